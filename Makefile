@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 # Over three processes: some wait for clusters while others compute. In the order of tests/conftest.py.
 SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
-GUARD := services/node_agent/supervision/guard
+GUARD := services/node_agent/supervisor/guard
 INIT := services/node_agent/runtimes/init
 
 .DEFAULT_GOAL := help

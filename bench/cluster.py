@@ -1,7 +1,8 @@
-"""A real cluster for a benchmark: nats-server (one, or three as a Raft group), the four services and the agents, as processes on loopback.
+"""A real cluster for a benchmark: nats-server (one, or three as a Raft group), the four services
+and the agents, as processes on loopback.
 
-The same commands and environments as `muster up` gives them, without its watching. `cpu_s` reads what each process and
-its children have used, from /proc.
+The same commands and environments as `muster up` gives them, without its watching. `cpu_s` reads
+what each process and its children have used, from /proc.
 """
 
 import asyncio
@@ -31,7 +32,10 @@ TICKS = os.sysconf("SC_CLK_TCK")
 def say(figure: str, value: float | str | None, unit: str, n: int, **setting: Any) -> None:
     """One figure, as one line of JSON: the only thing that goes to stdout."""
     shown = round(value, 3) if isinstance(value, float) else value
-    print(json.dumps({"figure": figure, "value": shown, "unit": unit, "n": n, "setting": setting}), flush=True)
+    print(
+        json.dumps({"figure": figure, "value": shown, "unit": unit, "n": n, "setting": setting}),
+        flush=True,
+    )
 
 
 def quantile(values: list[float], part: float) -> float:
@@ -43,7 +47,14 @@ def quantile(values: list[float], part: float) -> float:
 class Cluster:
     """A running one: `url` and `key` of the gateway, the processes by name."""
 
-    def __init__(self, state: Path, url: str, key: str, processes: dict[str, subprocess.Popen[bytes]], urls: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        state: Path,
+        url: str,
+        key: str,
+        processes: dict[str, subprocess.Popen[bytes]],
+        urls: tuple[str, ...],
+    ) -> None:
         self.state = state
         self.url = url
         self.urls = urls
@@ -51,18 +62,24 @@ class Cluster:
         self.processes = processes
 
     def cpu_s(self) -> dict[str, float]:
-        """Processor seconds by kind of process so far; `jobs` are the agents' zygotes with all that they have started."""
+        """Processor seconds by kind of process so far; `jobs` are the agents' zygotes with all that
+        they have started.
+        """
         used: dict[str, float] = {}
         for name, process in self.processes.items():
             kind = name.split("-")[0]
             used[kind] = used.get(kind, 0.0) + cpu_of(process.pid, children=kind == "nats")
             for child in children_of(process.pid):
-                used["jobs"] = used.get("jobs", 0.0) + sum(cpu_of(pid, children=True) for pid in (child, *children_of(child)))
+                used["jobs"] = used.get("jobs", 0.0) + sum(
+                    cpu_of(pid, children=True) for pid in (child, *children_of(child))
+                )
         return used
 
 
 def cpu_of(pid: int, children: bool) -> float:
-    """User and system seconds of a process, and of its ended children if asked; none of one that has ended itself."""
+    """User and system seconds of a process, and of its ended children if asked; none of one that
+    has ended itself.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
@@ -76,20 +93,38 @@ def children_of(pid: int) -> list[int]:
 
 @contextmanager
 def running(
-    replicas: int = 1, nodes: int = 4, gpus: int = 8, audit: bool = True, gateways: int = 1, local: Mapping[str, str] | None = None
+    replicas: int = 1,
+    nodes: int = 4,
+    gpus: int = 8,
+    audit: bool = True,
+    gateways: int = 1,
+    local: Mapping[str, str] | None = None,
 ) -> Iterator[Cluster]:
-    """A cluster that answers, ended with the block; `urls` are its gateways'. `local`: own devices too, with these variables."""
+    """A cluster that answers, ended with the block; `urls` are its gateways'.
+
+    `local`: own devices too, with these variables.
+    """
     with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as folder:
         state = Path(folder)
         (state / "logs").mkdir()
         (nats_port,), port = servers.free_ports(1), servers.free_port_run(gateways)
         shape = Shape(
-            cluster_id="bench", nodes=nodes, gpus=gpus, port=port, gateways=gateways, nats_port=nats_port, local=local is not None
+            cluster_id="bench",
+            nodes=nodes,
+            gpus=gpus,
+            port=port,
+            gateways=gateways,
+            nats_port=nats_port,
+            local=local is not None,
         )
         group = servers.start_servers(state, replicas, shape.fleet, shape.log_bytes)
         key = identity.api_key(state / "keys", "")
         identity.public_key(state / "keys", plan.AUDIT_HEADS_KEY)
-        told = {"MUSTER_NATS": ",".join(group.urls), "MUSTER_STREAM_REPLICAS": str(replicas), **(local or {})}
+        told = {
+            "MUSTER_NATS": ",".join(group.urls),
+            "MUSTER_STREAM_REPLICAS": str(replicas),
+            **(local or {}),
+        }
         specs = [*plan.control_plane(state, shape), *plan.agents(state, shape)]
         processes = {f"nats-{i}": process for i, process in enumerate(group.running)}
         for spec in specs:
@@ -97,7 +132,11 @@ def running(
                 continue
             with spec.log.open("ab") as log:
                 processes[spec.name] = subprocess.Popen(
-                    spec.command, env={**spec.environment, **told}, stdout=log, stderr=log, preexec_fn=die_with_parent()
+                    spec.command,
+                    env={**spec.environment, **told},
+                    stdout=log,
+                    stderr=log,
+                    preexec_fn=die_with_parent(),
                 )
         try:
             await_ready(f"http://127.0.0.1:{port}", key, nodes + (local is not None))
@@ -138,7 +177,9 @@ def await_ready(url: str, key: str, nodes: int) -> None:
 @asynccontextmanager
 async def client(cluster: Cluster) -> AsyncIterator[aiohttp.ClientSession]:
     """A session with the key."""
-    async with aiohttp.ClientSession(cluster.url, headers={"Authorization": f"Bearer {cluster.key}"}) as session:
+    async with aiohttp.ClientSession(
+        cluster.url, headers={"Authorization": f"Bearer {cluster.key}"}
+    ) as session:
         yield session
 
 
@@ -167,7 +208,9 @@ async def counts(session: aiohttp.ClientSession) -> dict[str, int]:
 
 
 async def archived(cluster: Cluster, session: aiohttp.ClientSession, within_s: float) -> float:
-    """Seconds until the audit archive holds every commit that the gateway has folded; raises TimeoutError after `within_s`."""
+    """Seconds until the audit archive holds every commit that the gateway has folded; raises
+    TimeoutError after `within_s`.
+    """
     import sqlite3
 
     began = time.monotonic()

@@ -1,9 +1,12 @@
-"""One decision of the scheduler, timed as `placement_*.py` print it: a state in its own term, and what it is told.
+"""One decision of the scheduler, timed as `placement_*.py` print it: a state in its own term, and
+what it is told.
 
-A decision is the rule `place` and all that follows of it in this process: the order of the queue, which node and which devices, the fold
-of the fact and every index over it, and the fact as bytes. Where nothing is to be decided the last rule has its turn, as in the shell: what
-that takes is printed apart. The collector is set when the cluster stands, as after a replay. What a decision is in bytecodes of Python is
-counted too, in further decisions: that number is the same on every machine, and however busy it is.
+A decision is the rule `place` and all that follows of it in this process: the order of the queue,
+which node and which devices, the fold of the fact and every index over it, and the fact as bytes.
+Where nothing is to be decided the last rule has its turn, as in the shell: what that takes is
+printed apart. The collector is set when the cluster stands, as after a replay. What a decision is
+in bytecodes of Python is counted too, in further decisions: that number is the same on every
+machine, and however busy it is.
 """
 
 import sys
@@ -18,12 +21,12 @@ from bench.cluster import quantile, say
 from libs.common import facts as f
 from libs.common import fold, subjects
 from libs.common.change import Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, JobPlaced
 from libs.common.model import Gpu, GpuId, NodeId
-from libs.common.service import freeze_collector
-from services.scheduler.decide import catch_up, place
-from services.scheduler.state import State
+from libs.common.process.service import freeze_collector
+from libs.common.state.cluster import Cluster
+from services.scheduler.decide.decide import catch_up, place
+from services.scheduler.state.state import State
 
 EPOCH: Final = 1
 US: Final = 1_000
@@ -32,10 +35,22 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 def machine(number: int, gpus: int = 8, racks: int = 16, spines: int = 128) -> f.NodeRegistered:
-    """A node like a DGX: pairs behind a switch, two sockets, all linked; so many nodes in a rack, and under a spine."""
+    """A node like a DGX: pairs behind a switch, two sockets, all linked; so many nodes in a rack,
+    and under a spine.
+    """
     name = f"n{number}"
     devices = tuple(
-        Gpu(GpuId(f"{name}-{i}"), i, "nvidia", "H100", 80 << 30, (9, 0), numa=i * 2 // gpus, switch=f"s{i // 2}", links="all")
+        Gpu(
+            GpuId(f"{name}-{i}"),
+            i,
+            "nvidia",
+            "H100",
+            80 << 30,
+            (9, 0),
+            numa=i * 2 // gpus,
+            switch=f"s{i // 2}",
+            links="all",
+        )
         for i in range(gpus)
     )
     return f.NodeRegistered(
@@ -52,14 +67,19 @@ def machine(number: int, gpus: int = 8, racks: int = 16, spines: int = 128) -> f
 
 
 class Took(NamedTuple):
-    """Nanoseconds: by the clock, and of this thread's CPU. On a machine that others use too only the second is the program's own."""
+    """Nanoseconds: by the clock, and of this thread's CPU.
+
+    On a machine that others use too only the second is the program's own.
+    """
 
     wall: int
     cpu: int
 
 
 class Bytecodes:
-    """Those of one decision after the other, and how many of them are of the fold of its fact, which every reader of the log runs."""
+    """Those of one decision after the other, and how many of them are of the fold of its fact,
+    which every reader of the log runs.
+    """
 
     def __init__(self) -> None:
         self.all: list[int] = []
@@ -97,7 +117,11 @@ class Told:
         self.seq = EPOCH
         self.rested: list[int] = []
         self.bytecodes: Bytecodes | None = None
-        fold.apply(cluster, f.TermBegan(instance="bench"), Stamp(EPOCH, 0, EPOCH, subjects.SCHEDULER_KIND, ""))
+        fold.apply(
+            cluster,
+            f.TermBegan(instance="bench"),
+            Stamp(EPOCH, 0, EPOCH, subjects.SCHEDULER_KIND, ""),
+        )
         for node in nodes:
             fold.apply(cluster, node, self._stamp(node))
         self.state = State(cluster)
@@ -161,14 +185,31 @@ def count(name: str, told: Told, step: Callable[[], Took], **setting: object) ->
         step()
     for what, found in (("", told.bytecodes.all), ("fold_", told.bytecodes.fold)):
         for label, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
-            say(f"{name}{what}bytecodes_{label}", quantile([float(each) for each in found], part), "bytecodes", len(found), **setting)
+            say(
+                f"{name}{what}bytecodes_{label}",
+                quantile([float(each) for each in found], part),
+                "bytecodes",
+                len(found),
+                **setting,
+            )
     told.bytecodes = None
 
 
 def tell(name: str, times: list[Took], told: Told, **setting: object) -> float:
-    """Print p50, p99, p99.9 and the longest, by the clock and by CPU, and the mean of what is done between decisions; gives the first."""
-    for kind, found in (("", [each.wall / US for each in times]), ("cpu_", [each.cpu / US for each in times])):
+    """Print p50, p99, p99.9 and the longest, by the clock and by CPU, and the mean of what is done
+    between decisions; gives the first.
+    """
+    for kind, found in (
+        ("", [each.wall / US for each in times]),
+        ("cpu_", [each.cpu / US for each in times]),
+    ):
         for label, part in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)):
             say(f"{name}{kind}{label}_us", quantile(found, part), "us", len(found), **setting)
-    say(f"{name}rest_us", sum(told.rested) / len(times) / US, "us per decision", len(told.rested), **setting)
+    say(
+        f"{name}rest_us",
+        sum(told.rested) / len(times) / US,
+        "us per decision",
+        len(told.rested),
+        **setting,
+    )
     return quantile([each.wall / US for each in times], 0.5)

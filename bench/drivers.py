@@ -1,7 +1,9 @@
-"""What this node's own devices cost to be looked at: found, sampled, an agent that does nothing else, and a scrape of its metrics.
+"""What this node's own devices cost to be looked at: found, sampled, an agent that does nothing
+else, and a scrape of its metrics.
 
-Eight cards of a library that is built from C here (tests/drivers/nvml.c), whose calls cost next to nothing: what is measured is the binding
-and this project's own code, not a driver. Prints one JSON line per figure. QUICK=1 runs fewer.
+Eight cards of a library that is built from C here (tests/drivers/nvml.c), whose calls cost next to
+nothing: what is measured is the binding and this project's own code, not a driver. Prints one JSON
+line per figure. QUICK=1 runs fewer.
 """
 
 import asyncio
@@ -16,8 +18,8 @@ from bench.cluster import QUICK, children_of, cpu_of, running, say
 from libs.embedded import servers
 from libs.embedded.shape import LOCAL_NODE
 from services.node_agent.drivers.local import LocalDriver
-from services.node_agent.scraping import FRESH_S
-from services.node_agent.supervision import processes
+from services.node_agent.machine import processes
+from services.node_agent.metrics.scraping import FRESH_S
 from tests.drivers.fakes import HERE, NVML, Fakes, build
 
 GPUS = 8
@@ -31,7 +33,9 @@ METRICS_PORT = servers.free_port_run(2)
 
 
 async def discovery_s() -> float:
-    """From nothing to the inventory: the children begin, the libraries are loaded, each device is described and sampled."""
+    """From nothing to the inventory: the children begin, the libraries are loaded, each device is
+    described and sampled.
+    """
     driver, began = LocalDriver(), time.monotonic()
     found = await driver.inventory()
     took_s = time.monotonic() - began
@@ -66,8 +70,12 @@ async def sampling() -> None:
 
 def idle(environment: dict[str, str], every_ms: int) -> None:
     """A real agent with a lease in a real cluster, its children with it; nothing runs."""
-    with running(nodes=1, gpus=1, local={**environment, "MUSTER_SAMPLE_MS": str(every_ms)}) as cluster:
-        agent = next(process.pid for name, process in cluster.processes.items() if name.endswith(LOCAL_NODE))
+    with running(
+        nodes=1, gpus=1, local={**environment, "MUSTER_SAMPLE_MS": str(every_ms)}
+    ) as cluster:
+        agent = next(
+            process.pid for name, process in cluster.processes.items() if name.endswith(LOCAL_NODE)
+        )
         family = [agent, *children_of(agent)]
         began, before = time.monotonic(), sum(cpu_of(pid, children=True) for pid in family)
         time.sleep(IDLE_S)
@@ -90,7 +98,13 @@ def scrapes(agent: int, setting: dict[str, int]) -> None:
         took.append((time.perf_counter() - began) * 1_000)
     idle_s = SCRAPES * 2 * FRESH_S
     say("scrape_p50_ms", statistics.median(took), "ms", SCRAPES, bytes=size, **setting)
-    say("scraped_cpu_pct", 100 * (cpu_of(agent, children=False) - before_s) / idle_s, "% of a core", SCRAPES, per_s=1 / (2 * FRESH_S))
+    say(
+        "scraped_cpu_pct",
+        100 * (cpu_of(agent, children=False) - before_s) / idle_s,
+        "% of a core",
+        SCRAPES,
+        per_s=1 / (2 * FRESH_S),
+    )
 
 
 def main() -> None:
@@ -101,7 +115,14 @@ def main() -> None:
         os.environ["MUSTER_METRICS_PORT"] = str(METRICS_PORT)
         os.environ.update(environment)
         took = [asyncio.run(discovery_s()) for _ in range(DISCOVERIES)]
-        say("discovery_s", statistics.median(took), "s", DISCOVERIES, gpus=GPUS, longest=round(max(took), 3))
+        say(
+            "discovery_s",
+            statistics.median(took),
+            "s",
+            DISCOVERIES,
+            gpus=GPUS,
+            longest=round(max(took), 3),
+        )
         asyncio.run(sampling())
         for every_ms in RATES_MS:
             idle(environment, every_ms)

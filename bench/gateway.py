@@ -1,10 +1,13 @@
-"""What the gateway adds to a request to a model: time, processor time, memory, bytes of log; direct and through it in one run.
+"""What the gateway adds to a request to a model: time, processor time, memory, bytes of log; direct
+and through it in one run.
 
-A whole cluster with a cheap backend deployed as a model of two replicas, and the load in this process, in a closed loop; direct and
-through take turns, so that a noisy moment hits both. Every request through the gateway carries the key of a tenant with limits (too high to
-refuse), and is recorded: keys, limits and access audit are on together. A stream has 50 chunks, written one by one without a pause, but
-for `first_token_added_p99_ms`, where they come as a model makes them. BACKEND=example takes the example server instead, which costs more
-itself (its streams come without a pause). MEMORY=1 measures memory alone, over a million requests.
+A whole cluster with a cheap backend deployed as a model of two replicas, and the load in this
+process, in a closed loop; direct and through take turns, so that a noisy moment hits both. Every
+request through the gateway carries the key of a tenant with limits (too high to refuse), and is
+recorded: keys, limits and access audit are on together. A stream has 50 chunks, written one by one
+without a pause, but for `first_token_added_p99_ms`, where they come as a model makes them.
+BACKEND=example takes the example server instead, which costs more itself (its streams come without
+a pause). MEMORY=1 measures memory alone, over a million requests.
 """
 
 import asyncio
@@ -29,7 +32,8 @@ CLIENTS = (1, 16, 64)
 ROUNDS = 2 if QUICK else 5
 ROUND_S = 0.4 if QUICK else 2.0
 SLOW_S = 4.0 if QUICK else 15.0
-# A slow stream takes about so long: clients begin over that time, for they would else all begin at the same moment again and again.
+# A slow stream takes about so long: clients begin over that time, for they would else all begin at
+# the same moment again and again.
 SPREAD_S = 0.5
 MEMORY_ALONE = os.environ.get("MEMORY") == "1"
 # Memory and log are looked at after so many requests.
@@ -42,7 +46,13 @@ LIMITS = {"requests_per_minute": 1_000_000_000, "tokens_per_minute": 1_000_000_0
 BACKEND = os.environ.get("BACKEND", "cheap")
 BACKENDS = {
     "cheap": (str(Path(__file__).with_name("model_backend.py")), "{port}"),
-    "example": (str(Path(__file__).parent.parent / "examples" / "model_server.py"), "--port", "{port}", "--model", "m"),
+    "example": (
+        str(Path(__file__).parent.parent / "examples" / "model_server.py"),
+        "--port",
+        "{port}",
+        "--model",
+        "m",
+    ),
 }
 STEADY_S = 1.5
 # The last records reach the archive.
@@ -65,21 +75,41 @@ class Rig(NamedTuple):
 
 @contextmanager
 def rig() -> Iterator[Rig]:
-    """A whole cluster with the backend deployed as a model of two replicas, ended with the block."""
+    """A whole cluster with the backend deployed as a model of two replicas, ended with
+    the block.
+    """
     with running(nodes=1) as cluster:
-        asyncio.run(deploy(cluster, {"name": "m", "replicas": 2, "command": [sys.executable, *BACKENDS[BACKEND]]}))
+        asyncio.run(
+            deploy(
+                cluster,
+                {"name": "m", "replicas": 2, "command": [sys.executable, *BACKENDS[BACKEND]]},
+            )
+        )
         replicas = asyncio.run(ready(cluster))
-        gateway = next(process for name, process in cluster.processes.items() if name.startswith("gateway"))
-        yield Rig(tuple(replicas), (int(cluster.url.rsplit(":", 1)[1]),), gateway.pid, cluster, asyncio.run(limited(cluster)))
+        gateway = next(
+            process for name, process in cluster.processes.items() if name.startswith("gateway")
+        )
+        yield Rig(
+            tuple(replicas),
+            (int(cluster.url.rsplit(":", 1)[1]),),
+            gateway.pid,
+            cluster,
+            asyncio.run(limited(cluster)),
+        )
 
 
 async def deploy(cluster: Cluster, deployment: dict[str, Any]) -> None:
-    async with client(cluster) as session, session.post("/v1/deployments", json=deployment) as answer:
+    async with (
+        client(cluster) as session,
+        session.post("/v1/deployments", json=deployment) as answer,
+    ):
         assert answer.status == 201, await answer.text()
 
 
 async def ready(cluster: Cluster) -> list[int]:
-    """The ports of the replicas, once all are ready and stay so (one whose port something else has taken ends at once)."""
+    """The ports of the replicas, once all are ready and stay so (one whose port something else has
+    taken ends at once).
+    """
     ports: list[int] = []
     async with client(cluster) as session, asyncio.timeout(START_S):
         while True:
@@ -95,7 +125,9 @@ async def tenant(session: aiohttp.ClientSession, **limits: int) -> str:
     """A limited tenant and the key of one of its operators."""
     async with session.put("/v1/tenants/limited", json=limits) as answer:
         assert answer.status in (200, 201), await answer.text()
-    async with session.post("/v1/keys", json={"user": "ada", "tenant": "limited", "role": "operator"}) as answer:
+    async with session.post(
+        "/v1/keys", json={"user": "ada", "tenant": "limited", "role": "operator"}
+    ) as answer:
         assert answer.status == 201, await answer.text()
         return str((await answer.json())["key"])
 
@@ -105,15 +137,26 @@ async def limited(cluster: Cluster) -> str:
     async with client(cluster) as session, asyncio.timeout(LIMITED_S):
         key = await tenant(session, **LIMITS)
         while True:
-            async with session.post(PATH, data=PLAIN, headers={"Authorization": f"Bearer {key}"}) as answer:
+            async with session.post(
+                PATH, data=PLAIN, headers={"Authorization": f"Bearer {key}"}
+            ) as answer:
                 if answer.status == 200:
                     assert "x-ratelimit-limit-tokens" in answer.headers
                     return key
             await asyncio.sleep(1.0)
 
 
-def load(rig: Rig, ports: tuple[int, ...], body: bytes, clients: int, seconds: float, spread_s: float = 0.0) -> Load:
-    return uvloop.run(http_load.run(ports, http_load.request(PATH, rig.key, body), clients, seconds, spread_s))
+def load(
+    rig: Rig,
+    ports: tuple[int, ...],
+    body: bytes,
+    clients: int,
+    seconds: float,
+    spread_s: float = 0.0,
+) -> Load:
+    return uvloop.run(
+        http_load.run(ports, http_load.request(PATH, rig.key, body), clients, seconds, spread_s)
+    )
 
 
 def memory_mib(pid: int) -> float:
@@ -122,7 +165,9 @@ def memory_mib(pid: int) -> float:
 
 
 def measure(found: Rig, name: str, request: bytes) -> None:
-    """One kind of request: throughput at each number of clients, what one client waits longer, and processor time."""
+    """One kind of request: throughput at each number of clients, what one client waits longer, and
+    processor time.
+    """
     for clients in CLIENTS:
         rates: dict[tuple[int, ...], list[float]] = {found.direct: [], found.through: []}
         middles: dict[tuple[int, ...], list[float]] = {found.direct: [], found.through: []}
@@ -136,30 +181,65 @@ def measure(found: Rig, name: str, request: bytes) -> None:
                 if ports == found.through:
                     cpu_s += cpu_of(found.gateway, children=False) - before
                     served += len(done.whole)
-        setting = {"clients": clients, "rounds": ROUNDS, "body_bytes": len(request), "backend": BACKEND}
+        setting = {
+            "clients": clients,
+            "rounds": ROUNDS,
+            "body_bytes": len(request),
+            "backend": BACKEND,
+        }
         say(f"{name}requests_per_s", median(rates[found.through]), "1/s", served, **setting)
         say(f"{name}direct_requests_per_s", median(rates[found.direct]), "1/s", served, **setting)
-        say(f"{name}added_p50_ms", median(middles[found.through]) - median(middles[found.direct]), "ms", served, **setting)
+        say(
+            f"{name}added_p50_ms",
+            median(middles[found.through]) - median(middles[found.direct]),
+            "ms",
+            served,
+            **setting,
+        )
         say(f"{name}cpu_ms_per_request", cpu_s * 1_000 / served, "ms", served, **setting)
 
 
 def first_token(found: Rig) -> None:
     """Streams as a model makes them, 64 at once: how much later the first event comes."""
-    waits = {ports: load(found, ports, SLOW, 64, SLOW_S, SPREAD_S).first for ports in (found.direct, found.through)}
+    waits = {
+        ports: load(found, ports, SLOW, 64, SLOW_S, SPREAD_S).first
+        for ports in (found.direct, found.through)
+    }
     for part, name in ((0.5, "p50"), (0.99, "p99")):
         added = (quantile(waits[found.through], part) - quantile(waits[found.direct], part)) * 1_000
-        say(f"first_token_added_{name}_ms", added, "ms", len(waits[found.through]), clients=64, chunks=50, gap_ms=10)
+        say(
+            f"first_token_added_{name}_ms",
+            added,
+            "ms",
+            len(waits[found.through]),
+            clients=64,
+            chunks=50,
+            gap_ms=10,
+        )
 
 
 def memory(found: Rig) -> None:
-    """The gateway's memory and the bytes of log that a recorded request costs, after more and more requests."""
-    served, before_mib, before_bytes = 0, memory_mib(found.gateway), stored_bytes(found.cluster.state)
+    """The gateway's memory and the bytes of log that a recorded request costs, after more and more
+    requests.
+    """
+    served, before_mib, before_bytes = (
+        0,
+        memory_mib(found.gateway),
+        stored_bytes(found.cluster.state),
+    )
     for mark in MARKS:
         while served < mark:
             served += len(load(found, found.through, PLAIN, 64, MEMORY_ROUND_S).whole)
             served += len(load(found, found.through, STREAM, 64, MEMORY_ROUND_S).whole)
         time.sleep(SETTLE_S)
-        say("memory_mib", memory_mib(found.gateway), "MiB", served, before_mib=round(before_mib, 1), clients=64)
+        say(
+            "memory_mib",
+            memory_mib(found.gateway),
+            "MiB",
+            served,
+            before_mib=round(before_mib, 1),
+            clients=64,
+        )
         for store, size in stored_bytes(found.cluster.state).items():
             say(f"{store}_bytes_per_request", (size - before_bytes[store]) / served, "B", served)
 
@@ -167,9 +247,15 @@ def memory(found: Rig) -> None:
 def stored_bytes(state: Path) -> dict[str, int]:
     """Of the log, the events for consumers, and the archive, as they lie on the disk."""
     streams = state / "nats-1" / "jetstream"
-    places = {"log": streams.glob("*/streams/FACTS/**/*"), "events": streams.glob("*/streams/AUDIT/**/*")}
+    places = {
+        "log": streams.glob("*/streams/FACTS/**/*"),
+        "events": streams.glob("*/streams/AUDIT/**/*"),
+    }
     archive = (state / "services" / "audit").glob("audit.db*")
-    return {name: sum(size_of(file) for file in files) for name, files in {**places, "archive": archive}.items()}
+    return {
+        name: sum(size_of(file) for file in files)
+        for name, files in {**places, "archive": archive}.items()
+    }
 
 
 def size_of(path: Path) -> int:

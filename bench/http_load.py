@@ -1,4 +1,5 @@
-"""A closed-loop HTTP client that costs little: one protocol object per connection, answers cut by length or by the last chunk.
+"""A closed-loop HTTP client that costs little: one protocol object per connection, answers cut by
+length or by the last chunk.
 
 Figures are per request, in seconds: until the first byte of the answer's body, and until its end.
 """
@@ -71,21 +72,37 @@ class Connection(asyncio.Protocol):
             self.over.set_result(None)
 
 
-async def run(ports: Sequence[int], request: bytes, clients: int, seconds: float, spread_s: float = 0.0) -> Load:
-    """`clients` connections, taking turns over the ports, for `seconds`; they begin over `spread_s`. None may have failed."""
+async def run(
+    ports: Sequence[int], request: bytes, clients: int, seconds: float, spread_s: float = 0.0
+) -> Load:
+    """`clients` connections, taking turns over the ports, for `seconds`; they begin over
+    `spread_s`.
+
+    None may have failed.
+    """
     loop = asyncio.get_running_loop()
     load = Load(time.perf_counter() + seconds)
     pairs = []
     for number in range(clients):
-        pairs.append(await loop.create_connection(lambda: Connection(load, request), "127.0.0.1", ports[number % len(ports)]))
+        pairs.append(
+            await loop.create_connection(
+                lambda: Connection(load, request), "127.0.0.1", ports[number % len(ports)]
+            )
+        )
         if spread_s:
             await asyncio.sleep(spread_s / clients)
     async with asyncio.timeout(seconds + STOP_S):
         await asyncio.gather(*(connection.over for _, connection in pairs))
-    assert not load.refused, f"{len(load.refused)} of {len(load.whole)} requests were refused, the first: {load.refused[0]!r}"
+    assert not load.refused, (
+        f"{len(load.refused)} of {len(load.whole)} requests were refused, the first: "
+        f"{load.refused[0]!r}"
+    )
     return load
 
 
 def request(path: str, key: str, body: bytes) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {key}\r\ncontent-type: "
+        "application/json\r\n"
+    )
     return head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body

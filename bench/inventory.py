@@ -1,10 +1,13 @@
-"""How long it takes to say what 10,240 GPUs there are and what of each is free: at the scheduler, and through the gateway over HTTP.
+"""How long it takes to say what 10,240 GPUs there are and what of each is free: at the scheduler,
+and through the gateway over HTTP.
 
-The real scheduler and the real gateway in one process, over the log and the bus in memory: the scheduler folds 1,280 nodes and places jobs
-on half of their devices. `scheduler_*` is a request on its subject, from the question to the bytes: `first` the first one after a replay,
-and `follow` what it takes, while facts are folded, to keep the answer to the next one when every node has changed. `gateway_*` are requests
-on loopback with all that the edge does, every page of them read. Both share their thread with whoever asks. On a machine that others use
-too only the CPU is the program's own.
+The real scheduler and the real gateway in one process, over the log and the bus in memory: the
+scheduler folds 1,280 nodes and places jobs on half of their devices. `scheduler_*` is a request on
+its subject, from the question to the bytes: `first` the first one after a replay, and `follow` what
+it takes, while facts are folded, to keep the answer to the next one when every node has changed.
+`gateway_*` are requests on loopback with all that the edge does, every page of them read. Both
+share their thread with whoever asks. On a machine that others use too only the CPU is the program's
+own.
 """
 
 import asyncio
@@ -23,16 +26,16 @@ from bench.decision import machine
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.change import Change
-from libs.common.clock import SystemClock
 from libs.common.facts import AnyFact, Commit
-from libs.common.inventory import Stocks
 from libs.common.model import JobId, JobSpec
-from libs.common.settings import Settings
+from libs.common.process.clock import SystemClock
+from libs.common.settings.settings import Settings
+from libs.common.state.inventory import Stocks
 from libs.common.transport.bus_memory import MemoryBus
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from libs.common.transport.snapshot_store import MemorySnapshots
-from services.api_gateway.auth import hash_key
+from services.api_gateway.access.auth import hash_key
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.service import server_for
 from services.scheduler.service import Scheduler
@@ -59,7 +62,9 @@ def record(stream: MemoryStream, subject: str, facts: list[AnyFact], epoch: int 
     """One commit, as its writer would append it."""
     last = stream.last_by_subject.get(subject)
     number, expected = (f.decode(last.data).number + 1, last.seq) if last is not None else (1, 0)
-    commit = Commit(f.VERSION, f.VERSION, subject, number, epoch, time.time_ns(), expected, tuple(facts))
+    commit = Commit(
+        f.VERSION, f.VERSION, subject, number, epoch, time.time_ns(), expected, tuple(facts)
+    )
     stream.store(subject, f.encode(commit), expected)
 
 
@@ -71,7 +76,11 @@ def fill(stream: MemoryStream) -> None:
     for first in range(0, HELD, JOBS_A_COMMIT):
         jobs = [JobId(f"j{number}") for number in range(first, min(HELD, first + JOBS_A_COMMIT))]
         spec = JobSpec(command=("true",), start_s=86_400)
-        record(stream, subjects.gateway("users"), [f.JobSubmitted(job_id=job, spec=spec) for job in jobs])
+        record(
+            stream,
+            subjects.gateway("users"),
+            [f.JobSubmitted(job_id=job, spec=spec) for job in jobs],
+        )
         record(stream, subjects.QUOTA, [f.JobAdmitted(job_id=job) for job in jobs])
 
 
@@ -79,7 +88,14 @@ def fill(stream: MemoryStream) -> None:
 async def scheduling(stream: MemoryStream, bus: MemoryBus) -> AsyncIterator[Scheduler]:
     """A scheduler that has placed all."""
     stop = asyncio.Event()
-    scheduler = Scheduler(MemoryLog(stream), bus, SystemClock(), Settings(cluster_id="bench"), Alone(), MemorySnapshots())
+    scheduler = Scheduler(
+        MemoryLog(stream),
+        bus,
+        SystemClock(),
+        Settings(cluster_id="bench"),
+        Alone(),
+        MemorySnapshots(),
+    )
     running = asyncio.create_task(scheduler.run(stop))
     try:
         async with asyncio.timeout(PLACED_S):
@@ -98,13 +114,20 @@ async def serving(stream: MemoryStream, bus: MemoryBus, folder: Path) -> AsyncIt
     keys = folder / "keys"
     keys.write_text(f"{hash_key(KEY)} bench\n")
     gateway = Gateway(
-        MemoryLog(stream), bus, SystemClock(), Settings(api_keys_file=str(keys), instance="a"), MemoryOutputs(), MemorySnapshots()
+        MemoryLog(stream),
+        bus,
+        SystemClock(),
+        Settings(api_keys_file=str(keys), instance="a"),
+        MemoryOutputs(),
+        MemorySnapshots(),
     )
     server = server_for(gateway, "127.0.0.1", 0)
     tasks = [asyncio.create_task(gateway.run()), asyncio.create_task(server.serve())]
     try:
         while not (server.started and gateway.caught_up):
-            assert not any(task.done() for task in tasks), [task.exception() for task in tasks if task.done()]
+            assert not any(task.done() for task in tasks), [
+                task.exception() for task in tasks if task.done()
+            ]
             await asyncio.sleep(LOOK_S)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
@@ -113,8 +136,12 @@ async def serving(stream: MemoryStream, bus: MemoryBus, folder: Path) -> AsyncIt
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def timed(name: str, count: int, ask: Callable[[], Awaitable[int]], **setting: object) -> None:
-    """Print the median and the 99th percentile, by the clock and by this thread's CPU; `ask` gives how many bytes came."""
+async def timed(
+    name: str, count: int, ask: Callable[[], Awaitable[int]], **setting: object
+) -> None:
+    """Print the median and the 99th percentile, by the clock and by this thread's CPU; `ask` gives
+    how many bytes came.
+    """
     walls, cpus, size = [], [], await ask()
     for _ in range(count):
         began, used = time.perf_counter(), time.thread_time()
@@ -123,7 +150,16 @@ async def timed(name: str, count: int, ask: Callable[[], Awaitable[int]], **sett
         cpus.append((time.thread_time() - used) * 1e3)
     for kind, times in (("", walls), ("cpu_", cpus)):
         for label, part in (("p50", 0.5), ("p99", 0.99)):
-            say(f"{name}_{kind}{label}_ms", quantile(times, part), "ms", count, gpus=GPUS, held=HELD, bytes=size, **setting)
+            say(
+                f"{name}_{kind}{label}_ms",
+                quantile(times, part),
+                "ms",
+                count,
+                gpus=GPUS,
+                held=HELD,
+                bytes=size,
+                **setting,
+            )
 
 
 async def main() -> None:

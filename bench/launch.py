@@ -1,6 +1,8 @@
-"""How long a job takes from the agent's order to its own first line, and what processor time it costs.
+"""How long a job takes from the agent's order to its own first line, and what processor time it
+costs.
 
-One agent's supervisors, `date` as the job, sequentially, then `true` in parallel. Prints one JSON line per figure. QUICK=1 runs fewer.
+One agent's supervisors, `date` as the job, sequentially, then `true` in parallel. Prints one JSON
+line per figure. QUICK=1 runs fewer.
 """
 
 import asyncio
@@ -12,9 +14,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from services.node_agent.supervision import output, processes
-from services.node_agent.supervision.lease import Lease, boottime_ns
-from services.node_agent.supervision.supervisors import Key, LaunchRequest, Supervisors
+from services.node_agent.machine import processes
+from services.node_agent.supervision import output
+from services.node_agent.supervision.supervisor_client import Key, LaunchRequest, SupervisorClient
+from services.node_agent.supervisor.lease import Lease, boottime_ns
 
 QUICK = os.environ.get("QUICK") == "1"
 SEQUENTIAL = 100 if QUICK else 400
@@ -26,7 +29,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 class Bench:
     def __init__(self, folder: str) -> None:
-        self.supervisors = Supervisors(folder, self._note)
+        self.supervisors = SupervisorClient(folder, self._note)
         self.lease = Lease(f"{folder}/lease")
         self.lease.extend(boottime_ns() + LEASE_NS)
         self._ended: dict[Key, asyncio.Event] = {}
@@ -39,18 +42,25 @@ class Bench:
         key = (name, 1)
         self._ended[key] = asyncio.Event()
         env = {"PATH": os.environ["PATH"]}
-        await self.supervisors.launch(LaunchRequest(name, 1, list(argv), env, "/tmp", self.lease.path))
+        await self.supervisors.launch(
+            LaunchRequest(name, 1, list(argv), env, "/tmp", self.lease.path)
+        )
         await self._ended[key].wait()
         return key
 
     async def latencies_ms(self) -> list[float]:
-        """From the call of `launch` to the time that the job printed: marker, both forks, exec and the start of `date` included."""
+        """From the call of `launch` to the time that the job printed: marker, both forks, exec and
+        the start of `date` included.
+        """
         found = []
         for number in range(SEQUENTIAL):
             before_ns = time.time_ns()
             key = await self.run(f"date-{number}", "/bin/date", "+%s%N")
             await asyncio.sleep(0.002)
-            found.append((int(output.read(self.supervisors.job_dir(key), "stdout", 0, 100).data) - before_ns) / 1e6)
+            found.append(
+                (int(output.read(self.supervisors.job_dir(key), "stdout", 0, 100).data) - before_ns)
+                / 1e6
+            )
         return found
 
     async def throughput(self) -> float:
@@ -79,8 +89,16 @@ def cpu_ms(pid: int) -> float:
 
 def show(figure: str, value: float, unit: str, n: int) -> None:
     alone = figure.startswith("start")
-    setting = {"job": "date" if alone else "true", "at_once": 1 if alone else AT_ONCE, "cores": os.cpu_count()}
-    print(json.dumps({"figure": figure, "value": round(value, 3), "unit": unit, "n": n, "setting": setting}))
+    setting = {
+        "job": "date" if alone else "true",
+        "at_once": 1 if alone else AT_ONCE,
+        "cores": os.cpu_count(),
+    }
+    print(
+        json.dumps(
+            {"figure": figure, "value": round(value, 3), "unit": unit, "n": n, "setting": setting}
+        )
+    )
 
 
 async def main() -> None:
@@ -95,7 +113,12 @@ async def main() -> None:
         show("jobs_per_s", await bench.throughput(), "1/s", PARALLEL)
         await asyncio.sleep(0.2)
         show("cpu_ms_per_job", (bench.zygote_cpu_ms() - zygote_ms) / PARALLEL, "ms", PARALLEL)
-        show("agent_cpu_ms_per_job", (time.process_time() * 1000 - agent_ms) / PARALLEL, "ms", PARALLEL)
+        show(
+            "agent_cpu_ms_per_job",
+            (time.process_time() * 1000 - agent_ms) / PARALLEL,
+            "ms",
+            PARALLEL,
+        )
         await bench.supervisors.close()
 
 

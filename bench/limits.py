@@ -1,7 +1,9 @@
-"""Whether a limit of tokens per minute holds: many clients of two gateways ask for ten times as much as a tenant may use.
+"""Whether a limit of tokens per minute holds: many clients of two gateways ask for ten times as
+much as a tenant may use.
 
-A whole cluster of processes with two gateways, and a cheap backend deployed as a model. The load begins with a minute. What was used is
-what the answers themselves say; the figures are by how much it passes the limit, and what part of the limit was used.
+A whole cluster of processes with two gateways, and a cheap backend deployed as a model. The load
+begins with a minute. What was used is what the answers themselves say; the figures are by how much
+it passes the limit, and what part of the limit was used.
 """
 
 import asyncio
@@ -44,16 +46,28 @@ async def storm(cluster: Cluster, key: str) -> tuple[Counter[int], int]:
             used += tokens
 
     connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector, headers={"Authorization": f"Bearer {key}"}) as session:
-        await asyncio.gather(*(one_client(session, cluster.urls[number % len(cluster.urls)]) for number in range(CLIENTS)))
+    async with aiohttp.ClientSession(
+        connector=connector, headers={"Authorization": f"Bearer {key}"}
+    ) as session:
+        await asyncio.gather(
+            *(
+                one_client(session, cluster.urls[number % len(cluster.urls)])
+                for number in range(CLIENTS)
+            )
+        )
     return statuses, used
 
 
 async def measure(cluster: Cluster) -> None:
     backend = Path(__file__).with_name("model_backend.py")
-    await deploy(cluster, {"name": "m", "replicas": 1, "command": [sys.executable, str(backend), "{port}"]})
+    await deploy(
+        cluster, {"name": "m", "replicas": 1, "command": [sys.executable, str(backend), "{port}"]}
+    )
     await ready(cluster)
-    async with client(cluster) as session, session.post("/v1/chat/completions", json=BODY) as answer:
+    async with (
+        client(cluster) as session,
+        session.post("/v1/chat/completions", json=BODY) as answer,
+    ):
         one = (await answer.json())["usage"]["total_tokens"]
     limit = max(one * REQUESTS // 10, 400)
     async with client(cluster) as session:
@@ -63,9 +77,29 @@ async def measure(cluster: Cluster) -> None:
     statuses, used = await storm(cluster, key)
     minutes = int(time.time() // MINUTE_S - minute) + 1
     assert statuses[200] + statuses[429] == REQUESTS, statuses
-    setting = {"limit": limit, "clients": CLIENTS, "gateways": len(cluster.urls), "answered": statuses[200], "refused": statuses[429]}
-    say("tokens_overrun", max(0, used - limit * minutes), "tokens", REQUESTS, minutes=minutes, **setting)
-    say("part_of_limit_used", used / (limit * minutes), "ratio", REQUESTS, minutes=minutes, **setting)
+    setting = {
+        "limit": limit,
+        "clients": CLIENTS,
+        "gateways": len(cluster.urls),
+        "answered": statuses[200],
+        "refused": statuses[429],
+    }
+    say(
+        "tokens_overrun",
+        max(0, used - limit * minutes),
+        "tokens",
+        REQUESTS,
+        minutes=minutes,
+        **setting,
+    )
+    say(
+        "part_of_limit_used",
+        used / (limit * minutes),
+        "ratio",
+        REQUESTS,
+        minutes=minutes,
+        **setting,
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
-"""A full cluster under a mixed load for ten minutes: how much of it is allocated, and how busy the devices are that somebody has.
+"""A full cluster under a mixed load for ten minutes: how much of it is allocated, and how busy the
+devices are that somebody has.
 
-Four embedded nodes of eight simulated devices, all processes as `muster up` begins them, and the load of `mixed_load.py`, which asks for a
-sixth more than there is. Two figures, never one for the other. *Allocation* is the ledger's: shares of devices that are held, of all usable
-ones. *Sampled utilisation* is of the devices that are held, by the nodes' own metrics: for how much of the last second their jobs kept them
-busy, which those say as docs/howto/simulated-devices.md has it. How busy a job is while it runs, its program decides (`mixed_job.py`, the
-example server); what starting, saving, preempting and releasing leave of it is measured here. QUICK=1: for fifteen seconds.
+Four embedded nodes of eight simulated devices, all processes as `muster up` begins them, and the
+load of `mixed_load.py`, which asks for a sixth more than there is. Two figures, never one for the
+other. *Allocation* is the ledger's: shares of devices that are held, of all usable ones. *Sampled
+utilisation* is of the devices that are held, by the nodes' own metrics: for how much of the last
+second their jobs kept them busy, which those say as docs/howto/simulated-devices.md has it. How
+busy a job is while it runs, its program decides (`mixed_job.py`, the example server); what
+starting, saving, preempting and releasing leave of it is measured here. QUICK=1: for fifteen
+seconds.
 """
 
 import asyncio
@@ -22,7 +26,18 @@ import aiohttp
 import uvloop
 
 from bench.cluster import QUICK, Cluster, client, quantile, running, say
-from bench.mixed_load import CAPACITY, CLASSES, INFERENCE, LOAD, SEED, Told, arrivals, asking, deploy, submitting
+from bench.mixed_load import (
+    CAPACITY,
+    CLASSES,
+    INFERENCE,
+    LOAD,
+    SEED,
+    Told,
+    arrivals,
+    asking,
+    deploy,
+    submitting,
+)
 from libs.embedded import servers
 
 NODES: Final = 4
@@ -34,7 +49,9 @@ BUSY: Final = re.compile(r'^muster_gpu_busy_ratio\{.*UUID="([^"]+)".*\} (\S+)$',
 
 
 class Look(NamedTuple):
-    """At one moment, by class: the devices that it has, parts of them as parts, and how busy each is of which it has something."""
+    """At one moment, by class: the devices that it has, parts of them as parts, and how busy each
+    is of which it has something.
+    """
 
     held: Mapping[str, float]
     busy: Mapping[str, list[float]]
@@ -58,12 +75,20 @@ async def look(session: aiohttp.ClientSession, ports: list[int], told: Told) -> 
     texts = await asyncio.gather(*(scraped(session, port) for port in ports))
     busy = {uuid: float(value) for text in texts for uuid, value in BUSY.findall(text)}
     held = dict.fromkeys(CLASSES, 0.0)
-    devices: dict[str, str] = {}  # of one class each: nothing but the model's replicas shares a device
+    devices: dict[
+        str, str
+    ] = {}  # of one class each: nothing but the model's replicas shares a device
     for row in rows:
         kind = told.classes.get(row["job_id"], INFERENCE)
         held[kind] += row["share"] / 100
         devices[row["gpu_uuid"]] = kind
-    return Look(held, {kind: [busy[uuid] for uuid, found in devices.items() if found == kind] for kind in CLASSES})
+    return Look(
+        held,
+        {
+            kind: [busy[uuid] for uuid, found in devices.items() if found == kind]
+            for kind in CLASSES
+        },
+    )
 
 
 async def scraped(session: aiohttp.ClientSession, port: int) -> str:
@@ -72,7 +97,9 @@ async def scraped(session: aiohttp.ClientSession, port: int) -> str:
         return await answer.text()
 
 
-async def loaded(session: aiohttp.ClientSession, ports: list[int], told: Told, folder: Path) -> list[Look]:
+async def loaded(
+    session: aiohttp.ClientSession, ports: list[int], told: Told, folder: Path
+) -> list[Look]:
     """What was seen after the warm-up."""
     await deploy(session)
     loads = [
@@ -95,15 +122,35 @@ def show(looks: list[Look]) -> None:
         held = [100 * sum(seen.held[kind] for kind in kinds) / CAPACITY for seen in looks]
         busy = [[100 * value for kind in kinds for value in seen.busy[kind]] for seen in looks]
         means = [mean(values) for values in busy if values]
-        setting = {"class": name, "gpus": CAPACITY, "seconds": MEASURED_S, "load": round(LOAD, 2), "seed": SEED}
+        setting = {
+            "class": name,
+            "gpus": CAPACITY,
+            "seconds": MEASURED_S,
+            "load": round(LOAD, 2),
+            "seed": SEED,
+        }
         say("allocation_mean_pct", mean(held), "% of all devices", len(held), **setting)
-        say("sampled_utilisation_mean_pct", mean(each for values in busy for each in values), "% of held devices", len(means), **setting)
+        say(
+            "sampled_utilisation_mean_pct",
+            mean(each for values in busy for each in values),
+            "% of held devices",
+            len(means),
+            **setting,
+        )
         say("allocation_p5_pct", quantile(held, 0.05), "% of all devices", len(held), **setting)
-        say("sampled_utilisation_p5_pct", quantile(means, 0.05), "% of held devices", len(means), **setting)
+        say(
+            "sampled_utilisation_p5_pct",
+            quantile(means, 0.05),
+            "% of held devices",
+            len(means),
+            **setting,
+        )
 
 
 async def show_waits(session: aiohttp.ClientSession, told: Told) -> None:
-    """From the submission to the first placement; who is not placed yet has waited at least until now, and is counted apart."""
+    """From the submission to the first placement; who is not placed yet has waited at least until
+    now, and is counted apart.
+    """
     asked: dict[str, datetime] = {}
     waits: dict[str, dict[str, float]] = {kind: {} for kind in CLASSES}
     preempted = 0
@@ -116,16 +163,27 @@ async def show_waits(session: aiohttp.ClientSession, told: Told) -> None:
         elif job in asked:
             waits[told.classes[job]].setdefault(job, (at - asked[job]).total_seconds())
     for kind in CLASSES:
-        values, waiting = list(waits[kind].values()), sum(told.classes[job] == kind for job in asked) - len(waits[kind])
+        values, waiting = (
+            list(waits[kind].values()),
+            sum(told.classes[job] == kind for job in asked) - len(waits[kind]),
+        )
         for label, part in (("p50", 0.5), ("p95", 0.95)) if values else ():
-            say(f"wait_{label}_s", quantile(values, part), "s", len(values), **{"class": kind, "still_waiting": waiting})
+            say(
+                f"wait_{label}_s",
+                quantile(values, part),
+                "s",
+                len(values),
+                **{"class": kind, "still_waiting": waiting},
+            )
     say("preemptions", preempted, "jobs", 1)
 
 
 async def events(session: aiohttp.ClientSession, kind: str) -> AsyncIterator[dict[str, Any]]:
     after, more = 0, True
     while more:
-        async with session.get("/v1/events", params={"kind": kind, "after": str(after), "limit": "1000"}) as answer:
+        async with session.get(
+            "/v1/events", params={"kind": kind, "after": str(after), "limit": "1000"}
+        ) as answer:
             page = await answer.json()
         after, more = page["next"], page["more"]
         for event in page["events"]:
@@ -138,7 +196,12 @@ async def measure(cluster: Cluster, ports: list[int]) -> None:
         async with client(cluster) as session:
             show(await loaded(session, ports, told, Path(folder)))
             for label, part in (("p50", 0.5), ("p99", 0.99)):
-                say(f"model_answer_{label}_ms", 1_000 * quantile(told.answers_s, part), "ms", len(told.answers_s))
+                say(
+                    f"model_answer_{label}_ms",
+                    1_000 * quantile(told.answers_s, part),
+                    "ms",
+                    len(told.answers_s),
+                )
             await show_waits(session, told)
 
 

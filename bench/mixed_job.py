@@ -1,8 +1,10 @@
-"""What the jobs of `bench.mixed` run: they use their simulated devices as programs use real ones, in steps with pauses between them.
+"""What the jobs of `bench.mixed` run: they use their simulated devices as programs use real ones,
+in steps with pauses between them.
 
-`train SECONDS FILE` computes so long, waits for data between two steps, saves its work every so often and when it is told to, and goes on
-from there as its next attempt. `work SECONDS` is somebody who tries something: bursts, and thinking between them. A step is a measured
-sleep; what it took is added up and told as docs/howto/simulated-devices.md says.
+`train SECONDS FILE` computes so long, waits for data between two steps, saves its work every so
+often and when it is told to, and goes on from there as its next attempt. `work SECONDS` is somebody
+who tries something: bursts, and thinking between them. A step is a measured sleep; what it took is
+added up and told as docs/howto/simulated-devices.md says.
 """
 
 import os
@@ -24,7 +26,9 @@ class Devices:
     """All devices of the job, kept busy together; `used_s` so far."""
 
     def __init__(self) -> None:
-        self.told = os.open(f"{os.environ['MUSTER_JOB_DIR']}/device-seconds", os.O_WRONLY | os.O_CREAT, 0o600)
+        self.told = os.open(
+            f"{os.environ['MUSTER_JOB_DIR']}/device-seconds", os.O_WRONLY | os.O_CREAT, 0o600
+        )
         self.used_s = 0.0
 
     def compute(self, seconds: float) -> None:

@@ -1,7 +1,9 @@
-"""The load of `bench.mixed`: three classes that come as stationary Poisson streams of a fixed seed, and ask for LOAD of the cluster.
+"""The load of `bench.mixed`: three classes that come as stationary Poisson streams of a fixed seed,
+and ask for LOAD of the cluster.
 
-**training**: gangs over one or two nodes, of low priority, that may be preempted and save their work. **inference**: a model, two replicas
-to a device, asked by OpenAI's protocol through the gateway. **interactive**: short jobs before all others.
+**training**: gangs over one or two nodes, of low priority, that may be preempted and save their
+work. **inference**: a model, two replicas to a device, asked by OpenAI's protocol through the
+gateway. **interactive**: short jobs before all others.
 """
 
 import asyncio
@@ -25,12 +27,20 @@ INFERENCE: Final = "inference"
 INTERACTIVE: Final = "interactive"
 CLASSES: Final = (TRAINING, INFERENCE, INTERACTIVE)
 
-# Nodes and devices on each of a gang, and how often of 100; what it computes: so long at least, and an exponential time more.
+# Nodes and devices on each of a gang, and how often of 100; what it computes: so long at least, and
+# an exponential time more.
 GANGS: Final = {(1, 2): 40, (1, 4): 30, (1, 8): 25, (2, 8): 5}
 GANG_MIN_S: Final = 15.0
 GANG_MORE_S: Final = 60.0
-GANG: Final = {"priority": 10, "preemptible": True, "checkpoint_signal": "USR1", "checkpoint_grace": "5s", "retries": 3}
-# Devices of somebody who tries something, how often of 100, and for how long; their part of all jobs' load.
+GANG: Final = {
+    "priority": 10,
+    "preemptible": True,
+    "checkpoint_signal": "USR1",
+    "checkpoint_grace": "5s",
+    "retries": 3,
+}
+# Devices of somebody who tries something, how often of 100, and for how long; their part of all
+# jobs' load.
 DESKS: Final = {1: 70, 2: 30}
 DESK_S: Final = 12.0
 DESK_PART: Final = 0.05
@@ -44,11 +54,22 @@ REPLICAS: Final = 6
 REPLICA_SHARE: Final = 50
 REQUESTS_PER_S: Final = 12.0
 TOKEN_MS: Final = 20
-TALK: Final = {"model": "m", "messages": [{"role": "user", "content": "Tell me about it in ten short words, please"}]}
+TALK: Final = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "Tell me about it in ten short words, please"}],
+}
 READY_S: Final = 30.0
 
 HERE: Final = Path(__file__).parent
-SERVER: Final = (str(HERE.parent / "examples" / "model_server.py"), "--port", "{port}", "--model", "m", "--token-ms", str(TOKEN_MS))
+SERVER: Final = (
+    str(HERE.parent / "examples" / "model_server.py"),
+    "--port",
+    "{port}",
+    "--model",
+    "m",
+    "--token-ms",
+    str(TOKEN_MS),
+)
 
 
 class Arrival(NamedTuple):
@@ -61,7 +82,9 @@ class Arrival(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a run has to remember: the class of each job, and how long each request to the model took."""
+    """What a run has to remember: the class of each job, and how long each request to the model
+    took.
+    """
 
     classes: dict[str, str]
     answers_s: list[float]
@@ -79,11 +102,15 @@ def arrivals(until_s: float, folder: Path) -> list[Arrival]:
     """All jobs, in the order in which they come."""
     chance = random.Random(SEED)
     wanted = CAPACITY * LOAD - REPLICAS * REPLICA_SHARE / 100
-    gang = (GANG_MIN_S + GANG_MORE_S) * sum(nodes * gpus * often / 100 for (nodes, gpus), often in GANGS.items())
+    gang = (GANG_MIN_S + GANG_MORE_S) * sum(
+        nodes * gpus * often / 100 for (nodes, gpus), often in GANGS.items()
+    )
     desk = DESK_S * sum(gpus * often / 100 for gpus, often in DESKS.items())
     gangs = takewhile(lambda at_s: at_s < until_s, poisson(chance, wanted * (1 - DESK_PART) / gang))
     desks = takewhile(lambda at_s: at_s < until_s, poisson(chance, wanted * DESK_PART / desk))
-    coming = [_gang(chance, at_s, folder) for at_s in (*[0.0] * BACKLOG, *gangs)] + [_desk(chance, at_s) for at_s in desks]
+    coming = [_gang(chance, at_s, folder) for at_s in (*[0.0] * BACKLOG, *gangs)] + [
+        _desk(chance, at_s) for at_s in desks
+    ]
     return sorted(coming, key=lambda one: one.at_s)
 
 
@@ -91,13 +118,23 @@ def _gang(chance: random.Random, at_s: float, folder: Path) -> Arrival:
     nodes, gpus = chance.choices(list(GANGS), list(GANGS.values()))[0]
     seconds = GANG_MIN_S + chance.expovariate(1 / GANG_MORE_S)
     saved = folder / f"{chance.getrandbits(64):016x}"
-    return Arrival(at_s, TRAINING, ("train", f"{seconds:.1f}", str(saved)), {"nodes": nodes, "gpus": gpus, **_limit(seconds), **GANG})
+    return Arrival(
+        at_s,
+        TRAINING,
+        ("train", f"{seconds:.1f}", str(saved)),
+        {"nodes": nodes, "gpus": gpus, **_limit(seconds), **GANG},
+    )
 
 
 def _desk(chance: random.Random, at_s: float) -> Arrival:
     gpus = chance.choices(list(DESKS), list(DESKS.values()))[0]
     seconds = chance.expovariate(1 / DESK_S)
-    return Arrival(at_s, INTERACTIVE, ("work", f"{seconds:.1f}"), {"gpus": gpus, "priority": 90, **_limit(seconds)})
+    return Arrival(
+        at_s,
+        INTERACTIVE,
+        ("work", f"{seconds:.1f}"),
+        {"gpus": gpus, "priority": 90, **_limit(seconds)},
+    )
 
 
 def _limit(seconds: float) -> dict[str, int]:
@@ -108,7 +145,14 @@ async def submitting(session: aiohttp.ClientSession, coming: list[Arrival], told
     began = time.monotonic()
     for one in coming:
         await asyncio.sleep(max(0.0, began + one.at_s - time.monotonic()))
-        job = await submit(session, sys.executable, str(HERE / "mixed_job.py"), *one.arguments, name=one.name, **one.fields)
+        job = await submit(
+            session,
+            sys.executable,
+            str(HERE / "mixed_job.py"),
+            *one.arguments,
+            name=one.name,
+            **one.fields,
+        )
         told.classes[job] = one.name
 
 
@@ -131,7 +175,12 @@ async def _ask(session: aiohttp.ClientSession, told: Told) -> None:
 
 async def deploy(session: aiohttp.ClientSession) -> None:
     """The model, until it is ready."""
-    spec = {"name": "m", "replicas": REPLICAS, "gpu_share": REPLICA_SHARE, "command": [sys.executable, *SERVER]}
+    spec = {
+        "name": "m",
+        "replicas": REPLICAS,
+        "gpu_share": REPLICA_SHARE,
+        "command": [sys.executable, *SERVER],
+    }
     async with session.post("/v1/deployments", json=spec) as answer:
         assert answer.status == 201, await answer.text()
     async with asyncio.timeout(READY_S):

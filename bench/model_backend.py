@@ -1,7 +1,9 @@
-"""A backend for `bench.gateway`: the smallest server that speaks enough of the protocol, so that it is not what is measured.
+"""A backend for `bench.gateway`: the smallest server that speaks enough of the protocol, so that it
+is not what is measured.
 
-`model_backend.py PORT`, deployed as a model. A stream has CHUNKS chunks, written one by one; with `"slow":true` in the body the first
-comes after FIRST_S and each other GAP_S after the one before, as a model would.
+`model_backend.py PORT`, deployed as a model. A stream has CHUNKS chunks, written one by one; with
+`"slow":true` in the body the first comes after FIRST_S and each other GAP_S after the one before,
+as a model would.
 """
 
 import asyncio
@@ -16,10 +18,16 @@ GAP_S: Final = 0.01
 _JSON: Final = (
     b'{"id":"c-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"'
     + b"word " * 40
-    + b'"},"finish_reason":"stop"}],"usage":{"prompt_tokens":20,"completion_tokens":50,"total_tokens":70}}'
+    + b'"},"finish_reason":"stop"}],'
+    b'"usage":{"prompt_tokens":20,"completion_tokens":50,"total_tokens":70}}'
 )
-_ANSWER: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_JSON), _JSON)
-_HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+_ANSWER: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+    % (len(_JSON), _JSON)
+)
+_HEAD: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
 
 
 def _framed(data: bytes) -> bytes:
@@ -27,7 +35,8 @@ def _framed(data: bytes) -> bytes:
 
 
 _EVENT: Final = _framed(
-    b'data: {"id":"c-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
+    b'data: {"id":"c-1","object":"chat.completion.chunk","created":1,"model":"m",'
+    b'"choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
 )
 _USAGE: Final = _framed(
     b'data: {"id":"c-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[],'

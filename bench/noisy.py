@@ -2,10 +2,10 @@
 
 One embedded cluster. Quiet rounds and attack rounds take turns. An attack runs in a process of its
 own, with the key of another tenant's member, at a bounded rate, on loopback. The quiet tenant runs
-`date` jobs one after the other, and reads each job from the gateway. Both sides share the
-machine's cores, so a ratio also contains the attacker's own processor time; `plain_jobs` is no attack and shows how much
-of it any submissions cost. QUICK=1: fewer samples, so that a p99 is the greatest value.
-ATTACK=name: this attack only.
+`date` jobs one after the other, and reads each job from the gateway. Both sides share the machine's
+cores, so a ratio also contains the attacker's own processor time; `plain_jobs` is no attack and
+shows how much of it any submissions cost. QUICK=1: fewer samples, so that a p99 is the greatest
+value. ATTACK=name: this attack only.
 """
 
 import asyncio
@@ -52,7 +52,9 @@ class Samples(NamedTuple):
 
 
 async def post(session: aiohttp.ClientSession, **fields: Any) -> str:
-    """Submit a job and return its id; a refusal is an outcome of the attack, and returns nothing."""
+    """Submit a job and return its id; a refusal is an outcome of the attack, and
+    returns nothing.
+    """
     async with session.post("/v1/jobs", json=fields) as answer:
         body = await answer.json()
         OUTCOMES[str(answer.status)] = OUTCOMES.get(str(answer.status), 0) + 1
@@ -170,7 +172,9 @@ async def attack(name: str) -> None:
     """Run one attack until SIGTERM, then print the outcomes of its requests."""
     headers = {"Authorization": f"Bearer {os.environ['NOISY_KEY']}"}
     connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(os.environ["NOISY_URL"], headers=headers, connector=connector) as session:
+    async with aiohttp.ClientSession(
+        os.environ["NOISY_URL"], headers=headers, connector=connector
+    ) as session:
         task = asyncio.create_task(ATTACKS[name](session))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         with contextlib.suppress(asyncio.CancelledError):
@@ -189,7 +193,9 @@ async def member(session: aiohttp.ClientSession, tenant: str) -> str:
 
 
 async def probe(session: aiohttp.ClientSession, found: Samples) -> None:
-    """Run JOBS jobs one after the other: time from the POST to the job's own first moment, and of reads."""
+    """Run JOBS jobs one after the other: time from the POST to the job's own first moment, and of
+    reads.
+    """
     for _ in range(JOBS):
         before_ns = time.time_ns()
         job = await submit(session, "date", "+%s%N")
@@ -204,7 +210,9 @@ async def probe(session: aiohttp.ClientSession, found: Samples) -> None:
             found.read.append((time.perf_counter() - began) * 1e3)
 
 
-async def attacked(cluster: Cluster, quiet: aiohttp.ClientSession, name: str, key: str, found: Samples) -> str:
+async def attacked(
+    cluster: Cluster, quiet: aiohttp.ClientSession, name: str, key: str, found: Samples
+) -> str:
     """Probe while an attack runs; return the outcomes of its requests."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.noisy", name),
@@ -252,7 +260,9 @@ def show(name: str, quiet: Samples, noisy: Samples, outcome: str) -> None:
 
 async def measure(cluster: Cluster) -> None:
     async with client(cluster) as admin:
-        keys = {tenant: await member(admin, tenant) for tenant in ("quiet", "greedy", REFUSED_TENANT)}
+        keys = {
+            tenant: await member(admin, tenant) for tenant in ("quiet", "greedy", REFUSED_TENANT)
+        }
     headers = {"Authorization": f"Bearer {keys['quiet']}"}
     async with aiohttp.ClientSession(cluster.url, headers=headers) as quiet:
         await probe(quiet, Samples([], []))  # once to warm every process

@@ -1,9 +1,12 @@
-"""How much of a cluster is allocated when jobs come until it is full: the openb trace by the fill protocol of the FGD paper.
+"""How much of a cluster is allocated when jobs come until it is full: the openb trace by the fill
+protocol of the FGD paper.
 
-The pods of a list are shuffled by a seed and drawn on to 130 % of the 6,212 GPUs; each is placed at once or fails for good; nodes stand in
-a random order, which breaks ties. What is measured is the scheduler's own `fragmentation`, in its own rankings; beside it FGD and best
-fit by their published formulas (`packing_rules.py`), which must give the published rows: that is the check of this harness. The lists
-are in the folder MUSTER_TRACES (its `openb/`); VARIANTS names others of the same form, POLICIES which policies.
+The pods of a list are shuffled by a seed and drawn on to 130 % of the 6,212 GPUs; each is placed at
+once or fails for good; nodes stand in a random order, which breaks ties. What is measured is the
+scheduler's own `fragmentation`, in its own rankings; beside it FGD and best fit by their published
+formulas (`packing_rules.py`), which must give the published rows: that is the check of this
+harness. The lists are in the folder MUSTER_TRACES (its `openb/`); VARIANTS names others of the same
+form, POLICIES which policies.
 """
 
 import csv
@@ -18,27 +21,35 @@ from typing import Final, NamedTuple
 
 from bench.cluster import QUICK, say
 from bench.packing_rules import bestfit, fgd
-from libs.common.arrivals import Arrival
-from libs.common.cluster import GpuView, Job, Node
+from libs.common.life.node_life import HEALTHY
 from libs.common.model import WHOLE_GPU, Gpu, GpuId, JobId, NodeId
-from libs.common.node_life import HEALTHY
+from libs.common.state.arrivals import Arrival
+from libs.common.state.cluster import GpuView, Job, Node
 from services.scheduler.placement.fill import Fills
 from services.scheduler.placement.hardware import Hardware, key_of
 from services.scheduler.placement.place import Place, host_serves
 from services.scheduler.placement.ranking import Ranking
-from services.scheduler.placement.scene import Scene
+from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.strategies import STRATEGIES, Score
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.workload_mix import WorkloadMix
 
 VARIANTS: Final = tuple(
-    (os.environ.get("VARIANTS") or ("default,gpushare40" if QUICK else "default,multigpu20,gpushare40,cpu050,gpuspec10")).split(",")
+    (
+        os.environ.get("VARIANTS")
+        or ("default,gpushare40" if QUICK else "default,multigpu20,gpushare40,cpu050,gpuspec10")
+    ).split(",")
 )
-POLICIES: Final = tuple((os.environ.get("POLICIES") or ("fragmentation" if QUICK else "fragmentation,fgd,best_fit")).split(","))
+POLICIES: Final = tuple(
+    (
+        os.environ.get("POLICIES") or ("fragmentation" if QUICK else "fragmentation,fgd,best_fit")
+    ).split(",")
+)
 SEEDS: Final = range(42, 43) if QUICK else range(42, 52)
 ARRIVED_MAX: Final = 1.3
 MILLI: Final = 10
 MIB: Final = 1 << 20
-# Allocation in per cent when all GPUs were once asked for, and the end, of FGD: the mean of ten seeds (cluster-trace-gpu-v2023, ATC'23).
+# Allocation in per cent when all GPUs were once asked for, and the end, of FGD: the mean of ten
+# seeds (cluster-trace-gpu-v2023, ATC'23).
 PUBLISHED: Final = {
     "default": (95.23, 95.39),
     "multigpu20": (95.53, 95.65),
@@ -49,30 +60,43 @@ PUBLISHED: Final = {
 
 
 class Trace(NamedTuple):
-    """`nodes` are (CPUs in thousandths, MiB, GPUs, model); a pod is what it wishes, a list of them a variant."""
+    """`nodes` are (CPUs in thousandths, MiB, GPUs, model); a pod is what it wishes, a list of them
+    a variant.
+    """
 
     nodes: list[tuple[int, int, int, str]]
-    pods: list[Wish]
+    pods: list[ResourceRequest]
 
 
 def read(folder: Path, variant: str) -> Trace:
     with (folder / "openb_node_list_gpu_node.csv").open() as file:
-        nodes = [(int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"]) for row in csv.DictReader(file)]
+        nodes = [
+            (int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"])
+            for row in csv.DictReader(file)
+        ]
     with (folder / f"openb_pod_list_{variant}.csv").open() as file:
         return Trace(nodes, [_pod(row) for row in csv.DictReader(file)])
 
 
-def _pod(row: dict[str, str]) -> Wish:
+def _pod(row: dict[str, str]) -> ResourceRequest:
     gpus = int(row["num_gpu"])
     models = tuple(sorted(filter(None, (row.get("gpu_spec") or "").split("|"))))
     share = int(row["gpu_milli"]) // MILLI if gpus else WHOLE_GPU
     memory = int(row["memory_mib"]) * MIB
-    return Wish(gpus=gpus, share=share, model=models, cpus_milli=int(row["cpu_milli"]), memory_bytes=memory)
+    return ResourceRequest(
+        gpus=gpus, share=share, model=models, cpus_milli=int(row["cpu_milli"]), memory_bytes=memory
+    )
 
 
 def arrivals(trace: Trace) -> tuple[tuple[Arrival, int], ...]:
-    """The mix of the whole list, as the protocol gives it to every policy. In a live cluster it is learnt (`libs/common/arrivals.py`)."""
-    counts = Counter(Arrival(pod.gpus, pod.share if pod.gpus else 0, pod.cpus_milli, pod.model) for pod in trace.pods)
+    """The mix of the whole list, as the protocol gives it to every policy.
+
+    In a live cluster it is learnt (`libs/common/state/arrivals.py`).
+    """
+    counts = Counter(
+        Arrival(pod.gpus, pod.share if pod.gpus else 0, pod.cpus_milli, pod.model)
+        for pod in trace.pods
+    )
     return tuple(counts.items())
 
 
@@ -92,8 +116,10 @@ def places_of(trace: Trace, dice: random.Random) -> list[Place | None]:
     return found
 
 
-def pods_of(trace: Trace, dice: random.Random, total: int) -> list[Wish]:
-    """The whole list shuffled, then draws from it up to the target; of a list that is too long some are left out."""
+def pods_of(trace: Trace, dice: random.Random, total: int) -> list[ResourceRequest]:
+    """The whole list shuffled, then draws from it up to the target; of a list that is too long some
+    are left out.
+    """
     pods = dice.sample(trace.pods, len(trace.pods))
     asked = sum(volume(pod) for pod in pods)
     target = ARRIVED_MAX * total
@@ -107,22 +133,29 @@ def pods_of(trace: Trace, dice: random.Random, total: int) -> list[Wish]:
         pods.append(pod)
 
 
-def volume(pod: Wish) -> int:
+def volume(pod: ResourceRequest) -> int:
     """Hundredths of a GPU."""
     return pod.gpus * pod.share
 
 
-def fill(places: list[Place | None], pods: list[Wish], score: Score, scene: Scene) -> Iterator[tuple[int, int]]:
+def fill(
+    places: list[Place | None], pods: list[ResourceRequest], score: Score, mix: WorkloadMix
+) -> Iterator[tuple[int, int]]:
     """After each pod: what was asked for, and what is allocated, in hundredths of a GPU."""
-    rankings: dict[Wish, Ranking] = {}
-    seen: dict[Wish, int] = {}
+    rankings: dict[ResourceRequest, Ranking] = {}
+    seen: dict[ResourceRequest, int] = {}
     changes: list[int] = []
     asked = allocated = 0
     for pod in pods:
-        wish = pod.ranked
-        ranking = rankings.get(wish) or rankings.setdefault(wish, Ranking(wish, "", score, scene))
-        ranking.look_at(places, dict.fromkeys(changes[seen[wish] :]) if wish in seen else range(len(places)))
-        seen[wish] = len(changes)
+        request = pod.ranked
+        ranking = rankings.get(request) or rankings.setdefault(
+            request, Ranking(request, "", score, mix)
+        )
+        ranking.look_at(
+            places,
+            dict.fromkeys(changes[seen[request] :]) if request in seen else range(len(places)),
+        )
+        seen[request] = len(changes)
         asked += volume(pod)
         for index in ranking.in_order():
             place = places[index]
@@ -131,23 +164,31 @@ def fill(places: list[Place | None], pods: list[Wish], score: Score, scene: Scen
                 continue
             place.give(place.taken(ranking.best[index][1], pod), "")
             place.give_host(pod)
-            assert place.cpus_free >= 0 and place.memory_free >= 0 and all(part.free > 0 for part in place.parts.values())
+            assert (
+                place.cpus_free >= 0
+                and place.memory_free >= 0
+                and all(part.free > 0 for part in place.parts.values())
+            )
             changes.append(index)
             allocated += volume(pod)
             break
         yield asked, allocated
 
 
-def run(trace: Trace, seed: int, policy: Callable[[Trace], tuple[Score, Scene]]) -> tuple[float, float]:
-    """Allocation in per cent at 100 % (the mean over the events that round to it) and at the end."""
+def run(
+    trace: Trace, seed: int, policy: Callable[[Trace], tuple[Score, WorkloadMix]]
+) -> tuple[float, float]:
+    """Allocation in per cent at 100 % (the mean over the events that round to it) and
+    at the end.
+    """
     dice = random.Random(seed)
     total = WHOLE_GPU * sum(gpus for _, _, gpus, _ in trace.nodes)
     pods = pods_of(trace, dice, total)
     places = places_of(trace, dice)
-    score, scene = policy(trace)
+    score, mix = policy(trace)
     at_full: list[float] = []
     shown = 0.0
-    for asked, allocated in fill(places, pods, score, scene):
+    for asked, allocated in fill(places, pods, score, mix):
         assert allocated <= total
         shown = round(100 * allocated / total, 2)
         if round(100 * asked / total) == 100:
@@ -155,24 +196,27 @@ def run(trace: Trace, seed: int, policy: Callable[[Trace], tuple[Score, Scene]])
     return mean(at_full), shown
 
 
-def ours(trace: Trace) -> tuple[Score, Scene]:
+def ours(trace: Trace) -> tuple[Score, WorkloadMix]:
     capacity: Counter[str] = Counter()
     for _, _, gpus, model in trace.nodes:
         capacity[model] += gpus * WHOLE_GPU
-    return STRATEGIES["fragmentation"], Scene(Fills(arrivals(trace), dict(capacity)))
+    return STRATEGIES["fragmentation"], WorkloadMix(Fills(arrivals(trace), dict(capacity)))
 
 
 RULES: Final = {
     "fragmentation": ours,
-    "fgd": lambda trace: (fgd(arrivals(trace)), Scene()),
-    "best_fit": lambda trace: (bestfit, Scene()),
+    "fgd": lambda trace: (fgd(arrivals(trace)), WorkloadMix()),
+    "best_fit": lambda trace: (bestfit, WorkloadMix()),
 }
 
 
 def main() -> None:
     folder = Path(os.environ.get("MUSTER_TRACES", "../shared/traces")) / "openb"
     if not folder.is_dir():
-        sys.exit(f"there is no {folder}: set MUSTER_TRACES to the folder that holds openb/ (cluster-trace-gpu-v2023)")
+        sys.exit(
+            f"there is no {folder}: set MUSTER_TRACES to the folder that holds openb/ "
+            "(cluster-trace-gpu-v2023)"
+        )
     for variant in VARIANTS:
         trace = read(folder, variant)
         known = PUBLISHED.get(variant)
@@ -180,9 +224,19 @@ def main() -> None:
             runs = [run(trace, seed, RULES[policy]) for seed in SEEDS]
             for place, arrived in enumerate((100, 130)):
                 found = [each[place] for each in runs]
-                setting = {"policy": policy, "sd": round(stdev(found), 3) if len(found) > 1 else 0, "published_fgd": known and known[place]}
+                setting = {
+                    "policy": policy,
+                    "sd": round(stdev(found), 3) if len(found) > 1 else 0,
+                    "published_fgd": known and known[place],
+                }
                 suffix = "" if policy == "fragmentation" else f"_{policy}"
-                say(f"alloc_pct_{variant}_{arrived}{suffix}", mean(found), "%", len(found), **setting)
+                say(
+                    f"alloc_pct_{variant}_{arrived}{suffix}",
+                    mean(found),
+                    "%",
+                    len(found),
+                    **setting,
+                )
 
 
 if __name__ == "__main__":

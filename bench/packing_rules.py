@@ -1,19 +1,21 @@
-"""FGD and best fit by their published formulas (ATC'23, hkust-adsl/kubernetes-scheduler-simulator), as scores for `packing.py`.
+"""FGD and best fit by their published formulas (ATC'23, hkust-adsl/kubernetes-scheduler-simulator),
+as scores for `packing.py`.
 
-Not the scheduler's: they are here to be compared with. Scores are whole numbers from 0 to 100, as published: the truncation matters.
+Not the scheduler's: they are here to be compared with. Scores are whole numbers from 0 to 100, as
+published: the truncation matters.
 """
 
 from bisect import bisect_right
 from math import exp
 from typing import Final
 
-from libs.common.arrivals import Arrival
 from libs.common.model import WHOLE_GPU
-from services.scheduler.placement.place import Place, Take
-from services.scheduler.placement.scene import Scene
+from libs.common.state.arrivals import Arrival
+from services.scheduler.placement.place import DeviceFit, Place
+from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.strategies import Score
-from services.scheduler.placement.strategies.fragmentation import after_take
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.strategies.fragmentation import after_fit
+from services.scheduler.placement.workload_mix import WorkloadMix
 
 COVERED: Final = 0.95
 CPUS_MILLI: Final = 128_000
@@ -22,15 +24,19 @@ GPUS: Final = 8 * WHOLE_GPU
 MILLI: Final = 10
 
 
-def bestfit(place: Place, take: Take, wish: Wish, scene: Scene) -> int:
-    """The least CPU and GPU left; of a node's devices the one with the least left, which is below every whole point of the score."""
-    cpus = (place.cpus_free - wish.cpus_milli) / CPUS_MILLI
-    gpus = (sum(place.lefts) - take.share * wish.gpus) / GPUS
-    return (int(100 * (1 - (0.5 * cpus + 0.5 * gpus))) << 8) - take.left
+def bestfit(place: Place, fit: DeviceFit, request: ResourceRequest, mix: WorkloadMix) -> int:
+    """The least CPU and GPU left; of a node's devices the one with the least left, which is below
+    every whole point of the score.
+    """
+    cpus = (place.cpus_free - request.cpus_milli) / CPUS_MILLI
+    gpus = (sum(place.lefts) - fit.share * request.gpus) / GPUS
+    return (int(100 * (1 - (0.5 * cpus + 0.5 * gpus))) << 8) - fit.left
 
 
 def fgd(arrivals: tuple[tuple[Arrival, int], ...]) -> Score:
-    """The least growth of what the usual pods could not use: of a node, the sum over them of the fragments that each would find."""
+    """The least growth of what the usual pods could not use: of a node, the sum over them of the
+    fragments that each would find.
+    """
     usual = _usual(arrivals)
     steps = sorted({arrival.cpus_milli for arrival, _ in usual})
     kept: dict[tuple[str, int, tuple[int, ...]], float] = {}
@@ -39,13 +45,15 @@ def fgd(arrivals: tuple[tuple[Arrival, int], ...]) -> Score:
         key = (model, bisect_right(steps, cpus_milli), lefts)
         found = kept.get(key)
         if found is None:
-            found = kept[key] = sum(part * _fragment(arrival, model, cpus_milli, lefts) for arrival, part in usual)
+            found = kept[key] = sum(
+                part * _fragment(arrival, model, cpus_milli, lefts) for arrival, part in usual
+            )
         return found
 
-    def score(place: Place, take: Take, wish: Wish, scene: Scene) -> int:
+    def score(place: Place, fit: DeviceFit, request: ResourceRequest, mix: WorkloadMix) -> int:
         model, lefts = place.hardware.gpus[0].model, place.lefts
         before = fragments(model, place.cpus_free, lefts)
-        after = fragments(model, place.cpus_free - wish.cpus_milli, after_take(lefts, take))
+        after = fragments(model, place.cpus_free - request.cpus_milli, after_fit(lefts, fit))
         return int(100 / (1 + exp(-(before - after) * MILLI / 1_000)))
 
     return score

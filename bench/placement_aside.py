@@ -1,9 +1,12 @@
-"""How long a decision takes while jobs stand before it that let others pass: those of a tenant at its limit, and those that could never
-fit, each of another shape. Beside the same cluster without them, in turns: the cost must hardly grow with their number. Then as many jobs
-of four tenants beside those of a tenant each, of which up to 100 are looked past. And what they cost when a node joins, for which all that
-could never fit are asked again.
+"""How long a decision takes while jobs stand before it that let others pass: those of a tenant at
+its limit, and those that could never fit, each of another shape.
 
-1,024 GPUs with 1,000 other jobs waiting, in steady state as in `placement_whole.py`. What a decision is: `decision.py`.
+Beside the same cluster without them, in turns: the cost must hardly grow with their number. Then as
+many jobs of four tenants beside those of a tenant each, of which up to 100 are looked past. And
+what they cost when a node joins, for which all that could never fit are asked again.
+
+1,024 GPUs with 1,000 other jobs waiting, in steady state as in `placement_whole.py`. What a
+decision is: `decision.py`.
 """
 
 import time
@@ -15,7 +18,7 @@ from bench.decision import Took, machine, tell
 from bench.placement_whole import Steady
 from libs.common import facts as f
 from libs.common.model import JobId, JobSpec, TenantId
-from libs.common.service import freeze_collector
+from libs.common.process.service import freeze_collector
 
 TURNS: Final = 5
 DECISIONS: Final = 200 if QUICK else 2_000
@@ -31,10 +34,19 @@ def steady(at_limit: int = 0, impossible: int = 0) -> Steady:
     made = Steady(GPUS, WAITING)
     made.told.say(f.TenantSet(tenant=GREEDY, max_gpu_share=100))
     for number in range(at_limit + impossible):
-        spec = JobSpec(command=("true",), gpus=2 if number < at_limit else 16, cpus_milli=number + 1, priority=100)
+        spec = JobSpec(
+            command=("true",),
+            gpus=2 if number < at_limit else 16,
+            cpus_milli=number + 1,
+            priority=100,
+        )
         job_id = JobId(f"aside{number}")
         tenant = GREEDY if number < at_limit else LARGE
-        for fact in (f.JobSubmitted(job_id=job_id, spec=spec, tenant=tenant), f.JobAdmitted(job_id=job_id), f.JobQueued(job_id=job_id)):
+        for fact in (
+            f.JobSubmitted(job_id=job_id, spec=spec, tenant=tenant),
+            f.JobAdmitted(job_id=job_id),
+            f.JobQueued(job_id=job_id),
+        ):
             made.told.say(fact)
     return made
 
@@ -48,18 +60,39 @@ def join(world: Steady, number: int) -> float:
 
 
 def main() -> None:
-    worlds = {"none_": steady(), "at_limit_": steady(at_limit=ASIDE), "impossible_": steady(impossible=ASIDE)}
-    worlds |= {"few_": Steady(GPUS, ASIDE), "tenants_": Steady(GPUS, ASIDE, tenants=[f"t{number}" for number in range(ASIDE)])}
+    worlds = {
+        "none_": steady(),
+        "at_limit_": steady(at_limit=ASIDE),
+        "impossible_": steady(impossible=ASIDE),
+    }
+    worlds |= {
+        "few_": Steady(GPUS, ASIDE),
+        "tenants_": Steady(GPUS, ASIDE, tenants=[f"t{number}" for number in range(ASIDE)]),
+    }
     took: dict[str, list[Took]] = {name: [] for name in worlds}
     freeze_collector()
     for _ in range(TURNS):
         for name, world in worlds.items():
             took[name] += [world.step() for _ in range(DECISIONS)]
-    medians = {name: tell(name, took[name], worlds[name].told, gpus=GPUS, many=ASIDE) for name in worlds}
+    medians = {
+        name: tell(name, took[name], worlds[name].told, gpus=GPUS, many=ASIDE) for name in worlds
+    }
     for name, beside in (("at_limit_", "none_"), ("impossible_", "none_"), ("tenants_", "few_")):
-        say(f"{name}growth", medians[name] / medians[beside], "ratio", len(took[name]), of=f"p50 with {ASIDE} of them to p50 without")
+        say(
+            f"{name}growth",
+            medians[name] / medians[beside],
+            "ratio",
+            len(took[name]),
+            of=f"p50 with {ASIDE} of them to p50 without",
+        )
     for name, world in worlds.items():
-        say(f"{name}join_ms", median(join(world, GPUS // 8 + number) for number in range(JOINS)), "ms", JOINS, nodes=GPUS // 8)
+        say(
+            f"{name}join_ms",
+            median(join(world, GPUS // 8 + number) for number in range(JOINS)),
+            "ms",
+            JOINS,
+            nodes=GPUS // 8,
+        )
 
 
 if __name__ == "__main__":

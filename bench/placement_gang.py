@@ -1,7 +1,8 @@
-"""How long a decision takes that places a gang of 64 GPUs, 8 nodes of 8, by their topology, on 10,240 GPUs that are partly in use.
+"""How long a decision takes that places a gang of 64 GPUs, 8 nodes of 8, by their topology, on
+10,240 GPUs that are partly in use.
 
-A quarter of the nodes serves no gang, most others are held by gangs; after each decision another gang ends, so that racks and spines fill
-and empty. What a decision is: `decision.py`.
+A quarter of the nodes serves no gang, most others are held by gangs; after each decision another
+gang ends, so that racks and spines fill and empty. What a decision is: `decision.py`.
 """
 
 import random
@@ -30,7 +31,11 @@ class Steady:
         self.dice = dice
         self.number = 0
         for number in sorted(dice.sample(range(NODES), int(BROKEN * NODES))):
-            self._submit(JobSpec(command=("true",), placement="first_fit", node_list=(machine(number).node_id,)))
+            self._submit(
+                JobSpec(
+                    command=("true",), placement="first_fit", node_list=(machine(number).node_id,)
+                )
+            )
             placed, _ = self.told.decide()
             assert placed is not None
         for _ in range(int(NODES * (1 - BROKEN) * 2 / 3) // GANG_NODES):
@@ -39,7 +44,11 @@ class Steady:
     def _submit(self, spec: JobSpec) -> None:
         job_id = JobId(f"j{self.number}")
         self.number += 1
-        for fact in (f.JobSubmitted(job_id=job_id, spec=spec), f.JobAdmitted(job_id=job_id), f.JobQueued(job_id=job_id)):
+        for fact in (
+            f.JobSubmitted(job_id=job_id, spec=spec),
+            f.JobAdmitted(job_id=job_id),
+            f.JobQueued(job_id=job_id),
+        ):
             self.told.say(fact)
 
     def _place(self) -> Took:
@@ -59,7 +68,12 @@ class Steady:
 
 def main() -> None:
     steady = Steady()
-    setting = {"gpus": NODES * 8, "nodes": NODES, "gang": f"{GANG_NODES} x 8", "strategy": "topology"}
+    setting = {
+        "gpus": NODES * 8,
+        "nodes": NODES,
+        "gang": f"{GANG_NODES} x 8",
+        "strategy": "topology",
+    }
     tell("", timed(DECISIONS, steady.told, steady.step), steady.told, **setting)
     count("", steady.told, steady.step, **setting)
 

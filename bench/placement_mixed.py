@@ -1,8 +1,10 @@
-"""How long a decision takes under a mixed load: the openb trace's pods on its 1,213 nodes, by `fragmentation` with the mix as learnt.
+"""How long a decision takes under a mixed load: the openb trace's pods on its 1,213 nodes, by
+`fragmentation` with the mix as learnt.
 
-Steady state: the cluster is kept nearly as full as it can be. A pod of the list comes and is placed, and random running ones end; one that
-finds no place is taken back (those decisions are not counted). What a decision is: `decision.py`. The lists are in the folder
-MUSTER_TRACES (`packing.py`).
+Steady state: the cluster is kept nearly as full as it can be. A pod of the list comes and is
+placed, and random running ones end; one that finds no place is taken back (those decisions are not
+counted). What a decision is: `decision.py`. The lists are in the folder MUSTER_TRACES
+(`packing.py`).
 """
 
 import os
@@ -16,7 +18,7 @@ from bench.decision import Told, Took, count, tell, timed
 from bench.packing import Trace, read
 from libs.common import facts as f
 from libs.common.model import WHOLE_GPU, Gpu, GpuId, JobId, JobSpec, NodeId
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.resource_request import ResourceRequest
 
 DECISIONS: Final = 5_000 if QUICK else 200_000
 VARIANT: Final = "default"
@@ -42,12 +44,18 @@ class Steady:
     def submit(self) -> None:
         job_id, pod = JobId(f"j{self.number}"), self.dice.choice(self.trace.pods)
         self.number += 1
-        for fact in (f.JobSubmitted(job_id=job_id, spec=_spec(pod)), f.JobAdmitted(job_id=job_id), f.JobQueued(job_id=job_id)):
+        for fact in (
+            f.JobSubmitted(job_id=job_id, spec=_spec(pod)),
+            f.JobAdmitted(job_id=job_id),
+            f.JobQueued(job_id=job_id),
+        ):
             self.told.say(fact)
         self.share_of[job_id] = pod.gpus * pod.share
 
     def step(self) -> Took:
-        """A pod comes and is placed; one that finds no place is taken back, and another one comes."""
+        """A pod comes and is placed; one that finds no place is taken back, and another
+        one comes.
+        """
         while True:
             self.submit()
             placed, took = self.told.decide()
@@ -63,7 +71,9 @@ class Steady:
 
     def withdraw(self, job_id: JobId) -> None:
         self.told.say(f.CancelRequested(job_id=job_id))
-        self.told.say(f.JobClosed(job_id=job_id, attempt=1, outcome="cancelled", reason="cancelled"))
+        self.told.say(
+            f.JobClosed(job_id=job_id, attempt=1, outcome="cancelled", reason="cancelled")
+        )
         del self.share_of[job_id]
 
     def end_one(self) -> None:
@@ -75,24 +85,46 @@ class Steady:
 
 
 def _machine(number: int, cpus: int, memory: int, gpus: int, model: str) -> f.NodeRegistered:
-    devices = tuple(Gpu(GpuId(f"n{number}-{gpu}"), gpu, "openb", model, 16 << 30) for gpu in range(gpus))
+    devices = tuple(
+        Gpu(GpuId(f"n{number}-{gpu}"), gpu, "openb", model, 16 << 30) for gpu in range(gpus)
+    )
     node, address = NodeId(f"n{number}"), f"10.0.{number >> 8}.{number & 255}"
-    return f.NodeRegistered(node_id=node, incarnation=1, address=address, gpus=devices, cpus_milli=cpus, memory_bytes=memory << 20)
+    return f.NodeRegistered(
+        node_id=node,
+        incarnation=1,
+        address=address,
+        gpus=devices,
+        cpus_milli=cpus,
+        memory_bytes=memory << 20,
+    )
 
 
-def _spec(pod: Wish) -> JobSpec:
+def _spec(pod: ResourceRequest) -> JobSpec:
     return JobSpec(
-        command=("true",), gpus=pod.gpus, gpu_share=pod.share, model=pod.model, cpus_milli=pod.cpus_milli, memory_bytes=pod.memory_bytes
+        command=("true",),
+        gpus=pod.gpus,
+        gpu_share=pod.share,
+        model=pod.model,
+        cpus_milli=pod.cpus_milli,
+        memory_bytes=pod.memory_bytes,
     )
 
 
 def main() -> None:
     folder = Path(os.environ.get("MUSTER_TRACES", "../shared/traces")) / "openb"
     if not folder.is_dir():
-        sys.exit(f"there is no {folder}: set MUSTER_TRACES to the folder that holds openb/ (cluster-trace-gpu-v2023)")
+        sys.exit(
+            f"there is no {folder}: set MUSTER_TRACES to the folder that holds openb/ "
+            "(cluster-trace-gpu-v2023)"
+        )
     steady = Steady(read(folder, VARIANT))
     times = timed(DECISIONS, steady.told, steady.step)
-    setting = {"nodes": len(steady.trace.nodes), "variant": VARIANT, "filled": FILLED, "strategy": "fragmentation"}
+    setting = {
+        "nodes": len(steady.trace.nodes),
+        "variant": VARIANT,
+        "filled": FILLED,
+        "strategy": "fragmentation",
+    }
     tell("", times, steady.told, **setting)
     count("", steady.told, steady.step, **setting)
 

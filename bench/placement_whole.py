@@ -1,8 +1,12 @@
-"""How long a decision takes that places whole GPUs: 10,240 GPUs with 100,000 jobs waiting, and a tenth of that; the cost must hardly grow.
-In strict order, and with backfill, where most decisions keep the promise to a job that waits for a whole node.
+"""How long a decision takes that places whole GPUs: 10,240 GPUs with 100,000 jobs waiting, and a
+tenth of that; the cost must hardly grow.
 
-Steady state: the cluster is full, a random running job ends, and what fits in its place is decided, for at least 200,000 decisions. What a
-decision is: `decision.py`. The facts that others write (the job's end, the next submission) are folded between the decisions, untimed.
+In strict order, and with backfill, where most decisions keep the promise to a job that waits for a
+whole node.
+
+Steady state: the cluster is full, a random running job ends, and what fits in its place is decided,
+for at least 200,000 decisions. What a decision is: `decision.py`. The facts that others write (the
+job's end, the next submission) are folded between the decisions, untimed.
 """
 
 import random
@@ -15,9 +19,14 @@ from libs.common import facts as f
 from libs.common.model import JobId, JobSpec, TenantId
 
 DECISIONS: Final = 10_000 if QUICK else 200_000
-# GPUs, jobs that wait, whether they may pass the first one; of the last setting fewer decisions are enough.
+# GPUs, jobs that wait, whether they may pass the first one; of the last setting fewer decisions are
+# enough.
 WAITING: Final = 20_000 if QUICK else 100_000
-SETTINGS: Final = (("", 10_240, WAITING, False), ("small_", 1_024, 10_000, False), ("backfill_", 10_240, WAITING, True))
+SETTINGS: Final = (
+    ("", 10_240, WAITING, False),
+    ("small_", 1_024, 10_000, False),
+    ("backfill_", 10_240, WAITING, True),
+)
 BACKFILLED: Final = DECISIONS // 20
 GPUS: Final = (1, 1, 1, 2, 4, 8)
 TENANTS: Final = ("red", "blue", "green", "default")
@@ -26,7 +35,9 @@ TENANTS: Final = ("red", "blue", "green", "default")
 class Steady:
     """A full cluster and its queue."""
 
-    def __init__(self, gpus: int, waiting: int, backfill: bool = True, tenants: Sequence[str] = TENANTS) -> None:
+    def __init__(
+        self, gpus: int, waiting: int, backfill: bool = True, tenants: Sequence[str] = TENANTS
+    ) -> None:
         self.dice = random.Random(1)
         self.tenants = tenants
         self.told = Told([machine(number) for number in range(gpus // 8)])
@@ -43,7 +54,11 @@ class Steady:
         self.number += 1
         spec = JobSpec(command=("true",), gpus=self.dice.choice(GPUS))
         tenant = TenantId(self.dice.choice(self.tenants))
-        for fact in (f.JobSubmitted(job_id=job_id, spec=spec, tenant=tenant), f.JobAdmitted(job_id=job_id), f.JobQueued(job_id=job_id)):
+        for fact in (
+            f.JobSubmitted(job_id=job_id, spec=spec, tenant=tenant),
+            f.JobAdmitted(job_id=job_id),
+            f.JobQueued(job_id=job_id),
+        ):
             self.told.say(fact)
 
     def place(self) -> Took | None:
@@ -76,7 +91,13 @@ def main() -> None:
         setting = {"gpus": gpus, "nodes": gpus // 8, "waiting": waiting, "backfill": backfill}
         medians.append(tell(name, times, steady.told, **setting))
         count(name, steady.told, steady.step, **setting)
-    say("growth", medians[0] / medians[1], "ratio", DECISIONS, of="p50 at 10,240 GPUs to p50 at 1,024")
+    say(
+        "growth",
+        medians[0] / medians[1],
+        "ratio",
+        DECISIONS,
+        of="p50 at 10,240 GPUs to p50 at 1,024",
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""How long a decision takes that preempts: 10,240 GPUs without a free one, held by jobs that may be preempted, of 1 to 8 GPUs, and gangs.
+"""How long a decision takes that preempts: 10,240 GPUs without a free one, held by jobs that may be
+preempted, of 1 to 8 GPUs, and gangs.
 
-Each decision finds that nothing fits, and who ends for a job of higher priority (of 1, 4 or 8 GPUs, or a gang of 4 x 8), folds what follows
-and encodes it. Then those end, the job is placed where it was given room, and ends; and those who made room are placed again. What a
-decision is: `decision.py`.
+Each decision finds that nothing fits, and who ends for a job of higher priority (of 1, 4 or 8 GPUs,
+or a gang of 4 x 8), folds what follows and encodes it. Then those end, the job is placed where it
+was given room, and ends; and those who made room are placed again. What a decision is:
+`decision.py`.
 """
 
 import random
@@ -14,10 +16,10 @@ import msgspec
 from bench.cluster import QUICK
 from bench.decision import Told, Took, machine, tell, timed
 from libs.common import facts as f
-from libs.common import job_life
-from libs.common.cluster import Job
+from libs.common.life import job_life
 from libs.common.model import JobId, JobSpec
-from services.scheduler.decide import decide, place, preempt
+from libs.common.state.cluster import Job
+from services.scheduler.decide.decide import decide, place, preempt
 
 DECISIONS: Final = 500 if QUICK else 5_000
 WARM: Final = 100
@@ -57,9 +59,19 @@ class Full:
     def _submit(self, nodes: int, gpus: int, priority: int, **words: object) -> JobId:
         job_id = JobId(f"j{self.number}")
         self.number += 1
-        wish = {"nodes": nodes, "gpus": gpus, "priority": priority, "preemptible": priority == LOW, **words}
-        spec = msgspec.convert({"command": ("true",), **wish}, JobSpec)
-        for fact in (f.JobSubmitted(job_id=job_id, spec=spec), f.JobAdmitted(job_id=job_id), f.JobQueued(job_id=job_id)):
+        request = {
+            "nodes": nodes,
+            "gpus": gpus,
+            "priority": priority,
+            "preemptible": priority == LOW,
+            **words,
+        }
+        spec = msgspec.convert({"command": ("true",), **request}, JobSpec)
+        for fact in (
+            f.JobSubmitted(job_id=job_id, spec=spec),
+            f.JobAdmitted(job_id=job_id),
+            f.JobQueued(job_id=job_id),
+        ):
             self.told.say(fact)
         return job_id
 
@@ -74,11 +86,23 @@ class Full:
             for fact in facts:
                 if isinstance(fact, f.JobPlaced):
                     for member in fact.members:
-                        self.told.say(f.JobStarted(job_id=fact.job_id, attempt=fact.attempt, node_id=member.node_id))
+                        self.told.say(
+                            f.JobStarted(
+                                job_id=fact.job_id, attempt=fact.attempt, node_id=member.node_id
+                            )
+                        )
 
     def _end(self, job: Job) -> None:
         for node in list(job.members):
-            self.told.say(f.JobFinished(job_id=job.job_id, attempt=job.attempt, node_id=node, exit_code=0, reason="stopped"))
+            self.told.say(
+                f.JobFinished(
+                    job_id=job.job_id,
+                    attempt=job.attempt,
+                    node_id=node,
+                    exit_code=0,
+                    reason="stopped",
+                )
+            )
             self.told.say(f.JobReleased(job_id=job.job_id, attempt=job.attempt, node_id=node))
 
     def step(self) -> Took:
@@ -109,7 +133,13 @@ def main() -> None:
         full.step()
     running = len(full.told.state.preemptible.jobs)
     tell(
-        "preempt_", timed(DECISIONS, full.told, full.step), full.told, gpus=NODES * 8, nodes=NODES, running=running, heads="1, 4, 8, 4 x 8"
+        "preempt_",
+        timed(DECISIONS, full.told, full.step),
+        full.told,
+        gpus=NODES * 8,
+        nodes=NODES,
+        running=running,
+        heads="1, 4, 8, 4 x 8",
     )
 
 

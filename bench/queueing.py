@@ -1,11 +1,14 @@
-"""How long jobs queue and how full the cluster is meanwhile: Muri's slices 1 and 3 on 8 x 8 GPUs, Philly on 512 and 640, in virtual time.
+"""How long jobs queue and how full the cluster is meanwhile: Muri's slices 1 and 3 on 8 x 8 GPUs,
+Philly on 512 and 640, in virtual time.
 
-Two protocols, named in each figure's setting. `resort`: that of the published figures (SIGCOMM'22): at every arrival and end all jobs are
-sorted and placed anew, first fit, migration free; with the same once more at 30 s for each restart or move, which no published figure
-pays. SRTF and SRSF by an independent program gave 1,333,917 and 952,245 s on trace 1, 180,116 and 172,684 on trace 3: the check of this
-harness. The levels of `las` suit trace 3: with a factor of 16 for 10 its mean there is 401,000 s, behind Tiresias-L (trace 1 hardly
-changes). `live`: the scheduler's own rules; nobody is preempted, nothing is known of how long a job runs but where the setting names time
-limits. Traces: folder MUSTER_TRACES.
+Two protocols, named in each figure's setting. `resort`: that of the published figures (SIGCOMM'22):
+at every arrival and end all jobs are sorted and placed anew, first fit, migration free; with the
+same once more at 30 s for each restart or move, which no published figure pays. SRTF and SRSF by an
+independent program gave 1,333,917 and 952,245 s on trace 1, 180,116 and 172,684 on trace 3: the
+check of this harness. The levels of `las` suit trace 3: with a factor of 16 for 10 its mean there
+is 401,000 s, behind Tiresias-L (trace 1 hardly changes). `live`: the scheduler's own rules; nobody
+is preempted, nothing is known of how long a job runs but where the setting names time limits.
+Traces: folder MUSTER_TRACES.
 """
 
 import os
@@ -25,11 +28,16 @@ DAYS: Final = 86_400
 # Users ask for more time than they need.
 LIMITS: Final = 2.0
 QUICK_DAYS: Final = 25
-# Mean completion time in seconds on traces 1 and 3 (Rivendile/Muri), by the order that knows as much.
+# Mean completion time in seconds on traces 1 and 3 (Rivendile/Muri), by the order that knows as
+# much.
 PUBLISHED: Final = {
     "srtf": {"SRTF": (1_370_603, 193_082)},
     "srsf": {"SRSF": (980_141, 185_022), "Muri-S (interleaves)": (867_706, 85_503)},
-    "las": {"Tiresias-L": (3_330_371, 347_213), "Muri-L (interleaves)": (1_072_010, 88_687), "AntMan": (5_476_391, 305_454)},
+    "las": {
+        "Tiresias-L": (3_330_371, 347_213),
+        "Muri-L (interleaves)": (1_072_010, 88_687),
+        "AntMan": (5_476_391, 305_454),
+    },
 }
 
 
@@ -37,12 +45,23 @@ def measure(name: str, ask: Ask, **setting: Any) -> dict[str, Any]:
     meter, counts = run(ask, ask.orders[0])
     found = report(meter)
     assert found["completed"] + counts["rejected"] == found["jobs"] or ask.until_s, "every job ends"
-    setting |= {"order": ask.orders[0], "place": ask.place, "protocol": "resort" if ask.preempt else "live", "overhead_s": ask.overhead_s}
+    setting |= {
+        "order": ask.orders[0],
+        "place": ask.place,
+        "protocol": "resort" if ask.preempt else "live",
+        "overhead_s": ask.overhead_s,
+    }
     jobs = found["completed"]
     say(f"{name}_jct_mean_s", found["completion_s"]["mean"], "s", jobs, **setting)
     say(f"{name}_jct_p99_s", found["completion_s"]["p99"], "s", jobs)
     say(f"{name}_makespan_s", found["makespan_s"], "s", jobs)
-    say(f"{name}_util_queued_pct", found["utilisation_pct"]["while_queued"], "%", jobs, hours_queued=round(found["queued_s"] / 3_600))
+    say(
+        f"{name}_util_queued_pct",
+        found["utilisation_pct"]["while_queued"],
+        "%",
+        jobs,
+        hours_queued=round(found["queued_s"] / 3_600),
+    )
     say(f"{name}_util_run_pct", found["utilisation_pct"]["whole_run"], "%", jobs)
     return found | counts
 
@@ -53,23 +72,60 @@ def muri(trace: int) -> None:
     for order in ORDERS:
         published = {name: found[place] for name, found in PUBLISHED.get(order, {}).items()}
         for overhead in (0,) if QUICK else (0, OVERHEAD_S):
-            ask = Ask(trace=file, nodes="8x8", orders=[order], place="first_fit", preempt=True, overhead_s=overhead)
+            ask = Ask(
+                trace=file,
+                nodes="8x8",
+                orders=[order],
+                place="first_fit",
+                preempt=True,
+                overhead_s=overhead,
+            )
             name = f"muri{trace}_{order}" + ("_overhead" if overhead else "")
             found = measure(name, ask, published_jct_mean_s=published)
-            say(f"{name}_preemptions", found["preemptions"], "preemptions", found["jobs"], migrations=found["migrations"])
+            say(
+                f"{name}_preemptions",
+                found["preemptions"],
+                "preemptions",
+                found["jobs"],
+                migrations=found["migrations"],
+            )
     for order in POLICIES:
         measure(f"muri{trace}_live_{order}", Ask(trace=file, nodes="8x8", orders=[order]))
 
 
 def philly(nodes: int, order: str, backfill: bool, limits: float = 0.0) -> None:
     until_s = QUICK_DAYS * DAYS if QUICK else 0
-    ask = Ask(trace="philly/jobs.csv", nodes=f"{nodes}x8", orders=[order], until_s=until_s, backfill=backfill, limits=limits)
-    name = f"philly{nodes * 8}_live_{order}{'_backfill' if backfill else ''}{'_limits' if limits else ''}"
-    found = measure(name, ask, time_limits=f"{limits:g} times what a job takes" if limits else "none")
-    say(f"{name}_jain", found["jain"], "index", found["jobs"], of="tenants' parts of what they may have, while a queue exists")
+    ask = Ask(
+        trace="philly/jobs.csv",
+        nodes=f"{nodes}x8",
+        orders=[order],
+        until_s=until_s,
+        backfill=backfill,
+        limits=limits,
+    )
+    variant = f"{'_backfill' if backfill else ''}{'_limits' if limits else ''}"
+    name = f"philly{nodes * 8}_live_{order}{variant}"
+    found = measure(
+        name, ask, time_limits=f"{limits:g} times what a job takes" if limits else "none"
+    )
+    say(
+        f"{name}_jain",
+        found["jain"],
+        "index",
+        found["jobs"],
+        of="tenants' parts of what they may have, while a queue exists",
+    )
     for kind in ("by_size", "by_tenant"):
         for group, delay in found["queue_delay_s"][kind].items():
-            say(f"{name}_delay_p50_s", delay["p50"], "s", delay["n"], p90=delay["p90"], p99=delay["p99"], **{kind[3:]: group})
+            say(
+                f"{name}_delay_p50_s",
+                delay["p50"],
+                "s",
+                delay["n"],
+                p90=delay["p90"],
+                p99=delay["p99"],
+                **{kind[3:]: group},
+            )
 
 
 def main() -> None:

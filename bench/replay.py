@@ -1,6 +1,8 @@
-"""How fast a service folds the log again: a million facts from a real server, and a start from a snapshot instead.
+"""How fast a service folds the log again: a million facts from a real server, and a start from a
+snapshot instead.
 
-The facts are those of jobs that live whole lives on 16 nodes, in commits of up to 100 facts, as a busy cluster groups them.
+The facts are those of jobs that live whole lives on 16 nodes, in commits of up to 100 facts, as a
+busy cluster groups them.
 """
 
 import asyncio
@@ -12,10 +14,10 @@ from pathlib import Path
 from bench.cluster import QUICK, say
 from libs.common import facts as f
 from libs.common import fold, subjects
-from libs.common.clock import SystemClock
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, Member, NodeId
+from libs.common.process.clock import SystemClock
+from libs.common.state.cluster import Cluster
 from libs.common.transport import log_jetstream, snapshot
 from libs.common.transport.writer import Writer
 from libs.embedded.permissions import Fleet, gateway_name, node_name
@@ -31,8 +33,20 @@ def opening() -> list[tuple[str, list[AnyFact]]]:
     """The term and the nodes."""
     said: list[tuple[str, list[AnyFact]]] = [(subjects.SCHEDULER, [f.TermBegan(instance="a")])]
     for n in range(NODES):
-        devices = tuple(Gpu(GpuId(f"node-{n}-{i}"), i, "simulated", "Simulated H100", 80 << 30) for i in range(8))
-        said.append((subjects.node(f"node-{n}"), [f.NodeRegistered(node_id=NodeId(f"node-{n}"), incarnation=1, address="", gpus=devices)]))
+        devices = tuple(
+            Gpu(GpuId(f"node-{n}-{i}"), i, "simulated", "Simulated H100", 80 << 30)
+            for i in range(8)
+        )
+        said.append(
+            (
+                subjects.node(f"node-{n}"),
+                [
+                    f.NodeRegistered(
+                        node_id=NodeId(f"node-{n}"), incarnation=1, address="", gpus=devices
+                    )
+                ],
+            )
+        )
     return said
 
 
@@ -42,17 +56,32 @@ def lives(number: int) -> Iterator[tuple[str, list[AnyFact]]]:
     ids = [JobId(f"j{number}-{i}") for i in range(JOBS_AT_ONCE)]
     spec = JobSpec(command=("python", "train.py"), gpu_share=4)
     hold = (GpuHold(GpuId(f"{node}-0"), 4),)
-    yield subjects.gateway("a"), [f.JobSubmitted(job_id=job, spec=spec, user="bench") for job in ids]
+    yield (
+        subjects.gateway("a"),
+        [f.JobSubmitted(job_id=job, spec=spec, user="bench") for job in ids],
+    )
     yield subjects.QUOTA, [f.JobAdmitted(job_id=job) for job in ids]
-    placed = [f.JobPlaced(job_id=job, attempt=1, members=(Member(node, 1, 0, hold),), port=29_500) for job in ids]
+    placed = [
+        f.JobPlaced(job_id=job, attempt=1, members=(Member(node, 1, 0, hold),), port=29_500)
+        for job in ids
+    ]
     yield subjects.SCHEDULER, [*(f.JobQueued(job_id=job) for job in ids), *placed]
     yield subjects.node(node), [f.JobStarted(job_id=job, attempt=1, node_id=node) for job in ids]
     over: list[AnyFact] = []
     for job in ids:
-        over += [f.JobFinished(job_id=job, attempt=1, node_id=node, exit_code=0), f.JobReleased(job_id=job, attempt=1, node_id=node)]
+        over += [
+            f.JobFinished(job_id=job, attempt=1, node_id=node, exit_code=0),
+            f.JobReleased(job_id=job, attempt=1, node_id=node),
+        ]
     yield subjects.node(node), over
-    yield subjects.SCHEDULER, [f.JobClosed(job_id=job, attempt=1, outcome="completed", exit_code=0) for job in ids]
-    yield subjects.QUOTA, [f.UsageCharged(job_id=job, attempt=1, tenant="default", share_ms=1) for job in ids]  # type: ignore[arg-type]
+    yield (
+        subjects.SCHEDULER,
+        [f.JobClosed(job_id=job, attempt=1, outcome="completed", exit_code=0) for job in ids],
+    )
+    yield (
+        subjects.QUOTA,
+        [f.UsageCharged(job_id=job, attempt=1, tenant="default", share_ms=1) for job in ids],
+    )  # type: ignore[arg-type]
 
 
 async def fill(group: Servers, epoch: int = 1) -> log_jetstream.JetStreamLog:
@@ -61,12 +90,18 @@ async def fill(group: Servers, epoch: int = 1) -> log_jetstream.JetStreamLog:
 
     async def write(subject: str, facts: list[AnyFact]) -> None:
         if subject not in writers:
-            name = {subjects.SCHEDULER: "scheduler", subjects.QUOTA: "quota", subjects.gateway("a"): gateway_name("a")}.get(subject)
+            name = {
+                subjects.SCHEDULER: "scheduler",
+                subjects.QUOTA: "quota",
+                subjects.gateway("a"): gateway_name("a"),
+            }.get(subject)
             key = name or node_name(subjects.node_of(subject))
             client = await log_jetstream.connect(group.urls, key, group.seed(key))
             if subject == subjects.SCHEDULER:
                 await log_jetstream.create_stream(client, 1, 4 << 30)
-            writers[subject] = Writer(log_jetstream.JetStreamLog(client), SystemClock(), subject, lambda: 0)
+            writers[subject] = Writer(
+                log_jetstream.JetStreamLog(client), SystemClock(), subject, lambda: 0
+            )
             writers[subject].epoch = epoch
         await writers[subject].commit(facts)
 
@@ -93,19 +128,34 @@ async def replay(log: log_jetstream.JetStreamLog, cluster: Cluster) -> float:
 
 async def main() -> None:
     with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as folder:
-        group = start_servers(Path(folder), 1, Fleet(nodes=tuple(f"node-{n}" for n in range(NODES))), 4 << 30)
+        group = start_servers(
+            Path(folder), 1, Fleet(nodes=tuple(f"node-{n}" for n in range(NODES))), 4 << 30
+        )
         try:
             log = await fill(group)
             cluster = Cluster()
             took_s = await replay(log, cluster)
             assert cluster.ignored == 0, cluster.ignored
-            say("facts_per_s", cluster.facts / took_s, "1/s", cluster.facts, facts_per_commit=round(cluster.facts / cluster.seq))
+            say(
+                "facts_per_s",
+                cluster.facts / took_s,
+                "1/s",
+                cluster.facts,
+                facts_per_commit=round(cluster.facts / cluster.seq),
+            )
             data = snapshot.encode(cluster)
             began = time.monotonic()
             restored = snapshot.decode(data)
             assert restored is not None
             await replay(log, restored)
-            say("snapshot_start_s", time.monotonic() - began, "s", cluster.facts, snapshot_bytes=len(data), jobs_kept=len(cluster.jobs))
+            say(
+                "snapshot_start_s",
+                time.monotonic() - began,
+                "s",
+                cluster.facts,
+                snapshot_bytes=len(data),
+                jobs_kept=len(cluster.jobs),
+            )
         finally:
             group.stop()
 

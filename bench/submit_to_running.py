@@ -1,7 +1,9 @@
-"""How long from a POST to the job's own first moment, on an idle cluster, audit on; and what a job costs each process.
+"""How long from a POST to the job's own first moment, on an idle cluster, audit on; and what a job
+costs each process.
 
-The job is `date`, which prints when it runs; jobs come one after the other. CPU is over all of them, gateway to released. The client's own
-processor time is not counted. One server, then three as a Raft group on this machine.
+The job is `date`, which prints when it runs; jobs come one after the other. CPU is over all of
+them, gateway to released. The client's own processor time is not counted. One server, then three as
+a Raft group on this machine.
 """
 
 import asyncio
@@ -31,7 +33,10 @@ def measure(name: str, replicas: int) -> None:
         asyncio.run(latencies_ms(cluster))  # once to warm every process
         before = cluster.cpu_s()
         accepted, started = asyncio.run(latencies_ms(cluster))
-        used = {kind: (seconds - before[kind]) * 1000 / JOBS for kind, seconds in cluster.cpu_s().items()}
+        used = {
+            kind: (seconds - before[kind]) * 1000 / JOBS
+            for kind, seconds in cluster.cpu_s().items()
+        }
     say(f"p50_ms_{name}", quantile(started, 0.5), "ms", JOBS, nodes=4, gpus=8, audit=True)
     say(f"p99_ms_{name}", quantile(started, 0.99), "ms", JOBS)
     say(f"accepted_p50_ms_{name}", quantile(accepted, 0.5), "ms", JOBS)

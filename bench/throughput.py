@@ -1,7 +1,9 @@
-"""Jobs per second through the whole cluster: submitted, run as real processes, released and closed, with the audit on.
+"""Jobs per second through the whole cluster: submitted, run as real processes, released and closed,
+with the audit on.
 
-`true` jobs from as many clients as keep the cluster busy: with few of them the figure would be the latency of one submission, upside
-down. The clock stops when the last job is completed. The archive must have caught up a few seconds later.
+`true` jobs from as many clients as keep the cluster busy: with few of them the figure would be the
+latency of one submission, upside down. The clock stops when the last job is completed. The archive
+must have caught up a few seconds later.
 """
 
 import asyncio
@@ -38,9 +40,21 @@ def measure(name: str, replicas: int) -> None:
         asyncio.run(run(cluster, JOBS // 10))
         before = cluster.cpu_s()
         took_s, lag_s = asyncio.run(run(cluster, JOBS))
-        used = {kind: (seconds - before[kind]) * 1000 / JOBS for kind, seconds in cluster.cpu_s().items()}
+        used = {
+            kind: (seconds - before[kind]) * 1000 / JOBS
+            for kind, seconds in cluster.cpu_s().items()
+        }
     suffix = "" if replicas == 1 else "_r3"
-    say(f"jobs_per_s{suffix}", JOBS / took_s, "1/s", JOBS, nodes=8, gpus=8, clients=CLIENTS, audit=True)
+    say(
+        f"jobs_per_s{suffix}",
+        JOBS / took_s,
+        "1/s",
+        JOBS,
+        nodes=8,
+        gpus=8,
+        clients=CLIENTS,
+        audit=True,
+    )
     say(f"audit_lag_s{suffix}", lag_s, "s", 1)
     for kind, cost in used.items():
         say(f"cpu_ms_per_job_{name}_{kind}", cost, "ms", JOBS)

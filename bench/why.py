@@ -1,8 +1,8 @@
 """What a question costs: `why` about a job among 100,000 that wait, on 10,240 GPUs that are full.
 
-`answer_ms` is how long the proof takes, all its trials in it. `gap_ms` is how long the loop that answers heartbeats stood still
-meanwhile, at the longest of its ticks each millisecond, `quiet_gap_ms` the same without a question. The child is forked as by the
-live scheduler.
+`answer_ms` is how long the proof takes, all its trials in it. `gap_ms` is how long the loop that
+answers heartbeats stood still meanwhile, at the longest of its ticks each millisecond,
+`quiet_gap_ms` the same without a question. The child is forked as by the live scheduler.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ import msgspec
 from bench.cluster import QUICK, say
 from bench.placement_whole import Steady
 from libs.common.model import JobId
-from services.scheduler.aside import Aside, forked
-from services.scheduler.explain import explain
+from services.scheduler.explain.explain import explain
+from services.scheduler.questions.aside import Aside, forked
 
 GPUS: Final = 1_024 if QUICK else 10_240
 WAITING: Final = 10_000 if QUICK else 100_000
@@ -53,7 +53,9 @@ async def asked(steady: Steady, job_id: JobId) -> tuple[float, float, dict[str, 
     await asyncio.sleep(TICK_S)
     began = time.perf_counter_ns()
     state = steady.told.state
-    said = await Aside(DEADLINE_S).answer(lambda: msgspec.json.encode(explain(state, job_id, forked)), lambda text: text.encode())
+    said = await Aside(DEADLINE_S).answer(
+        lambda: msgspec.json.encode(explain(state, job_id, forked)), lambda text: text.encode()
+    )
     took = (time.perf_counter_ns() - began) / MS
     done.set()
     return took, await watching, msgspec.json.decode(said)
@@ -65,8 +67,13 @@ async def measure(steady: Steady) -> None:
     waiting = list(steady.told.state.queue.waiting)
     setting = {"gpus": GPUS, "nodes": GPUS // 8, "waiting": len(waiting)}
     say("quiet_gap_ms", await quiet(), "ms", 1, **setting)
-    found = [await asked(steady, waiting[len(waiting) * number // QUESTIONS]) for number in range(QUESTIONS)]
-    changes = sum(len(answer["changes"]) for _, _, answer in found if isinstance(answer["changes"], list))
+    found = [
+        await asked(steady, waiting[len(waiting) * number // QUESTIONS])
+        for number in range(QUESTIONS)
+    ]
+    changes = sum(
+        len(answer["changes"]) for _, _, answer in found if isinstance(answer["changes"], list)
+    )
     say(
         "answer_ms",
         median(took for took, _, _ in found),
@@ -76,7 +83,14 @@ async def measure(steady: Steady) -> None:
         changes=changes,
         **setting,
     )
-    say("gap_ms", max(gap for _, gap, _ in found), "ms", QUESTIONS, median=median(gap for _, gap, _ in found), **setting)
+    say(
+        "gap_ms",
+        max(gap for _, gap, _ in found),
+        "ms",
+        QUESTIONS,
+        median=median(gap for _, gap, _ in found),
+        **setting,
+    )
 
 
 if __name__ == "__main__":

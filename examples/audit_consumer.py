@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Follows the audit of a cluster: every event once, in order, through any restart. Standard library only; take it as a beginning.
+"""Follows the audit of a cluster: every event once, in order, through any restart.
+
+Standard library only; take it as a beginning.
 
     MUSTER_URL=http://host:8080 MUSTER_API_KEY=... ./audit_consumer.py --output events.ndjson
-    ./audit_consumer.py --position last-id            prints events instead, and keeps the id of the last one in that file
+    ./audit_consumer.py --position last-id            prints events instead,
+    and keeps the id of the last one in that file
 
-The key must be an operator's or an administrator's. An event is one line of CloudEvents 1.0 JSON; its id is its place in the log.
+The key must be an operator's or an administrator's. An event is one line of CloudEvents 1.0 JSON;
+its id is its place in the log.
 
-With --output the place to go on from is the file's own last line, so that it cannot disagree with what was written: nothing is lost
-or doubled, whenever this is killed. With --position an event that was printed just before a kill may be printed again: whoever reads the
-output knows it by its id.
+With --output the place to go on from is the file's own last line, so that it cannot disagree with
+what was written: nothing is lost or doubled, whenever this is killed. With --position an event that
+was printed just before a kill may be printed again: whoever reads the output knows it by its id.
 """
 
 import argparse
@@ -32,7 +36,9 @@ TAIL_BYTES = 4 << 20
 def events(url: str, key: str, after: str) -> Iterator[tuple[str, bytes]]:
     """(id, JSON) of each event behind `after`, until the connection ends."""
     query = urllib.parse.urlencode({"follow": 1, "after": after})
-    request = urllib.request.Request(f"{url}/v1/audit/events?{query}", headers={"Authorization": f"Bearer {key}"})
+    request = urllib.request.Request(
+        f"{url}/v1/audit/events?{query}", headers={"Authorization": f"Bearer {key}"}
+    )
     with urllib.request.urlopen(request, timeout=SILENCE_S) as stream:
         event_id = ""
         for line in stream:
@@ -79,14 +85,19 @@ class Printed:
 
 
 def follow(url: str, key: str, sink: Appended | Printed) -> None:
-    """For ever; what passes (a restart, a lost connection) is waited for. What does not ends this program."""
+    """For ever; what passes (a restart, a lost connection) is waited for.
+
+    What does not ends this program.
+    """
     while True:
         try:
             for event_id, data in events(url, key, sink.after):
                 sink.take(event_id, data)
         except urllib.error.HTTPError as error:
             if error.code < 500 and error.code != 429:
-                sys.exit(f"{url} refused: {error.code} {error.read(2_000).decode(errors='replace')}")
+                sys.exit(
+                    f"{url} refused: {error.code} {error.read(2_000).decode(errors='replace')}"
+                )
             print(f"{url} answers {error.code}; again in {PAUSE_S:.0f} s", file=sys.stderr)
         except (OSError, ValueError) as error:
             print(f"{url}: {error}; again in {PAUSE_S:.0f} s", file=sys.stderr)
@@ -96,12 +107,20 @@ def follow(url: str, key: str, sink: Appended | Printed) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Follow the audit of a Muster cluster.")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--output", type=Path, help="append events to this file, and go on behind its last one")
-    where.add_argument("--position", type=Path, help="print events, and keep the last one's id in this file")
+    where.add_argument(
+        "--output", type=Path, help="append events to this file, and go on behind its last one"
+    )
+    where.add_argument(
+        "--position", type=Path, help="print events, and keep the last one's id in this file"
+    )
     parser.add_argument("--url", default=os.environ.get("MUSTER_URL", "http://127.0.0.1:8080"))
     parser.add_argument("--key-file", type=Path, help="file with the API key; else MUSTER_API_KEY")
     asked = parser.parse_args()
-    key = asked.key_file.read_text().strip() if asked.key_file else os.environ.get("MUSTER_API_KEY", "")
+    key = (
+        asked.key_file.read_text().strip()
+        if asked.key_file
+        else os.environ.get("MUSTER_API_KEY", "")
+    )
     sink = Appended(asked.output) if asked.output else Printed(asked.position)
     try:
         follow(asked.url.rstrip("/"), key, sink)

@@ -1,12 +1,14 @@
 """A stand-in for a model server: it really speaks the OpenAI protocol, and it is not a model.
 
-Its answers are the last message's words said back, one word a token, so that they can be predicted; its embeddings are hashes. Use it to
-try deployments, gateways and clients on a machine without a model. Every answer says `"system_fingerprint": "muster-stand-in"`.
+Its answers are the last message's words said back, one word a token, so that they can be predicted;
+its embeddings are hashes. Use it to try deployments, gateways and clients on a machine without a
+model. Every answer says `"system_fingerprint": "muster-stand-in"`.
 
     python3 examples/model_server.py --port 8000
     muster deploy tiny --replicas 2 --wait -- python3 examples/model_server.py --port {port}
 
-Chat, completions and embeddings, streamed or not, with usage; /v1/models; /health. Only aiohttp is needed.
+Chat, completions and embeddings, streamed or not, with usage; /v1/models; /health. Only aiohttp is
+needed.
 """
 
 import argparse
@@ -37,7 +39,13 @@ STATE = web.AppKey("state", dict)
 class Wrong(Exception):
     """A request that is not valid, in OpenAI's error shape."""
 
-    def __init__(self, message: str, param: str | None = None, status: int = 400, kind: str = "invalid_request_error") -> None:
+    def __init__(
+        self,
+        message: str,
+        param: str | None = None,
+        status: int = 400,
+        kind: str = "invalid_request_error",
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": None}}
@@ -57,12 +65,20 @@ def text_of(content: object) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
-    return " ".join(str(part.get("text", "")) for part in parts if isinstance(part, dict) and part.get("type") == "text")
+    return " ".join(
+        str(part.get("text", ""))
+        for part in parts
+        if isinstance(part, dict) and part.get("type") == "text"
+    )
 
 
 def chat_prompt(body: Json) -> str:
     messages = body.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
+    if (
+        not isinstance(messages, list)
+        or not messages
+        or not all(isinstance(message, dict) for message in messages)
+    ):
         raise Wrong("messages must be a list of at least one message", "messages")
     return "\n".join(text_of(message.get("content")) for message in messages)
 
@@ -72,7 +88,9 @@ def completion_prompt(body: Json) -> str:
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
     if not isinstance(prompt, str):
-        raise Wrong("prompt must be one string: this stand-in answers no lists of prompts", "prompt")
+        raise Wrong(
+            "prompt must be one string: this stand-in answers no lists of prompts", "prompt"
+        )
     return prompt
 
 
@@ -96,7 +114,9 @@ def choices_of(body: Json) -> int:
 
 
 def first_tool(body: Json) -> Json | None:
-    """The function to call: when the client says that one must be called, or that this one must be."""
+    """The function to call: when the client says that one must be called, or that this
+    one must be.
+    """
     choice, tools = body.get("tool_choice"), body.get("tools")
     if not isinstance(tools, list) or not tools or choice in (None, "auto", "none"):
         return None
@@ -138,7 +158,11 @@ class Answer:
         }
 
     def whole(self) -> Json:
-        return {**self.head, "choices": [self._choice(index) for index in range(self.count)], "usage": self.usage()}
+        return {
+            **self.head,
+            "choices": [self._choice(index) for index in range(self.count)],
+            "usage": self.usage(),
+        }
 
     def _choice(self, index: int) -> Json:
         text = "".join(self.tokens)
@@ -163,9 +187,14 @@ class Answer:
         if self.chat:
             yield [self._delta(index, {"role": "assistant", "content": ""}) for index in everyone]
         if self.tool:
-            yield [self._delta(index, {"tool_calls": [{"index": 0, **self.tool}]}) for index in everyone]
+            yield [
+                self._delta(index, {"tool_calls": [{"index": 0, **self.tool}]})
+                for index in everyone
+            ]
         for token in self.tokens:
-            yield [self._delta(index, {"content": token} if self.chat else token) for index in everyone]
+            yield [
+                self._delta(index, {"content": token} if self.chat else token) for index in everyone
+            ]
         yield [self._delta(index, {} if self.chat else "", self.finish) for index in everyone]
 
     def _delta(self, index: int, said: object, finish: str | None = None) -> Json:
@@ -185,7 +214,9 @@ def embedding(text: str, dimensions: int) -> list[float]:
 
 
 class Devices:
-    """A model's devices compute while it answers. Where they are simulated, their node is told for how long, by the file that
+    """A model's devices compute while it answers.
+
+    Where they are simulated, their node is told for how long, by the file that
     docs/howto/simulated-devices.md describes; elsewhere nobody reads it.
     """
 
@@ -231,7 +262,9 @@ async def generate(request: web.Request, chat: bool) -> web.StreamResponse:
 
 
 async def stream(request: web.Request, answer: Answer, token_s: float) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
+    response = web.StreamResponse(
+        headers={"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+    )
     await response.prepare(request)
     async for line in paced(answer, token_s):
         await response.write(line)
@@ -258,16 +291,28 @@ async def completions(request: web.Request) -> web.StreamResponse:
 async def embeddings(request: web.Request) -> web.Response:
     body = await body_of(request)
     given = body.get("input")
-    texts = [text for text in (given if isinstance(given, list) else [given]) if isinstance(text, str)]
+    texts = [
+        text for text in (given if isinstance(given, list) else [given]) if isinstance(text, str)
+    ]
     if not texts or (isinstance(given, list) and len(texts) < len(given)):
         raise Wrong("input must be a string, or a list of strings", "input")
     dimensions = body.get("dimensions") or DIMENSIONS
     if not isinstance(dimensions, int) or not 1 <= dimensions <= 4_096:
         raise Wrong("dimensions must be from 1 to 4096", "dimensions")
     used = sum(len(text.split()) for text in texts)
-    data = [vector(index, embedding(text, dimensions), body.get("encoding_format")) for index, text in enumerate(texts)]
+    data = [
+        vector(index, embedding(text, dimensions), body.get("encoding_format"))
+        for index, text in enumerate(texts)
+    ]
     usage = {"prompt_tokens": used, "total_tokens": used}
-    return web.json_response({"object": "list", "data": data, "model": served(request.app[OPTIONS], body), "usage": usage})
+    return web.json_response(
+        {
+            "object": "list",
+            "data": data,
+            "model": served(request.app[OPTIONS], body),
+            "usage": usage,
+        }
+    )
 
 
 def vector(index: int, numbers: list[float], form: object) -> Json:
@@ -277,12 +322,21 @@ def vector(index: int, numbers: list[float], form: object) -> Json:
     import base64
     import struct
 
-    return {"object": "embedding", "index": index, "embedding": base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()}
+    return {
+        "object": "embedding",
+        "index": index,
+        "embedding": base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode(),
+    }
 
 
 async def models(request: web.Request) -> web.Response:
     options = request.app[OPTIONS]
-    one = {"id": options.model, "object": "model", "created": request.app[STATE]["began"], "owned_by": FINGERPRINT}
+    one = {
+        "id": options.model,
+        "object": "model",
+        "created": request.app[STATE]["began"],
+        "owned_by": FINGERPRINT,
+    }
     return web.json_response({"object": "list", "data": [one]})
 
 
@@ -319,7 +373,9 @@ async def in_openai_s_shape(request: web.Request, handler: Handler) -> web.Strea
     except Wrong as error:
         return web.json_response(error.body, status=error.status)
     except web.HTTPException as error:
-        return web.json_response(Wrong(f"{request.method} {request.path}: {error.reason}").body, status=error.status)
+        return web.json_response(
+            Wrong(f"{request.method} {request.path}: {error.reason}").body, status=error.status
+        )
 
 
 async def die_later(app: web.Application) -> None:
@@ -331,7 +387,10 @@ async def die_later(app: web.Application) -> None:
 
 def application(options: argparse.Namespace) -> web.Application:
     app = web.Application(middlewares=[in_openai_s_shape], client_max_size=BODY_BYTES_MAX)
-    app[OPTIONS], app[STATE] = options, {"requests": 0, "began": int(time.time()), "began_s": time.monotonic()}
+    app[OPTIONS], app[STATE] = (
+        options,
+        {"requests": 0, "began": int(time.time()), "began_s": time.monotonic()},
+    )
     app[DEVICES] = Devices()
     app.router.add_post("/v1/chat/completions", chat_completions)
     app.router.add_post("/v1/completions", completions)
@@ -343,16 +402,34 @@ def application(options: argparse.Namespace) -> web.Application:
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description="A stand-in for a model server: it speaks the OpenAI protocol, and is not a model.")
+    found = argparse.ArgumentParser(
+        description=(
+            "A stand-in for a model server: it speaks the OpenAI protocol, and is not a model."
+        )
+    )
     found.add_argument("--host", default="0.0.0.0")
     found.add_argument("--port", type=int, default=int(os.environ.get("PORT", "8000")))
     found.add_argument("--model", default="stand-in", help="the name under which it serves")
     found.add_argument("--token-ms", type=float, default=0, help="delay per token")
-    found.add_argument("--first-token-ms", type=float, default=0, help="delay before the first token")
-    found.add_argument("--start-s", type=float, default=0, help="how long /health says 503 at first")
-    found.add_argument("--fail-every", type=int, default=0, metavar="N", help="answer every Nth request with status 500")
-    found.add_argument("--unhealthy-after-s", type=float, default=0, help="from when on /health says 503")
-    found.add_argument("--crash-after-s", type=float, default=0, help="when it exits with 3; negative: at once")
+    found.add_argument(
+        "--first-token-ms", type=float, default=0, help="delay before the first token"
+    )
+    found.add_argument(
+        "--start-s", type=float, default=0, help="how long /health says 503 at first"
+    )
+    found.add_argument(
+        "--fail-every",
+        type=int,
+        default=0,
+        metavar="N",
+        help="answer every Nth request with status 500",
+    )
+    found.add_argument(
+        "--unhealthy-after-s", type=float, default=0, help="from when on /health says 503"
+    )
+    found.add_argument(
+        "--crash-after-s", type=float, default=0, help="when it exits with 3; negative: at once"
+    )
     return found
 
 
@@ -360,8 +437,16 @@ def main() -> None:
     options = parser().parse_args()
     if options.crash_after_s < 0:
         sys.exit(3)
-    print(f"{FINGERPRINT} listens on {options.host}:{options.port}: it speaks the OpenAI protocol and is not a model", flush=True)
-    web.run_app(application(options), host=options.host, port=options.port, print=None, handle_signals=True)
+    print(
+        (
+            f"{FINGERPRINT} listens on {options.host}:{options.port}: it speaks the OpenAI "
+            "protocol and is not a model"
+        ),
+        flush=True,
+    )
+    web.run_app(
+        application(options), host=options.host, port=options.port, print=None, handle_signals=True
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""A training loop that can be preempted: it saves its work when it is told to and every so often, says so, and goes on from there.
+"""A training loop that can be preempted: it saves its work when it is told to and every so often,
+says so, and goes on from there.
 
-Python's standard library only; the "model" is one number that each step improves. What matters is the shape:
+Python's standard library only; the "model" is one number that each step improves. What matters is
+the shape:
 
-    muster submit --preemptible --checkpoint-signal USR1 --checkpoint-grace 60s -- examples/train.py --checkpoint train.json
+    muster submit --preemptible --checkpoint-signal USR1 --checkpoint-grace 60s \\
+        -- examples/train.py --checkpoint train.json
 
-In a gang each step is worth as many as there are nodes, and rank 0 saves: another attempt may have more nodes or fewer (--nodes 2..8).
+In a gang each step is worth as many as there are nodes, and rank 0 saves: another attempt may have
+more nodes or fewer (--nodes 2..8).
 
 See docs/howto/checkpoint.md and docs/howto/elastic-gangs.md.
 """
@@ -24,14 +28,25 @@ rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", 
 def main() -> None:
     """The loop."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--checkpoint", type=Path, required=True, help="where the work is saved; on a disk that all nodes see")
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        required=True,
+        help="where the work is saved; on a disk that all nodes see",
+    )
     parser.add_argument("--steps", type=int, default=1_000)
     parser.add_argument("--step-s", type=float, default=0.1, help="how long one step takes")
     parser.add_argument("--save-every", type=int, default=100, help="so many steps")
     asked = parser.parse_args()
     signal.signal(signal.SIGUSR1, note)
     work = load(asked.checkpoint)
-    print(f"attempt {os.environ.get('MUSTER_ATTEMPT', '1')} goes on from step {work['step']} as {rank} of {size}", flush=True)
+    print(
+        (
+            f"attempt {os.environ.get('MUSTER_ATTEMPT', '1')} goes on from step {work['step']} "
+            f"as {rank} of {size}"
+        ),
+        flush=True,
+    )
     while work["step"] < asked.steps:
         work = train(work, asked.step_s)
         if rank == 0 and (told_to_save or work["step"] % asked.save_every == 0):

@@ -1,4 +1,6 @@
-"""Control groups for tests: real ones below a group of their own, or the reason why this machine gives none."""
+"""Control groups for tests: real ones below a group of their own, or the reason why this machine
+gives none.
+"""
 
 import contextlib
 import glob
@@ -9,13 +11,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.node_agent.supervision import cgroups
-from services.node_agent.supervision.cgroups import Home
+from services.node_agent.machine import cgroups
+from services.node_agent.machine.cgroups import Home
 
 
 @contextlib.contextmanager
 def below() -> Iterator[str]:
-    """The name of a group of the test's own, not made yet; whatever is left below it is killed and removed."""
+    """The name of a group of the test's own, not made yet; whatever is left below it is killed and
+    removed.
+    """
     parent = f"muster-test-{secrets.token_hex(4)}"
     try:
         yield parent

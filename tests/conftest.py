@@ -1,4 +1,6 @@
-"""For all tests: what holds while `tests.measured` runs them, and that no configuration of this machine is read."""
+"""For all tests: what holds while `tests.measured` runs them, and that no configuration of this
+machine is read.
+"""
 
 import os
 from pathlib import Path
@@ -6,12 +8,13 @@ from typing import Final
 
 import pytest
 
-from libs.common import configuration
+from libs.common.settings import configuration
 from services.node_agent.supervision import zygote_link
 
 SIMULATION: Final = Path(__file__).parent / "sim"
 
-# Before any test module reads the environment; children inherit it. Control groups are made by tests of them alone (tests/cgroups.py).
+# Before any test module reads the environment; children inherit it. Control groups are made by
+# tests of them alone (tests/cgroups.py).
 os.environ.update({configuration.CONFIG_DIR: "", configuration.ENV_FILE: "", "MUSTER_CGROUP": ""})
 
 
@@ -22,6 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def supervisors_are_measured_too() -> None:
-    """A zygote starts without site, and so without coverage: while everything is measured it starts with it."""
+    """A zygote starts without site, and so without coverage: while everything is measured it starts
+    with it.
+    """
     if "COVERAGE_PROCESS_START" in os.environ:
         zygote_link.INTERPRETER_FLAGS[:] = ["-X", "utf8"]

@@ -1,4 +1,6 @@
-"""A cluster by its facts, for tests of cores: `given(...)` folds a history, each fact by its rightful writer."""
+"""A cluster by its facts, for tests of cores: `given(...)` folds a history, each fact by its
+rightful writer.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,10 +8,10 @@ from typing import Any
 from libs.common import facts as f
 from libs.common import fold, subjects
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, Member, NodeId, TenantId
-from services.scheduler.state import State
+from libs.common.state.cluster import Cluster
+from services.scheduler.state.state import State
 
 EPOCH = 1
 NODE_GPUS = 4
@@ -21,15 +23,27 @@ def spec(**fields: Any) -> JobSpec:
     return JobSpec(**({"command": ("true",)} | fields))
 
 
-def registered(node: str, gpus: int = NODE_GPUS, incarnation: int = 1, **fields: Any) -> f.NodeRegistered:
+def registered(
+    node: str, gpus: int = NODE_GPUS, incarnation: int = 1, **fields: Any
+) -> f.NodeRegistered:
     """A node with simulated devices named after it."""
-    devices = tuple(Gpu(GpuId(f"{node}-gpu{i}"), i, "simulated", "Simulated H100", 80 << 30) for i in range(gpus))
-    return f.NodeRegistered(node_id=NodeId(node), incarnation=incarnation, address="127.0.0.1", gpus=devices, **fields)
+    devices = tuple(
+        Gpu(GpuId(f"{node}-gpu{i}"), i, "simulated", "Simulated H100", 80 << 30)
+        for i in range(gpus)
+    )
+    return f.NodeRegistered(
+        node_id=NodeId(node), incarnation=incarnation, address="127.0.0.1", gpus=devices, **fields
+    )
 
 
 def member(node: str, *gpus: int, rank: int = 0, share: int = 100, incarnation: int = 1) -> Member:
     """One node's part of a placement, devices by index."""
-    return Member(NodeId(node), incarnation, rank, tuple(GpuHold(GpuId(f"{node}-gpu{i}"), share) for i in gpus))
+    return Member(
+        NodeId(node),
+        incarnation,
+        rank,
+        tuple(GpuHold(GpuId(f"{node}-gpu{i}"), share) for i in gpus),
+    )
 
 
 def waiting(job: str, **fields: Any) -> list[AnyFact]:
@@ -51,17 +65,27 @@ def started(job: str, node: str, attempt: int = 1) -> f.JobStarted:
     return f.JobStarted(job_id=JobId(job), attempt=attempt, node_id=NodeId(node))
 
 
-def finished(job: str, node: str, exit_code: int | None = 0, attempt: int = 1, **fields: Any) -> f.JobFinished:
-    return f.JobFinished(job_id=JobId(job), attempt=attempt, node_id=NodeId(node), exit_code=exit_code, **fields)
+def finished(
+    job: str, node: str, exit_code: int | None = 0, attempt: int = 1, **fields: Any
+) -> f.JobFinished:
+    return f.JobFinished(
+        job_id=JobId(job), attempt=attempt, node_id=NodeId(node), exit_code=exit_code, **fields
+    )
 
 
 def released(job: str, node: str, attempt: int = 1) -> f.JobReleased:
     return f.JobReleased(job_id=JobId(job), attempt=attempt, node_id=NodeId(node))
 
 
-def ended(job: str, node: str, exit_code: int | None = 0, attempt: int = 1, **fields: Any) -> list[AnyFact]:
+def ended(
+    job: str, node: str, exit_code: int | None = 0, attempt: int = 1, **fields: Any
+) -> list[AnyFact]:
     """A member's whole life on a node."""
-    return [started(job, node, attempt), finished(job, node, exit_code, attempt, **fields), released(job, node, attempt)]
+    return [
+        started(job, node, attempt),
+        finished(job, node, exit_code, attempt, **fields),
+        released(job, node, attempt),
+    ]
 
 
 def tell(cluster: Cluster, fact: AnyFact, at_s: float = 0, seq: int = 0) -> Change:

@@ -5,12 +5,10 @@ from typing import Any
 from libs.common import facts as f
 from libs.common.messages import Desired, Lease, Orders, StartOrder, StopOrder
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId
-from services.node_agent import actions as a
-from services.node_agent import observations as o
-from services.node_agent import state as s
-from services.node_agent.decide import (
-    decide,
-)
+from services.node_agent.core import actions as a
+from services.node_agent.core import observations as o
+from services.node_agent.core import state as s
+from services.node_agent.core.decide import decide
 
 NODE = NodeId("n")
 GPU = GpuId("GPU-n-0")
@@ -20,9 +18,17 @@ INCARNATION = 3
 EPOCH = 7
 
 
-def start(job: str = "j", seq: int = 10, incarnation: int = INCARNATION, attempt: int = 1, ignores_lease: bool = False) -> StartOrder:
+def start(
+    job: str = "j",
+    seq: int = 10,
+    incarnation: int = INCARNATION,
+    attempt: int = 1,
+    ignores_lease: bool = False,
+) -> StartOrder:
     spec = JobSpec(command=("true",), on_control_loss="continue" if ignores_lease else "stop")
-    return StartOrder(JobId(job), attempt, incarnation, seq, 0, (GpuHold(GPU),), spec, "default", "u", (), 0)
+    return StartOrder(
+        JobId(job), attempt, incarnation, seq, 0, (GpuHold(GPU),), spec, "default", "u", (), 0
+    )
 
 
 def stop(job: str = "j", seq: int = 11, grace_ms: int = 10_000, signal: int = 15) -> StopOrder:
@@ -59,13 +65,38 @@ class Node:
         return self.see(o.OrdersCame(Orders(epoch, orders)))
 
     def lease(self, **given: Any) -> None:
-        fields = {"epoch": EPOCH, "verdict": "ok", "lease_ms": 13_000, "digest": s.digest_here(self.state), "seq": 5, **given}
+        fields = {
+            "epoch": EPOCH,
+            "verdict": "ok",
+            "lease_ms": 13_000,
+            "digest": s.digest_here(self.state),
+            "seq": 5,
+            **given,
+        }
         sent_ns = fields.pop("sent_boot_ns", self.now_ns)
         incarnation = fields.pop("incarnation", INCARNATION)
-        s.apply(self.state, o.LeaseCame(Lease(sent_boot_ns=sent_ns, heartbeat_ms=1_000, **fields), incarnation, sent_ns), self.now_ns)
+        s.apply(
+            self.state,
+            o.LeaseCame(
+                Lease(sent_boot_ns=sent_ns, heartbeat_ms=1_000, **fields), incarnation, sent_ns
+            ),
+            self.now_ns,
+        )
 
-    def desired(self, *starts: StartOrder, stops: tuple[StopOrder, ...] = (), seq: int = 50, **given: int) -> list[a.Action]:
-        return self.see(o.DesiredCame(Desired(given.get("epoch", EPOCH), given.get("incarnation", INCARNATION), seq, starts, stops)))
+    def desired(
+        self, *starts: StartOrder, stops: tuple[StopOrder, ...] = (), seq: int = 50, **given: int
+    ) -> list[a.Action]:
+        return self.see(
+            o.DesiredCame(
+                Desired(
+                    given.get("epoch", EPOCH),
+                    given.get("incarnation", INCARNATION),
+                    seq,
+                    starts,
+                    stops,
+                )
+            )
+        )
 
     def running(self, job: str = "j", ignores_lease: bool = False) -> "Node":
         order = start(job, ignores_lease=ignores_lease)
@@ -77,7 +108,9 @@ class Node:
     def exited(self, job: str = "j", exit_: o.Exit | None = None) -> "Node":
         end = exit_ or o.Exit(executed=True, exit_code=0)
         began_ns = self.state.attempts[f"{job}.1"].began_ns
-        assert self.see(o.ProcessExited(f"{job}.1", end)) == [a.CheckRelease(ref(job), (GPU,), end.clean, end.exit_code != 0, began_ns)]
+        assert self.see(o.ProcessExited(f"{job}.1", end)) == [
+            a.CheckRelease(ref(job), (GPU,), end.clean, end.exit_code != 0, began_ns)
+        ]
         return self
 
 
@@ -90,7 +123,9 @@ def finished(job: str = "j", **fields: Any) -> f.JobFinished:
 
 
 def released(job: str = "j", **checks: str) -> f.JobReleased:
-    return f.JobReleased(job_id=JobId(job), attempt=1, node_id=NODE, checks=checks or {"processes": "gone"})
+    return f.JobReleased(
+        job_id=JobId(job), attempt=1, node_id=NODE, checks=checks or {"processes": "gone"}
+    )
 
 
 def refused(job: str = "j", reason: str = "cancelled") -> f.JobRefused:

@@ -1,7 +1,8 @@
 """A cluster and the log that made it, one fact at a time: what the tests of the folds begin with.
 
-`History.say` folds one fact as the subject that owns its kind would record it and answers whether it took effect. A
-fact that changes nothing must leave everything but the counters as it was: `say` holds that for every test.
+`History.say` folds one fact as the subject that owns its kind would record it and answers whether
+it took effect. A fact that changes nothing must leave everything but the counters as it was: `say`
+holds that for every test.
 """
 
 from typing import Final
@@ -10,11 +11,11 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common import fold, subjects
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Job
+from libs.common.change import IGNORED, Change, Stamp
 from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.life.node_life import DECLARED_DEAD
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, Member, NodeId
-from libs.common.node_life import DECLARED_DEAD
+from libs.common.state.cluster import Cluster, Job
 
 SECOND: Final = 1_000_000_000
 COUNTERS: Final = ("seq", "facts", "ignored", "writers")
@@ -32,8 +33,12 @@ def gpu(name: str, index: int = 0) -> Gpu:
     return Gpu(GpuId(name), index, "simulated", "Simulated H100", 80 << 30)
 
 
-def member(node_id: str, *uuids: str, rank: int = 0, incarnation: int = 1, share: int = 100) -> Member:
-    return Member(NodeId(node_id), incarnation, rank, tuple(GpuHold(GpuId(uuid), share) for uuid in uuids))
+def member(
+    node_id: str, *uuids: str, rank: int = 0, incarnation: int = 1, share: int = 100
+) -> Member:
+    return Member(
+        NodeId(node_id), incarnation, rank, tuple(GpuHold(GpuId(uuid), share) for uuid in uuids)
+    )
 
 
 def ref(name: str, attempt: int = 1) -> AttemptRef:
@@ -41,16 +46,27 @@ def ref(name: str, attempt: int = 1) -> AttemptRef:
 
 
 def registered(
-    name: str, *uuids: str, incarnation: int = 1, attempts: tuple[AttemptRef, ...] = (), directory: str = ""
+    name: str,
+    *uuids: str,
+    incarnation: int = 1,
+    attempts: tuple[AttemptRef, ...] = (),
+    directory: str = "",
 ) -> f.NodeRegistered:
     gpus = tuple(gpu(uuid, index) for index, uuid in enumerate(uuids))
     return f.NodeRegistered(
-        node_id=NodeId(name), incarnation=incarnation, address="10.0.0.1", gpus=gpus, attempts=attempts, directory=directory
+        node_id=NodeId(name),
+        incarnation=incarnation,
+        address="10.0.0.1",
+        gpus=gpus,
+        attempts=attempts,
+        directory=directory,
     )
 
 
 def submitted(name: str, **spec: object) -> f.JobSubmitted:
-    return f.JobSubmitted(job_id=JobId(name), spec=msgspec.convert({"command": ("true",), **spec}, JobSpec))
+    return f.JobSubmitted(
+        job_id=JobId(name), spec=msgspec.convert({"command": ("true",), **spec}, JobSpec)
+    )
 
 
 def placed(name: str, *members: Member, attempt: int = 1) -> f.JobPlaced:
@@ -58,7 +74,9 @@ def placed(name: str, *members: Member, attempt: int = 1) -> f.JobPlaced:
 
 
 def finished(name: str, node_id: str, exit_code: int | None = 0, attempt: int = 1) -> f.JobFinished:
-    return f.JobFinished(job_id=JobId(name), attempt=attempt, node_id=NodeId(node_id), exit_code=exit_code)
+    return f.JobFinished(
+        job_id=JobId(name), attempt=attempt, node_id=NodeId(node_id), exit_code=exit_code
+    )
 
 
 def started(name: str, node_id: str, attempt: int = 1) -> f.JobStarted:
@@ -70,7 +88,9 @@ def released(name: str, node_id: str, attempt: int = 1) -> f.JobReleased:
 
 
 def refused(name: str, node_id: str, attempt: int = 1) -> f.JobRefused:
-    return f.JobRefused(job_id=JobId(name), attempt=attempt, node_id=NodeId(node_id), reason="no device")
+    return f.JobRefused(
+        job_id=JobId(name), attempt=attempt, node_id=NodeId(node_id), reason="no device"
+    )
 
 
 def closed(name: str, outcome: str = "completed", attempt: int = 1) -> f.JobClosed:
@@ -110,7 +130,9 @@ def subject_of(fact: AnyFact | Unknown) -> str:
     owner = subjects.WRITER_OF.get(type(fact), subjects.GATEWAY_KIND)
     if owner == subjects.NODE_KIND:
         return subjects.node(str(getattr(fact, "node_id", "")))
-    return {subjects.GATEWAY_KIND: subjects.gateway("a"), subjects.QUOTA_KIND: subjects.QUOTA}.get(owner, subjects.SCHEDULER)
+    return {subjects.GATEWAY_KIND: subjects.gateway("a"), subjects.QUOTA_KIND: subjects.QUOTA}.get(
+        owner, subjects.SCHEDULER
+    )
 
 
 def stamp_of(subject: str, seq: int, epoch: int = 0) -> Stamp:
@@ -140,12 +162,18 @@ class History:
         took_effect = False
         for fact in facts:
             before, ignored = picture(self.cluster), self.cluster.ignored
-            took_effect = self._commit(subject or subject_of(fact), (fact,), epoch)[0] is not NOTHING
+            took_effect = (
+                self._commit(subject or subject_of(fact), (fact,), epoch)[0] is not IGNORED
+            )
             assert took_effect == (self.cluster.ignored == ignored)
-            assert took_effect or picture(self.cluster) == before, f"{fact} was ignored and changed something"
+            assert took_effect or picture(self.cluster) == before, (
+                f"{fact} was ignored and changed something"
+            )
         return took_effect
 
-    def _commit(self, subject: str, facts: tuple[AnyFact | Unknown, ...], epoch: int | None) -> list[Change]:
+    def _commit(
+        self, subject: str, facts: tuple[AnyFact | Unknown, ...], epoch: int | None
+    ) -> list[Change]:
         number = self.numbers[subject] = self.numbers.get(subject, 0) + 1
         seq = len(self.log) + 1
         epoch = self.cluster.epoch if epoch is None else epoch
@@ -158,7 +186,11 @@ class History:
 
     def queue(self, name: str, **spec: object) -> None:
         """A job on its way: submitted, admitted, queued."""
-        assert self.say(submitted(name, **spec), f.JobAdmitted(job_id=JobId(name)), f.JobQueued(job_id=JobId(name)))
+        assert self.say(
+            submitted(name, **spec),
+            f.JobAdmitted(job_id=JobId(name)),
+            f.JobQueued(job_id=JobId(name)),
+        )
 
     def members(self, name: str) -> dict[str, str]:
         return {str(node_id): view.state for node_id, view in self.job(name).members.items()}

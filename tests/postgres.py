@@ -1,6 +1,8 @@
-"""A PostgreSQL server of one test run's own, where this machine has the programs: a new database, a socket in its own folder, no port.
+"""A PostgreSQL server of one test run's own, where this machine has the programs: a new database, a
+socket in its own folder, no port.
 
-Nothing depends on it: without the programs, and without MUSTER_TEST_POSTGRES_URL (a database that may be emptied), such tests are skipped.
+Nothing depends on it: without the programs, and without MUSTER_TEST_POSTGRES_URL (a database that
+may be emptied), such tests are skipped.
 """
 
 import os
@@ -23,8 +25,15 @@ READY_S = 30.0
 def programs() -> Path | None:
     """The folder with initdb and postgres; None when there is none."""
     beside = shutil.which("initdb")
-    found = [Path(beside).parent] if beside else sorted(Path(PLACES).glob("*/bin"), key=lambda path: path.parent.name)[::-1]
-    return next((path for path in found if (path / "initdb").exists() and (path / "postgres").exists()), None)
+    found = (
+        [Path(beside).parent]
+        if beside
+        else sorted(Path(PLACES).glob("*/bin"), key=lambda path: path.parent.name)[::-1]
+    )
+    return next(
+        (path for path in found if (path / "initdb").exists() and (path / "postgres").exists()),
+        None,
+    )
 
 
 @contextmanager
@@ -35,11 +44,42 @@ def running(programs: Path) -> Iterator[str]:
     if user is not None:
         os.chown(folder, pwd.getpwnam(user).pw_uid, -1)
     data = folder / "data"
-    initdb = [str(programs / "initdb"), "-D", str(data), "-U", "muster", "-A", "trust", "-N", "--no-locale", "-E", "UTF8"]
-    subprocess.run(initdb, check=True, capture_output=True, user=user, cwd=folder, env={"PATH": os.environ["PATH"]})
-    line = [str(programs / "postgres"), "-D", str(data), "-k", str(folder), "-c", "listen_addresses=", "-c", "max_connections=30"]
+    initdb = [
+        str(programs / "initdb"),
+        "-D",
+        str(data),
+        "-U",
+        "muster",
+        "-A",
+        "trust",
+        "-N",
+        "--no-locale",
+        "-E",
+        "UTF8",
+    ]
+    subprocess.run(
+        initdb,
+        check=True,
+        capture_output=True,
+        user=user,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"]},
+    )
+    line = [
+        str(programs / "postgres"),
+        "-D",
+        str(data),
+        "-k",
+        str(folder),
+        "-c",
+        "listen_addresses=",
+        "-c",
+        "max_connections=30",
+    ]
     with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(line, stdout=log, stderr=log, user=user, cwd=folder, preexec_fn=die_with_parent())
+        server = subprocess.Popen(
+            line, stdout=log, stderr=log, user=user, cwd=folder, preexec_fn=die_with_parent()
+        )
     try:
         url = f"postgresql://muster@/postgres?host={folder}"
         _wait_ready(url, folder / "log")

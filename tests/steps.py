@@ -1,7 +1,9 @@
-"""Counts the steps of a backtracking regular expression, so that a test can hold its growth without a clock.
+"""Counts the steps of a backtracking regular expression, so that a test can hold its growth without
+a clock.
 
-A small matcher over the parse tree of Python's own `re`. It tries what `re` tries, in the same order, and counts every character and every
-position that it looks at. tests/unit/test_patterns.py holds that it finds the same matches as `re`.
+A small matcher over the parse tree of Python's own `re`. It tries what `re` tries, in the same
+order, and counts every character and every position that it looks at. tests/unit/test_patterns.py
+holds that it finds the same matches as `re`.
 """
 
 import importlib
@@ -31,7 +33,11 @@ class Steps:
     """One pattern on one text. `count` grows with every step."""
 
     def __init__(self, pattern: re.Pattern[Any], text: str) -> None:
-        source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+        source = (
+            pattern.pattern
+            if isinstance(pattern.pattern, str)
+            else pattern.pattern.decode("latin-1")
+        )
         parsed = parser.parse(source, pattern.flags & ~re.UNICODE)
         self.tree: list[Any] = list(parsed)
         self.flags = pattern.flags
@@ -59,7 +65,9 @@ class Steps:
     def _sequence(self, nodes: list[Any], place: int, at: int, following: Next) -> int:
         if place == len(nodes):
             return following(at)
-        return self._node(nodes[place], at, lambda end: self._sequence(nodes, place + 1, end, following))
+        return self._node(
+            nodes[place], at, lambda end: self._sequence(nodes, place + 1, end, following)
+        )
 
     def _node(self, node: Any, at: int, following: Next) -> int:
         kind, value = node
@@ -95,7 +103,9 @@ class Steps:
             return self._possessive((low, high), inner, at, following)
         return self._repeat_group(kind, (low, high), inner, at, following)
 
-    def _repeat_char(self, kind: Any, bounds: tuple[int, int], node: Any, at: int, following: Next) -> int:
+    def _repeat_char(
+        self, kind: Any, bounds: tuple[int, int], node: Any, at: int, following: Next
+    ) -> int:
         low, high = bounds
         end = at
         if kind is c.MIN_REPEAT:
@@ -119,7 +129,9 @@ class Steps:
             end -= 1
         return NO
 
-    def _possessive(self, bounds: tuple[int, int], inner: list[Any], at: int, following: Next) -> int:
+    def _possessive(
+        self, bounds: tuple[int, int], inner: list[Any], at: int, following: Next
+    ) -> int:
         times = 0
         while times < bounds[1] and (end := self._sequence(inner, 0, at, lambda end: end)) != NO:
             if end == at:
@@ -127,13 +139,20 @@ class Steps:
             at, times = end, times + 1
         return following(at) if times >= bounds[0] else NO
 
-    def _repeat_group(self, kind: Any, bounds: tuple[int, int], inner: list[Any], at: int, following: Next) -> int:
+    def _repeat_group(
+        self, kind: Any, bounds: tuple[int, int], inner: list[Any], at: int, following: Next
+    ) -> int:
         low, high = bounds
 
         def again(end: int, times: int) -> int:
             if times >= high:
                 return NO
-            return self._sequence(inner, 0, end, lambda then: tried(then, times + 1) if then > end or times < low else NO)
+            return self._sequence(
+                inner,
+                0,
+                end,
+                lambda then: tried(then, times + 1) if then > end or times < low else NO,
+            )
 
         def tried(end: int, times: int) -> int:
             if kind is c.MIN_REPEAT:

@@ -1,4 +1,6 @@
-"""The pages of docs/: the generated ones are what the code gives now, and no link in any page is dead."""
+"""The pages of docs/: the generated ones are what the code gives now, and no link in any page is
+dead.
+"""
 
 import re
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 
 from libs.cli.verb_group import VERBS
 from libs.common import subjects
-from libs.common.settings import HELP, Settings
+from libs.common.settings.settings import HELP, Settings
 from libs.docs.pages import PAGES
 from libs.docs.subjects_page import BESIDE, BUCKETS, STREAM_SUBJECTS, STREAMS
 from tests.tidy import ROOT, texts
@@ -22,7 +24,17 @@ PATH: Final = re.compile(r"`((?:libs|services|tests|docs|bench)/[a-z0-9_*./-]+)`
 # In the code, a page or a test.
 NAMED: Final = re.compile(r"\b(?:docs/[\w/-]+\.md|tests/[\w/]+\.py)")
 # Constants of subjects.py that are of the log itself, not beside it.
-OF_THE_LOG: Final = ("STREAM", "PREFIX", "ALL_FACTS", "QUOTA", "SCHEDULER", "GATEWAY_KIND", "QUOTA_KIND", "SCHEDULER_KIND", "NODE_KIND")
+OF_THE_LOG: Final = (
+    "STREAM",
+    "PREFIX",
+    "ALL_FACTS",
+    "QUOTA",
+    "SCHEDULER",
+    "GATEWAY_KIND",
+    "QUOTA_KIND",
+    "SCHEDULER_KIND",
+    "NODE_KIND",
+)
 
 
 def pages() -> dict[str, str]:
@@ -36,8 +48,14 @@ def test_a_generated_page_is_what_the_code_gives_now(name: str) -> None:
 
 
 def test_no_link_between_pages_is_dead() -> None:
-    links = [(page, link) for page, text in pages().items() for link in LINK.findall(FENCED.sub("", text))]
-    assert [(page, link) for page, link in links if "://" not in link and not _exists(page, link)] == []
+    links = [
+        (page, link)
+        for page, text in pages().items()
+        for link in LINK.findall(FENCED.sub("", text))
+    ]
+    assert [
+        (page, link) for page, link in links if "://" not in link and not _exists(page, link)
+    ] == []
 
 
 def _exists(page: str, link: str) -> bool:
@@ -67,7 +85,9 @@ def test_every_setting_says_what_it_means_and_no_meaning_is_left_over() -> None:
 
 
 def test_every_subject_and_bucket_beside_the_log_is_on_the_page() -> None:
-    constants = [name for name, value in vars(subjects).items() if name.isupper() and isinstance(value, str)]
+    constants = [
+        name for name, value in vars(subjects).items() if name.isupper() and isinstance(value, str)
+    ]
     assert sorted(constants) == sorted((*OF_THE_LOG, *BESIDE, *BUCKETS, *STREAMS, *STREAM_SUBJECTS))
 
 

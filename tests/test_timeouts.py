@@ -1,7 +1,11 @@
-"""Every timeout is a key: a time that an operator may have to choose is a setting (libs/common/settings.py). What is left is named here.
+"""Every timeout is a key: a time that an operator may have to choose is a setting
+(libs/common/settings/settings.py).
 
-A number that stands in a call (`asyncio.timeout(5)`, `timeout=5`) is never right: it has no name. A constant of time (`..._S`, `_MS`,
-`_NS`) stays one for a reason of the list, else it becomes a setting or is made of one.
+What is left is named here.
+
+A number that stands in a call (`asyncio.timeout(5)`, `timeout=5`) is never right: it has no name. A
+constant of time (`..._S`, `_MS`, `_NS`) stays one for a reason of the list, else it becomes a
+setting or is made of one.
 """
 
 import ast
@@ -11,79 +15,135 @@ from typing import Final
 from tests.tidy import name, sources, tree
 
 UNITS: Final = ("_S", "_MS", "_NS")
-SETTINGS: Final = "libs/common/settings.py"
+SETTINGS: Final = "libs/common/settings/settings.py"
 
 # Reason -> constants, by the file's last name.
 STAY: Final[dict[str, str]] = {
     "a unit, a calendar's length, a bucket of a histogram": """
         ordering.HOUR_NS order_intents.YEAR_S durations.UNITS_S ending.NS_PER_S
-        intents.DAY_S intents.YEAR_S model.GPU_HOUR_SHARE_MS poll_loop.NS_PER_MS rates.WINDOW_NS reading.AT_NS requests.NS_PER_S
-        allowance.MINUTE_NS allowance.SECOND_NS node_budget.SECOND_NS retention.SECOND_NS node_budget.BYTES_PER_S
-        ordering.SECOND_NS devices.SECOND_NS hangs.SECOND_NS counters.SECOND_NS telemetry.BUCKETS_S times._NS trimmer.HOUR_NS""",
+        job_intents.DAY_S job_intents.YEAR_S model.GPU_HOUR_SHARE_MS poll_loop.NS_PER_MS
+        rates.WINDOW_NS
+        reading.AT_NS requests.NS_PER_S
+        allowance.MINUTE_NS allowance.SECOND_NS node_budget.SECOND_NS retention.SECOND_NS
+        node_budget.BYTES_PER_S
+        ordering.SECOND_NS devices.SECOND_NS hangs.SECOND_NS counters.SECOND_NS telemetry.BUCKETS_S
+        times._NS trimmer.HOUR_NS""",
     "what every fold must hold alike, or all schedulers decide alike": """
-        ordering.HALF_LIFE_MS model_fold.STEADY_NS scheduler.models.BACKOFF_MAX_S""",
+        ordering.HALF_LIFE_MS model_fold.STEADY_NS models.models.BACKOFF_MAX_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
-        prune_intents.YOUNG_S identity_intents.EXPIRES_MAX_S identity_intents.GRACE_MAX_S identity_intents.GRACE_S
-        membership_intents.VALID_MAX_S membership_intents.VALID_S requests.DEFAULT_GRACE_S requests.MAX_GRACE_S
+        prune_intents.YOUNG_S identity_intents.EXPIRES_MAX_S identity_intents.GRACE_MAX_S
+        identity_intents.GRACE_S
+        membership_intents.VALID_MAX_S membership_intents.VALID_S requests.DEFAULT_GRACE_S
+        requests.MAX_GRACE_S
         allocation_intents.EXPIRES_S""",
-    "a part of the lease's protocol: both ends count on it, and margins of MUSTER_LEASE_MS are made of it": """
+    (
+        "a part of the lease's protocol: both ends count on it, and margins of MUSTER_LEASE_MS "
+        "are made of it"
+    ): """
         writer.AHEAD_MAX_NS job_fold.SPAN_MORE_MS
-        clock.APART_MAX_S ending.KILL_BEFORE_NS ending.MAX_SLEEP_NS ending.TERM_BEFORE_NS job_directories.OVERRULE_NS
-        leases.PAUSE_MAX_MS node_agent.decide.LEASE_NEEDED_NS scheduler.service.COMMIT_FAREWELL_S scheduler.service.SILENCE_CHECK_NS
-        drains.FORGOTTEN_NS drains.LISTEN_NS log_jetstream.PING_S log_jetstream.LEAVES_SILENT_SERVER_S""",
-    "the log's own protocol: one try, repeated until MUSTER_LOG_APPEND_MS or MUSTER_LOG_CONNECT_MS": """
-        archive.ANSWER_S desired.PAGE_TIMEOUT_S gateways.ASK_S http.membership.ADMIT_S log.SETTLE_PAUSE_S log_jetstream.APPEND_TIMEOUT_S
-        log_jetstream.ASK_TIMEOUT_S log_jetstream.CONNECT_TIMEOUT_S log_jetstream.DEDUPE_WINDOW_S log_jetstream.IDLE_S
-        log_jetstream.LAST_PAUSE_S log_jetstream.PURGE_TIMEOUT_S log_jetstream.SILENCE_S objects_nats.ASK_TIMEOUT_S
-        peers.FETCH_TIMEOUT_S placed.PLACED_WAIT_S stream_nats.ASK_TIMEOUT_S stream_nats.DEDUPE_WINDOW_S trimmer.POSITION_S
-        node_budget.REPEAT_NS uploads_nats.ASK_TIMEOUT_S vitals.ASK_S writer.APPEND_BUDGET_S writer.RETRY_FIRST_S writer.RETRY_MAX_S""",
+        clock.APART_MAX_S ending.KILL_BEFORE_NS ending.MAX_SLEEP_NS ending.TERM_BEFORE_NS
+        job_directories.OVERRULE_NS
+        leases.PAUSE_MAX_MS core.decide.LEASE_NEEDED_NS scheduler.service.COMMIT_FAREWELL_S
+        scheduler.service.SILENCE_CHECK_NS
+        drains.FORGOTTEN_NS drains.LISTEN_NS log_jetstream.PING_S
+        log_jetstream.LEAVES_SILENT_SERVER_S""",
+    (
+        "the log's own protocol: one try, repeated until MUSTER_LOG_APPEND_MS or "
+        "MUSTER_LOG_CONNECT_MS"
+    ): """
+        archive.ANSWER_S desired.PAGE_TIMEOUT_S gateways.ASK_S http.membership.ADMIT_S
+        log.SETTLE_PAUSE_S log_jetstream.APPEND_TIMEOUT_S
+        log_jetstream.ASK_TIMEOUT_S log_jetstream.CONNECT_TIMEOUT_S log_jetstream.DEDUPE_WINDOW_S
+        log_jetstream.IDLE_S
+        log_jetstream.LAST_PAUSE_S log_jetstream.PURGE_TIMEOUT_S log_jetstream.SILENCE_S
+        objects_nats.ASK_TIMEOUT_S
+        peers.FETCH_TIMEOUT_S placed.PLACED_WAIT_S stream_nats.ASK_TIMEOUT_S
+        stream_nats.DEDUPE_WINDOW_S trimmer.POSITION_S
+        node_budget.REPEAT_NS uploads_nats.ASK_TIMEOUT_S vitals.ASK_S writer.APPEND_BUDGET_S
+        writer.RETRY_FIRST_S writer.RETRY_MAX_S""",
     "a supervisor, its zygote and its job on one machine: the end is sure whatever they are": """
-        channels.CONNECT_S control_client.EXEC_TIMEOUT_S control_client.SIGNAL_TIMEOUT_S execs.HANGUP_GRACE_NS
-        node_agent.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS child.EXEC_WAIT_MS ending.GIVE_UP_NS
-        ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS cgroups.LEAVE_AGAIN_S lost.SWEEP_AGAIN_S lost.SWEEP_S node_agent.decide.FINISHED_ALONE_NS
-        node_agent.decide.KILL_AGAIN_NS node_agent.decide.KILL_SLACK_NS node_agent.service.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S
-        node_agent.service.DRAIN_S engine.ASK_S engine.WANTED_LOOK_S daemons.LOOK_S daemons.KILL_S daemon.ASK_S daemon.SHELL_S
-        daemons.READY_AGAIN_S daemons.GONE_FIRST_S daemons.GONE_MAX_S pool.QUIET_NS state.HIT_GRACE_MS state.UNWANTED_GRACE_MS
-        supervisor.SHUTDOWN_GRACE_NS supervisor.TELL_WAIT_S supervisors.CONNECT_AGAIN_S supervisors.MISSED_EVENTS_EVERY_S
-        supervisors.STATUS_TIMEOUT_S supervisors.STOP_TIMEOUT_S vendor_process.DEATH_S
+        channels.CONNECT_S control_client.EXEC_TIMEOUT_S control_client.SIGNAL_TIMEOUT_S
+        execs.HANGUP_GRACE_NS
+        node_agent.channels.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS
+        child.EXEC_WAIT_MS ending.GIVE_UP_NS
+        ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS cgroups.LEAVE_AGAIN_S lost.SWEEP_AGAIN_S
+        lost.SWEEP_S core.decide.FINISHED_ALONE_NS
+        core.decide.KILL_AGAIN_NS core.decide.KILL_SLACK_NS
+        node_agent.service.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S
+        node_agent.service.DRAIN_S engine.ASK_S engine.WANTED_LOOK_S daemons.LOOK_S daemons.KILL_S
+        daemon.ASK_S daemon.SHELL_S
+        daemons.READY_AGAIN_S daemons.GONE_FIRST_S daemons.GONE_MAX_S pool.QUIET_NS
+        state.HIT_GRACE_MS state.UNWANTED_GRACE_MS
+        supervisor.SHUTDOWN_GRACE_NS supervisor.TELL_WAIT_S supervisor_client.CONNECT_AGAIN_S
+        supervisor_client.MISSED_EVENTS_EVERY_S
+        supervisor_client.STATUS_TIMEOUT_S supervisor_client.STOP_TIMEOUT_S vendor_process.DEATH_S
         operator_command.DEATH_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S
         zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
     "a pause before something is tried or looked at again; nobody waits for its end": """
-        api_gateway.channel.AWAY_S api_gateway.channel.RETRY_S connection.LINGER_S access.DRAIN_S admission.GONE_S
+        api_gateway.channels.channel.AWAY_S api_gateway.channels.channel.RETRY_S connection.LINGER_S
+        records.DRAIN_S
+        admission.GONE_S
         revoking.AGAIN_S
-        admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S audit.service.RETRY_S call.LAST_WORDS_S
-        cancellation.LAST_WORD_S closing.COPY_AGAIN_S closing.LOOK_EVERY_S common.service.TICK_S disk_watch.EVERY_S dispatch.STARTING_S
-        gateway.SURVEY_EVERY_S gateways.ASK_AGAIN_S http.audit.FOLLOW_WAIT_S kv_nats.CREATE_AGAIN_S limited.RETRY_S limited.SILENT_NS
-        log_jetstream.CREATE_AGAIN_S log_jetstream.GAP_PAUSE_S log_jetstream.UNSUBSCRIBE_S node_agent.decide.ASK_EVERY_NS
-        node_agent.decide.CHECK_AGAIN_NS notary.AGAIN_S notary.LOOK_S openai.app.BUSY_S past.ALONE_S peers.BURST_PAUSE_S
-        peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S purse.REFUSED_NS relay.RETRY_FIRST_S
-        reporter.EVERY_S reporter.PAUSE_S relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS serving.AGAIN_NS serving.EVERY_STARTING_NS
-        checkpoints.LOOK_S checkpoints.LOOK_SOON_S state.ASK_AFTER_NS state.ASK_JITTER_NS devices.SAME_NS returning.LOOK_S
-        hangs.APART_NS preflight.FRESH_S scrubbing.AGAIN_S shares.WARN_EVERY_NS job_watch.EVIDENCE_S job_watch.LOOK_S
-        trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS
+        admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S
+        audit.service.RETRY_S call.LAST_WORDS_S
+        cancellation.LAST_WORD_S closing.COPY_AGAIN_S closing.LOOK_EVERY_S process.service.TICK_S
+        disk_watch.EVERY_S dispatch.STARTING_S
+        gateway.SURVEY_EVERY_S gateways.ASK_AGAIN_S http.audit.FOLLOW_WAIT_S kv_nats.CREATE_AGAIN_S
+        limited.RETRY_S limited.SILENT_NS
+        log_jetstream.CREATE_AGAIN_S log_jetstream.GAP_PAUSE_S log_jetstream.UNSUBSCRIBE_S
+        core.decide.ASK_EVERY_NS
+        core.decide.CHECK_AGAIN_NS notary.AGAIN_S notary.LOOK_S openai.app.BUSY_S past.ALONE_S
+        peers.BURST_PAUSE_S
+        peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S
+        purse.REFUSED_NS relay.RETRY_FIRST_S
+        reporter.EVERY_S reporter.PAUSE_S relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS
+        serving.AGAIN_NS serving.EVERY_STARTING_NS
+        checkpoints.LOOK_S checkpoints.LOOK_SOON_S state.ASK_AFTER_NS state.ASK_JITTER_NS
+        devices.SAME_NS returning.LOOK_S
+        hangs.APART_NS preflight.FRESH_S scrubbing.AGAIN_S shares.WARN_EVERY_NS job_watch.EVIDENCE_S
+        job_watch.LOOK_S
+        trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S
+        core.decide.CHECKPOINT_EVERY_NS
         uploads_nats.ABANDONED_S uploads_nats.SWEEP_S
-        api_gateway.followers.RETRY_AFTER_S relay.SOON_NS
-        pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S store_watch.ANSWER_S
+        channels.followers.RETRY_AFTER_S relay.SOON_NS
+        pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S
+        store_watch.ANSWER_S
         vendor_devices.STALE_S vendor_process.ANSWER_S vendor_process.BEGIN_S
-        cancellation.END_AGAIN_S common.service.END_S take_over.ASK_S take_over.PAUSE_S attempts.BACK_OFF_NS
+        cancellation.END_AGAIN_S process.service.END_S take_over.ASK_S take_over.PAUSE_S
+        attempts.BACK_OFF_NS
         api_gateway.gateway.RETRY_AFTER_S""",
     "the default of an argument for which a setting is given": """
-        access.FLUSH_S balancer.SUSPECT_S  vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
-    "a scrape: Prometheus has a limit of its own, and this one is longer than any answer takes": "scraping.ANSWER_S scraping.FRESH_S",
-    "a channel into a job: both ends count on it": "channel_messages.KEEPALIVE_S channel_messages.SILENCE_S",
-    "how long a plug-in may take: it is refused on every machine alike": "plugged.ADVANCE_NS plugged.HANG_S plugged.MEAN_NS",
+        records.FLUSH_S balancer.SUSPECT_S  vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S
+        profile.AWAY_S""",
+    (
+        "a scrape: Prometheus has a limit of its own, and this one is longer than any answer takes"
+    ): "scraping.ANSWER_S scraping.FRESH_S",
+    "a channel into a job: both ends count on it": (
+        "channel_messages.KEEPALIVE_S channel_messages.SILENCE_S"
+    ),
+    (
+        "how long a plug-in may take: it is refused on every machine alike"
+    ): "plugged.ADVANCE_NS plugged.HANG_S plugged.MEAN_NS",
     "SQLite's own wait for another process of the same file": "store.BUSY_MS",
     "a command at a terminal: whoever waits can end it, and MUSTER_AWAY_S is theirs to choose": """
-        forwarding.END_S attach.PAUSE_FIRST_S attach.PAUSE_MAX_S attach.SAY_AFTER_S audit.commands.CONNECT_S checks.ANSWER_S
-        checks.OFFSET_MAX_S cli.models.LOOK_EVERY_S disk.SYNC_SLOW_MS exchange.ASK_S gateway.ANSWER_S gateway.CONNECT_S
-        gateway.KEEPALIVE_IDLE_S log.AWAY_PAUSE_S prune.ANSWER_S state.FOLD_S stdin_forwarding.PAUSE_FIRST_S
-        stdin_forwarding.PAUSE_MAX_S stopping.PAUSE_S stopping.TRIED_S support.ASK_S support.DOCTOR_S top.EVERY_S uploading.SEND_S
-        verify.CATCH_UP_POLL_S verify.CATCH_UP_S waiting.PAUSE_S waiting.POLL_S waiting_note.AGAIN_S waiting_note.NOTICE_S
+        forwarding.END_S attach.PAUSE_FIRST_S attach.PAUSE_MAX_S attach.SAY_AFTER_S
+        audit.commands.CONNECT_S checks.ANSWER_S
+        checks.OFFSET_MAX_S cli.models.LOOK_EVERY_S disk.SYNC_SLOW_MS exchange.ASK_S
+        gateway.ANSWER_S gateway.CONNECT_S
+        gateway.KEEPALIVE_IDLE_S log.AWAY_PAUSE_S prune.ANSWER_S state.FOLD_S
+        stdin_forwarding.PAUSE_FIRST_S
+        stdin_forwarding.PAUSE_MAX_S stopping.PAUSE_S stopping.TRIED_S support.ASK_S
+        support.DOCTOR_S top.EVERY_S uploading.SEND_S
+        verify.CATCH_UP_POLL_S verify.CATCH_UP_S waiting.PAUSE_S waiting.POLL_S waiting_note.AGAIN_S
+        waiting_note.NOTICE_S
         cli.controls.LOOK_EVERY_S cli.controls.WAIT_S""",
     "muster up's own children on this machine; how long it waits for services is MUSTER_UP_*": """
-        commands.BACKGROUND_S commands.DOWN_S commands.LEFT_BEHIND_GRACE_S commands.POLL_S compose.server.FAREWELL_S keeper.ANSWER_S
-        keeper.ASK_EVERY_S keeper.RELOAD_PAUSE_S launcher.KEEPER_STOP_S launcher.LOG_S launcher.READY_ASK_S launcher.READY_POLL_S
-        launcher.SCHEDULER_STOP_S living.POLL_S local_gpus.SURVEY_S nats_config.TLS_S processes.BACKOFF_FIRST_S processes.BACKOFF_MAX_S
+        commands.BACKGROUND_S commands.DOWN_S commands.LEFT_BEHIND_GRACE_S commands.POLL_S
+        compose.server.FAREWELL_S keeper.ANSWER_S
+        keeper.ASK_EVERY_S keeper.RELOAD_PAUSE_S launcher.KEEPER_STOP_S launcher.LOG_S
+        launcher.READY_ASK_S launcher.READY_POLL_S
+        launcher.SCHEDULER_STOP_S living.POLL_S local_gpus.SURVEY_S nats_config.TLS_S
+        processes.BACKOFF_FIRST_S processes.BACKOFF_MAX_S
         processes.SETTLED_S server_file.TEST_S servers.POLL_S servers.READY_S servers.STOP_S""",
 }
 
@@ -91,33 +151,54 @@ STAY: Final[dict[str, str]] = {
 def number(value: ast.expr) -> bool:
     """Made of literals alone, other than 0."""
     parts = list(ast.walk(value))
-    return not any(isinstance(part, ast.Name) for part in parts) and any(isinstance(part, ast.Constant) and part.value for part in parts)
+    return not any(isinstance(part, ast.Name) for part in parts) and any(
+        isinstance(part, ast.Constant) and part.value for part in parts
+    )
 
 
 def constants() -> Iterator[str]:
     """`file:NAME` of every constant of time at the top of a file."""
     for path in sources("libs", "services"):
         for line in tree(path).body if name(path) != SETTINGS else ():
-            target = line.target if isinstance(line, ast.AnnAssign) else line.targets[0] if isinstance(line, ast.Assign) else None
+            target = (
+                line.target
+                if isinstance(line, ast.AnnAssign)
+                else line.targets[0]
+                if isinstance(line, ast.Assign)
+                else None
+            )
             if isinstance(target, ast.Name) and target.id.endswith(UNITS):
                 yield f"{name(path).removesuffix('.py').replace('/', '.')}.{target.id}"
 
 
 def waits(call: ast.Call) -> Iterator[ast.expr]:
     """What a call is told to wait at most."""
-    yield from (keyword.value for keyword in call.keywords if keyword.arg in ("timeout", "timeout_s"))
+    yield from (
+        keyword.value for keyword in call.keywords if keyword.arg in ("timeout", "timeout_s")
+    )
     called = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if called in ("timeout", "sleep") and call.args:
         yield call.args[0]
 
 
 def stays(constant: str) -> bool:
-    return any(f".{constant}".endswith(f".{each}") for names in STAY.values() for each in names.split())
+    return any(
+        f".{constant}".endswith(f".{each}") for names in STAY.values() for each in names.split()
+    )
 
 
 def test_no_wait_is_a_number_without_a_name() -> None:
-    calls = [(path, node) for path in sources("libs", "services") for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
-    assert [f"{name(path)}:{call.lineno}" for path, call in calls if any(number(value) for value in waits(call))] == []
+    calls = [
+        (path, node)
+        for path in sources("libs", "services")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call)
+    ]
+    assert [
+        f"{name(path)}:{call.lineno}"
+        for path, call in calls
+        if any(number(value) for value in waits(call))
+    ] == []
 
 
 def test_every_constant_of_time_is_no_choice_of_an_operator_s() -> None:
@@ -128,5 +209,7 @@ def test_every_constant_of_time_is_no_choice_of_an_operator_s() -> None:
 def test_the_list_names_nothing_that_is_gone() -> None:
     there = [f".{constant}" for constant in constants()]
     named = [each for names in STAY.values() for each in names.split()]
-    assert [each for each in named if not any(constant.endswith(f".{each}") for constant in there)] == []
+    assert [
+        each for each in named if not any(constant.endswith(f".{each}") for constant in there)
+    ] == []
     assert len(named) == len(set(named))

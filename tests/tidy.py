@@ -1,7 +1,8 @@
-"""Reading the project's own source for tests/test_tidy.py: files, functions, imports, and what a pure file may not do.
+"""Reading the project's own source for tests/test_tidy.py: files, functions, imports, and what a
+pure file may not do.
 
-Everything here answers with a list of `path:line what` texts; an empty list is tidy. Only the syntax tree is read:
-nothing is imported or run.
+Everything here answers with a list of `path:line what` texts; an empty list is tidy. Only the
+syntax tree is read: nothing is imported or run.
 """
 
 import ast
@@ -18,7 +19,20 @@ TEXT_BYTES_MAX: Final = 1 << 20
 SET_MAKERS: Final = ("set", "frozenset")
 SET_OPERATORS: Final = (ast.BitOr, ast.BitAnd, ast.BitXor, ast.Sub)
 # What gives the elements of its argument in the argument's own order.
-ORDER_KEEPERS: Final = ("list", "tuple", "iter", "enumerate", "map", "filter", "zip", "dict", "reversed", "join", "extend", "fromkeys")
+ORDER_KEEPERS: Final = (
+    "list",
+    "tuple",
+    "iter",
+    "enumerate",
+    "map",
+    "filter",
+    "zip",
+    "dict",
+    "reversed",
+    "join",
+    "extend",
+    "fromkeys",
+)
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS: Final = (ast.For, ast.AsyncFor, ast.comprehension)
 
@@ -33,7 +47,12 @@ class Function(NamedTuple):
 
 def sources(*folders: str) -> list[Path]:
     """The Python files under these folders of the project, in order."""
-    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts]
+    found = [
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if "__pycache__" not in path.parts
+    ]
     return sorted(found)
 
 
@@ -41,7 +60,11 @@ def texts() -> Iterator[tuple[str, str]]:
     """Every file of the project that is text, with its content."""
     for path in sorted(ROOT.rglob("*")):
         inside = path.relative_to(ROOT)
-        if not any(map(_is_skipped, inside.parts)) and path.is_file() and path.stat().st_size <= TEXT_BYTES_MAX:
+        if (
+            not any(map(_is_skipped, inside.parts))
+            and path.is_file()
+            and path.stat().st_size <= TEXT_BYTES_MAX
+        ):
             yield str(inside), path.read_text(errors="replace")
 
 
@@ -61,7 +84,10 @@ def tree(path: Path) -> ast.Module:
 
 def functions(path: Path) -> list[Function]:
     found = [node for node in ast.walk(tree(path)) if isinstance(node, FUNCTIONS)]
-    return [Function(name(path), node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for node in found]
+    return [
+        Function(name(path), node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
+        for node in found
+    ]
 
 
 def lines(path: Path) -> int:
@@ -76,13 +102,21 @@ def imports(path: Path) -> list[tuple[int, str]]:
             found += [(node.lineno, each.name) for each in node.names]
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
-            found += [(node.lineno, module)] + [(node.lineno, f"{module}.{each.name}") for each in node.names]
+            found += [(node.lineno, module)] + [
+                (node.lineno, f"{module}.{each.name}") for each in node.names
+            ]
     return found
 
 
 def imports_of(path: Path, wanted: Callable[[str], bool]) -> list[str]:
     """The imports that `wanted` picks, each line once."""
-    return list(dict.fromkeys(f"{name(path)}:{line} imports {module}" for line, module in imports(path) if wanted(module)))
+    return list(
+        dict.fromkeys(
+            f"{name(path)}:{line} imports {module}"
+            for line, module in imports(path)
+            if wanted(module)
+        )
+    )
 
 
 def is_in(module: str, package: str) -> bool:
@@ -90,10 +124,11 @@ def is_in(module: str, package: str) -> bool:
 
 
 def set_loops(path: Path, attributes: frozenset[str] = frozenset()) -> list[str]:
-    """Where the file takes the elements of a set in the set's own order, which differs from one process to the next.
+    """Where the file takes the elements of a set in the set's own order, which differs from one
+    process to the next.
 
-    Known as sets: displays and comprehensions of sets, `set(...)`, what the operators make of them, and names and
-    attributes that are assigned or annotated as such.
+    Known as sets: displays and comprehensions of sets, `set(...)`, what the operators make of them,
+    and names and attributes that are assigned or annotated as such.
     """
     known = attributes | _set_names(tree(path))
     found = []
@@ -109,7 +144,12 @@ def set_loops(path: Path, attributes: frozenset[str] = frozenset()) -> list[str]
 
 def set_attributes(paths: list[Path]) -> frozenset[str]:
     """The names of the fields that these files' classes annotate as sets."""
-    bodies = [node.body for path in paths for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]
+    bodies = [
+        node.body
+        for path in paths
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ClassDef)
+    ]
     fields = [each for body in bodies for each in body if isinstance(each, ast.AnnAssign)]
     return frozenset(_said(field.target) for field in fields if _is_set_type(field.annotation))
 
@@ -122,7 +162,9 @@ def _set_names(module: ast.Module) -> frozenset[str]:
                 found += [_said(target) for target in targets]
             case ast.AnnAssign(target=target, annotation=annotation) if _is_set_type(annotation):
                 found.append(_said(target))
-            case ast.arg(arg=arg, annotation=annotation) if annotation is not None and _is_set_type(annotation):
+            case ast.arg(arg=arg, annotation=annotation) if annotation is not None and _is_set_type(
+                annotation
+            ):
                 found.append(arg)
             case _:
                 pass
@@ -149,7 +191,11 @@ def _is_set(node: ast.expr, known: frozenset[str]) -> bool:
 
 
 def _is_keys(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "keys"
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "keys"
+    )
 
 
 def _called(node: ast.Call) -> str:
@@ -158,13 +204,21 @@ def _called(node: ast.Call) -> str:
 
 def _said(node: ast.expr) -> str:
     """The last name of `a`, `self.a` or `a.b.c`; empty for anything else."""
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return (
+        node.id
+        if isinstance(node, ast.Name)
+        else node.attr
+        if isinstance(node, ast.Attribute)
+        else ""
+    )
 
 
 def float_equalities(path: Path) -> list[str]:
     found = []
     for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Compare) and any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops):
+        if isinstance(node, ast.Compare) and any(
+            isinstance(op, ast.Eq | ast.NotEq) for op in node.ops
+        ):
             found += [node.lineno] if any(map(_is_float, (node.left, *node.comparators))) else []
     return [f"{name(path)}:{line} compares a float for equality" for line in found]
 
@@ -187,18 +241,30 @@ def wide_catches(path: Path) -> list[str]:
     for function in ast.walk(tree(path)):
         if isinstance(function, FUNCTIONS):
             handlers = [node for node in ast.walk(function) if isinstance(node, ast.ExceptHandler)]
-            found += [f"{name(path)} in {function.name}" for handler in handlers if _is_wide(handler.type)]
+            found += [
+                f"{name(path)} in {function.name}" for handler in handlers if _is_wide(handler.type)
+            ]
     return found
 
 
 def forgotten_cancellations(path: Path) -> list[str]:
-    """Handlers that catch CancelledError and do not raise it on every way out, as `path in function`."""
+    """Handlers that catch CancelledError and do not raise it on every way out, as `path in
+    function`.
+    """
     found = []
     for function in ast.walk(tree(path)):
         if isinstance(function, FUNCTIONS):
             for node in ast.walk(function):
-                handler = isinstance(node, ast.ExceptHandler) and _names_cancellation(node.type) and not _raises(node)
-                suppressed = isinstance(node, ast.Call) and _said(node.func) == "suppress" and any(map(_names_cancellation, node.args))
+                handler = (
+                    isinstance(node, ast.ExceptHandler)
+                    and _names_cancellation(node.type)
+                    and not _raises(node)
+                )
+                suppressed = (
+                    isinstance(node, ast.Call)
+                    and _said(node.func) == "suppress"
+                    and any(map(_names_cancellation, node.args))
+                )
                 if handler or suppressed:
                     found.append(f"{name(path)} in {function.name}")
     return found

@@ -1,6 +1,9 @@
-"""What `up`, `down` and `clean` share: the state directory. The work is done in libs/embedded/commands.py.
+"""What `up`, `down` and `clean` share: the state directory.
 
-`down` and `clean` act on the state directory of the profile, as `up` wrote it, unless --state says another.
+The work is done in libs/embedded/commands.py.
+
+`down` and `clean` act on the state directory of the profile, as `up` wrote it, unless --state says
+another.
 """
 
 from pathlib import Path

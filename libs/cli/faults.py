@@ -1,13 +1,18 @@
-"""The faults of the world as the command line meets them; each is printed as one line and gives the exit code.
+"""The faults of the world as the command line meets them; each is printed as one line and gives the
+exit code.
 
-A usage fault (a bad flag, a bad job file) is `libs.common.errors.Refused`, exit code 2. Everything here exits with 1.
+A usage fault (a bad flag, a bad job file) is `libs.common.errors.Refused`, exit code 2. Everything
+here exits with 1.
 """
 
 from libs.common.errors import MusterError
 
 
 class Declined(MusterError):
-    """The gateway answered, and said no. `status` is the HTTP status; `body` the problem document, as far as it was one."""
+    """The gateway answered, and said no.
+
+    `status` is the HTTP status; `body` the problem document, as far as it was one.
+    """
 
     def __init__(self, text: str, status: int, body: dict[str, object] | None = None) -> None:
         super().__init__(text)

@@ -1,7 +1,9 @@
-"""The one place that speaks HTTP: a request with a JSON answer, and an answer that is read as it comes.
+"""The one place that speaks HTTP: a request with a JSON answer, and an answer that is read as it
+comes.
 
-http.client, because a command's start costs more than all else it does. Faults of the network and refusals of the
-gateway become the typed faults of `faults.py`. A fresh connection for each request: nothing to keep alive or to repair.
+http.client, because a command's start costs more than all else it does. Faults of the network and
+refusals of the gateway become the typed faults of `faults.py`. A fresh connection for each request:
+nothing to keep alive or to repair.
 """
 
 import http.client
@@ -30,7 +32,9 @@ Payload = bytes | IO[bytes] | None
 
 
 def job_path(ref: str, *parts: str) -> str:
-    """The path of a job, or of something of it; a reference is an id, a unique prefix of one, a name, or MODEL/REPLICA."""
+    """The path of a job, or of something of it; a reference is an id, a unique prefix of one, a
+    name, or MODEL/REPLICA.
+    """
     model, slash, replica = ref.rpartition("/")
     ref = f"{model}-{replica}" if slash else ref
     return "/".join(("/v1/jobs", quote(ref, safe=""), *parts))
@@ -45,7 +49,14 @@ def model_path(name: str, *parts: str) -> str:
     return "/".join(("/v1/deployments", quote(name, safe=""), *parts))
 
 
-def ask(profile: Profile, method: str, path: str, query: Query | None = None, body: object = None, answer_s: float = ANSWER_S) -> Json:
+def ask(
+    profile: Profile,
+    method: str,
+    path: str,
+    query: Query | None = None,
+    body: object = None,
+    answer_s: float = ANSWER_S,
+) -> Json:
     """The gateway's JSON answer. Raises Declined, Unreachable or Cut."""
     payload = None if body is None else json.dumps(body).encode()
     return send(profile, method, path, query, payload, "application/json", answer_s)
@@ -77,7 +88,9 @@ def send(
         try:
             data = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise Cut(f"{profile.url} broke off its answer to {method} {path}: {_said(error)}") from error
+            raise Cut(
+                f"{profile.url} broke off its answer to {method} {path}: {_said(error)}"
+            ) from error
     return _object(data, f"{profile.url} answered {method} {path}")
 
 
@@ -92,15 +105,23 @@ def _object(data: bytes, what: str) -> Json:
 
 
 @contextmanager
-def opened(profile: Profile, path: str, query: Query | None = None, silence_s: float | None = None) -> Iterator["Stream"]:
-    """An answer that is read while it is made. `silence_s` bounds the wait for its next bytes; None waits for ever."""
+def opened(
+    profile: Profile, path: str, query: Query | None = None, silence_s: float | None = None
+) -> Iterator["Stream"]:
+    """An answer that is read while it is made.
+
+    `silence_s` bounds the wait for its next bytes; None waits for ever.
+    """
     with _answered(profile, "GET", path, query, None, "", ANSWER_S) as response:
         _last_through_silence(response, silence_s)
         yield Stream(response, f"{profile.url}{path}")
 
 
 class Stream:
-    """An open answer: `headers` and what comes, in pieces or in lines. Raises Cut when it breaks."""
+    """An open answer: `headers` and what comes, in pieces or in lines.
+
+    Raises Cut when it breaks.
+    """
 
     def __init__(self, response: http.client.HTTPResponse, what: str) -> None:
         self._response = response
@@ -128,7 +149,13 @@ class Stream:
 
 @contextmanager
 def _answered(
-    profile: Profile, method: str, path: str, query: Query | None, payload: Payload, content_type: str, answer_s: float
+    profile: Profile,
+    method: str,
+    path: str,
+    query: Query | None,
+    payload: Payload,
+    content_type: str,
+    answer_s: float,
 ) -> Iterator[http.client.HTTPResponse]:
     connection = _connection(profile)
     try:
@@ -136,7 +163,9 @@ def _answered(
         assert connection.sock is not None
         connection.sock.settimeout(answer_s)
         headers = headers_of(profile, content_type, payload)
-        response = _exchange(profile, connection, method, target(profile, path, query), payload, headers)
+        response = _exchange(
+            profile, connection, method, target(profile, path, query), payload, headers
+        )
         if response.status >= 400:
             raise declined(profile, response.status, response.reason, _read_problem(response))
         yield response
@@ -145,16 +174,28 @@ def _answered(
 
 
 def _exchange(
-    profile: Profile, connection: http.client.HTTPConnection, method: str, target: str, payload: Payload, headers: dict[str, str]
+    profile: Profile,
+    connection: http.client.HTTPConnection,
+    method: str,
+    target: str,
+    payload: Payload,
+    headers: dict[str, str],
 ) -> http.client.HTTPResponse:
     try:
-        with suppress(BrokenPipeError, ConnectionResetError):  # it may have refused without reading all of the body
+        with suppress(
+            BrokenPipeError, ConnectionResetError
+        ):  # it may have refused without reading all of the body
             connection.request(method, target, payload, headers)
         return connection.getresponse()
     except TimeoutError as error:
-        raise Cut(f"{profile.url} did not answer {method} {target} in time; it may still do what was asked") from error
+        raise Cut(
+            f"{profile.url} did not answer {method} {target} in time; it may still do what "
+            "was asked"
+        ) from error
     except (OSError, http.client.HTTPException) as error:
-        raise Cut(f"{profile.url} broke the connection at {method} {target}: {_said(error)}") from error
+        raise Cut(
+            f"{profile.url} broke the connection at {method} {target}: {_said(error)}"
+        ) from error
 
 
 def _connection(profile: Profile) -> http.client.HTTPConnection:
@@ -162,9 +203,14 @@ def _connection(profile: Profile) -> http.client.HTTPConnection:
         parts = urlsplit(profile.url)
         port = parts.port
     except ValueError as error:
-        raise Refused(f"the gateway's address {profile.url!r} (from {profile.source}) cannot be read: {error}") from error
+        raise Refused(
+            f"the gateway's address {profile.url!r} (from {profile.source}) cannot be read: {error}"
+        ) from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Refused(f"the gateway's address {profile.url!r} (from {profile.source}) must look like http://host:8080")
+        raise Refused(
+            f"the gateway's address {profile.url!r} (from {profile.source}) must look like "
+            "http://host:8080"
+        )
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     return kind(parts.hostname, port, timeout=CONNECT_S)
 
@@ -173,13 +219,21 @@ def _connect(profile: Profile, connection: http.client.HTTPConnection) -> None:
     try:
         connection.connect()
     except OSError as error:
-        raise Unreachable(f"no gateway answers at {profile.url} (from {profile.source}): {_said(error)}; {_way_out(profile)}") from error
+        raise Unreachable(
+            f"no gateway answers at {profile.url} (from {profile.source}): {_said(error)}; "
+            f"{_way_out(profile)}"
+        ) from error
 
 
 def _way_out(profile: Profile) -> str:
-    """Return the advice that ends the message: `muster up` does not help where MUSTER_URL names another address."""
+    """Return the advice that ends the message: `muster up` does not help where MUSTER_URL names
+    another address.
+    """
     if profile.source == "MUSTER_URL":
-        return "check that address and that its cluster runs, or unset MUSTER_URL to use the cluster of this machine"
+        return (
+            "check that address and that its cluster runs, or unset MUSTER_URL to use the "
+            "cluster of this machine"
+        )
     return "start a cluster here with: muster up"
 
 
@@ -206,7 +260,9 @@ def declined(profile: Profile, status: int, reason: str, answer: bytes) -> Decli
     body = _problem(answer)
     text = body.get("detail") or body.get("title") or f"{profile.url} answered {status} {reason}"
     if status == 401 and not profile.key:
-        text = f"{text} (no key is set: give MUSTER_API_KEY, or start a cluster here with: muster up)"
+        text = (
+            f"{text} (no key is set: give MUSTER_API_KEY, or start a cluster here with: muster up)"
+        )
     candidates = body.get("candidates")
     if isinstance(candidates, list):
         text = f"{text}: {', '.join(map(str, candidates))}"

@@ -1,4 +1,5 @@
-"""Jobs as the verbs show them: which states have ended, an exit code from a job, the columns of a list.
+"""Jobs as the verbs show them: which states have ended, an exit code from a job, the columns of a
+list.
 
 Pure but for what it is told (now, a terminal's width).
 """
@@ -7,8 +8,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from libs.cli.durations import age, between, parse_instant, show_duration
-from libs.cli.table import Column, state_colour
+from libs.cli.flags.durations import age, between, parse_instant, show_duration
+from libs.cli.terminal.table import Column, state_colour
 
 Job = dict[str, Any]
 
@@ -42,7 +43,9 @@ def utc_now() -> datetime:
 
 
 def exit_code_of(job: Job) -> int:
-    """What `run` and `wait` exit with: the job's own code (128 + signal where a signal ended it); without one 0 if completed, else 1."""
+    """What `run` and `wait` exit with: the job's own code (128 + signal where a signal ended it);
+    without one 0 if completed, else 1.
+    """
     code = job.get("exit_code")
     if isinstance(code, int):
         return code & 0xFF if code >= 0 else 128 - code
@@ -50,9 +53,15 @@ def exit_code_of(job: Job) -> int:
 
 
 def gpus_asked(job: Job) -> str:
-    """`2`, `4x8` (nodes x GPUs each), `2..8x8` (at least and at most), `0.5` (a part of one), `2x0.25`."""
+    """`2`, `4x8` (nodes x GPUs each), `2..8x8` (at least and at most), `0.5` (a part of one),
+    `2x0.25`.
+    """
     share = int(job.get("gpu_share") or WHOLE_SHARE)
-    each = f"{job.get('gpus') or 0}" if share == WHOLE_SHARE else f"{int(job.get('gpus') or 0) * share / WHOLE_SHARE:g}"
+    each = (
+        f"{job.get('gpus') or 0}"
+        if share == WHOLE_SHARE
+        else f"{int(job.get('gpus') or 0) * share / WHOLE_SHARE:g}"
+    )
     nodes = int(job.get("nodes") or 1)
     most = int(job.get("nodes_max") or nodes)
     return f"{nodes}..{most}x{each}" if most > nodes else each if nodes == 1 else f"{nodes}x{each}"
@@ -80,13 +89,18 @@ def why_of(job: Job) -> str:
 
 def over_in(job: Job, now: datetime) -> str:
     """Of an allocation that is held."""
-    over = parse_instant(job.get("expires_at")) if job.get("state") in ("placed", "running") else None
+    over = (
+        parse_instant(job.get("expires_at")) if job.get("state") in ("placed", "running") else None
+    )
     return f"over in {show_duration((over - now).total_seconds())}" if over else ""
 
 
 def elements_of(job: Job) -> str:
     """Of an array: `80 queued, 4 running, 16 completed`."""
-    return ", ".join(f"{count} {state}" for state, count in ((job.get("array") or {}).get("states") or {}).items())
+    return ", ".join(
+        f"{count} {state}"
+        for state, count in ((job.get("array") or {}).get("states") or {}).items()
+    )
 
 
 def row(job: Job, now: datetime) -> list[str]:

@@ -1,7 +1,8 @@
 """The command `muster`: what it is called with, how it ends, and how a fault is said.
 
-A fault of the world is one line on stderr. Exit codes: 0 done; the job's own code for `run` and `wait`; 1 refused or not reachable;
-2 wrong usage; 130 interrupted; 141 nobody reads the output any more. Nothing is imported here that a verb may not need.
+A fault of the world is one line on stderr. Exit codes: 0 done; the job's own code for `run` and
+`wait`; 1 refused or not reachable; 2 wrong usage; 130 interrupted; 141 nobody reads the output any
+more. Nothing is imported here that a verb may not need.
 """
 
 import os
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 import click
 
-from libs.cli.output import complain
+from libs.cli.terminal.output import complain
 from libs.cli.verb_group import VerbGroup
 from libs.common.errors import MusterError
 
@@ -45,7 +46,14 @@ muster = VerbGroup(
     subcommand_metavar="VERB [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     params=[
-        click.Option(["--version"], is_flag=True, expose_value=False, callback=_print_version, is_eager=True, help="Print the version.")
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            expose_value=False,
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version.",
+        )
     ],
 )
 
@@ -98,12 +106,16 @@ def _worded(error: click.ClickException) -> str:
         from difflib import get_close_matches
 
         near = get_close_matches(error.option_name, error.possibilities or (), 1, 0.5)
-        return f"no such option '{error.option_name}'" + (f" (did you mean '{near[0]}'?)" if near else "")
+        return f"no such option '{error.option_name}'" + (
+            f" (did you mean '{near[0]}'?)" if near else ""
+        )
     text = error.format_message().rstrip(".")
     return text[:1].lower() + text[1:]
 
 
 def _silenced() -> int:
-    """The reader has gone (`muster ps | head`): keep the interpreter from complaining about it at exit."""
+    """The reader has gone (`muster ps | head`): keep the interpreter from complaining about it at
+    exit.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return PIPE_CLOSED

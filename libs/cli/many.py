@@ -1,9 +1,11 @@
-"""One request for each of several jobs: a refusal of one is said and does not keep the others from being asked."""
+"""One request for each of several jobs: a refusal of one is said and does not keep the others from
+being asked.
+"""
 
 from collections.abc import Callable, Iterable
 
 from libs.cli.faults import Declined
-from libs.cli.output import complain
+from libs.cli.terminal.output import complain
 
 
 def each_of(refs: Iterable[str], act: Callable[[str], None]) -> int:

@@ -4,11 +4,11 @@ import time
 from datetime import datetime
 from typing import Any, Final
 
-from libs.cli.durations import age
+from libs.cli.flags.durations import age
 from libs.cli.gateway import ask, model_path
-from libs.cli.output import complain
 from libs.cli.profile import Profile
-from libs.cli.table import Column, state_colour
+from libs.cli.terminal.output import complain
+from libs.cli.terminal.table import Column, state_colour
 
 Model = dict[str, Any]
 
@@ -68,13 +68,17 @@ def replica_row(replica: dict[str, Any], now: datetime) -> list[str]:
 
 
 def wait_until_ready(profile: Profile, name: str) -> int:
-    """0 when as many as asked for are ready, 1 when its replicas crash instead, or it is undeployed."""
+    """0 when as many as asked for are ready, 1 when its replicas crash instead, or it is
+    undeployed.
+    """
     while True:
         model = ask(profile, "GET", model_path(name))
         state = str(model["state"])
         if state == "ready":
             return 0
         if state in ("crash_looping", "stopping", "undeployed"):
-            complain(f"model {name} is {state}: {model.get('last_crash') or 'somebody undeployed it'}")
+            complain(
+                f"model {name} is {state}: {model.get('last_crash') or 'somebody undeployed it'}"
+            )
             return 1
         time.sleep(LOOK_EVERY_S)

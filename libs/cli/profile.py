@@ -1,7 +1,9 @@
-"""Where the gateway is and which key to show it: the profile that `muster up` or `muster login` writes, and what overrides it.
+"""Where the gateway is and which key to show it: the profile that `muster up` or `muster login`
+writes, and what overrides it.
 
-MUSTER_URL and MUSTER_API_KEY go before the file ($MUSTER_PROFILE, else muster/profile.json in the configuration
-directory). A missing file is no fault: the default address is tried. Tests: tests/unit/test_cli_profile.py.
+MUSTER_URL and MUSTER_API_KEY go before the file ($MUSTER_PROFILE, else muster/profile.json in the
+configuration directory). A missing file is no fault: the default address is tried. Tests:
+tests/unit/test_cli_profile.py.
 """
 
 import json
@@ -17,8 +19,9 @@ DEFAULT_URL: Final = "http://127.0.0.1:8080"
 
 
 class Profile(NamedTuple):
-    """`source` says where the address came from, for the message that nothing answers there. `user` is in whose name things are asked;
-    empty: the key's own.
+    """`source` says where the address came from, for the message that nothing answers there.
+
+    `user` is in whose name things are asked; empty: the key's own.
     """
 
     url: str
@@ -30,7 +33,10 @@ class Profile(NamedTuple):
 
 
 def away_s(environ: Mapping[str, str] = os.environ) -> float:
-    """How long a gateway that is gone is looked for. Raises Refused for what is no number of seconds."""
+    """How long a gateway that is gone is looked for.
+
+    Raises Refused for what is no number of seconds.
+    """
     text = environ.get("MUSTER_AWAY_S", "")
     if text and not text.isdigit():
         raise Refused(f"MUSTER_AWAY_S={text[:32]!r} is no whole number of seconds")
@@ -41,14 +47,23 @@ def profile_path(environ: Mapping[str, str] = os.environ) -> Path:
     """The profile's file, whether it is there or not."""
     if named := environ.get("MUSTER_PROFILE"):
         return Path(named)
-    return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "muster" / "profile.json"
+    return (
+        Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "muster" / "profile.json"
+    )
 
 
 def kept_of(path: Path) -> Profile | None:
-    """What the file itself says, whatever the environment; None when there is none. Raises Refused when it cannot be used."""
+    """What the file itself says, whatever the environment; None when there is none.
+
+    Raises Refused when it cannot be used.
+    """
     stored = _stored(path)
     texts = {name: _text(stored, name) for name in ("gateway", "key", "user", "state")}
-    return Profile(texts["gateway"], texts["key"], str(path), texts["user"], texts["state"]) if stored else None
+    return (
+        Profile(texts["gateway"], texts["key"], str(path), texts["user"], texts["state"])
+        if stored
+        else None
+    )
 
 
 def read_profile(environ: Mapping[str, str] = os.environ) -> Profile:
@@ -60,11 +75,15 @@ def read_profile(environ: Mapping[str, str] = os.environ) -> Profile:
         user = environ.get("MUSTER_USER", "")  # whoever the key stands for, unless another is named
     else:
         key, user = _text(stored, "key"), _text(stored, "user") or local_user(environ)
-    return Profile(url.rstrip("/"), key, source, user, _text(stored, "state"), _text(stored, "nats"))
+    return Profile(
+        url.rstrip("/"), key, source, user, _text(stored, "state"), _text(stored, "nats")
+    )
 
 
 def local_user(environ: Mapping[str, str] = os.environ) -> str:
-    """The name that jobs are submitted under: the account's, from the environment first, so that it can be set."""
+    """The name that jobs are submitted under: the account's, from the environment first, so that it
+    can be set.
+    """
     for name in ("MUSTER_USER", "LOGNAME", "USER"):
         if value := environ.get(name):
             return value
@@ -90,7 +109,9 @@ def _stored(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise Refused(f"cannot read the profile {path}: {error}; write it again with: muster up") from error
+        raise Refused(
+            f"cannot read the profile {path}: {error}; write it again with: muster up"
+        ) from error
     if not isinstance(value, dict):
         raise Refused(f"the profile {path} must hold a JSON object; write it again with: muster up")
     return value

@@ -7,10 +7,10 @@ from urllib.parse import quote
 import click
 
 from libs.cli.gateway import Json, ask
-from libs.cli.gpus import print_gpus
 from libs.cli.many import each_of
 from libs.cli.profile import read_profile
-from libs.cli.table import clean
+from libs.cli.terminal.gpus import print_gpus
+from libs.cli.terminal.table import clean
 
 # The states of health in which a GPU takes work (docs/gpu-life.md).
 TAKES_WORK: Final = ("healthy", "degraded")
@@ -20,13 +20,26 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def devices(verb: F) -> F:
     """The arguments NODE... and --gpu-id."""
-    option = click.option("--gpu-id", "uuids", multiple=True, metavar="UUID", help="This GPU alone (can be given again).")
+    option = click.option(
+        "--gpu-id",
+        "uuids",
+        multiple=True,
+        metavar="UUID",
+        help="This GPU alone (can be given again).",
+    )
     return click.argument("nodes", nargs=-1, metavar="[NODE...]")(option(verb))
 
 
-def set_service(service: str, nodes: Sequence[str], uuids: Sequence[str], force: bool = False) -> int:
-    """Print what jobs still hold there, or for `online` which GPUs take work now. Return 0 when nothing was refused."""
-    paths = [f"/v1/nodes/{quote(name, safe='')}/service" for name in nodes] + [f"/v1/gpus/{quote(uuid, safe='')}/service" for uuid in uuids]
+def set_service(
+    service: str, nodes: Sequence[str], uuids: Sequence[str], force: bool = False
+) -> int:
+    """Print what jobs still hold there, or for `online` which GPUs take work now.
+
+    Return 0 when nothing was refused.
+    """
+    paths = [f"/v1/nodes/{quote(name, safe='')}/service" for name in nodes] + [
+        f"/v1/gpus/{quote(uuid, safe='')}/service" for uuid in uuids
+    ]
     if not paths:
         raise click.UsageError("say which: a NODE, or --gpu-id UUID")
     profile = read_profile()
@@ -58,6 +71,16 @@ def _print_online(gpus: Sequence[Json]) -> None:
         else:
             why = f" ({gpu['reason']})" if gpu["reason"] else ""
             more = f": {gpu['detail']}" if gpu["detail"] else ""
-            print(clean(f"{name}: online, but it is {gpu['health']}{why} and takes no work before it has recovered{more}"))
+            print(
+                clean(
+                    f"{name}: online, but it is {gpu['health']}{why} and takes no work "
+                    f"before it has recovered{more}"
+                )
+            )
             if gpu["verdict"] == "reboot_node":
-                print(clean(f"  once its cause is mended, reset it (muster gpu reset --gpu-id {gpu['uuid']}) or boot {gpu['node_id']}"))
+                print(
+                    clean(
+                        "  once its cause is mended, reset it (muster gpu reset --gpu-id "
+                        f"{gpu['uuid']}) or boot {gpu['node_id']}"
+                    )
+                )

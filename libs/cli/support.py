@@ -1,7 +1,8 @@
 """The support bundle: what is collected, each part bounded, all of it through the redaction.
 
-A part that cannot be had is said in its place, for a broken cluster is when a bundle is needed. Nothing of a job but ids, states and
-times is taken, so that no redaction has to be trusted with commands and environments. Tests: tests/integration/test_support_bundle.py.
+A part that cannot be had is said in its place, for a broken cluster is when a bundle is needed.
+Nothing of a job but ids, states and times is taken, so that no redaction has to be trusted with
+commands and environments. Tests: tests/integration/test_support_bundle.py.
 """
 
 import io
@@ -21,9 +22,9 @@ from libs.cli.profile import Profile, read_profile
 from libs.cli.verb_group import VERBS
 from libs.cli.verbs.config import rows_of
 from libs.cli.verbs.version import client_version
-from libs.common import configuration
 from libs.common.errors import MusterError
-from libs.common.redaction import redacted
+from libs.common.safety.redaction import redacted
+from libs.common.settings import configuration
 
 LOG_BYTES_MAX: Final = 2 << 20
 LOGS_MAX: Final = 2_000
@@ -35,12 +36,35 @@ METRICS_BYTES_MAX: Final = 4 << 20
 SECRET_BYTES_MAX: Final = 4_096
 # Of a fact and of a job: what tells a story without telling what somebody computes.
 FACT_FIELDS: Final = ("seq", "at", "kind", "writer")
-INNER_FIELDS: Final = ("job_id", "attempt", "node_id", "reason", "exit_code", "signal", "incarnation", "epoch")
-JOB_FIELDS: Final = ("id", "state", "reason", "attempt", "node_ids", "submitted_at", "queued_at", "placed_at", "started_at", "ended_at")
+INNER_FIELDS: Final = (
+    "job_id",
+    "attempt",
+    "node_id",
+    "reason",
+    "exit_code",
+    "signal",
+    "incarnation",
+    "epoch",
+)
+JOB_FIELDS: Final = (
+    "id",
+    "state",
+    "reason",
+    "attempt",
+    "node_ids",
+    "submitted_at",
+    "queued_at",
+    "placed_at",
+    "started_at",
+    "ended_at",
+)
 
 
 def bundle(path: Path, state: Path) -> int:
-    """Write the file, readable by its owner only; how many parts it has. Raises OSError when it cannot be written."""
+    """Write the file, readable by its owner only; how many parts it has.
+
+    Raises OSError when it cannot be written.
+    """
     profile = read_profile()
     secrets = list(_secrets(profile, state))
     count = 0
@@ -60,7 +84,11 @@ def _secrets(profile: Profile, state: Path) -> Iterator[str]:
     yield profile.key
     for folder in (state / "keys", *(state / "services").glob("*/keys")):
         for path in sorted(folder.glob("*")) if folder.is_dir() else ():
-            if path.is_file() and path.stat().st_size <= SECRET_BYTES_MAX and os.access(path, os.R_OK):
+            if (
+                path.is_file()
+                and path.stat().st_size <= SECRET_BYTES_MAX
+                and os.access(path, os.R_OK)
+            ):
                 yield from path.read_text(errors="replace").split()
     for name, value in os.environ.items():
         if any(word in name.upper() for word in ("KEY", "SECRET", "TOKEN", "PASSWORD")):
@@ -131,9 +159,12 @@ def _jobs(profile: Profile) -> list[Json]:
 
 def _facts(profile: Profile) -> list[Json]:
     """The last ones, without what was asked for."""
-    page = ask(profile, "GET", "/v1/events", {"last": FACTS_MAX, "limit": FACTS_MAX}, answer_s=ASK_S)
+    page = ask(
+        profile, "GET", "/v1/events", {"last": FACTS_MAX, "limit": FACTS_MAX}, answer_s=ASK_S
+    )
     return [
-        {name: row.get(name) for name in FACT_FIELDS} | {name: row["fact"][name] for name in INNER_FIELDS if name in row.get("fact", {})}
+        {name: row.get(name) for name in FACT_FIELDS}
+        | {name: row["fact"][name] for name in INNER_FIELDS if name in row.get("fact", {})}
         for row in page["events"]
     ]
 

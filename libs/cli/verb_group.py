@@ -1,4 +1,6 @@
-"""The group of all verbs. It knows their names and one-line helps, so that only the verb in use is imported.
+"""The group of all verbs.
+
+It knows their names and one-line helps, so that only the verb in use is imported.
 
 Tests: tests/unit/test_cli_verbs.py holds that the table and the modules agree.
 """
@@ -29,7 +31,9 @@ VERBS: Final[dict[str, Verb]] = {
     "submit": Verb(JOBS, "Submit jobs from files, or one command, and print their ids."),
     "ps": Verb(JOBS, "List jobs."),
     "describe": Verb(JOBS, "Show everything about one job."),
-    "jobs": Verb(JOBS, "List, describe, cancel and kill jobs: ps, describe, cancel and kill by other names."),
+    "jobs": Verb(
+        JOBS, "List, describe, cancel and kill jobs: ps, describe, cancel and kill by other names."
+    ),
     "logs": Verb(JOBS, "Print what a job wrote."),
     "cp": Verb(JOBS, "Copy a file or a folder of a job to here."),
     "exec": Verb(JOBS, "Run a command, or a shell, beside a running job."),
@@ -44,11 +48,15 @@ VERBS: Final[dict[str, Verb]] = {
     "update": Verb(JOBS, "Change the priority or the time limit of jobs."),
     "wait": Verb(JOBS, "Wait for jobs to end and exit with their exit code."),
     "why": Verb(JOBS, "Say why a job is where it is, now or at any past moment."),
-    "whatif": Verb(JOBS, "Say whether a job would start now, or with nodes that are not bought yet."),
+    "whatif": Verb(
+        JOBS, "Say whether a job would start now, or with nodes that are not bought yet."
+    ),
     "deploy": Verb(MODELS, "Serve a model: keep replicas of a command that answers HTTP."),
     "models": Verb(MODELS, "List models, or show one with its replicas."),
     "scale": Verb(MODELS, "Change how many replicas a model has."),
-    "redeploy": Verb(MODELS, "Exchange a model's replicas one by one, with a new command or the same."),
+    "redeploy": Verb(
+        MODELS, "Exchange a model's replicas one by one, with a new command or the same."
+    ),
     "undeploy": Verb(MODELS, "Stop serving a model."),
     "nodes": Verb(CLUSTER, "List nodes, or show one with its GPUs."),
     "node": Verb(CLUSTER, "Add a machine to the cluster, remove one, or say that it is dead."),
@@ -83,21 +91,30 @@ VERBS: Final[dict[str, Verb]] = {
     "simulate": Verb(HERE, "Replay a trace of jobs in virtual time through the scheduler."),
     "join": Verb(HERE, "Make this machine a node of a cluster that runs elsewhere."),
     "config": Verb(HERE, "Check the configuration, or show where each value comes from."),
-    "support-bundle": Verb(HERE, "Collect what a report of a fault needs into one file, without secrets."),
+    "support-bundle": Verb(
+        HERE, "Collect what a report of a fault needs into one file, without secrets."
+    ),
     "completion": Verb(HERE, "Print the shell's completion of this command."),
     "version": Verb(HERE, "Print the versions of this command, the gateway and the agents."),
 }
 
 # What people type who come from elsewhere.
 KNOWN_ELSEWHERE: Final = {
-    "queues": "queue list", "squeue": "ps", "list": "ps", "ls": "ps", "get": "ps", "apply": "submit", "sbatch": "submit",
-    "srun": "run", "shell": "exec -it", "ssh": "exec -it", "scancel": "cancel", "stop": "cancel", "delete": "cancel", "rm": "cancel",
+    "queues": "queue list", "squeue": "ps", "list": "ps", "ls": "ps", "get": "ps",
+    "apply": "submit", "sbatch": "submit",
+    "srun": "run", "shell": "exec -it", "ssh": "exec -it", "scancel": "cancel", "stop": "cancel",
+    "delete": "cancel", "rm": "cancel",
     "show": "describe", "inspect": "describe", "explain": "why", "sinfo": "nodes", "output": "logs",
-    "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f", "tail": "logs -f",
-    "serve": "deploy", "model": "models", "deployments": "models", "rollout": "redeploy", "resize": "scale",
-    "keys": "key list", "tenants": "tenant list", "token": "key", "auth": "login", "logout": "login", "id": "whoami",
-    "settings": "config show", "bundle": "support-bundle", "download": "cp", "scp": "cp", "copy": "cp", "forward": "port-forward",
-    "replay": "simulate", "sim": "simulate", "salloc": "alloc", "allocate": "alloc", "allocations": "ps --kind allocation",
+    "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f",
+    "tail": "logs -f",
+    "serve": "deploy", "model": "models", "deployments": "models", "rollout": "redeploy",
+    "resize": "scale",
+    "keys": "key list", "tenants": "tenant list", "token": "key", "auth": "login",
+    "logout": "login", "id": "whoami",
+    "settings": "config show", "bundle": "support-bundle", "download": "cp", "scp": "cp",
+    "copy": "cp", "forward": "port-forward",
+    "replay": "simulate", "sim": "simulate", "salloc": "alloc", "allocate": "alloc",
+    "allocations": "ps --kind allocation",
 }  # fmt: skip
 
 
@@ -114,7 +131,9 @@ class VerbGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and name not in VERBS:
             raise click.UsageError(f"there is no verb '{name}'{suggestion(name)}", ctx)
@@ -123,7 +142,9 @@ class VerbGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section in dict.fromkeys(verb.section for verb in VERBS.values()):
             with formatter.section(section):
-                formatter.write_dl([(name, verb.help) for name, verb in VERBS.items() if verb.section == section])
+                formatter.write_dl(
+                    [(name, verb.help) for name, verb in VERBS.items() if verb.section == section]
+                )
 
 
 def suggestion(name: str) -> str:

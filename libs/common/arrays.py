@@ -1,6 +1,8 @@
-"""Job arrays: how they are written (`0-99:2,200%4`), the numbers of their elements in order, and the ids of these: `<array>_<number>`.
+"""Job arrays: how they are written (`0-99:2,200%4`), the numbers of their elements in order, and
+the ids of these: `<array>_<number>`.
 
-Pure and total. An array is one fact whatever its size, so all that is asked of its numbers is answered from their ranges.
+Pure and total. An array is one fact whatever its size, so all that is asked of its numbers is
+answered from their ranges.
 """
 
 import re
@@ -13,7 +15,10 @@ NUMBER_MAX: Final = 999_999_999
 RANGES_MAX: Final = 256
 # RANGES_MAX ranges of three numbers of nine digits, with what separates them.
 TEXT_MAX: Final = RANGES_MAX * 30
-EXPECTED: Final = "expected numbers as in 0-99, 0-99:2 or 1,5,7-9, smaller ones first, and how many at a time as in 0-99%4"
+EXPECTED: Final = (
+    "expected numbers as in 0-99, 0-99:2 or 1,5,7-9, smaller ones first, and how many at a time "
+    "as in 0-99%4"
+)
 
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 _ELEMENT: Final = re.compile(r"(.+)_(0|[1-9]\d{0,8})")
@@ -25,15 +30,27 @@ def parse(text: str) -> Array:
         raise ValueError(f"expected at most {TEXT_MAX} characters, in at most {RANGES_MAX} ranges")
     listed, percent, at_once = text.partition("%")
     found = [_RANGE.fullmatch(word) for word in listed.split(",")]
-    if not text.isascii() or (percent and not (at_once.isdigit() and len(at_once) <= 9 and int(at_once))):
+    if not text.isascii() or (
+        percent and not (at_once.isdigit() and len(at_once) <= 9 and int(at_once))
+    ):
         raise ValueError(EXPECTED)
-    ranges = tuple((int(each[1]), int(each[2] or each[1]), int(each[3] or 1)) for each in found if each is not None)
+    ranges = tuple(
+        (int(each[1]), int(each[2] or each[1]), int(each[3] or 1))
+        for each in found
+        if each is not None
+    )
     rising = [number for first, last, _ in ranges for number in (first - 1, last)]
-    if len(ranges) < len(found) or rising != sorted(rising) or any(first > last or not step for first, last, step in ranges):
+    if (
+        len(ranges) < len(found)
+        or rising != sorted(rising)
+        or any(first > last or not step for first, last, step in ranges)
+    ):
         raise ValueError(EXPECTED)
     array = Array(ranges, int(at_once or 0))
     if len(ranges) > RANGES_MAX or count(array) > ELEMENTS_MAX:
-        raise ValueError(f"expected at most {ELEMENTS_MAX} elements, in at most {RANGES_MAX} ranges")
+        raise ValueError(
+            f"expected at most {ELEMENTS_MAX} elements, in at most {RANGES_MAX} ranges"
+        )
     return array
 
 

@@ -1,9 +1,9 @@
 """The bounds of all values that a node writes in a fact.
 
-Pure. Numbers are clamped and texts are cut, so that no sum over them passes what a state can hold. A list or a device's name
-that is too long makes the fact ignored. The fold applies these bounds (`fold.apply`), so that every reader finds the same.
-What is possible by the state alone (a job's placed span, whose device it is) is checked by the folds. Tests:
-tests/unit/test_bounds.py.
+Pure. Numbers are clamped and texts are cut, so that no sum over them passes what a state can hold.
+A list or a device's name that is too long makes the fact ignored. The fold applies these bounds
+(`fold.apply`), so that every reader finds the same. What is possible by the state alone (a job's
+placed span, whose device it is) is checked by the folds. Tests: tests/unit/test_bounds.py.
 """
 
 from typing import Any, Final, TypeVar
@@ -48,7 +48,8 @@ COUNTS: Final = {
     "mig_profiles": 256,
     "jobs": 6_400,
 }
-# A device's name goes into each placement, which must fit in one commit whatever a single node calls its devices.
+# A device's name goes into each placement, which must fit in one commit whatever a single node
+# calls its devices.
 UUID_MAX: Final = 128
 FactT = TypeVar("FactT", bound=msgspec.Struct)
 
@@ -58,7 +59,9 @@ class _TooLong(Exception):
 
 
 def bounded(fact: Fact) -> Fact | None:
-    """Return the fact with its values clamped, the same object if none was out of bounds; None if a list or a device's name is too long."""
+    """Return the fact with its values clamped, the same object if none was out of bounds; None if a
+    list or a device's name is too long.
+    """
     try:
         return _struct(fact)
     except _TooLong:

@@ -1,7 +1,7 @@
 """The typed errors that cross an edge of the system.
 
-Everything else is a bug (assert, die, replay) or a fact. The text of each error says what was tried, on what, and what to do;
-`main` functions print it as one line and exit with `exit_code`.
+Everything else is a bug (assert, die, replay) or a fact. The text of each error says what was
+tried, on what, and what to do; `main` functions print it as one line and exit with `exit_code`.
 """
 
 
@@ -12,21 +12,31 @@ class MusterError(Exception):
 
 
 class Unavailable(MusterError):
-    """The log or a service did not answer in time; nothing is known to have been changed. Try again."""
+    """The log or a service did not answer in time; nothing is known to have been changed.
+
+    Try again.
+    """
 
 
 class Fenced(MusterError):
-    """Another writer has written on this writer's subject: this one must drop its state, replay and stand by."""
+    """Another writer has written on this writer's subject: this one must drop its state, replay and
+    stand by.
+    """
 
 
 class Corrupt(MusterError):
-    """A record is not what it must be: a gap, a broken chain, an unreadable file. Needs a person."""
+    """A record is not what it must be: a gap, a broken chain, an unreadable file.
+
+    Needs a person.
+    """
 
     exit_code = 3
 
 
 class Trimmed(MusterError):
-    """The log no longer holds what a reader needs next: start the process again, it begins from a snapshot."""
+    """The log no longer holds what a reader needs next: start the process again, it begins from a
+    snapshot.
+    """
 
 
 class TooNew(MusterError):

@@ -1,18 +1,18 @@
 """`apply`: how a commit changes the cluster's state, by the same rule in every reader.
 
-Pure and total: a fact that a life table does not allow, or of a closed attempt, an older incarnation, an older epoch
-or a writer that may not record it, is counted in `ignored` and changes nothing. A node's facts are brought within
-`bounds.py`. A node whose commit was ignored whole (`reading.py`), or whose fact is out of all bounds, is distrusted until
-it registers again. Facts of different writers without a
-causal link commute (tests/property/test_commute.py), which is what lets the scheduler work ahead of the log.
+Pure and total: a fact that a life table does not allow, or of a closed attempt, an older
+incarnation, an older epoch or a writer that may not record it, is counted in `ignored` and changes
+nothing. A node's facts are brought within `bounds.py`. A node whose commit was ignored whole
+(`reading.py`), or whose fact is out of all bounds, is distrusted until it registers again. Facts of
+different writers without a causal link commute (tests/property/test_commute.py), which is what lets
+the scheduler work ahead of the log.
 """
 
 from typing import Final, cast
 
-from libs.common import bounds, plugins, reading, subjects
+from libs.common import bounds, reading, subjects
 from libs.common import facts as f
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, WriterMark, tenant_of
+from libs.common.change import IGNORED, Change, Stamp
 from libs.common.errors import Corrupt
 from libs.common.facts import AnyFact, Commit, Ignored, Unknown
 from libs.common.folds import (
@@ -30,31 +30,47 @@ from libs.common.folds import (
     secret_fold,
 )
 from libs.common.model import NodeId, attempt_key
-from libs.common.plugins import Plugins
+from libs.common.state import plugins
+from libs.common.state.cluster import Cluster, WriterMark, tenant_of
+from libs.common.state.plugins import Plugins
 
 
 def apply_entry(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[Change]:
-    """Fold one commit of the log, as `reading.read` gave it. Raises Corrupt on a gap in the stream or in the writer's commit numbers."""
+    """Fold one commit of the log, as `reading.read` gave it.
+
+    Raises Corrupt on a gap in the stream or in the writer's commit numbers.
+    """
     check_place(cluster, seq, subject, commit)
     stamp = enter(cluster, seq, subject, commit)
     return [apply(cluster, fact, stamp) for fact in commit.facts]
 
 
 def pass_over(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[Change]:
-    """A commit whose facts were folded ahead of the log came back: the position moves, and what counts from its time on is dated."""
+    """A commit whose facts were folded ahead of the log came back: the position moves, and what
+    counts from its time on is dated.
+    """
     check_place(cluster, seq, subject, commit)
     stamp = enter(cluster, seq, subject, commit)
-    return [job_fold.dated(cluster, fact, stamp) for fact in commit.facts if isinstance(fact, f.JobPlaced | f.JobPreempted)]
+    return [
+        job_fold.dated(cluster, fact, stamp)
+        for fact in commit.facts
+        if isinstance(fact, f.JobPlaced | f.JobPreempted)
+    ]
 
 
 def check_place(cluster: Cluster, seq: int, subject: str, commit: Commit) -> None:
-    """The stream has no gaps, nor have a writer's own numbers: that finds a message that the stream lost."""
+    """The stream has no gaps, nor have a writer's own numbers: that finds a message that the stream
+    lost.
+    """
     if seq != cluster.seq + 1:
         raise Corrupt(f"the log jumps from {cluster.seq} to {seq}: read it again from a snapshot")
     mark = cluster.writers.get(subject)
     if not reading.is_ignored(commit) and not reading.follows(mark, commit):
         last = mark.number if mark is not None else 0
-        raise Corrupt(f"{subject} goes from commit {last} to {commit.number}: a commit is missing from the log")
+        raise Corrupt(
+            f"{subject} goes from commit {last} to {commit.number}: a commit is missing from "
+            "the log"
+        )
 
 
 def enter(cluster: Cluster, seq: int, subject: str, commit: Commit) -> Stamp:
@@ -62,7 +78,9 @@ def enter(cluster: Cluster, seq: int, subject: str, commit: Commit) -> Stamp:
     ignored = reading.is_ignored(commit)
     cluster.writers[subject] = WriterMark(seq, commit.number, commit.at_ns, commit.epoch, ignored)
     cluster.seq = seq
-    return Stamp(seq, commit.at_ns, commit.epoch, subjects.writer_kind(subject), subjects.node_of(subject))
+    return Stamp(
+        seq, commit.at_ns, commit.epoch, subjects.writer_kind(subject), subjects.node_of(subject)
+    )
 
 
 def apply(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> Change:
@@ -73,8 +91,8 @@ def apply(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> Change:
     kept = _bounded(fact) if stamp.writer == subjects.NODE_KIND else fact
     if kept is None:
         return _distrust(cluster, stamp, f"{f.kind_of(fact)}: one of its lists is too long")
-    change = _fold(cluster, kept, stamp) if _entitled(cluster, kept, stamp) else NOTHING
-    if change is NOTHING:
+    change = _fold(cluster, kept, stamp) if _entitled(cluster, kept, stamp) else IGNORED
+    if change is IGNORED:
         cluster.ignored += 1
     return change
 
@@ -84,18 +102,25 @@ def _bounded(fact: AnyFact | Unknown) -> AnyFact | Unknown | None:
 
 
 def _distrust(cluster: Cluster, stamp: Stamp, reason: str) -> Change:
-    """Distrust the node after an ignored commit or fact. A node that has never registered has no record."""
+    """Distrust the node after an ignored commit or fact.
+
+    A node that has never registered has no record.
+    """
     cluster.ignored += 1
-    node = cluster.nodes.get(NodeId(stamp.writer_id)) if stamp.writer == subjects.NODE_KIND else None
+    node = (
+        cluster.nodes.get(NodeId(stamp.writer_id)) if stamp.writer == subjects.NODE_KIND else None
+    )
     if node is None:
-        return NOTHING
+        return IGNORED
     node.ignored, node.ignored_seq, node.ignored_reason = node.ignored + 1, stamp.seq, reason
     node.distrusted = reason
     return Change((), (node.node_id,))
 
 
 def _entitled(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> bool:
-    """Whether this writer may record this kind, now: the second line of defence behind the log's own permissions."""
+    """Whether this writer may record this kind, now: the second line of defence behind the log's
+    own permissions.
+    """
     if subjects.WRITER_OF.get(type(fact)) != stamp.writer:
         return False
     if stamp.writer == subjects.NODE_KIND:
@@ -116,7 +141,7 @@ def _plugin_disabled(cluster: Cluster, fact: f.PluginDisabled, stamp: Stamp) -> 
     before = cluster.plugins
     name = plugins.ref(fact.extends, fact.name, fact.version)
     if name in before.disabled:
-        return NOTHING
+        return IGNORED
     disabled = [*before.disabled.items(), (name, fact.reason)][-plugins.DISABLED_MAX :]
     cluster.plugins = Plugins(before.orders, before.scores, dict(disabled))
     return Change()
@@ -152,20 +177,20 @@ def _usage_charged(cluster: Cluster, fact: f.UsageCharged, stamp: Stamp) -> Chan
 def _budget_exhausted(cluster: Cluster, fact: f.BudgetExhausted, stamp: Stamp) -> Change:
     tenant = cluster.tenants.get(fact.tenant)
     if tenant is None:
-        return NOTHING
+        return IGNORED
     if fact.month == 0:
         tenant.spent_gpu_hours = max(tenant.spent_gpu_hours, fact.gpu_hours)
     elif fact.month == tenant.month:
         tenant.spent_month_hours = max(tenant.spent_month_hours, fact.gpu_hours)
     else:
-        return NOTHING
+        return IGNORED
     return Change()
 
 
 def _budget_renewed(cluster: Cluster, fact: f.BudgetRenewed, stamp: Stamp) -> Change:
     tenant = cluster.tenants.get(fact.tenant)
     if tenant is None or fact.month <= tenant.month:
-        return NOTHING
+        return IGNORED
     tenant.month, tenant.month_share_ms, tenant.spent_month_hours = fact.month, 0, 0
     return Change()
 

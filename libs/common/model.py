@@ -1,7 +1,8 @@
 """The words that facts, folds and services share: identities, what a job asks for, what a node has.
 
-Pure. Quantities are integers in the unit that the name ends with; a share of a GPU is in hundredths (100 = the whole
-device). A struct here is part of the log's format: it only ever gains fields with defaults.
+Pure. Quantities are integers in the unit that the name ends with; a share of a GPU is in hundredths
+(100 = the whole device). A struct here is part of the log's format: it only ever gains fields with
+defaults.
 """
 
 import re
@@ -28,16 +29,20 @@ DEVICES_MAX: Final = 16_384
 # What a job may ask for when its node hears no scheduler any more.
 STOP: Final = "stop"
 CONTINUE: Final = "continue"
-# The command of an allocation: it waits to be ended, and what is done there is done beside it (`muster exec`).
+# The command of an allocation: it waits to be ended, and what is done there is done beside it
+# (`muster exec`).
 KEEPER: Final = ("sleep", "infinity")
-# How the parts of one device are kept apart (`isolation`); one device never mixes them. "" = not at all.
+# How the parts of one device are kept apart (`isolation`); one device never mixes them. "" = not at
+# all.
 MPS: Final = "mps"
 MIG: Final = "mig"
 TIME_SLICE: Final = "time_slice"
-# What a node's agent says of itself (NodeRegistered.isolation) that knows images: others would run the command on the bare machine.
+# What a node's agent says of itself (NodeRegistered.isolation) that knows images: others would run
+# the command on the bare machine.
 IMAGES: Final = "images"
 ISOLATIONS: Final = ("", MPS, MIG, TIME_SLICE)
-# What a job may say of each level of the topology: wait rather than cross it, cross it only where that cannot be avoided, ignore it.
+# What a job may say of each level of the topology: wait rather than cross it, cross it only where
+# that cannot be avoided, ignore it.
 REQUIRED: Final = "required"
 PREFERRED: Final = "preferred"
 NO_CARE: Final = "none"
@@ -55,12 +60,15 @@ SPREADS: Final = (SPREAD_NODE, SPREAD_RACK, SPREAD_NONE)
 
 
 class Serve(msgspec.Struct, frozen=True):
-    """What makes a job a replica of a model: it serves HTTP on the port that its placement gave it, and is ready while a GET of
-    `health_path` answers 2xx. One that is not ready for `startup_timeout_s` is ended.
+    """What makes a job a replica of a model: it serves HTTP on the port that its placement gave it,
+    and is ready while a GET of `health_path` answers 2xx.
 
-    A ready one is asked every `health_interval_s`, may take `health_timeout_s` to answer (0: the node's own setting), and is unready after
-    so many `health_failures` in a row. `spread` says over what it keeps away from the model's other replicas, where it can
-    (`services/scheduler/spread.py`).
+    One that is not ready for `startup_timeout_s` is ended.
+
+    A ready one is asked every `health_interval_s`, may take `health_timeout_s` to answer (0: the
+    node's own setting), and is unready after so many `health_failures` in a row. `spread` says over
+    what it keeps away from the model's other replicas, where it can
+    (`services/scheduler/models/spread.py`).
     """
 
     model: str
@@ -74,8 +82,10 @@ class Serve(msgspec.Struct, frozen=True):
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """What makes a job an allocation: its devices are held for a person or another system for `expires_s` from its placement on, or
-    longer when that is extended. `warn_s` before it is over, that is said.
+    """What makes a job an allocation: its devices are held for a person or another system for
+    `expires_s` from its placement on, or longer when that is extended.
+
+    `warn_s` before it is over, that is said.
     """
 
     expires_s: int
@@ -83,8 +93,10 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 class Array(msgspec.Struct, frozen=True):
-    """What makes a job an array of many alike: the numbers of its elements, as (first, last, step), the smaller ones first; how many of
-    them may be alive at a time (0: any number). Read by `arrays.py`.
+    """What makes a job an array of many alike: the numbers of its elements, as (first, last, step),
+    the smaller ones first; how many of them may be alive at a time (0: any number).
+
+    Read by `arrays.py`.
     """
 
     ranges: tuple[tuple[int, int, int], ...]
@@ -92,23 +104,29 @@ class Array(msgspec.Struct, frozen=True):
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job asks for. `gpus` counts devices per node, `gpu_share` is the part of each, in hundredths.
+    """What a job asks for.
 
-    `secrets` maps environment variables to names of its tenant's secrets: the values are never here. `upload` is the SHA-256 of an archive
-    that its tenant has sent: unpacked on each node, it is the working directory.
-    From `vendor` on it says where the job may run: an empty word, list or number means that it does not care, and a node that does not
-    say what it has does not serve who asks for it. `model` is any of these; `gpu_memory_bytes` of each device takes the place of a
-    share; `cpus_milli` and `memory_bytes` (of the host) are per node; all `node_labels` must be there; `gpu_uuids` are the only devices
-    that serve; a job with one of the labels `anti_affinity` is never on the same node; `placement` is a strategy's name.
-    With a `hang_timeout_s` it is ended as hung when it kept its devices busy for so long without any sign of progress.
-    `scheduling_policy` is what the job counts on of its queue, as the gateway checked it.
-    From `queue` on it says when: `deadline_ns` is of the wall clock, `estimate_s` how long it will run; it begins when each job of `after`
-    has ended as its word says (`ordering.AFTER`), a `singleton` when no other one of its name and user is left, one on `hold` when somebody
-    releases it. With a `reservation` it runs where and while that one is. An `array` is as many jobs.
-    One that is `preemptible` makes room for jobs of higher priority (or of equal: `JobQueue.time_slice_s`) once it has run for
-    `min_run_s`: it hears `checkpoint_signal`, has `checkpoint_grace_s` to save its work, and waits for its next attempt. With `nodes_max`
-    it has from `nodes` to so many of them, each attempt as many as there are for it when it is placed; one that saves its work may be
-    begun anew with more. With an `image` the command runs in a container of it.
+    `gpus` counts devices per node, `gpu_share` is the part of each, in hundredths.
+
+    `secrets` maps environment variables to names of its tenant's secrets: the values are never
+    here. `upload` is the SHA-256 of an archive that its tenant has sent: unpacked on each node, it
+    is the working directory. From `vendor` on it says where the job may run: an empty word, list or
+    number means that it does not care, and a node that does not say what it has does not serve who
+    asks for it. `model` is any of these; `gpu_memory_bytes` of each device takes the place of a
+    share; `cpus_milli` and `memory_bytes` (of the host) are per node; all `node_labels` must be
+    there; `gpu_uuids` are the only devices that serve; a job with one of the labels `anti_affinity`
+    is never on the same node; `placement` is a strategy's name. With a `hang_timeout_s` it is ended
+    as hung when it kept its devices busy for so long without any sign of progress.
+    `scheduling_policy` is what the job counts on of its queue, as the gateway checked it. From
+    `queue` on it says when: `deadline_ns` is of the wall clock, `estimate_s` how long it will run;
+    it begins when each job of `after` has ended as its word says (`ordering.AFTER`), a `singleton`
+    when no other one of its name and user is left, one on `hold` when somebody releases it. With a
+    `reservation` it runs where and while that one is. An `array` is as many jobs. One that is
+    `preemptible` makes room for jobs of higher priority (or of equal: `JobQueue.time_slice_s`) once
+    it has run for `min_run_s`: it hears `checkpoint_signal`, has `checkpoint_grace_s` to save its
+    work, and waits for its next attempt. With `nodes_max` it has from `nodes` to so many of them,
+    each attempt as many as there are for it when it is placed; one that saves its work may be begun
+    anew with more. With an `image` the command runs in a container of it.
     """
 
     command: tuple[str, ...]
@@ -180,7 +198,13 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kind(self) -> str:
         """What it is for: a job that somebody submitted, a model's replica, or an allocation."""
-        return "replica" if self.serve is not None else "allocation" if self.allocation is not None else "job"
+        return (
+            "replica"
+            if self.serve is not None
+            else "allocation"
+            if self.allocation is not None
+            else "job"
+        )
 
     @property
     def ignores_lease(self) -> bool:
@@ -189,9 +213,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model's replicas are, each a job on one node. `{port}` in the command is the port that each is given.
+    """What a model's replicas are, each a job on one node.
 
-    What JobSpec has too means what it means there, and is what each replica asks for (`model_view.replica_spec`).
+    `{port}` in the command is the port that each is given.
+
+    What JobSpec has too means what it means there, and is what each replica asks for
+    (`model_view.replica_spec`).
     """
 
     command: tuple[str, ...]
@@ -235,7 +262,10 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replica(msgspec.Struct, frozen=True):
-    """A replica to be made: a job of the scheduler's own, `<model>-<ordinal>`. The ids of users' jobs hold no hyphen."""
+    """A replica to be made: a job of the scheduler's own, `<model>-<ordinal>`.
+
+    The ids of users' jobs hold no hyphen.
+    """
 
     job_id: JobId
     spec: JobSpec
@@ -244,10 +274,12 @@ class Replica(msgspec.Struct, frozen=True):
 class Gpu(msgspec.Struct, frozen=True):
     """One device as its node reports it. `index` is the vendor's own numbering on that node.
 
-    `numa` is the node of host memory that it is nearest to, `switch` its PCIe switch, `links` its group of direct links (NVLink, XGMI).
-    What is not known is empty, (0, 0) or -1, which is no place: two devices whose switch is not known are not behind one switch.
-    `power_mw` and `clocks_mhz` are the least and the most that its power limit and its clocks can be set to.
-    `mig_profiles` are the instances that it can be cut into now; with `mig` nothing but those can be used of it.
+    `numa` is the node of host memory that it is nearest to, `switch` its PCIe switch, `links` its
+    group of direct links (NVLink, XGMI). What is not known is empty, (0, 0) or -1, which is no
+    place: two devices whose switch is not known are not behind one switch. `power_mw` and
+    `clocks_mhz` are the least and the most that its power limit and its clocks can be set to.
+    `mig_profiles` are the instances that it can be cut into now; with `mig` nothing but those can
+    be used of it.
     """
 
     uuid: GpuId
@@ -267,8 +299,10 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class GpuHold(msgspec.Struct, frozen=True):
-    """A promise of `share` hundredths of one device. Of a MIG instance also its profile and which of the device's memory slices
-    it has, one bit each (`mig.py`).
+    """A promise of `share` hundredths of one device.
+
+    Of a MIG instance also its profile and which of the device's memory slices it has, one bit each
+    (`mig.py`).
     """
 
     uuid: GpuId
@@ -279,7 +313,10 @@ class GpuHold(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One node's part of an attempt. A placement names the incarnation of the node that it was decided for."""
+    """One node's part of an attempt.
+
+    A placement names the incarnation of the node that it was decided for.
+    """
 
     node_id: NodeId
     incarnation: int
@@ -300,7 +337,9 @@ def attempt_key(job_id: str, attempt: int) -> str:
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """The cluster's clockwork, in milliseconds; a fact, never a process setting, so that both ends of a lease agree."""
+    """The cluster's clockwork, in milliseconds; a fact, never a process setting, so that both ends
+    of a lease agree.
+    """
 
     heartbeat_ms: int = 1_000
     lease_ms: int = 13_000

@@ -7,7 +7,9 @@ import msgspec
 
 
 class NewNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """So many nodes with so many GPUs each, built like a node of the cluster that has this model; any model where it is empty."""
+    """So many nodes with so many GPUs each, built like a node of the cluster that has this model;
+    any model where it is empty.
+    """
 
     nodes: int = 1
     gpus: int = 8

@@ -1,8 +1,10 @@
 """Turns an entry of the log into a commit. All readers use this code, so that they agree.
 
-Pure. A node is an untrusted writer: its key may be stolen, and its agent may be of another version. Whatever is wrong with a node's commit
-makes the whole commit `Ignored`: it moves the position of every reader, counts as ignored, distrusts that node (`fold.py`), and stops
-no reader. Schedulers, quota and gateways are core writers: a fault in their commits raises Corrupt or TooNew, and an operator must act.
+Pure. A node is an untrusted writer: its key may be stolen, and its agent may be of another version.
+Whatever is wrong with a node's commit makes the whole commit `Ignored`: it moves the position of
+every reader, counts as ignored, distrusts that node (`fold.py`), and stops no reader. Schedulers,
+quota and gateways are core writers: a fault in their commits raises Corrupt or TooNew, and an
+operator must act.
 """
 
 from collections.abc import Mapping
@@ -10,11 +12,11 @@ from typing import Final
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.cluster import WriterMark
 from libs.common.errors import Corrupt, TooNew
 from libs.common.facts import COMMIT_BYTES_MAX, NUMBER_MAX, VERSION, Commit, Ignored
 from libs.common.facts.nesting import DEPTH_MAX, VALUES_MAX, too_deep
 from libs.common.facts.packing import NODE_FACTS_MAX
+from libs.common.state.cluster import WriterMark
 
 # Untrusted writers: their commits may hold anything.
 UNTRUSTED: Final = (subjects.NODE_KIND,)
@@ -28,10 +30,15 @@ REASON_MAX: Final = 200
 def read(writers: Mapping[str, WriterMark], subject: str, data: bytes) -> Commit:
     """The next commit of a subject, in a state where `writers` says where each subject stands.
 
-    Raises Corrupt and TooNew for a core writer's. A gap in the numbers of a core writer's is left to `fold.check_place`.
+    Raises Corrupt and TooNew for a core writer's. A gap in the numbers of a core writer's is left
+    to `fold.check_place`.
     """
     commit = read_alone(subject, data)
-    if is_untrusted(subject) and not is_ignored(commit) and not follows(writers.get(subject), commit):
+    if (
+        is_untrusted(subject)
+        and not is_ignored(commit)
+        and not follows(writers.get(subject), commit)
+    ):
         return ignored(subject, f"commit number {commit.number} does not follow the one before")
     return commit
 
@@ -46,7 +53,10 @@ def read_alone(subject: str, data: bytes) -> Commit:
     if len(data) > COMMIT_BYTES_MAX:
         return ignored(subject, f"{len(data)} bytes are more than {COMMIT_BYTES_MAX}")
     if too_deep(data):
-        return ignored(subject, f"it nests more than {DEPTH_MAX} levels, or holds more than {VALUES_MAX} values")
+        return ignored(
+            subject,
+            f"it nests more than {DEPTH_MAX} levels, or holds more than {VALUES_MAX} values",
+        )
     try:
         wrong = _wrong_outside(subject, *f.outline(data))
         if wrong:
@@ -73,14 +83,21 @@ def is_untrusted(subject: str) -> bool:
 
 
 def follows(mark: WriterMark | None, commit: Commit) -> bool:
-    """Return whether the commit's number is the next one. After an ignored commit any is: the agent cannot know which was counted."""
+    """Return whether the commit's number is the next one.
+
+    After an ignored commit any is: the agent cannot know which was counted.
+    """
     if mark is None:
         return commit.number == 1
     return mark.ignored or commit.number == f.next_number(mark.number)
 
 
 def _wrong_outside(subject: str, writer: str, facts: int) -> str:
-    """Return the fault of an untrusted writer's commit before its facts are decoded; empty for none. Decoding takes time for each fact."""
+    """Return the fault of an untrusted writer's commit before its facts are decoded; empty for
+    none.
+
+    Decoding takes time for each fact.
+    """
     if writer != subject:
         return f"it says that {writer!r} wrote it"
     return f"{facts} facts are more than {NODE_FACTS_MAX}" if facts > NODE_FACTS_MAX else ""

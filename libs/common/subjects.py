@@ -1,8 +1,8 @@
 """Who may say what: fact -> subject -> one writer, and the core NATS subjects beside the log.
 
-Pure. The permissions of every process's nkey are generated from these tables (`libs/embedded`), docs/subjects.md is
-generated from them, and each service's card is held to them by tests/test_tidy.py. A fold ignores a fact that its
-subject's writer may not record.
+Pure. The permissions of every process's nkey are generated from these tables (`libs/embedded`),
+docs/subjects.md is generated from them, and each service's card is held to them by
+tests/test_tidy.py. A fold ignores a fact that its subject's writer may not record.
 """
 
 from typing import Final
@@ -54,19 +54,31 @@ def _table() -> dict[type[Fact], str]:
 WRITER_OF: Final[dict[type[Fact], str]] = _table()
 
 # Core NATS: requests are answered, none of these is stored.
-HEARTBEAT: Final = "heartbeat"  # heartbeat.<node>: agent -> scheduler, answered by a lease and a digest
+HEARTBEAT: Final = (
+    "heartbeat"  # heartbeat.<node>: agent -> scheduler, answered by a lease and a digest
+)
 DESIRED: Final = "desired"  # desired.<node>: agent -> scheduler, answered by the full desired state
 ROSTER: Final = "roster"  # roster.<node>: agent -> scheduler, answered by every registered node
-OUTSTANDING: Final = "outstanding"  # outstanding.<instance>: gateway -> scheduler: requests under way at replicas that are to end
+# outstanding.<instance>: gateway -> scheduler: requests under way at replicas that are to end
+OUTSTANDING: Final = "outstanding"
 ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
-NODE_ASK: Final = "ask.node"  # ask.node.<node>.<verb>: gateway -> agent: output, stdin, channel, files, prune, topology
-SCHEDULER_ASK: Final = "ask.scheduler"  # ask.scheduler.<verb>: gateway -> scheduler: why, inventory; trimmer -> scheduler: position
-QUOTA_ASK: Final = "ask.quota"  # ask.quota.<verb>: trimmer -> quota: position; gateway -> quota: reserve, return
-AUDIT_ASK: Final = "ask.audit"  # ask.audit.<verb>: gateway, scheduler -> audit: archived commits, events, the signed head
-SECRETS_ASK: Final = "ask.secrets"  # ask.secrets.<node>: agent -> gateway: what a job that is about to start names
-UPLOADS_ASK: Final = "ask.uploads"  # ask.uploads.<node>: agent -> gateway: a piece of what a job that is about to start brings along
+# ask.node.<node>.<verb>: gateway -> agent: output, stdin, channel, files, prune, topology
+NODE_ASK: Final = "ask.node"
+# ask.scheduler.<verb>: gateway -> scheduler: why, inventory; trimmer -> scheduler: position
+SCHEDULER_ASK: Final = "ask.scheduler"
+QUOTA_ASK: Final = (
+    "ask.quota"  # ask.quota.<verb>: trimmer -> quota: position; gateway -> quota: reserve, return
+)
+# ask.audit.<verb>: gateway, scheduler -> audit: archived commits, events, the signed head
+AUDIT_ASK: Final = "ask.audit"
+SECRETS_ASK: Final = (
+    "ask.secrets"  # ask.secrets.<node>: agent -> gateway: what a job that is about to start names
+)
+# ask.uploads.<node>: agent -> gateway: a piece of what a job that is about to start brings along
+UPLOADS_ASK: Final = "ask.uploads"
 ALIVE: Final = "alive.scheduler"  # the leader's sign of life for standbys
-ADMITTED: Final = "ask.gateway.admitted"  # a server's keeper -> gateways: which nodes of other machines may connect, by which keys
+# a server's keeper -> gateways: which nodes of other machines may connect, by which keys
+ADMITTED: Final = "ask.gateway.admitted"
 OUTPUT_BUCKET: Final = "OUTPUT"  # last bytes of each ended job, off its node
 LEADER_BUCKET: Final = "LEADER"
 SECRET_BUCKET: Final = "SECRETS"  # tenants' secrets, sealed
@@ -105,7 +117,9 @@ def ask_node(node_id: str, verb: str) -> str:
 
 
 def output(node_id: str) -> str:
-    """The keys of a node in the bucket of output, as subjects: node, job, attempt, rank, stream (`transport/kv.py`)."""
+    """The keys of a node in the bucket of output, as subjects: node, job, attempt, rank, stream
+    (`transport/kv.py`).
+    """
     return f"$KV.{OUTPUT_BUCKET}.{node_id}.*.*.*.*"
 
 

@@ -1,5 +1,6 @@
-"""`python -m libs.compose init [ROOT]`: fill the containers' volumes under ROOT; `... key`: print the administrator's API key;
-`... reset-key [--only] [ROOT]`: make a new one, for one that was lost; `... server [STATE]`: run this container's nats-server.
+"""`python -m libs.compose init [ROOT]`: fill the containers' volumes under ROOT; `... key`: print
+the administrator's API key; `... reset-key [--only] [ROOT]`: make a new one, for one that was lost;
+`... server [STATE]`: run this container's nats-server.
 """
 
 import json
@@ -20,7 +21,11 @@ ONLY: Final = "--only"
 def init(root: str = VOLUMES) -> None:
     """The administrator's key is not said here: what a container says is kept."""
     made = provision(Path(root))
-    print("keys, certificates and passwords are made" if made else "keys, certificates and passwords are there")
+    print(
+        "keys, certificates and passwords are made"
+        if made
+        else "keys, certificates and passwords are there"
+    )
     print("the administrator's key: docker compose run --rm key")
 
 
@@ -28,18 +33,29 @@ def key() -> None:
     try:
         print(json.loads(profile_path().read_text())["key"])
     except (OSError, ValueError, KeyError) as error:
-        raise Refused(f"there is no administrator's key at {profile_path()} ({error}): `docker compose up` makes it") from error
+        raise Refused(
+            f"there is no administrator's key at {profile_path()} ({error}): `docker compose "
+            "up` makes it"
+        ) from error
 
 
 def reset(*arguments: str) -> None:
     """The gateways take it within seconds."""
     roots = [each for each in arguments if each != ONLY]
     reset_key(Path(roots[0] if roots else VOLUMES), ONLY in arguments)
-    print("a new administrator's key is made" + ("; all other keys of this host are void" if ONLY in arguments else ""))
+    print(
+        "a new administrator's key is made"
+        + ("; all other keys of this host are void" if ONLY in arguments else "")
+    )
     print("it is shown by: docker compose run --rm key")
 
 
-VERBS: Final[dict[str, Callable[..., None]]] = {"init": init, "key": key, "reset-key": reset, "server": server.main}
+VERBS: Final[dict[str, Callable[..., None]]] = {
+    "init": init,
+    "key": key,
+    "reset-key": reset,
+    "server": server.main,
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -1,8 +1,9 @@
-"""`python -m libs.compose.alive FILE`: the health check of a container whose service keeps a pulse (libs/common/pulse.py).
+"""`python -m libs.compose.alive FILE`: the health check of a container whose service keeps a pulse
+(libs/common/process/pulse.py).
 
-Exit 0 while the file is young, 1 once it is not. An engine shows an unhealthy container and leaves it alone, so a
-service that has stood still for KILL_S is killed: the engine then starts the container again.
-Imports nothing of Muster, because it runs every few seconds in every container.
+Exit 0 while the file is young, 1 once it is not. An engine shows an unhealthy container and leaves
+it alone, so a service that has stood still for KILL_S is killed: the engine then starts the
+container again. Imports nothing of Muster, because it runs every few seconds in every container.
 """
 
 import os

@@ -1,6 +1,10 @@
-"""Which containers the cluster has, and which of the authority's files each is given: nothing that is another's. Pure.
+"""Which containers the cluster has, and which of the authority's files each is given: nothing that
+is another's.
 
-deploy/docker-compose.yml has the same names; tests/unit/test_compose_provision.py holds the two together.
+Pure.
+
+deploy/docker-compose.yml has the same names; tests/unit/test_compose_provision.py holds the two
+together.
 """
 
 from typing import Final
@@ -15,7 +19,9 @@ SERVERS: Final = ("nats-1", "nats-2", "nats-3")
 POSTGRES: Final = "postgres"
 CLI: Final = "cli"
 # The last two are in profiles of their names: the machine's own devices.
-FLEET: Final = Fleet(nodes=("node-1", "node-2", "node-3", "node-4", "nvidia", "amd"), gateways=("a", "b"))
+FLEET: Final = Fleet(
+    nodes=("node-1", "node-2", "node-3", "node-4", "nvidia", "amd"), gateways=("a", "b")
+)
 CLIENT_PORT: Final = 4222
 ROUTE_PORT: Final = 6222
 MONITOR_PORT: Final = 8222
@@ -39,7 +45,9 @@ GATEWAY: Final = "gateway"
 
 
 class Given(msgspec.Struct, frozen=True):
-    """One container's volume: files in its `identity` folder, by the name that each has there -> the name in the authority's folder."""
+    """One container's volume: files in its `identity` folder, by the name that each has there ->
+    the name in the authority's folder.
+    """
 
     container: str
     files: dict[str, str]
@@ -48,25 +56,41 @@ class Given(msgspec.Struct, frozen=True):
 
 def given() -> list[Given]:
     """Every container that is given something, by name."""
-    found = [Given(name, _served(name) | {"nkey.seed": _seed(permissions.KEEPER)}) for name in SERVERS]
+    found = [
+        Given(name, _served(name) | {"nkey.seed": _seed(permissions.KEEPER)}) for name in SERVERS
+    ]
     found.append(Given(POSTGRES, _served(POSTGRES) | {PASSWORD: PASSWORD}, POSTGRES_UID))
     found += [Given(f"scheduler-{which}", _client("scheduler")) for which in "ab"]
     found.append(Given("quota", _client("quota")))
     own = {"trimmer.seed": _seed(permissions.TRIMMER), "heads.seed": _seed(HEADS), PGPASS: PGPASS}
     found.append(Given("audit", _client(permissions.AUDIT) | own))
     outside = _served(GATEWAY) | {API_KEYS: f"keys/{API_KEYS}", VAULT_KEY: f"keys/{VAULT_KEY}"}
-    found += [Given(name, _client(name) | outside) for name in map(permissions.gateway_name, FLEET.gateways)]
+    found += [
+        Given(name, _client(name) | outside)
+        for name in map(permissions.gateway_name, FLEET.gateways)
+    ]
     found += [Given(node_id, _client(permissions.node_name(node_id))) for node_id in FLEET.nodes]
     return found
 
 
 def _served(name: str) -> dict[str, str]:
-    return {AUTHORITY_FILE: AUTHORITY_FILE, "server.pem": f"{name}.pem", "server.key": f"{name}.key"}
+    return {
+        AUTHORITY_FILE: AUTHORITY_FILE,
+        "server.pem": f"{name}.pem",
+        "server.key": f"{name}.key",
+    }
 
 
 def _client(process: str) -> dict[str, str]:
-    """Return the files of every client. The trimmer's public key is no secret: clients check snapshots with it."""
-    return {AUTHORITY_FILE: AUTHORITY_FILE, "nkey.seed": _seed(process), "trimmer.pub": f"keys/{permissions.TRIMMER}.pub"}
+    """Return the files of every client.
+
+    The trimmer's public key is no secret: clients check snapshots with it.
+    """
+    return {
+        AUTHORITY_FILE: AUTHORITY_FILE,
+        "nkey.seed": _seed(process),
+        "trimmer.pub": f"keys/{permissions.TRIMMER}.pub",
+    }
 
 
 def _seed(process: str) -> str:

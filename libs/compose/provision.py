@@ -1,6 +1,8 @@
-"""Fills the volumes: makes what is missing in the authority's folder, then copies to each container what `containers.py` gives it.
+"""Fills the volumes: makes what is missing in the authority's folder, then copies to each container
+what `containers.py` gives it.
 
-The authority's volume is mounted by nothing that goes on running. A second run makes nothing new and copies the same.
+The authority's volume is mounted by nothing that goes on running. A second run makes nothing new
+and copies the same.
 """
 
 import json
@@ -12,7 +14,7 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Refused
-from libs.common.settings import Settings
+from libs.common.settings.settings import Settings
 from libs.common.transport.log_jetstream import TLS_NAME
 from libs.compose import containers as c
 from libs.compose.containers import Given
@@ -25,7 +27,10 @@ ADMIN: Final = "admin.key"
 
 
 def provision(root: Path) -> bool:
-    """Whether anything was new. `root` holds one folder per volume, named as the container. Raises Refused when one is missing."""
+    """Whether anything was new.
+
+    `root` holds one folder per volume, named as the container. Raises Refused when one is missing.
+    """
     folder = root / c.AUTHORITY
     new = not (folder / ADMIN).exists()
     try:
@@ -38,12 +43,17 @@ def provision(root: Path) -> bool:
         profile = {"gateway": c.GATEWAY_URL, "key": (folder / ADMIN).read_text().strip()}
         _put(root / c.CLI / "profile.json", json.dumps(profile), c.MUSTER_UID)
     except OSError as error:
-        raise Refused(f"{error.filename} cannot be written ({error.strerror}): is its volume mounted, and this the root user?") from error
+        raise Refused(
+            f"{error.filename} cannot be written ({error.strerror}): is its volume mounted, "
+            "and this the root user?"
+        ) from error
     return new
 
 
 def reset_key(root: Path, only: bool) -> None:
-    """A new administrator's key, for the gateways and the profile; with `only` no other key of the host counts any more."""
+    """A new administrator's key, for the gateways and the profile; with `only` no other key of the
+    host counts any more.
+    """
     folder = root / c.AUTHORITY
     identity.write_private(folder / ADMIN, identity.new_api_key(folder / "keys", only))
     provision(root)
@@ -59,8 +69,11 @@ def _secrets(folder: Path) -> dict[str, str]:
     name = c.AUTHORITY_FILE.removesuffix(".pem")
     certificates.authority(folder, name)
     for host in (*c.SERVERS, c.POSTGRES, c.GATEWAY):
-        # A nats-server that meets another by its address expects the name of whichever it was told of first.
-        certificates.server(folder, host, name, [*(c.SERVERS if host in c.SERVERS else [host]), TLS_NAME])
+        # A nats-server that meets another by its address expects the name of whichever it was told
+        # of first.
+        certificates.server(
+            folder, host, name, [*(c.SERVERS if host in c.SERVERS else [host]), TLS_NAME]
+        )
     _password(folder / ROUTES)
     password = _password(folder / c.PASSWORD)
     identity.write_private(folder / c.PGPASS, f"{c.POSTGRES}:*:*:*:{password}")
@@ -95,11 +108,16 @@ def _server(name: str, password: str) -> nats_config.Server:
 
 def _give(root: Path, authority: Path, given: Given) -> None:
     for name, source in given.files.items():
-        _put(root / given.container / c.IDENTITY / name, (authority / source).read_text(), given.uid)
+        _put(
+            root / given.container / c.IDENTITY / name, (authority / source).read_text(), given.uid
+        )
 
 
 def _put(path: Path, text: str, uid: int) -> None:
-    """Its owner's, and nobody else's. The volume itself must be there: a folder made here would be lost with this container."""
+    """Its owner's, and nobody else's.
+
+    The volume itself must be there: a folder made here would be lost with this container.
+    """
     volume = path.parent.parent if path.parent.name == c.IDENTITY else path.parent
     if not volume.is_dir():
         raise FileNotFoundError(2, "no such directory", str(volume))

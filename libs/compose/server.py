@@ -1,6 +1,8 @@
-"""The first process of a nats container: nats-server beneath it, and the keeper that tells it which nodes of other machines joined.
+"""The first process of a nats container: nats-server beneath it, and the keeper that tells it which
+nodes of other machines joined.
 
-It ends when nats-server does, with its exit code, and nats-server ends with it: the engine starts both again.
+It ends when nats-server does, with its exit code, and nats-server ends with it: the engine starts
+both again.
 """
 
 import asyncio
@@ -31,7 +33,9 @@ FAREWELL_S: Final = 2.0
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What `provision.py` gives to the container: its server, and the public keys of all that the cluster began with."""
+    """What `provision.py` gives to the container: its server, and the public keys of all that the
+    cluster began with.
+    """
 
     server: Server
     public_keys: dict[str, str]
@@ -47,9 +51,13 @@ async def _run(state: Path) -> int:
     configure = partial(_configure, state, told)
     for node_id, why in configure(keeper.load(state)).items():
         print(f"node {node_id} is not accepted: {why}")
-    process = await asyncio.create_subprocess_exec(servers.binary(), "-c", str(state / CONFIG), preexec_fn=die_with_parent())
+    process = await asyncio.create_subprocess_exec(
+        servers.binary(), "-c", str(state / CONFIG), preexec_fn=die_with_parent()
+    )
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, process.send_signal, signal.SIGINT)  # of SIGTERM it says that it failed
+        asyncio.get_running_loop().add_signal_handler(
+            number, process.send_signal, signal.SIGINT
+        )  # of SIGTERM it says that it failed
     ended = asyncio.create_task(process.wait())
     kept = Keeper(told.server.name, state, configure, process.send_signal, print)
     keeping = asyncio.create_task(_keep(kept, state, told.server.port))
@@ -68,21 +76,31 @@ def _told(path: Path) -> Told:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Told)
     except (OSError, msgspec.DecodeError) as error:
-        raise Corrupt(f"{path} cannot be read ({error}): `docker compose up` has the container `init` make it") from error
+        raise Corrupt(
+            f"{path} cannot be read ({error}): `docker compose up` has the container `init` make it"
+        ) from error
 
 
 def _configure(state: Path, told: Told, found: Admitted) -> dict[str, str]:
     """The file with these nodes; which of them it leaves out, with the reason."""
-    return server_file.write(servers.binary(), state / CONFIG, told.server, c.FLEET, told.public_keys, found)
+    return server_file.write(
+        servers.binary(), state / CONFIG, told.server, c.FLEET, told.public_keys, found
+    )
 
 
 async def _keep(kept: Keeper, state: Path, port: int) -> None:
     """By this very server, under the name that all of them show."""
     own = state / c.IDENTITY
-    await kept.run(f"nats://{nats_config.LOOPBACK}:{port}", (own / "nkey.seed").read_bytes().strip(), str(own / c.AUTHORITY_FILE))
+    await kept.run(
+        f"nats://{nats_config.LOOPBACK}:{port}",
+        (own / "nkey.seed").read_bytes().strip(),
+        str(own / c.AUTHORITY_FILE),
+    )
 
 
 async def _watch_store(state: Path, server: Server, restart: Callable[[], object]) -> None:
     """A server that ends is started again by the engine, with its container."""
     watch = StoreWatch(lambda: shutil.disk_usage(state).free, LOW_BYTES, print, restart)
-    await watch.run(f"http://{nats_config.LOOPBACK}:{server.monitor_port}/healthz?js-enabled-only=true")
+    await watch.run(
+        f"http://{nats_config.LOOPBACK}:{server.monitor_port}/healthz?js-enabled-only=true"
+    )

@@ -1,4 +1,6 @@
-"""`python -m libs.docs`: write every generated page of docs/ below the directory where it is called."""
+"""`python -m libs.docs`: write every generated page of docs/ below the directory where it is
+called.
+"""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,7 @@
 """docs/cli.md: every verb of the command, from the click commands themselves.
 
-The page is built from the commands' parts, not from click's own rendering of them, which differs between its versions.
+The page is built from the commands' parts, not from click's own rendering of them, which differs
+between its versions.
 """
 
 from collections.abc import Iterator
@@ -32,9 +33,13 @@ def _command(path: str, command: click.Command) -> Iterator[str]:
     yield f"### {path}"
     yield block(" ".join([path, *_usage(command)]))
     yield _help(command.help or "")
-    options = [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
+    options = [
+        param for param in command.params if isinstance(param, click.Option) and not param.hidden
+    ]
     if options:
-        yield table(("option", "meaning"), [(code(_option(option)), _meaning(option)) for option in options])
+        yield table(
+            ("option", "meaning"), [(code(_option(option)), _meaning(option)) for option in options]
+        )
     if isinstance(command, click.Group):
         for name, below in command.commands.items():
             yield from _command(f"{path} {name}", below)
@@ -76,5 +81,9 @@ def _help(text: str) -> str:
     for paragraph in text.strip().split("\n\n"):
         lines = paragraph.strip("\n").splitlines()
         kept = lines[0].strip() == PREFORMATTED
-        blocks.append(block("\n".join(line.rstrip() for line in lines[1:])) if kept else " ".join(line.strip() for line in lines))
+        blocks.append(
+            block("\n".join(line.rstrip() for line in lines[1:]))
+            if kept
+            else " ".join(line.strip() for line in lines)
+        )
     return "\n\n".join(blocks)

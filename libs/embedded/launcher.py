@@ -1,7 +1,9 @@
-"""The launcher's run: the server first, then the services, until it is told to stop; then all of them in order.
+"""The launcher's run: the server first, then the services, until it is told to stop; then all of
+them in order.
 
-The scheduler stops first, while the log and the agents still live: it commits and hands out the long lease under which
-jobs survive the stop. The server stops last. A second Ctrl-C kills everything at once.
+The scheduler stops first, while the log and the agents still live: it commits and hands out the
+long lease under which jobs survive the stop. The server stops last. A second Ctrl-C kills
+everything at once.
 """
 
 import asyncio
@@ -15,10 +17,19 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from libs.common import configuration
 from libs.common.errors import MusterError, Unavailable
+from libs.common.settings import configuration
 from libs.common.transport import log_jetstream
-from libs.embedded import certificates, disk_watch, identity, nats_config, permissions, plan, runfile, servers
+from libs.embedded import (
+    certificates,
+    disk_watch,
+    identity,
+    nats_config,
+    permissions,
+    plan,
+    runfile,
+    servers,
+)
 from libs.embedded.disk_watch import DiskWatch
 from libs.embedded.keeper import Keeper
 from libs.embedded.processes import Child, Say, Spec, last_line, rotate
@@ -33,7 +44,9 @@ KILLED: Final = 130
 
 
 def command() -> str:
-    """What to type for this program: its name where it is on PATH, else where it lies beside this Python."""
+    """What to type for this program: its name where it is on PATH, else where it lies beside this
+    Python.
+    """
     beside = Path(sys.executable).parent / "muster"
     if shutil.which("muster") or not beside.exists():
         return "muster"
@@ -119,15 +132,27 @@ class Launcher:
             self.stop.set()
 
     def _record(self) -> None:
-        tickets = {name: child.ticket for name, child in self.children.items() if child.ticket is not None}
+        tickets = {
+            name: child.ticket for name, child in self.children.items() if child.ticket is not None
+        }
         try:
             runfile.write(self.state, tickets, self.ready)
         except OSError as error:
-            self.say(f"{runfile.run_file(self.state)} cannot be written ({error.strerror}): is the disk full?")
+            self.say(
+                f"{runfile.run_file(self.state)} cannot be written ({error.strerror}): is "
+                "the disk full?"
+            )
 
     async def _wait_log(self) -> None:
-        """Until the scheduler has made the stream; bounded, for the others wait too, only less quietly."""
-        client = await log_jetstream.connect([self.shape.nats], permissions.OPERATOR, self._seed(permissions.OPERATOR), self._ca_file())
+        """Until the scheduler has made the stream; bounded, for the others wait too, only less
+        quietly.
+        """
+        client = await log_jetstream.connect(
+            [self.shape.nats],
+            permissions.OPERATOR,
+            self._seed(permissions.OPERATOR),
+            self._ca_file(),
+        )
         log = log_jetstream.JetStreamLog(client)
         try:
             async with asyncio.timeout(LOG_S):
@@ -141,16 +166,27 @@ class Launcher:
         return identity.seed_file(self.state / "keys", name).read_bytes().strip()
 
     def _ca_file(self) -> str:
-        return str(certificates.certificate_file(self.state / "keys", certificates.AUTHORITY)) if self.shape.listen else ""
+        return (
+            str(certificates.certificate_file(self.state / "keys", certificates.AUTHORITY))
+            if self.shape.listen
+            else ""
+        )
 
     def _wait_server(self) -> None:
         tls = ssl.create_default_context(cafile=self._ca_file()) if self.shape.listen else None
-        servers.wait_ready(self.shape.nats_port, plan.SERVER, host=self.shape.listen or nats_config.LOOPBACK, tls=tls)
+        servers.wait_ready(
+            self.shape.nats_port,
+            plan.SERVER,
+            host=self.shape.listen or nats_config.LOOPBACK,
+            tls=tls,
+        )
 
     async def _keep_server(self) -> None:
         """It accepts those nodes of other machines that the log says."""
         configure = partial(plan.configure, self.state, self.shape)
-        keeper = Keeper(plan.SERVER, self.state, configure, self.children[plan.SERVER].signal, self.say)
+        keeper = Keeper(
+            plan.SERVER, self.state, configure, self.children[plan.SERVER].signal, self.say
+        )
         await keeper.run(self.shape.nats, self._seed(permissions.KEEPER), self._ca_file())
 
     async def _wait_ready(self) -> bool:
@@ -170,7 +206,9 @@ class Launcher:
         try:
             async with asyncio.timeout(READY_ASK_S):
                 reader, writer = await asyncio.open_connection(host, self.shape.port)
-                writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                writer.write(
+                    b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                )
                 status = await reader.readline()
                 writer.close()
         except (OSError, TimeoutError):
@@ -182,14 +220,26 @@ class Launcher:
         self.say(f"muster is up: {shape.words}")
         self.say(f"  gateway  {shape.gateway}")
         if shape.listen:
-            self.say(f"  others   {command()} node add   (machines that reach {shape.listen} may join)")
-        self.say(f"  try      {command()} run --gpus 1 -- python3 -c \"print('hello from a GPU job')\"")
-        self.say(f"  stop     Ctrl-C here, or `{command()} down` (files: {self.state}, logs: {plan.logs(self.state)})")
+            self.say(
+                f"  others   {command()} node add   (machines that reach {shape.listen} may join)"
+            )
+        self.say(
+            f"  try      {command()} run --gpus 1 -- python3 -c \"print('hello from a GPU job')\""
+        )
+        self.say(
+            f"  stop     Ctrl-C here, or `{command()} down` (files: {self.state}, logs: "
+            f"{plan.logs(self.state)})"
+        )
 
     def _name_what_is_ill(self) -> None:
-        ill = [child for child in self.children.values() if child.deaths or not child.living] or [self.children[plan.GATEWAY]]
+        ill = [child for child in self.children.values() if child.deaths or not child.living] or [
+            self.children[plan.GATEWAY]
+        ]
         late_s = self.settings.up_ready_ms / 1_000
-        self.say(f"the gateway at {self.shape.gateway} is not ready after {late_s:.0f} s; it is still being tried. Not healthy:")
+        self.say(
+            f"the gateway at {self.shape.gateway} is not ready after {late_s:.0f} s; it is "
+            "still being tried. Not healthy:"
+        )
         for child in ill:
             self.say(f"  {child.spec.name}: {last_line(child.spec.log)} (log: {child.spec.log})")
 
@@ -197,14 +247,20 @@ class Launcher:
         """Scheduler, agents, gateway, quota and audit, server; each waits for the one before."""
         agents = list(self.shape.fleet.nodes)
         stop_s = self.settings.up_stop_ms / 1_000
-        order = [([plan.SCHEDULER], SCHEDULER_STOP_S), (agents, stop_s), (plan.gateways(self.shape), stop_s)]
+        order = [
+            ([plan.SCHEDULER], SCHEDULER_STOP_S),
+            (agents, stop_s),
+            (plan.gateways(self.shape), stop_s),
+        ]
         order += [([plan.QUOTA, permissions.AUDIT], stop_s), ([plan.SERVER], stop_s)]
         self.say("stopping (Ctrl-C again kills at once)")
         if self.keeping is not None:
             self.keeping.cancel()
             await asyncio.wait((self.keeping,), timeout=KEEPER_STOP_S)
         for names, grace_s in order:
-            await asyncio.gather(*(self.children[name].end(grace_s) for name in names if name in self.children))
+            await asyncio.gather(
+                *(self.children[name].end(grace_s) for name in names if name in self.children)
+            )
         await asyncio.gather(*self.tasks)
         if self.keeping is not None and not self.keeping.cancelled():
             self.keeping.result()
@@ -214,7 +270,8 @@ class Launcher:
     def _farewell(self) -> None:
         minutes = self.settings.stop_lease_ms / 60_000
         self.say(
-            f"stopped. Jobs that were running go on under their supervisors for up to {minutes:.0f} min; `muster up` takes them back, "
+            "stopped. Jobs that were running go on under their supervisors for up to "
+            f"{minutes:.0f} min; `muster up` takes them back, "
             "then `muster cancel JOB` ends one"
         )
 
@@ -233,5 +290,6 @@ def run(state: Path, shape: Shape, config: Path, say: Say) -> int:
         return asyncio.run(Launcher(state, shape, config, say).run())
     except MusterError as error:
         raise type(error)(
-            f"{error} (logs: {plan.logs(state)}; {plan.SERVER}: {last_line(plan.logs(state) / f'{plan.SERVER}.log')})"
+            f"{error} (logs: {plan.logs(state)}; {plan.SERVER}: "
+            f"{last_line(plan.logs(state) / f'{plan.SERVER}.log')})"
         ) from error

@@ -1,4 +1,8 @@
-"""Which process is which: a pid counts only together with its start time and the boot it belongs to. Linux."""
+"""Which process is which: a pid counts only together with its start time and the boot it belongs
+to.
+
+Linux.
+"""
 
 import ctypes
 import os

@@ -1,5 +1,5 @@
-"""The GPUs of this machine as the agent's own code finds them, asked of a process with a deadline: for one line of `muster up --local`
-before the agent that owns them starts, and for `muster doctor`.
+"""The GPUs of this machine as the agent's own code finds them, asked of a process with a deadline:
+for one line of `muster up --local` before the agent that owns them starts, and for `muster doctor`.
 """
 
 import json
@@ -18,8 +18,10 @@ COMMAND: Final = (sys.executable, "-P", "-m", "services.node_agent.drivers.surve
 
 
 class Local(msgspec.Struct, frozen=True):
-    """By vendor: what there is ("2 x Fake H100"), or why nothing of it can be used. `absent` says by PCI address why no driver shows a GPU
-    that the machine has. `cold` are the addresses of NVIDIA GPUs with persistence mode off.
+    """By vendor: what there is ("2 x Fake H100"), or why nothing of it can be used.
+
+    `absent` says by PCI address why no driver shows a GPU that the machine has. `cold` are the
+    addresses of NVIDIA GPUs with persistence mode off.
     """
 
     there: dict[str, str]
@@ -29,19 +31,37 @@ class Local(msgspec.Struct, frozen=True):
 
 
 def look(state: str = "") -> Local:
-    """`state` is the directory of an agent, or of a cluster, that knew this machine's GPUs. Raises Unavailable when the drivers do not
-    answer.
+    """`state` is the directory of an agent, or of a cluster, that knew this machine's GPUs.
+
+    Raises Unavailable when the drivers do not answer.
     """
     try:
-        done = subprocess.run((*COMMAND, state) if state else COMMAND, capture_output=True, text=True, timeout=SURVEY_S, check=True)
+        done = subprocess.run(
+            (*COMMAND, state) if state else COMMAND,
+            capture_output=True,
+            text=True,
+            timeout=SURVEY_S,
+            check=True,
+        )
         found = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise Unavailable(f"the GPU drivers of this machine do not answer ({type(error).__name__}): see the kernel log") from error
+        raise Unavailable(
+            f"the GPU drivers of this machine do not answer ({type(error).__name__}): see "
+            "the kernel log"
+        ) from error
     models: dict[str, Counter[str]] = {}
     for gpu in found["gpus"]:
         models.setdefault(gpu["vendor"], Counter())[gpu["model"]] += 1
-    there = {vendor: ", ".join(f"{count} x {model}" for model, count in counts.items()) for vendor, counts in models.items()}
-    return Local(there, found["missing"], {each["pci_bus"]: each["why"] for each in found["absent"]}, tuple(found["cold"]))
+    there = {
+        vendor: ", ".join(f"{count} x {model}" for model, count in counts.items())
+        for vendor, counts in models.items()
+    }
+    return Local(
+        there,
+        found["missing"],
+        {each["pci_bus"]: each["why"] for each in found["absent"]},
+        tuple(found["cold"]),
+    )
 
 
 def survey() -> str:
@@ -52,5 +72,13 @@ def survey() -> str:
         return str(error)
     if found.there:
         lost = "".join(f"; lost: {address} ({why})" for address, why in found.absent.items())
-        return "GPUs of this machine: " + "; ".join(f"{vendor}: {words}" for vendor, words in found.there.items()) + lost
-    return "no GPU was found on this machine (" + "; ".join(f"{vendor}: {why}" for vendor, why in found.missing.items()) + ")"
+        return (
+            "GPUs of this machine: "
+            + "; ".join(f"{vendor}: {words}" for vendor, words in found.there.items())
+            + lost
+        )
+    return (
+        "no GPU was found on this machine ("
+        + "; ".join(f"{vendor}: {why}" for vendor, why in found.missing.items())
+        + ")"
+    )

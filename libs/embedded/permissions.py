@@ -1,12 +1,14 @@
-"""What each process's nkey may publish and subscribe to, and which accounts the server keeps apart. Pure; generated
-from `libs/common/subjects.py`.
+"""What each process's nkey may publish and subscribe to, and which accounts the server keeps apart.
 
-Each writer may publish its own facts subject and no other. A permission list alone does not hold that: the server
-answers a request on any subject that the request names, so a process could have an acknowledgement or a stored message
-written into another's facts. A node therefore lives in an account of its own, where nothing but what it imports exists;
-and nobody has `allow_responses`: who answers may publish to the inboxes of those who may ask, and to nothing else.
-No client may delete or change FACTS, and only the trimmer may purge it.
-A node writes the keys of its own output alone. Held on a real server by tests/integration/test_embedded_permissions.py.
+Pure; generated from `libs/common/subjects.py`.
+
+Each writer may publish its own facts subject and no other. A permission list alone does not hold
+that: the server answers a request on any subject that the request names, so a process could have an
+acknowledgement or a stored message written into another's facts. A node therefore lives in an
+account of its own, where nothing but what it imports exists; and nobody has `allow_responses`: who
+answers may publish to the inboxes of those who may ask, and to nothing else. No client may delete
+or change FACTS, and only the trimmer may purge it. A node writes the keys of its own output alone.
+Held on a real server by tests/integration/test_embedded_permissions.py.
 """
 
 from collections.abc import Sequence
@@ -42,8 +44,8 @@ STREAMS: Final = (s.STREAM, *BUCKET_STREAMS, SNAPSHOT_STREAM)
 class Fleet(msgspec.Struct, frozen=True):
     """The processes that a server knows; `joined` are nodes that keep their seeds themselves.
 
-    `isolated`: each node has an account of its own (it then reads its subject's
-    last message by direct get; False lets it read FACTS by sequence, for a log that asks the leader by MSG.GET).
+    `isolated`: each node has an account of its own (it then reads its subject's last message by
+    direct get; False lets it read FACTS by sequence, for a log that asks the leader by MSG.GET).
     """
 
     nodes: tuple[str, ...] = ()
@@ -64,8 +66,8 @@ class Allowed(msgspec.Struct, frozen=True):
 
 
 class Crossing(msgspec.Struct, frozen=True):
-    """What passes between a node's account and CORE: `asks` node -> core and answered, `told` core -> node, `answers`
-    core -> node and answered.
+    """What passes between a node's account and CORE: `asks` node -> core and answered, `told` core
+    -> node, `answers` core -> node and answered.
     """
 
     asks: tuple[str, ...]
@@ -112,11 +114,20 @@ def core(fleet: Fleet) -> dict[str, Allowed]:
 
 
 def node(node_id: str, fleet: Fleet) -> Allowed:
-    """An agent: its facts, its heartbeat, its questions, the output it leaves behind; its orders and what it is asked."""
+    """An agent: its facts, its heartbeat, its questions, the output it leaves behind; its orders
+    and what it is asked.
+    """
     crossing = node_crossing(node_id)
     leader_get = () if fleet.isolated else (f"{API}.STREAM.MSG.GET.{s.STREAM}",)
-    answers = (CROSSED_INBOX,) if fleet.isolated else tuple(f"{_prefix(name)}.>" for name in _askers(fleet))
-    return Allowed((*crossing.asks, *leader_get, *answers), (*_inbox(node_name(node_id)), *crossing.told, *crossing.answers))
+    answers = (
+        (CROSSED_INBOX,)
+        if fleet.isolated
+        else tuple(f"{_prefix(name)}.>" for name in _askers(fleet))
+    )
+    return Allowed(
+        (*crossing.asks, *leader_get, *answers),
+        (*_inbox(node_name(node_id)), *crossing.told, *crossing.answers),
+    )
 
 
 def node_crossing(node_id: str) -> Crossing:
@@ -141,13 +152,22 @@ def core_exports() -> Crossing:
 
 
 def _scheduler(fleet: Fleet) -> Allowed:
-    """Makes the streams and never deletes one; it changes buckets alone, in which no writer may remove another's keys. It also asks
-    whether another scheduler lives.
+    """Makes the streams and never deletes one; it changes buckets alone, in which no writer may
+    remove another's keys.
+
+    It also asks whether another scheduler lives.
     """
-    creates = tuple(f"{API}.STREAM.{verb}.{stream}" for stream in STREAMS for verb in ("CREATE", "INFO"))
+    creates = tuple(
+        f"{API}.STREAM.{verb}.{stream}" for stream in STREAMS for verb in ("CREATE", "INFO")
+    )
     updates = tuple(f"{API}.STREAM.UPDATE.{stream}" for stream in BUCKET_STREAMS)
     leads = (f"$KV.{s.LEADER_BUCKET}.>", *_read_stream(LEADER_STREAM))
-    heard = (s.SCHEDULER_KIND, TRIMMER, *_askers(fleet), *(() if fleet.isolated else map(node_name, fleet.nodes)))
+    heard = (
+        s.SCHEDULER_KIND,
+        TRIMMER,
+        *_askers(fleet),
+        *(() if fleet.isolated else map(node_name, fleet.nodes)),
+    )
     answers = (CROSSED_INBOX, *(f"{_prefix(name)}.>" for name in heard))
     publish = (
         s.SCHEDULER,
@@ -162,44 +182,90 @@ def _scheduler(fleet: Fleet) -> Allowed:
         *leads,
         *answers,
     )
-    hears = (s.heartbeat("*"), s.desired("*"), s.roster("*"), s.outstanding("*"), s.ask_scheduler(">"), s.ALIVE)
+    hears = (
+        s.heartbeat("*"),
+        s.desired("*"),
+        s.roster("*"),
+        s.outstanding("*"),
+        s.ask_scheduler(">"),
+        s.ALIVE,
+    )
     return Allowed(_once(publish), (*_inbox(s.SCHEDULER_KIND), *hears))
 
 
 def _quota(fleet: Fleet) -> Allowed:
     """Gateways ask it for a part of a tenant's minute."""
     askers = (TRIMMER, *map(gateway_name, fleet.gateways))
-    publish = (s.QUOTA, *_read_facts(), *_read_snapshots(), *(f"{_prefix(name)}.>" for name in askers))
+    publish = (
+        s.QUOTA,
+        *_read_facts(),
+        *_read_snapshots(),
+        *(f"{_prefix(name)}.>" for name in askers),
+    )
     return Allowed(publish, (*_inbox(s.QUOTA_KIND), s.ask_quota(">")))
 
 
 def _audit(fleet: Fleet) -> Allowed:
     """It says nothing but what is archived, to those who may ask, and in streams of its own."""
     askers = (s.SCHEDULER_KIND, *_askers(fleet))
-    own = tuple(f"{API}.STREAM.{verb}.{stream}" for stream in AUDIT_STREAMS for verb in ("CREATE", "INFO", "MSG.GET"))
+    own = tuple(
+        f"{API}.STREAM.{verb}.{stream}"
+        for stream in AUDIT_STREAMS
+        for verb in ("CREATE", "INFO", "MSG.GET")
+    )
     says = (s.AUDIT_EVENTS, s.AUDIT_HEADS, *own, *(f"{_prefix(name)}.>" for name in askers))
-    return Allowed((*_read_facts(), *_read_snapshots(), *says), (*_inbox(AUDIT), *_inbox(AUDIT_VERIFY), s.ask_audit(">")))
+    return Allowed(
+        (*_read_facts(), *_read_snapshots(), *says),
+        (*_inbox(AUDIT), *_inbox(AUDIT_VERIFY), s.ask_audit(">")),
+    )
 
 
 def _trimmer() -> Allowed:
     """Purges the log, after it has stored a snapshot and heard how far the services are."""
     asks = (s.ask_scheduler("position"), s.ask_quota("position"))
-    publish = (f"{API}.STREAM.PURGE.{s.STREAM}", *_read_facts(), *_read_snapshots(), *_save_snapshots(), *asks)
+    publish = (
+        f"{API}.STREAM.PURGE.{s.STREAM}",
+        *_read_facts(),
+        *_read_snapshots(),
+        *_save_snapshots(),
+        *asks,
+    )
     return Allowed(_once(publish), _inbox(TRIMMER))
 
 
 def _gateway(instance: str, fleet: Fleet) -> Allowed:
-    """Its own intents, questions, jobs' last output, tenants' secrets and uploads, and snapshots; the last two in buckets that it makes.
+    """Its own intents, questions, jobs' last output, tenants' secrets and uploads, and snapshots;
+    the last two in buckets that it makes.
 
     It hears what nodes send to the log, to count it.
     """
     reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
     asks = (*_ask(), s.ask_quota("reserve"), s.ask_quota("return"))
     secrets = (f"$KV.{s.SECRET_BUCKET}.>", *_read_stream(SECRET_STREAM))
-    nodes = () if fleet.isolated else (f"{_prefix(node_name(node_id))}.>" for node_id in fleet.nodes)
+    nodes = (
+        () if fleet.isolated else (f"{_prefix(node_name(node_id))}.>" for node_id in fleet.nodes)
+    )
     answers = (CROSSED_INBOX, f"{_prefix(KEEPER)}.>", *nodes)
-    publish = (s.gateway(instance), s.outstanding(instance), *asks, *reads, *secrets, *_save_snapshots(), *_keep_uploads(), *answers)
-    return Allowed(_once(publish), (*_inbox(gateway_name(instance)), s.ask_secrets("*"), s.ask_uploads("*"), s.ADMITTED, s.node("*")))
+    publish = (
+        s.gateway(instance),
+        s.outstanding(instance),
+        *asks,
+        *reads,
+        *secrets,
+        *_save_snapshots(),
+        *_keep_uploads(),
+        *answers,
+    )
+    return Allowed(
+        _once(publish),
+        (
+            *_inbox(gateway_name(instance)),
+            s.ask_secrets("*"),
+            s.ask_uploads("*"),
+            s.ADMITTED,
+            s.node("*"),
+        ),
+    )
 
 
 def _askers(fleet: Fleet) -> tuple[str, ...]:
@@ -212,13 +278,21 @@ def _ask() -> tuple[str, ...]:
 
 
 def _read_facts() -> tuple[str, ...]:
-    """What `log_jetstream` uses: the bounds, single messages, a pushed consumer with flow control."""
-    return (f"{API}.STREAM.MSG.GET.{s.STREAM}", f"{API}.DIRECT.GET.{s.STREAM}.>", *_consume(s.STREAM))
+    """What `log_jetstream` uses: the bounds, single messages, a pushed consumer with
+    flow control.
+    """
+    return (
+        f"{API}.STREAM.MSG.GET.{s.STREAM}",
+        f"{API}.DIRECT.GET.{s.STREAM}.>",
+        *_consume(s.STREAM),
+    )
 
 
 def _read_audit() -> tuple[str, ...]:
     """Single messages and pushed consumers of both streams."""
-    return tuple(each for stream in AUDIT_STREAMS for each in (*_consume(stream), *_read_stream(stream)))
+    return tuple(
+        each for stream in AUDIT_STREAMS for each in (*_consume(stream), *_read_stream(stream))
+    )
 
 
 def _read_snapshots() -> tuple[str, ...]:
@@ -232,13 +306,19 @@ def _save_snapshots() -> tuple[str, ...]:
 
 
 def _keep_uploads() -> tuple[str, ...]:
-    """A piece of an object is a message that a direct get finds by the one before it. A node has none of this: it asks a gateway."""
+    """A piece of an object is a message that a direct get finds by the one before it.
+
+    A node has none of this: it asks a gateway.
+    """
     reads = (*_read_stream(UPLOAD_STREAM), f"{API}.DIRECT.GET.{UPLOAD_STREAM}")
     return (*_write_objects(s.UPLOAD_BUCKET), *reads)
 
 
 def _write_objects(bucket: str) -> tuple[str, ...]:
-    return (f"$O.{bucket}.>", *(f"{API}.STREAM.{verb}.OBJ_{bucket}" for verb in ("CREATE", "PURGE")))
+    return (
+        f"$O.{bucket}.>",
+        *(f"{API}.STREAM.{verb}.OBJ_{bucket}" for verb in ("CREATE", "PURGE")),
+    )
 
 
 def _consume(stream: str) -> tuple[str, ...]:
@@ -248,7 +328,11 @@ def _consume(stream: str) -> tuple[str, ...]:
 
 def _read_stream(stream: str) -> tuple[str, ...]:
     """Single messages of a bucket, from the leader and by direct get."""
-    return (f"{API}.STREAM.INFO.{stream}", f"{API}.STREAM.MSG.GET.{stream}", f"{API}.DIRECT.GET.{stream}.>")
+    return (
+        f"{API}.STREAM.INFO.{stream}",
+        f"{API}.STREAM.MSG.GET.{stream}",
+        f"{API}.DIRECT.GET.{stream}.>",
+    )
 
 
 def _inbox(name: str) -> tuple[str, ...]:
@@ -256,7 +340,10 @@ def _inbox(name: str) -> tuple[str, ...]:
 
 
 def _prefix(name: str) -> str:
-    """As `log_jetstream.connect` names it. No wildcard can stand for a part of it: `*` is a whole token."""
+    """As `log_jetstream.connect` names it.
+
+    No wildcard can stand for a part of it: `*` is a whole token.
+    """
     return f"_INBOX_{name}"
 
 

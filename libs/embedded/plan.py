@@ -1,4 +1,6 @@
-"""Which processes an embedded cluster has, and what each is told: its command, its environment, its files."""
+"""Which processes an embedded cluster has, and what each is told: its command, its environment, its
+files.
+"""
 
 import os
 import sys
@@ -8,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from libs.common import configuration, settings
 from libs.common.messages.admission import Admitted
-from libs.common.settings import Settings
+from libs.common.settings import configuration, settings
+from libs.common.settings.settings import Settings
 from libs.embedded import certificates, identity, nats_config, permissions, servers
 from libs.embedded.permissions import AUDIT, TRIMMER
 from libs.embedded.processes import Spec
@@ -24,13 +26,16 @@ GATEWAY: Final = "gateway"
 AUDIT_HEADS_KEY: Final = "audit-heads"
 # Simulated nodes that say they are in one rack.
 RACK_NODES: Final = 4
-# MUSTER_JOB_USERS, unless it is set: the jobs of the person who started the cluster run as that person.
+# MUSTER_JOB_USERS, unless it is set: the jobs of the person who started the cluster run as that
+# person.
 OWN_USER: Final = "default/*=self"
 # What a child inherits beside its own MUSTER_* variables.
 PASSED_ON: Final = (
-    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH",
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV",
+    "PYTHONPATH", "LD_LIBRARY_PATH",
 )  # fmt: skip
-# What a child is told beside that; the launcher has read the files, and what it decides must not be changed by them.
+# What a child is told beside that; the launcher has read the files, and what it decides must not be
+# changed by them.
 ALONE: Final = {"PYTHONUNBUFFERED": "1", configuration.CONFIG_DIR: "", configuration.ENV_FILE: ""}
 
 
@@ -39,24 +44,37 @@ def logs(state: Path) -> Path:
 
 
 def configure(state: Path, shape: Shape, found: Admitted) -> dict[str, str]:
-    """The server's file with these nodes beside the launcher's own; which of them it leaves out, with the reason."""
+    """The server's file with these nodes beside the launcher's own; which of them it leaves out,
+    with the reason.
+    """
     keys = state / "keys"
     server = nats_config.Server(SERVER, shape.nats_port, str(state / "nats"), shape.log_bytes)
     if shape.listen:
-        certificate, key = certificates.certificate_file(keys, certificates.SERVER), certificates.key_file(keys, certificates.SERVER)
-        server = msgspec.structs.replace(server, listen=shape.listen, certificate=str(certificate), key=str(key))
+        certificate, key = (
+            certificates.certificate_file(keys, certificates.SERVER),
+            certificates.key_file(keys, certificates.SERVER),
+        )
+        server = msgspec.structs.replace(
+            server, listen=shape.listen, certificate=str(certificate), key=str(key)
+        )
     return servers.write_config(state, server, shape.fleet, found)
 
 
 def server(state: Path, config: Path) -> Spec:
     environment = _passed_on(os.environ) | servers.ENVIRONMENT
-    return Spec(SERVER, [servers.binary(), "-c", str(config)], environment, logs(state) / f"{SERVER}.log")
+    return Spec(
+        SERVER, [servers.binary(), "-c", str(config)], environment, logs(state) / f"{SERVER}.log"
+    )
 
 
 def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -> list[Spec]:
-    """Scheduler, quota, audit, gateways; MUSTER_* of the caller (times, log level) hold unless the launcher decides them."""
+    """Scheduler, quota, audit, gateways; MUSTER_* of the caller (times, log level) hold unless the
+    launcher decides them.
+    """
     base = _base(state, shape, environ)
-    filled = msgspec.structs.replace(base, stream_bytes=shape.log_bytes, cluster_id=shape.cluster_id)
+    filled = msgspec.structs.replace(
+        base, stream_bytes=shape.log_bytes, cluster_id=shape.cluster_id
+    )
     keys = str(identity.api_keys_file(state / "keys"))
     vault = str(identity.vault_key_file(state / "keys"))
     audit = msgspec.structs.replace(
@@ -66,7 +84,9 @@ def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.env
         trimmer_seed_file=str(identity.seed_file(state / "keys", TRIMMER)),
         audit_key_file=str(identity.seed_file(state / "keys", AUDIT_HEADS_KEY)),
     )
-    outside = msgspec.structs.replace(filled, gateway_host=shape.host, api_keys_file=keys, vault_key_file=vault)
+    outside = msgspec.structs.replace(
+        filled, gateway_host=shape.host, api_keys_file=keys, vault_key_file=vault
+    )
     return [
         _service(state, SCHEDULER, SCHEDULER, "services.scheduler", filled, environ),
         _service(state, QUOTA, QUOTA, "services.quota", base, environ),
@@ -80,13 +100,22 @@ def gateways(shape: Shape) -> list[str]:
     return [GATEWAY, *map(permissions.gateway_name, shape.fleet.gateways[1:])]
 
 
-def _gateway(state: Path, shape: Shape, number: int, base: Settings, environ: Mapping[str, str]) -> Spec:
+def _gateway(
+    state: Path, shape: Shape, number: int, base: Settings, environ: Mapping[str, str]
+) -> Spec:
     """Each has a port of its own, and the first one lets other machines join."""
     instance = shape.fleet.gateways[number]
     told = msgspec.structs.replace(base, instance=instance, gateway_port=shape.port + number)
     if not number:
         told = _outside(state, shape, told)
-    return _service(state, gateways(shape)[number], permissions.gateway_name(instance), "services.api_gateway", told, environ)
+    return _service(
+        state,
+        gateways(shape)[number],
+        permissions.gateway_name(instance),
+        "services.api_gateway",
+        told,
+        environ,
+    )
 
 
 def _outside(state: Path, shape: Shape, base: Settings) -> Settings:
@@ -103,39 +132,73 @@ def _outside(state: Path, shape: Shape, base: Settings) -> Settings:
 
 
 def agents(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -> list[Spec]:
-    base = msgspec.structs.replace(_base(state, shape, environ), simulated_gpus=shape.gpus, simulated_model=shape.model)
+    base = msgspec.structs.replace(
+        _base(state, shape, environ), simulated_gpus=shape.gpus, simulated_model=shape.model
+    )
     base = msgspec.structs.replace(base, job_users=base.job_users or OWN_USER)
     return [
-        _service(state, each, permissions.node_name(each), "services.node_agent", _node(base, index, each), environ)
+        _service(
+            state,
+            each,
+            permissions.node_name(each),
+            "services.node_agent",
+            _node(base, index, each),
+            environ,
+        )
         for index, each in enumerate(shape.fleet.nodes)
     ]
 
 
 def _node(base: Settings, index: int, node_id: str) -> Settings:
     """All on one machine: each serves its metrics on a port of its own."""
-    told = msgspec.structs.replace(base, node_id=node_id, metrics_port=base.metrics_port and base.metrics_port + index)
+    told = msgspec.structs.replace(
+        base, node_id=node_id, metrics_port=base.metrics_port and base.metrics_port + index
+    )
     if node_id == LOCAL_NODE:
         return msgspec.structs.replace(told, gpu_driver="local")
-    return msgspec.structs.replace(told, node_rack=f"rack-{index // RACK_NODES + 1}", node_spine="spine-1")
+    return msgspec.structs.replace(
+        told, node_rack=f"rack-{index // RACK_NODES + 1}", node_spine="spine-1"
+    )
 
 
 def _base(state: Path, shape: Shape, environ: Mapping[str, str]) -> Settings:
     trimmer = str(identity.public_file(state / "keys", TRIMMER))
-    base = msgspec.structs.replace(configuration.read(environ=environ), nats=shape.nats, stream_replicas=1, trimmer_key_file=trimmer)
+    base = msgspec.structs.replace(
+        configuration.read(environ=environ),
+        nats=shape.nats,
+        stream_replicas=1,
+        trimmer_key_file=trimmer,
+    )
     if not shape.listen:
         return base
     authority = certificates.certificate_file(state / "keys", certificates.AUTHORITY)
     return msgspec.structs.replace(base, nats_ca_file=str(authority), node_address=shape.listen)
 
 
-def _service(state: Path, name: str, key: str, module: str, told: Settings, environ: Mapping[str, str]) -> Spec:
-    """`name` is shown and names the files, `key` is the nkey's. Only what is not a default is said."""
+def _service(
+    state: Path, name: str, key: str, module: str, told: Settings, environ: Mapping[str, str]
+) -> Spec:
+    """`name` is shown and names the files, `key` is the nkey's.
+
+    Only what is not a default is said.
+    """
     own = state / "services" / name
     own.mkdir(parents=True, exist_ok=True, mode=0o700)
-    found = msgspec.structs.replace(told, nkey_seed_file=str(identity.seed_file(state / "keys", key)), state=str(own))
+    found = msgspec.structs.replace(
+        told, nkey_seed_file=str(identity.seed_file(state / "keys", key)), state=str(own)
+    )
     defaults = settings.environment(Settings())
-    changed = {variable: value for variable, value in settings.environment(found).items() if value != defaults[variable]}
-    return Spec(name, [sys.executable, "-m", module], _passed_on(environ) | changed, logs(state) / f"{name}.log")
+    changed = {
+        variable: value
+        for variable, value in settings.environment(found).items()
+        if value != defaults[variable]
+    }
+    return Spec(
+        name,
+        [sys.executable, "-m", module],
+        _passed_on(environ) | changed,
+        logs(state) / f"{name}.log",
+    )
 
 
 def _passed_on(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,9 @@
-"""The children of the launcher: started, watched, started again with back-off when they die, ended in order.
+"""The children of the launcher: started, watched, started again with back-off when they die, ended
+in order.
 
-Each has its own session (Ctrl-C at the terminal is the launcher's alone), its own log file, and dies with the launcher.
-A child that three times in a row says that it needs a person is left down and named; the others go on.
+Each has its own session (Ctrl-C at the terminal is the launcher's alone), its own log file, and
+dies with the launcher. A child that three times in a row says that it needs a person is left down
+and named; the others go on.
 """
 
 import asyncio
@@ -67,7 +69,10 @@ class Child:
                 return
             if clock() - began > SETTLED_S:
                 pause_s = BACKOFF_FIRST_S
-            self.say(f"{self.spec.name} {_ended(code)}, is started again in {pause_s:.1f} s: {last_line(self.spec.log)}")
+            self.say(
+                f"{self.spec.name} {_ended(code)}, is started again in {pause_s:.1f} s: "
+                f"{last_line(self.spec.log)}"
+            )
             await self._pause(pause_s)
             pause_s = min(2 * pause_s, BACKOFF_MAX_S)
 
@@ -130,8 +135,10 @@ class Child:
     def _give_up(self, code: int) -> None:
         self.given_up = True
         self.say(
-            f"{self.spec.name} NEEDS YOU, it is left down ({_ended(code)} {NEEDS_PERSON_MAX} times): {last_line(self.spec.log)} "
-            f"(log: {self.spec.log}); put that right, then `muster down` and `muster up`; the rest goes on"
+            f"{self.spec.name} NEEDS YOU, it is left down ({_ended(code)} {NEEDS_PERSON_MAX} "
+            f"times): {last_line(self.spec.log)} "
+            f"(log: {self.spec.log}); put that right, then `muster down` and `muster up`; "
+            "the rest goes on"
         )
 
 

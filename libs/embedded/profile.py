@@ -1,5 +1,7 @@
-"""The local profile: where this user's commands find the cluster. Written at each start, mode 0600, the only place
-that holds the API key in clear. `libs/cli/profile.py` reads it. What `muster login` has kept is never replaced by it.
+"""The local profile: where this user's commands find the cluster.
+
+Written at each start, mode 0600, the only place that holds the API key in clear.
+`libs/cli/profile.py` reads it. What `muster login` has kept is never replaced by it.
 """
 
 import json
@@ -12,7 +14,9 @@ from libs.embedded.shape import Shape
 
 
 def path_of(state: Path) -> Path:
-    """The user's profile; beside the cluster's state when that holds a login, at this cluster or another."""
+    """The user's profile; beside the cluster's state when that holds a login, at this cluster or
+    another.
+    """
     own = profile_path()
     return state.resolve() / "profile.json" if is_login(own) else own
 

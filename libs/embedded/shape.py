@@ -1,7 +1,8 @@
-"""What `muster up` was asked for, and what it remembers: state/cluster.json, the mark of a directory that is ours.
+"""What `muster up` was asked for, and what it remembers: state/cluster.json, the mark of a
+directory that is ours.
 
-The shape of the first start holds for the next, unless flags change it. A file of a later format stops the start: an
-older program must not touch what it does not understand.
+The shape of the first start holds for the next, unless flags change it. A file of a later format
+stops the start: an older program must not touch what it does not understand.
 """
 
 import ipaddress
@@ -70,23 +71,35 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fleet(self) -> Fleet:
         simulated = tuple(f"node-{number}" for number in range(1, self.nodes + 1))
-        return Fleet(nodes=(*simulated, LOCAL_NODE) if self.local else simulated, gateways=GATEWAY_INSTANCES[: self.gateways])
+        return Fleet(
+            nodes=(*simulated, LOCAL_NODE) if self.local else simulated,
+            gateways=GATEWAY_INSTANCES[: self.gateways],
+        )
 
     @property
     def words(self) -> str:
         """Which nodes it begins with, for a person."""
-        simulated = [f"{counted(self.nodes, 'node')} with {self.gpus} x {self.model} each"] if self.nodes else []
+        simulated = (
+            [f"{counted(self.nodes, 'node')} with {self.gpus} x {self.model} each"]
+            if self.nodes
+            else []
+        )
         own = ["this machine's own GPUs"] if self.local else []
         return " and ".join([*simulated, *own]) or "no nodes of its own"
 
     @property
     def gateway(self) -> str:
         """Where a client on this machine finds the gateway."""
-        return f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{self.port}"  # nosec B104
+        # nosec B104
+        return f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{self.port}"
 
     @property
     def nats(self) -> str:
-        return f"tls://{self.listen}:{self.nats_port}" if self.listen else f"nats://127.0.0.1:{self.nats_port}"
+        return (
+            f"tls://{self.listen}:{self.nats_port}"
+            if self.listen
+            else f"nats://127.0.0.1:{self.nats_port}"
+        )
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -99,64 +112,107 @@ def shape_file(state: Path) -> Path:
 
 
 def prepare(options: Options) -> Shape:
-    """The directory made, and the shape of this start. Raises Refused, Corrupt or TooNew with the way out."""
+    """The directory made, and the shape of this start.
+
+    Raises Refused, Corrupt or TooNew with the way out.
+    """
     state = options.state
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         free = shutil.disk_usage(state).free
         known = load(state)
     except OSError as error:
-        raise Refused(f"the state directory {state} cannot be used ({error.strerror}): choose another with --state") from error
+        raise Refused(
+            f"the state directory {state} cannot be used ({error.strerror}): choose another "
+            "with --state"
+        ) from error
     if free < FREE_BYTES_MIN:
-        raise Refused(f"only {free >> 20} MiB are free under {state}: free {FREE_BYTES_MIN >> 20} MiB, or choose another disk with --state")
+        raise Refused(
+            f"only {free >> 20} MiB are free under {state}: free {FREE_BYTES_MIN >> 20} MiB, "
+            "or choose another disk with --state"
+        )
     return _checked(_changed(known or _first(free), options))
 
 
 def load(state: Path) -> Shape | None:
-    """None for an empty or missing directory. Raises Corrupt when it holds something that is not ours, or damaged."""
+    """None for an empty or missing directory.
+
+    Raises Corrupt when it holds something that is not ours, or damaged.
+    """
     path = shape_file(state)
     if not path.exists():
         if state.exists() and any(each.name not in BEFORE_SHAPE for each in state.iterdir()):
-            raise Corrupt(f"{state} holds files but no cluster.json: it is not a cluster's state; choose another with --state")
+            raise Corrupt(
+                f"{state} holds files but no cluster.json: it is not a cluster's state; "
+                "choose another with --state"
+            )
         return None
     raw = path.read_bytes()
     try:
         head = msgspec.json.decode(raw, type=_Head)
         if head.format == FORMAT and head.version > VERSION:
-            raise TooNew(f"{path} was written by a newer muster (format {head.version}, this one knows {VERSION}): upgrade this one")
+            raise TooNew(
+                f"{path} was written by a newer muster (format {head.version}, this one "
+                f"knows {VERSION}): upgrade this one"
+            )
         shape = msgspec.json.decode(raw, type=Shape)
     except msgspec.DecodeError as error:
-        raise Corrupt(f"{path} cannot be read ({error}): restore it, or remove {state} to begin anew (its jobs are lost)") from error
+        raise Corrupt(
+            f"{path} cannot be read ({error}): restore it, or remove {state} to begin anew "
+            "(its jobs are lost)"
+        ) from error
     if shape.format != FORMAT:
-        raise Corrupt(f"{path} belongs to something else ({shape.format!r}): choose another directory with --state")
+        raise Corrupt(
+            f"{path} belongs to something else ({shape.format!r}): choose another directory "
+            "with --state"
+        )
     return shape
 
 
 def save(state: Path, shape: Shape) -> None:
-    write_private(shape_file(state), msgspec.json.format(msgspec.json.encode(shape), indent=1).decode())
+    write_private(
+        shape_file(state), msgspec.json.format(msgspec.json.encode(shape), indent=1).decode()
+    )
 
 
 def _first(free: int) -> Shape:
     """The log may take half of the disk's free space at most."""
     log_bytes = max(LOG_BYTES_MIN, min(LOG_BYTES_MAX, free // 2))
-    return Shape(cluster_id=f"{socket.gethostname()[:40].lower()}-{secrets.token_hex(3)}", log_bytes=log_bytes)
+    return Shape(
+        cluster_id=f"{socket.gethostname()[:40].lower()}-{secrets.token_hex(3)}",
+        log_bytes=log_bytes,
+    )
 
 
 def _changed(shape: Shape, options: Options) -> Shape:
     if options.local and options.nodes is None and shape.nodes and not shape.local:
-        shape = msgspec.structs.replace(shape, nodes=0)  # beside real devices, simulated ones only where they were asked for
-    asked = {name: getattr(options, name) for name in ("nodes", "gpus", "model", "host", "port", "gateways", "listen", "local")}
-    return msgspec.structs.replace(shape, **{name: value for name, value in asked.items() if value is not None})
+        shape = msgspec.structs.replace(
+            shape, nodes=0
+        )  # beside real devices, simulated ones only where they were asked for
+    asked = {
+        name: getattr(options, name)
+        for name in ("nodes", "gpus", "model", "host", "port", "gateways", "listen", "local")
+    }
+    return msgspec.structs.replace(
+        shape, **{name: value for name, value in asked.items() if value is not None}
+    )
 
 
 def _checked(shape: Shape) -> Shape:
-    bounds = {"nodes": (0 if shape.local or shape.listen else 1, NODES_MAX), "gpus": (0, 64), "port": (1, 65_536 - shape.gateways)}
+    bounds = {
+        "nodes": (0 if shape.local or shape.listen else 1, NODES_MAX),
+        "gpus": (0, 64),
+        "port": (1, 65_536 - shape.gateways),
+    }
     bounds["gateways"] = (1, len(GATEWAY_INSTANCES))
     for name, (least, most) in bounds.items():
         if not least <= getattr(shape, name) <= most:
             raise Refused(f"--{name} {getattr(shape, name)} must be from {least} to {most}")
     if shape.listen and not _is_own_address(shape.listen):
-        raise Refused(f"--listen {shape.listen}: give one address of this machine that the other machines reach (`ip -brief address`)")
+        raise Refused(
+            f"--listen {shape.listen}: give one address of this machine that the other "
+            "machines reach (`ip -brief address`)"
+        )
     return shape
 
 

@@ -1,7 +1,9 @@
-"""Watches what one nats-server reports about its store, and has the server started again when it lost the store.
+"""Watches what one nats-server reports about its store, and has the server started again when it
+lost the store.
 
-A server whose disk was full once switches JetStream off and stays without it when space is free again. Only a new
-start helps. The server says so itself on its monitoring port. Test: tests/unit/test_store_watch.py.
+A server whose disk was full once switches JetStream off and stays without it when space is free
+again. Only a new start helps. The server says so itself on its monitoring port. Test:
+tests/unit/test_store_watch.py.
 """
 
 import asyncio
@@ -17,9 +19,17 @@ BAD_MAX: Final = 15
 
 
 class StoreWatch:
-    """`free` gives the bytes that may still be written, `restart` ends the server, which its keeper starts again."""
+    """`free` gives the bytes that may still be written, `restart` ends the server, which its keeper
+    starts again.
+    """
 
-    def __init__(self, free: Callable[[], int], needed: int, say: Callable[[str], object], restart: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        free: Callable[[], int],
+        needed: int,
+        say: Callable[[str], object],
+        restart: Callable[[], object],
+    ) -> None:
         self.free = free
         self.needed = needed
         self.say = say

@@ -1,7 +1,8 @@
 """What a joined machine keeps, and how its agent is started: in the foreground, or by systemd.
 
-Everything lies in one directory of mode 0700: the node's own nkey (made here, never sent), the authority's certificate, and the agent's
-settings. KillMode=process: jobs live under their own supervisors, and a restart of the agent must not end them.
+Everything lies in one directory of mode 0700: the node's own nkey (made here, never sent), the
+authority's certificate, and the agent's settings. KillMode=process: jobs live under their own
+supervisors, and a restart of the agent must not end them.
 """
 
 import os
@@ -10,16 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from libs.common import settings
-from libs.common.configuration import ENV_FILE
 from libs.common.errors import Refused
 from libs.common.messages.admission import Invitation
-from libs.common.settings import Settings
+from libs.common.settings import settings
+from libs.common.settings.configuration import ENV_FILE
+from libs.common.settings.settings import Settings
 from libs.embedded import identity
 from libs.join import exchange
 
 SEED: Final = "node"
-# Closed to all others, unlike the state directory, which jobs of other users pass on the way to their own.
+# Closed to all others, unlike the state directory, which jobs of other users pass on the way to
+# their own.
 KEYS: Final = "keys"
 CA_FILE: Final = "ca.pem"
 SETTINGS_FILE: Final = "agent.env"
@@ -55,16 +57,23 @@ def join(url: str, token: Invitation, state: Path, simulated_gpus: int) -> Setti
     """Introduce this machine and keep what the agent needs. Raises Refused, Unavailable."""
     known = state / SETTINGS_FILE
     if known.exists():
-        raise Refused(f"{known} is a node's already: start that one (`muster join --again`), or give another --state")
+        raise Refused(
+            f"{known} is a node's already: start that one (`muster join --again`), or give "
+            "another --state"
+        )
     pem, address = exchange.authority(url, token), exchange.own_address(url)
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = exchange.introduce(url, pem, token, identity.public_key(state / KEYS, SEED), address)
+        found = exchange.introduce(
+            url, pem, token, identity.public_key(state / KEYS, SEED), address
+        )
         identity.write_private(state / CA_FILE, pem)
         told = _settings(state.resolve(), found, address, simulated_gpus)
         identity.write_private(known, _as_file(told))
     except OSError as error:
-        raise Refused(f"{state} cannot be written ({error.strerror}): give another --state") from error
+        raise Refused(
+            f"{state} cannot be written ({error.strerror}): give another --state"
+        ) from error
     return told
 
 
@@ -86,7 +95,11 @@ def _as_file(told: Settings) -> str:
     """As systemd reads it, and this program too."""
     defaults = settings.environment(Settings())
     values = settings.environment(told)
-    return "\n".join(f"{name}={value}" for name, value in values.items() if value != defaults[name] or name == "MUSTER_SIMULATED_GPUS")
+    return "\n".join(
+        f"{name}={value}"
+        for name, value in values.items()
+        if value != defaults[name] or name == "MUSTER_SIMULATED_GPUS"
+    )
 
 
 def kept(state: Path) -> dict[str, str]:
@@ -95,7 +108,8 @@ def kept(state: Path) -> dict[str, str]:
         lines = (state / SETTINGS_FILE).read_text().splitlines()
     except OSError as error:
         raise Refused(
-            f"{state} holds no node ({error.strerror}): join first, `muster node add` at the cluster prints the command"
+            f"{state} holds no node ({error.strerror}): join first, `muster node add` at the "
+            "cluster prints the command"
         ) from error
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
@@ -109,9 +123,16 @@ def exec_agent(state: Path) -> None:
 def write_unit(state: Path, node_id: str, units: Path = UNITS) -> Path:
     """The systemd unit. Raises Refused where it cannot be written."""
     path = units / f"muster-node-{node_id}.service"
-    text = UNIT.format(node_id=node_id, settings=(state / SETTINGS_FILE).resolve(), python=sys.executable, refused=Refused.exit_code)
+    text = UNIT.format(
+        node_id=node_id,
+        settings=(state / SETTINGS_FILE).resolve(),
+        python=sys.executable,
+        refused=Refused.exit_code,
+    )
     try:
         path.write_text(text)
     except OSError as error:
-        raise Refused(f"{path} cannot be written ({error.strerror}): run as root, or use --foreground") from error
+        raise Refused(
+            f"{path} cannot be written ({error.strerror}): run as root, or use --foreground"
+        ) from error
     return path

@@ -1,6 +1,6 @@
 """`python -m services.api_gateway`: one gateway process."""
 
-from libs.common.service import run
+from libs.common.process.service import run
 from services.api_gateway.service import main
 
 if __name__ == "__main__":

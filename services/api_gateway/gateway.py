@@ -1,8 +1,10 @@
-"""The gateway's state and its loop: facts are folded into one Cluster, intents are recorded by one Writer.
+"""The gateway's state and its loop: facts are folded into one Cluster, intents are recorded by one
+Writer.
 
-It owns no decision about jobs. An intent is answered only when its own commit is stored *and* folded back, so that whoever got the answer
-sees it in the next read. What ends it (Fenced: another process writes this instance's subject; Corrupt; Unavailable) ends the process: a
-supervisor starts it again, and it replays. Held by tests/integration/test_gateway_*.py.
+It owns no decision about jobs. An intent is answered only when its own commit is stored *and*
+folded back, so that whoever got the answer sees it in the next read. What ends it (Fenced: another
+process writes this instance's subject; Corrupt; Unavailable) ends the process: a supervisor starts
+it again, and it replays. Held by tests/integration/test_gateway_*.py.
 """
 
 import asyncio
@@ -14,14 +16,14 @@ from typing import Final
 
 from libs.common import arrays, fold, reading, subjects
 from libs.common import facts as f
-from libs.common.clock import Clock, ClockWatch
-from libs.common.cluster import Cluster, Job
 from libs.common.errors import Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
 from libs.common.messages import OutputChunk
 from libs.common.model import JobId, NodeId
-from libs.common.serving_tasks import serve_together
-from libs.common.settings import Settings
+from libs.common.process.clock import Clock, ClockWatch
+from libs.common.process.serving_tasks import serve_together
+from libs.common.settings.settings import Settings
+from libs.common.state.cluster import Cluster, Job
 from libs.common.transport import archive, snapshot_store
 from libs.common.transport.bus import Bus
 from libs.common.transport.kv import MemoryOutputs, OutputStore
@@ -29,13 +31,17 @@ from libs.common.transport.log import Entry, Log, settled_bounds
 from libs.common.transport.snapshot_store import SnapshotStore
 from libs.common.transport.uploads import MemoryUploads, UploadStore
 from libs.common.transport.writer import Writer
-from services.api_gateway import roles, room
-from services.api_gateway.access import Recorder
-from services.api_gateway.admission import Admission
-from services.api_gateway.allowance import Allowance
-from services.api_gateway.auth import Keys
-from services.api_gateway.claims import Claims
-from services.api_gateway.followers import Followers
+from services.api_gateway.access import roles, room
+from services.api_gateway.access.allowance import Allowance
+from services.api_gateway.access.auth import Keys
+from services.api_gateway.access.claims import Claims
+from services.api_gateway.access.records import Recorder
+from services.api_gateway.access.roles import Principal
+from services.api_gateway.agents.admission import Admission
+from services.api_gateway.agents.revoking import NodeWrites
+from services.api_gateway.agents.secret_answers import SecretAnswers
+from services.api_gateway.agents.upload_answers import UploadAnswers
+from services.api_gateway.channels.followers import Followers
 from services.api_gateway.openai.balancer import Balancer
 from services.api_gateway.openai.catalogue import Catalogue, Deployed
 from services.api_gateway.openai.limited import Limited
@@ -43,12 +49,8 @@ from services.api_gateway.openai.metering import Meter
 from services.api_gateway.openai.reporter import Reporter
 from services.api_gateway.openai.upstream import Upstream
 from services.api_gateway.problems import Denied, Problem
-from services.api_gateway.revoking import NodeWrites
-from services.api_gateway.roles import Principal
-from services.api_gateway.secret_answers import SecretAnswers
+from services.api_gateway.secrets.vault import Vault
 from services.api_gateway.telemetry import Telemetry
-from services.api_gateway.upload_answers import UploadAnswers
-from services.api_gateway.vault import Vault
 from services.api_gateway.views import snapshots
 from services.api_gateway.views.entries import Entries
 from services.api_gateway.views.history import History, concerns
@@ -74,7 +76,10 @@ logger = logging.getLogger(__name__)
 
 
 class Gateway:
-    """Everything that the routes read and the one way to record. `filled` tells which part of the stream's bytes is used."""
+    """Everything that the routes read and the one way to record.
+
+    `filled` tells which part of the stream's bytes is used.
+    """
 
     def __init__(
         self,
@@ -98,7 +103,9 @@ class Gateway:
         self.keys = Keys(settings.api_keys_file)
         self.telemetry = Telemetry()
         self.models: Catalogue = Deployed(lambda: self.cluster)
-        self.meter: Meter = Limited(lambda: self.cluster, bus, clock, settings.limits_answer_ms / 1_000)
+        self.meter: Meter = Limited(
+            lambda: self.cluster, bus, clock, settings.limits_answer_ms / 1_000
+        )
         self.vault = Vault(settings.vault_key_file, secrets or MemoryOutputs())
         self.secret_answers = SecretAnswers(lambda: self.cluster, bus, self.vault)
         self.uploads = uploads or MemoryUploads()
@@ -112,12 +119,25 @@ class Gateway:
         self.waiting = Waiting()
         self.pulse = Pulse(bus, clock)
         self.snapshots = Snapshots(store, 0)
-        self.writer = Writer(log, clock, subjects.gateway(settings.instance), lambda: self.cluster.seq, settings.log_append_ms / 1_000)
+        self.writer = Writer(
+            log,
+            clock,
+            subjects.gateway(settings.instance),
+            lambda: self.cluster.seq,
+            settings.log_append_ms / 1_000,
+        )
         self.node_writes = NodeWrites(self)
         self.admission = Admission(lambda: self.cluster, bus, self.node_writes.budget.over)
         self.clocks = ClockWatch(clock)
-        self.access = Recorder(clock, self.writer.put, lambda: self.fill >= room.RECORDS, settings.access_flush_ms / 1_000)
-        per_minute = settings.tenant_bytes_per_minute or max(TENANT_BYTES_MIN, settings.stream_bytes // TENANT_PART)
+        self.access = Recorder(
+            clock,
+            self.writer.put,
+            lambda: self.fill >= room.RECORDS,
+            settings.access_flush_ms / 1_000,
+        )
+        per_minute = settings.tenant_bytes_per_minute or max(
+            TENANT_BYTES_MIN, settings.stream_bytes // TENANT_PART
+        )
         self.allowance = Allowance(per_minute)
         self.caught_up = False
         self.heard_boot_ns = 0
@@ -142,7 +162,9 @@ class Gateway:
             await self.admission.listen()
             await self.node_writes.listen()
             await self.upload_answers.listen()
-            await self.reporter.report()  # the scheduler knows of this gateway before its first request
+            await (
+                self.reporter.report()
+            )  # the scheduler knows of this gateway before its first request
             self.caught_up = True
             await serve_together(
                 writer=self.writer.run(),
@@ -156,7 +178,10 @@ class Gateway:
             await self.upstream.close()
 
     async def replay(self) -> None:
-        """Snapshot and tail, and where our own subject stands. Raises Corrupt when the log ends before the snapshot."""
+        """Snapshot and tail, and where our own subject stands.
+
+        Raises Corrupt when the log ends before the snapshot.
+        """
         cluster, history = await snapshots.load(self.store)
         _, target = await settled_bounds(self.log)
         snapshot_store.check_end(cluster, target)
@@ -214,13 +239,23 @@ class Gateway:
         if subjects.writer_kind(entry.subject) == subjects.GATEWAY_KIND:
             for fact in commit.facts:
                 if tenant := self._tenant_of(fact):
-                    self.allowance.recorded(tenant, f.size_of(fact), commit.at_ns, self.clock.wall_ns())
+                    self.allowance.recorded(
+                        tenant, f.size_of(fact), commit.at_ns, self.clock.wall_ns()
+                    )
 
     def _tenant_of(self, fact: AnyFact | f.Unknown) -> str:
-        """Return the tenant that a user's fact is charged to; empty for facts that only operators and gateways record."""
+        """Return the tenant that a user's fact is charged to; empty for facts that only operators
+        and gateways record.
+        """
         job = self.cluster.jobs.get(getattr(fact, "job_id", JobId("")))
-        model = self.cluster.models.get(fact.name) if isinstance(fact, f.ModelScaled | f.ModelUndeployed) else None
-        return getattr(fact, "tenant", "") or (job.tenant if job is not None else model.tenant if model is not None else "")
+        model = (
+            self.cluster.models.get(fact.name)
+            if isinstance(fact, f.ModelScaled | f.ModelUndeployed)
+            else None
+        )
+        return getattr(fact, "tenant", "") or (
+            job.tenant if job is not None else model.tenant if model is not None else ""
+        )
 
     async def _survey(self) -> None:
         """Now and then: the lag, how full the stream is, whether the key file changed."""
@@ -241,7 +276,9 @@ class Gateway:
             await asyncio.sleep(SURVEY_EVERY_S)
 
     def _refresh_keys(self) -> None:
-        """A slip in the file costs no running gateway: the keys that were read last stay accepted."""
+        """A slip in the file costs no running gateway: the keys that were read last
+        stay accepted.
+        """
         try:
             self.keys.refresh()
         except Refused as error:
@@ -256,22 +293,37 @@ class Gateway:
         """Raises Problem 507 when the stream is too full for this kind of fact (see `room.py`)."""
         if self.fill >= level:
             text = f"the log is {self.fill:.0%} full, and {kind} is taken up to {level:.0%}"
-            raise Problem(507, f"{text}: trim it or enlarge MUSTER_STREAM_BYTES", retry_after_s=RETRY_AFTER_S)
+            raise Problem(
+                507, f"{text}: trim it or enlarge MUSTER_STREAM_BYTES", retry_after_s=RETRY_AFTER_S
+            )
 
     async def record(self, *facts: AnyFact) -> int:
         """Store the facts as one commit and wait until it is folded back; gives the sequence.
 
         Raises Unavailable, Problem 507 when the log has no room for the first fact, and Problem 429
-        when its tenant took its bytes of this minute. What ends something is never refused for that.
+        when its tenant took its bytes of this minute. What ends something is never refused for
+        that.
         """
         level = room.level_of(facts[0])
         self.check_room(f.kind_of(facts[0]), level)
         tenant, size = self._tenant_of(facts[0]), f.size_of(facts[0])
-        bounded = tenant and level < room.ENDINGS and not isinstance(facts[0], room.BY_ADMINISTRATORS)
+        bounded = (
+            tenant and level < room.ENDINGS and not isinstance(facts[0], room.BY_ADMINISTRATORS)
+        )
         wait_s = self.allowance.wait_s(tenant, size, self.clock.wall_ns()) if bounded else 0
         if wait_s:
-            text = f"tenant {tenant} may add {self.allowance.per_minute} bytes a minute to the log, and has used them up"
-            raise Problem(429, f"{text}: try again in {wait_s} s, send less, or raise MUSTER_TENANT_BYTES_PER_MINUTE", retry_after_s=wait_s)
+            text = (
+                f"tenant {tenant} may add {self.allowance.per_minute} bytes a minute to the log, "
+                "and has used them up"
+            )
+            raise Problem(
+                429,
+                (
+                    f"{text}: try again in {wait_s} s, send less, or raise "
+                    "MUSTER_TENANT_BYTES_PER_MINUTE"
+                ),
+                retry_after_s=wait_s,
+            )
         self.allowance.begin(tenant, size)
         try:
             return await self._stored(facts)
@@ -285,55 +337,99 @@ class Gateway:
                 seq = await self.writer.put(facts)
                 await self._folded(seq)
         except TimeoutError as error:
-            text = f"the log did not confirm {kind} within {wait_s:.0f} s: are its servers up, and is there room on their disks?"
-            raise Unavailable(f"{text} Look whether it was recorded before you repeat it") from error
+            text = (
+                f"the log did not confirm {kind} within {wait_s:.0f} s: are its servers up, and "
+                "is there room on their disks?"
+            )
+            raise Unavailable(
+                f"{text} Look whether it was recorded before you repeat it"
+            ) from error
         except (Refused, Unavailable) as error:
-            raise Unavailable(f"{kind} was not recorded here ({error}): look whether it is there before you repeat it") from error
+            raise Unavailable(
+                f"{kind} was not recorded here ({error}): look whether it is there before "
+                "you repeat it"
+            ) from error
         return seq
 
     async def settle(self, seq: int) -> None:
-        """Wait until `seq` is folded. Raises Refused for one that the log has not reached, Problem 503 after MUSTER_SETTLE_MS."""
+        """Wait until `seq` is folded.
+
+        Raises Refused for one that the log has not reached, Problem 503 after MUSTER_SETTLE_MS.
+        """
         wait_s = self.settings.settle_ms / 1_000
         if seq > self.cluster.seq and seq > (last := (await self.log.bounds())[1]):
-            raise Refused(f"min_seq {seq} is no sequence of this log, whose last one is {last}: give the `seq` of an earlier answer")
+            raise Refused(
+                f"min_seq {seq} is no sequence of this log, whose last one is {last}: give "
+                "the `seq` of an earlier answer"
+            )
         try:
             async with asyncio.timeout(wait_s):
                 await self._folded(seq)
         except TimeoutError as error:
-            raise Problem(503, f"min_seq {seq} is not reached after {wait_s:.0f} s, this gateway is at {self.cluster.seq}") from error
+            raise Problem(
+                503,
+                (
+                    f"min_seq {seq} is not reached after {wait_s:.0f} s, this gateway is at "
+                    f"{self.cluster.seq}"
+                ),
+            ) from error
 
     async def _folded(self, seq: int) -> None:
         if self.cluster.seq < seq:
             await self.waiting.sequence(seq)
 
     def job(self, ref: str, principal: Principal) -> Job:
-        """By id, name, or unique beginning of an id, of those that the principal sees; an element by that of its array and its number.
+        """By id, name, or unique beginning of an id, of those that the principal sees; an element
+        by that of its array and its number.
 
         Raises Problem 404, or 409 naming the candidates.
         """
         known = self.cluster.jobs.get(JobId(ref))
         candidates = self._candidates(ref, principal)
         if len(candidates) > 1:
-            raise Problem(409, f"{ref!r} begins the ids of several jobs: write more of it", candidates=candidates)
+            raise Problem(
+                409,
+                f"{ref!r} begins the ids of several jobs: write more of it",
+                candidates=candidates,
+            )
         if candidates:
             return self.cluster.jobs[candidates[0]]
         element = self.element(ref, principal)
         if element is not None and element[1] in self.cluster.jobs:
             return self.cluster.jobs[element[1]]
         if element is not None:
-            raise Problem(404, f"{element[1]} has not begun, or has ended long ago, or there is none: muster describe {element[0].job_id}")
+            raise Problem(
+                404,
+                (
+                    f"{element[1]} has not begun, or has ended long ago, or there is none: "
+                    f"muster describe {element[0].job_id}"
+                ),
+            )
         kind = Problem if known is None else Denied
         raise kind(
             404,
-            f"no job has the id, the name or an id beginning with {ref[:64]!r}: `muster ps --all` (GET /v1/jobs?all=1) lists them",
+            (
+                f"no job has the id, the name or an id beginning with {ref[:64]!r}: `muster ps "
+                "--all` (GET /v1/jobs?all=1) lists them"
+            ),
         )
 
     def element(self, ref: str, principal: Principal) -> tuple[Job, JobId] | None:
-        """The array and the id of its element that such a text names, whether it has begun or not; None when it names something else."""
+        """The array and the id of its element that such a text names, whether it has begun or not;
+        None when it names something else.
+        """
         name, number = arrays.element_of(ref)
-        found = self._candidates(name, principal) if name and not self._candidates(ref, principal) else []
+        found = (
+            self._candidates(name, principal)
+            if name and not self._candidates(ref, principal)
+            else []
+        )
         array = self.cluster.jobs[found[0]] if len(found) == 1 else None
-        return (array, arrays.element_id(array.job_id, number)) if array is not None and array.elements is not None else None
+        return (
+            (array, arrays.element_id(array.job_id, number))
+            if array is not None and array.elements is not None
+            else None
+        )
 
     def _candidates(self, ref: str, principal: Principal) -> list[JobId]:
         """The one of that id or name, else those whose ids begin so."""
@@ -343,10 +439,14 @@ class Gateway:
 
         known = self.cluster.jobs.get(JobId(ref))
         found = known if known is not None and seen(known) else self.index.named(ref, seen)
-        return [found.job_id] if found is not None else self.index.beginning(ref, seen) if ref else []
+        return (
+            [found.job_id] if found is not None else self.index.beginning(ref, seen) if ref else []
+        )
 
     async def archived_job(self, ref: str, principal: Principal) -> list[int]:
-        """The commits of a job that left the live state, by its whole id; none when nobody knows it or the principal may not."""
+        """The commits of a job that left the live state, by its whole id; none when nobody knows it
+        or the principal may not.
+        """
         try:
             seqs = await archive.job_seqs(self.bus, ref)
             return seqs if seqs and await self._saw(seqs[0], ref, principal) else []
@@ -355,14 +455,23 @@ class Gateway:
             return []
 
     async def _saw(self, seq: int, job_id: str, principal: Principal) -> bool:
-        """Whether the job whose first commit this is was the principal's to see: that commit names its tenant."""
+        """Whether the job whose first commit this is was the principal's to see: that commit names
+        its tenant.
+        """
         entry = None if roles.sees_all(principal) else await self.entries.get(seq)
         commit = reading.read_alone(entry.subject, entry.data) if entry is not None else None
-        facts = [fact for fact in commit.facts if concerns(fact, job_id)] if commit is not None else []
-        return roles.sees_all(principal) or any(roles.sees(principal, getattr(fact, "tenant", "")) for fact in facts)
+        facts = (
+            [fact for fact in commit.facts if concerns(fact, job_id)] if commit is not None else []
+        )
+        return roles.sees_all(principal) or any(
+            roles.sees(principal, getattr(fact, "tenant", "")) for fact in facts
+        )
 
     async def job_seqs(self, ref: str, principal: Principal) -> tuple[JobId, list[int]]:
-        """Id and commits of a job, from the archive where this gateway does not know them. Raises Problem as `job` does."""
+        """Id and commits of a job, from the archive where this gateway does not know them.
+
+        Raises Problem as `job` does.
+        """
         try:
             job = self.job(ref, principal)
         except Problem as problem:
@@ -386,7 +495,19 @@ class Gateway:
         """The checks of /readyz."""
         silence_s = (self.clock.boot_ns() - self.heard_boot_ns) / 1e9
         return [
-            {"check": "replayed", "ok": self.caught_up, "detail": f"folded up to {self.cluster.seq}"},
-            {"check": "log_heard", "ok": silence_s < self.settings.ready_silence_ms / 1_000, "detail": f"{silence_s:.1f} s ago"},
-            {"check": "lag", "ok": self.lag <= self.settings.ready_lag_commits, "detail": f"{self.lag} commits"},
+            {
+                "check": "replayed",
+                "ok": self.caught_up,
+                "detail": f"folded up to {self.cluster.seq}",
+            },
+            {
+                "check": "log_heard",
+                "ok": silence_s < self.settings.ready_silence_ms / 1_000,
+                "detail": f"{silence_s:.1f} s ago",
+            },
+            {
+                "check": "lag",
+                "ok": self.lag <= self.settings.ready_lag_commits,
+                "detail": f"{self.lag} commits",
+            },
         ]

@@ -1,7 +1,8 @@
-"""What goes wrong towards a client, as RFC 9457 problem details: what was tried, on what, and what to do.
+"""What goes wrong towards a client, as RFC 9457 problem details: what was tried, on what, and what
+to do.
 
-A `Problem` is a typed error at this edge; `Refused` (the request is not valid) and `Unavailable` (someone did not answer) become one in
-`http/app.py`. Bad input never gives a 5xx.
+A `Problem` is a typed error at this edge; `Refused` (the request is not valid) and `Unavailable`
+(someone did not answer) become one in `http/app.py`. Bad input never gives a 5xx.
 """
 
 from typing import Any, Final
@@ -31,7 +32,9 @@ TITLES: Final = {
 
 
 class Problem(MusterError):
-    """`more` are further members of the JSON object, such as the candidates of an ambiguous name."""
+    """`more` are further members of the JSON object, such as the candidates of an
+    ambiguous name.
+    """
 
     def __init__(self, status: int, detail: str, **more: Any) -> None:  # noqa: ANN401  JSON values
         super().__init__(detail)
@@ -41,10 +44,15 @@ class Problem(MusterError):
 
 
 class Denied(Problem):
-    """A problem of authority: 403, or 404 for what the asker may not know of. It is recorded as a denial, with this text."""
+    """A problem of authority: 403, or 404 for what the asker may not know of.
+
+    It is recorded as a denial, with this text.
+    """
 
 
 def render(problem: Problem) -> bytes:
     """The body."""
     title = TITLES.get(problem.status, "Error")
-    return msgspec.json.encode({"title": title, "status": problem.status, "detail": problem.detail, **problem.more})
+    return msgspec.json.encode(
+        {"title": title, "status": problem.status, "detail": problem.detail, **problem.more}
+    )

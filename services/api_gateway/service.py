@@ -1,6 +1,7 @@
 """The gateway as a process: connect, listen, replay, serve, stop.
 
-It listens before it has replayed, so that /livez and /readyz answer meanwhile; routes under /v1 answer 503 until then.
+It listens before it has replayed, so that /livez and /readyz answer meanwhile; routes under /v1
+answer 503 until then.
 """
 
 import asyncio
@@ -12,12 +13,12 @@ from functools import partial
 import uvicorn
 
 from libs.common import subjects
-from libs.common.cancellation import before, end_all
-from libs.common.clock import SystemClock
 from libs.common.errors import Unavailable
 from libs.common.messages.channel_messages import WINDOW_BYTES
-from libs.common.serving_tasks import serve_together, until
-from libs.common.settings import Settings
+from libs.common.process.cancellation import before, end_all
+from libs.common.process.clock import SystemClock
+from libs.common.process.serving_tasks import serve_together, until
+from libs.common.settings.settings import Settings
 from libs.common.transport import signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv_nats import KvOutputs
@@ -50,15 +51,26 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
     """Run the gateway and its HTTP server until `stop` is set or one of them ends."""
     servers = [server_for(gateway, host, port)]
     if gateway.settings.gateway_tls_host:
-        servers.append(server_for(gateway, gateway.settings.gateway_tls_host, gateway.settings.gateway_tls_port, tls=True))
+        servers.append(
+            server_for(
+                gateway,
+                gateway.settings.gateway_tls_host,
+                gateway.settings.gateway_tls_port,
+                tls=True,
+            )
+        )
     try:
         await serve_together(gateway=gateway.run(), http=_answer_until(stop, gateway, servers))
     finally:
         stop.set()
 
 
-async def _answer_until(stop: asyncio.Event, gateway: Gateway, servers: Sequence[uvicorn.Server]) -> None:
-    """Answer HTTP until `stop` is set or a server ends; then let open requests end, and record what they asked for."""
+async def _answer_until(
+    stop: asyncio.Event, gateway: Gateway, servers: Sequence[uvicorn.Server]
+) -> None:
+    """Answer HTTP until `stop` is set or a server ends; then let open requests end, and record what
+    they asked for.
+    """
     stopping = asyncio.create_task(until(stop), name="stop")
     listening = [asyncio.create_task(_listen(server), name="http") for server in servers]
     try:
@@ -81,16 +93,23 @@ async def _listen(server: uvicorn.Server) -> None:
         await server.serve()
     except SystemExit as error:
         where = f"{server.config.host}:{server.config.port}"
-        raise Unavailable(f"cannot listen on {where}: is the port taken? Set MUSTER_GATEWAY_PORT or MUSTER_GATEWAY_TLS_PORT") from error
+        raise Unavailable(
+            f"cannot listen on {where}: is the port taken? Set MUSTER_GATEWAY_PORT or "
+            "MUSTER_GATEWAY_TLS_PORT"
+        ) from error
 
 
 def _no_refusal(record: logging.LogRecord) -> bool:
-    """A WebSocket that was answered with a problem counts there as an error of ours; the access record has it."""
+    """A WebSocket that was answered with a problem counts there as an error of ours; the access
+    record has it.
+    """
     return "without completing handshake" not in record.getMessage()
 
 
 def server_for(gateway: Gateway, host: str, port: int, tls: bool = False) -> uvicorn.Server:
-    """The HTTP server, with `tls` under the cluster's certificate; signals are the shell's (`libs.common.service.run`), never its own."""
+    """The HTTP server, with `tls` under the cluster's certificate; signals are the shell's
+    (`libs.common.process.service.run`), never its own.
+    """
     config = uvicorn.Config(
         create_app(gateway),
         host=host,
@@ -98,14 +117,16 @@ def server_for(gateway: Gateway, host: str, port: int, tls: bool = False) -> uvi
         loop="none",
         http=partial(Connection, head_s=gateway.settings.gateway_head_ms / 1_000),  # type: ignore[arg-type]
         ws="websockets-sansio",
-        # One message holds no more than a client may have under way; the zip of a terminal's bytes is not worth its time.
+        # One message holds no more than a client may have under way; the zip of a terminal's bytes
+        # is not worth its time.
         ws_max_size=WINDOW_BYTES,
         ws_per_message_deflate=False,
         lifespan="off",
         access_log=False,
         log_config=None,
         server_header=False,
-        # Where a request comes from is recorded: what a client writes into a header is no proof of it.
+        # Where a request comes from is recorded: what a client writes into a header is no proof of
+        # it.
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, gateway.settings.gateway_stop_ms // 1_000),
         ssl_certfile=gateway.settings.tls_cert_file if tls else None,

@@ -1,10 +1,27 @@
-"""The gateway's metrics, in a registry of their own: requests, latency, lag, how full the log is."""
+"""The gateway's metrics, in a registry of their own: requests, latency, lag, how full
+the log is.
+"""
 
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+BUCKETS_S: Final = (
+    0.0005,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+)
 
 
 # Models beyond this many are counted together.
@@ -13,18 +30,37 @@ OTHER_MODELS: Final = "other"
 
 
 class ModelTelemetry:
-    """Requests to models. Only names of deployed models come here, and of those the first MODELS_MAX have series of their own."""
+    """Requests to models.
+
+    Only names of deployed models come here, and of those the first MODELS_MAX have series of their
+    own.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.requests = Counter(
-            "muster_model_requests", "Requests ended; 499: the client went away", ("model", "route", "status", "stream"), registry=registry
+            "muster_model_requests",
+            "Requests ended; 499: the client went away",
+            ("model", "route", "status", "stream"),
+            registry=registry,
         )
         self.first_token = Histogram(
-            "muster_model_first_token_seconds", "Until the first event of a stream", ("model",), buckets=BUCKETS_S, registry=registry
+            "muster_model_first_token_seconds",
+            "Until the first event of a stream",
+            ("model",),
+            buckets=BUCKETS_S,
+            registry=registry,
         )
-        self.open = Gauge("muster_model_requests_open", "Requests that are open now", ("model",), registry=registry)
+        self.open = Gauge(
+            "muster_model_requests_open",
+            "Requests that are open now",
+            ("model",),
+            registry=registry,
+        )
         self.retries = Counter(
-            "muster_model_retries", "Replicas that failed before the client was sent anything", ("model",), registry=registry
+            "muster_model_retries",
+            "Replicas that failed before the client was sent anything",
+            ("model",),
+            registry=registry,
         )
         self._known: set[str] = set()
 
@@ -50,18 +86,39 @@ class ModelTelemetry:
 
 
 class Telemetry:
-    """Labels are routes, never paths: a path holds a job's id, and the number of series must stay bounded."""
+    """Labels are routes, never paths: a path holds a job's id, and the number of series must stay
+    bounded.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter("muster_gateway_requests", "Requests answered", ("method", "route", "status"), registry=self.registry)
-        self.latency = Histogram(
-            "muster_gateway_request_seconds", "Until the answer began", ("method", "route"), buckets=BUCKETS_S, registry=self.registry
+        self.requests = Counter(
+            "muster_gateway_requests",
+            "Requests answered",
+            ("method", "route", "status"),
+            registry=self.registry,
         )
-        self.seq = Gauge("muster_gateway_seq", "Last stream sequence folded", registry=self.registry)
-        self.lag = Gauge("muster_gateway_lag_commits", "Commits in the log that are not folded yet", registry=self.registry)
+        self.latency = Histogram(
+            "muster_gateway_request_seconds",
+            "Until the answer began",
+            ("method", "route"),
+            buckets=BUCKETS_S,
+            registry=self.registry,
+        )
+        self.seq = Gauge(
+            "muster_gateway_seq", "Last stream sequence folded", registry=self.registry
+        )
+        self.lag = Gauge(
+            "muster_gateway_lag_commits",
+            "Commits in the log that are not folded yet",
+            registry=self.registry,
+        )
         self.models = ModelTelemetry(self.registry)
-        self.fill = Gauge("muster_gateway_log_filled_ratio", "Used part of the stream's bytes", registry=self.registry)
+        self.fill = Gauge(
+            "muster_gateway_log_filled_ratio",
+            "Used part of the stream's bytes",
+            registry=self.registry,
+        )
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         self.requests.labels(method, route, str(status)).inc()

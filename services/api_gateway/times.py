@@ -1,8 +1,8 @@
 """How people write times and how the gateway shows them.
 
-Pure. Durations: 90, "90", "1h30m", "45s", "2d", "HH:MM:SS", "D-HH:MM:SS". Instants: RFC 3339, or a duration, which means that long ago.
-Times of facts are nanoseconds of the writers' wall clocks; they are shown to the millisecond, in UTC. Held by
-tests/unit/test_gateway_times.py.
+Pure. Durations: 90, "90", "1h30m", "45s", "2d", "HH:MM:SS", "D-HH:MM:SS". Instants: RFC 3339, or a
+duration, which means that long ago. Times of facts are nanoseconds of the writers' wall clocks;
+they are shown to the millisecond, in UTC. Held by tests/unit/test_gateway_times.py.
 """
 
 import re
@@ -46,15 +46,23 @@ def instant_ns(text: str, field: str, now_ns: int) -> int:
         try:
             return now_ns - duration_s(text, field) * _NS
         except Refused as error:
-            raise Refused(f'{field}: {text!r} is no time: write RFC 3339 ("2026-01-31T12:00:00Z") or how long ago ("2h")') from error
+            raise Refused(
+                f'{field}: {text!r} is no time: write RFC 3339 ("2026-01-31T12:00:00Z") or '
+                'how long ago ("2h")'
+            ) from error
 
 
 def moment_ns(text: str, field: str) -> int:
-    """Nanoseconds since 1970 of a date and time; an empty text is 0. Raises Refused naming `field`."""
+    """Nanoseconds since 1970 of a date and time; an empty text is 0.
+
+    Raises Refused naming `field`.
+    """
     try:
         moment = datetime.fromisoformat(text) if text else EPOCH
     except ValueError as error:
-        raise Refused(f'{field}: {text!r} is no date and time: write RFC 3339 ("2026-01-31T12:00:00Z")') from error
+        raise Refused(
+            f'{field}: {text!r} is no date and time: write RFC 3339 ("2026-01-31T12:00:00Z")'
+        ) from error
     return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1_000) * 1_000_000
 
 
@@ -67,5 +75,7 @@ def rfc3339(at_ns: int) -> str | None:
 
 @lru_cache(SECONDS_KEPT)
 def _second(at_s: int) -> str:
-    """Kept, because the times of a list's rows are close together, and writing one costs as much as all else of a row."""
+    """Kept, because the times of a list's rows are close together, and writing one costs as much as
+    all else of a row.
+    """
     return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%S}"

@@ -1,7 +1,8 @@
-"""What the scheduler knows and the log does not: when it last heard each node, and how long its decisions take.
+"""What the scheduler knows and the log does not: when it last heard each node, and how long its
+decisions take.
 
-It is asked now and then, and the last answer is kept with the time at which it came, so that no request waits for it. Before the first
-answer nothing is known, and nothing is shown.
+It is asked now and then, and the last answer is kept with the time at which it came, so that no
+request waits for it. Before the first answer nothing is known, and nothing is shown.
 """
 
 from typing import Final
@@ -9,10 +10,10 @@ from typing import Final
 import msgspec
 
 from libs.common import subjects
-from libs.common.clock import Clock
 from libs.common.errors import Unavailable
 from libs.common.messages import Vitals
 from libs.common.model import NodeId
+from libs.common.process.clock import Clock
 from libs.common.transport.bus import Bus
 
 ASK_S: Final = 1.0

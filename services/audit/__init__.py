@@ -1,4 +1,4 @@
-"""The audit service: every commit of the log, kept for ever as exact bytes under one hash chain, in SQL.
+"""The audit service: keeps every commit of the log as exact bytes, in SQL, under one hash chain.
 
 Owns: the chain and the archive; the streams AUDIT and AUDIT_HEADS
 Reads: all commits

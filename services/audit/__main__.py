@@ -1,4 +1,6 @@
-"""`python -m services.audit`: the process; with a verb (`verify`, `export`, `migrate`): a command over its archive (`commands.py`)."""
+"""`python -m services.audit`: the process; with a verb (`verify`, `export`, `migrate`): a command
+over its archive (`commands.py`).
+"""
 
 import asyncio
 import logging
@@ -9,25 +11,25 @@ from pathlib import Path
 from typing import Final
 
 from libs.common import subjects
-from libs.common.cancellation import before
-from libs.common.clock import SystemClock
-from libs.common.pulse import Pulse
-from libs.common.service import run
-from libs.common.settings import Settings
+from libs.common.process.cancellation import before
+from libs.common.process.clock import SystemClock
+from libs.common.process.pulse import Pulse
+from libs.common.process.service import run
+from libs.common.settings.settings import Settings
 from libs.common.transport import log_jetstream, signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.objects_nats import NatsObjects
 from libs.common.transport.stream_nats import NatsStream
 from services.audit.answers import Answers
-from services.audit.archive import Archive
+from services.audit.chain.heads import Head, Signer, encode
+from services.audit.chain.notary import Heads, Notary
 from services.audit.commands import call
-from services.audit.events import source_of
-from services.audit.heads import Head, Signer, encode
-from services.audit.notary import Heads, Notary
-from services.audit.publisher import Publisher
+from services.audit.export.events import source_of
+from services.audit.export.publisher import Publisher
 from services.audit.service import FOLLOWER, Audit
-from services.audit.store import Store
-from services.audit.trimmer import Trimmer, policy_of
+from services.audit.store.archive import Archive
+from services.audit.store.store import Store
+from services.audit.trim.trimmer import Trimmer, policy_of
 
 HEADS_BYTES: Final = 64 << 20
 
@@ -35,7 +37,9 @@ logger = logging.getLogger(__name__)
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
-    """Archive every commit; answer for it, publish it, sign its head, and trim the log behind it: that on a connection of the trimmer's."""
+    """Archive every commit; answer for it, publish it, sign its head, and trim the log behind it:
+    that on a connection of the trimmer's.
+    """
     client = await before(stop, log_jetstream.connect_as(settings, "audit"))
     store, source = Store(settings.audit_database), source_of(settings.cluster_id)
     pulse = Pulse(settings.alive_file, FOLLOWER)
@@ -48,15 +52,27 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     if notary is not None:
         beside.append(partial(notary.run, settings.audit_head_every_s, settings.audit_head_commits))
     if settings.audit_stream_bytes:
-        stream = NatsStream(client, subjects.AUDIT_STREAM, subjects.AUDIT_EVENTS, replicas, settings.audit_stream_bytes)
+        stream = NatsStream(
+            client,
+            subjects.AUDIT_STREAM,
+            subjects.AUDIT_EVENTS,
+            replicas,
+            settings.audit_stream_bytes,
+        )
         beside.append(Publisher(store, stream, source, audit.beyond).run)
-    await Answers(store, source, audit.beyond, lambda: notary.head if notary is not None else None).listen(NatsBus(client))
+    await Answers(
+        store, source, audit.beyond, lambda: notary.head if notary is not None else None
+    ).listen(NatsBus(client))
     other = None
     if settings.trimmer_seed_file:
-        other = await before(stop, log_jetstream.connect_as(settings, "trimmer", settings.trimmer_seed))
+        other = await before(
+            stop, log_jetstream.connect_as(settings, "trimmer", settings.trimmer_seed)
+        )
         log = log_jetstream.JetStreamLog(other)
         objects = signed_snapshots.of(settings, NatsObjects(other, replicas), settings.trimmer_seed)
-        trimmer = Trimmer(log, Archive(store), objects, NatsBus(other), SystemClock(), policy_of(settings))
+        trimmer = Trimmer(
+            log, Archive(store), objects, NatsBus(other), SystemClock(), policy_of(settings)
+        )
         beside.append(partial(trimmer.run, settings.trim_every_s))
     else:
         logger.info("MUSTER_TRIMMER_SEED_FILE is not set: the log is not trimmed")
@@ -78,7 +94,15 @@ def _notary(settings: Settings, store: Store, audit: Audit, stream: NatsStream) 
         await stream.make()
         await stream.put(head.signature, encode(head))
 
-    return Notary(store, Signer(seed), files, settings.cluster_id, SystemClock(), lambda: audit.archived, publish)
+    return Notary(
+        store,
+        Signer(seed),
+        files,
+        settings.cluster_id,
+        SystemClock(),
+        lambda: audit.archived,
+        publish,
+    )
 
 
 if __name__ == "__main__":

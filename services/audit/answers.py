@@ -1,6 +1,8 @@
-"""What audit answers over the bus: commits that the log no longer holds, which commits spoke of a job, events from a place on, the head.
+"""What audit answers over the bus: commits that the log no longer holds, which commits spoke of a
+job, events from a place on, the head.
 
-Each answer is read from the database in a thread; a question about events that are not there yet waits a while for them.
+Each answer is read from the database in a thread; a question about events that are not there yet
+waits a while for them.
 """
 
 import asyncio
@@ -11,13 +13,21 @@ import msgspec
 
 from libs.common import subjects
 from libs.common.errors import Refused
-from libs.common.transport.archive import EVENTS_BYTES, JOB_SEQS_MAX, WAIT_S_MAX, ArchiveAsk, EventsAsk, EventsPage, page
+from libs.common.transport.archive import (
+    EVENTS_BYTES,
+    JOB_SEQS_MAX,
+    WAIT_S_MAX,
+    ArchiveAsk,
+    EventsAsk,
+    EventsPage,
+    page,
+)
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Entry
-from services.audit.events import Position, parse_position, show_position
-from services.audit.feed import Handful, take
-from services.audit.heads import Head, encode
-from services.audit.store import Store
+from services.audit.chain.heads import Head, encode
+from services.audit.export.events import Position, parse_position, show_position
+from services.audit.export.feed import Handful, take
+from services.audit.store.store import Store
 
 # Commits looked up for one answer; its bytes are bounded by `libs.common.transport.archive`.
 ASKED_MAX: Final = 256
@@ -27,9 +37,17 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Answers:
-    """`beyond(seq)` returns when the archive holds more than commit `seq`; `head` gives the newest signed head."""
+    """`beyond(seq)` returns when the archive holds more than commit `seq`; `head` gives the newest
+    signed head.
+    """
 
-    def __init__(self, store: Store, source: str, beyond: Callable[[int], Awaitable[None]], head: Callable[[], Head | None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        source: str,
+        beyond: Callable[[int], Awaitable[None]],
+        head: Callable[[], Head | None],
+    ) -> None:
         self.store = store
         self.source = source
         self.beyond = beyond
@@ -43,11 +61,15 @@ class Answers:
 
     async def _commits(self, subject: str, data: bytes) -> bytes:
         ask = msgspec.msgpack.decode(data, type=ArchiveAsk)
-        records = await asyncio.to_thread(self.store.between, ask.after + 1, min(ask.upto, ask.after + ASKED_MAX))
+        records = await asyncio.to_thread(
+            self.store.between, ask.after + 1, min(ask.upto, ask.after + ASKED_MAX)
+        )
         return page([Entry(record.seq, record.subject, record.data) for record in records])
 
     async def _job(self, subject: str, data: bytes) -> bytes:
-        rows = await asyncio.to_thread(self.store.facts, job=data.decode(errors="replace"), limit=JOB_SEQS_MAX)
+        rows = await asyncio.to_thread(
+            self.store.facts, job=data.decode(errors="replace"), limit=JOB_SEQS_MAX
+        )
         return _encode(list(dict.fromkeys(row.seq for row in rows)))
 
     async def _events(self, subject: str, data: bytes) -> bytes:
@@ -56,7 +78,10 @@ class Answers:
             after = parse_position(ask.after)
         except Refused as error:
             return _encode(EventsPage([], "", str(error)))
-        limit, until = min(ask.limit, EVENTS_MAX), asyncio.get_running_loop().time() + min(ask.wait_ms / 1_000, WAIT_S_MAX)
+        limit, until = (
+            min(ask.limit, EVENTS_MAX),
+            asyncio.get_running_loop().time() + min(ask.wait_ms / 1_000, WAIT_S_MAX),
+        )
         found = await self._take(after, limit)
         while not found.events and (found.upto != after or await self._more(after.seq, until)):
             after = found.upto

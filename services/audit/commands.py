@@ -1,7 +1,9 @@
-"""The commands over an archive: verify, export, migrate. Each is a process on the archive's own machine; `muster audit` starts it.
+"""The commands over an archive: verify, export, migrate.
 
-Exit codes: 0 done, nothing was changed; 1 not reachable; 2 refused; 3 something was changed, or is no record. Results go to stdout, one
-line for each fault of the world to stderr.
+Each is a process on the archive's own machine; `muster audit` starts it.
+
+Exit codes: 0 done, nothing was changed; 1 not reachable; 2 refused; 3 something was changed, or is
+no record. Results go to stdout, one line for each fault of the world to stderr.
 """
 
 import argparse
@@ -14,17 +16,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from libs.common.configuration import read
 from libs.common.errors import MusterError, Refused
-from libs.common.settings import Settings
+from libs.common.settings.configuration import read
+from libs.common.settings.settings import Settings
 from libs.common.transport import log_jetstream, signed_snapshots, snapshot_store
 from libs.common.transport.log import Entry
 from libs.common.transport.objects_nats import NatsObjects
-from services.audit import heads
-from services.audit.events import BEGINNING, Position, parse_position, source_of
-from services.audit.export import FORMATS, SEQ_MAX, Span, lines
-from services.audit.store import Store
-from services.audit.verify import render, until_now, verify
+from services.audit.chain import heads
+from services.audit.chain.verify import render, until_now, verify
+from services.audit.export.events import BEGINNING, Position, parse_position, source_of
+from services.audit.export.export import FORMATS, SEQ_MAX, Span, lines
+from services.audit.store.store import Store
 
 # A verifier at a terminal does not wait as long for the log as a service does.
 CONNECT_S: Final = 3.0
@@ -33,7 +35,9 @@ CHANGED: Final = 3
 
 def call(arguments: Sequence[str]) -> int:
     """Runs one command; its exit code."""
-    logging.basicConfig(handlers=[logging.NullHandler()])  # what the client says of its attempts is no news beside our line
+    logging.basicConfig(
+        handlers=[logging.NullHandler()]
+    )  # what the client says of its attempts is no news beside our line
     asked = _parser().parse_args(arguments)
     try:
         code: int = asked.run(read(), asked)
@@ -53,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     verifier = verbs.add_parser("verify")
     verifier.add_argument("--head", default="")
     verifier.add_argument("--key", default="")
-    verifier.set_defaults(run=lambda settings, asked: asyncio.run(_verify(settings, asked.head, asked.key)))
+    verifier.set_defaults(
+        run=lambda settings, asked: asyncio.run(_verify(settings, asked.head, asked.key))
+    )
     exporter = verbs.add_parser("export")
     for name in ("since", "until", "after", "output"):
         exporter.add_argument(f"--{name}", default="")
@@ -67,7 +73,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _verify(settings: Settings, head_file: str, key: str) -> int:
-    """With MUSTER_NKEY_SEED_FILE or an open server also against the log; with a file of heads against those."""
+    """With MUSTER_NKEY_SEED_FILE or an open server also against the log; with a file of heads
+    against those.
+    """
     if key and not head_file:
         raise Refused("--key says whose heads count: give them with --head FILE")
     kept, bad = _kept_heads(Path(head_file), key) if head_file else ({}, [])
@@ -85,7 +93,9 @@ async def _stream(settings: Settings) -> AsyncIterator[list[Entry]] | None:
         client = await log_jetstream.connect_as(settings, "audit-verify", within_s=CONNECT_S)
         log = log_jetstream.JetStreamLog(client)
         await log.bounds()
-        base = await snapshot_store.load(signed_snapshots.of(settings, NatsObjects(client)), snapshot_store.BASE_OBJECT)
+        base = await snapshot_store.load(
+            signed_snapshots.of(settings, NatsObjects(client)), snapshot_store.BASE_OBJECT
+        )
         return until_now(log, base.seq if base is not None else 0)
     except MusterError as error:
         print(f"audit verify: the archive is not compared with the log: {error}", file=sys.stderr)
@@ -93,7 +103,10 @@ async def _stream(settings: Settings) -> AsyncIterator[list[Entry]] | None:
 
 
 def _kept_heads(path: Path, key: str) -> tuple[dict[int, str], list[str]]:
-    """Hash by sequence of the heads that count, and a line for each that does not. Raises Refused, Corrupt."""
+    """Hash by sequence of the heads that count, and a line for each that does not.
+
+    Raises Refused, Corrupt.
+    """
     kept: dict[int, str] = {}
     bad: list[str] = []
     signers: dict[str, int] = {}
@@ -108,7 +121,9 @@ def _kept_heads(path: Path, key: str) -> tuple[dict[int, str], list[str]]:
     if not kept and not bad:
         raise Refused(f"{path} holds no head: give a file with lines of `muster audit head`")
     for signer, count in signers.items():
-        known = "" if key else "; is that the audit's key? --key holds them to the one that you know"
+        known = (
+            "" if key else "; is that the audit's key? --key holds them to the one that you know"
+        )
         print(f"audit verify: {count} heads signed by {signer}{known}", file=sys.stderr)
     return kept, bad
 
@@ -118,7 +133,10 @@ def _heads(path: Path) -> Iterator[heads.Head]:
         with path.open("rb") as file:
             for number, line in enumerate(file):
                 if number >= heads.HEADS_MAX:
-                    raise Refused(f"{path} holds over {heads.HEADS_MAX} heads: give fewer, the newest say the most")
+                    raise Refused(
+                        f"{path} holds over {heads.HEADS_MAX} heads: give fewer, the newest "
+                        "say the most"
+                    )
                 if line.strip():
                     yield heads.decode(line)
     except OSError as error:
@@ -142,11 +160,17 @@ def _output(name: str) -> BinaryIO:
     try:
         return Path(name).open("xb")
     except OSError as error:
-        raise Refused(f"--output {name}: {error.strerror}; go on behind an earlier export with --after ID into a new file") from error
+        raise Refused(
+            f"--output {name}: {error.strerror}; go on behind an earlier export with --after "
+            "ID into a new file"
+        ) from error
 
 
 def _span(since: str, until: str, after: str, now: datetime) -> Span:
-    """Whole numbers are sequences, both ends belong to it; everything else is a time. Raises Refused."""
+    """Whole numbers are sequences, both ends belong to it; everything else is a time.
+
+    Raises Refused.
+    """
     behind, until_seq, since_ns, until_ns = parse_position(after), SEQ_MAX, 0, SEQ_MAX
     if since.isascii() and since.isdigit():
         behind = max(behind, Position(int(since) - 1) if int(since) else BEGINNING)
@@ -176,7 +200,12 @@ def _instant_ns(name: str, text: str, now: datetime) -> int:
 
 def _migrate(settings: Settings, asked: argparse.Namespace) -> int:
     if asked.to == "base" and not asked.yes:
-        raise Refused("--to base drops the archive, every commit of it: give --yes too if that is meant")
+        raise Refused(
+            "--to base drops the archive, every commit of it: give --yes too if that is meant"
+        )
     before, after = Store(settings.audit_database).migrate_to(asked.to)
-    print(f"the archive's schema is revision {after or 'none'}" + (f", it was {before or 'none'}" if after != before else ""))
+    print(
+        f"the archive's schema is revision {after or 'none'}"
+        + (f", it was {before or 'none'}" if after != before else "")
+    )
     return 0

@@ -1,7 +1,9 @@
-"""Audit as a process: every commit of the log goes into the archive, in order, in batches, with its link of the chain.
+"""Audit as a process: every commit of the log goes into the archive, in order, in batches, with its
+link of the chain.
 
-It follows the log from the archive's own head, so a restart loses and repeats nothing. The database runs in a thread: a
-slow disk makes the archive lag, and nothing else. What is made of the archive runs beside it: answers, events, heads, the trimmer.
+It follows the log from the archive's own head, so a restart loses and repeats nothing. The database
+runs in a thread: a slow disk makes the archive lag, and nothing else. What is made of the archive
+runs beside it: answers, events, heads, the trimmer.
 """
 
 import asyncio
@@ -10,18 +12,19 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Final
 
 from libs.common.errors import Corrupt, Trimmed, Unavailable
-from libs.common.pulse import NO_PULSE, Pulse
-from libs.common.serving_tasks import serve_together, until
+from libs.common.process.pulse import NO_PULSE, Pulse
+from libs.common.process.serving_tasks import serve_together, until
 from libs.common.transport import snapshot_store
 from libs.common.transport.log import Entry, Log
 from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
-from services.audit.store import Store
+from services.audit.store.store import Store
 
 BATCH_MAX: Final = 1_000
 RETRY_S: Final = 1.0
 # The part of this service that its pulse watches.
 FOLLOWER: Final = "follower"
-# So much later the archive may be than the log, and so many fewer transactions (with a sync each) it then needs.
+# So much later the archive may be than the log, and so many fewer transactions (with a sync each)
+# it then needs.
 GATHER_S: Final = 0.2
 
 logger = logging.getLogger(__name__)
@@ -30,7 +33,14 @@ logger = logging.getLogger(__name__)
 class Audit:
     """One audit process over one archive. `archived` is the last sequence that is in it."""
 
-    def __init__(self, log: Log, store: Store, snapshots: SnapshotStore, begin: int = 1, pulse: Pulse = NO_PULSE) -> None:
+    def __init__(
+        self,
+        log: Log,
+        store: Store,
+        snapshots: SnapshotStore,
+        begin: int = 1,
+        pulse: Pulse = NO_PULSE,
+    ) -> None:
         self.log = log
         self.store = store
         self.snapshots = snapshots
@@ -45,7 +55,9 @@ class Audit:
         head = await asyncio.to_thread(self.store.head)
         self.archived = head.seq if head is not None else self.begin - 1
 
-    async def run(self, stop: asyncio.Event, beside: Sequence[Callable[[], Coroutine[None, None, None]]] = ()) -> None:
+    async def run(
+        self, stop: asyncio.Event, beside: Sequence[Callable[[], Coroutine[None, None, None]]] = ()
+    ) -> None:
         """Follow the log until `stop`; all of `beside` run with it."""
         lives = {f"beside-{number}": each() for number, each in enumerate(beside)}
         await serve_together(follow=self._follow(), stop=until(stop), **lives)
@@ -70,13 +82,21 @@ class Audit:
     async def _missing(self) -> str:
         """The archive ends before the log begins: nothing that is left has what lies between."""
         base = await snapshot_store.load(self.snapshots, BASE_OBJECT)
-        lost = f"commit {self.archived + 1} is not archived, and the log no longer holds it: restore the archive from a backup"
+        lost = (
+            f"commit {self.archived + 1} is not archived, and the log no longer holds it: "
+            "restore the archive from a backup"
+        )
         if self.archived >= self.begin or base is None:
             return lost
-        return f"{lost}; if there is none, MUSTER_AUDIT_BEGIN={base.seq + 1} begins a chain that says for ever what is missing before it"
+        return (
+            f"{lost}; if there is none, MUSTER_AUDIT_BEGIN={base.seq + 1} begins a chain that "
+            "says for ever what is missing before it"
+        )
 
     async def _archive(self, batch: list[Entry]) -> None:
-        """Until the database takes it: a full disk, or one that is away, makes the archive wait, and is named."""
+        """Until the database takes it: a full disk, or one that is away, makes the archive wait,
+        and is named.
+        """
         while True:
             try:
                 await asyncio.to_thread(self.store.append, batch, self.begin)
@@ -91,7 +111,10 @@ class Audit:
 
 
 async def gathered(batches: AsyncIterator[list[Entry]]) -> AsyncIterator[list[Entry]]:
-    """Fewer, larger batches: one transaction costs one fsync, whatever its size. Whoever is far behind does not wait."""
+    """Fewer, larger batches: one transaction costs one fsync, whatever its size.
+
+    Whoever is far behind does not wait.
+    """
     async for batch in batches:
         for start in range(0, len(batch), BATCH_MAX):
             yield batch[start : start + BATCH_MAX]

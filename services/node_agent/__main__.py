@@ -9,49 +9,50 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from libs.common import service
-from libs.common.cancellation import before
-from libs.common.clock import SystemClock
-from libs.common.device_controls import hot_policy
+from libs.common.devices.device_controls import hot_policy
+from libs.common.devices.means import only_tenants
 from libs.common.errors import Refused, Unavailable
-from libs.common.means import only_tenants
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NodeId
-from libs.common.pulse import CORE, HEARTBEATS, Pulse
-from libs.common.settings import Settings
+from libs.common.process import service
+from libs.common.process.cancellation import before
+from libs.common.process.clock import SystemClock
+from libs.common.process.pulse import CORE, HEARTBEATS, Pulse
+from libs.common.settings.settings import Settings
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv_nats import KvOutputs
 from libs.common.transport.log_jetstream import JetStreamLog, connect_as
 from libs.common.transport.uploads import Bounds
-from services.node_agent import accounts, exposition
-from services.node_agent.channels import Channels
+from services.node_agent.channels.channels import Channels
+from services.node_agent.devices.sampling import Sampling
+from services.node_agent.directories import accounts
+from services.node_agent.directories.job_directories import LEASE, JobDirectories
+from services.node_agent.directories.retention import Keep
+from services.node_agent.directories.tenant_numbers import TenantNumbers
 from services.node_agent.drivers import sysfs
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver
-from services.node_agent.environment import passed_on
 from services.node_agent.health.listen import listen, policy_of, watch_of
 from services.node_agent.health.watch import Watch
-from services.node_agent.holders import at_work, works
 from services.node_agent.incarnation import IncarnationFile
-from services.node_agent.job_directories import LEASE, JobDirectories
-from services.node_agent.kept_roster import RosterFile
-from services.node_agent.means import Means
-from services.node_agent.peer_messages import NONCE_BYTES, Signer
-from services.node_agent.peers import Peers, among
-from services.node_agent.peers_udp import open_channel
-from services.node_agent.probe import probe
-from services.node_agent.retention import Keep
+from services.node_agent.jobs.environment import passed_on
+from services.node_agent.jobs.holders import at_work, works
+from services.node_agent.jobs.means import Means
+from services.node_agent.jobs.probe import probe
+from services.node_agent.jobs.protocol import Machine
+from services.node_agent.machine.cgroups import CONTROLLERS, Home, prepare
+from services.node_agent.machine.processes import boot_id
+from services.node_agent.metrics import exposition
+from services.node_agent.metrics.scraping import scraped
+from services.node_agent.peers.kept_roster import RosterFile
+from services.node_agent.peers.peer_messages import NONCE_BYTES, Signer
+from services.node_agent.peers.peers import Peers, among
+from services.node_agent.peers.peers_udp import open_channel
 from services.node_agent.runtimes.containers import Containers
-from services.node_agent.sampling import Sampling
-from services.node_agent.scraping import scraped
 from services.node_agent.service import Agent
 from services.node_agent.sharing.daemons import Program
 from services.node_agent.sharing.shares import Shares
-from services.node_agent.supervision.cgroups import CONTROLLERS, Home, prepare
-from services.node_agent.supervision.execs import EXECS_MAX
-from services.node_agent.supervision.lease import Lease
-from services.node_agent.supervision.processes import boot_id
-from services.node_agent.supervision_protocol import Machine
-from services.node_agent.tenant_numbers import TenantNumbers
+from services.node_agent.supervisor.execs import EXECS_MAX
+from services.node_agent.supervisor.lease import Lease
 
 GROUP_DIGITS: Final = 8
 ENFORCED: Final = "enforced"
@@ -80,17 +81,29 @@ def _home(settings: Settings) -> Home:
 
 
 def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Home) -> Machine:
-    """With what jobs may be given of it: what the settings say, else all that there is. What does not keep them apart is said once."""
+    """With what jobs may be given of it: what the settings say, else all that there is.
+
+    What does not keep them apart is said once.
+    """
     users = accounts.parsed(settings.job_users)
     numbers = TenantNumbers(settings.cluster_id, settings.tenant_uids, settings.tenant_uid_table)
     lost = {**home.lost, **({USERS: why} if (why := accounts.lost(users, numbers)) else {})}
     if lost:
-        logger.warning("jobs here are not kept apart in %s", ", ".join(f"{name} ({why})" for name, why in lost.items()))
-    isolation = {name: f"lost: {lost[name]}" if name in lost else ENFORCED for name in (*CONTROLLERS, USERS)}
+        logger.warning(
+            "jobs here are not kept apart in %s",
+            ", ".join(f"{name} ({why})" for name, why in lost.items()),
+        )
+    isolation = {
+        name: f"lost: {lost[name]}" if name in lost else ENFORCED for name in (*CONTROLLERS, USERS)
+    }
     isolation |= only_tenants(accounts.own_tenants(users))
     simulated = driver if isinstance(driver, SimulatedDriver) else None
     cpus_milli = simulated.cpus_milli if simulated else 1_000 * len(os.sched_getaffinity(0))
-    memory_bytes = simulated.memory_bytes if simulated else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory_bytes = (
+        simulated.memory_bytes
+        if simulated
+        else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    )
     return Machine(
         node_id=settings.node_id,
         address=settings.node_address,
@@ -120,7 +133,12 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Ho
 
 
 async def _serve(
-    settings: Settings, stop: asyncio.Event, machine: Machine, driver: LocalDriver | SimulatedDriver, peers: Peers | None, home: Home
+    settings: Settings,
+    stop: asyncio.Event,
+    machine: Machine,
+    driver: LocalDriver | SimulatedDriver,
+    peers: Peers | None,
+    home: Home,
 ) -> None:
     """The log is waited for as long as the peers keep this node's lease alive."""
     while True:
@@ -132,17 +150,37 @@ async def _serve(
                 raise
     state_dir = Path(settings.state)
     keep = Keep(settings.keep_hours * 3_600, settings.keep_bytes, settings.keep_jobs)
-    jobs = JobDirectories(state_dir, keep, Bounds(settings.upload_bytes, settings.upload_files), home.dirs)
+    jobs = JobDirectories(
+        state_dir, keep, Bounds(settings.upload_bytes, settings.upload_files), home.dirs
+    )
     outputs, memory = KvOutputs(client), IncarnationFile(state_dir)
     bus = NatsBus(client)
     channels = Channels(settings.node_id, bus, jobs, settings.execs_per_job)
     ask = partial(probe, default_s=settings.probe_ms / 1_000)
     sampling = Sampling(driver, 0 if driver.simulated else settings.sample_ms)
-    program = Program(settings.mps_control, settings.mps_start_ms / 1_000, settings.mps_quit_ms / 1_000)
-    means = Means(Shares(state_dir, program, home.dirs), Containers(jobs.jobs_dir, settings.container_engine))
+    program = Program(
+        settings.mps_control, settings.mps_start_ms / 1_000, settings.mps_quit_ms / 1_000
+    )
+    means = Means(
+        Shares(state_dir, program, home.dirs), Containers(jobs.jobs_dir, settings.container_engine)
+    )
     policy = policy_of(settings)
     log = JetStreamLog(client)
-    agent = Agent(machine, log, bus, SystemClock(), jobs, driver, outputs, memory, ask, peers, channels, sampling, means)
+    agent = Agent(
+        machine,
+        log,
+        bus,
+        SystemClock(),
+        jobs,
+        driver,
+        outputs,
+        memory,
+        ask,
+        peers,
+        channels,
+        sampling,
+        means,
+    )
     if isinstance(driver, SimulatedDriver):
         driver.running = lambda: works(agent.state, jobs.device_s)
     agent.pulse = Pulse(settings.alive_file, CORE, HEARTBEATS)
@@ -162,9 +200,14 @@ async def _serve(
         await client.close()
 
 
-async def _metrics(node: str, agent: Agent, driver: LocalDriver | SimulatedDriver, sampling: Sampling, watch: Watch) -> str:
+async def _metrics(
+    node: str, agent: Agent, driver: LocalDriver | SimulatedDriver, sampling: Sampling, watch: Watch
+) -> str:
     samples = await driver.sample() if driver.simulated else sampling.latest
-    shares, version = exposition.job_shares(at_work(agent.state)), driver.versions.get(exposition.NVIDIA, "")
+    shares, version = (
+        exposition.job_shares(at_work(agent.state)),
+        driver.versions.get(exposition.NVIDIA, ""),
+    )
     healths = exposition.health(agent.state.devices)
     return exposition.text(node, agent.inventory, samples, shares, version, watch.xids, healths)
 
@@ -179,11 +222,18 @@ def _driver(settings: Settings) -> LocalDriver | SimulatedDriver:
             node_id=settings.node_id,
             removed=removed,
         )
-    return SimulatedDriver(settings.node_id, settings.simulated_gpus, settings.simulated_model, settings.simulated_memory_gib)
+    return SimulatedDriver(
+        settings.node_id,
+        settings.simulated_gpus,
+        settings.simulated_model,
+        settings.simulated_memory_gib,
+    )
 
 
 async def _peers(settings: Settings, state_dir: Path) -> Peers | None:
-    """None without a key to sign with, or without an address of this machine: then every lease ends as it was granted."""
+    """None without a key to sign with, or without an address of this machine: then every lease ends
+    as it was granted.
+    """
     if settings.nkey_seed is None:
         return None
     lease, signer = _lease(state_dir), Signer(settings.nkey_seed)
@@ -191,9 +241,21 @@ async def _peers(settings: Settings, state_dir: Path) -> Peers | None:
     try:
         channel = await open_channel(settings.node_address, (await keeper.load()).address)
     except OSError as error:
-        logger.warning("%s cannot be listened on (%s): this node's jobs end when no scheduler answers", settings.node_address, error)
+        logger.warning(
+            "%s cannot be listened on (%s): this node's jobs end when no scheduler answers",
+            settings.node_address,
+            error,
+        )
         return None
-    return Peers(NodeId(settings.node_id), channel, SystemClock(), lease, keeper, signer, lambda: os.urandom(NONCE_BYTES))
+    return Peers(
+        NodeId(settings.node_id),
+        channel,
+        SystemClock(),
+        lease,
+        keeper,
+        signer,
+        lambda: os.urandom(NONCE_BYTES),
+    )
 
 
 def _lease(state_dir: Path) -> Lease:
@@ -203,15 +265,26 @@ def _lease(state_dir: Path) -> Lease:
 
 def _check(settings: Settings) -> None:
     if ID_PATTERN.fullmatch(settings.node_id) is None:
-        raise Refused(f"MUSTER_NODE_ID={settings.node_id!r} must match {ID_PATTERN.pattern}: name this node")
+        raise Refused(
+            f"MUSTER_NODE_ID={settings.node_id!r} must match {ID_PATTERN.pattern}: name this node"
+        )
     if settings.gpu_driver not in ("simulated", "local"):
-        raise Refused(f"MUSTER_GPU_DRIVER={settings.gpu_driver!r} is not known: say simulated or local")
+        raise Refused(
+            f"MUSTER_GPU_DRIVER={settings.gpu_driver!r} is not known: say simulated or local"
+        )
     if not 0 <= settings.simulated_gpus <= GPUS_PER_NODE_MAX:
-        raise Refused(f"MUSTER_SIMULATED_GPUS={settings.simulated_gpus} must be from 0 to {GPUS_PER_NODE_MAX}")
+        raise Refused(
+            f"MUSTER_SIMULATED_GPUS={settings.simulated_gpus} must be from 0 to {GPUS_PER_NODE_MAX}"
+        )
     if any("=" not in part for part in settings.node_labels.split(",") if part):
-        raise Refused(f"MUSTER_NODE_LABELS={settings.node_labels!r} must be name=value pairs with commas between them")
+        raise Refused(
+            f"MUSTER_NODE_LABELS={settings.node_labels!r} must be name=value pairs with "
+            "commas between them"
+        )
     if settings.execs_per_job > EXECS_MAX:
-        raise Refused(f"MUSTER_EXECS_PER_JOB={settings.execs_per_job} must be from 0 to {EXECS_MAX}")
+        raise Refused(
+            f"MUSTER_EXECS_PER_JOB={settings.execs_per_job} must be from 0 to {EXECS_MAX}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Fetches the node's full desired state from the scheduler, page by page, and gives only the whole.
 
-A page of another answer (the scheduler changed, or no longer keeps the one that was begun) starts it over. Twin at the scheduler's
-end: `services/scheduler/desired_pages.py`. Test: tests/unit/test_desired_pages.py, tests/integration/test_desired_large.py.
+A page of another answer (the scheduler changed, or no longer keeps the one that was begun) starts
+it over. Twin at the scheduler's end: `services/scheduler/orders/desired_pages.py`. Test:
+tests/unit/test_desired_pages.py, tests/integration/test_desired_large.py.
 """
 
 from typing import Final
@@ -15,7 +16,8 @@ from libs.common.model import NodeId
 from libs.common.transport.bus import Bus
 
 PAGE_TIMEOUT_S: Final = 2.0
-# Of one fetch, with all that it starts over; at 512 KiB a page this is far above what one node can account for.
+# Of one fetch, with all that it starts over; at 512 KiB a page this is far above what one node can
+# account for.
 ASKS_MAX: Final = 1_024
 
 _desired = msgspec.msgpack.Decoder(Desired)
@@ -23,7 +25,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 async def fetch(bus: Bus, node_id: NodeId, incarnation: int) -> Desired:
-    """The whole, as of one sequence. Raises Unavailable when a page does not come, or the whole is never had at once."""
+    """The whole, as of one sequence.
+
+    Raises Unavailable when a page does not come, or the whole is never had at once.
+    """
     pages: list[Desired] = []
     for _ in range(ASKS_MAX):
         ask = DesiredAsk(node_id, incarnation, pages[0].seq if pages else 0, len(pages))
@@ -42,7 +47,9 @@ async def _page(bus: Bus, ask: DesiredAsk) -> Desired:
 
 
 def _with(pages: list[Desired], page: Desired) -> list[Desired]:
-    """Pages of one answer without a gap; another answer takes the place of the one that was begun."""
+    """Pages of one answer without a gap; another answer takes the place of the one that
+    was begun.
+    """
     if page.page == 0:
         return [page]
     follows = bool(pages) and _answer_of(page) == _answer_of(pages[0]) and page.page == len(pages)
@@ -57,4 +64,6 @@ def _whole(pages: list[Desired]) -> Desired:
     first = pages[0]
     starts = tuple(order for page in pages for order in page.starts)
     stops = tuple(order for page in pages for order in page.stops)
-    return Desired(first.epoch, first.incarnation, first.seq, starts, stops, controls=first.controls)
+    return Desired(
+        first.epoch, first.incarnation, first.seq, starts, stops, controls=first.controls
+    )

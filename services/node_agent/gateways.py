@@ -1,4 +1,7 @@
-"""What an agent asks of the gateways, of whichever answers. One may just be starting; the job's own start limit bounds all of this."""
+"""What an agent asks of the gateways, of whichever answers.
+
+One may just be starting; the job's own start limit bounds all of this.
+"""
 
 import asyncio
 from typing import Final, TypeVar

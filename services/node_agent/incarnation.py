@@ -1,8 +1,10 @@
-"""The number of this agent's lives, and the name of its state directory, in small files that survive a power cut.
+"""The number of this agent's lives, and the name of its state directory, in small files that
+survive a power cut.
 
-The name tells an agent that goes on from one that begins with an empty directory under a known node id, which knows nothing of the jobs
-that the one before it may have left alive. So a state directory must never be copied to another machine. Of evidence the newest is kept:
-a job that hangs by design must not fill the disk.
+The name tells an agent that goes on from one that begins with an empty directory under a known node
+id, which knows nothing of the jobs that the one before it may have left alive. So a state directory
+must never be copied to another machine. Of evidence the newest is kept: a job that hangs by design
+must not fill the disk.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ from libs.common import reading
 from libs.common.errors import Corrupt
 from libs.common.folds.node_fold import INCARNATIONS_MAX
 from libs.common.transport.log import Entry
-from services.node_agent import synced_file
+from services.node_agent.machine import synced_file
 
 FILE = "incarnation"
 NAME_FILE = "directory"
@@ -25,9 +27,12 @@ EVIDENCE_KEPT: Final = 100
 
 
 def next_incarnation(kept: int, last: Entry | None) -> int:
-    """Return the number of a new life. `kept` is this directory's last one, `last` the last commit of the node's subject.
+    """Return the number of a new life.
 
-    A number far ahead of `kept` may be forged, and the fold would ignore what follows it. The lease's answer names the true one.
+    `kept` is this directory's last one, `last` the last commit of the node's subject.
+
+    A number far ahead of `kept` may be forged, and the fold would ignore what follows it. The
+    lease's answer names the true one.
     """
     recorded = reading.read_alone(last.subject, last.data).epoch if last is not None else 0
     return max(kept, recorded if recorded <= kept + INCARNATIONS_MAX else 0) + 1
@@ -42,7 +47,9 @@ class IncarnationFile:
 
     async def directory(self) -> str:
         if not self.name_path.exists():
-            await asyncio.to_thread(synced_file.replace, self.name_path, secrets.token_hex(NAME_BYTES).encode())
+            await asyncio.to_thread(
+                synced_file.replace, self.name_path, secrets.token_hex(NAME_BYTES).encode()
+            )
         return self.name_path.read_text()
 
     async def load(self) -> int:
@@ -51,7 +58,10 @@ class IncarnationFile:
         except FileNotFoundError:
             return 0
         except ValueError as error:
-            raise Corrupt(f"{self.path} does not hold a number ({error}): remove it, the log knows the last one too") from error
+            raise Corrupt(
+                f"{self.path} does not hold a number ({error}): remove it, the log knows the "
+                "last one too"
+            ) from error
 
     async def store(self, incarnation: int) -> None:
         await asyncio.to_thread(synced_file.replace, self.path, str(incarnation).encode())

@@ -1,6 +1,7 @@
 """Builds the registration of an agent, within the bounds that every reader applies (`bounds.py`).
 
-A reader ignores a registration over these bounds, so the agent leaves out the excess and reports it.
+A reader ignores a registration over these bounds, so the agent leaves out the excess and reports
+it.
 """
 
 import asyncio
@@ -18,12 +19,13 @@ from libs.common.messages import Lease
 from libs.common.model import AttemptRef, Gpu, NodeId
 from libs.common.transport.writer import was_stored
 from libs.common.words import counted
-from services.node_agent.device_holders import isolation
+from services.node_agent.devices.device_holders import isolation
 from services.node_agent.drivers import Driver
-from services.node_agent.peers import Peers
-from services.node_agent.supervision_protocol import Machine
+from services.node_agent.jobs.protocol import Machine
+from services.node_agent.peers.peers import Peers
 
-# Parts of a registration that may be cut. The attempts may not: one that is not named counts as over.
+# Parts of a registration that may be cut. The attempts may not: one that is not named counts as
+# over.
 CUT: Final = ("gpus", "labels", "isolation", "sockets", "drivers", "absent")
 
 logger = logging.getLogger(__name__)
@@ -74,40 +76,60 @@ def within(fact: NodeRegistered) -> NodeRegistered:
     """Return the registration cut to the bounds of readers. `left_out` names what was cut."""
     gpus = tuple(_cut_profiles(gpu) for gpu in fact.gpus)
     cut = sum(a is not b for a, b in zip(gpus, fact.gpus, strict=True))
-    left_out = [f"MIG profiles of {counted(cut, 'GPU')}: at most {COUNTS['mig_profiles']} are taken"] if cut else []
+    left_out = (
+        [f"MIG profiles of {counted(cut, 'GPU')}: at most {COUNTS['mig_profiles']} are taken"]
+        if cut
+        else []
+    )
     changed: dict[str, Any] = {"gpus": gpus} if cut else {}
     for name in CUT:
         found, most = changed.get(name, getattr(fact, name)), COUNTS[name]
         if len(found) > most:
-            changed[name] = dict(islice(found.items(), most)) if isinstance(found, dict) else found[:most]
+            changed[name] = (
+                dict(islice(found.items(), most)) if isinstance(found, dict) else found[:most]
+            )
             left_out.append(f"{len(found) - most} of {len(found)} {name}: at most {most} are taken")
     return replace(fact, **changed, left_out=tuple(left_out)) if left_out else fact
 
 
 def _cut_profiles(gpu: Gpu) -> Gpu:
     most = COUNTS["mig_profiles"]
-    return replace(gpu, mig_profiles=gpu.mig_profiles[:most]) if len(gpu.mig_profiles) > most else gpu
+    return (
+        replace(gpu, mig_profiles=gpu.mig_profiles[:most]) if len(gpu.mig_profiles) > most else gpu
+    )
 
 
 def fenced_words(machine: Machine, subject: str, peers: Peers | None, why: object) -> str:
-    """Return the message of an agent that ends because another process wrote to its node's subject."""
+    """Return the message of an agent that ends because another process wrote to its
+    node's subject.
+    """
     key = f" with key {peers.signer.public}" if peers is not None else ""
     return (
-        f"another process wrote facts of node {machine.node_id} to {subject}{key} ({why}). The jobs here were ended. "
-        f"If another machine has the same MUSTER_NODE_ID, give each its own. If none has, the node's key was copied: run "
+        f"another process wrote facts of node {machine.node_id} to {subject}{key} ({why}). "
+        "The jobs here were ended. "
+        "If another machine has the same MUSTER_NODE_ID, give each its own. If none has, "
+        "the node's key was copied: run "
         f"'muster node remove {machine.node_id}', and add this machine under another name"
     )
 
 
 def check_stands(lease: Lease, stored: asyncio.Future[int]) -> None:
-    """Check that this process's registration is in force. `stored` becomes the registration's commit.
+    """Check that this process's registration is in force.
 
-    Another process with this node's key may have used the incarnation first. Readers then ignore this registration, and the
-    cluster goes by the devices and addresses of the other one. The next start takes a higher incarnation.
+    `stored` becomes the registration's commit.
+
+    Another process with this node's key may have used the incarnation first. Readers then ignore
+    this registration, and the cluster goes by the devices and addresses of the other one. The next
+    start takes a higher incarnation.
 
     Raises Unavailable if an earlier registration stands although the scheduler has read this one.
     """
     own = stored.result() if stored.done() and was_stored(stored) else 0
     if own and lease.seq >= own and 0 < lease.registered_seq < own:
-        text = f"incarnation {lease.incarnation} was registered before, by commit {lease.registered_seq}"
-        raise Unavailable(f"{text}: start the agent again; if this repeats, give the node another key")
+        text = (
+            f"incarnation {lease.incarnation} was registered before, by commit "
+            f"{lease.registered_seq}"
+        )
+        raise Unavailable(
+            f"{text}: start the agent again; if this repeats, give the node another key"
+        )

@@ -1,7 +1,8 @@
 """The agent itself: it tells the pure core what happened, and carries out what the core asks for.
 
-It never reads the log; the job directories are its outbox, and its own subject's last commit its fence. Everything that it touches comes
-in as an argument, so the simulation runs this very class. Tests: tests/integration/test_agent.py.
+It never reads the log; the job directories are its outbox, and its own subject's last commit its
+fence. Everything that it touches comes in as an argument, so the simulation runs this very class.
+Tests: tests/integration/test_agent.py.
 """
 
 import asyncio
@@ -14,47 +15,48 @@ from typing import Final, assert_never
 import msgspec
 
 from libs.common import subjects
-from libs.common.cancellation import before
-from libs.common.clock import Clock
-from libs.common.device_controls import needs_free
+from libs.common.devices.device_controls import needs_free
 from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.facts import UNDECODABLE
 from libs.common.messages import REMOVED, ControlOrder, Heartbeat, Lease, Orders
 from libs.common.model import Gpu, GpuId, NodeId, attempt_key
-from libs.common.pulse import CORE, HEARTBEATS, NO_PULSE
-from libs.common.serving_tasks import ServingTasks
+from libs.common.process.cancellation import before
+from libs.common.process.clock import Clock
+from libs.common.process.pulse import CORE, HEARTBEATS, NO_PULSE
+from libs.common.process.serving_tasks import ServingTasks
 from libs.common.transport.bus import Bus
 from libs.common.transport.kv import OutputStore
 from libs.common.transport.log import Log
 from libs.common.transport.writer import Writer, was_stored
-from services.node_agent import actions as a
-from services.node_agent import checkpoints, controls
-from services.node_agent import observations as o
-from services.node_agent import state as s
-from services.node_agent.answers import Answers
-from services.node_agent.beginning import Ground, begin
-from services.node_agent.channels import Channels
-from services.node_agent.closing import Closing
-from services.node_agent.decide import decide, next_due_ns
+from services.node_agent.channels.channels import Channels
+from services.node_agent.core import actions as a
+from services.node_agent.core import controls, devices
+from services.node_agent.core import observations as o
+from services.node_agent.core import state as s
+from services.node_agent.core.decide import decide, next_due_ns
 from services.node_agent.desired import fetch
-from services.node_agent.device_commands import Controlling, modes_of
+from services.node_agent.devices.device_commands import Controlling, modes_of
+from services.node_agent.devices.instances import Instances
+from services.node_agent.devices.sampling import Sampling
 from services.node_agent.drivers import Driver
-from services.node_agent.health import devices, job_watch, lost_devices
+from services.node_agent.health import job_watch, lost_devices
 from services.node_agent.health.operator_command import OperatorCommand
 from services.node_agent.health.preflight import Preflight
 from services.node_agent.health.resetting import reset
 from services.node_agent.health.returning import idle, watch
 from services.node_agent.health.scrubbing import Scrub
-from services.node_agent.holders import slices_of_others, undivided
 from services.node_agent.incarnation import next_incarnation
-from services.node_agent.instances import Instances
-from services.node_agent.job_files import FileAnswers
-from services.node_agent.means import Means
-from services.node_agent.peers import Peers
+from services.node_agent.jobs import checkpoints
+from services.node_agent.jobs.answers import Answers
+from services.node_agent.jobs.beginning import Ground, begin
+from services.node_agent.jobs.closing import Closing
+from services.node_agent.jobs.files import FileAnswers
+from services.node_agent.jobs.holders import slices_of_others, undivided
+from services.node_agent.jobs.means import Means
+from services.node_agent.jobs.protocol import JobSupervisors, Machine, Memory, Prober
+from services.node_agent.jobs.release import check
+from services.node_agent.peers.peers import Peers
 from services.node_agent.registration import check_stands, fenced_words, registration
-from services.node_agent.release import check
-from services.node_agent.sampling import Sampling
-from services.node_agent.supervision_protocol import JobSupervisors, Machine, Memory, Prober
 
 # An answer is waited for during so much of a heartbeat's interval.
 ANSWER_PART: Final = 0.8
@@ -74,7 +76,11 @@ logger = logging.getLogger(__name__)
 
 
 class Agent:
-    """One node. `run` is its whole life: it returns after `stop`, and raises Fenced when another agent has its name."""
+    """One node.
+
+    `run` is its whole life: it returns after `stop`, and raises Fenced when another agent has its
+    name.
+    """
 
     def __init__(
         self,
@@ -104,19 +110,46 @@ class Agent:
         self.sampling = sampling or Sampling(driver, 0)
         self.means = means or Means()
         self.preflight = Preflight(driver, self.sampling, machine, lambda: self.state, self.tell)
-        scrub = OperatorCommand(machine.scrub, machine.scrub_ms, machine.environment, lambda: self.inventory)
+        scrub = OperatorCommand(
+            machine.scrub, machine.scrub_ms, machine.environment, lambda: self.inventory
+        )
         self.scrub = Scrub(driver, scrub, lambda: self.state, self.tell)
-        self.burn_in = OperatorCommand(machine.burn_in, machine.burn_in_ms, machine.environment, lambda: self.inventory)
+        self.burn_in = OperatorCommand(
+            machine.burn_in, machine.burn_in_ms, machine.environment, lambda: self.inventory
+        )
         self.node_id = NodeId(machine.node_id)
-        self.writer = Writer(log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq)
+        self.writer = Writer(
+            log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq
+        )
         self.state = s.begin(self.node_id, 0, ())
         self.state.release_ns = machine.release_ms * 1_000_000
         self.check_s = machine.driver_answer_ms / 1_000 + CHECK_SLACK_S
-        self.answers = Answers(machine.node_id, bus, clock, jobs, lambda ref: s.key_of(ref) in self.state.attempts, channels, self._served)
+        self.answers = Answers(
+            machine.node_id,
+            bus,
+            clock,
+            jobs,
+            lambda ref: s.key_of(ref) in self.state.attempts,
+            channels,
+            self._served,
+        )
         self.files = FileAnswers(machine.node_id, bus, jobs.root_of)
         self.inventory: Sequence[Gpu] = ()
-        self.instances = Instances(driver, lambda: self.inventory, lambda key: slices_of_others(self.state, key))
-        self.ground = Ground(self.node_id, machine, driver, self.instances, self.means, jobs, bus, self.tell, self.preflight, self.scrub)
+        self.instances = Instances(
+            driver, lambda: self.inventory, lambda key: slices_of_others(self.state, key)
+        )
+        self.ground = Ground(
+            self.node_id,
+            machine,
+            driver,
+            self.instances,
+            self.means,
+            jobs,
+            bus,
+            self.tell,
+            self.preflight,
+            self.scrub,
+        )
         self.controlling = Controlling(driver, self.instances, self.tell)
         self.heartbeat_ms = machine.heartbeat_ms
         self.eager_beats = EAGER_BEATS
@@ -130,16 +163,20 @@ class Agent:
         self.registered = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Adopt what lives here, register, obey; after `stop` jobs live on under their supervisors, and no fact is lost.
+        """Adopt what lives here, register, obey; after `stop` jobs live on under their supervisors,
+        and no fact is lost.
 
-        Raises Refused (another agent's state directory, or a removed node), Fenced (another writer), Unavailable (no log), or Stopped.
+        Raises Refused (another agent's state directory, or a removed node), Fenced (another
+        writer), Unavailable (no log), or Stopped.
         """
         adopted = await self.jobs.start(self.tell)
         try:
             await self._serve(adopted, stop)
         except Fenced as error:
             await self._kill_all()
-            raise Fenced(fenced_words(self.machine, self.writer.subject, self.peers, error)) from error
+            raise Fenced(
+                fenced_words(self.machine, self.writer.subject, self.peers, error)
+            ) from error
         finally:
             self.answers.closed = True
             if self.alarm is not None:
@@ -173,29 +210,51 @@ class Agent:
         serve(self._heartbeats(), "heartbeats")
         serve(self.closing.run(), "closing")
         serve(checkpoints.watch(lambda: self.state, self.jobs, self.tell), "checkpoints")
-        serve(watch(lambda: self.state, self._checked, self._tried, self.tell, self.memory, self.driver), "returning")
+        serve(
+            watch(
+                lambda: self.state, self._checked, self._tried, self.tell, self.memory, self.driver
+            ),
+            "returning",
+        )
         serve(self.sampling.run(), "sampling")
-        serve(job_watch.watch(lambda: self.state, lambda: self.inventory, self.jobs, self.sampling, self.tell), "hangs")
+        serve(
+            job_watch.watch(
+                lambda: self.state, lambda: self.inventory, self.jobs, self.sampling, self.tell
+            ),
+            "hangs",
+        )
         await stop.wait()
         await self._drain()
 
     async def _open(self, adopted: Sequence[o.Adopted]) -> None:
         self.driver.baseline |= await idle(self.memory, self.machine.boot_id)
-        self.inventory = await lost_devices.look(self.driver, self.memory, self.state.devices, self.machine.boot_id)
+        self.inventory = await lost_devices.look(
+            self.driver, self.memory, self.state.devices, self.machine.boot_id
+        )
         self.state.controls.modes = modes_of(self.driver, self.inventory)
         await self.bus.subscribe(subjects.orders(self.node_id), self._on_orders)
         await self.answers.listen()
         await self.files.listen()
-        await self.bus.subscribe(subjects.ask_node(self.node_id, "topology"), self._on_topology, concurrent=True)
+        await self.bus.subscribe(
+            subjects.ask_node(self.node_id, "topology"), self._on_topology, concurrent=True
+        )
         await self.means.adopt(adopted, self.tell)
         await self._register(await self._first_incarnation(), adopted)
-        self._spawn(self.instances.clear([gpu.uuid for gpu in lost_devices.shown(self.driver, self.inventory)], self.tell))
+        self._spawn(
+            self.instances.clear(
+                [gpu.uuid for gpu in lost_devices.shown(self.driver, self.inventory)], self.tell
+            )
+        )
 
     async def _drain(self) -> None:
-        """What is being launched or recorded is brought to its end, as far as that is quick; the directories hold the rest."""
+        """What is being launched or recorded is brought to its end, as far as that is quick; the
+        directories hold the rest.
+        """
         self.answers.closed = True
         deadline_ns = self.clock.boot_ns() + int(DRAIN_S * 1e9)
-        while (self.tasks.work or self.inbox or not self.writer.idle) and self.clock.boot_ns() < deadline_ns:
+        while (
+            self.tasks.work or self.inbox or not self.writer.idle
+        ) and self.clock.boot_ns() < deadline_ns:
             await asyncio.sleep(DRAIN_LOOK_S)
 
     async def _first_incarnation(self) -> int:
@@ -204,7 +263,9 @@ class Agent:
         return next_incarnation(await self.memory.load(), self.writer.attached_to)
 
     async def _register(self, incarnation: int, adopted: Sequence[o.Adopted]) -> None:
-        """Queue NodeRegistered before any other fact of this incarnation, with what is wrong with its devices in the same commit."""
+        """Queue NodeRegistered before any other fact of this incarnation, with what is wrong with
+        its devices in the same commit.
+        """
         await self.memory.store(incarnation)
         await lost_devices.keep(self.memory, self.driver, self.machine.boot_id)
         self.writer.epoch = incarnation
@@ -214,14 +275,31 @@ class Agent:
         self.eager_beats = EAGER_BEATS
         self.registered.clear()
         directory, more = await self.memory.directory(), self.means.isolation(self.inventory)
-        fact = registration(self.machine, incarnation, self.inventory, s.accounted(self.state), self.driver, directory, self.peers, more)
+        fact = registration(
+            self.machine,
+            incarnation,
+            self.inventory,
+            s.accounted(self.state),
+            self.driver,
+            directory,
+            self.peers,
+            more,
+        )
         if self.peers is not None:
             self.peers.registered(incarnation)
-        wrong = await lost_devices.registration_facts(self.driver, self.inventory, self.state, self.memory, self.clock.boot_ns())
+        wrong = await lost_devices.registration_facts(
+            self.driver, self.inventory, self.state, self.memory, self.clock.boot_ns()
+        )
         self.registration = self.writer.put([fact, *wrong])
         self.registration.add_done_callback(self._was_registered)
         self.wake.set()
-        logger.info("node %s, incarnation %d, %d devices, %d attempts", self.node_id, incarnation, len(self.inventory), len(adopted))
+        logger.info(
+            "node %s, incarnation %d, %d devices, %d attempts",
+            self.node_id,
+            incarnation,
+            len(self.inventory),
+            len(adopted),
+        )
 
     def _was_registered(self, future: asyncio.Future[int]) -> None:
         if was_stored(future):
@@ -247,10 +325,14 @@ class Agent:
             self.alarm.cancel()
             self.alarm = None
         if due_ns is not None:
-            self.alarm = asyncio.get_running_loop().call_later((due_ns - now_ns) / 1e9, self.wake.set)
+            self.alarm = asyncio.get_running_loop().call_later(
+                (due_ns - now_ns) / 1e9, self.wake.set
+            )
 
     async def _carry_out(self, action: a.Action) -> None:
-        """Nothing here waits for the world but what a new incarnation begins with and what the next agent must know of the devices."""
+        """Nothing here waits for the world but what a new incarnation begins with and what the next
+        agent must know of the devices.
+        """
         match action:
             case a.ExtendLease(deadline_ns):
                 self.jobs.extend_lease(deadline_ns)
@@ -258,7 +340,9 @@ class Agent:
                 self.jobs.replace_lease(deadline_ns)
             case a.StartJob(order):
                 key = attempt_key(order.job_id, order.attempt)
-                self._spawn(begin(self.ground, order, self.inventory, lambda: s.is_wanted(self.state, key)))
+                self._spawn(
+                    begin(self.ground, order, self.inventory, lambda: s.is_wanted(self.state, key))
+                )
             case a.StopJob(ref, signal, grace_ms):
                 self._spawn(self.jobs.stop(ref, signal, grace_ms))
             case a.KillJob(ref):
@@ -298,7 +382,16 @@ class Agent:
 
     async def _checked(self, action: a.CheckRelease) -> o.ReleaseChecked:
         alone = undivided(self.state, action.gpus)
-        return await check(action, self.driver, self.jobs, self.instances, self.scrub, alone, self.check_s, self.means)
+        return await check(
+            action,
+            self.driver,
+            self.jobs,
+            self.instances,
+            self.scrub,
+            alone,
+            self.check_s,
+            self.means,
+        )
 
     async def _reset(self, action: a.ResetDevice) -> None:
         async with self.scrub.turn(action.uuid):
@@ -319,7 +412,12 @@ class Agent:
         self.tell(o.ReplicaAnswered(key))
 
     async def _probe(self, action: a.ProbeReplica) -> None:
-        self.tell(o.Probed(s.key_of(action.ref), await self.probe(self.machine.address, action.port, action.path, action.answer_s)))
+        self.tell(
+            o.Probed(
+                s.key_of(action.ref),
+                await self.probe(self.machine.address, action.port, action.path, action.answer_s),
+            )
+        )
 
     def _record(self, action: a.Record) -> None:
         def stored(future: asyncio.Future[int]) -> None:
@@ -358,7 +456,9 @@ class Agent:
         beat = Heartbeat(self.node_id, incarnation, sent_ns, s.digest_here(self.state), *held)
         try:
             answer = await self.bus.request(
-                subjects.heartbeat(self.node_id), _encode(beat), timeout_s=self.heartbeat_ms / 1000 * ANSWER_PART
+                subjects.heartbeat(self.node_id),
+                _encode(beat),
+                timeout_s=self.heartbeat_ms / 1000 * ANSWER_PART,
             )
             lease = _lease.decode(answer)
         except (Unavailable, *UNDECODABLE) as error:
@@ -366,7 +466,10 @@ class Agent:
             self.eager_beats -= 1
             return
         if lease.verdict == REMOVED:
-            raise Refused(f"node {self.node_id} was removed from the cluster: to use this machine again, add it under another name")
+            raise Refused(
+                f"node {self.node_id} was removed from the cluster: to use this machine "
+                "again, add it under another name"
+            )
         self.log_incarnation = max(self.log_incarnation, lease.incarnation)
         check_stands(lease, self.registration)
         if lease.distrusted:

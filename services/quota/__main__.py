@@ -2,10 +2,10 @@
 
 import asyncio
 
-from libs.common.cancellation import before
-from libs.common.clock import SystemClock
-from libs.common.service import run
-from libs.common.settings import Settings
+from libs.common.process.cancellation import before
+from libs.common.process.clock import SystemClock
+from libs.common.process.service import run
+from libs.common.settings.settings import Settings
 from libs.common.transport import log_jetstream, signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.objects_nats import NatsObjects
@@ -16,7 +16,9 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Follow the log, admit and charge."""
     client = await before(stop, log_jetstream.connect_as(settings, "quota"))
     log, bus = log_jetstream.JetStreamLog(client), NatsBus(client)
-    await Quota(log, bus, SystemClock(), settings, signed_snapshots.of(settings, NatsObjects(client))).run(stop)
+    await Quota(
+        log, bus, SystemClock(), settings, signed_snapshots.of(settings, NatsObjects(client))
+    ).run(stop)
     await client.close()
 
 

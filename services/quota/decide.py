@@ -1,14 +1,25 @@
-"""What quota decides: a word on each submission, a charge for each attempt that ended, when a budget is used up or begins anew. Pure."""
+"""What quota decides: a word on each submission, a charge for each attempt that ended, when a
+budget is used up or begins anew.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 from typing import Final
 
 from msgspec import structs
 
-from libs.common.cluster import Job, Tenant, tenant_of
-from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, JobAdmitted, JobRejected, UsageCharged
+from libs.common.facts import (
+    AnyFact,
+    BudgetExhausted,
+    BudgetRenewed,
+    JobAdmitted,
+    JobRejected,
+    UsageCharged,
+)
 from libs.common.months import month_of
-from libs.common.ordering import AFTER_OF_TENANT_MAX, HOUR_NS
+from libs.common.state.cluster import Job, Tenant, tenant_of
+from libs.common.state.ordering import AFTER_OF_TENANT_MAX, HOUR_NS
 from libs.common.words import counted
 from services.quota.state import State
 
@@ -16,14 +27,18 @@ NONE: Final[tuple[AnyFact, ...]] = ()
 
 
 def decide(state: State, now_ns: int) -> Sequence[AnyFact]:
-    """The next decision; admissions before charges, for somebody waits for them. `now_ns` is the time of facts."""
+    """The next decision; admissions before charges, for somebody waits for them.
+
+    `now_ns` is the time of facts.
+    """
     return admit(state) or renew(state, now_ns) or charge(state, now_ns) or exhaust(state)
 
 
 def admit(state: State) -> Sequence[AnyFact]:
     """A job is admitted unless its tenant already has as many waiting as it may.
 
-    An array counts as its elements. Those without a word yet do not count: of submissions that came together the first take the places.
+    An array counts as its elements. Those without a word yet do not count: of submissions that came
+    together the first take the places.
     """
     for job_id in state.undecided:
         job = state.cluster.jobs[job_id]
@@ -38,7 +53,9 @@ def admit(state: State) -> Sequence[AnyFact]:
 
 
 def renew(state: State, now_ns: int) -> Sequence[AnyFact]:
-    """A month of UTC has begun: what is charged from now on is that month's, whenever it was used."""
+    """A month of UTC has begun: what is charged from now on is that month's, whenever
+    it was used.
+    """
     if state.monthly:
         month = month_of(now_ns)
         for name in state.monthly:
@@ -60,14 +77,27 @@ def exhaust(state: State) -> Sequence[AnyFact]:
         return NONE
     tenant = state.cluster.tenants[min(state.spent)]
     month = tenant.month if tenant.monthly else 0
-    return (BudgetExhausted(tenant=tenant.tenant, gpu_hours=tenant.gpu_hours, used_share_ms=tenant.budget_share_ms, month=month),)
+    return (
+        BudgetExhausted(
+            tenant=tenant.tenant,
+            gpu_hours=tenant.gpu_hours,
+            used_share_ms=tenant.budget_share_ms,
+            month=month,
+        ),
+    )
 
 
 def _refusal(tenant: Tenant, waiting: int, job: Job) -> str:
     more = f", and this array has {job.waiting} elements" if job.elements is not None else ""
-    return f"tenant {tenant.tenant} may have {counted(tenant.waiting_max, 'job')} waiting and has {waiting}{more}: wait for some to start"
+    return (
+        f"tenant {tenant.tenant} may have {counted(tenant.waiting_max, 'job')} waiting and has "
+        f"{waiting}{more}: wait for some to start"
+    )
 
 
 def _too_many(tenant: Tenant) -> str:
-    found = f"the jobs of tenant {tenant.tenant} have {tenant.dependencies} dependencies, and may have {AFTER_OF_TENANT_MAX}"
+    found = (
+        f"the jobs of tenant {tenant.tenant} have {tenant.dependencies} dependencies, and may "
+        f"have {AFTER_OF_TENANT_MAX}"
+    )
     return f"{found}: wait for some of these jobs to begin"

@@ -1,22 +1,26 @@
-"""The ledger of requests and tokens per minute: how much of each tenant's present minute has been given out, over all gateways.
+"""The ledger of requests and tokens per minute: how much of each tenant's present minute has been
+given out, over all gateways.
 
-Pure; time comes in as an argument (nanoseconds of the wall clock, only ever forwards). A minute's budget is given out once and never more:
-a process that was just started does not know what the one before it gave, and so gives nothing until the next minute. Held by
-tests/unit/test_quota_rates.py; the whole way over two gateways by tests/integration/test_rate_limits.py.
+Pure; time comes in as an argument (nanoseconds of the wall clock, only ever forwards). A minute's
+budget is given out once and never more: a process that was just started does not know what the one
+before it gave, and so gives nothing until the next minute. Held by tests/unit/test_quota_rates.py;
+the whole way over two gateways by tests/integration/test_rate_limits.py.
 """
 
 from typing import Final
 
 import msgspec
 
-from libs.common.cluster import Tenant
 from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
+from libs.common.state.cluster import Tenant
 
 WINDOW_NS: Final = 60_000_000_000
-# A slice is this part of a minute's budget, or what is asked for if that is more: small enough that idle gateways sit on little.
+# A slice is this part of a minute's budget, or what is asked for if that is more: small enough that
+# idle gateways sit on little.
 SLICES: Final = 32
-# What is asked for where there is no limit is counted up to here, so that a number from outside cannot grow without end.
+# What is asked for where there is no limit is counted up to here, so that a number from outside
+# cannot grow without end.
 COUNT_MAX: Final = 1 << 62
 
 
@@ -47,12 +51,17 @@ class Rates:
         granted = requests >= ask.requests and tokens >= ask.tokens
         if not granted:
             requests = tokens = 0
-        given.requests, given.tokens = min(given.requests + requests, COUNT_MAX), min(given.tokens + tokens, COUNT_MAX)
+        given.requests, given.tokens = (
+            min(given.requests + requests, COUNT_MAX),
+            min(given.tokens + tokens, COUNT_MAX),
+        )
         left = max(0, limits[0] - given.requests), max(0, limits[1] - given.tokens)
         return Slice(self.window, left_ms, granted, requests, tokens, *limits, *left)
 
     def take_back(self, back: SliceReturn, now_ns: int) -> None:
-        """What a gateway does not need of the present minute; of an earlier one it is worth nothing."""
+        """What a gateway does not need of the present minute; of an earlier one it is worth
+        nothing.
+        """
         self._turn(now_ns)
         given = self.given.get(back.tenant)
         if given is not None and back.window == self.window:

@@ -1,19 +1,20 @@
 """Quota as a process: the shared shell over its state.
 
-Beside what it commits it gives out parts of the present minute's budgets (`rates.py`), and says how far it has folded.
+Beside what it commits it gives out parts of the present minute's budgets (`rates.py`), and says how
+far it has folded.
 """
 
 import asyncio
 
 from libs.common import subjects
-from libs.common.cancellation import before
-from libs.common.clock import Clock
-from libs.common.cluster import Cluster, Tenant
 from libs.common.messages import rate_messages
-from libs.common.pulse import Pulse
-from libs.common.service import DECIDER, READER, Shell, Silent
-from libs.common.serving_tasks import serve_together, until
-from libs.common.settings import Settings
+from libs.common.process.cancellation import before
+from libs.common.process.clock import Clock
+from libs.common.process.pulse import Pulse
+from libs.common.process.service import DECIDER, READER, Shell, Silent
+from libs.common.process.serving_tasks import serve_together, until
+from libs.common.settings.settings import Settings
+from libs.common.state.cluster import Cluster, Tenant
 from libs.common.transport import snapshot_store
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Log
@@ -27,16 +28,27 @@ from services.quota.state import State
 class Quota:
     """One quota process."""
 
-    def __init__(self, log: Log, bus: Bus, clock: Clock, settings: Settings, store: SnapshotStore) -> None:
+    def __init__(
+        self, log: Log, bus: Bus, clock: Clock, settings: Settings, store: SnapshotStore
+    ) -> None:
         self.log = log
         self.bus = bus
         self.clock = clock
         self.store = store
         self.state = State(Cluster())
-        self.writer = Writer(log, clock, subjects.QUOTA, lambda: self.state.seq, settings.log_append_ms / 1_000)
+        self.writer = Writer(
+            log, clock, subjects.QUOTA, lambda: self.state.seq, settings.log_append_ms / 1_000
+        )
         self.rates = Rates(clock.wall_ns())
         pulse = Pulse(settings.alive_file, READER, DECIDER)
-        self.shell = Shell(log, self.writer, self.state, lambda now_ns: decide(self.state, now_ns), Silent(), pulse=pulse)
+        self.shell = Shell(
+            log,
+            self.writer,
+            self.state,
+            lambda now_ns: decide(self.state, now_ns),
+            Silent(),
+            pulse=pulse,
+        )
 
     async def _on_position(self, subject: str, data: bytes) -> bytes:
         return b"%d" % self.state.seq
@@ -57,6 +69,9 @@ class Quota:
         await self.bus.subscribe(subjects.ask_quota("return"), self._on_return)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Snapshot and tail, then serve until `stop`. Raises Stopped when that comes before the replay is over."""
+        """Snapshot and tail, then serve until `stop`.
+
+        Raises Stopped when that comes before the replay is over.
+        """
         await before(stop, self._open())
         await serve_together(deciding=self.shell.serve(), stop=until(stop))

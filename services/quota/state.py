@@ -1,7 +1,8 @@
-"""Quota's state: the cluster's fold, the jobs that wait for a word, and the tenants whose budget is used up without one.
+"""Quota's state: the cluster's fold, the jobs that wait for a word, and the tenants whose budget is
+used up without one.
 
-Pure. `State(cluster)` builds both lists from any cluster. The attempts that wait for their charge are the fold's own
-(`Cluster.uncharged`), for a snapshot must hold them.
+Pure. `State(cluster)` builds both lists from any cluster. The attempts that wait for their charge
+are the fold's own (`Cluster.uncharged`), for a snapshot must hold them.
 """
 
 from collections import Counter
@@ -9,20 +10,23 @@ from collections.abc import Mapping, Sequence
 
 from libs.common import facts as f
 from libs.common import fold, subjects
-from libs.common.change import NOTHING, Stamp
-from libs.common.cluster import Cluster, WriterMark
+from libs.common.change import IGNORED, Stamp
 from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.model import GPU_HOUR_SHARE_MS, JobId, TenantId
+from libs.common.state.cluster import Cluster, WriterMark
 
 
 class State:
-    """`undecided` by submission, and how many each tenant has of them; `spent` are those for BudgetExhausted, `monthly` those whose budgets
-    begin anew."""
+    """`undecided` by submission, and how many each tenant has of them; `spent` are those for
+    BudgetExhausted, `monthly` those whose budgets begin anew.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.undecided: dict[JobId, None] = {
-            job.job_id: None for job in cluster.jobs.values() if job.state == "pending" and not job.admitted
+            job.job_id: None
+            for job in cluster.jobs.values()
+            if job.state == "pending" and not job.admitted
         }
         self.undecided_of: Counter[TenantId] = Counter()
         for job_id in self.undecided:
@@ -57,7 +61,7 @@ class State:
         fold.pass_over(self.cluster, seq, subject, commit)
 
     def _apply(self, fact: AnyFact | Unknown, stamp: Stamp) -> None:
-        if fold.apply(self.cluster, fact, stamp) is NOTHING:
+        if fold.apply(self.cluster, fact, stamp) is IGNORED:
             return
         match fact:
             case f.JobSubmitted():
@@ -78,7 +82,10 @@ class State:
             self.monthly[name] = None
         else:
             self.monthly.pop(name, None)
-        if 0 < tenant.gpu_hours * GPU_HOUR_SHARE_MS <= tenant.budget_share_ms and not tenant.exhausted:
+        if (
+            0 < tenant.gpu_hours * GPU_HOUR_SHARE_MS <= tenant.budget_share_ms
+            and not tenant.exhausted
+        ):
             self.spent[name] = None
         else:
             self.spent.pop(name, None)

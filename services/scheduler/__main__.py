@@ -2,32 +2,41 @@
 
 import asyncio
 
-from libs.common.cancellation import before
-from libs.common.clock import SystemClock
 from libs.common.errors import Refused
-from libs.common.service import freeze_collector, run
-from libs.common.settings import Settings
+from libs.common.process.cancellation import before
+from libs.common.process.clock import SystemClock
+from libs.common.process.service import freeze_collector, run
+from libs.common.settings.settings import Settings
 from libs.common.transport import log_jetstream, signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv_nats import KvLeadership, create_buckets
 from libs.common.transport.objects_nats import NatsObjects
-from services.scheduler import plugins
 from services.scheduler.placement.strategies import STRATEGIES
+from services.scheduler.plugins import plugins
 from services.scheduler.service import Scheduler
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
-    """Make what the cluster needs (stream, buckets), then schedule. Raises Refused for a strategy that there is not."""
+    """Make what the cluster needs (stream, buckets), then schedule.
+
+    Raises Refused for a strategy that there is not.
+    """
     plugged = plugins.load()
     known = (*STRATEGIES, *plugged.scores)
     if settings.placement not in known:
-        raise Refused(f"MUSTER_PLACEMENT={settings.placement!r} is not known: say {', '.join(known)}")
+        raise Refused(
+            f"MUSTER_PLACEMENT={settings.placement!r} is not known: say {', '.join(known)}"
+        )
     client = await before(stop, log_jetstream.connect_as(settings, "scheduler"))
-    await before(stop, log_jetstream.create_stream(client, settings.stream_replicas, settings.stream_bytes))
+    await before(
+        stop, log_jetstream.create_stream(client, settings.stream_replicas, settings.stream_bytes)
+    )
     await before(stop, create_buckets(client, settings))
     log = log_jetstream.JetStreamLog(client)
     kept = signed_snapshots.of(settings, NatsObjects(client))
-    scheduler = Scheduler(log, NatsBus(client), SystemClock(), settings, KvLeadership(client), kept, plugged)
+    scheduler = Scheduler(
+        log, NatsBus(client), SystemClock(), settings, KvLeadership(client), kept, plugged
+    )
     await scheduler.run(stop, freeze_collector)
     await client.close()
 

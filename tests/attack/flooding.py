@@ -1,6 +1,8 @@
-"""`python -m tests.attack.flooding KIND RATE ADDRESS...`: a job's process that floods agents with datagrams until it is ended.
+"""`python -m tests.attack.flooding KIND RATE ADDRESS...`: a job's process that floods agents with
+datagrams until it is ended.
 
-KIND is `junk` (one byte), `forged` (a well-formed question of a roster's node, wrongly signed) or `answers` (the same as an answer).
+KIND is `junk` (one byte), `forged` (a well-formed question of a roster's node, wrongly signed) or
+`answers` (the same as an answer).
 """
 
 import itertools
@@ -12,7 +14,7 @@ import time
 import nkeys
 
 from libs.common.model import NodeId
-from services.node_agent.peer_messages import NONCE_BYTES, PeerAnswer, PeerAsk, Said, Signer
+from services.node_agent.peers.peer_messages import NONCE_BYTES, PeerAnswer, PeerAsk, Said, Signer
 
 BURST = 20
 
@@ -24,7 +26,11 @@ def datagrams(kind: str, nodes: int) -> list[bytes]:
     found: list[bytes] = []
     for claimed, to in itertools.permutations([NodeId(f"n{number}") for number in range(nodes)], 2):
         nonce = os.urandom(NONCE_BYTES)
-        said: Said = PeerAnswer("home", claimed, 1, nonce, to, 60_000) if kind == "answers" else PeerAsk("home", claimed, 1, nonce)
+        said: Said = (
+            PeerAnswer("home", claimed, 1, nonce, to, 60_000)
+            if kind == "answers"
+            else PeerAsk("home", claimed, 1, nonce)
+        )
         found.append(signer.datagram(said))
     return found
 

@@ -1,8 +1,9 @@
-"""Publish hostile commits with one node's own key to a real embedded cluster, while jobs run on another node.
+"""Publish hostile commits with one node's own key to a real embedded cluster, while jobs run on
+another node.
 
-`python -m tests.attack.fuzz --commits 100000` prints one JSON line. It fails when a service died or was started again, when a
-job of the other node did not complete exactly once, or when readers disagree about what was ignored. The small size is in
-tests/attack/test_hostile_node.py.
+`python -m tests.attack.fuzz --commits 100000` prints one JSON line. It fails when a service died or
+was started again, when a job of the other node did not complete exactly once, or when readers
+disagree about what was ignored. The small size is in tests/attack/test_hostile_node.py.
 """
 
 import argparse
@@ -18,22 +19,23 @@ from typing import Any, Final
 from nats.aio.client import Client
 
 from libs.common import fold, reading, subjects
-from libs.common.cluster import Cluster
 from libs.common.errors import Unavailable
 from libs.common.model import NodeId
+from libs.common.state.cluster import Cluster
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.log_jetstream import JetStreamLog, connect
 from libs.embedded.identity import seed_file
 from libs.embedded.permissions import node_name
 from services.quota.state import State as QuotaState
-from services.scheduler.state import State
+from services.scheduler.state.state import State
 from tests.attack.hostile import Hostile
 from tests.chaos.cluster import Chaos, running
 
 SERVICES: Final = ("scheduler", "quota", "audit", "gateway")
 HOSTILE: Final = "node-1"
 HONEST: Final = "node-2"
-# Messages between two answers of the log, so that they are not published faster than they are stored.
+# Messages between two answers of the log, so that they are not published faster than they are
+# stored.
 BURST: Final = 100
 # One job is submitted for so many commits.
 COMMITS_PER_JOB: Final = 200
@@ -49,7 +51,9 @@ async def fuzz(chaos: Chaos, commits: int, seed: int = 0) -> dict[str, Any]:
     assert all(services.values()), services
     url = f"nats://127.0.0.1:{json.loads((chaos.state / 'cluster.json').read_text())['nats_port']}"
     gpus = [gpu["uuid"] for gpu in (await chaos.get("/v1/gpus"))["gpus"]]
-    client = await connect([url], node_name(HOSTILE), seed_file(chaos.state / "keys", node_name(HOSTILE)).read_bytes())
+    client = await connect(
+        [url], node_name(HOSTILE), seed_file(chaos.state / "keys", node_name(HOSTILE)).read_bytes()
+    )
     jobs: list[str] = []
     try:
         hostile = Hostile(Random(seed), HOSTILE, (HONEST,), jobs, gpus)
@@ -66,7 +70,9 @@ async def fuzz(chaos: Chaos, commits: int, seed: int = 0) -> dict[str, Any]:
         await _closed(client)
     await _completed(chaos, jobs)
     read = await _folded(chaos, url)
-    assert {name: chaos.ticket(name) for name in SERVICES} == services, "a service was started again"
+    assert {name: chaos.ticket(name) for name in SERVICES} == services, (
+        "a service was started again"
+    )
     return {"figure": "hostile_commits", "commits": commits, "jobs": len(jobs), **read}
 
 
@@ -93,12 +99,16 @@ async def _completed(chaos: Chaos, jobs: list[str]) -> None:
             assert {found[job]["attempt"] for job in jobs} == {1}
             return
         await asyncio.sleep(0.5)
-    raise AssertionError([(job, found[job]["state"]) for job in jobs if found[job]["state"] != "completed"][:5])
+    raise AssertionError(
+        [(job, found[job]["state"]) for job in jobs if found[job]["state"] != "completed"][:5]
+    )
 
 
 async def _folded(chaos: Chaos, url: str) -> dict[str, Any]:
     """The log folded here as each reader does, beside what the services say of it."""
-    client = await connect([url], "trimmer", seed_file(chaos.state / "keys", "trimmer").read_bytes())
+    client = await connect(
+        [url], "trimmer", seed_file(chaos.state / "keys", "trimmer").read_bytes()
+    )
     try:
         log, bus = JetStreamLog(client), NatsBus(client)
         last = (await log.bounds())[1]
@@ -115,7 +125,9 @@ async def _folded(chaos: Chaos, url: str) -> dict[str, Any]:
             await _reaches(bus, subject, last)
     finally:
         await _closed(client)
-    counts = [(cluster.seq, cluster.ignored) for cluster in (gateway, scheduler.cluster, quota.cluster)]
+    counts = [
+        (cluster.seq, cluster.ignored) for cluster in (gateway, scheduler.cluster, quota.cluster)
+    ]
     assert len(set(counts)) == 1, counts
     node = gateway.nodes[NodeId(HOSTILE)]
     shown = (await chaos.get(f"/v1/nodes/{HOSTILE}", min_seq=str(gateway.seq)))["node"]
@@ -145,7 +157,9 @@ async def main(commits: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Publish hostile commits of one node to a real cluster under load.")
+    parser = argparse.ArgumentParser(
+        description="Publish hostile commits of one node to a real cluster under load."
+    )
     parser.add_argument("--commits", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(sys.argv[1:])

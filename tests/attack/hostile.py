@@ -1,7 +1,9 @@
-"""Commits that a hostile node could publish: valid ones of its own, mutated at every level, by a seed.
+"""Commits that a hostile node could publish: valid ones of its own, mutated at every level, by a
+seed.
 
-Structure-aware: the bytes, the fields of the envelope, the facts and their fields, the integers, the names of jobs, nodes and devices.
-tests/property/test_hostile_commits.py folds them; `fuzz.py` publishes them to a real cluster.
+Structure-aware: the bytes, the fields of the envelope, the facts and their fields, the integers,
+the names of jobs, nodes and devices. tests/property/test_hostile_commits.py folds them; `fuzz.py`
+publishes them to a real cluster.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,14 +34,33 @@ EDGES: Final = (
     (1 << 64) - 1,
     -(1 << 63),
 )
-TEXTS: Final = ("", "\x00", "x" * 10_000, "../../etc", "node-2", "\u202e", "🂡" * 300, "facts.scheduler")
+TEXTS: Final = (
+    "",
+    "\x00",
+    "x" * 10_000,
+    "../../etc",
+    "node-2",
+    "\u202e",
+    "🂡" * 300,
+    "facts.scheduler",
+)
 KINDS: Final = tuple(f.NodeFact.__args__)
 
 
 class Hostile:
-    """A node that says anything. It knows the names of the jobs, the other nodes and their devices."""
+    """A node that says anything.
 
-    def __init__(self, chance: Random, node: str, others: Sequence[str], jobs: Sequence[str], uuids: Sequence[str]) -> None:
+    It knows the names of the jobs, the other nodes and their devices.
+    """
+
+    def __init__(
+        self,
+        chance: Random,
+        node: str,
+        others: Sequence[str],
+        jobs: Sequence[str],
+        uuids: Sequence[str],
+    ) -> None:
         self.chance = chance
         self.node = NodeId(node)
         self.subject = subjects.node(node)
@@ -53,13 +74,36 @@ class Hostile:
         """One message."""
         self.number += 1
         facts = [self._fact() for _ in range(self.chance.choice((0, 1, 1, 1, 2, 5)))]
-        envelope: list[Any] = [f.VERSION, f.VERSION, self.subject, self.number, self.incarnation, 1 << 60, 0, facts]
-        level = self.chance.choice((self._as_it_is, self._as_it_is, self._fields, self._envelope, self._bytes, self._junk, self._deep))
+        envelope: list[Any] = [
+            f.VERSION,
+            f.VERSION,
+            self.subject,
+            self.number,
+            self.incarnation,
+            1 << 60,
+            0,
+            facts,
+        ]
+        level = self.chance.choice(
+            (
+                self._as_it_is,
+                self._as_it_is,
+                self._fields,
+                self._envelope,
+                self._bytes,
+                self._junk,
+                self._deep,
+            )
+        )
         return level(msgspec.to_builtins(envelope, builtin_types=(bytes,)))
 
     def _fact(self) -> AnyFact:
         kind = self.chance.choice(KINDS)
-        fields = {field.name: self._value(field.name) for field in msgspec.structs.fields(kind) if field.required}
+        fields = {
+            field.name: self._value(field.name)
+            for field in msgspec.structs.fields(kind)
+            if field.required
+        }
         made: AnyFact = kind(**fields)
         return self._registered(made) if isinstance(made, f.NodeRegistered) else made
 
@@ -67,9 +111,19 @@ class Hostile:
         """One that is read, as often as not, and claims devices of others."""
         self.incarnation += self.chance.choice((0, 1, 1, 1, 1 << 30))
         gpus = tuple(self._gpu() for _ in range(self.chance.choice((0, 1, 3, 300))))
-        refs = tuple(AttemptRef(JobId(self.chance.choice(self.jobs)), 1) for _ in range(self.chance.randrange(3)))
+        refs = tuple(
+            AttemptRef(JobId(self.chance.choice(self.jobs)), 1)
+            for _ in range(self.chance.randrange(3))
+        )
         directory = self.chance.choice(("", "one", "two"))
-        return replace(fact, node_id=self.node, incarnation=self.incarnation, gpus=gpus, attempts=refs, directory=directory)
+        return replace(
+            fact,
+            node_id=self.node,
+            incarnation=self.incarnation,
+            gpus=gpus,
+            attempts=refs,
+            directory=directory,
+        )
 
     def _gpu(self) -> Gpu:
         uuid = self.chance.choice((*self.uuids, f"x{self.chance.randrange(10_000)}"))
@@ -77,12 +131,16 @@ class Hostile:
 
     def _value(self, name: str) -> Any:
         choices: dict[str, Callable[[], Any]] = {
-            "node_id": lambda: self.node if self.chance.random() < 0.8 else self.chance.choice(self.others),
+            "node_id": lambda: (
+                self.node if self.chance.random() < 0.8 else self.chance.choice(self.others)
+            ),
             "job_id": lambda: self.chance.choice(self.jobs),
             "uuid": lambda: self.chance.choice(self.uuids),
             "attempt": lambda: self.chance.choice((1, 1, 1, 2, self._number())),
             "gpus": tuple,
-            "health": lambda: self.chance.choice(("degraded", "offline", "resetting", "healthy", "?")),
+            "health": lambda: self.chance.choice(
+                ("degraded", "offline", "resetting", "healthy", "?")
+            ),
         }
         numbers = ("incarnation", "exit_code", "request", "used_bytes", "share_bytes", "grace_s")
         if name in choices:
@@ -114,7 +172,19 @@ class Hostile:
         return msgspec.msgpack.encode(envelope)
 
     def _anything(self) -> Any:
-        return self.chance.choice((self._number(), self.chance.choice(TEXTS), None, True, 1.5, [], {}, [self._number()] * 300, {"a": b"x"}))
+        return self.chance.choice(
+            (
+                self._number(),
+                self.chance.choice(TEXTS),
+                None,
+                True,
+                1.5,
+                [],
+                {},
+                [self._number()] * 300,
+                {"a": b"x"},
+            )
+        )
 
     def _bytes(self, envelope: list[Any]) -> bytes:
         """Bytes flipped, cut or doubled."""
@@ -125,9 +195,15 @@ class Hostile:
         return bytes(self.chance.choice((data, data[:cut], data[cut:] + data)))
 
     def _junk(self, envelope: list[Any]) -> bytes:
-        return self.chance.choice((b"", b"hello", b"\xdd\xff\xff\xff\xff", b"\xc1", self.chance.randbytes(40)))
+        return self.chance.choice(
+            (b"", b"hello", b"\xdd\xff\xff\xff\xff", b"\xc1", self.chance.randbytes(40))
+        )
 
     def _deep(self, envelope: list[Any]) -> bytes:
         """An unknown fact that nests."""
-        nested = b"\x82\xa4kind\xa1?\xa1x" + b"\x91" * self.chance.choice((10, 60, 70, 900, 20_000)) + b"\x90"
+        nested = (
+            b"\x82\xa4kind\xa1?\xa1x"
+            + b"\x91" * self.chance.choice((10, 60, 70, 900, 20_000))
+            + b"\x90"
+        )
         return msgspec.msgpack.encode([*envelope[:7], []])[:-1] + b"\x91" + nested

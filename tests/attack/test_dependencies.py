@@ -9,13 +9,13 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact
 from libs.common.folds import order_fold
 from libs.common.model import JobId, TenantId
-from libs.common.ordering import AFTER_MAX, AFTER_OF_TENANT_MAX
+from libs.common.state.cluster import Cluster
+from libs.common.state.ordering import AFTER_MAX, AFTER_OF_TENANT_MAX
 from libs.common.transport import snapshot
-from services.api_gateway import order_intents
+from services.api_gateway.intents import order_intents
 from services.api_gateway.problems import Problem
 from services.quota.decide import decide
 from services.quota.state import State
@@ -52,7 +52,9 @@ def held(count: int, kind: type[str] = str) -> list[JobId]:
 def after_all(before: list[JobId], count: int, kind: type[str] = str) -> Iterator[AnyFact]:
     after = tuple(("afterany", job_id) for job_id in before)
     for n in range(count):
-        yield f.JobSubmitted(job_id=JobId(kind(f"jafter{n:05}")), spec=spec(after=after), tenant=TENANT)
+        yield f.JobSubmitted(
+            job_id=JobId(kind(f"jafter{n:05}")), spec=spec(after=after), tenant=TENANT
+        )
 
 
 def say(state: State, facts: Iterable[AnyFact]) -> None:
@@ -65,7 +67,9 @@ def say(state: State, facts: Iterable[AnyFact]) -> None:
 
 
 def steps(before: int, after: int) -> int:
-    """Return the steps of the fold when all are submitted, half of the dependents are rejected, and the jobs that they wait for end."""
+    """Return the steps of the fold when all are submitted, half of the dependents are rejected, and
+    the jobs that they wait for end.
+    """
     cluster, first = Cluster(), held(before, Counted)
     tell(cluster, f.TermBegan(instance="a"), seq=1)
     for job_id in first:
@@ -84,15 +88,22 @@ def steps(before: int, after: int) -> int:
     return Counted.steps
 
 
-@pytest.mark.parametrize(("before", "after"), [(16, 64), (64, 256), (128, 512), (1, 4_096), (AFTER_MAX, AFTER_OF_TENANT_MAX // AFTER_MAX)])
-def test_the_fold_of_dependencies_is_linear_in_jobs_and_dependencies(before: int, after: int) -> None:
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(16, 64), (64, 256), (128, 512), (1, 4_096), (AFTER_MAX, AFTER_OF_TENANT_MAX // AFTER_MAX)],
+)
+def test_the_fold_of_dependencies_is_linear_in_jobs_and_dependencies(
+    before: int, after: int
+) -> None:
     assert steps(before, after) < STEPS_EACH * (before + after + before * after)
 
 
 def test_a_tenant_over_its_dependencies_is_refused_at_the_gateway() -> None:
     cluster = Cluster()
     order_fold.tenant_of(cluster, TENANT).dependencies = AFTER_OF_TENANT_MAX - 1
-    one, two = (spec(after=tuple(("afterany", JobId(f"j{n}")) for n in range(count))) for count in (1, 2))
+    one, two = (
+        spec(after=tuple(("afterany", JobId(f"j{n}")) for n in range(count))) for count in (1, 2)
+    )
     order_intents.check_dependencies(cluster, one, TENANT)
     order_intents.check_dependencies(cluster, two, TenantId("another"))
     with pytest.raises(Problem, match="may have 20000: 2 more are too many"):
@@ -103,7 +114,10 @@ def test_a_tenant_over_its_dependencies_is_refused_at_the_gateway() -> None:
 def test_a_tenant_over_its_dependencies_is_rejected_by_quota() -> None:
     state = State(Cluster())
     before = held(256)
-    say(state, (f.JobSubmitted(job_id=job_id, spec=spec(hold=True), tenant=TENANT) for job_id in before))
+    say(
+        state,
+        (f.JobSubmitted(job_id=job_id, spec=spec(hold=True), tenant=TENANT) for job_id in before),
+    )
     say(state, after_all(before, AFTER_OF_TENANT_MAX // 256 + 2))
     said: list[AnyFact] = []
     while facts := decide(state, 0):
@@ -116,7 +130,10 @@ def test_a_tenant_over_its_dependencies_is_rejected_by_quota() -> None:
 
 def test_a_log_from_before_the_bound_is_folded_whole_and_a_snapshot_keeps_it() -> None:
     cluster, before = Cluster(), held(300)
-    for fact in (*(each for job_id in before for each in waiting(job_id, hold=True)), *after_all(before, 100)):
+    for fact in (
+        *(each for job_id in before for each in waiting(job_id, hold=True)),
+        *after_all(before, 100),
+    ):
         tell(cluster, fact)
     assert cluster.tenants[TENANT].dependencies == 30_000
     assert snapshot.decode(snapshot.encode(cluster)) == cluster

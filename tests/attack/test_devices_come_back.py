@@ -1,4 +1,6 @@
-"""Devices that fail under jobs, on a real cluster with simulated devices: who is blamed, how a cancelled job ends, what comes back."""
+"""Devices that fail under jobs, on a real cluster with simulated devices: who is blamed, how a
+cancelled job ends, what comes back.
+"""
 
 import asyncio
 import time
@@ -45,7 +47,9 @@ async def gpu_of(chaos: Chaos, uuid: str, health: str) -> Any:
     return await until(lambda: chaos.get(f"/v1/gpus/{uuid}"), lambda gpu: gpu["health"] == health)
 
 
-async def test_three_devices_off_their_bus_blame_the_node_and_come_back_by_a_reset_without_a_boot(tmp_path: Path) -> None:
+async def test_three_devices_off_their_bus_blame_the_node_and_come_back_by_a_reset_without_a_boot(
+    tmp_path: Path,
+) -> None:
     async with running(tmp_path, nodes=1, gpus=GPUS) as chaos:
         uuids = [gpu["uuid"] for gpu in (await chaos.get("/v1/gpus"))["gpus"]]
         job_id = await begun(chaos, uuids[:3], requeue=False)
@@ -54,7 +58,10 @@ async def test_three_devices_off_their_bus_blame_the_node_and_come_back_by_a_res
         job = await state_of(chaos, job_id, "failed")
         for uuid in uuids[:3]:
             assert (await gpu_of(chaos, uuid, "offline"))["verdict"] == "reboot_node"
-        assert (job["reason"], [said for said in job["gpu_errors"] if "suspect" in said]) == ("gpu_fault", [])
+        assert (job["reason"], [said for said in job["gpu_errors"] if "suspect" in said]) == (
+            "gpu_fault",
+            [],
+        )
         assert "suspect" in (await chaos.get("/v1/nodes/node-1"))["node"]["suspicion"]
         status, _ = await chaos.try_once("PUT", f"/v1/gpus/{uuids[0]}/controls/reset", json={})
         assert status == 202
@@ -62,7 +69,9 @@ async def test_three_devices_off_their_bus_blame_the_node_and_come_back_by_a_res
         assert (await chaos.get(f"/v1/gpus/{uuids[1]}"))["health"] == "offline"
 
 
-async def test_a_job_that_is_cancelled_on_a_device_that_failed_ends_as_cancelled(tmp_path: Path) -> None:
+async def test_a_job_that_is_cancelled_on_a_device_that_failed_ends_as_cancelled(
+    tmp_path: Path,
+) -> None:
     async with running(tmp_path, nodes=1, gpus=GPUS) as chaos:
         uuid = (await chaos.get("/v1/gpus"))["gpus"][0]["uuid"]
         job_id = await begun(chaos, [uuid])

@@ -1,6 +1,10 @@
-"""A job that exchanges its folders for links while root fills, gives, measures and removes them gets nothing of root's. Needs root.
+"""A job that exchanges its folders for links while root fills, gives, measures and removes them
+gets nothing of root's.
 
-The attacker is a real process of the job's user (`exchanging.py`); what it aims at is a folder of root's with a file of mode 0600.
+Needs root.
+
+The attacker is a real process of the job's user (`exchanging.py`); what it aims at is a folder of
+root's with a file of mode 0600.
 """
 
 import io
@@ -15,15 +19,17 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.folder_walk import give_file, give_tree, remove_tree, size_of
-from libs.common.unpacking import unpack
-from services.node_agent import job_ownership
-from services.node_agent.accounts import Account
-from services.node_agent.job_directories import _remove_unmarked
-from services.node_agent.kept_directories import _empty, _found
-from services.node_agent.uploads import FILES
+from libs.common.safety.folder_walk import give_file, give_tree, remove_tree, size_of
+from libs.common.safety.unpacking import unpack
+from services.node_agent.directories import job_ownership
+from services.node_agent.directories.accounts import Account
+from services.node_agent.directories.job_directories import _remove_unmarked
+from services.node_agent.directories.kept_directories import _empty, _found
+from services.node_agent.jobs.uploads import FILES
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can give a folder to another user"
+)
 UID = 71_234
 JOB = Account("tenant", UID, UID, (), "/", "/bin/sh")
 ROUNDS = 12
@@ -35,7 +41,10 @@ SECRET = b"not yours\n"
 
 
 class Ground:
-    """A state directory that others may pass, and what an attacker wants. On one file system, so that second names are possible."""
+    """A state directory that others may pass, and what an attacker wants.
+
+    On one file system, so that second names are possible.
+    """
 
     def __init__(self, top: Path) -> None:
         self.jobs, self.victim = top / "state" / "jobs", top / "victim"
@@ -53,7 +62,13 @@ class Ground:
         modes = {stat.S_IMODE(path.stat().st_mode) for path in files[1:]}
         texts = {path.read_bytes() for path in files[1:]}
         links = {path.stat().st_uid for path in self.victim.iterdir()}
-        return (len(files), owners, modes, texts, links) == (ENTRIES + 2, {(0, 0)}, {0o600}, {SECRET}, {0})
+        return (len(files), owners, modes, texts, links) == (
+            ENTRIES + 2,
+            {(0, 0)},
+            {0o600},
+            {SECRET},
+            {0},
+        )
 
 
 @pytest.fixture
@@ -64,13 +79,23 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
     attacker = Path(__file__).with_name("exchanging.py")
     script = tmp_path / attacker.name  # a checkout may be closed to other users
     script.write_bytes(attacker.read_bytes())
-    line = [getattr(sys, "_base_executable", sys.executable), "-I", "-S", str(script), str(UID), str(made.jobs), str(made.victim)]
+    line = [
+        getattr(sys, "_base_executable", sys.executable),
+        "-I",
+        "-S",
+        str(script),
+        str(UID),
+        str(made.jobs),
+        str(made.victim),
+    ]
     attacks = [subprocess.Popen(line, stdout=subprocess.PIPE, cwd="/") for _ in range(2)]
     try:
         for each in attacks:
             assert each.stdout is not None and each.stdout.readline() == b"ready\n"
         yield made
-        assert [each.poll() for each in attacks] == [None, None], "an attacker ended before the test did"
+        assert [each.poll() for each in attacks] == [None, None], (
+            "an attacker ended before the test did"
+        )
     finally:
         for each in attacks:
             each.kill()
@@ -93,7 +118,9 @@ def archive() -> io.BytesIO:
     return packed
 
 
-def test_nothing_of_root_s_is_given_away_while_an_upload_is_unpacked_and_given(ground: Ground) -> None:
+def test_nothing_of_root_s_is_given_away_while_an_upload_is_unpacked_and_given(
+    ground: Ground,
+) -> None:
     packed = archive()
     for number in range(ROUNDS):
         job_dir = ground.jobs / f"j{number}.1"
@@ -109,7 +136,9 @@ def test_nothing_of_root_s_is_given_away_while_an_upload_is_unpacked_and_given(g
         assert (job_dir / FILES).stat().st_uid == UID and not refused
 
 
-def test_nothing_of_root_s_is_read_or_removed_while_ended_jobs_are_measured_and_emptied(ground: Ground) -> None:
+def test_nothing_of_root_s_is_read_or_removed_while_ended_jobs_are_measured_and_emptied(
+    ground: Ground,
+) -> None:
     packed = archive()
     for number in range(ROUNDS):
         job_dir = ground.jobs / f"j{number}.1"
@@ -118,7 +147,9 @@ def test_nothing_of_root_s_is_read_or_removed_while_ended_jobs_are_measured_and_
         unpack(packed, job_dir / FILES, 1_000)
         job_ownership.give(ground.jobs, str(job_dir), JOB)
         time.sleep(0.01)  # the attackers find it
-        assert _found(str(job_dir)).kept.size_bytes < ENTRIES * SECTOR_BYTES, "a file of root's was measured"
+        assert _found(str(job_dir)).kept.size_bytes < ENTRIES * SECTOR_BYTES, (
+            "a file of root's was measured"
+        )
         if number % 2:
             _empty(job_dir)
         else:

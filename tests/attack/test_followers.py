@@ -13,16 +13,16 @@ import msgspec
 import pytest
 
 from libs.common import subjects
-from libs.common.clock import SystemClock
 from libs.common.messages import OutputAsk, OutputChunk
 from libs.common.model import AttemptRef, JobId
+from libs.common.process.clock import SystemClock
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.log_jetstream import connect
-from services.api_gateway.followers import Followers
+from services.api_gateway.channels.followers import Followers
 from services.api_gateway.problems import Problem
-from services.node_agent.answers import ASKS_AT_ONCE, WAITING_MAX, WAITING_PER_JOB, Answers
-from services.node_agent.channels import CHANNELS_MAX
-from services.node_agent.supervision_protocol import JobSupervisors, Piece
+from services.node_agent.channels.channels import CHANNELS_MAX
+from services.node_agent.jobs.answers import ASKS_AT_ONCE, WAITING_MAX, WAITING_PER_JOB, Answers
+from services.node_agent.jobs.protocol import JobSupervisors, Piece
 from tests.integration.gateway_world import FakeNode, World, gateway_world
 from tests.natsserver import NatsServer
 
@@ -40,13 +40,17 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-async def opened(stack: AsyncExitStack, world: World, path: str, count: int, **headers: str) -> list[aiohttp.ClientResponse]:
+async def opened(
+    stack: AsyncExitStack, world: World, path: str, count: int, **headers: str
+) -> list[aiohttp.ClientResponse]:
     """Open this many answers until the stack is left. None of them is read."""
     asks = [world.session.get(world.url + path, headers=headers) for _ in range(count)]
     return [await stack.enter_async_context(ask) for ask in asks]
 
 
-async def test_followers_of_a_job_and_of_a_tenant_are_bounded_and_another_tenant_is_served(world: World) -> None:
+async def test_followers_of_a_job_and_of_a_tenant_are_bounded_and_another_tenant_is_served(
+    world: World,
+) -> None:
     node = FakeNode()
     await node.listen(world.bus, "n1")
     async with AsyncExitStack() as stack:
@@ -58,13 +62,19 @@ async def test_followers_of_a_job_and_of_a_tenant_are_bounded_and_another_tenant
         node.say(theirs, "stdout", b"idle")
         found = await opened(stack, greedy, f"/v1/jobs/{theirs}/output?follow=1", 25)
         assert [each.status for each in found] == [200] * 20 + [429] * 5
-        assert found[-1].headers["retry-after"] == "10" and "20 followers" in (await found[-1].json())["detail"]
+        assert (
+            found[-1].headers["retry-after"] == "10"
+            and "20 followers" in (await found[-1].json())["detail"]
+        )
         more = await opened(stack, greedy, "/v1/events?follow=1", 5)
         more += await opened(stack, greedy, "/v1/events", 5, accept="text/event-stream")
         more += await opened(stack, greedy, "/v1/watch", 1)
         assert [each.status for each in more] == [200] * 10 + [429]
         own = await quiet.run_to("queued")
-        (watching, events) = [*await opened(stack, quiet, "/v1/watch", 1), *await opened(stack, quiet, f"/v1/events?follow=1&job={own}", 1)]
+        (watching, events) = [
+            *await opened(stack, quiet, "/v1/watch", 1),
+            *await opened(stack, quiet, f"/v1/events?follow=1&job={own}", 1),
+        ]
         assert (watching.status, events.status) == (200, 200)
 
 
@@ -98,10 +108,14 @@ async def test_a_follower_that_leaves_gives_its_place_back(world: World) -> None
     job_id = await world.run_to("running")
     for _ in range(3):
         async with AsyncExitStack() as stack:
-            assert [each.status for each in await opened(stack, world, f"/v1/jobs/{job_id}/attach", 20)] == [200] * 20
+            assert [
+                each.status for each in await opened(stack, world, f"/v1/jobs/{job_id}/attach", 20)
+            ] == [200] * 20
         while world.gateway.places.by_job:
             await asyncio.sleep(0.01)
-    async with world.session.get(f"{world.url}/v1/jobs/{job_id}/output?follow=1&attempt=7") as refused:
+    async with world.session.get(
+        f"{world.url}/v1/jobs/{job_id}/output?follow=1&attempt=7"
+    ) as refused:
         assert refused.status == 422
     assert not world.gateway.places.by_tenant
 
@@ -136,7 +150,9 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
     started.kill()
 
 
-async def test_a_thousand_idle_asks_of_one_job_hold_up_no_other_on_its_node(server: NatsServer) -> None:
+async def test_a_thousand_idle_asks_of_one_job_hold_up_no_other_on_its_node(
+    server: NatsServer,
+) -> None:
     """As a gateway would ask that does not share or bound: the node itself keeps places."""
     client, gateway = await connect([server.url], "node"), await connect([server.url], "gateway")
     supervisors: JobSupervisors = Idle()  # type: ignore[assignment]
@@ -145,7 +161,9 @@ async def test_a_thousand_idle_asks_of_one_job_hold_up_no_other_on_its_node(serv
 
     async def ask(job: str, offset: int, wait_ms: int) -> OutputChunk:
         wish = OutputAsk(JobId(job), 1, "stdout", offset, 10, wait_ms)
-        return msgspec.msgpack.decode(await bus.request(subject, msgspec.msgpack.encode(wish), ANSWER_S), type=OutputChunk)
+        return msgspec.msgpack.decode(
+            await bus.request(subject, msgspec.msgpack.encode(wish), ANSWER_S), type=OutputChunk
+        )
 
     idle = [asyncio.create_task(ask("jgreedy", 1 + n, 30_000)) for n in range(1_100)]
     await asyncio.sleep(0.5)

@@ -1,6 +1,7 @@
 """One tenant fills the log.
 
-Changes stop in order, endings and what must be on the record keep their room, and the tenant is slowed.
+Changes stop in order, endings and what must be on the record keep their room, and the tenant is
+slowed.
 """
 
 import asyncio
@@ -10,10 +11,10 @@ from typing import Any
 import pytest
 
 from libs.common import facts as f
-from libs.common.clock import SystemClock
 from libs.common.facts import AnyFact
 from libs.common.messages import access_entry
-from libs.common.settings import Settings
+from libs.common.process.clock import SystemClock
+from libs.common.settings.settings import Settings
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
@@ -21,7 +22,7 @@ from libs.common.transport.objects_nats import filled_part
 from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.problems import Problem
-from services.audit.trim import Policy, Standing, decide
+from services.audit.trim.trim import Policy, Standing, decide
 from tests.given import spec
 from tests.integration.gateway_world import World, gateway_world
 from tests.natsserver import NatsServer
@@ -36,13 +37,17 @@ async def until_full(world: World, fill: float) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_changing_a_priority_is_refused_with_submissions_and_cancelling_is_not(tmp_path: Path) -> None:
+async def test_changing_a_priority_is_refused_with_submissions_and_cancelling_is_not(
+    tmp_path: Path,
+) -> None:
     async with gateway_world(tmp_path) as world:
         job_id = await world.run_to("queued")
         world.gateway.fill = 0.81
         refused: dict[str, Any] = {"json": {"priority": 90}}
         problem = await world.ask("PATCH", f"/v1/jobs/{job_id}", 507, **refused)
-        assert "job.updated is taken up to 80%" in problem["detail"] and problem["retry_after_s"] > 0
+        assert (
+            "job.updated is taken up to 80%" in problem["detail"] and problem["retry_after_s"] > 0
+        )
         world.gateway.fill = 0.96
         await world.ask("POST", f"/v1/jobs/{job_id}/cancel", 202)
         assert not any(isinstance(fact, f.JobUpdated) for fact in await world.said())
@@ -80,7 +85,9 @@ async def test_a_change_that_must_be_on_the_record_is_one_commit_with_its_record
         entry = await world.log.get(before[1] + 1)
         assert entry is not None
         change, noted = f.decode(entry.data).facts
-        assert isinstance(change, f.KeyCreated | f.TenantSet) and isinstance(noted, f.AccessRecorded)
+        assert isinstance(change, f.KeyCreated | f.TenantSet) and isinstance(
+            noted, f.AccessRecorded
+        )
         (row,) = access_entry.unpack(noted.entries)
         assert (row.route, row.method, row.status, row.user) == (
             path if method == "POST" else "/v1/tenants/{name}",
@@ -94,10 +101,15 @@ async def test_a_tenant_that_fills_the_log_is_slowed_and_another_is_not(tmp_path
     async with gateway_world(tmp_path, stream_bytes=64 * MIB, tenant_bytes_per_minute=MIB) as world:
         for name in ("greedy", "quiet"):
             await world.ask("PUT", f"/v1/tenants/{name}", 201)
-        async with world.as_("member", "mallory", "greedy") as greedy, world.as_("member", "ada", "quiet") as quiet:
+        async with (
+            world.as_("member", "mallory", "greedy") as greedy,
+            world.as_("member", "ada", "quiet") as quiet,
+        ):
             taken = 0
             for _ in range(100):
-                async with greedy.session.post(world.url + "/v1/jobs", json={"command": ["true"], **BIG}) as response:
+                async with greedy.session.post(
+                    world.url + "/v1/jobs", json={"command": ["true"], **BIG}
+                ) as response:
                     if response.status == 429:
                         assert int(response.headers["retry-after"]) > 0
                         break
@@ -116,12 +128,18 @@ async def test_a_second_gateway_refuses_a_tenant_that_the_first_one_served(tmp_p
         stream = one.log.stream
         other = tmp_path / "other"
         other.mkdir()
-        async with gateway_world(other, stream=stream, instance="b", tenant_bytes_per_minute=MIB) as two:
-            await two.ask("POST", "/v1/jobs", 429, json={"command": ["true"], **BIG, "labels": {"more": "x"}})
+        async with gateway_world(
+            other, stream=stream, instance="b", tenant_bytes_per_minute=MIB
+        ) as two:
+            await two.ask(
+                "POST", "/v1/jobs", 429, json={"command": ["true"], **BIG, "labels": {"more": "x"}}
+            )
 
 
 async def test_a_real_log_keeps_room_for_releases_whatever_is_submitted(tmp_path: Path) -> None:
-    """Between two surveys a gateway counts what it folds, so that a burst does not pass the levels."""
+    """Between two surveys a gateway counts what it folds, so that a burst does not pass
+    the levels.
+    """
     server = NatsServer(tmp_path)
     server.start()
     client = await connect([server.url], "test")
@@ -129,7 +147,13 @@ async def test_a_real_log_keeps_room_for_releases_whatever_is_submitted(tmp_path
     await create_stream(client, 1, bound)
     settings = Settings(stream_bytes=bound, tenant_bytes_per_minute=1 << 30, instance="a")
     gateway = Gateway(
-        JetStreamLog(client), NatsBus(client), SystemClock(), settings, MemoryOutputs(), MemorySnapshots(), lambda: filled_part(client)
+        JetStreamLog(client),
+        NatsBus(client),
+        SystemClock(),
+        settings,
+        MemoryOutputs(),
+        MemorySnapshots(),
+        lambda: filled_part(client),
     )
     running = asyncio.create_task(gateway.run())
     try:
@@ -137,7 +161,11 @@ async def test_a_real_log_keeps_room_for_releases_whatever_is_submitted(tmp_path
             await asyncio.sleep(0.01)
         with pytest.raises(Problem, match="submitted is taken up to 80%"):
             for number in range(400):
-                facts: tuple[AnyFact, ...] = (f.JobSubmitted(job_id=gateway.new_job_id(), spec=spec(env={"N": str(number), **BIG["env"]})),)
+                facts: tuple[AnyFact, ...] = (
+                    f.JobSubmitted(
+                        job_id=gateway.new_job_id(), spec=spec(env={"N": str(number), **BIG["env"]})
+                    ),
+                )
                 await gateway.record(*facts)
         assert await filled_part(client) < 0.85
     finally:
@@ -150,5 +178,13 @@ async def test_a_real_log_keeps_room_for_releases_whatever_is_submitted(tmp_path
 def test_a_full_log_is_trimmed_however_few_commits_fill_it() -> None:
     policy = Policy(keep_commits=100_000, keep_ns=1, full_percent=60)
     ahead = {"the scheduler": 1_000, "quota": 1_000, "the archive": 1_000}
-    full = Standing(base=0, young=1, last=1_000, commits=1_000, bytes=64 * MIB, bytes_max=64 * MIB, readers=ahead)
+    full = Standing(
+        base=0,
+        young=1,
+        last=1_000,
+        commits=1_000,
+        bytes=64 * MIB,
+        bytes_max=64 * MIB,
+        readers=ahead,
+    )
     assert 400 <= decide(policy, full).upto <= 900

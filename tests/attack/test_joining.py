@@ -1,6 +1,8 @@
-"""A hostile machine joins, or a hostile gateway says that it did: honest machines still join, and removed ones lose access.
+"""A hostile machine joins, or a hostile gateway says that it did: honest machines still join, and
+removed ones lose access.
 
-A real nats-server under its keeper; the log's rows are what a gateway without any check at `POST /join` records.
+A real nats-server under its keeper; the log's rows are what a gateway without any check at `POST
+/join` records.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -15,8 +17,8 @@ from libs.common.model import NodeId
 from libs.common.transport.bus_nats import NatsBus
 from libs.embedded import identity, nats_config, permissions, server_file, servers
 from libs.embedded.permissions import Fleet
-from services.api_gateway.admission import Admission
-from services.api_gateway.membership_intents import hash_secret
+from services.api_gateway.agents.admission import Admission
+from services.api_gateway.intents.membership_intents import hash_secret
 from tests.history import History
 from tests.integration.keeper_world import JOINED_S, Container
 
@@ -48,7 +50,9 @@ class Cluster:
     def join(self, name: str, key: str) -> None:
         node_id = NodeId(name)
         self.history.say(f.NodeInvited(node_id=node_id, secret_hash=hash_secret("s"), expires_ns=1))
-        self.history.say(f.NodeJoined(node_id=node_id, secret_hash=hash_secret("s"), public_key=key))
+        self.history.say(
+            f.NodeJoined(node_id=node_id, secret_hash=hash_secret("s"), public_key=key)
+        )
 
     def remove(self, name: str) -> None:
         self.history.say(f.NodeRemovalRequested(node_id=NodeId(name)))
@@ -85,7 +89,9 @@ HOSTILE = {
 }
 
 
-async def test_a_bad_key_in_the_log_keeps_no_machine_out_and_no_removed_one_in(cluster: Cluster) -> None:
+async def test_a_bad_key_in_the_log_keeps_no_machine_out_and_no_removed_one_in(
+    cluster: Cluster,
+) -> None:
     cluster.join(GONE, cluster.key(GONE))
     assert await cluster.agreed()
     assert await cluster.enters(GONE)
@@ -94,7 +100,11 @@ async def test_a_bad_key_in_the_log_keeps_no_machine_out_and_no_removed_one_in(c
     cluster.join(FAR, cluster.key(FAR))
     assert await cluster.agreed()
     assert await cluster.enters(FAR)
-    assert {name for name in HOSTILE if cluster.admission.refusal(name)} >= {"malformed", "empty-of-sense", "scheduler-s"}
+    assert {name for name in HOSTILE if cluster.admission.refusal(name)} >= {
+        "malformed",
+        "empty-of-sense",
+        "scheduler-s",
+    }
     for name in ("twin", GONE):
         cluster.remove(name)
     assert await cluster.agreed()
@@ -116,20 +126,32 @@ async def test_a_server_starts_with_a_bad_key_in_what_it_kept(cluster: Cluster) 
 async def test_a_name_that_is_a_pattern_gives_no_node_another_s_subjects(tmp_path: Path) -> None:
     key = identity.public_key(tmp_path, "node-evil")
     names = ("*", ">", "1.>", "far\n", "A", "")
-    kept, refused = nats_config.accepted(Fleet(nodes=("1",)), {}, Admitted(dict.fromkeys(names, key)))
+    kept, refused = nats_config.accepted(
+        Fleet(nodes=("1",)), {}, Admitted(dict.fromkeys(names, key))
+    )
     assert kept.nodes == {}
     assert set(refused) == set(names)
 
 
-def test_a_row_that_only_the_server_refuses_is_found_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules of ours that are laxer than the server's cannot spoil the file either: the server itself is asked."""
-    monkeypatch.setattr("libs.common.public_nkey.fault", lambda _: "")
+def test_a_row_that_only_the_server_refuses_is_found_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules of ours that are laxer than the server's cannot spoil the file either: the server
+    itself is asked.
+    """
+    monkeypatch.setattr("libs.common.safety.public_nkey.fault", lambda _: "")
     fleet = Fleet(nodes=("1",))
     keys = {name: identity.public_key(tmp_path / "keys", name) for name in permissions.names(fleet)}
-    rows = {f"n-{number}": identity.public_key(tmp_path / "keys", f"n-{number}") for number in range(5)} | {"bad": "U" + "A" * 55}
-    server = nats_config.Server("nats-1", servers.free_ports(1)[0], str(tmp_path / "store"), 1 << 28)
+    rows = {
+        f"n-{number}": identity.public_key(tmp_path / "keys", f"n-{number}") for number in range(5)
+    } | {"bad": "U" + "A" * 55}
+    server = nats_config.Server(
+        "nats-1", servers.free_ports(1)[0], str(tmp_path / "store"), 1 << 28
+    )
     path = tmp_path / "nats.conf"
-    refused = server_file.write(servers.binary(), path, server, fleet, keys, Admitted(rows, ("n-0",)))
+    refused = server_file.write(
+        servers.binary(), path, server, fleet, keys, Admitted(rows, ("n-0",))
+    )
     assert set(refused) == {"bad", "n-0"}
     assert server_file.fault(servers.binary(), tmp_path, path.read_text()) == ""
     assert all((key in path.read_text()) == (name not in refused) for name, key in rows.items())
@@ -137,5 +159,14 @@ def test_a_row_that_only_the_server_refuses_is_found_and_left_out(tmp_path: Path
 
 def test_a_state_directory_with_letters_beyond_ascii_is_read_by_the_server(tmp_path: Path) -> None:
     fleet = Fleet(nodes=("1",))
-    servers.write_config(tmp_path, nats_config.Server("nats-1", 1, str(tmp_path / 'd\u00e9p\u00f4t "x"'), 1 << 28), fleet)
-    assert server_file.fault(servers.binary(), tmp_path, servers.config_file(tmp_path, "nats-1").read_text()) == ""
+    servers.write_config(
+        tmp_path,
+        nats_config.Server("nats-1", 1, str(tmp_path / 'd\u00e9p\u00f4t "x"'), 1 << 28),
+        fleet,
+    )
+    assert (
+        server_file.fault(
+            servers.binary(), tmp_path, servers.config_file(tmp_path, "nats-1").read_text()
+        )
+        == ""
+    )

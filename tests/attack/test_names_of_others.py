@@ -14,11 +14,11 @@ from libs.common import facts as f
 from libs.common import subjects
 from libs.common.facts import AnyFact
 from libs.common.model import AttemptRef, JobId, ModelSpec, NodeId, TenantId
-from services.scheduler.explain import explain
-from services.scheduler.explain_model import explain_model
-from services.scheduler.proof.asker import ANOTHER, WhyAsk
-from services.scheduler.state import State
-from services.scheduler.what_if import WhatIfAsk, what_if
+from services.scheduler.explain.asker import ANOTHER, WhyAsk
+from services.scheduler.explain.explain import explain
+from services.scheduler.questions.what_if import WhatIfAsk, what_if
+from services.scheduler.questions.why_model import explain_model
+from services.scheduler.state.state import State
 from tests.given import given, member, placed, registered, spec, started, waiting
 from tests.integration.gateway_world import gateway_world
 
@@ -47,21 +47,57 @@ def running(job: str, *gpus: int, **fields: Any) -> list[AnyFact]:
 FAIR = f.QueueSet(queue="default", policy="fair_share")
 SLICED = f.QueueSet(queue="default", policy="fair_share", time_slice_s=600)
 SAVES = {"preemptible": True, "checkpoint_signal": 10, "checkpoint_grace_s": 60}
-RESERVED = f.DevicesReserved(job_id=JobId("jmerger2"), attempt=1, members=(member("a", 0, 1, 2, 3),))
+RESERVED = f.DevicesReserved(
+    job_id=JobId("jmerger2"), attempt=1, members=(member("a", 0, 1, 2, 3),)
+)
 FOR_MINE = f.DevicesReserved(job_id=J, attempt=1, members=(member("a", 0, 1, 2, 3),))
 
 STATES: dict[str, tuple[AnyFact | list[AnyFact], ...]] = {
     "their job runs where mine would": (running("1", 0, 1, 2, 3), mine(gpus=4)),
-    "their job waits before mine": (running("1", 0, 1), theirs("2", gpus=4, priority=90), mine(gpus=4)),
-    "mine would fit but theirs is first": (running("1", 0, 1), theirs("2", gpus=4, priority=90), mine(gpus=1)),
-    "fair share lets theirs go first": (FAIR, running("1", 0, 1, 2), theirs("2", gpus=4), mine(gpus=4)),
-    "devices are kept for theirs": (running("1", 0, 1, 2, 3, **SAVES), theirs("2", gpus=4, priority=90), RESERVED, mine(gpus=4)),
-    "their job makes room for mine": (running("1", 0, 1, 2, 3, **SAVES), mine(gpus=4, priority=90), FOR_MINE),
-    "mine takes turns with theirs": (SLICED, running("1", 0, 1, 2, 3, **SAVES), mine(gpus=4, **SAVES)),
-    "mine waits for theirs to end": (running("1", 0), mine(after=(("afterok", JobId("jmerger1")),))),
+    "their job waits before mine": (
+        running("1", 0, 1),
+        theirs("2", gpus=4, priority=90),
+        mine(gpus=4),
+    ),
+    "mine would fit but theirs is first": (
+        running("1", 0, 1),
+        theirs("2", gpus=4, priority=90),
+        mine(gpus=1),
+    ),
+    "fair share lets theirs go first": (
+        FAIR,
+        running("1", 0, 1, 2),
+        theirs("2", gpus=4),
+        mine(gpus=4),
+    ),
+    "devices are kept for theirs": (
+        running("1", 0, 1, 2, 3, **SAVES),
+        theirs("2", gpus=4, priority=90),
+        RESERVED,
+        mine(gpus=4),
+    ),
+    "their job makes room for mine": (
+        running("1", 0, 1, 2, 3, **SAVES),
+        mine(gpus=4, priority=90),
+        FOR_MINE,
+    ),
+    "mine takes turns with theirs": (
+        SLICED,
+        running("1", 0, 1, 2, 3, **SAVES),
+        mine(gpus=4, **SAVES),
+    ),
+    "mine waits for theirs to end": (
+        running("1", 0),
+        mine(after=(("afterok", JobId("jmerger1")),)),
+    ),
     "their reservation keeps the node": (
         f.ReservationSet(
-            reservation="night", nodes=(NodeId("a"),), start_ns=0, end_ns=1 << 60, tenants=("merger-bank",), user="merger-ops"
+            reservation="night",
+            nodes=(NodeId("a"),),
+            start_ns=0,
+            end_ns=1 << 60,
+            tenants=("merger-bank",),
+            user="merger-ops",
         ),
         mine(gpus=4),
     ),
@@ -101,14 +137,24 @@ def test_an_operator_is_told_the_names() -> None:
 
 
 def test_why_of_ones_own_jobs_keeps_their_names() -> None:
-    own = [*waiting("i", tenant="mine", gpus=4), placed("i", member("a", 0, 1, 2, 3)), started("i", "a")]
+    own = [
+        *waiting("i", tenant="mine", gpus=4),
+        placed("i", member("a", 0, 1, 2, 3)),
+        started("i", "a"),
+    ]
     state = given(registered("a"), own, mine(gpus=4))
     state.asker = MINE
     assert any(change.startswith("cancel i,") for change in explain(state, J)["changes"])
 
 
 def test_several_jobs_of_other_tenants_are_counted() -> None:
-    state = given(registered("a"), running("1", 0, 1, **SAVES), running("2", 2, 3, **SAVES), mine(gpus=4, priority=90), FOR_MINE)
+    state = given(
+        registered("a"),
+        running("1", 0, 1, **SAVES),
+        running("2", 2, 3, **SAVES),
+        mine(gpus=4, priority=90),
+        FOR_MINE,
+    )
     state.asker = MINE
     assert "2 jobs of other tenants" in explain(state, J)["answer"]
 
@@ -148,13 +194,20 @@ async def test_history_events_and_jobs_name_no_other_tenants_jobs(tmp_path: Path
     async with gateway_world(tmp_path) as world:
         for tenant in ("mine", "bank"):
             await world.ask("PUT", f"/v1/tenants/{tenant}", 201)
-        async with world.as_("member", "ada", "mine") as ada, world.as_("member", "eve", "bank") as eve:
+        async with (
+            world.as_("member", "ada", "mine") as ada,
+            world.as_("member", "eve", "bank") as eve,
+        ):
             ada.writers = eve.writers = world.writers
             await world.writers.begin_term()
             await world.writers.register("n1", 2)
             victim = await ada.run_to("running")
             other = (await eve.submit())["id"]
-            await world.writers.schedule(f.JobPreempted(job_id=JobId(victim), attempt=1, by=JobId(other), signal=15, grace_ms=1))
+            await world.writers.schedule(
+                f.JobPreempted(
+                    job_id=JobId(victim), attempt=1, by=JobId(other), signal=15, grace_ms=1
+                )
+            )
             error = f.GpuErrorSeen(
                 node_id=NodeId("n1"),
                 uuid=world.gateway.cluster.nodes[NodeId("n1")].gpus[0],
@@ -165,7 +218,12 @@ async def test_history_events_and_jobs_name_no_other_tenants_jobs(tmp_path: Path
             )
             await world.writers.on("n1", error)
             await world.settle()
-            reads = [f"/v1/jobs/{victim}", f"/v1/jobs/{victim}/history", "/v1/events", f"/v1/events?job={victim}"]
+            reads = [
+                f"/v1/jobs/{victim}",
+                f"/v1/jobs/{victim}/history",
+                "/v1/events",
+                f"/v1/events?job={victim}",
+            ]
             for path in reads:
                 assert other not in json.dumps(await ada.ask("GET", path)), path
             assert (await ada.ask("GET", reads[0]))["preempted_by"] == ANOTHER
@@ -177,8 +235,18 @@ async def test_a_reservation_shows_no_other_tenants_and_users(tmp_path: Path) ->
         await world.ask("PUT", "/v1/tenants/mine", 201)
         await world.writers.register("n1", 2)
         await world.settle()
-        body = {"nodes": ["n1"], "duration": "1h", "tenants": ["default", "mine"], "users": ["ada", "eve"]}
+        body = {
+            "nodes": ["n1"],
+            "duration": "1h",
+            "tenants": ["default", "mine"],
+            "users": ["ada", "eve"],
+        }
         await world.ask("PUT", "/v1/reservations/night", 201, json=body)
         async with world.as_("member", "ada", "mine") as ada:
             (shown,) = (await ada.ask("GET", "/v1/reservations"))["reservations"]
-        assert (shown["tenants"], shown["users"], shown["user"], shown["nodes"]) == (["mine"], ["ada"], "", ["n1"])
+        assert (shown["tenants"], shown["users"], shown["user"], shown["nodes"]) == (
+            ["mine"],
+            ["ada"],
+            "",
+            ["n1"],
+        )

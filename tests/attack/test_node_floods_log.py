@@ -1,4 +1,7 @@
-"""A node that writes to the log as fast as it can loses its key. The log does not fill, and other nodes' jobs go on."""
+"""A node that writes to the log as fast as it can loses its key.
+
+The log does not fill, and other nodes' jobs go on.
+"""
 
 import asyncio
 import json
@@ -23,18 +26,31 @@ from tests.chaos.cluster import Chaos, running
 
 MIB: Final = 1 << 20
 LOG_BYTES: Final = 1 << 30
-# Seconds until a flooding node is cut off, and until a job of another node has run beside the flood.
+# Seconds until a flooding node is cut off, and until a job of another node has run beside the
+# flood.
 CUT_S: Final = 60.0
 JOB_S: Final = 60.0
 CLOSE_S: Final = 5.0
 # Messages between two looks at whether the server still listens.
 BURST: Final = 50
-VALID: Final = Commit(1, 1, subjects.node(HOSTILE), 1, 1, 0, 0, (f.JobStarted(job_id=JobId("j"), attempt=1, node_id=NodeId(HOSTILE)),))
+VALID: Final = Commit(
+    1,
+    1,
+    subjects.node(HOSTILE),
+    1,
+    1,
+    0,
+    0,
+    (f.JobStarted(job_id=JobId("j"), attempt=1, node_id=NodeId(HOSTILE)),),
+)
 FLOODS: Final = {"valid": f.encode(VALID), "garbage": b"\x93" * 500_000}
 
 
 async def _flood(client: Client, data: bytes, over: asyncio.Event) -> int:
-    """Publish until told to end or cut off, without waiting for any answer of the log. Return how many were sent."""
+    """Publish until told to end or cut off, without waiting for any answer of the log.
+
+    Return how many were sent.
+    """
     sent = 0
     with suppress(NatsError, TimeoutError, OSError):
         while not over.is_set() and client.is_connected:
@@ -46,7 +62,9 @@ async def _flood(client: Client, data: bytes, over: asyncio.Event) -> int:
 
 
 async def _log_bytes(chaos: Chaos, url: str) -> int:
-    client = await connect([url], "trimmer", seed_file(chaos.state / "keys", "trimmer").read_bytes())
+    client = await connect(
+        [url], "trimmer", seed_file(chaos.state / "keys", "trimmer").read_bytes()
+    )
     found = (await JetStreamLog(client).extent()).bytes
     await client.close()
     return found
@@ -57,7 +75,9 @@ async def _job(chaos: Chaos) -> float:
     begun, job_id = time.monotonic(), ""
     while time.monotonic() - begun < JOB_S:
         if not job_id:
-            status, answer = await chaos.try_once("POST", "/v1/jobs", json={"command": ["true"], "gpus": 1, "node_list": [HONEST]})
+            status, answer = await chaos.try_once(
+                "POST", "/v1/jobs", json={"command": ["true"], "gpus": 1, "node_list": [HONEST]}
+            )
             job_id = str(answer["id"]) if status in (200, 201, 202) else ""
         elif (await chaos.jobs())[job_id]["state"] == "completed":
             return time.monotonic() - begun
@@ -76,10 +96,13 @@ async def _revoked(chaos: Chaos) -> str:
 
 
 @pytest.mark.parametrize("kind", FLOODS)
-async def test_a_node_that_floods_the_log_loses_its_key_and_other_tenants_go_on(tmp_path: Path, kind: str) -> None:
+async def test_a_node_that_floods_the_log_loses_its_key_and_other_tenants_go_on(
+    tmp_path: Path, kind: str
+) -> None:
     async with running(tmp_path, nodes=2, gpus=4, MUSTER_STREAM_BYTES=str(LOG_BYTES)) as chaos:
         services = {name: chaos.ticket(name) for name in SERVICES}
-        url = f"nats://127.0.0.1:{json.loads((chaos.state / 'cluster.json').read_text())['nats_port']}"
+        port = json.loads((chaos.state / "cluster.json").read_text())["nats_port"]
+        url = f"nats://127.0.0.1:{port}"
         seed = seed_file(chaos.state / "keys", node_name(HOSTILE)).read_bytes()
         client = await connect([url], node_name(HOSTILE), seed)
         over = asyncio.Event()
@@ -96,7 +119,10 @@ async def test_a_node_that_floods_the_log_loses_its_key_and_other_tenants_go_on(
                 await asyncio.wait_for(client.close(), CLOSE_S)
         cut_s = time.monotonic() - begun
         held = await _log_bytes(chaos, url)
-        print(f"{kind}: {sent} sent, the job took {took:.1f} s, cut after {cut_s:.1f} s, the log holds {held / MIB:.1f} MiB")
+        print(
+            f"{kind}: {sent} sent, the job took {took:.1f} s, cut after {cut_s:.1f} s, the "
+            f"log holds {held / MIB:.1f} MiB"
+        )
         assert "more to the log than its work explains" in reason
         assert held < LOG_BYTES // 4
         await _job(chaos)

@@ -1,4 +1,6 @@
-"""One node's real key asks without end: the other nodes' secrets, uploads and heartbeats are answered all the same."""
+"""One node's real key asks without end: the other nodes' secrets, uploads and heartbeats are
+answered all the same.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,9 +11,9 @@ import pytest
 from nats.aio.client import Client
 
 from libs.common import subjects
-from libs.common.cluster import Cluster
 from libs.common.messages.secret_messages import SecretAnswer, SecretAsk
 from libs.common.model import JobId
+from libs.common.state.cluster import Cluster
 from libs.common.transport import per_sender
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.log_jetstream import connect
@@ -19,8 +21,8 @@ from libs.common.transport.per_sender import Places, Rate
 from libs.common.transport.uploads import UploadAsk
 from libs.embedded.permissions import Fleet
 from libs.embedded.servers import Servers, start_servers
-from services.api_gateway.secret_answers import SecretAnswers
-from services.api_gateway.upload_answers import UploadAnswers
+from services.api_gateway.agents.secret_answers import SecretAnswers
+from services.api_gateway.agents.upload_answers import UploadAnswers
 
 ANSWER_S = 5.0
 FLOOD = 1_500
@@ -38,9 +40,15 @@ async def client(servers: Servers, name: str) -> Client:
 
 
 @pytest.mark.parametrize("what", ["secrets", "uploads"])
-async def test_bogus_asks_of_one_node_keep_no_other_node_waiting(servers: Servers, what: str) -> None:
-    """Each bogus ask names a job that is not there, for which a gateway waits 2 s before it refuses."""
-    gateway, hostile, honest = [await client(servers, name) for name in ("gateway-a", "node-1", "node-2")]
+async def test_bogus_asks_of_one_node_keep_no_other_node_waiting(
+    servers: Servers, what: str
+) -> None:
+    """Each bogus ask names a job that is not there, for which a gateway waits 2 s before it
+    refuses.
+    """
+    gateway, hostile, honest = [
+        await client(servers, name) for name in ("gateway-a", "node-1", "node-2")
+    ]
     if what == "secrets":
         await SecretAnswers(Cluster, NatsBus(gateway), None).listen()  # type: ignore[arg-type]
         theirs, own = subjects.ask_secrets("1"), subjects.ask_secrets("2")
@@ -61,8 +69,12 @@ async def test_bogus_asks_of_one_node_keep_no_other_node_waiting(servers: Server
         await each.close()
 
 
-async def test_heartbeats_without_end_of_one_node_are_dropped_and_others_are_read(servers: Servers) -> None:
-    scheduler, hostile, honest = [await client(servers, name) for name in ("scheduler", "node-1", "node-2")]
+async def test_heartbeats_without_end_of_one_node_are_dropped_and_others_are_read(
+    servers: Servers,
+) -> None:
+    scheduler, hostile, honest = [
+        await client(servers, name) for name in ("scheduler", "node-1", "node-2")
+    ]
     read: list[str] = []
 
     async def handle(subject: str, data: bytes) -> bytes:

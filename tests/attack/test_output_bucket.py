@@ -1,4 +1,6 @@
-"""One node's real key against the stored output of the others: it can neither overwrite nor remove a key that is not its own."""
+"""One node's real key against the stored output of the others: it can neither overwrite nor remove
+a key that is not its own.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -11,7 +13,7 @@ from nats.js.api import KeyValueConfig
 
 from libs.common import subjects
 from libs.common.errors import Unavailable
-from libs.common.settings import Settings
+from libs.common.settings.settings import Settings
 from libs.common.transport.kv import earlier_output_key, output_key
 from libs.common.transport.kv_nats import KvOutputs, create_buckets
 from libs.common.transport.log_jetstream import connect
@@ -23,12 +25,18 @@ VICTIM = output_key("2", "job-a", 1, 0, "stdout")
 EARLIER = earlier_output_key("job-a", 1, 0, "stdout")
 OWN = output_key("1", "job-b", 1, 0, "stdout")
 # Headers that a hostile node may put in front of a message.
-REMOVALS = ({"Nats-Rollup": "all"}, {"Nats-Rollup": "sub"}, {"KV-Operation": "PURGE", "Nats-Rollup": "all"})
+REMOVALS = (
+    {"Nats-Rollup": "all"},
+    {"Nats-Rollup": "sub"},
+    {"KV-Operation": "PURGE", "Nats-Rollup": "all"},
+)
 
 
 @pytest.fixture(params=[True, False], ids=["isolated", "together"])
 def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Servers]:
-    found = start_servers(tmp_path, fleet=Fleet(nodes=("1", "2"), isolated=request.param), log_bytes=64 << 20)
+    found = start_servers(
+        tmp_path, fleet=Fleet(nodes=("1", "2"), isolated=request.param), log_bytes=64 << 20
+    )
     yield found
     found.stop()
 
@@ -49,7 +57,9 @@ class Bucket:
 
 @pytest.fixture
 async def bucket(servers: Servers) -> AsyncIterator[Bucket]:
-    """As an earlier version made it: rollups allowed, and an entry under a key without its node's name."""
+    """As an earlier version made it: rollups allowed, and an entry under a key without its node's
+    name.
+    """
     found = Bucket(servers)
     scheduler = await found.client("scheduler")
     for name in (subjects.OUTPUT_BUCKET, subjects.LEADER_BUCKET, subjects.SECRET_BUCKET):

@@ -1,6 +1,8 @@
-"""Any local process floods the agents' sockets: the rule by which most nodes keep their jobs without a control plane still works.
+"""Any local process floods the agents' sockets: the rule by which most nodes keep their jobs
+without a control plane still works.
 
-Real sockets, real processes that flood. The leases go on for as long as the flood lasts, or the jobs of these nodes would be killed.
+Real sockets, real processes that flood. The leases go on for as long as the flood lasts, or the
+jobs of these nodes would be killed.
 """
 
 import asyncio
@@ -16,8 +18,8 @@ import pytest
 
 from libs.common.model import NodeId
 from libs.embedded.living import die_with_parent
-from services.node_agent.peer_budget import HEARD_PER_NODE
-from services.node_agent.peer_messages import NONCE_BYTES, PeerAsk
+from services.node_agent.peers.peer_budget import HEARD_PER_NODE
+from services.node_agent.peers.peer_messages import NONCE_BYTES, PeerAsk
 from tests.integration.peers_world import Node, fleet
 
 LEASE_MS = 4_000
@@ -27,7 +29,14 @@ LOOK_S = 0.1
 
 @contextlib.contextmanager
 def flooding(nodes: Sequence[Node], kind: str, rate: int) -> Iterator[None]:
-    line = [sys.executable, "-m", "tests.attack.flooding", kind, str(rate), *(node.address for node in nodes)]
+    line = [
+        sys.executable,
+        "-m",
+        "tests.attack.flooding",
+        kind,
+        str(rate),
+        *(node.address for node in nodes),
+    ]
     process = subprocess.Popen(line, preexec_fn=die_with_parent())
     try:
         yield
@@ -38,9 +47,13 @@ def flooding(nodes: Sequence[Node], kind: str, rate: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "rate"), [("junk", 6_000), ("junk", 20_000), ("forged", 6_000), ("forged", 20_000), ("answers", 10_000)], ids=str
+    ("kind", "rate"),
+    [("junk", 6_000), ("junk", 20_000), ("forged", 6_000), ("forged", 20_000), ("answers", 10_000)],
+    ids=str,
 )
-async def test_a_flood_from_a_local_process_ends_no_lease(tmp_path: Path, kind: str, rate: int) -> None:
+async def test_a_flood_from_a_local_process_ends_no_lease(
+    tmp_path: Path, kind: str, rate: int
+) -> None:
     async with fleet(tmp_path, 3, LEASE_MS) as nodes:
         with flooding(nodes, kind, rate):
             for _ in range(int(LEASES * LEASE_MS / 1_000 / LOOK_S)):
@@ -48,11 +61,18 @@ async def test_a_flood_from_a_local_process_ends_no_lease(tmp_path: Path, kind: 
                 assert all(node.lives() for node in nodes)
 
 
-async def test_one_hostile_node_that_floods_with_its_own_key_ends_no_lease_of_the_others(tmp_path: Path) -> None:
-    """From its own address, which the others know, with valid signatures: it uses up its own budget."""
+async def test_one_hostile_node_that_floods_with_its_own_key_ends_no_lease_of_the_others(
+    tmp_path: Path,
+) -> None:
+    """From its own address, which the others know, with valid signatures: it uses up its own
+    budget.
+    """
     async with fleet(tmp_path, 4, LEASE_MS) as nodes:
         hostile, honest = nodes[3], nodes[:3]
-        asks = {node.node_id: hostile.peers.signer.datagram(_ask(hostile, node.node_id)) for node in honest}
+        asks = {
+            node.node_id: hostile.peers.signer.datagram(_ask(hostile, node.node_id))
+            for node in honest
+        }
         for _ in range(int(LEASES * LEASE_MS / 1_000 / 0.02)):
             for node in honest:
                 for _ in range(40):
@@ -61,14 +81,23 @@ async def test_one_hostile_node_that_floods_with_its_own_key_ends_no_lease_of_th
             assert all(node.lives() for node in honest)
 
 
-@pytest.mark.parametrize("names_recipient", [True, False], ids=["question of now", "question of an older build"])
-async def test_questions_sent_on_to_other_nodes_use_up_no_budget(tmp_path: Path, names_recipient: bool) -> None:
-    """A hostile node may keep the signed questions that honest nodes sent to it, and send them to the others."""
+@pytest.mark.parametrize(
+    "names_recipient", [True, False], ids=["question of now", "question of an older build"]
+)
+async def test_questions_sent_on_to_other_nodes_use_up_no_budget(
+    tmp_path: Path, names_recipient: bool
+) -> None:
+    """A hostile node may keep the signed questions that honest nodes sent to it, and send them to
+    the others.
+    """
     async with fleet(tmp_path, 4, LEASE_MS) as nodes:
         asker, heard, hostile = nodes[0], nodes[1], nodes[3]
         heard.peers._hear(asker.address, asker.peers.signer.datagram(_ask(asker, heard.node_id)))
         to = hostile.node_id if names_recipient else NodeId("")
-        sent_on = [asker.peers.signer.datagram(_ask(asker, to, number)) for number in range(4 * HEARD_PER_NODE)]
+        sent_on = [
+            asker.peers.signer.datagram(_ask(asker, to, number))
+            for number in range(4 * HEARD_PER_NODE)
+        ]
         dropped = heard.peers.dropped
         for data in sent_on:
             heard.peers._hear(hostile.address, data)
@@ -77,7 +106,9 @@ async def test_questions_sent_on_to_other_nodes_use_up_no_budget(tmp_path: Path,
         assert heard.peers.dropped == dropped + len(sent_on)
 
 
-async def test_an_agent_that_was_set_back_to_an_older_build_is_heard_from_its_next_registration_on(tmp_path: Path) -> None:
+async def test_an_agent_that_was_set_back_to_an_older_build_is_heard_from_its_next_registration_on(
+    tmp_path: Path,
+) -> None:
     async with fleet(tmp_path, 2, LEASE_MS) as nodes:
         asker, heard = nodes
         for to, incarnation, is_heard in ((heard.node_id, 4, True), ("", 4, False), ("", 5, True)):
@@ -88,8 +119,13 @@ async def test_an_agent_that_was_set_back_to_an_older_build_is_heard_from_its_ne
 
 
 @pytest.mark.parametrize("option", [0, socket.SO_REUSEADDR, socket.SO_REUSEPORT])
-async def test_no_process_takes_the_port_of_an_agent_that_lives(tmp_path: Path, option: int) -> None:
-    """Else its datagrams would come from an address of the roster. The wildcard address is tried as well."""
+async def test_no_process_takes_the_port_of_an_agent_that_lives(
+    tmp_path: Path, option: int
+) -> None:
+    """Else its datagrams would come from an address of the roster.
+
+    The wildcard address is tried as well.
+    """
     async with fleet(tmp_path, 1) as nodes:
         port = int(nodes[0].address.rpartition(":")[2])
         for host in ("127.0.0.1", "0.0.0.0"):

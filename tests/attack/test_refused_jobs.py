@@ -1,4 +1,6 @@
-"""A node that refuses every job, on a real cluster: attempts come slower and slower, and the job says why it waits."""
+"""A node that refuses every job, on a real cluster: attempts come slower and slower, and the job
+says why it waits.
+"""
 
 import asyncio
 import os
@@ -13,12 +15,18 @@ LOOK_S = 6.0
 # The first at once, the next when the node is no longer excluded.
 ATTEMPTS_MAX = 4
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only an agent that is root runs jobs as other users")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only an agent that is root runs jobs as other users"
+)
 
 
-async def test_a_job_that_its_node_refuses_is_not_tried_as_fast_as_the_node_can_refuse(tmp_path: Path) -> None:
+async def test_a_job_that_its_node_refuses_is_not_tried_as_fast_as_the_node_can_refuse(
+    tmp_path: Path,
+) -> None:
     async with running(tmp_path, nodes=1, gpus=1, MUSTER_JOB_USERS="*=no-such-user") as chaos:
-        status, job = await chaos.try_once("POST", "/v1/jobs", json={"command": ["true"], "gpus": 1})
+        status, job = await chaos.try_once(
+            "POST", "/v1/jobs", json={"command": ["true"], "gpus": 1}
+        )
         assert status == 201, job
         await asyncio.sleep(LOOK_S)
         job = await chaos.get(f"/v1/jobs/{job['id']}")

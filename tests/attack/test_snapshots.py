@@ -1,4 +1,6 @@
-"""A gateway's real key against the snapshots from which services start: no service starts from a forged state."""
+"""A gateway's real key against the snapshots from which services start: no service starts from a
+forged state.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,8 +8,8 @@ from pathlib import Path
 import pytest
 from nats.aio.client import Client
 
-from libs.common.cluster import Cluster
-from libs.common.settings import Settings
+from libs.common.settings.settings import Settings
+from libs.common.state.cluster import Cluster
 from libs.common.transport import signed_snapshots, snapshot, snapshot_store
 from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
 from libs.common.transport.objects_nats import NatsObjects
@@ -27,7 +29,10 @@ class World:
 
     def settings(self, name: str) -> Settings:
         keys = self.servers.keys
-        return Settings(nkey_seed_file=str(identity.seed_file(keys, name)), trimmer_key_file=str(identity.public_file(keys, "trimmer")))
+        return Settings(
+            nkey_seed_file=str(identity.seed_file(keys, name)),
+            trimmer_key_file=str(identity.public_file(keys, "trimmer")),
+        )
 
     async def bare(self, name: str) -> NatsObjects:
         """The bucket as that process's key reaches it, without any check."""
@@ -41,7 +46,9 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    servers = start_servers(tmp_path, fleet=Fleet(nodes=("1",), gateways=("a", "b")), log_bytes=LOG_BYTES)
+    servers = start_servers(
+        tmp_path, fleet=Fleet(nodes=("1",), gateways=("a", "b")), log_bytes=LOG_BYTES
+    )
     found = World(servers)
     scheduler = await connect(servers.urls, "scheduler", servers.seed("scheduler"))
     await create_stream(scheduler, 1, LOG_BYTES // 2)
@@ -72,14 +79,24 @@ async def test_what_a_gateway_signed_under_another_s_name_is_not_taken(world: Wo
     """A signed object is copied to where another reader looks."""
     hostile, signed = await world.bare("gateway-a"), await world.store("gateway-a")
     await signed.put(CLUSTER_OBJECT, snapshot.encode(state(7)))
-    own = await hostile.get(f"{CLUSTER_OBJECT}.{identity.public_key(world.servers.keys, 'gateway-a')}")
+    own = await hostile.get(
+        f"{CLUSTER_OBJECT}.{identity.public_key(world.servers.keys, 'gateway-a')}"
+    )
     assert own is not None
-    for place in (BASE_OBJECT, *(f"{CLUSTER_OBJECT}.{identity.public_key(world.servers.keys, reader)}" for reader in READERS)):
+    for place in (
+        BASE_OBJECT,
+        *(
+            f"{CLUSTER_OBJECT}.{identity.public_key(world.servers.keys, reader)}"
+            for reader in READERS
+        ),
+    ):
         await hostile.put(place, own)
     await _refused(world)
 
 
-async def test_the_trimmer_s_base_is_taken_by_all_and_a_gateway_s_own_snapshot_by_itself(world: World) -> None:
+async def test_the_trimmer_s_base_is_taken_by_all_and_a_gateway_s_own_snapshot_by_itself(
+    world: World,
+) -> None:
     await (await world.store("trimmer")).put(BASE_OBJECT, snapshot.encode(state(3)))
     await (await world.store("gateway-a")).put(CLUSTER_OBJECT, snapshot.encode(state(5)))
     for reader in READERS:

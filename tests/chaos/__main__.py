@@ -1,8 +1,9 @@
-"""`python -m tests.chaos [--scenario NAME] [--jobs N] [--kills N] [--minutes M] [--seed S] [--keep]`: four scenarios, or one of them.
+"""`python -m tests.chaos [--scenario NAME] [--jobs N] [--kills N] [--minutes M] [--seed S]
+[--keep]`: four scenarios, or one of them.
 
-`kill`: everything is killed in turn under jobs. `freeze`: an agent stands still. `agent`: agents are killed and upgraded. `models`:
-everything is killed in turn while models are asked. One JSON line for each; exit code 1 when a rule was broken, and the state directory is
-then kept and named.
+`kill`: everything is killed in turn under jobs. `freeze`: an agent stands still. `agent`: agents
+are killed and upgraded. `models`: everything is killed in turn while models are asked. One JSON
+line for each; exit code 1 when a rule was broken, and the state directory is then kept and named.
 """
 
 import argparse
@@ -40,7 +41,9 @@ async def killed(folder: Path, count: int, kills: int, seed: int) -> dict[str, A
         killing = Killing(chaos, random.Random(f"{seed} kills"))
         lost, _ = await asyncio.gather(submitting, killing.in_turn(kills))
         wrong, requeues = await _judged(chaos, wishes)
-    return _summary("kill", count, killing.done(), began, requeues, [*killing.absent, *wrong], answers_lost=lost)
+    return _summary(
+        "kill", count, killing.done(), began, requeues, [*killing.absent, *wrong], answers_lost=lost
+    )
 
 
 async def frozen(folder: Path) -> dict[str, Any]:
@@ -56,7 +59,9 @@ async def frozen(folder: Path) -> dict[str, Any]:
 
 
 async def upgraded(folder: Path, seed: int) -> dict[str, Any]:
-    """Agents are killed, exchanged for another version, and killed again under jobs that outlive all of it."""
+    """Agents are killed, exchanged for another version, and killed again under jobs that outlive
+    all of it.
+    """
     began, wishes = time.monotonic(), upgrading.wishes()
     await asyncio.to_thread(upgrading.install, folder, 1)
     async with running(folder, NODES, UPGRADED_GPUS, code=folder / upgrading.CODE) as chaos:
@@ -69,7 +74,9 @@ async def upgraded(folder: Path, seed: int) -> dict[str, Any]:
         kills = [*killing.kills, *ended]
         wrong, requeues = await _judged(chaos, wishes)
         wrong += [*killing.absent, *upgrading.violations(upgrading.lived(chaos), kills)]
-    return _summary("agent", len(wishes), killing.done(), began, requeues, wrong, upgraded=len(ended))
+    return _summary(
+        "agent", len(wishes), killing.done(), began, requeues, wrong, upgraded=len(ended)
+    )
 
 
 async def asked(folder: Path, minutes: float, seed: int) -> dict[str, Any]:
@@ -77,13 +84,17 @@ async def asked(folder: Path, minutes: float, seed: int) -> dict[str, Any]:
     began = time.monotonic()
     async with running(folder, NODES, GPUS, len(models.GATEWAYS)) as chaos:
         await models.deploy(chaos)
-        asking, killing = await models.asked_and_killed(chaos, max(1, int(minutes * 60 / KILL_EVERY_S)), seed)
+        asking, killing = await models.asked_and_killed(
+            chaos, max(1, int(minutes * 60 / KILL_EVERY_S)), seed
+        )
         ends = Counter(each.end for each in asking.outcomes)
         wrong = [
             *killing.absent,
             *model_checks.every_end_has_its_reason(asking.outcomes, killing.kills),
             *model_checks.every_model_was_asked(asking.outcomes, models.MODELS, models.GATEWAYS),
-            *model_checks.every_model_is_whole_again(await models.deployments(chaos), models.REPLICAS),
+            *model_checks.every_model_is_whole_again(
+                await models.deployments(chaos), models.REPLICAS
+            ),
         ]
         await models.undeploy(chaos)
         wrong += await _judged_replicas(chaos)
@@ -92,7 +103,9 @@ async def asked(folder: Path, minutes: float, seed: int) -> dict[str, Any]:
 
 
 async def _judged_replicas(chaos: Chaos) -> list[str]:
-    """Replicas are jobs: what holds for every job's life holds for theirs, and the chain is clean."""
+    """Replicas are jobs: what holds for every job's life holds for theirs, and the
+    chain is clean.
+    """
     late = await all_ended(chaos)
     await healthy(chaos)
     await chaos.archived()
@@ -110,8 +123,17 @@ async def _judged(chaos: Chaos, wishes: list[Wish]) -> tuple[list[str], Counter[
     facts = {job_id: await chaos.history(job_id) for job_id in jobs}
     kinds = {job_id: [fact["kind"] for fact in known] for job_id, known in facts.items()}
     expected = {wish.name: wish.expected for wish in wishes}
-    wrong = [*late, *checks.on_jobs(jobs, expected, kinds, _lived(chaos)), *await _cluster_is_clean(chaos)]
-    return wrong, Counter(fact["reason"] for known in facts.values() for fact in known if fact["kind"] == "job.requeued")
+    wrong = [
+        *late,
+        *checks.on_jobs(jobs, expected, kinds, _lived(chaos)),
+        *await _cluster_is_clean(chaos),
+    ]
+    return wrong, Counter(
+        fact["reason"]
+        for known in facts.values()
+        for fact in known
+        if fact["kind"] == "job.requeued"
+    )
 
 
 def _lived(chaos: Chaos) -> dict[tuple[str, int], lives.Life]:
@@ -122,14 +144,31 @@ async def _cluster_is_clean(chaos: Chaos) -> list[str]:
     """No GPU is held, and the archive and its chain hold what the log holds."""
     gpus = (await chaos.get("/v1/gpus"))["gpus"]
     code, said = await asyncio.to_thread(chaos.verify)
-    return [*checks.every_gpu_is_free(gpus, chaos.nodes * chaos.gpus), *([f"audit verify ended with {code}: {said}"] if code else [])]
+    return [
+        *checks.every_gpu_is_free(gpus, chaos.nodes * chaos.gpus),
+        *([f"audit verify ended with {code}: {said}"] if code else []),
+    ]
 
 
 def _summary(
-    scenario: str, jobs: int, kills: Counter[str], began: float, requeues: Counter[str], wrong: list[str], **more: object
+    scenario: str,
+    jobs: int,
+    kills: Counter[str],
+    began: float,
+    requeues: Counter[str],
+    wrong: list[str],
+    **more: object,
 ) -> dict[str, Any]:
     seconds = round(time.monotonic() - began, 1)
-    return {"scenario": scenario, "jobs": jobs, "kills": kills, "seconds": seconds, "requeues": requeues, **more, "violations": wrong}
+    return {
+        "scenario": scenario,
+        "jobs": jobs,
+        "kills": kills,
+        "seconds": seconds,
+        "requeues": requeues,
+        **more,
+        "violations": wrong,
+    }
 
 
 async def run(scenarios: Sequence[Awaitable[dict[str, Any]]]) -> bool:
@@ -157,12 +196,16 @@ def chosen(folder: Path, asked_for: argparse.Namespace) -> list[Awaitable[dict[s
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--scenario", choices=("all", "kill", "freeze", "agent", "models"), default="all")
+    parser.add_argument(
+        "--scenario", choices=("all", "kill", "freeze", "agent", "models"), default="all"
+    )
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--kills", type=int, default=49)
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", action="store_true", help="keep the state directory although every rule held")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the state directory although every rule held"
+    )
     found = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="muster-chaos-"))
     held = False

@@ -1,7 +1,8 @@
-"""Clients of two models through two gateways, streaming and not; each asks on and on, and every request's end is kept.
+"""Clients of two models through two gateways, streaming and not; each asks on and on, and every
+request's end is kept.
 
-A client asks the other gateway again only where it knows that no replica was sent anything: nobody took its connection, or the gateway
-refused (503). All else is an end, judged by `model_checks.py`.
+A client asks the other gateway again only where it knows that no replica was sent anything: nobody
+took its connection, or the gateway refused (503). All else is an end, judged by `model_checks.py`.
 """
 
 import asyncio
@@ -23,7 +24,12 @@ CLIENTS: Final = 32
 class Asking:
     """`gateways` are names of processes and where each listens."""
 
-    def __init__(self, session: aiohttp.ClientSession, gateways: Sequence[tuple[str, str]], models: Sequence[str]) -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        gateways: Sequence[tuple[str, str]],
+        models: Sequence[str],
+    ) -> None:
         self.session, self.gateways, self.models = session, gateways, models
         self.outcomes: list[Outcome] = []
         self.again = 0
@@ -42,7 +48,9 @@ class Asking:
             model = self.models[number // 2 % len(self.models)]
             text = " ".join([f"{model}-{number}-{asked}", *(f"w{place}" for place in range(WORDS))])
             began = time.monotonic()
-            self.outcomes.append(await self._until_ended(text, model, number % 2 == 0, number // 4 + asked))
+            self.outcomes.append(
+                await self._until_ended(text, model, number % 2 == 0, number // 4 + asked)
+            )
             self.longest_s = max(self.longest_s, time.monotonic() - began)
 
     async def _until_ended(self, text: str, model: str, stream: bool, turn: int) -> Outcome:
@@ -53,7 +61,14 @@ class Asking:
             heard = await self._ask(url, text, model, stream)
             end = judge(f"You said: {text}", stream, heard) if heard is not None else REFUSED
             if end != REFUSED:
-                return Outcome(text, model, name, end, time.monotonic_ns(), heard.text if heard is not None else "")
+                return Outcome(
+                    text,
+                    model,
+                    name,
+                    end,
+                    time.monotonic_ns(),
+                    heard.text if heard is not None else "",
+                )
             said = heard.text if heard is not None else "no connection"
             turn, self.again = turn + 1, self.again + 1
             await asyncio.sleep(AGAIN_S)
@@ -71,7 +86,11 @@ class Asking:
         except aiohttp.ClientConnectorError:
             return None
         except TimeoutError:
-            return Heard(status, f"nothing more within its time after {pieces.decode(errors='replace')}", False)
+            return Heard(
+                status,
+                f"nothing more within its time after {pieces.decode(errors='replace')}",
+                False,
+            )
         except (aiohttp.ClientError, OSError):
             return Heard(status, pieces.decode(errors="replace"), True)
         return Heard(status, pieces.decode(errors="replace"), False)

@@ -1,7 +1,8 @@
-"""What must hold after everything was killed: one rule a function, each a list of sentences, empty when it holds.
+"""What must hold after everything was killed: one rule a function, each a list of sentences, empty
+when it holds.
 
-Pure. `jobs` are the gateway's jobs by id, `facts` the kinds of each job's facts in the log, `lives` what the jobs wrote themselves.
-Twin: `test_checks.py` plants a fault for each.
+Pure. `jobs` are the gateway's jobs by id, `facts` the kinds of each job's facts in the log, `lives`
+what the jobs wrote themselves. Twin: `test_checks.py` plants a fault for each.
 """
 
 from collections import Counter
@@ -24,7 +25,10 @@ def every_name_was_stored_once(jobs: Jobs, names: Iterable[str]) -> list[str]:
 
 def every_job_ended_as_it_should(jobs: Jobs, expected: Mapping[str, str]) -> list[str]:
     return [
-        f"{job_id} ({job['name']}) is {job['state']} ({job['reason']}), and should be {expected[str(job['name'])]}"
+        (
+            f"{job_id} ({job['name']}) is {job['state']} ({job['reason']}), and should be "
+            f"{expected[str(job['name'])]}"
+        )
         for job_id, job in jobs.items()
         if job["state"] not in ENDED or job["state"] != expected[str(job["name"])]
     ]
@@ -32,7 +36,11 @@ def every_job_ended_as_it_should(jobs: Jobs, expected: Mapping[str, str]) -> lis
 
 def every_job_was_closed_once(facts: Facts) -> list[str]:
     closed = {job_id: kinds.count("job.closed") for job_id, kinds in facts.items()}
-    return [f"{job_id} has {count} job.closed in the log" for job_id, count in closed.items() if count != 1]
+    return [
+        f"{job_id} has {count} job.closed in the log"
+        for job_id, count in closed.items()
+        if count != 1
+    ]
 
 
 def every_attempt_was_placed_once(jobs: Jobs, facts: Facts) -> list[str]:
@@ -46,7 +54,10 @@ def every_attempt_was_placed_once(jobs: Jobs, facts: Facts) -> list[str]:
 
 def no_attempt_started_twice(lives: Lives) -> list[str]:
     return [
-        f"{life.job_id} attempt {life.attempt} has {life.starts} start lines, of the processes {life.pids}"
+        (
+            f"{life.job_id} attempt {life.attempt} has {life.starts} start lines, of the "
+            f"processes {life.pids}"
+        )
         for life in lives.values()
         if life.starts != 1 or len(life.pids) != 1
     ]
@@ -58,7 +69,10 @@ def no_two_attempts_lived_at_once(lives: Lives) -> list[str]:
         for earlier, later in pairwise(attempts):
             overlap_ns = earlier.last_ns - later.first_ns
             if overlap_ns >= 0:
-                what = f"{earlier.job_id}: attempt {earlier.attempt} lived on {overlap_ns / 1e6:.1f} ms"
+                what = (
+                    f"{earlier.job_id}: attempt {earlier.attempt} lived on "
+                    f"{overlap_ns / 1e6:.1f} ms"
+                )
                 wrong.append(f"{what} after attempt {later.attempt} began")
     return wrong
 
@@ -69,38 +83,61 @@ def completed_jobs_reached_their_end(jobs: Jobs, lives: Lives) -> list[str]:
     for job_id, job in jobs.items():
         life = lives.get((job_id, int(job["attempt"])))
         if job["state"] == "completed" and (life is None or life.ends != 1):
-            wrong.append(f"{job_id} is completed, and its attempt {job['attempt']} did not write its end once")
+            wrong.append(
+                f"{job_id} is completed, and its attempt {job['attempt']} did not write its "
+                "end once"
+            )
     return wrong
 
 
 def unended_attempts_are_accounted_for(jobs: Jobs, lives: Lives) -> list[str]:
     """Who wrote no end was followed by another attempt, or is recorded as failed."""
     return [
-        f"{life.job_id} attempt {life.attempt} wrote no end, is the last of {jobs[life.job_id]['attempt']}, "
+        f"{life.job_id} attempt {life.attempt} wrote no end, is the last of "
+        f"{jobs[life.job_id]['attempt']}, "
         f"and the job is {jobs[life.job_id]['state']}"
         for life in lives.values()
-        if life.ends == 0 and life.attempt >= int(jobs[life.job_id]["attempt"]) and jobs[life.job_id]["state"] != "failed"
+        if life.ends == 0
+        and life.attempt >= int(jobs[life.job_id]["attempt"])
+        and jobs[life.job_id]["state"] != "failed"
     ]
 
 
 def every_life_was_ordered(jobs: Jobs, lives: Lives) -> list[str]:
     return [
-        f"{job_id} attempt {attempt} lived, and the cluster knows {jobs[job_id]['attempt'] if job_id in jobs else 'no such job'}"
+        (
+            f"{job_id} attempt {attempt} lived, and the cluster knows "
+            f"{jobs[job_id]['attempt'] if job_id in jobs else 'no such job'}"
+        )
         for job_id, attempt in lives
         if job_id not in jobs or attempt > int(jobs[job_id]["attempt"])
     ]
 
 
 def every_gpu_is_free(gpus: Sequence[Mapping[str, Any]], total: int) -> list[str]:
-    busy = [f"{gpu['uuid']} of {gpu['node_id']} is {gpu['state']}" for gpu in gpus if gpu["state"] != "AVAILABLE"]
-    return [*busy, *([] if len(gpus) == total else [f"{len(gpus)} GPUs are known, and there are {total}"])]
+    busy = [
+        f"{gpu['uuid']} of {gpu['node_id']} is {gpu['state']}"
+        for gpu in gpus
+        if gpu["state"] != "AVAILABLE"
+    ]
+    return [
+        *busy,
+        *([] if len(gpus) == total else [f"{len(gpus)} GPUs are known, and there are {total}"]),
+    ]
 
 
-def frozen_jobs_died_within_their_lease(lives: Lives, frozen_ns: int, lease_ms: int, doomed: Iterable[str]) -> list[str]:
-    """Attempt 1 of what ran on the frozen node says nothing more once the lease of the freeze has passed."""
+def frozen_jobs_died_within_their_lease(
+    lives: Lives, frozen_ns: int, lease_ms: int, doomed: Iterable[str]
+) -> list[str]:
+    """Attempt 1 of what ran on the frozen node says nothing more once the lease of the freeze has
+    passed.
+    """
     limit_ns = frozen_ns + lease_ms * 1_000_000
     return [
-        f"{job_id} lived {(lives[job_id, 1].last_ns - frozen_ns) / 1e9:.2f} s after its agent froze, with a lease of {lease_ms} ms"
+        (
+            f"{job_id} lived {(lives[job_id, 1].last_ns - frozen_ns) / 1e9:.2f} s after its "
+            f"agent froze, with a lease of {lease_ms} ms"
+        )
         for job_id in doomed
         if (job_id, 1) in lives and lives[job_id, 1].last_ns > limit_ns
     ]
@@ -124,5 +161,7 @@ def on_jobs(jobs: Jobs, expected: Mapping[str, str], facts: Facts, lives: Lives)
         *every_job_ended_as_it_should(jobs, expected),
         *on_lives(jobs, facts, lives),
         *completed_jobs_reached_their_end(jobs, lives),
-        *unended_attempts_are_accounted_for(jobs, {key: life for key, life in lives.items() if key[0] in jobs}),
+        *unended_attempts_are_accounted_for(
+            jobs, {key: life for key, life in lives.items() if key[0] in jobs}
+        ),
     ]

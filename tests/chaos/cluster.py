@@ -1,7 +1,9 @@
-"""A real embedded cluster in a directory of its own, as `muster up` starts it, and the questions that its gateway is asked.
+"""A real embedded cluster in a directory of its own, as `muster up` starts it, and the questions
+that its gateway is asked.
 
-Its launcher is a child that dies with this process; every pid comes from the launcher's own run.json and counts only together with its
-start time, so nothing but what this run has started is ever signalled.
+Its launcher is a child that dies with this process; every pid comes from the launcher's own
+run.json and counts only together with its start time, so nothing but what this run has started is
+ever signalled.
 """
 
 import asyncio
@@ -35,7 +37,14 @@ AGAIN_S: Final = 0.2
 class Chaos:
     """One running cluster: `session` speaks to its first gateway, `urls` are all of them."""
 
-    def __init__(self, folder: Path, session: aiohttp.ClientSession, nodes: int, gpus: int, urls: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        session: aiohttp.ClientSession,
+        nodes: int,
+        gpus: int,
+        urls: tuple[str, ...],
+    ) -> None:
         self.folder = folder
         self.state = folder / "state"
         self.lives = folder / "lives"
@@ -69,7 +78,9 @@ class Chaos:
             if status == 200:
                 return body
             await asyncio.sleep(AGAIN_S)
-        raise TimeoutError(f"GET {path} was not answered within {ANSWER_S:.0f} s, last: {status} {body}")
+        raise TimeoutError(
+            f"GET {path} was not answered within {ANSWER_S:.0f} s, last: {status} {body}"
+        )
 
     async def named(self, name: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = (await self.get("/v1/jobs", all="true", name=name))["jobs"]
@@ -87,7 +98,10 @@ class Chaos:
 
     async def history(self, job_id: str) -> list[dict[str, Any]]:
         """The job's facts, in the log's order."""
-        return [row["fact"] for row in (await self.get(f"/v1/jobs/{job_id}/history", limit="1000"))["facts"]]
+        return [
+            row["fact"]
+            for row in (await self.get(f"/v1/jobs/{job_id}/history", limit="1000"))["facts"]
+        ]
 
     async def archived(self) -> None:
         """Until the archive holds all that the gateway has seen. Raises TimeoutError."""
@@ -106,7 +120,14 @@ class Chaos:
             "MUSTER_NKEY_SEED_FILE": str(self.state / audit.SEED),
         }
         line = [sys.executable, "-m", "services.audit", "verify"]
-        done = subprocess.run(line, env={**os.environ, **told}, capture_output=True, text=True, check=False, timeout=ANSWER_S)
+        done = subprocess.run(
+            line,
+            env={**os.environ, **told},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=ANSWER_S,
+        )
         return done.returncode, (done.stdout + done.stderr).strip()
 
 
@@ -120,13 +141,26 @@ def _archive_head(path: Path) -> int:
 
 @asynccontextmanager
 async def running(
-    folder: Path, nodes: int, gpus: int, gateways: int = 1, code: Path | None = None, **settings: str
+    folder: Path,
+    nodes: int,
+    gpus: int,
+    gateways: int = 1,
+    code: Path | None = None,
+    **settings: str,
 ) -> AsyncIterator[Chaos]:
-    """A cluster whose every node is healthy, stopped with the block. `settings` are MUSTER_* for its first start; its programs are those
-    below `code`, by that name, else these.
+    """A cluster whose every node is healthy, stopped with the block.
+
+    `settings` are MUSTER_* for its first start; its programs are those below `code`, by that name,
+    else these.
     """
     port = servers.free_port_run(gateways)
-    flags = {"state": folder / "state", "port": port, "gateways": gateways, "nodes": nodes, "gpus": gpus}
+    flags = {
+        "state": folder / "state",
+        "port": port,
+        "gateways": gateways,
+        "nodes": nodes,
+        "gpus": gpus,
+    }
     launcher = _launch(folder, flags, settings, code)
     try:
         key = await _key(folder / "profile.json")
@@ -141,14 +175,30 @@ async def running(
         _stop(launcher)
 
 
-def _launch(folder: Path, flags: Mapping[str, object], settings: Mapping[str, str], code: Path | None) -> "subprocess.Popen[bytes]":
+def _launch(
+    folder: Path, flags: Mapping[str, object], settings: Mapping[str, str], code: Path | None
+) -> "subprocess.Popen[bytes]":
     folder.mkdir(parents=True, exist_ok=True)
     found = {} if code is None else {"PYTHONPATH": str(code)}
     told = {**os.environ, **settings, **found, "MUSTER_PROFILE": str(folder / "profile.json")}
-    line = [sys.executable, "-m", "libs.embedded", "up", *(text for name, value in flags.items() for text in (f"--{name}", str(value)))]
+    line = [
+        sys.executable,
+        "-m",
+        "libs.embedded",
+        "up",
+        *(text for name, value in flags.items() for text in (f"--{name}", str(value))),
+    ]
     with (folder / "launcher.log").open("ab") as log:
         place = folder if code is not None else None  # where it is begun, Python looks first
-        return subprocess.Popen(line, env=told, cwd=place, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent())
+        return subprocess.Popen(
+            line,
+            env=told,
+            cwd=place,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=die_with_parent(),
+        )
 
 
 async def _key(profile: Path) -> str:

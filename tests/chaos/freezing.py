@@ -1,5 +1,5 @@
-"""One agent stands still for longer than its lease: its jobs' supervisors end them in time, others begin them only then, and the
-agent takes its place again when it wakes.
+"""One agent stands still for longer than its lease: its jobs' supervisors end them in time, others
+begin them only then, and the agent takes its place again when it wakes.
 """
 
 import asyncio
@@ -17,7 +17,11 @@ FROZEN_S: Final = 12.0
 JOB_S: Final = 6.0
 LEASE_MS: Final = 4_000
 # What an agent that wakes finds: a lease that ended long ago.
-SHORT: Final = {"MUSTER_LEASE_MS": str(LEASE_MS), "MUSTER_MARGIN_MS": "1000", "MUSTER_HEARTBEAT_MS": "500"}
+SHORT: Final = {
+    "MUSTER_LEASE_MS": str(LEASE_MS),
+    "MUSTER_MARGIN_MS": "1000",
+    "MUSTER_HEARTBEAT_MS": "500",
+}
 ALL_BEGAN_S: Final = 30.0
 
 
@@ -27,7 +31,9 @@ def wishes(chaos: Chaos) -> list[Wish]:
 
 
 async def freeze(chaos: Chaos, count: int) -> tuple[int, list[str]]:
-    """Stops the victim once `count` jobs have begun; when that was, and the jobs that it had then."""
+    """Stops the victim once `count` jobs have begun; when that was, and the jobs that
+    it had then.
+    """
     deadline = time.monotonic() + ALL_BEGAN_S
     while len(_lives(chaos)) < count and time.monotonic() < deadline:
         await asyncio.sleep(AGAIN_S)
@@ -45,7 +51,11 @@ async def freeze(chaos: Chaos, count: int) -> tuple[int, list[str]]:
 
 
 def _runs_on_victim(job: dict[str, Any]) -> bool:
-    return job["state"] in ("placed", "running") and job["attempt"] == 1 and job["node_ids"] == [VICTIM]
+    return (
+        job["state"] in ("placed", "running")
+        and job["attempt"] == 1
+        and job["node_ids"] == [VICTIM]
+    )
 
 
 def _lives(chaos: Chaos) -> dict[tuple[str, int], lives.Life]:
@@ -56,5 +66,13 @@ def violations(chaos: Chaos, frozen_ns: int, doomed: list[str]) -> list[str]:
     """What the freeze itself must show, beside the rules for every job."""
     found = _lives(chaos)
     wrong = checks.frozen_jobs_died_within_their_lease(found, frozen_ns, LEASE_MS, doomed)
-    wrong += [f"{job_id} was on the frozen node and was never begun again" for job_id in doomed if (job_id, 2) not in found]
-    return wrong if doomed else [f"nothing ran on {VICTIM} when it froze: the scenario has shown nothing"]
+    wrong += [
+        f"{job_id} was on the frozen node and was never begun again"
+        for job_id in doomed
+        if (job_id, 2) not in found
+    ]
+    return (
+        wrong
+        if doomed
+        else [f"nothing ran on {VICTIM} when it froze: the scenario has shown nothing"]
+    )

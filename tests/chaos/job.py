@@ -1,7 +1,8 @@
-"""The job that is run: `job.py FILE SECONDS FAILURES` writes down that it lives, and exits with 3 in its first FAILURES attempts.
+"""The job that is run: `job.py FILE SECONDS FAILURES` writes down that it lives, and exits with 3
+in its first FAILURES attempts.
 
-Each line is one write to a file opened for appending, so that the lines of many processes never mix: kind, job, attempt, pid, and the
-machine's monotonic clock in nanoseconds. Read by `lives.py`.
+Each line is one write to a file opened for appending, so that the lines of many processes never
+mix: kind, job, attempt, pid, and the machine's monotonic clock in nanoseconds. Read by `lives.py`.
 """
 
 import os

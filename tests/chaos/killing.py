@@ -1,4 +1,6 @@
-"""SIGKILL to every part of the cluster in turn, then to all at once, again and again; the launcher starts each of them anew."""
+"""SIGKILL to every part of the cluster in turn, then to all at once, again and again; the launcher
+starts each of them anew.
+"""
 
 import asyncio
 import os
@@ -23,7 +25,9 @@ LOOK_S: Final = 0.05
 
 
 class Killing:
-    """`kills` are what was killed, in order; `absent` names who did not come back from the kill before."""
+    """`kills` are what was killed, in order; `absent` names who did not come back from the kill
+    before.
+    """
 
     def __init__(self, chaos: Chaos, chance: random.Random) -> None:
         self.chaos, self.chance = chaos, chance
@@ -31,7 +35,9 @@ class Killing:
         self.absent: list[str] = []
         self._dead: dict[str, Ticket] = {}
 
-    async def in_turn(self, count: int, targets: Sequence[str | Callable[[], Awaitable[Kill | None]]] = TARGETS) -> None:
+    async def in_turn(
+        self, count: int, targets: Sequence[str | Callable[[], Awaitable[Kill | None]]] = TARGETS
+    ) -> None:
         """So many kills; a target that is no name kills by itself, and says what."""
         for number in range(count):
             target = targets[number % len(targets)]
@@ -48,7 +54,9 @@ class Killing:
         for name in self._names(target):
             found = await self._living(name)
             if found is None:
-                self.absent.append(f"{name} did not come back within {BACK_S:.0f} s of its last kill")
+                self.absent.append(
+                    f"{name} did not come back within {BACK_S:.0f} s of its last kill"
+                )
                 continue
             os.kill(found.pid, signal.SIGKILL)
             self.kills.append(Kill(name, time.monotonic_ns()))

@@ -1,4 +1,6 @@
-"""What the jobs themselves wrote down, as one life per attempt: the only witness here that asks no part of the cluster."""
+"""What the jobs themselves wrote down, as one life per attempt: the only witness here that asks no
+part of the cluster.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,13 +1,14 @@
 """What became of each request to a model while everything was killed, and which of that may be.
 
-A request is *whole* when its answer is, word for word, the one to its own text, and *refused* when a gateway says (503) that it has sent it
-to nobody: then, and when no connection came about, the client asks the other gateway, so neither is an end. Every other end needs its
-reason:
+A request is *whole* when its answer is, word for word, the one to its own text, and *refused* when
+a gateway says (503) that it has sent it to nobody: then, and when no connection came about, the
+client asks the other gateway, so neither is an end. Every other end needs its reason:
 
-* *ended*: a stream that had begun and says itself, in its last event, that it broke. A replica of that model had just been killed.
+* *ended*: a stream that had begun and says itself, in its last event, that it broke. A replica of
+  that model had just been killed.
 * *cut*: the connection closed without a word. That very gateway had just been killed.
-* *failed*: any other error. There is no reason for one, for a model always had another replica, and what fails before the client was sent
-  anything is asked of that one.
+* *failed*: any other error. There is no reason for one, for a model always had another replica, and
+  what fails before the client was sent anything is asked of that one.
 * *wrong*: another text, or an answer that is no answer. There is no reason for one.
 
 Pure. Twin: `test_model_checks.py` plants a fault for each.
@@ -17,8 +18,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-WHOLE, REFUSED, ENDED, CUT, FAILED, WRONG, LATE = "whole", "refused", "ended", "cut", "failed", "wrong", "late"
-# From a kill to what a client sees of it: processors are shared here, and a socket closes when the kernel has ended its process.
+WHOLE, REFUSED, ENDED, CUT, FAILED, WRONG, LATE = (
+    "whole",
+    "refused",
+    "ended",
+    "cut",
+    "failed",
+    "wrong",
+    "late",
+)
+# From a kill to what a client sees of it: processors are shared here, and a socket closes when the
+# kernel has ended its process.
 SOON_NS: Final = 5_000_000_000
 DONE: Final = "data: [DONE]"
 
@@ -61,7 +71,11 @@ def judge(expected: str, stream: bool, heard: Heard) -> str:
 def _judge_whole(expected: str, text: str) -> str:
     try:
         found = json.loads(text)
-        return WHOLE if [choice["message"]["content"] for choice in found["choices"]] == [expected] else WRONG
+        return (
+            WHOLE
+            if [choice["message"]["content"] for choice in found["choices"]] == [expected]
+            else WRONG
+        )
     except (ValueError, KeyError, TypeError):
         return WRONG
 
@@ -108,17 +122,32 @@ def _has_reason(outcome: Outcome, kills: Sequence[Kill]) -> bool:
 
 
 def _sentence(outcome: Outcome) -> str:
-    return f"{outcome.text!r} to {outcome.model} by {outcome.gateway} is {outcome.end}: {outcome.detail[-300:]}"
+    return (
+        f"{outcome.text!r} to {outcome.model} by {outcome.gateway} is {outcome.end}: "
+        f"{outcome.detail[-300:]}"
+    )
 
 
-def every_model_was_asked(outcomes: Iterable[Outcome], models: Iterable[str], gateways: Iterable[str]) -> list[str]:
+def every_model_was_asked(
+    outcomes: Iterable[Outcome], models: Iterable[str], gateways: Iterable[str]
+) -> list[str]:
     """Of each gateway: else the run has shown nothing."""
     answered = {(each.model, each.gateway) for each in outcomes if each.end == WHOLE}
-    return [f"{gateway} answered nothing of {model}" for model in models for gateway in gateways if (model, gateway) not in answered]
+    return [
+        f"{gateway} answered nothing of {model}"
+        for model in models
+        for gateway in gateways
+        if (model, gateway) not in answered
+    ]
 
 
-def every_model_is_whole_again(deployments: Mapping[str, Mapping[str, Any]], replicas: int) -> list[str]:
-    ready = {name: sum(bool(each["ready"]) for each in shown["replicas"]) for name, shown in deployments.items()}
+def every_model_is_whole_again(
+    deployments: Mapping[str, Mapping[str, Any]], replicas: int
+) -> list[str]:
+    ready = {
+        name: sum(bool(each["ready"]) for each in shown["replicas"])
+        for name, shown in deployments.items()
+    }
     return [
         f"{name} is {shown['state']} with {ready[name]} of {replicas} replicas ready"
         for name, shown in deployments.items()

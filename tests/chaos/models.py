@@ -1,5 +1,5 @@
-"""Two models of two replicas each are asked by many clients through two gateways, while services, agents, gateways, the log's server
-and the replicas themselves are killed in turn.
+"""Two models of two replicas each are asked by many clients through two gateways, while services,
+agents, gateways, the log's server and the replicas themselves are killed in turn.
 """
 
 import asyncio
@@ -33,7 +33,18 @@ SERVER: Final = ROOT / "examples" / "model_server.py"
 
 async def deploy(chaos: Chaos) -> None:
     for name in MODELS:
-        command = [sys.executable, str(REPLICA), str(chaos.lives), str(SERVER), "--port", "{port}", "--model", name, "--token-ms", "4"]
+        command = [
+            sys.executable,
+            str(REPLICA),
+            str(chaos.lives),
+            str(SERVER),
+            "--port",
+            "{port}",
+            "--model",
+            name,
+            "--token-ms",
+            "4",
+        ]
         body = {"name": name, "replicas": REPLICAS, "command": command, "startup_timeout_s": "60s"}
         status, answer = await chaos.try_once("POST", "/v1/deployments", json=body)
         assert status == 201, answer
@@ -62,7 +73,9 @@ async def asked_and_killed(chaos: Chaos, kills: int, seed: int) -> tuple[Asking,
     targets = ("scheduler", replicas[0], AGENT, GATEWAYS[1], replicas[1], *SERVICES)
     timeout = aiohttp.ClientTimeout(total=REQUEST_S)
     headers = {"Authorization": chaos.session.headers["Authorization"]}
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout, headers=headers) as session:
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), timeout=timeout, headers=headers
+    ) as session:
         asking = Asking(session, tuple(zip(GATEWAYS, chaos.urls, strict=True)), MODELS)
         load = asyncio.create_task(asking.run())
         await killing.in_turn(kills, targets)
@@ -73,8 +86,12 @@ async def asked_and_killed(chaos: Chaos, kills: int, seed: int) -> tuple[Asking,
     return asking, killing
 
 
-def _killer(chaos: Chaos, model: str, chance: random.Random) -> Callable[[], Awaitable[Kill | None]]:
-    """Kills a replica of a model of which all are ready: of the others' answers nothing may be lost."""
+def _killer(
+    chaos: Chaos, model: str, chance: random.Random
+) -> Callable[[], Awaitable[Kill | None]]:
+    """Kills a replica of a model of which all are ready: of the others' answers nothing may be
+    lost.
+    """
 
     async def kill() -> Kill | None:
         shown = (await chaos.get(f"/v1/deployments/{model}"))["replicas"]
@@ -88,7 +105,9 @@ def _kill(chaos: Chaos, model: str, job_id: str) -> Kill:
     """The process says itself which job it is."""
     lived = lives.read(chaos.lives.read_text().splitlines())
     pid = next(life.pids[-1] for life in lived.values() if life.job_id == job_id)
-    assert str(chaos.lives).encode() in Path(f"/proc/{pid}/cmdline").read_bytes(), f"{job_id} is not the process {pid}"
+    assert str(chaos.lives).encode() in Path(f"/proc/{pid}/cmdline").read_bytes(), (
+        f"{job_id} is not the process {pid}"
+    )
     os.kill(pid, signal.SIGKILL)
     return Kill(model, time.monotonic_ns())
 

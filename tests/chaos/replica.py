@@ -1,4 +1,6 @@
-"""A replica: `replica.py FILE SERVER ARGUMENTS` writes down that it lives, as `job.py` does, and is the example server beside that."""
+"""A replica: `replica.py FILE SERVER ARGUMENTS` writes down that it lives, as `job.py` does, and is
+the example server beside that.
+"""
 
 import os
 import runpy

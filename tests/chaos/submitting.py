@@ -1,4 +1,6 @@
-"""Jobs and their submission through a gateway that dies: each has its own name, under which it is looked for before it is sent again."""
+"""Jobs and their submission through a gateway that dies: each has its own name, under which it is
+looked for before it is sent again.
+"""
 
 import asyncio
 import random
@@ -34,10 +36,16 @@ class Wish:
 
 
 def mixed(count: int, chance: random.Random) -> list[Wish]:
-    """Short ones, of one to four GPUs; every tenth fails once and is tried again, every twentieth fails for good."""
+    """Short ones, of one to four GPUs; every tenth fails once and is tried again, every twentieth
+    fails for good.
+    """
     wishes = []
     for number in range(count):
-        seconds, gpus, name = round(chance.uniform(0.2, 3.0), 2), chance.choice((1, 1, 1, 2, 4)), f"chaos-{number:04}"
+        seconds, gpus, name = (
+            round(chance.uniform(0.2, 3.0), 2),
+            chance.choice((1, 1, 1, 2, 4)),
+            f"chaos-{number:04}",
+        )
         if number % 20 == 7:
             wishes.append(Wish(name, seconds, gpus, ALWAYS, 1, "failed"))
         else:
@@ -47,7 +55,9 @@ def mixed(count: int, chance: random.Random) -> list[Wish]:
 
 
 async def submit_all(chaos: Chaos, wishes: Sequence[Wish], over_s: float) -> int:
-    """Evenly over so many seconds, a few at a time; how many answers were lost or refused for now."""
+    """Evenly over so many seconds, a few at a time; how many answers were lost or
+    refused for now.
+    """
     began, slots = time.monotonic(), asyncio.Semaphore(AT_ONCE)
 
     async def at_its_time(number: int, wish: Wish) -> int:
@@ -55,11 +65,16 @@ async def submit_all(chaos: Chaos, wishes: Sequence[Wish], over_s: float) -> int
         async with slots:
             return await submit(chaos, wish)
 
-    return sum(await asyncio.gather(*(at_its_time(number, wish) for number, wish in enumerate(wishes))))
+    return sum(
+        await asyncio.gather(*(at_its_time(number, wish) for number, wish in enumerate(wishes)))
+    )
 
 
 async def submit(chaos: Chaos, wish: Wish) -> int:
-    """Until it is stored; how often that was not known at once. Raises RuntimeError when the gateway refuses it for good."""
+    """Until it is stored; how often that was not known at once.
+
+    Raises RuntimeError when the gateway refuses it for good.
+    """
     for lost in range(TRIES_MAX):
         status, body = await chaos.try_once("POST", "/v1/jobs", json=_body(chaos, wish))
         if status == 201:
@@ -73,7 +88,14 @@ async def submit(chaos: Chaos, wish: Wish) -> int:
 
 
 def _body(chaos: Chaos, wish: Wish) -> dict[str, Any]:
-    command = [sys.executable, "-S", str(SCRIPT), str(chaos.lives), str(wish.seconds), str(wish.failures)]
+    command = [
+        sys.executable,
+        "-S",
+        str(SCRIPT),
+        str(chaos.lives),
+        str(wish.seconds),
+        str(wish.failures),
+    ]
     return {"name": wish.name, "command": command, "gpus": wish.gpus, "retries": wish.retries}
 
 
@@ -82,6 +104,10 @@ async def all_ended(chaos: Chaos) -> list[str]:
     deadline, left = time.monotonic() + ALL_ENDED_S, ["?"]
     while left and time.monotonic() < deadline:
         jobs = await chaos.jobs()
-        left = [f"{each['id']} ({each['name']}) is still {each['state']}" for each in jobs.values() if each["state"] not in ENDED]
+        left = [
+            f"{each['id']} ({each['name']}) is still {each['state']}"
+            for each in jobs.values()
+            if each["state"] not in ENDED
+        ]
         await asyncio.sleep(AGAIN_S)
     return left

@@ -9,8 +9,17 @@ from tests.chaos import checks, lives, upgrading
 from tests.chaos.model_checks import Kill
 
 NAMES = {"a": "completed", "b": "failed"}
-FACTS = {"j1": ["job.submitted", "job.placed", "job.requeued", "job.placed", "job.closed"], "j2": ["job.placed", "job.closed"]}
-LINES = ("start j1 1 10 100", "beat j1 1 10 200", "start j1 2 11 300", "end j1 2 11 400", "start j2 1 12 100")
+FACTS = {
+    "j1": ["job.submitted", "job.placed", "job.requeued", "job.placed", "job.closed"],
+    "j2": ["job.placed", "job.closed"],
+}
+LINES = (
+    "start j1 1 10 100",
+    "beat j1 1 10 200",
+    "start j1 2 11 300",
+    "end j1 2 11 400",
+    "start j2 1 12 100",
+)
 
 
 def _jobs() -> dict[str, dict[str, Any]]:
@@ -20,7 +29,9 @@ def _jobs() -> dict[str, dict[str, Any]]:
     }
 
 
-def _found(lines: tuple[str, ...] = LINES, facts: dict[str, list[str]] = FACTS, **changed: Any) -> list[str]:
+def _found(
+    lines: tuple[str, ...] = LINES, facts: dict[str, list[str]] = FACTS, **changed: Any
+) -> list[str]:
     jobs = _jobs()
     jobs["j1"] |= changed
     return checks.on_jobs(jobs, NAMES, facts, lives.read(lines))
@@ -36,8 +47,14 @@ def test_what_is_right_is_found_right() -> None:
         (lambda: _found(state="running"), "is running"),
         (lambda: _found(state="failed"), "should be completed"),
         (lambda: _found(name="b"), "b is stored 2 times"),
-        (lambda: _found(facts={**FACTS, "j2": ["job.placed", "job.closed", "job.closed"]}), "2 job.closed"),
-        (lambda: _found(facts={**FACTS, "j2": ["job.placed", "job.placed", "job.closed"]}), "placed 2 times"),
+        (
+            lambda: _found(facts={**FACTS, "j2": ["job.placed", "job.closed", "job.closed"]}),
+            "2 job.closed",
+        ),
+        (
+            lambda: _found(facts={**FACTS, "j2": ["job.placed", "job.placed", "job.closed"]}),
+            "placed 2 times",
+        ),
         (lambda: _found((*LINES, "start j1 1 10 150")), "2 start lines"),
         (lambda: _found((*LINES, "beat j1 1 99 150")), "of the processes [10, 99]"),
         (lambda: _found((*LINES, "beat j1 1 10 301")), "lived on"),
@@ -66,8 +83,15 @@ def test_a_job_that_outlives_its_frozen_node_s_lease_is_found() -> None:
 
 
 def test_a_job_that_does_not_outlive_an_agent_s_end_or_runs_twice_is_found() -> None:
-    lines, kill = ["start j1 1 10 100", "beat j1 1 10 900", "start j2 1 11 100", "beat j2 1 11 900"], Kill("node-1", 500)
+    lines, kill = (
+        ["start j1 1 10 100", "beat j1 1 10 900", "start j2 1 11 100", "beat j2 1 11 900"],
+        Kill("node-1", 500),
+    )
     assert upgrading.violations(lives.read(lines), [kill], 2) == []
     assert upgrading.violations(lives.read(lines), [kill], 3) == ["2 of 3 jobs have lived"]
-    assert upgrading.violations(lives.read(lines[:3]), [kill], 2) == ["1 jobs did not live when node-1 was ended: j2"]
-    assert upgrading.violations(lives.read([*lines, "start j1 2 12 950"]), [kill], 2) == ["j1 has an attempt 2"]
+    assert upgrading.violations(lives.read(lines[:3]), [kill], 2) == [
+        "1 jobs did not live when node-1 was ended: j2"
+    ]
+    assert upgrading.violations(lives.read([*lines, "start j1 2 12 950"]), [kill], 2) == [
+        "j1 has an attempt 2"
+    ]

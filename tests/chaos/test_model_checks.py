@@ -1,4 +1,6 @@
-"""Each rule of `model_checks.py` finds the fault that is planted for it, and stays quiet without one."""
+"""Each rule of `model_checks.py` finds the fault that is planted for it, and stays quiet without
+one.
+"""
 
 import json
 from typing import Any
@@ -23,7 +25,9 @@ from tests.chaos.model_checks import (
 )
 
 RIGHT = "You said: a b"
-ERROR = json.dumps({"error": {"message": "m", "type": "t", "param": None, "code": "upstream_error"}})
+ERROR = json.dumps(
+    {"error": {"message": "m", "type": "t", "param": None, "code": "upstream_error"}}
+)
 
 
 def event(words: str) -> str:
@@ -81,18 +85,24 @@ def outcome(end: str, at_ns: int = SOON_NS) -> Outcome:
         ("late", [Kill("red", 1)], 1),
     ],
 )
-def test_every_end_but_a_whole_answer_needs_its_own_reason(end: str, kills: list[Kill], wrong: int) -> None:
+def test_every_end_but_a_whole_answer_needs_its_own_reason(
+    end: str, kills: list[Kill], wrong: int
+) -> None:
     assert len(every_end_has_its_reason([outcome(end)], kills)) == wrong
 
 
 def test_a_gateway_that_answered_nothing_is_found() -> None:
     assert every_model_was_asked([outcome(WHOLE)], ["red"], ["gateway"]) == []
-    assert every_model_was_asked([outcome(WHOLE), outcome(CUT)], ["red"], ["gateway", "gateway-b"]) == ["gateway-b answered nothing of red"]
+    assert every_model_was_asked(
+        [outcome(WHOLE), outcome(CUT)], ["red"], ["gateway", "gateway-b"]
+    ) == ["gateway-b answered nothing of red"]
 
 
 def test_a_model_that_lacks_a_replica_is_found() -> None:
     def shown(state: str, ready: int) -> dict[str, Any]:
-        return {"red": {"state": state, "replicas": [{"ready": number < ready} for number in range(2)]}}
+        return {
+            "red": {"state": state, "replicas": [{"ready": number < ready} for number in range(2)]}
+        }
 
     assert every_model_is_whole_again(shown("ready", 2), 2) == []
     assert len(every_model_is_whole_again(shown("ready", 1), 2)) == 1

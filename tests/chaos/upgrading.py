@@ -1,7 +1,9 @@
-"""Agents are killed under jobs that outlive all of this, then exchanged for another version, and killed again: no job hears of it.
+"""Agents are killed under jobs that outlive all of this, then exchanged for another version, and
+killed again: no job hears of it.
 
-The cluster runs from a copy of the code, by a name that is turned to another copy of another version: who begins after that is the new
-one, as on a machine that was upgraded. What runs goes on under the supervisors of the old one.
+The cluster runs from a copy of the code, by a name that is turned to another copy of another
+version: who begins after that is the new one, as on a machine that was upgraded. What runs goes on
+under the supervisors of the old one.
 """
 
 import asyncio
@@ -42,7 +44,9 @@ def install(folder: Path, number: int) -> None:
         shutil.copytree(ROOT / part, place / part, ignore=shutil.ignore_patterns("__pycache__"))
     known = place / f"muster_gpu-{number}.dist-info"
     known.mkdir()
-    (known / "METADATA").write_text(f"Metadata-Version: 2.1\nName: muster-gpu\nVersion: {version(number)}\n")
+    (known / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: muster-gpu\nVersion: {version(number)}\n"
+    )
     turned = folder / "turned"
     turned.symlink_to(place)
     turned.replace(folder / CODE)
@@ -57,7 +61,9 @@ async def all_run(chaos: Chaos) -> None:
     deadline = time.monotonic() + ALL_BEGAN_S
     while len(lived(chaos)) < JOBS:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{len(lived(chaos))} of {JOBS} jobs had begun after {ALL_BEGAN_S:.0f} s")
+            raise TimeoutError(
+                f"{len(lived(chaos))} of {JOBS} jobs had begun after {ALL_BEGAN_S:.0f} s"
+            )
         await asyncio.sleep(AGAIN_S)
 
 
@@ -66,7 +72,10 @@ def lived(chaos: Chaos) -> dict[tuple[str, int], Life]:
 
 
 async def exchanged(chaos: Chaos) -> list[Kill]:
-    """Each agent is told to end, as by an upgrade of its package, and another one begins. Raises TimeoutError."""
+    """Each agent is told to end, as by an upgrade of its package, and another one begins.
+
+    Raises TimeoutError.
+    """
     done = []
     await asyncio.to_thread(install, chaos.folder, 2)
     for name in (f"node-{number}" for number in range(1, chaos.nodes + 1)):
@@ -97,12 +106,22 @@ async def killed(chaos: Chaos, killing: Killing, rounds: int) -> None:
     await healthy(chaos)
 
 
-def violations(found: Mapping[tuple[str, int], Life], kills: Sequence[Kill], jobs: int = JOBS) -> list[str]:
+def violations(
+    found: Mapping[tuple[str, int], Life], kills: Sequence[Kill], jobs: int = JOBS
+) -> list[str]:
     """Every job was alive whenever an agent was not, and none has a second attempt."""
     first = [life for (_, attempt), life in found.items() if attempt == 1]
-    wrong = [f"{life.job_id} has an attempt {life.attempt}" for life in found.values() if life.attempt != 1]
+    wrong = [
+        f"{life.job_id} has an attempt {life.attempt}"
+        for life in found.values()
+        if life.attempt != 1
+    ]
     wrong += [] if len(first) == jobs else [f"{len(first)} of {jobs} jobs have lived"]
     for kill in kills:
         dead = [life.job_id for life in first if not life.first_ns < kill.at_ns < life.last_ns]
-        wrong += [f"{len(dead)} jobs did not live when {kill.name} was ended: {', '.join(dead[:5])}"] if dead else []
+        wrong += (
+            [f"{len(dead)} jobs did not live when {kill.name} was ended: {', '.join(dead[:5])}"]
+            if dead
+            else []
+        )
     return wrong

@@ -1,4 +1,7 @@
-"""What every bus keeps, asked of core NATS and of its twin in memory. Concurrent answers: test_bus_concurrent.py."""
+"""What every bus keeps, asked of core NATS and of its twin in memory.
+
+Concurrent answers: test_bus_concurrent.py.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -67,7 +70,9 @@ async def test_a_question_is_answered(buses: Buses) -> None:
         ("a.b", "a.c", False),
     ],
 )
-async def test_a_star_is_one_word_and_an_arrow_is_the_rest(buses: Buses, pattern: str, subject: str, heard: bool) -> None:
+async def test_a_star_is_one_word_and_an_arrow_is_the_rest(
+    buses: Buses, pattern: str, subject: str, heard: bool
+) -> None:
     here, there = buses
     listener = Listener()
     await there.subscribe(pattern, listener)
@@ -96,7 +101,9 @@ async def test_a_question_that_nobody_hears_is_unavailable(buses: Buses) -> None
         await buses[0].request("nobody", b"", SHORT_S)
 
 
-async def test_a_question_that_is_heard_and_not_answered_is_unavailable_in_time(buses: Buses) -> None:
+async def test_a_question_that_is_heard_and_not_answered_is_unavailable_in_time(
+    buses: Buses,
+) -> None:
     here, there = buses
     listener = Listener(lambda data: None if data == b"hush" else data)
     await there.subscribe("ask", listener)
@@ -136,7 +143,9 @@ async def test_a_message_is_not_handled_inside_the_call_that_sends_it(buses: Bus
     assert ("a", b"x") not in listener.heard
 
 
-async def test_a_message_that_is_too_large_is_named_in_the_log_with_its_size(buses: Buses, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_message_that_is_too_large_is_named_in_the_log_with_its_size(
+    buses: Buses, caplog: pytest.LogCaptureFixture
+) -> None:
     here, there = buses
     listener = Listener()
     await there.subscribe("a", listener)
@@ -168,7 +177,9 @@ async def test_who_asks_too_large_a_question_hears_so_at_once(buses: Buses) -> N
 
 async def test_who_waits_for_too_large_an_answer_hears_so(buses: Buses) -> None:
     here, there = buses
-    await there.subscribe("ask", Listener(lambda data: bytes(MESSAGE_BYTES_MAX + 1) if data == b"much" else data))
+    await there.subscribe(
+        "ask", Listener(lambda data: bytes(MESSAGE_BYTES_MAX + 1) if data == b"much" else data)
+    )
     await settled(here, "ask")
     with pytest.raises(Unavailable, match="the answer to ask"):
         await here.request("ask", b"much", ANSWER_S)

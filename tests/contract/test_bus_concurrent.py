@@ -76,7 +76,10 @@ async def test_a_slow_answer_holds_up_nobody(bus: Bus) -> None:
 async def test_no_more_than_the_bound_are_answered_at_once_and_none_is_lost(bus: Bus) -> None:
     slow = Slow()
     await bus.subscribe("ask", slow.answer, concurrent=True)
-    asks = [asyncio.create_task(bus.request("ask", b"slow", ANSWER_S)) for _ in range(CONCURRENT_MAX + 20)]
+    asks = [
+        asyncio.create_task(bus.request("ask", b"slow", ANSWER_S))
+        for _ in range(CONCURRENT_MAX + 20)
+    ]
     await settled(lambda: slow.running >= CONCURRENT_MAX)
     assert (slow.running, slow.most) == (CONCURRENT_MAX, CONCURRENT_MAX)
     slow.go.set()
@@ -91,7 +94,10 @@ async def test_a_plain_subscription_answers_one_at_a_time_in_order(bus: Bus) -> 
         return await slow.answer(subject, data)
 
     await bus.subscribe("ask", answer)
-    asks = [asyncio.create_task(bus.request("ask", data, ANSWER_S)) for data in (b"slow", b"1", b"2", b"3")]
+    asks = [
+        asyncio.create_task(bus.request("ask", data, ANSWER_S))
+        for data in (b"slow", b"1", b"2", b"3")
+    ]
     await settled(lambda: bool(heard))
     assert heard == [b"slow"]
     slow.go.set()

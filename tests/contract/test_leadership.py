@@ -1,4 +1,6 @@
-"""The leadership key on a real server: whoever's term is the latest has it, and nobody else renews."""
+"""The leadership key on a real server: whoever's term is the latest has it, and nobody
+else renews.
+"""
 
 from collections.abc import AsyncIterator
 
@@ -8,7 +10,7 @@ from nats.aio.client import Client
 
 from libs.common import subjects
 from libs.common.errors import Unavailable
-from libs.common.settings import Settings
+from libs.common.settings.settings import Settings
 from libs.common.transport.kv_nats import KvLeadership, create_buckets
 from libs.common.transport.log_jetstream import connect
 from tests.natsserver import NatsServer

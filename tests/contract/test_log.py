@@ -103,7 +103,9 @@ async def test_the_second_of_two_processes_that_expect_the_same_is_refused(logs:
 
 
 async def test_the_same_commit_twice_is_stored_once(logs: Logs) -> None:
-    """A server without replicas refuses the repetition, the others answer with its sequence: see `Log.append`."""
+    """A server without replicas refuses the repetition, the others answer with its sequence: see
+    `Log.append`.
+    """
     log = await logs()
     assert await log.append(QUOTA, b"a", 0) == 1
     try:
@@ -143,7 +145,9 @@ async def test_a_reader_hears_what_another_process_appends_later(logs: Logs) -> 
     assert await reading == [Entry(2, QUOTA, b"b"), Entry(3, QUOTA, b"c")]
 
 
-async def test_a_reader_that_knows_all_is_told_that_there_is_nothing_new_again_and_again(logs: Logs) -> None:
+async def test_a_reader_that_knows_all_is_told_that_there_is_nothing_new_again_and_again(
+    logs: Logs,
+) -> None:
     log = await logs()
     await log.append(QUOTA, b"a", 0)
     async with asyncio.timeout(10), aclosing(log.read(1)) as batches:  # type: ignore[type-var]
@@ -179,20 +183,26 @@ async def trimmable(logs: Logs) -> TrimmableLog:
 
 
 async def trimmed(log: TrimmableLog, upto: int) -> list[Entry]:
-    """41 entries, purged up to `upto` as the trimmer does: the last of each subject up to there stays, quota's only one at the head."""
+    """41 entries, purged up to `upto` as the trimmer does: the last of each subject up to there
+    stays, quota's only one at the head.
+    """
     first = await log.append(QUOTA, b"only", 0)
     entries = [Entry(first, QUOTA, b"only"), *await filled(log, 40)]
     await log.purge({entry.subject: entry.seq for entry in entries[:upto]})
     return entries
 
 
-async def test_a_purge_leaves_each_subject_s_last_entry_and_all_behind_the_purged_part(logs: Logs) -> None:
+async def test_a_purge_leaves_each_subject_s_last_entry_and_all_behind_the_purged_part(
+    logs: Logs,
+) -> None:
     log = await trimmable(logs)
     entries = await trimmed(log, 20)
     stay = {entry.subject: entry for entry in entries[:20]}.values()
     assert await log.bounds() == (1, 41)
     held = [await log.get(seq) for seq in range(1, 42)]
-    assert [entry for entry in held if entry] == sorted(stay, key=lambda entry: entry.seq) + entries[20:]
+    assert [entry for entry in held if entry] == sorted(
+        stay, key=lambda entry: entry.seq
+    ) + entries[20:]
     assert (await log.extent()).commits == len(stay) + 21
     assert (await log.extent()).last == 41
 
@@ -217,7 +227,9 @@ async def test_a_gap_behind_a_kept_entry_is_not_read_over(logs: Logs) -> None:
     assert found == [Entry(1, QUOTA, b"only")]
 
 
-async def test_a_writer_whose_last_entry_was_kept_goes_on_and_a_deposed_one_is_refused(logs: Logs) -> None:
+async def test_a_writer_whose_last_entry_was_kept_goes_on_and_a_deposed_one_is_refused(
+    logs: Logs,
+) -> None:
     log = await trimmable(logs)
     idle = await log.append(QUOTA, b"idle", await log.append(QUOTA, b"before", 0))
     await filled(log, 40)
@@ -229,8 +241,14 @@ async def test_a_writer_whose_last_entry_was_kept_goes_on_and_a_deposed_one_is_r
     assert await log.append(QUOTA, b"next", idle) == 43
 
 
-async def test_the_stream_may_be_purged_and_nothing_in_it_deleted_or_thrown_away(jetstream: Logs) -> None:
+async def test_the_stream_may_be_purged_and_nothing_in_it_deleted_or_thrown_away(
+    jetstream: Logs,
+) -> None:
     log = await jetstream()
     assert isinstance(log, JetStreamLog)
     config = (await log.js.stream_info(subjects.STREAM)).config
-    assert (config.discard, config.deny_delete, bool(config.deny_purge)) == (DiscardPolicy.NEW, True, False)
+    assert (config.discard, config.deny_delete, bool(config.deny_purge)) == (
+        DiscardPolicy.NEW,
+        True,
+        False,
+    )

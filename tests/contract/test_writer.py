@@ -1,4 +1,6 @@
-"""What a writer promises over any log: order, whole groups, one writer at a time, and a known outcome in the end."""
+"""What a writer promises over any log: order, whole groups, one writer at a time, and a known
+outcome in the end.
+"""
 
 import asyncio
 import contextlib
@@ -10,10 +12,10 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import fold, subjects
-from libs.common.clock import SystemClock
-from libs.common.cluster import Cluster
 from libs.common.errors import Fenced, Unavailable
 from libs.common.model import JobId
+from libs.common.process.clock import SystemClock
+from libs.common.state.cluster import Cluster
 from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Log
 from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
 from libs.common.transport.writer import GROUP_FACTS_MAX, Writer, was_stored
@@ -57,11 +59,18 @@ async def commits(log: Log) -> list[tuple[Entry, f.Commit]]:
 
 async def jobs(log: Log) -> list[str]:
     """The jobs in the order in which the log names them."""
-    return [fact.job_id for _, commit in await commits(log) for fact in commit.facts if isinstance(fact, f.JobAdmitted)]
+    return [
+        fact.job_id
+        for _, commit in await commits(log)
+        for fact in commit.facts
+        if isinstance(fact, f.JobAdmitted)
+    ]
 
 
 class Faulty:
-    """A log whose appends end otherwise than the server says, as the network can make it: one plan entry per append."""
+    """A log whose appends end otherwise than the server says, as the network can make it: one plan
+    entry per append.
+    """
 
     def __init__(self, log: Log, *plan: str) -> None:
         self.log = log
@@ -96,7 +105,9 @@ async def test_facts_keep_their_order_and_share_commits(logs: Logs) -> None:
     async with running(log) as writer:
         seqs = await asyncio.gather(*(writer.put([admitted(n)]) for n in range(600)))
     assert await jobs(log) == [f"j{n}" for n in range(600)]
-    assert seqs == sorted(seqs) and len(await commits(log)) == seqs[-1] <= 2 * 600 // GROUP_FACTS_MAX
+    assert (
+        seqs == sorted(seqs) and len(await commits(log)) == seqs[-1] <= 2 * 600 // GROUP_FACTS_MAX
+    )
 
 
 async def test_who_waits_for_a_writer_that_ends_hears_of_it(logs: Logs) -> None:
@@ -147,7 +158,9 @@ async def test_a_writer_is_fenced_when_another_wrote(logs: Logs) -> None:
 async def test_of_two_writers_at_once_one_is_fenced(logs: Logs) -> None:
     log = await logs()
     writers = [await attached(log), await attached(await logs())]
-    ends = await asyncio.gather(*(writer.commit([admitted(n)]) for n, writer in enumerate(writers)), return_exceptions=True)
+    ends = await asyncio.gather(
+        *(writer.commit([admitted(n)]) for n, writer in enumerate(writers)), return_exceptions=True
+    )
     assert sorted(type(end).__name__ for end in ends) == ["Fenced", "int"]
     assert len(await jobs(log)) == 1
 
@@ -171,7 +184,9 @@ async def test_what_was_there_before_is_not_the_writer_s_own(logs: Logs) -> None
 
 @pytest.mark.parametrize("fault", ["lost", "unanswered", "refused by mistake", "sent twice"])
 async def test_an_outcome_that_is_not_known_becomes_known(logs: Logs, fault: str) -> None:
-    """`sent twice` is what a server without replicas refuses although it stored the first: the writer concludes "mine"."""
+    """`sent twice` is what a server without replicas refuses although it stored the first: the
+    writer concludes "mine".
+    """
     log = await logs()
     async with running(Faulty(log, "", fault, fault)) as writer:
         seqs = [await writer.put([admitted(n)]) for n in range(4)]
@@ -188,7 +203,9 @@ async def test_a_server_without_replicas_refuses_what_it_stored(jetstream: Logs)
 
 
 @pytest.mark.parametrize("fault", ["lost", "unanswered"])
-async def test_an_unknown_outcome_is_fenced_when_another_wrote_meanwhile(logs: Logs, fault: str) -> None:
+async def test_an_unknown_outcome_is_fenced_when_another_wrote_meanwhile(
+    logs: Logs, fault: str
+) -> None:
     log = await logs()
     faulty = Faulty(log, fault)
     one, other = await attached(faulty), await attached(log)
@@ -212,7 +229,9 @@ def mortal(tmp_path: Path) -> Iterator[NatsServer]:
     server.kill()
 
 
-async def test_a_killed_server_loses_nothing_that_it_acknowledged_and_all_go_on(mortal: NatsServer) -> None:
+async def test_a_killed_server_loses_nothing_that_it_acknowledged_and_all_go_on(
+    mortal: NatsServer,
+) -> None:
     client, other = await connect([mortal.url], "writer"), await connect([mortal.url], "reader")
     await create_stream(client, 1, STREAM_BYTES)
     seen: list[str] = []
@@ -267,4 +286,7 @@ async def test_a_commit_has_seen_what_its_first_decision_had_and_no_more(logs: L
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-    assert [(commit.seen, len(commit.facts)) for _, commit in await commits(writer.log)] == [(7, 2), (12, 1)]
+    assert [(commit.seen, len(commit.facts)) for _, commit in await commits(writer.log)] == [
+        (7, 2),
+        (12, 1),
+    ]

@@ -1,4 +1,6 @@
-"""Libraries built from C that stand in for the vendors', and how a test tells them what to answer (fake.h)."""
+"""Libraries built from C that stand in for the vendors', and how a test tells them what to answer
+(fake.h).
+"""
 
 import importlib.util
 import re
@@ -22,7 +24,19 @@ def build(folder: Path, name: str, *sources: Path, without: str = "") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     renamed = [f"-D{without}=gone_{without}"] if without else []
     strict = ["-Wall", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([compiler, *strict, *renamed, f"-Wl,-soname,{name}", f"-I{HERE}", "-o", folder / name, *sources], check=True)
+    subprocess.run(
+        [
+            compiler,
+            *strict,
+            *renamed,
+            f"-Wl,-soname,{name}",
+            f"-I{HERE}",
+            "-o",
+            folder / name,
+            *sources,
+        ],
+        check=True,
+    )
     return folder / name
 
 

@@ -1,4 +1,6 @@
-"""The devices that a machine has and that no driver shows: told from what was taken out, divided otherwise or given away."""
+"""The devices that a machine has and that no driver shows: told from what was taken out, divided
+otherwise or given away.
+"""
 
 from pathlib import Path
 
@@ -17,21 +19,38 @@ FIRST, SECOND = "0000:01:00.0", "0000:02:00.0"
 
 
 def device(address: str, uuid: str = "", vendor: str = "nvidia") -> Device:
-    return Device(pci_bus=address, uuid=uuid or f"GPU-{address[5:7]}", index=0, vendor=vendor, model="H100", driver_version="580")
+    return Device(
+        pci_bus=address,
+        uuid=uuid or f"GPU-{address[5:7]}",
+        index=0,
+        vendor=vendor,
+        model="H100",
+        driver_version="580",
+    )
 
 
-def look(had: list[Device], shown: list[Device], bus: list[OnBus], removed: tuple[str, ...] = (), missing: str = "") -> list[Absent]:
+def look(
+    had: list[Device],
+    shown: list[Device],
+    bus: list[OnBus],
+    removed: tuple[str, ...] = (),
+    missing: str = "",
+) -> list[Absent]:
     return absent(had, {"nvidia": Vendor(shown, missing)}, bus, removed, "n1")
 
 
-def on_bus(address: str, driver: str = "nvidia", vendor: str = "nvidia", kind: str = "0x0302") -> OnBus:
+def on_bus(
+    address: str, driver: str = "nvidia", vendor: str = "nvidia", kind: str = "0x0302"
+) -> OnBus:
     return OnBus(address, vendor, kind, driver)
 
 
 def test_a_device_that_was_there_and_is_not_shown_is_lost_on_the_bus_or_not() -> None:
     had, shown = [device(FIRST), device(SECOND)], [device(FIRST)]
     (gone,) = look(had, shown, [on_bus(FIRST)])
-    assert gone.lost and gone.device.uuid == "GPU-02" and gone.why.endswith("it is not on the PCI bus")
+    assert (
+        gone.lost and gone.device.uuid == "GPU-02" and gone.why.endswith("it is not on the PCI bus")
+    )
     (bound,) = look(had, shown, [on_bus(FIRST), on_bus(SECOND)])
     assert bound.why.endswith("it is on the PCI bus, bound to nvidia")
     (unbound,) = look(had, shown, [on_bus(FIRST), on_bus(SECOND, "")])
@@ -57,7 +76,12 @@ def test_a_device_that_an_operator_took_out_or_gave_away_is_forgotten() -> None:
 
 
 def test_a_driver_that_is_not_there_proves_no_loss() -> None:
-    (found,) = look([device(FIRST)], [], [on_bus(FIRST), on_bus(SECOND)], missing="Driver/library version mismatch")
+    (found,) = look(
+        [device(FIRST)],
+        [],
+        [on_bus(FIRST), on_bus(SECOND)],
+        missing="Driver/library version mismatch",
+    )
     assert not found.lost and "version mismatch" in found.why
 
 
@@ -65,7 +89,9 @@ def test_what_no_library_of_ours_can_see_is_not_expected() -> None:
     assert look([device(FIRST, vendor="amd")], [], []) == []
     bus = [on_bus(SECOND, "i915", "intel", "0x0300"), on_bus(FIRST, "", "amd")]
     assert absent([], {"intel": Vendor(())}, bus, (), "n1") == []
-    (found,) = absent([], {"intel": Vendor(())}, [on_bus(SECOND, "xe", "intel", "0x0380")], (), "n1")
+    (found,) = absent(
+        [], {"intel": Vendor(())}, [on_bus(SECOND, "xe", "intel", "0x0380")], (), "n1"
+    )
     assert found.device.vendor == "intel"
 
 
@@ -76,16 +102,26 @@ def test_the_bus_lists_gpus_and_no_virtual_functions_or_other_cards(tmp_path: Pa
     trees.gpu(tmp_path, "0000:04:00.0", vendor="0x1a03", kind="0x030000")
     trees.gpu(tmp_path, "0000:05:00.0")
     (tmp_path / "bus/pci/devices/0000:05:00.0/physfn").mkdir()
-    assert gpus(tmp_path) == [OnBus(FIRST, "nvidia", "0x0302", "nvidia"), OnBus(SECOND, "nvidia", "0x0302", "")]
+    assert gpus(tmp_path) == [
+        OnBus(FIRST, "nvidia", "0x0302", "nvidia"),
+        OnBus(SECOND, "nvidia", "0x0302", ""),
+    ]
     assert gpus(tmp_path / "none") == []
 
 
 def local(root: Path, removed: tuple[str, ...] = ()) -> LocalDriver:
-    return LocalDriver(vendors=[VendorDevices(VendorProcess("nvidia", 10.0, 20.0))], sys_root=root, node_id="n1", removed=removed)
+    return LocalDriver(
+        vendors=[VendorDevices(VendorProcess("nvidia", 10.0, 20.0))],
+        sys_root=root,
+        node_id="n1",
+        removed=removed,
+    )
 
 
 @pytest.mark.attack
-async def test_a_cold_start_with_seven_of_eight_gpus_on_the_bus_says_so(fakes: Fakes, tmp_path: Path) -> None:
+async def test_a_cold_start_with_seven_of_eight_gpus_on_the_bus_says_so(
+    fakes: Fakes, tmp_path: Path
+) -> None:
     root = tmp_path / "sys"
     for bus in range(1, 9):
         trees.gpu(root, f"0000:{bus:02x}:00.0")
@@ -97,7 +133,9 @@ async def test_a_cold_start_with_seven_of_eight_gpus_on_the_bus_says_so(fakes: F
     await driver.close()
 
 
-async def test_a_driver_that_knew_a_device_keeps_it_while_its_library_is_silent(fakes: Fakes, tmp_path: Path) -> None:
+async def test_a_driver_that_knew_a_device_keeps_it_while_its_library_is_silent(
+    fakes: Fakes, tmp_path: Path
+) -> None:
     fakes.tell("nvidia", "count * 2")
     before = local(tmp_path)
     known = await before.inventory()

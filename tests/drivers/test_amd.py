@@ -35,20 +35,48 @@ async def driver(fakes: Fakes) -> AsyncIterator[LocalDriver]:
 
 async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver) -> None:
     gpus = list(await driver.inventory())
-    assert gpus[1] == Gpu(SECOND, 1, "amd", "Fake MI300X", 192 << 30, pci_bus="0000:c2:00.0", links=gpus[0].links, **SETTABLE)
+    assert gpus[1] == Gpu(
+        SECOND,
+        1,
+        "amd",
+        "Fake MI300X",
+        192 << 30,
+        pci_bus="0000:c2:00.0",
+        links=gpus[0].links,
+        **SETTABLE,
+    )
     first = driver.vendors[0].devices["0000:c1:00.0"]
-    assert (first.driver_version, first.compute_partition, first.memory_partition) == ("6.12.12", "SPX", "NPS1")
+    assert (first.driver_version, first.compute_partition, first.memory_partition) == (
+        "6.12.12",
+        "SPX",
+        "NPS1",
+    )
     assert first.links == (Link("xgmi", "0000:c2:00.0", 1),) and first.mig == NOT_READ
 
 
-async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("amd", "count * 2", "used_mib 0 2000", "pid 0 4711", "ecc 1 3")
     await driver.inventory()
     one, other = (await driver.sample()).values()
-    assert (one.busy_percent, one.memory_busy_percent) == (41, Lacking("the driver does not know its umc_activity"))
+    assert (one.busy_percent, one.memory_busy_percent) == (
+        41,
+        Lacking("the driver does not know its umc_activity"),
+    )
     assert (one.memory_total_bytes, one.memory_used_bytes) == (192 << 30, 2000 << 20)
-    assert (one.temperature_c, one.memory_temperature_c, one.power_mw, one.power_cap_mw) == (63, 58, 321_000, 750_000)
-    assert (one.energy_mj, one.clock_mhz, one.memory_clock_mhz, one.pcie_replays) == (31_000, 2100, 1300, 5)
+    assert (one.temperature_c, one.memory_temperature_c, one.power_mw, one.power_cap_mw) == (
+        63,
+        58,
+        321_000,
+        750_000,
+    )
+    assert (one.energy_mj, one.clock_mhz, one.memory_clock_mhz, one.pcie_replays) == (
+        31_000,
+        2100,
+        1300,
+        5,
+    )
     assert (one.link_sent_bytes, one.link_received_bytes) == (20 << 10, 10 << 10)
     assert one.processes == (Process(4711, 7 << 20),) and other.processes == ()
     assert (other.ecc_corrected, other.ecc_uncorrected) == (3, 0)
@@ -61,7 +89,12 @@ async def test_its_events_are_told_by_device(driver: LocalDriver, fakes: Fakes) 
     assert await driver.events() == []
     fakes.happen("amd", 1, GPU_PRE_RESET, 7)
     (event,) = await driver.events()
-    assert (event.vendor, event.pci_bus, event.kind, event.text) == ("amd", "0000:c2:00.0", r.RESET_BEGAN, "GPU_PRE_RESET 7")
+    assert (event.vendor, event.pci_bus, event.kind, event.text) == (
+        "amd",
+        "0000:c2:00.0",
+        r.RESET_BEGAN,
+        "GPU_PRE_RESET 7",
+    )
 
 
 async def test_power_clocks_partitions_and_reset(driver: LocalDriver) -> None:
@@ -69,19 +102,32 @@ async def test_power_clocks_partitions_and_reset(driver: LocalDriver) -> None:
     for command in (r.SetPowerCap(500_000), r.LockClocks(1000, 1500), r.Reset()):
         assert await driver.control(FIRST, command) == Done()
     one, other = (await driver.sample()).values()
-    assert (one.power_cap_mw, one.clock_mhz, other.power_cap_mw, other.clock_mhz) == (500_000, 1500, 750_000, 2100)
+    assert (one.power_cap_mw, one.clock_mhz, other.power_cap_mw, other.clock_mhz) == (
+        500_000,
+        1500,
+        750_000,
+        2100,
+    )
     for command in (r.SetPowerCap(0), r.LockClocks(0, 0)):
         assert await driver.control(FIRST, command) == Done()
     one = (await driver.sample())[FIRST]
     assert (one.power_cap_mw, one.clock_mhz) == (750_000, 2100)
 
 
-async def test_a_card_whose_compute_is_divided_is_as_many_devices(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_card_whose_compute_is_divided_is_as_many_devices(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     await driver.inventory()
     assert await driver.control(FIRST, r.SetPartition("CPX", "NPS4")) == Done()
     gpus = await driver.inventory()
-    assert [gpu.uuid for gpu in gpus] == [FIRST, *(f"{FIRST}.{part}" for part in range(1, 8)), SECOND]
-    assert [gpu.pci_bus for gpu in gpus[:2]] == ["0000:c1:00.0", "0000:c1:00.1"] and gpus[1].memory_bytes == 48 << 30
+    assert [gpu.uuid for gpu in gpus] == [
+        FIRST,
+        *(f"{FIRST}.{part}" for part in range(1, 8)),
+        SECOND,
+    ]
+    assert [gpu.pci_bus for gpu in gpus[:2]] == ["0000:c1:00.0", "0000:c1:00.1"] and gpus[
+        1
+    ].memory_bytes == 48 << 30
     first = driver.vendors[0].devices["0000:c1:00.0"]
     assert (first.compute_partition, first.memory_partition) == ("CPX", "NPS4")
     assert len(await driver.sample()) == len(gpus)
@@ -89,32 +135,54 @@ async def test_a_card_whose_compute_is_divided_is_as_many_devices(driver: LocalD
     assert [gpu.uuid for gpu in await driver.inventory()] == [FIRST, SECOND]
 
 
-async def test_partitions_that_a_card_does_not_have_are_lacking_and_one_in_use_is_refused(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_partitions_that_a_card_does_not_have_are_lacking_and_one_in_use_is_refused(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     await driver.inventory()
-    fakes.tell("amd", "count * 2", "amdsmi_set_gpu_compute_partition 0 2", "amdsmi_set_gpu_memory_partition 1 30")
+    fakes.tell(
+        "amd",
+        "count * 2",
+        "amdsmi_set_gpu_compute_partition 0 2",
+        "amdsmi_set_gpu_memory_partition 1 30",
+    )
     assert isinstance(await driver.control(FIRST, r.SetPartition("CPX")), Lacking)
     with pytest.raises(Refused, match="AMDSMI_STATUS_BUSY"):
         await driver.control(SECOND, r.SetPartition(memory="NPS4"))
     assert [gpu.uuid for gpu in await driver.inventory()] == [FIRST, SECOND]
 
 
-async def test_what_it_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_what_it_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     await driver.inventory()
     with pytest.raises(Refused, match="INVAL"):
         await driver.control(FIRST, r.SetPowerCap(900_000))
     with pytest.raises(Refused, match="YPX is no partition mode: say SPX"):
         await driver.control(FIRST, r.SetPartition("YPX"))
-    for command in (r.SetPersistence(True), r.SetComputeMode("default"), r.SetEcc(True), r.SetMigMode(True), r.ListMigInstances()):
+    for command in (
+        r.SetPersistence(True),
+        r.SetComputeMode("default"),
+        r.SetEcc(True),
+        r.SetMigMode(True),
+        r.ListMigInstances(),
+    ):
         assert isinstance(await driver.control(FIRST, command), Lacking)
     fakes.tell("amd", "count * 2", "amdsmi_set_power_cap * 10", "amdsmi_set_gpu_clk_limit * 2")
-    found = [await driver.control(FIRST, command) for command in (r.SetPowerCap(500_000), r.LockClocks(1000, 1500))]
+    found = [
+        await driver.control(FIRST, command)
+        for command in (r.SetPowerCap(500_000), r.LockClocks(1000, 1500))
+    ]
     assert [isinstance(each, Lacking) and each.denied for each in found] == [True, False]
-    fakes.tell("amd", "count * 2", "amdsmi_reset_gpu * 2", "amdsmi_init_gpu_event_notification 0 10")
+    fakes.tell(
+        "amd", "count * 2", "amdsmi_reset_gpu * 2", "amdsmi_init_gpu_event_notification 0 10"
+    )
     assert isinstance(await driver.control(FIRST, r.Reset()), Lacking)
     assert await driver.events() == []
 
 
-async def test_a_device_that_is_lost_or_hangs_is_named_and_the_other_goes_on(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_device_that_is_lost_or_hangs_is_named_and_the_other_goes_on(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     await driver.inventory()
     fakes.tell("amd", "count * 2", "* 1 31")
     assert list(await driver.sample()) == [FIRST]
@@ -123,10 +191,14 @@ async def test_a_device_that_is_lost_or_hangs_is_named_and_the_other_goes_on(dri
     await driver.sample()  # the first silence keeps what is known
     assert list(await driver.sample()) == [SECOND]
     events = [(event.kind, event.pci_bus) for event in await driver.events()]
-    assert sorted(events) == sorted([(r.LOST, "0000:c2:00.0"), (r.WEDGED, "0000:c1:00.0"), (r.ANSWERS, "0000:c2:00.0")])
+    assert sorted(events) == sorted(
+        [(r.LOST, "0000:c2:00.0"), (r.WEDGED, "0000:c1:00.0"), (r.ANSWERS, "0000:c2:00.0")]
+    )
 
 
-async def test_a_device_that_is_lost_before_its_agent_begins_hides_no_other(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_device_that_is_lost_before_its_agent_begins_hides_no_other(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("amd", "count * 2", "* 0 31")
     assert [gpu.uuid for gpu in await driver.inventory()] == [SECOND]
 

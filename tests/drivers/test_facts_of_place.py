@@ -1,11 +1,14 @@
-"""What an agent says of how its devices lie to each other. How that is found: tests/unit/test_device_topology.py."""
+"""What an agent says of how its devices lie to each other.
+
+How that is found: tests/unit/test_device_topology.py.
+"""
 
 from pathlib import Path
 
 import pytest
 
+from libs.common.devices.topology import Topology
 from libs.common.model import GpuId
-from libs.common.topology import Topology
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.drivers.vendor_devices import VendorDevices
@@ -20,17 +23,29 @@ async def test_the_facts_of_a_real_device_say_where_it_is(fakes: Fakes, tmp_path
     above = "pci0000:00/0000:00:01.0/0000:00:02.0"
     for i, numa in enumerate((0, 0, 1)):
         trees.place(root, f"{above}/0000:00:0{i + 3}.0/0000:0{i + 1}:00.0", numa, "0-7")
-    driver = LocalDriver(vendors=[VendorDevices(VendorProcess("nvidia", 10.0, 20.0))], sys_root=root)
+    driver = LocalDriver(
+        vendors=[VendorDevices(VendorProcess("nvidia", 10.0, 20.0))], sys_root=root
+    )
     gpus = await driver.inventory()
-    assert [(gpu.numa, gpu.switch) for gpu in gpus] == [(0, "0000:00:02.0"), (0, "0000:00:02.0"), (1, "0000:00:02.0"), (-1, "")]
+    assert [(gpu.numa, gpu.switch) for gpu in gpus] == [
+        (0, "0000:00:02.0"),
+        (0, "0000:00:02.0"),
+        (1, "0000:00:02.0"),
+        (-1, ""),
+    ]
     assert gpus[0].links == gpus[1].links != "" and gpus[2].links == gpus[3].links == ""
     found = await driver.topology()
     assert found.paths[0] == ("X", "NV4", "PIX", "?") and found.spots[3].device == "GPU-fake-3"
     await driver.close()
 
 
-@pytest.mark.parametrize(("model", "near", "pair", "far"), [("Simulated H100", "NV", "NV", "NV"), ("Simulated L4", "PIX", "NODE", "SYS")])
-async def test_a_simulated_node_says_how_its_devices_were_made_up(model: str, near: str, pair: str, far: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "near", "pair", "far"),
+    [("Simulated H100", "NV", "NV", "NV"), ("Simulated L4", "PIX", "NODE", "SYS")],
+)
+async def test_a_simulated_node_says_how_its_devices_were_made_up(
+    model: str, near: str, pair: str, far: str
+) -> None:
     found: Topology = await SimulatedDriver("n", 8, model).topology()
     assert found.simulated and found.spots[7].device == GpuId("GPU-n-7")
     assert (found.paths[0][1], found.paths[0][2], found.paths[0][4]) == (near, pair, far)

@@ -1,4 +1,6 @@
-"""A device or a whole driver that does not answer is named and set aside; nothing else of the node waits for it."""
+"""A device or a whole driver that does not answer is named and set aside; nothing else of the node
+waits for it.
+"""
 
 import asyncio
 import signal
@@ -15,7 +17,7 @@ from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
-from services.node_agent.supervision.processes import process
+from services.node_agent.machine.processes import process
 from tests.drivers.fakes import Fakes
 
 FIRST, SECOND, THIRD = (GpuId(f"GPU-fake-{index}") for index in range(3))
@@ -24,8 +26,12 @@ ANSWER_S, BEGIN_S, ASIDE_S = 0.5, 20.0, 0.4
 COLD_S = 5.0
 
 
-def waiting_for(answer_s: float, aside_s: float = ASIDE_S, command: tuple[str, ...] = ()) -> LocalDriver:
-    return LocalDriver(vendors=[VendorDevices(VendorProcess("nvidia", answer_s, BEGIN_S, command), aside_s)])
+def waiting_for(
+    answer_s: float, aside_s: float = ASIDE_S, command: tuple[str, ...] = ()
+) -> LocalDriver:
+    return LocalDriver(
+        vendors=[VendorDevices(VendorProcess("nvidia", answer_s, BEGIN_S, command), aside_s)]
+    )
 
 
 @pytest_asyncio.fixture
@@ -49,10 +55,16 @@ async def stale(driver: LocalDriver) -> list[str]:
 
 
 @pytest.mark.attack
-async def test_one_silent_call_keeps_what_is_known_of_all_devices(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_one_silent_call_keeps_what_is_known_of_all_devices(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("nvidia", "count * 3", "nvmlDeviceGetPowerUsage 1 hang")
     found = await driver.sample()
-    assert [(uuid, sample.stale) for uuid, sample in found.items()] == [(FIRST, False), (SECOND, True), (THIRD, False)]
+    assert [(uuid, sample.stale) for uuid, sample in found.items()] == [
+        (FIRST, False),
+        (SECOND, True),
+        (THIRD, False),
+    ]
     assert await driver.unclean([FIRST]) == {}
     fakes.tell("nvidia", "count * 3")
     assert await stale(driver) == [] and await happened(driver) == []
@@ -62,7 +74,9 @@ async def test_one_silent_call_keeps_what_is_known_of_all_devices(driver: LocalD
 
 
 @pytest.mark.attack
-async def test_one_silent_call_for_events_takes_no_device_of_the_vendor_out(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_one_silent_call_for_events_takes_no_device_of_the_vendor_out(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     await driver.events()
     fakes.tell("nvidia", "count * 3", "nvmlEventSetWait_v2 * hang")
     assert await happened(driver) == []
@@ -78,7 +92,9 @@ async def test_a_stale_device_is_never_clean(driver: LocalDriver, fakes: Fakes) 
     assert await driver.unclean([SECOND]) == {SECOND: "its driver does not answer"}
 
 
-async def test_a_device_whose_call_hangs_twice_is_named_and_the_others_go_on(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_device_whose_call_hangs_twice_is_named_and_the_others_go_on(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     child = driver.vendors[0].process.child
     assert child is not None
     driver.vendors[0].aside_s = 60.0
@@ -93,7 +109,9 @@ async def test_a_device_whose_call_hangs_twice_is_named_and_the_others_go_on(dri
     assert await happened(driver) == []
 
 
-async def test_a_wedged_device_is_tried_again_later_and_is_back_when_it_answers(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_wedged_device_is_tried_again_later_and_is_back_when_it_answers(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("nvidia", "count * 3", "nvmlDeviceGetPowerUsage 1 hang")
     await driver.sample()
     for pause_s in (ASIDE_S, 2 * ASIDE_S):
@@ -105,7 +123,9 @@ async def test_a_wedged_device_is_tried_again_later_and_is_back_when_it_answers(
     assert await happened(driver) == [(r.WEDGED, "0000:02:00.0"), (r.ANSWERS, "0000:02:00.0")]
 
 
-async def test_a_driver_that_hangs_as_a_whole_is_named_as_such(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_driver_that_hangs_as_a_whole_is_named_as_such(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     vendor = driver.vendors[0]
     vendor.process.begin_s = ANSWER_S
     await vendor.process.close()
@@ -129,7 +149,9 @@ async def test_a_device_that_hangs_when_the_first_agent_begins_is_asked_twice(fa
     await driver.close()
 
 
-async def test_a_device_that_is_lost_is_an_event_once_and_never_clean(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_device_that_is_lost_is_an_event_once_and_never_clean(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("nvidia", "count * 3", "* 1 15")
     assert list(await driver.sample()) == [FIRST, THIRD]
     assert list(await driver.sample()) == [FIRST, THIRD]
@@ -140,14 +162,18 @@ async def test_a_device_that_is_lost_is_an_event_once_and_never_clean(driver: Lo
     assert await happened(driver) == [(r.ANSWERS, "0000:02:00.0")]
 
 
-async def test_a_device_that_is_lost_before_the_agent_begins_is_not_of_its_inventory(fakes: Fakes) -> None:
+async def test_a_device_that_is_lost_before_the_agent_begins_is_not_of_its_inventory(
+    fakes: Fakes,
+) -> None:
     fakes.tell("nvidia", "count * 3", "* 0 15")
     driver = waiting_for(10.0)
     assert [gpu.uuid for gpu in await driver.inventory()] == [SECOND, THIRD]
     await driver.close()
 
 
-async def test_a_command_that_hangs_fails_and_takes_no_device_out(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_command_that_hangs_fails_and_takes_no_device_out(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("nvidia", "count * 3", "nvmlDeviceSetPowerManagementLimit 2 hang")
     with pytest.raises(Unavailable, match=r"nvidia 0000:03:00.0 did not answer within 0.5 s"):
         await driver.control(THIRD, r.SetPowerCap(300_000))
@@ -198,7 +224,9 @@ async def test_a_child_ends_with_its_agent_even_while_a_call_hangs(fakes: Fakes)
         "    os.kill(os.getpid(), signal.SIGSTOP)\n"
         "asyncio.run(main())\n"
     )
-    agent = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE
+    )
     assert agent.stdout is not None
     pid = int(await agent.stdout.readline())
     agent.kill()
@@ -215,7 +243,9 @@ def is_alive(pid: int) -> bool:
 
 @pytest.mark.parametrize("said", ["not json", '{"type":"Done"}', ""])
 async def test_what_is_no_answer_is_a_driver_that_does_not_answer(said: str) -> None:
-    driver = waiting_for(10.0, command=(sys.executable, "-c", f"input(); print('{said}')" if said else "input()"))
+    driver = waiting_for(
+        10.0, command=(sys.executable, "-c", f"input(); print('{said}')" if said else "input()")
+    )
     assert list(await driver.inventory()) == []
     assert list(driver.missing) == ["nvidia"]
     assert await happened(driver) == [(r.WEDGED, "")]

@@ -1,4 +1,6 @@
-"""A real agent over each vendor's library: a device that becomes too hot is told less, takes no new work, and is let go when it is cool."""
+"""A real agent over each vendor's library: a device that becomes too hot is told less, takes no new
+work, and is let go when it is cool.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from libs.common import facts as f
-from libs.common.device_controls import hot_policy
-from libs.common.settings import Settings
+from libs.common.devices.device_controls import hot_policy
+from libs.common.settings.settings import Settings
+from services.node_agent.devices.sampling import Sampling
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.readings import Lacking
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
 from services.node_agent.health.listen import listen, watch_of
-from services.node_agent.sampling import Sampling
 from services.node_agent.service import Agent
 from tests.drivers.fakes import Fakes
 from tests.integration.agent_world import World
@@ -44,7 +46,9 @@ class Heated(World):
 
 
 @pytest.fixture
-async def world(request: pytest.FixtureRequest, fakes: Fakes, tmp_path: Path) -> AsyncIterator[Heated]:
+async def world(
+    request: pytest.FixtureRequest, fakes: Fakes, tmp_path: Path
+) -> AsyncIterator[Heated]:
     vendor, policy = request.param
     fakes.tell(vendor, "count * 1")
     made = Heated(tmp_path / "state", vendor, policy)

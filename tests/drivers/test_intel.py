@@ -16,7 +16,10 @@ from services.node_agent.drivers.vendor_process import VendorProcess
 from tests.drivers.conftest import load_from
 from tests.drivers.fakes import HERE, ZE_LOADER, Fakes, build
 
-FIRST, SECOND = GpuId("GPU-a00e0d0c-0b0a-0908-0706-050403020100"), GpuId("GPU-a10e0d0c-0b0a-0908-0706-050403020100")
+FIRST, SECOND = (
+    GpuId("GPU-a00e0d0c-0b0a-0908-0706-050403020100"),
+    GpuId("GPU-a10e0d0c-0b0a-0908-0706-050403020100"),
+)
 LOST, NO_PERMISSION = 0x70000001, 0x70010000
 SETTABLE = {"power_mw": (150_000, 600_000), "clocks_mhz": (300, 1600)}
 
@@ -35,9 +38,16 @@ async def driver(fakes: Fakes) -> AsyncIterator[LocalDriver]:
 
 async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver) -> None:
     gpus = list(await driver.inventory())
-    assert gpus[1] == Gpu(SECOND, 1, "intel", "Fake Max 1550", 128 << 30, pci_bus="0000:3b:00.0", **SETTABLE)
+    assert gpus[1] == Gpu(
+        SECOND, 1, "intel", "Fake Max 1550", 128 << 30, pci_bus="0000:3b:00.0", **SETTABLE
+    )
     first = driver.vendors[0].devices["0000:3a:00.0"]
-    assert (first.uuid, first.driver_version, first.mig, first.links) == (FIRST, "1.6.33578", NOT_READ, NOT_READ)
+    assert (first.uuid, first.driver_version, first.mig, first.links) == (
+        FIRST,
+        "1.6.33578",
+        NOT_READ,
+        NOT_READ,
+    )
 
 
 async def test_rates_are_known_from_the_second_sample_on(driver: LocalDriver, fakes: Fakes) -> None:
@@ -47,8 +57,17 @@ async def test_rates_are_known_from_the_second_sample_on(driver: LocalDriver, fa
     for rate in (early.busy_percent, early.memory_busy_percent, early.power_mw):
         assert isinstance(rate, Lacking) and "two samples" in rate.why
     one, other = (await driver.sample()).values()
-    assert (one.busy_percent, one.memory_busy_percent, one.power_mw, one.energy_mj) == (25, 10, 240_000, 480_000)
-    assert (one.memory_total_bytes, one.memory_used_bytes, other.memory_used_bytes) == (128 << 30, 2000 << 20, 0)
+    assert (one.busy_percent, one.memory_busy_percent, one.power_mw, one.energy_mj) == (
+        25,
+        10,
+        240_000,
+        480_000,
+    )
+    assert (one.memory_total_bytes, one.memory_used_bytes, other.memory_used_bytes) == (
+        128 << 30,
+        2000 << 20,
+        0,
+    )
     assert (one.temperature_c, one.memory_temperature_c, one.power_cap_mw) == (47, 52, 600_000)
     assert (one.clock_mhz, one.memory_clock_mhz, one.throttled) == (1600, 3200, ("thermal_limit",))
     assert (one.pcie_sent_bytes, one.pcie_received_bytes, one.pcie_replays) == (2000, 1000, 4)
@@ -61,7 +80,12 @@ async def test_power_clocks_and_reset(driver: LocalDriver) -> None:
     for command in (r.SetPowerCap(450_000), r.LockClocks(900, 1200), r.Reset()):
         assert await driver.control(FIRST, command) == Done()
     one, other = (await driver.sample()).values()
-    assert (one.power_cap_mw, one.clock_mhz, other.power_cap_mw, other.clock_mhz) == (450_000, 1200, 600_000, 1600)
+    assert (one.power_cap_mw, one.clock_mhz, other.power_cap_mw, other.clock_mhz) == (
+        450_000,
+        1200,
+        600_000,
+        1600,
+    )
     for command in (r.SetPowerCap(0), r.LockClocks(0, 0)):
         assert await driver.control(FIRST, command) == Done()
     one = (await driver.sample())[FIRST]
@@ -70,21 +94,33 @@ async def test_power_clocks_and_reset(driver: LocalDriver) -> None:
     assert await driver.control(FIRST, r.SetEcc(True)) == Done()
 
 
-async def test_what_it_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_what_it_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     await driver.inventory()
     with pytest.raises(Refused, match="zesPowerSetLimitsExt answered 0x78000004"):
         await driver.control(FIRST, r.SetPowerCap(900_000))
-    for command in (r.SetPersistence(True), r.SetComputeMode("default"), r.SetMigMode(True), r.SetPartition("CPX")):
+    for command in (
+        r.SetPersistence(True),
+        r.SetComputeMode("default"),
+        r.SetMigMode(True),
+        r.SetPartition("CPX"),
+    ):
         assert isinstance(await driver.control(FIRST, command), Lacking)
     fakes.tell("intel", "count * 2", f"zesFrequencySetRange * {NO_PERMISSION}")
-    found = [await driver.control(FIRST, command) for command in (r.LockClocks(900, 1200), r.SetEcc(None))]
+    found = [
+        await driver.control(FIRST, command)
+        for command in (r.LockClocks(900, 1200), r.SetEcc(None))
+    ]
     assert [isinstance(each, Lacking) and each.denied for each in found] == [True, False]
     fakes.tell("intel", "count * 2", f"zesDeviceReset * {0x78000003}")
     assert isinstance(await driver.control(FIRST, r.Reset()), Lacking)
     assert await driver.events() == []
 
 
-async def test_a_device_that_is_lost_or_hangs_is_named_and_the_other_goes_on(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_device_that_is_lost_or_hangs_is_named_and_the_other_goes_on(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     await driver.inventory()
     fakes.tell("intel", "count * 2", f"* 1 {LOST}")
     assert list(await driver.sample()) == [FIRST]
@@ -93,15 +129,19 @@ async def test_a_device_that_is_lost_or_hangs_is_named_and_the_other_goes_on(dri
     await driver.sample()  # the first silence keeps what is known
     assert list(await driver.sample()) == [SECOND]
     events = [(event.kind, event.pci_bus) for event in await driver.events()]
-    assert sorted(events) == sorted([(r.LOST, "0000:3b:00.0"), (r.WEDGED, "0000:3a:00.0"), (r.ANSWERS, "0000:3b:00.0")])
+    assert sorted(events) == sorted(
+        [(r.LOST, "0000:3b:00.0"), (r.WEDGED, "0000:3a:00.0"), (r.ANSWERS, "0000:3b:00.0")]
+    )
 
 
-async def test_a_device_that_is_lost_before_its_agent_begins_hides_no_other(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_device_that_is_lost_before_its_agent_begins_hides_no_other(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("intel", "count * 2", f"* 0 {LOST}")
     assert [gpu.uuid for gpu in await driver.inventory()] == [SECOND]
 
 
-async def test_a_library_without_a_function_lacks_what_it_tells_and_one_that_cannot_begin_has_nothing(
+async def test_missing_functions_of_a_library_lack_readings_and_a_failed_start_lists_no_device(
     fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fakes.tell("intel", "count * 1")
@@ -110,7 +150,9 @@ async def test_a_library_without_a_function_lacks_what_it_tells_and_one_that_can
     driver = intel_alone()
     await driver.inventory()
     sample = (await driver.sample())[FIRST]
-    assert isinstance(sample.temperature_c, Lacking) and "undefined symbol" in sample.temperature_c.why
+    assert (
+        isinstance(sample.temperature_c, Lacking) and "undefined symbol" in sample.temperature_c.why
+    )
     assert sample.clock_mhz == 1600
     await driver.close()
     build(tmp_path / "broken", ZE_LOADER, HERE / "zes.c", without="zesInit")

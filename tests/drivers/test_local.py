@@ -1,4 +1,6 @@
-"""This machine's own devices, of all vendors together, over the real bindings and libraries built from C; and who else asks for them."""
+"""This machine's own devices, of all vendors together, over the real bindings and libraries built
+from C; and who else asks for them.
+"""
 
 from pathlib import Path
 
@@ -17,22 +19,30 @@ DEVICES = Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists()
 FIRST, SECOND = GpuId("GPU-fake-0"), GpuId("GPU-fake-1")
 
 
-async def test_memory_that_did_not_come_back_makes_a_device_unclean_and_no_other(fakes: Fakes) -> None:
+async def test_memory_that_did_not_come_back_makes_a_device_unclean_and_no_other(
+    fakes: Fakes,
+) -> None:
     fakes.tell("nvidia", "used_mib 1 40")
     driver = LocalDriver()
     await driver.inventory()
     assert await driver.unclean([FIRST, SECOND]) == {}
     fakes.tell("nvidia", "used_mib 1 2000")
-    assert await driver.unclean([FIRST, SECOND]) == {SECOND: "2000 MiB of its memory are used, 40 MiB when it was idle"}
+    assert await driver.unclean([FIRST, SECOND]) == {
+        SECOND: "2000 MiB of its memory are used, 40 MiB when it was idle"
+    }
     fakes.tell("nvidia", "used_mib 1 41")
     assert await driver.unclean([SECOND]) == {}
-    assert await driver.unclean([GpuId("GPU-none")]) == {GpuId("GPU-none"): "the driver does not know the device any more"}
+    assert await driver.unclean([GpuId("GPU-none")]) == {
+        GpuId("GPU-none"): "the driver does not know the device any more"
+    }
     await driver.close()
 
 
 async def test_devices_of_two_vendors_are_found_together_and_told_apart(fakes: Fakes) -> None:
     fakes.tell("amd", "count * 1")
-    assert local_gpus.survey() == "GPUs of this machine: nvidia: 2 x Fake H100; amd: 1 x Fake MI300X"
+    assert (
+        local_gpus.survey() == "GPUs of this machine: nvidia: 2 x Fake H100; amd: 1 x Fake MI300X"
+    )
     driver = LocalDriver()
     third = GpuId("GPU-abcdef0123456789")
     assert [gpu.uuid for gpu in await driver.inventory()] == [FIRST, SECOND, third]
@@ -45,7 +55,9 @@ async def test_a_vendor_without_devices_keeps_no_process(fakes: Fakes) -> None:
     driver = LocalDriver()
     await driver.inventory()
     assert [vendor.process.child is not None for vendor in driver.vendors] == [True, False, False]
-    assert await driver.events() == [] and [vendor.process.child is not None for vendor in driver.vendors] == [True, False, False]
+    assert await driver.events() == [] and [
+        vendor.process.child is not None for vendor in driver.vendors
+    ] == [True, False, False]
     await driver.close()
 
 
@@ -54,12 +66,16 @@ async def test_a_driver_that_hangs_wedges_no_other_vendor(fakes: Fakes) -> None:
     driver = LocalDriver(2.0, begin_s=4.0)
     assert [gpu.uuid for gpu in await driver.inventory()] == [FIRST, SECOND]
     assert list(await driver.sample()) == [FIRST, SECOND]
-    assert [(event.kind, event.vendor, event.pci_bus) for event in await driver.events()] == [("driver_wedged", "amd", "")]
+    assert [(event.kind, event.vendor, event.pci_bus) for event in await driver.events()] == [
+        ("driver_wedged", "amd", "")
+    ]
     assert "did not answer" in driver.missing["amd"]
     await driver.close()
 
 
-async def test_a_device_that_does_not_tell_its_memory_is_judged_by_its_processes(fakes: Fakes) -> None:
+async def test_a_device_that_does_not_tell_its_memory_is_judged_by_its_processes(
+    fakes: Fakes,
+) -> None:
     silent = ("nvmlDeviceGetMemoryInfo * 3", "nvmlDeviceGetMemoryInfo_v2 * 3")
     fakes.tell("nvidia", *silent)
     driver = LocalDriver()
@@ -72,7 +88,9 @@ async def test_a_device_that_does_not_tell_its_memory_is_judged_by_its_processes
 
 
 @pytest.mark.skipif(DEVICES, reason="this machine has GPUs")
-async def test_a_machine_without_devices_says_why_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_machine_without_devices_says_why_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     driver = LocalDriver()
     assert list(await driver.inventory()) == []
     assert "no GPU was found on this machine (nvidia: NVML Shared Library Not Found" in caplog.text
@@ -80,7 +98,9 @@ async def test_a_machine_without_devices_says_why_in_one_line(caplog: pytest.Log
     await driver.close()
 
 
-def test_one_line_says_which_devices_a_machine_has_and_the_doctor_says_the_same(fakes: Fakes) -> None:
+def test_one_line_says_which_devices_a_machine_has_and_the_doctor_says_the_same(
+    fakes: Fakes,
+) -> None:
     fakes.tell("nvidia", "persistent * 1")
     assert local_gpus.survey() == "GPUs of this machine: nvidia: 2 x Fake H100"
     here, *others = checks.drivers()
@@ -92,10 +112,16 @@ def test_the_doctor_says_which_gpus_have_persistence_mode_off(fakes: Fakes) -> N
     fakes.tell("nvidia", "persistent 0 1", "persistent 1 0")
     (found,) = [each for each in checks.drivers() if each.what == "persistence mode"]
     assert (found.state, found.needed) == (SLOW, False)
-    assert "off on 0000:02:00.0:" in found.found and "nvidia-smi -pm 1" in found.fix and "nvidia-persistenced" in found.fix
+    assert (
+        "off on 0000:02:00.0:" in found.found
+        and "nvidia-smi -pm 1" in found.fix
+        and "nvidia-persistenced" in found.fix
+    )
 
 
-def test_the_doctor_says_nothing_where_persistence_mode_is_on_or_the_card_has_none(fakes: Fakes) -> None:
+def test_the_doctor_says_nothing_where_persistence_mode_is_on_or_the_card_has_none(
+    fakes: Fakes,
+) -> None:
     fakes.tell("nvidia", "persistent 0 1", "nvmlDeviceGetPersistenceMode 1 3")
     fakes.tell("amd", "count * 1")
     assert [each for each in checks.drivers() if each.what == "persistence mode"] == []
@@ -110,11 +136,25 @@ def test_a_driver_that_hangs_is_one_line_too(fakes: Fakes, monkeypatch: pytest.M
     assert [found.state for found in checks.drivers()] == [WRONG]
 
 
-def test_the_doctor_names_a_gpu_that_an_agent_had_and_no_driver_shows(fakes: Fakes, tmp_path: Path) -> None:
+def test_the_doctor_names_a_gpu_that_an_agent_had_and_no_driver_shows(
+    fakes: Fakes, tmp_path: Path
+) -> None:
     fakes.tell("nvidia", "persistent * 1")
-    device = Device(pci_bus="0000:09:00.0", uuid="GPU-a", index=2, vendor="nvidia", model="H100", driver_version="580")
+    device = Device(
+        pci_bus="0000:09:00.0",
+        uuid="GPU-a",
+        index=2,
+        vendor="nvidia",
+        model="H100",
+        driver_version="580",
+    )
     (tmp_path / "services/local").mkdir(parents=True)
-    (tmp_path / "services/local" / FILE).write_bytes(msgspec.json.encode(KnownDevices("boot", (device,))))
+    (tmp_path / "services/local" / FILE).write_bytes(
+        msgspec.json.encode(KnownDevices("boot", (device,)))
+    )
     found = checks.drivers(tmp_path)
-    assert [(each.what, each.state) for each in found[:2]] == [("driver nvidia", OK), ("GPU 0000:09:00.0", WRONG)]
+    assert [(each.what, each.state) for each in found[:2]] == [
+        ("driver nvidia", OK),
+        ("GPU 0000:09:00.0", WRONG),
+    ]
     assert "does not show it" in found[1].found and "MUSTER_GPUS_REMOVED" in found[1].fix

@@ -1,4 +1,6 @@
-"""A GPU that is lost while its agent is not there: agents one after the other, with one state directory, over NVML's stand-in."""
+"""A GPU that is lost while its agent is not there: agents one after the other, with one state
+directory, over NVML's stand-in.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,20 +11,20 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common import gpu_life
-from libs.common.cluster import Cluster
-from libs.common.error_catalogue import REBOOT_NODE
-from libs.common.error_rows import catalogue
+from libs.common.devices.error_catalogue import REBOOT_NODE
+from libs.common.devices.error_rows import catalogue
 from libs.common.fold import apply_entry
+from libs.common.life import gpu_life
 from libs.common.model import GpuHold, GpuId
-from services.node_agent import exposition
+from libs.common.state.cluster import Cluster
+from services.node_agent.core.devices import Policy
+from services.node_agent.devices.sampling import Sampling
 from services.node_agent.drivers.absent import FILE
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
-from services.node_agent.health.devices import Policy
 from services.node_agent.health.lost_devices import NO_DRIVER
-from services.node_agent.sampling import Sampling
+from services.node_agent.metrics import exposition
 from services.node_agent.service import Agent
 from tests.drivers import trees
 from tests.drivers.fakes import Fakes
@@ -41,22 +43,32 @@ class LocalWorld(World):
 
     def make(self, state_dir: Path | None = None) -> Agent:
         process = VendorProcess("nvidia", 5.0, 20.0)
-        self.driver = LocalDriver(vendors=[VendorDevices(process)], sys_root=self.root, node_id="n", removed=self.removed)
+        self.driver = LocalDriver(
+            vendors=[VendorDevices(process)], sys_root=self.root, node_id="n", removed=self.removed
+        )
         agent = super().make(state_dir)
         agent.sampling = Sampling(self.driver, 20)
         agent.state.devices.policy = Policy(catalogue=catalogue())
         return agent
 
     async def again(self) -> f.Commit:
-        """Another agent over the same state directory, after a kill; the commit of its registration."""
+        """Another agent over the same state directory, after a kill; the commit of its
+        registration.
+        """
         await self.drop()
         await self.driver.close()
         await self.begin()
-        return next(commit for commit in reversed(self.commits()) if isinstance(commit.facts[0], f.NodeRegistered))
+        return next(
+            commit
+            for commit in reversed(self.commits())
+            if isinstance(commit.facts[0], f.NodeRegistered)
+        )
 
 
 @pytest_asyncio.fixture
-async def world(fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LocalWorld]:
+async def world(
+    fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[LocalWorld]:
     LocalWorld.root = tmp_path / "sys"
     for bus in (1, 2):
         trees.gpu(LocalWorld.root, f"0000:{bus:02x}:00.0")
@@ -79,7 +91,9 @@ def faults(world: World) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.attack
-async def test_gpu_that_is_lost_while_its_agent_starts_is_told_with_the_registration(world: LocalWorld, fakes: Fakes) -> None:
+async def test_gpu_that_is_lost_while_its_agent_starts_is_told_with_the_registration(
+    world: LocalWorld, fakes: Fakes
+) -> None:
     fakes.tell("nvidia", *LOST_SECOND)
     commit = await world.again()
     registered = commit.facts[0]
@@ -93,7 +107,9 @@ async def test_gpu_that_is_lost_while_its_agent_starts_is_told_with_the_registra
 
 
 @pytest.mark.attack
-async def test_job_on_a_gpu_that_is_lost_while_its_agent_starts_ends(world: LocalWorld, fakes: Fakes) -> None:
+async def test_job_on_a_gpu_that_is_lost_while_its_agent_starts_ends(
+    world: LocalWorld, fakes: Fakes
+) -> None:
     order = world.order("a", "sleep 60")
     await world.place(replace(order, gpus=(GpuHold(SECOND),)))
     await world.said(f.JobStarted, "a")
@@ -113,7 +129,9 @@ async def test_job_on_another_gpu_runs_on(world: LocalWorld, fakes: Fakes) -> No
     assert world.facts(f.JobFinished) == []
 
 
-async def test_lost_gpu_is_told_again_by_each_agent_but_its_error_is_counted_once(world: LocalWorld, fakes: Fakes) -> None:
+async def test_lost_gpu_is_told_again_by_each_agent_but_its_error_is_counted_once(
+    world: LocalWorld, fakes: Fakes
+) -> None:
     fakes.tell("nvidia", *LOST_SECOND)
     for _ in range(3):
         await world.again()
@@ -121,7 +139,9 @@ async def test_lost_gpu_is_told_again_by_each_agent_but_its_error_is_counted_onc
     assert len(world.facts(f.GpuErrorSeen)) == 1
 
 
-async def test_gpu_that_has_left_the_bus_stays_lost_until_an_operator_takes_it_out(world: LocalWorld, fakes: Fakes) -> None:
+async def test_gpu_that_has_left_the_bus_stays_lost_until_an_operator_takes_it_out(
+    world: LocalWorld, fakes: Fakes
+) -> None:
     (world.root / "bus/pci/devices/0000:02:00.0").unlink()
     fakes.tell("nvidia", "count * 1")
     await world.again()
@@ -137,7 +157,9 @@ async def test_gpu_that_has_left_the_bus_stays_lost_until_an_operator_takes_it_o
     assert world.facts(f.GpuRecovered) == []
 
 
-async def test_library_that_cannot_be_opened_puts_gpus_out_of_use_and_ends_no_job(world: LocalWorld, fakes: Fakes) -> None:
+async def test_library_that_cannot_be_opened_puts_gpus_out_of_use_and_ends_no_job(
+    world: LocalWorld, fakes: Fakes
+) -> None:
     await world.place(replace(world.order("a", "sleep 60"), gpus=(GpuHold(SECOND),)))
     await world.said(f.JobStarted, "a")
     fakes.tell("nvidia", "nvmlInitWithFlags * 18")
@@ -149,7 +171,9 @@ async def test_library_that_cannot_be_opened_puts_gpus_out_of_use_and_ends_no_jo
     assert world.facts(f.JobFinished) == [] and world.facts(f.GpuErrorSeen) == []
 
 
-async def test_job_whose_gpu_no_file_and_no_driver_knows_ends(world: LocalWorld, fakes: Fakes) -> None:
+async def test_job_whose_gpu_no_file_and_no_driver_knows_ends(
+    world: LocalWorld, fakes: Fakes
+) -> None:
     await world.place(replace(world.order("a", "sleep 60"), gpus=(GpuHold(SECOND),)))
     await world.said(f.JobStarted, "a")
     await world.drop()
@@ -167,7 +191,12 @@ async def test_every_reader_sees_the_lost_gpu(world: LocalWorld, fakes: Fakes) -
     for entry in world.stream.entries:
         apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data))
     view = cluster.gpus[SECOND]
-    assert view.present and not view.takes_work and view.health == gpu_life.OFFLINE and view.away == GONE
+    assert (
+        view.present
+        and not view.takes_work
+        and view.health == gpu_life.OFFLINE
+        and view.away == GONE
+    )
     assert cluster.nodes[NODE].state == "degraded"
     text = exposition.text("n", world.agent.inventory, await world.driver.sample(), {})
     assert 'muster_gpu_up{gpu="1",UUID="GPU-fake-1"' in text and text.count("muster_gpu_up{") == 2

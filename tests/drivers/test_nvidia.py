@@ -11,15 +11,23 @@ from msgspec.structs import replace
 from libs.common.errors import Refused
 from libs.common.messages import ControlOrder
 from libs.common.model import Gpu, GpuId
-from services.node_agent.device_commands import carry_out
+from services.node_agent.devices.device_commands import carry_out
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.local import LocalDriver
-from services.node_agent.drivers.readings import NOT_READ, Done, Lacking, Link, LinkErrors, Process, Sample
+from services.node_agent.drivers.readings import (
+    NOT_READ,
+    Done,
+    Lacking,
+    Link,
+    LinkErrors,
+    Process,
+    Sample,
+)
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
 from services.node_agent.drivers.vendors.nvidia import SELDOM
 from services.node_agent.drivers.vendors.nvidia_links import AGAIN, KINDS, LINK_COUNT
-from services.node_agent.exposition import text
+from services.node_agent.metrics.exposition import text
 from tests.drivers.conftest import load_from
 from tests.drivers.fakes import HERE, NVML, Fakes, build
 
@@ -44,15 +52,28 @@ async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver, fakes:
     gpus = await driver.inventory()
     assert [gpu.uuid for gpu in gpus] == [FIRST, SECOND]
     memory, capability = 80 << 30, (9, 0)
-    known = {"power_mw": (200_000, 700_000), "clocks_mhz": (1, 1980), "mig_profiles": PROFILES, "mig": True}
-    assert gpus[1] == Gpu(SECOND, 1, "nvidia", "Fake H100", memory, capability, "0000:02:00.0", **known)
+    known = {
+        "power_mw": (200_000, 700_000),
+        "clocks_mhz": (1, 1980),
+        "mig_profiles": PROFILES,
+        "mig": True,
+    }
+    assert gpus[1] == Gpu(
+        SECOND, 1, "nvidia", "Fake H100", memory, capability, "0000:02:00.0", **known
+    )
 
 
-async def test_what_no_fact_holds_is_known_of_a_device_too(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_what_no_fact_holds_is_known_of_a_device_too(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("nvidia", "links 0 18", "switch 0 1", "links 1 4", "mig 1 1")
     await driver.inventory()
     first, second = driver.vendors[0].devices.values()
-    assert (first.driver_version, first.mig, first.links) == ("580.65.06", False, (Link("nvlink", "switch", 18),))
+    assert (first.driver_version, first.mig, first.links) == (
+        "580.65.06",
+        False,
+        (Link("nvlink", "switch", 18),),
+    )
     assert (second.mig, second.links) == (True, (Link("nvlink", "0000:01:00.0", 4),))
 
 
@@ -70,28 +91,60 @@ async def test_reserved_memory_is_neither_used_nor_free(driver: LocalDriver, fak
     gpus = await driver.inventory()
     samples = await driver.sample()
     assert samples[FIRST].memory_reserved_bytes == 600 << 20
-    assert isinstance(samples[SECOND].memory_reserved_bytes, Lacking) and samples[SECOND].memory_used_bytes == 600 << 20
+    assert (
+        isinstance(samples[SECOND].memory_reserved_bytes, Lacking)
+        and samples[SECOND].memory_used_bytes == 600 << 20
+    )
     lines = text("n1", gpus, samples, {}, "580").splitlines()
     told = {line.split("{")[0]: line.rsplit(" ", 1)[1] for line in lines if FIRST in line}
     kept = [told[f"DCGM_FI_DEV_FB_{name}"] for name in ("USED", "RESERVED", "FREE")]
     assert kept == ["2000.0", "600.0", str(80 * 1024.0 - 2600)]
-    assert [SECOND in line for line in lines if line.startswith("DCGM_FI_DEV_FB_RESERVED")] == [False]
-    assert [line.rsplit(" ", 1)[1] for line in lines if line.startswith("DCGM_FI_DEV_FB_FREE") and SECOND in line] == [
-        str(80 * 1024.0 - 600)
+    assert [SECOND in line for line in lines if line.startswith("DCGM_FI_DEV_FB_RESERVED")] == [
+        False
     ]
+    assert [
+        line.rsplit(" ", 1)[1]
+        for line in lines
+        if line.startswith("DCGM_FI_DEV_FB_FREE") and SECOND in line
+    ] == [str(80 * 1024.0 - 600)]
 
 
-async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("nvidia", "used_mib 0 2000", "pid 0 4711", "ecc 1 3", "unwell 0 1", "recovery 0 2")
     await driver.inventory()
     samples = await driver.sample()
     one, other = samples[FIRST], samples[SECOND]
-    assert (one.busy_percent, one.memory_busy_percent, one.encoder_percent, one.decoder_percent) == (37, 12, 1, 2)
+    assert (
+        one.busy_percent,
+        one.memory_busy_percent,
+        one.encoder_percent,
+        one.decoder_percent,
+    ) == (37, 12, 1, 2)
     assert (one.memory_total_bytes, one.memory_used_bytes) == (80 << 30, 2000 << 20)
-    assert (one.temperature_c, one.memory_temperature_c, one.power_mw, one.power_cap_mw) == (45, 61, 123_456, 700_000)
-    assert (one.clock_mhz, one.memory_clock_mhz, one.throttled) == (1980, 2619, ("power_cap", "thermal_software"))
-    assert (one.energy_mj, one.remapped_corrected, one.remap_failed, one.pcie_sent_bytes) == (83, 142, 145, 197)
-    assert (one.recovery_action, other.recovery_action, other.remap_failed) == (2, Lacking("Not Supported"), 0)
+    assert (one.temperature_c, one.memory_temperature_c, one.power_mw, one.power_cap_mw) == (
+        45,
+        61,
+        123_456,
+        700_000,
+    )
+    assert (one.clock_mhz, one.memory_clock_mhz, one.throttled) == (
+        1980,
+        2619,
+        ("power_cap", "thermal_software"),
+    )
+    assert (one.energy_mj, one.remapped_corrected, one.remap_failed, one.pcie_sent_bytes) == (
+        83,
+        142,
+        145,
+        197,
+    )
+    assert (one.recovery_action, other.recovery_action, other.remap_failed) == (
+        2,
+        Lacking("Not Supported"),
+        0,
+    )
     assert (one.link_sent_bytes, one.link_errors) == (138 << 10, 38 + 52 + 59)
     assert one.processes == (Process(4711, 2000 << 20),) and other.processes == ()
     assert (other.ecc_corrected, other.ecc_uncorrected) == (3, 3)
@@ -102,7 +155,10 @@ async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(driver: 
 @pytest.mark.attack
 @pytest.mark.parametrize(
     ("generation", "kinds", "total"),
-    [(4, {161: "replay", 162: "recovery", 163: "crc"}, 33), (5, {215: "recovery", 214: "recovery_failed"}, 11)],
+    [
+        (4, {161: "replay", 162: "recovery", 163: "crc"}, 33),
+        (5, {215: "recovery", 214: "recovery_failed"}, 11),
+    ],
 )
 async def test_errors_of_nvlinks_are_read_for_each_link(
     driver: LocalDriver, fakes: Fakes, generation: int, kinds: dict[int, str], total: int
@@ -124,7 +180,9 @@ async def next_read(driver: LocalDriver) -> Sample:
     return samples[-1]
 
 
-async def test_a_link_that_does_not_answer_once_leaves_no_sum_without_it(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_link_that_does_not_answer_once_leaves_no_sum_without_it(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     told = ("links 0 2", "link_generation 0 4", "field_161_0 0 7")
     fakes.tell("nvidia", *told)
     await driver.inventory()
@@ -137,7 +195,9 @@ async def test_a_link_that_does_not_answer_once_leaves_no_sum_without_it(driver:
     assert (await next_read(driver)).link_errors == 7
 
 
-async def test_links_that_come_up_later_are_found_when_the_device_is_looked_at_anew(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_links_that_come_up_later_are_found_when_the_device_is_looked_at_anew(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("nvidia", "link_generation 0 4")
     await driver.inventory()
     assert (await driver.sample())[FIRST].link_errors == 38 + 52 + 59
@@ -147,7 +207,9 @@ async def test_links_that_come_up_later_are_found_when_the_device_is_looked_at_a
     assert (await driver.sample())[FIRST].link_errors == 2
 
 
-async def test_links_that_come_up_later_are_found_after_a_while(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_links_that_come_up_later_are_found_after_a_while(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("nvidia", "link_generation 0 4")
     await driver.inventory()
     await driver.sample()
@@ -186,13 +248,25 @@ async def test_an_older_driver_lacks_what_it_has_no_function_for_and_tells_the_r
     driver = nvidia_alone()
     await driver.inventory()
     sample = (await driver.sample())[FIRST]
-    assert sample.energy_mj == sample.link_errors == sample.link_counts == Lacking("Function Not Found")
+    assert (
+        sample.energy_mj
+        == sample.link_errors
+        == sample.link_counts
+        == Lacking("Function Not Found")
+    )
     assert sample.power_mw == 123_456
     await driver.close()
 
 
-async def test_a_struct_of_another_version_is_lacking_or_asked_for_the_old_way(driver: LocalDriver, fakes: Fakes) -> None:
-    fakes.tell("nvidia", "nvmlDeviceGetMemoryInfo_v2 0 25", "nvmlDeviceGetTemperatureV * 25", "nvmlDeviceGetUtilizationRates 0 25")
+async def test_a_struct_of_another_version_is_lacking_or_asked_for_the_old_way(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
+    fakes.tell(
+        "nvidia",
+        "nvmlDeviceGetMemoryInfo_v2 0 25",
+        "nvmlDeviceGetTemperatureV * 25",
+        "nvmlDeviceGetUtilizationRates 0 25",
+    )
     await driver.inventory()
     one, other = (await driver.sample()).values()
     assert (one.memory_used_bytes, other.memory_used_bytes) == (600 << 20, 0)
@@ -205,18 +279,28 @@ async def test_an_xid_is_an_event_of_its_device(driver: LocalDriver, fakes: Fake
     assert await driver.events() == []
     fakes.happen("nvidia", 1, XID_EVENT, XID)
     (event,) = await driver.events()
-    assert (event.vendor, event.pci_bus, event.kind, event.number) == ("nvidia", "0000:02:00.0", r.XID, XID)
+    assert (event.vendor, event.pci_bus, event.kind, event.number) == (
+        "nvidia",
+        "0000:02:00.0",
+        r.XID,
+        XID,
+    )
     assert await driver.events() == []
 
 
 @pytest.mark.attack
-async def test_an_xid_of_a_mig_instance_names_the_instance(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_an_xid_of_a_mig_instance_names_the_instance(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     await driver.inventory()
     assert await driver.events() == []
     fakes.tell("nvidia", "instance 0 5")
     fakes.happen("nvidia", 0, XID_EVENT, 94)
     fakes.happen("nvidia", 1, XID_EVENT, 94)
-    assert [(event.pci_bus, event.instance) for event in await driver.events()] == [("0000:01:00.0", 5), ("0000:02:00.0", None)]
+    assert [(event.pci_bus, event.instance) for event in await driver.events()] == [
+        ("0000:01:00.0", 5),
+        ("0000:02:00.0", None),
+    ]
 
 
 async def test_power_and_clocks_are_set_and_given_back(driver: LocalDriver) -> None:
@@ -228,7 +312,11 @@ async def test_power_and_clocks_are_set_and_given_back(driver: LocalDriver) -> N
     assert (other.power_cap_mw, other.clock_mhz) == (700_000, 1980)
     assert await driver.control(FIRST, r.SetPowerCap(0)) == Done()
     assert await driver.control(FIRST, r.LockClocks(0, 0)) == Done()
-    assert await driver.control(FIRST, r.SetPersistence(True)) == await driver.control(FIRST, r.SetComputeMode("prohibited")) == Done()
+    assert (
+        await driver.control(FIRST, r.SetPersistence(True))
+        == await driver.control(FIRST, r.SetComputeMode("prohibited"))
+        == Done()
+    )
     one = (await driver.sample())[FIRST]
     assert (one.power_cap_mw, one.clock_mhz) == (700_000, 1980)
 
@@ -239,7 +327,9 @@ async def test_ecc_is_set_and_said_to_count_after_a_reset(driver: LocalDriver) -
     assert await driver.control(FIRST, r.SetEcc(None)) == Done()
 
 
-async def test_an_order_is_carried_out_and_says_why_it_was_not(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_an_order_is_carried_out_and_says_why_it_was_not(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     await driver.inventory()
     power = ControlOrder(FIRST, "power", "300", 7)
     assert await carry_out(driver, power) == replace(power, outcome="done")
@@ -255,7 +345,9 @@ async def test_an_order_is_carried_out_and_says_why_it_was_not(driver: LocalDriv
     assert list(await driver.sample()) == [FIRST, SECOND]
 
 
-async def test_what_a_device_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_what_a_device_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     await driver.inventory()
     with pytest.raises(Refused, match="GPU-fake-0: Invalid Argument"):
         await driver.control(FIRST, r.SetPowerCap(5))
@@ -265,7 +357,9 @@ async def test_what_a_device_does_not_take_is_refused_and_what_it_does_not_have_
         await driver.control(GpuId("GPU-none"), r.Reset())
     fakes.tell("nvidia", "nvmlDeviceSetGpuLockedClocks * 3", "nvmlDeviceSetPersistenceMode * 4")
     assert await driver.control(FIRST, r.LockClocks(1, 2)) == Lacking("Not Supported")
-    assert await driver.control(FIRST, r.SetPersistence(True)) == Lacking("Insufficient Permissions", denied=True)
+    assert await driver.control(FIRST, r.SetPersistence(True)) == Lacking(
+        "Insufficient Permissions", denied=True
+    )
     assert isinstance(await driver.control(FIRST, r.SetPartition("CPX")), Lacking)
 
 
@@ -275,7 +369,8 @@ async def test_a_reset_is_nvidias_own_tool_has_a_deadline_of_its_own_and_its_ref
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir()
     tool.write_text(
-        f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\nsleep 0.5\ntest ! -e {tmp_path}/busy || {{ echo "GPU is in use"; exit 1; }}\n'
+        f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\nsleep 0.5\ntest ! -e {tmp_path}/busy || '
+        f'{{ echo "GPU is in use"; exit 1; }}\n'
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
@@ -301,11 +396,16 @@ async def test_a_reset_is_nvidias_own_tool_has_a_deadline_of_its_own_and_its_ref
         ((), ""),
         (("fabric * 3",), ""),
         (("fabric * 1",), "its registration has not started: is the fabric manager running?"),
-        (("fabric * 2", "nvmlDeviceGetGpuFabricInfoV * 13"), "its registration is in progress: is the fabric manager running?"),
+        (
+            ("fabric * 2", "nvmlDeviceGetGpuFabricInfoV * 13"),
+            "its registration is in progress: is the fabric manager running?",
+        ),
         (("fabric * 3", "fabric_status * 999"), "its registration failed: Unknown Error"),
     ],
 )
-async def test_fabric_that_is_not_up_is_told_with_its_reason(fakes: Fakes, told: tuple[str, ...], why: str) -> None:
+async def test_fabric_that_is_not_up_is_told_with_its_reason(
+    fakes: Fakes, told: tuple[str, ...], why: str
+) -> None:
     fakes.tell("nvidia", *told)
     driver = LocalDriver(vendors=[VendorDevices(VendorProcess("nvidia", 10.0, 20.0))])
     await driver.inventory()

@@ -1,4 +1,6 @@
-"""MIG by the real binding over a library built from C: instances made in their places, listed, removed, and taken back."""
+"""MIG by the real binding over a library built from C: instances made in their places, listed,
+removed, and taken back.
+"""
 
 from collections.abc import AsyncIterator
 
@@ -12,7 +14,10 @@ from services.node_agent.drivers.readings import Done, Lacking, MigInstance
 from tests.drivers.fakes import Fakes
 from tests.drivers.test_nvidia import FIRST, SECOND, nvidia_alone
 
-LOW, HIGH = MigInstance(1, "MIG-fake-1001", "3g.40gb", 0, 4), MigInstance(0, "MIG-fake-1000", "3g.40gb", 4, 4)
+LOW, HIGH = (
+    MigInstance(1, "MIG-fake-1001", "3g.40gb", 0, 4),
+    MigInstance(0, "MIG-fake-1000", "3g.40gb", 4, 4),
+)
 
 
 @pytest_asyncio.fixture
@@ -30,7 +35,9 @@ async def there(driver: LocalDriver) -> tuple[MigInstance, ...]:
     return done.instances
 
 
-async def test_only_a_card_in_mig_mode_can_be_cut_and_nothing_else_be_used_of_it(driver: LocalDriver) -> None:
+async def test_only_a_card_in_mig_mode_can_be_cut_and_nothing_else_be_used_of_it(
+    driver: LocalDriver,
+) -> None:
     one, other = await driver.inventory()
     assert (one.mig, "3g.40gb" in one.mig_profiles) == (True, True)
     assert (other.mig, other.mig_profiles) == (False, ())
@@ -79,7 +86,9 @@ async def test_a_place_that_the_card_does_not_have_or_that_is_taken_is_refused(
         "nvmlDeviceGetUUID 999 999",
     ],
 )
-async def test_of_an_instance_that_cannot_be_finished_nothing_is_left(driver: LocalDriver, fakes: Fakes, fault: str) -> None:
+async def test_of_an_instance_that_cannot_be_finished_nothing_is_left(
+    driver: LocalDriver, fakes: Fakes, fault: str
+) -> None:
     fakes.tell("nvidia", fault)
     with pytest.raises(Refused):
         await driver.control(FIRST, r.CreateMigInstance("7g.80gb", 0))
@@ -87,16 +96,22 @@ async def test_of_an_instance_that_cannot_be_finished_nothing_is_left(driver: Lo
     assert await there(driver) == ()
 
 
-async def test_what_cannot_be_taken_back_either_is_said_with_both_reasons(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_what_cannot_be_taken_back_either_is_said_with_both_reasons(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("nvidia", "nvmlGpuInstanceCreateComputeInstance 0 23", "nvmlGpuInstanceDestroy 0 19")
-    with pytest.raises(Refused, match="what was made of it could not be removed: In use by another client"):
+    with pytest.raises(
+        Refused, match="what was made of it could not be removed: In use by another client"
+    ):
         await driver.control(FIRST, r.CreateMigInstance("7g.80gb", 0))
     fakes.tell("nvidia")
     assert await there(driver) == (MigInstance(0, "", "7g.80gb", 0, 8),)
     assert await driver.control(FIRST, r.DestroyMigInstance(0)) == Done()
 
 
-async def test_instances_outlive_the_process_that_made_them_and_one_in_use_is_not_removed(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_instances_outlive_the_process_that_made_them_and_one_in_use_is_not_removed(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     await driver.control(FIRST, r.CreateMigInstance("3g.40gb", 4))
     await driver.close()
     fakes.tell("nvidia", "nvmlComputeInstanceDestroy 0 19")
@@ -107,12 +122,18 @@ async def test_instances_outlive_the_process_that_made_them_and_one_in_use_is_no
     assert await there(driver) == (HIGH,)
 
 
-async def test_the_mode_is_set_when_nothing_is_cut_and_a_card_without_it_lacks_it(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_the_mode_is_set_when_nothing_is_cut_and_a_card_without_it_lacks_it(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     await driver.control(FIRST, r.CreateMigInstance("3g.40gb", 4))
     with pytest.raises(Refused, match="In use by another client"):
         await driver.control(FIRST, r.SetMigMode(False))
     await driver.control(FIRST, r.DestroyMigInstance(0))
-    assert await driver.control(FIRST, r.SetMigMode(False)) == await driver.control(SECOND, r.SetMigMode(True)) == Done()
+    assert (
+        await driver.control(FIRST, r.SetMigMode(False))
+        == await driver.control(SECOND, r.SetMigMode(True))
+        == Done()
+    )
     assert [gpu.mig for gpu in await driver.inventory()] == [False, True]
     assert isinstance(await driver.control(FIRST, r.CreateMigInstance("1g.10gb", 0)), Lacking)
     fakes.tell("nvidia", "nvmlDeviceGetMigMode 0 3", "nvmlDeviceSetMigMode 0 3")
@@ -121,7 +142,9 @@ async def test_the_mode_is_set_when_nothing_is_cut_and_a_card_without_it_lacks_i
     assert [gpu.mig for gpu in await driver.inventory()] == [False, True]
 
 
-async def test_on_a_card_that_must_be_reset_for_it_the_mode_counts_after_a_reset(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_on_a_card_that_must_be_reset_for_it_the_mode_counts_after_a_reset(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("nvidia", "pending 1 1")
     assert await driver.control(SECOND, r.SetMigMode(True)) == Done("it counts after a reset")
     assert [gpu.mig for gpu in await driver.inventory()] == [True, False]

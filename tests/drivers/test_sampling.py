@@ -1,4 +1,6 @@
-"""The agent and its devices: they are asked at a set rate, and nothing of the node waits for one that hangs."""
+"""The agent and its devices: they are asked at a set rate, and nothing of the node waits for one
+that hangs.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -9,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
+from libs.common.devices.topology import Topology
 from libs.common.model import GpuHold, GpuId
 from libs.common.subjects import ask_node
-from libs.common.topology import Topology
+from services.node_agent.devices.sampling import Sampling
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
-from services.node_agent.sampling import Sampling
 from services.node_agent.service import Agent
 from tests.drivers.fakes import Fakes
 from tests.integration.agent_world import NODE, World, world_at
@@ -35,7 +37,9 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_devices_are_asked_every_so_many_milliseconds(fakes: Fakes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_devices_are_asked_every_so_many_milliseconds(
+    fakes: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
     driver = local()
     await driver.inventory()
     sampling = Sampling(driver, 10)
@@ -79,7 +83,9 @@ async def test_a_node_with_a_wedged_device_lives_and_its_other_device_serves(
     await world.driver.close()
 
 
-async def test_a_device_whose_memory_a_stranger_uses_begins_no_job_until_it_is_free_again(fakes: Fakes, tmp_path: Path) -> None:
+async def test_a_device_whose_memory_a_stranger_uses_begins_no_job_until_it_is_free_again(
+    fakes: Fakes, tmp_path: Path
+) -> None:
     world = LocalWorld(tmp_path / "state")
     world.driver = local()  # type: ignore[assignment]
     await world.scheduler.listen()
@@ -101,7 +107,7 @@ async def test_a_device_whose_memory_a_stranger_uses_begins_no_job_until_it_is_f
     await world.driver.close()
 
 
-async def test_a_job_that_takes_more_of_a_device_than_its_part_is_warned_and_ended_by_what_the_driver_says_of_its_process(
+async def test_a_job_over_its_share_of_memory_is_warned_and_then_ended(
     fakes: Fakes, tmp_path: Path
 ) -> None:
     world = LocalWorld(tmp_path / "state")
@@ -127,4 +133,6 @@ async def test_a_node_says_how_its_devices_lie_when_it_is_asked(tmp_path: Path) 
     async with world_at(tmp_path) as world:
         answer = await world.bus.request(ask_node(NODE, "topology"), b"", WAIT_S)
     found = msgspec.msgpack.decode(answer, type=Topology)
-    assert [spot.device for spot in found.spots] == [gpu.uuid for gpu in await world.driver.inventory()]
+    assert [spot.device for spot in found.spots] == [
+        gpu.uuid for gpu in await world.driver.inventory()
+    ]

@@ -12,7 +12,10 @@ from services.node_agent.drivers.readings import Done, Lacking
 from services.node_agent.drivers.simulated import SimulatedDriver, Work
 
 FIRST, SECOND = GpuId("GPU-n-0"), GpuId("GPU-n-1")
-SPIN = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'x = bytearray(64 << 20)\\nwhile True: pass'])"
+SPIN = (
+    "import subprocess, sys; subprocess.run([sys.executable, '-c', 'x = bytearray(64 << "
+    "20)\\nwhile True: pass'])"
+)
 
 
 async def test_a_device_is_as_busy_as_the_processes_of_its_jobs() -> None:
@@ -23,7 +26,11 @@ async def test_a_device_is_as_busy_as_the_processes_of_its_jobs() -> None:
         async with asyncio.timeout(30):
             while True:
                 samples = await driver.sample()
-                busy, memory, idle = samples[FIRST].busy_percent, samples[FIRST].memory_used_bytes, samples[SECOND]
+                busy, memory, idle = (
+                    samples[FIRST].busy_percent,
+                    samples[FIRST].memory_used_bytes,
+                    samples[SECOND],
+                )
                 assert isinstance(busy, int) and isinstance(memory, int)
                 if busy > 10 and memory > 64 << 20:
                     break
@@ -39,7 +46,10 @@ async def test_a_device_is_as_busy_as_the_processes_of_its_jobs() -> None:
 async def test_a_device_is_as_busy_as_its_jobs_say_and_those_that_share_it_take_turns() -> None:
     driver, said = SimulatedDriver("n", 2), {1: 0.0, 2: 0.0}
     ours, other = os.getpid(), os.getppid()
-    driver.running = lambda: {FIRST: [Work(ours, said[1])], SECOND: [Work(ours, said[1]), Work(other, said[2])]}
+    driver.running = lambda: {
+        FIRST: [Work(ours, said[1])],
+        SECOND: [Work(ours, said[1]), Work(other, said[2])],
+    }
 
     async def sampled(one_s: float, two_s: float) -> list[r.Reading]:
         said[1], said[2] = said[1] + one_s, said[2] + two_s
@@ -66,7 +76,11 @@ async def test_what_no_process_tells_is_lacking_and_power_is_made_up_of_how_busy
     assert await driver.control(FIRST, r.SetPowerCap(500_000)) == Done()
     await asyncio.sleep(0.05)
     busy = (await driver.sample())[FIRST]
-    assert isinstance(idle.temperature_c, Lacking) and isinstance(idle.power_mw, int) and isinstance(busy.power_mw, int)
+    assert (
+        isinstance(idle.temperature_c, Lacking)
+        and isinstance(idle.power_mw, int)
+        and isinstance(busy.power_mw, int)
+    )
     assert idle.power_mw == 70_000 < busy.power_mw <= 500_000
     assert await driver.control(FIRST, r.SetEcc(True)) == Lacking("a simulated device has none")
     assert await driver.events() == []
@@ -76,9 +90,17 @@ async def test_what_no_process_tells_is_lacking_and_power_is_made_up_of_how_busy
 async def test_an_event_can_be_played_and_a_reset_says_that_nothing_was_reset() -> None:
     driver = SimulatedDriver("n", 1)
     assert driver.hears("nvidia 0000:01:00.0 xid 79 fell off the bus")
-    assert not driver.hears("nvidia 0000:01:00.0 xid") and not driver.hears("nvidia 0000:01:00.0 xid many")
+    assert not driver.hears("nvidia 0000:01:00.0 xid") and not driver.hears(
+        "nvidia 0000:01:00.0 xid many"
+    )
     (event,) = await driver.events()
-    assert (event.vendor, event.pci_bus, event.kind, event.number, event.text) == ("nvidia", "0000:01:00.0", "xid", 79, "fell off the bus")
+    assert (event.vendor, event.pci_bus, event.kind, event.number, event.text) == (
+        "nvidia",
+        "0000:01:00.0",
+        "xid",
+        79,
+        "fell off the bus",
+    )
     assert await driver.events() == []
     assert await driver.control(FIRST, r.Reset()) == Done(note="simulated: nothing was reset")
     assert driver.version_of(FIRST) == ""
@@ -90,7 +112,9 @@ async def test_what_a_device_tells_of_itself_can_be_played() -> None:
         "simulated 0000:01:00.0 reading 9 busy_percent"
     )
     hot, other = (await driver.sample()).values()
-    assert (hot.temperature_c, hot.busy_percent) == (91, 0) and isinstance(other.temperature_c, Lacking)
+    assert (hot.temperature_c, hot.busy_percent) == (91, 0) and isinstance(
+        other.temperature_c, Lacking
+    )
     assert await driver.events() == []
 
 

@@ -1,7 +1,7 @@
 """The parts of /sys that say where devices are, of four kinds of machines, written down as files.
 
-The addresses and the way switches are cascaded follow what `nvidia-smi topo -m` and `rocm-smi --showtopo` print of these machines; the
-numbers of the bridges are made up.
+The addresses and the way switches are cascaded follow what `nvidia-smi topo -m` and `rocm-smi
+--showtopo` print of these machines; the numbers of the bridges are made up.
 """
 
 from pathlib import Path
@@ -37,8 +37,12 @@ def place(root: Path, route: str, numa: int, cpus: str) -> str:
     return folder.name
 
 
-def gpu(root: Path, address: str, vendor: str = "0x10de", kind: str = "0x030200", driver: str = "nvidia") -> str:
-    """A GPU at an address of its own root port, as the PCI bus lists it; `driver` is the kernel's that it is bound to, if any."""
+def gpu(
+    root: Path, address: str, vendor: str = "0x10de", kind: str = "0x030200", driver: str = "nvidia"
+) -> str:
+    """A GPU at an address of its own root port, as the PCI bus lists it; `driver` is the kernel's
+    that it is bound to, if any.
+    """
     place(root, f"pci0000:00/0000:00:{address[5:7]}.0/{address}", -1, "0-7")
     folder = root / "bus/pci/devices" / address
     (folder / "vendor").write_text(f"{vendor}\n")
@@ -60,8 +64,14 @@ def node(root: Path, number: int, cpus: str, socket: int) -> None:
     """A NUMA node and where its first CPU is."""
     for path, text in (
         (f"devices/system/node/node{number}/cpulist", cpus),
-        (f"devices/system/node/node{number}/meminfo", f"Node {number} MemTotal:       {MEMORY_KIB} kB\nNode {number} MemFree: 1 kB"),
-        (f"devices/system/cpu/cpu{cpus.partition('-')[0]}/topology/physical_package_id", str(socket)),
+        (
+            f"devices/system/node/node{number}/meminfo",
+            f"Node {number} MemTotal:       {MEMORY_KIB} kB\nNode {number} MemFree: 1 kB",
+        ),
+        (
+            f"devices/system/cpu/cpu{cpus.partition('-')[0]}/topology/physical_package_id",
+            str(socket),
+        ),
     ):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(f"{text}\n")
@@ -69,29 +79,48 @@ def node(root: Path, number: int, cpus: str, socket: int) -> None:
 
 def machine(root: Path, gpus: list[tuple[str, tuple[Link, ...]]]) -> Machine:
     """As the driver puts it together: GPUs in their order, then the cards that are found."""
-    found = [Part(f"GPU{i}", "gpu", f"GPU-{i}", address, seat(address, root), links) for i, (address, links) in enumerate(gpus)]
+    found = [
+        Part(f"GPU{i}", "gpu", f"GPU-{i}", address, seat(address, root), links)
+        for i, (address, links) in enumerate(gpus)
+    ]
     there = cards(root)
     return Machine(
-        found + [Part(f"NIC{i}", "nic", each.name, each.pci_bus, seat(each.pci_bus, root)) for i, each in enumerate(there)], root
+        found
+        + [
+            Part(f"NIC{i}", "nic", each.name, each.pci_bus, seat(each.pci_bus, root))
+            for i, each in enumerate(there)
+        ],
+        root,
     )
 
 
 def dgx_h100(root: Path) -> Machine:
-    """Two sockets; each GPU with a network card behind cascaded switches of a root complex of their own, 18 links of each to the fabric;
-    two more cards for storage, one of them with a virtual function.
+    """Two sockets; each GPU with a network card behind cascaded switches of a root complex of their
+    own, 18 links of each to the fabric; two more cards for storage, one of them with a virtual
+    function.
     """
     for number, cpus in enumerate(("0-55", "56-111")):
         node(root, number, cpus, number)
     addresses = []
     for i, (gpu, nic) in enumerate(zip(DGX_GPUS, DGX_CARDS, strict=True)):
         numa, cpus = i // 4, ("0-55", "56-111")[i // 4]
-        top = f"pci0000:{int(nic, 16) - 4:02x}/0000:{int(nic, 16) - 4:02x}:01.0/0000:{int(nic, 16) - 3:02x}:00.0"
-        inner = f"{top}/0000:{int(nic, 16) - 2:02x}:02.0/0000:{int(gpu, 16) - 2:02x}:00.0/0000:{int(gpu, 16) - 1:02x}:00.0"
+        low, high = int(nic, 16), int(gpu, 16)
+        top = f"pci0000:{low - 4:02x}/0000:{low - 4:02x}:01.0/0000:{low - 3:02x}:00.0"
+        bridge = f"{top}/0000:{low - 2:02x}:02.0"
+        inner = f"{bridge}/0000:{high - 2:02x}:00.0/0000:{high - 1:02x}:00.0"
         addresses.append(place(root, f"{inner}/0000:{gpu}:00.0", numa, cpus))
-        card(root, "infiniband", f"mlx5_{i}", place(root, f"{top}/0000:{int(nic, 16) - 2:02x}:00.0/0000:{nic}:00.0", numa, cpus))
+        card(
+            root,
+            "infiniband",
+            f"mlx5_{i}",
+            place(root, f"{top}/0000:{int(nic, 16) - 2:02x}:00.0/0000:{nic}:00.0", numa, cpus),
+        )
     for i, (bus, numa) in enumerate((("29", 0), ("aa", 1))):
         address = place(
-            root, f"pci0000:{int(bus, 16) - 1:02x}/0000:{int(bus, 16) - 1:02x}:01.0/0000:{bus}:00.0", numa, ("0-55", "56-111")[numa]
+            root,
+            f"pci0000:{int(bus, 16) - 1:02x}/0000:{int(bus, 16) - 1:02x}:01.0/0000:{bus}:00.0",
+            numa,
+            ("0-55", "56-111")[numa],
         )
         card(root, "infiniband", f"mlx5_{8 + i}", address)
         card(root, "net", f"ens{i}", address)
@@ -109,9 +138,16 @@ def mi300x(root: Path) -> Machine:
     addresses = []
     for i, bus in enumerate(MI300X_GPUS):
         high = int(bus, 16)
-        route = f"pci0000:{high - 5:02x}/0000:{high - 5:02x}:01.1/0000:{high - 2:02x}:00.0/0000:{high - 1:02x}:00.0/0000:{bus}:00.0"
+        root_port = f"pci0000:{high - 5:02x}/0000:{high - 5:02x}:01.1"
+        route = f"{root_port}/0000:{high - 2:02x}:00.0/0000:{high - 1:02x}:00.0/0000:{bus}:00.0"
         addresses.append(place(root, route, i // 4, ("0-95", "96-191")[i // 4]))
-    return machine(root, [(one, tuple(Link("xgmi", other, 1) for other in addresses if other != one)) for one in addresses])
+    return machine(
+        root,
+        [
+            (one, tuple(Link("xgmi", other, 1) for other in addresses if other != one))
+            for one in addresses
+        ],
+    )
 
 
 def two_sockets(root: Path) -> Machine:
@@ -130,7 +166,9 @@ def two_sockets(root: Path) -> Machine:
 
 
 def mixed(root: Path) -> Machine:
-    """A virtual machine that knows no NUMA: two NVIDIA GPUs that are linked, one of AMD beside them, one that the kernel does not show."""
+    """A virtual machine that knows no NUMA: two NVIDIA GPUs that are linked, one of AMD beside
+    them, one that the kernel does not show.
+    """
     one = place(root, "pci0000:00/0000:00:05.0", -1, "0-7")
     other = place(root, "pci0000:00/0000:00:06.0", -1, "0-7")
     third = place(root, "pci0001:00/0001:00:01.0", -1, "")

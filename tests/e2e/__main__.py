@@ -1,4 +1,6 @@
-"""`make e2e`: the suite against docker compose where an engine answers, else against processes, which it says."""
+"""`make e2e`: the suite against docker compose where an engine answers, else against processes,
+which it says.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""The stack of deploy/docker-compose.yml on a real engine, under a project name and ports of its own."""
+"""The stack of deploy/docker-compose.yml on a real engine, under a project name and ports of its
+own.
+"""
 
 import json
 import os
@@ -12,7 +14,8 @@ from tests.tidy import ROOT
 
 FILE: Final = ROOT / "compose.yaml"
 UP_S: Final = 170.0
-# The engine starts a container again when its process dies; not when it was the engine that killed it.
+# The engine starts a container again when its process dies; not when it was the engine that killed
+# it.
 KILL_MAIN: Final = "kill -9 $(cat /proc/1/task/1/children)"
 LEADER: Final = """
 import json, urllib.request
@@ -54,9 +57,23 @@ class ComposeStack:
         self.run("up", "--detach", "--wait", timeout=UP_S)
         self.key = self.run("run", "--rm", "key").stdout.strip()
 
-    def run(self, *arguments: str, timeout: float = PATIENCE_S, check: bool = True, given: str | None = None) -> Done:
+    def run(
+        self,
+        *arguments: str,
+        timeout: float = PATIENCE_S,
+        check: bool = True,
+        given: str | None = None,
+    ) -> Done:
         line = command(*arguments, project=self.project)
-        done = subprocess.run(line, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False, input=given)
+        done = subprocess.run(
+            line,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            input=given,
+        )
         assert done.returncode == 0 or not check, f"{' '.join(line)}\n{done.stdout}{done.stderr}"
         return done
 
@@ -71,7 +88,9 @@ class ComposeStack:
 
     def stream_leader(self) -> str:
         """Empty while the first of them is only starting."""
-        return self.run("exec", "-T", self.servers[0], "python", "-c", LEADER, check=False).stdout.strip()
+        return self.run(
+            "exec", "-T", self.servers[0], "python", "-c", LEADER, check=False
+        ).stdout.strip()
 
     def verify(self, head: str = "") -> Done:
         held = "cat > /tmp/head && exec python -m services.audit verify --head /tmp/head"
@@ -85,10 +104,27 @@ class ComposeStack:
     def join(self, line: str) -> None:
         """A container that was given nothing, on the cluster's network."""
         joining = [*line.split()[1:], "--simulated-gpus", "2", "--state", "/tmp/far"]
-        self.run("run", "--detach", "--name", self.far, "--entrypoint", "muster", "--env", "MUSTER_PROFILE=", "cli", *joining)
+        self.run(
+            "run",
+            "--detach",
+            "--name",
+            self.far,
+            "--entrypoint",
+            "muster",
+            "--env",
+            "MUSTER_PROFILE=",
+            "cli",
+            *joining,
+        )
 
     def joined_ends(self, within_s: float) -> int:
-        done = subprocess.run(["docker", "wait", self.far], capture_output=True, text=True, timeout=within_s, check=True)
+        done = subprocess.run(
+            ["docker", "wait", self.far],
+            capture_output=True,
+            text=True,
+            timeout=within_s,
+            check=True,
+        )
         subprocess.run(["docker", "rm", self.far], capture_output=True, check=True)
         return int(done.stdout)
 
@@ -100,10 +136,19 @@ class ComposeStack:
         self.run("--profile", "*", "down", "--volumes", timeout=UP_S)
         label = f"label=com.docker.compose.project={self.project}"
         for kind in (["ps", "--all"], ["volume", "ls"], ["network", "ls"]):
-            left = subprocess.run(["docker", *kind, "--quiet", "--filter", label], capture_output=True, text=True, check=True).stdout
+            left = subprocess.run(
+                ["docker", *kind, "--quiet", "--filter", label],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
             assert not left, f"left behind: docker {' '.join(kind)}: {left}"
 
     def published(self) -> dict[str, list[str]]:
         """Service -> the ports that it publishes."""
         rows = [json.loads(line) for line in self.run("ps", "--format", "json").stdout.splitlines()]
-        return {row["Service"]: ports for row in rows if (ports := [p["URL"] for p in row["Publishers"] or () if p["PublishedPort"]])}
+        return {
+            row["Service"]: ports
+            for row in rows
+            if (ports := [p["URL"] for p in row["Publishers"] or () if p["PublishedPort"]])
+        }

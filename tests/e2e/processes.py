@@ -29,19 +29,41 @@ class ProcessStack:
         self.schedulers = {"a": "scheduler"}
         self.servers: tuple[str, ...] = ()
         self.example = (sys.executable, str(ROOT / "examples" / "model_server.py"))
-        self.environment = {**os.environ, "MUSTER_PROFILE": str(folder / "profile.json"), "MUSTER_STOP_LEASE_MS": "20000"}
+        self.environment = {
+            **os.environ,
+            "MUSTER_PROFILE": str(folder / "profile.json"),
+            "MUSTER_STOP_LEASE_MS": "20000",
+        }
         self.environment["MUSTER_GATEWAY_TLS_PORT"] = str(port_of_join)
         self.agent: subprocess.Popen[bytes] | None = None
         self.launcher = self._start()
         self.key = self._profile_key()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        line = [sys.executable, "-m", "libs.embedded", "up", "--state", str(self.state), "--port", str(self.port), "--listen", HERE]
+        line = [
+            sys.executable,
+            "-m",
+            "libs.embedded",
+            "up",
+            "--state",
+            str(self.state),
+            "--port",
+            str(self.port),
+            "--listen",
+            HERE,
+        ]
         with (self.folder / "up.log").open("ab") as log:
             started = subprocess.Popen(
-                line, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent()
+                line,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent(),
             )
-        until(lambda: started.poll() is not None or self._is_ready(started.pid), "muster up is ready")
+        until(
+            lambda: started.poll() is not None or self._is_ready(started.pid), "muster up is ready"
+        )
         assert started.poll() is None, (self.folder / "up.log").read_text()
         return started
 
@@ -77,12 +99,35 @@ class ProcessStack:
             "MUSTER_NATS_CA_FILE": str(self.state / "keys" / "ca.pem"),
             "MUSTER_NKEY_SEED_FILE": str(self.state / audit.SEED),
         }
-        line = [sys.executable, "-m", "services.audit", "verify", *(("--head", str(self.folder / "head")) if head else ())]
-        return subprocess.run(line, env={**os.environ, **told}, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        line = [
+            sys.executable,
+            "-m",
+            "services.audit",
+            "verify",
+            *(("--head", str(self.folder / "head")) if head else ()),
+        ]
+        return subprocess.run(
+            line,
+            env={**os.environ, **told},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
 
     def reset_key(self) -> str:
-        line = [sys.executable, "-c", "from libs.cli.main import main; main()", "key", "reset", "--state", str(self.state)]
-        subprocess.run(line, env=self.environment, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
+        line = [
+            sys.executable,
+            "-c",
+            "from libs.cli.main import main; main()",
+            "key",
+            "reset",
+            "--state",
+            str(self.state),
+        ]
+        subprocess.run(
+            line, env=self.environment, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S
+        )
         return self._profile_key()
 
     def _profile_key(self) -> str:

@@ -1,4 +1,6 @@
-"""What the suite knows of a cluster, whatever it runs on; `compose.py` and `processes.py` are the two."""
+"""What the suite knows of a cluster, whatever it runs on; `compose.py` and `processes.py` are the
+two.
+"""
 
 import json
 import os
@@ -18,7 +20,10 @@ Done = subprocess.CompletedProcess[str]
 
 
 class Stack(Protocol):
-    """`gateways`: part -> its address. `schedulers`: instance -> part; `servers`: the log's, none where there is but one."""
+    """`gateways`: part -> its address.
+
+    `schedulers`: instance -> part; `servers`: the log's, none where there is but one.
+    """
 
     gateways: Mapping[str, str]
     schedulers: Mapping[str, str]
@@ -49,7 +54,9 @@ class Stack(Protocol):
         ...
 
     def join(self, line: str) -> None:
-        """Another machine does what `muster node add` printed, with two GPUs in name only; its agent goes on."""
+        """Another machine does what `muster node add` printed, with two GPUs in name only; its
+        agent goes on.
+        """
         ...
 
     def joined_ends(self, within_s: float) -> int:
@@ -65,7 +72,14 @@ class Stack(Protocol):
         ...
 
 
-def muster(stack: Stack, *arguments: str, key: str = "", url: str = "", timeout: float = PATIENCE_S, given: str | None = None) -> Done:
+def muster(
+    stack: Stack,
+    *arguments: str,
+    key: str = "",
+    url: str = "",
+    timeout: float = PATIENCE_S,
+    given: str | None = None,
+) -> Done:
     """The command, as a user outside the cluster calls it; `given` is its input."""
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
@@ -76,13 +90,24 @@ def muster(stack: Stack, *arguments: str, key: str = "", url: str = "", timeout:
         "USER": "ada",
     }
     line = [sys.executable, "-c", "from libs.cli.main import main; main()", *arguments]
-    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=timeout, check=False, cwd="/tmp", input=given)
+    return subprocess.run(
+        line,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        cwd="/tmp",
+        input=given,
+    )
 
 
 def said(stack: Stack, *arguments: str, **more: Any) -> str:
     """Its standard output; a failure is shown."""
     done = muster(stack, *arguments, **more)
-    assert done.returncode == 0, f"muster {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, (
+        f"muster {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
+    )
     return done.stdout.strip()
 
 

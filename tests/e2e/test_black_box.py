@@ -1,4 +1,7 @@
-"""What a user does, in order, on one cluster; each test leaves it as it found it. What the form or the command lacks is skipped."""
+"""What a user does, in order, on one cluster; each test leaves it as it found it.
+
+What the form or the command lacks is skipped.
+"""
 
 import json
 import time
@@ -58,7 +61,18 @@ def test_a_request_without_a_key_is_refused(stack: Stack) -> None:
 
 
 def test_a_job_runs_with_its_devices_and_ends_with_its_exit_code(stack: Stack) -> None:
-    done = muster(stack, "run", "--workdir", "/tmp", "--gpus", "2", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; exit 3")
+    done = muster(
+        stack,
+        "run",
+        "--workdir",
+        "/tmp",
+        "--gpus",
+        "2",
+        "--",
+        "sh",
+        "-c",
+        "echo $CUDA_VISIBLE_DEVICES; exit 3",
+    )
     assert (done.returncode, done.stdout.count("GPU-")) == (3, 2), done.stderr
 
 
@@ -91,7 +105,20 @@ def test_a_job_that_must_wait_says_why(stack: Stack) -> None:
 def deployed(stack: Stack) -> Iterator[str]:
     if "deploy" not in VERBS:
         pytest.skip("this command has no verb `deploy`: models are not there")
-    said(stack, "deploy", MODEL, "--replicas", "2", "--wait", "--", *stack.example, "--port", "{port}", "--model", MODEL)
+    said(
+        stack,
+        "deploy",
+        MODEL,
+        "--replicas",
+        "2",
+        "--wait",
+        "--",
+        *stack.example,
+        "--port",
+        "{port}",
+        "--model",
+        MODEL,
+    )
     yield MODEL
     said(stack, "undeploy", MODEL)
 
@@ -103,14 +130,20 @@ def test_a_model_answers_the_openai_client(stack: Stack, deployed: str) -> None:
         asked = {"model": deployed, "messages": [{"role": "user", "content": "hello"}]}
         assert deployed in [each.id for each in client.models.list()]
         assert client.chat.completions.create(**asked).usage.completion_tokens > 0
-        assert [chunk for chunk in client.chat.completions.create(**asked, stream=True) if chunk.choices]
+        assert [
+            chunk for chunk in client.chat.completions.create(**asked, stream=True) if chunk.choices
+        ]
 
 
 def test_a_viewer_sees_and_changes_nothing(stack: Stack) -> None:
     if "key" not in VERBS:
         pytest.skip("this command has no verb `key`: roles are not there")
-    made = json.loads(said(stack, "key", "create", "--user", "eve", "--role", "viewer", "-o", "json"))
-    key = next(value for value in made.values() if isinstance(value, str) and value.startswith("msk_"))
+    made = json.loads(
+        said(stack, "key", "create", "--user", "eve", "--role", "viewer", "-o", "json")
+    )
+    key = next(
+        value for value in made.values() if isinstance(value, str) and value.startswith("msk_")
+    )
     said(stack, "ps", key=key)
     refused = muster(stack, "submit", "--workdir", "/tmp", "--gpus", "1", "--", "true", key=key)
     assert refused.returncode != 0 and "viewer" in refused.stderr, refused.stderr
@@ -120,7 +153,10 @@ def test_a_lost_administrators_key_is_replaced_on_the_host(stack: Stack) -> None
     key = stack.reset_key()
     assert key != stack.key
     for url in stack.gateways.values():
-        until(lambda url=url: muster(stack, "key", "list", key=key, url=url).returncode == 0, "the new key is taken")  # type: ignore[misc]
+        until(
+            lambda url=url: muster(stack, "key", "list", key=key, url=url).returncode == 0,
+            "the new key is taken",
+        )  # type: ignore[misc]
     said(stack, "key", "list")
 
 
@@ -135,18 +171,36 @@ def test_another_machine_joins_runs_a_job_that_names_a_secret_and_is_removed(sta
     job_id = submit(stack, *SHOWS, flags=("--nodes", "5", "--gpus", "2", "--secret", "word=WORD"))
     said(stack, "wait", job_id)
     shown = [said(stack, "logs", job_id, "--rank", str(rank)) for rank in range(5)]
-    assert sorted(shown) == [f"{name} xyzzy" for name in ("far", "node-1", "node-2", "node-3", "node-4")]
+    assert sorted(shown) == [
+        f"{name} xyzzy" for name in ("far", "node-1", "node-2", "node-3", "node-4")
+    ]
     said(stack, "secret", "rm", "word")
     said(stack, "node", "remove", "far")
     assert stack.joined_ends(JOINED_S) == Refused.exit_code
-    until(lambda: "far" not in said(stack, "nodes", "--no-headers"), "it is a node no more", JOINED_S)
+    until(
+        lambda: "far" not in said(stack, "nodes", "--no-headers"), "it is a node no more", JOINED_S
+    )
 
 
 def test_a_gateway_that_is_killed_comes_back_and_the_others_go_on(stack: Stack) -> None:
     first, *others = stack.gateways
     stack.kill(first)
     for name in others:
-        assert said(stack, "run", "--workdir", "/tmp", "--gpus", "1", "--", "echo", "on", url=stack.gateways[name]) == "on"
+        assert (
+            said(
+                stack,
+                "run",
+                "--workdir",
+                "/tmp",
+                "--gpus",
+                "1",
+                "--",
+                "echo",
+                "on",
+                url=stack.gateways[name],
+            )
+            == "on"
+        )
     until(lambda: muster(stack, "nodes").returncode == 0, f"{first} answers again")
 
 
@@ -161,7 +215,9 @@ def test_a_scheduler_that_is_killed_is_replaced_and_no_job_notices(stack: Stack)
     running(stack, survivor)
     killed, began = leader(stack), time.monotonic()
     stack.take_away(killed)
-    assert said(stack, "run", "--workdir", "/tmp", "--gpus", "1", "--", "echo", "placed") == "placed"
+    assert (
+        said(stack, "run", "--workdir", "/tmp", "--gpus", "1", "--", "echo", "placed") == "placed"
+    )
     print(f"placed {time.monotonic() - began:.1f} s after {killed} was killed")
     assert len(stack.schedulers) == 1 or leader(stack) != killed
     stack.bring_back(killed)
@@ -174,7 +230,10 @@ def test_the_log_goes_on_without_its_leader(stack: Stack) -> None:
         pytest.skip("processes have one nats-server: nothing can take over from it")
     killed, began = stack.stream_leader(), time.monotonic()
     stack.take_away(killed)
-    assert said(stack, "run", "--workdir", "/tmp", "--gpus", "1", "--", "echo", "recorded") == "recorded"
+    assert (
+        said(stack, "run", "--workdir", "/tmp", "--gpus", "1", "--", "echo", "recorded")
+        == "recorded"
+    )
     print(f"recorded {time.monotonic() - began:.1f} s after {killed} was killed")
     stack.bring_back(killed)
     until(lambda: stack.stream_leader() not in ("", killed), "another server leads")
@@ -182,7 +241,9 @@ def test_the_log_goes_on_without_its_leader(stack: Stack) -> None:
 
 @pytest.mark.parametrize("kind", ["quota", "audit", "node-2"])
 def test_a_part_that_is_killed_comes_back(stack: Stack, kind: str) -> None:
-    """A gang that meets a node's agent just as it dies is run again, and `run` shows what each attempt wrote."""
+    """A gang that meets a node's agent just as it dies is run again, and `run` shows what each
+    attempt wrote.
+    """
     stack.kill(kind)
     assert set(said(stack, "run", *ALL_GPUS, "--", "echo", "on").split()) == {"on"}
 
@@ -202,9 +263,15 @@ def test_no_server_of_the_log_refused_another(stack: Stack) -> None:
     assert "Server is ready" in said_by_them and "TLS route handshake error" not in said_by_them
 
 
-def test_a_signed_head_that_was_kept_outside_is_of_this_chain_and_a_forged_one_is_not(stack: Stack) -> None:
+def test_a_signed_head_that_was_kept_outside_is_of_this_chain_and_a_forged_one_is_not(
+    stack: Stack,
+) -> None:
     head = said(stack, "audit", "head")
-    until(lambda: stack.verify(head).returncode == 0, "the archive holds the head that was kept", ARCHIVED_S)
+    until(
+        lambda: stack.verify(head).returncode == 0,
+        "the archive holds the head that was kept",
+        ARCHIVED_S,
+    )
     forged = stack.verify(json.dumps({**json.loads(head), "hash": "0" * 64}))
     assert forged.returncode != 0 and "head 1" in forged.stdout, forged.stdout
 

@@ -1,7 +1,8 @@
 """One example of each kind of fact, with every field set: facts.json holds its bytes for ever.
 
-`python -m tests.golden.examples` adds the kinds that facts.json lacks; it never changes one that is there. When a kind
-gains a field, its example here stays as it is: what was recorded before must decode to the field's default.
+`python -m tests.golden.examples` adds the kinds that facts.json lacks; it never changes one that is
+there. When a kind gains a field, its example here stays as it is: what was recorded before must
+decode to the field's default.
 """
 
 import json
@@ -12,7 +13,21 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact, kind_of
-from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, Replica, Serve, TenantId, Timing
+from libs.common.model import (
+    AttemptRef,
+    Gpu,
+    GpuHold,
+    GpuId,
+    JobId,
+    JobSpec,
+    Member,
+    ModelSpec,
+    NodeId,
+    Replica,
+    Serve,
+    TenantId,
+    Timing,
+)
 
 PAGE: Final = Path(__file__).with_name("facts.json")
 JOB: Final = JobId("job-1")
@@ -72,7 +87,9 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
         by="root",
         request="cd" * 32,
     ),
-    f.KeyRotated(key_id="k1", secret_hash="ef" * 32, old_until_ns=1_800_000_000_000_000_000, user="ada"),
+    f.KeyRotated(
+        key_id="k1", secret_hash="ef" * 32, old_until_ns=1_800_000_000_000_000_000, user="ada"
+    ),
     f.KeyRevoked(key_id="k1", user="root"),
     f.AccessRecorded(entries=b"\x78\x9c", count=2, first_ns=1, last_ns=2, dropped=3),
     f.SecretSet(tenant=TENANT, name="hf-token", version=3, user="ada"),
@@ -82,14 +99,24 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.ModelUndeployed(name="chat", user="ada"),
     f.NodeDeclaredDead(node_id=NODE, incarnation=4, lost=3, user="ada"),
     f.NodeInvited(node_id=NODE, secret_hash="ab" * 32, expires_ns=5, user="ada"),
-    f.NodeJoined(node_id=NODE, secret_hash="ab" * 32, public_key="U" + "A" * 55, address="10.0.0.7"),
+    f.NodeJoined(
+        node_id=NODE, secret_hash="ab" * 32, public_key="U" + "A" * 55, address="10.0.0.7"
+    ),
     f.NodeRevoked(node_id=NODE, reason="it wrote too much"),
     f.NodeRemovalRequested(node_id=NODE, wait=True, user="ada"),
     f.QueueSet(queue="night", policy="fair_share", weight=50, ageing_s=600, user="root"),
     f.JobUpdated(job_id=JOB, priority=80, time_limit_s=7_200, held=True, user="ada"),
     f.RequeueRequested(job_id=JOB, attempt=2, user="ada"),
     f.AllocationExtended(job_id=JOB, attempt=2, expires_ns=1_800_000_000_000_000_000, user="ada"),
-    f.ReservationSet(reservation="course", nodes=(NODE,), start_ns=5, end_ns=6, tenants=(TENANT,), users=("bob",), user="ada"),
+    f.ReservationSet(
+        reservation="course",
+        nodes=(NODE,),
+        start_ns=5,
+        end_ns=6,
+        tenants=(TENANT,),
+        users=("bob",),
+        user="ada",
+    ),
     f.ReservationCleared(reservation="course", user="ada"),
     f.JobAdmitted(job_id=JOB),
     f.JobRejected(job_id=JOB, reason="too many wait"),
@@ -97,14 +124,27 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.BudgetExhausted(tenant=TENANT, gpu_hours=10, used_share_ms=3_600_000_123),
     f.BudgetRenewed(tenant=TENANT, month=202_611),
     f.TermBegan(instance="b"),
-    f.PluginDisabled(extends="order", name="smallest", version="1.0", reason="it raised ZeroDivisionError: division by zero"),
-    f.ClusterConfigured(cluster_id="home", timing=Timing(heartbeat_ms=1, lease_ms=2, margin_ms=3, term_ms=4)),
+    f.PluginDisabled(
+        extends="order",
+        name="smallest",
+        version="1.0",
+        reason="it raised ZeroDivisionError: division by zero",
+    ),
+    f.ClusterConfigured(
+        cluster_id="home", timing=Timing(heartbeat_ms=1, lease_ms=2, margin_ms=3, term_ms=4)
+    ),
     f.LeaseExtended(duration_ms=600_000),
     f.JobQueued(job_id=JOB),
-    f.ElementBegun(job_id=JobId("job-1_7"), array=JOB, number=7, tenant=TENANT, priority=70, time_limit_s=3_600),
-    f.JobPlaced(job_id=JOB, attempt=2, members=(Member(NODE, 3, 0, (GpuHold(GPU, 50),)),), port=29_500),
+    f.ElementBegun(
+        job_id=JobId("job-1_7"), array=JOB, number=7, tenant=TENANT, priority=70, time_limit_s=3_600
+    ),
+    f.JobPlaced(
+        job_id=JOB, attempt=2, members=(Member(NODE, 3, 0, (GpuHold(GPU, 50),)),), port=29_500
+    ),
     f.JobStopOrdered(job_id=JOB, attempt=2, reason="time_limit", signal=2, grace_ms=5_000),
-    f.JobPreempted(job_id=JOB, attempt=2, by=JobId("job-2"), signal=10, grace_ms=70_000, lost_share_ms=9),
+    f.JobPreempted(
+        job_id=JOB, attempt=2, by=JobId("job-2"), signal=10, grace_ms=70_000, lost_share_ms=9
+    ),
     f.DevicesReserved(job_id=JOB, attempt=2, members=(Member(NODE, 3, 1, (GpuHold(GPU, 50),)),)),
     f.JobRequeued(job_id=JOB, attempt=2, reason="node_lost", counted=True),
     f.JobClosed(job_id=JOB, attempt=2, outcome="failed", reason="exited", exit_code=3),
@@ -133,7 +173,15 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     ),
     f.JobStarted(job_id=JOB, attempt=2, node_id=NODE, pid=77),
     f.JobCheckpointed(job_id=JOB, attempt=2, node_id=NODE, asked=True),
-    f.JobOverShare(job_id=JOB, attempt=2, node_id=NODE, uuid=GPU, used_bytes=3 << 30, share_bytes=1 << 30, grace_s=60),
+    f.JobOverShare(
+        job_id=JOB,
+        attempt=2,
+        node_id=NODE,
+        uuid=GPU,
+        used_bytes=3 << 30,
+        share_bytes=1 << 30,
+        grace_s=60,
+    ),
     f.JobFinished(
         job_id=JOB,
         attempt=2,
@@ -164,7 +212,15 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     ),
     f.GpuServiceSet(uuid=GPU, service="draining", user="ada"),
     f.GpuControlRequested(uuid=GPU, control="power", value="300", user="ada"),
-    f.GpuControlled(node_id=NODE, uuid=GPU, control="clocks", value="1200-1500", request=17, outcome="denied", detail="no permission"),
+    f.GpuControlled(
+        node_id=NODE,
+        uuid=GPU,
+        control="clocks",
+        value="1200-1500",
+        request=17,
+        outcome="denied",
+        detail="no permission",
+    ),
 )
 
 

@@ -1,4 +1,6 @@
-"""One look at the machine for all tests, and one cluster whose only node is this machine with its own devices."""
+"""One look at the machine for all tests, and one cluster whose only node is this machine with its
+own devices.
+"""
 
 import asyncio
 import ctypes
@@ -22,7 +24,9 @@ class Machine(NamedTuple):
 
 @pytest.fixture(scope="session")
 def machine() -> Machine:
-    """Skips without a GPU, and without libcuda: a container may have the driver's tools and not its CUDA library."""
+    """Skips without a GPU, and without libcuda: a container may have the driver's tools and not its
+    CUDA library.
+    """
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError as error:

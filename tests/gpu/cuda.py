@@ -1,7 +1,10 @@
-"""A CUDA program without a toolkit: libcuda by ctypes. Run by tests as a job and bare, it writes one JSON line.
+"""A CUDA program without a toolkit: libcuda by ctypes.
 
-`first`: when its first call and its first context were there (the wall clock, ns). `work SECONDS`: how often it fills a GiB of the device's
-memory in that time. `hold MIB`: has so much of it until it is ended. `open PATH`: what comes of opening a device node.
+Run by tests as a job and bare, it writes one JSON line.
+
+`first`: when its first call and its first context were there (the wall clock, ns). `work SECONDS`:
+how often it fills a GiB of the device's memory in that time. `hold MIB`: has so much of it until it
+is ended. `open PATH`: what comes of opening a device node.
 """
 
 import ctypes
@@ -82,5 +85,10 @@ def opened(path: str) -> dict[str, object]:
 
 if __name__ == "__main__":
     verb, *rest = sys.argv[1:]
-    done = {"first": first, "work": lambda: work(float(rest[0])), "hold": lambda: hold(int(rest[0])), "open": lambda: opened(rest[0])}
+    done = {
+        "first": first,
+        "work": lambda: work(float(rest[0])),
+        "hold": lambda: hold(int(rest[0])),
+        "open": lambda: opened(rest[0]),
+    }
     print(json.dumps(done[verb]()), flush=True)

@@ -5,4 +5,9 @@ from typing import Any
 
 
 def say(figure: str, value: float, unit: str, n: int, **setting: Any) -> None:
-    print(json.dumps({"figure": figure, "value": round(value, 3), "unit": unit, "n": n, "setting": setting}), flush=True)
+    print(
+        json.dumps(
+            {"figure": figure, "value": round(value, 3), "unit": unit, "n": n, "setting": setting}
+        ),
+        flush=True,
+    )

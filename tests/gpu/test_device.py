@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from libs.common import device_controls as c
+from libs.common.devices import device_controls as c
 from libs.common.messages import ControlOrder
-from services.node_agent.device_commands import carry_out
+from services.node_agent.devices.device_commands import carry_out
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.readings import Lacking, Sample
 from tests.gpu.conftest import Machine
@@ -36,8 +36,13 @@ async def test_the_inventory_is_what_nvidia_s_own_tool_says(machine: Machine) ->
     if tool is None:
         pytest.skip("nvidia-smi is not on PATH")
     line = [tool, "--query-gpu=uuid,name,memory.total,pci.bus_id", "--format=csv,noheader,nounits"]
-    rows = [row.split(", ") for row in (await asyncio.to_thread(subprocess.run, line, **TEXT)).stdout.splitlines()]
-    assert [(gpu.uuid, gpu.model) for gpu in machine.gpus] == [(uuid, name) for uuid, name, _, _ in rows]
+    rows = [
+        row.split(", ")
+        for row in (await asyncio.to_thread(subprocess.run, line, **TEXT)).stdout.splitlines()
+    ]
+    assert [(gpu.uuid, gpu.model) for gpu in machine.gpus] == [
+        (uuid, name) for uuid, name, _, _ in rows
+    ]
     for gpu, (_, _, mib, address) in zip(machine.gpus, rows, strict=True):
         assert abs(gpu.memory_bytes / (1 << 20) - int(mib)) <= 1_024
         assert gpu.pci_bus == address.lower()[-12:] and any(gpu.compute_capability)
@@ -61,7 +66,11 @@ async def test_samples_are_of_now_and_of_what_can_be(driver: LocalDriver) -> Non
         took.append((time.perf_counter() - began) * 1_000)
         for one in samples.values():
             assert before_ns <= one.at_ns <= time.time_ns()
-            lacking = {name: value.why for name in one.__struct_fields__ if isinstance(value := getattr(one, name), Lacking)}
+            lacking = {
+                name: value.why
+                for name in one.__struct_fields__
+                if isinstance(value := getattr(one, name), Lacking)
+            }
             _can_be(one)
     say("gpu_sample_p50_ms", sorted(took)[len(took) // 2], "ms", len(took), lacking=sorted(lacking))
     assert await driver.events() == []
@@ -70,7 +79,11 @@ async def test_samples_are_of_now_and_of_what_can_be(driver: LocalDriver) -> Non
 def _can_be(one: Sample) -> None:
     assert isinstance(one.memory_used_bytes, int) and isinstance(one.memory_total_bytes, int)
     assert 0 <= one.memory_used_bytes < one.memory_total_bytes
-    for value, low, high in ((one.temperature_c, 5, 120), (one.power_mw, 1_000, 2_000_000), (one.busy_percent, 0, 100)):
+    for value, low, high in (
+        (one.temperature_c, 5, 120),
+        (one.power_mw, 1_000, 2_000_000),
+        (one.busy_percent, 0, 100),
+    ):
         assert isinstance(value, Lacking) or low <= value <= high
 
 
@@ -105,7 +118,9 @@ async def test_the_clocks_are_locked_and_let_go(driver: LocalDriver, machine: Ma
     try:
         await told(driver, machine, c.CLOCKS, f"{most // 2}-{most // 2}")
         deadline = time.monotonic() + SETTLES_S
-        while (now := (await driver.sample())[gpu.uuid].clock_mhz) != most // 2 and time.monotonic() < deadline:
+        while (
+            now := (await driver.sample())[gpu.uuid].clock_mhz
+        ) != most // 2 and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
         assert isinstance(now, int) and now <= most // 2 + 15  # a card knows steps of 15 MHz
     finally:

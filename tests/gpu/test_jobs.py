@@ -1,4 +1,6 @@
-"""CUDA programs as jobs on this machine's own devices: how soon they compute, what they can open, what they leave, what it costs them."""
+"""CUDA programs as jobs on this machine's own devices: how soon they compute, what they can open,
+what they leave, what it costs them.
+"""
 
 import asyncio
 import json
@@ -20,7 +22,10 @@ from tests.gpu.said import say
 
 PROGRAM: Final = (sys.executable, "-ISc", (Path(__file__).parent / "cuda.py").read_text())
 # The device that it was given, and each that it can open.
-OPENS: Final = "echo $MUSTER_GPUS; for each in /dev/nvidia[0-9]*; do if : < $each; then echo $each; fi; done 2>/dev/null"
+OPENS: Final = (
+    "echo $MUSTER_GPUS; for each in /dev/nvidia[0-9]*; do if : < $each; then echo $each; fi; "
+    "done 2>/dev/null"
+)
 # A job inherits nothing of how this process finds libcuda.
 FOUND_BY: Final = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
 WISH: Final[dict[str, Any]] = {"gpus": 1, "vendor": "nvidia", "env": FOUND_BY}
@@ -43,33 +48,47 @@ async def got(session: aiohttp.ClientSession, path: str) -> Any:
         return await (answer.json() if "json" in answer.headers["content-type"] else answer.text())
 
 
-async def run(session: aiohttp.ClientSession, *words: str, gpus: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
+async def run(
+    session: aiohttp.ClientSession, *words: str, gpus: int = 1
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The job, and what its program wrote."""
     wish = WISH if gpus else {"gpus": 0, "env": FOUND_BY}
     job = await ended(session, await submit(session, *PROGRAM, *words, **wish))
-    assert job["state"] == "completed", (job, await got(session, f"/v1/jobs/{job['id']}/output?stream=stderr"))
+    assert job["state"] == "completed", (
+        job,
+        await got(session, f"/v1/jobs/{job['id']}/output?stream=stderr"),
+    )
     async with session.get(f"/v1/jobs/{job['id']}/output") as answer:
         return job, json.loads((await answer.read()).splitlines()[-1])
 
 
 async def alone(*words: str) -> dict[str, Any]:
     """What the same program writes without Muster."""
-    done = await asyncio.to_thread(subprocess.run, [*PROGRAM, *words], capture_output=True, check=True)
+    done = await asyncio.to_thread(
+        subprocess.run, [*PROGRAM, *words], capture_output=True, check=True
+    )
     return dict(json.loads(done.stdout))
 
 
 async def facts(session: aiohttp.ClientSession, job: str) -> dict[str, dict[str, Any]]:
     """By kind; the last of each."""
-    return {row["fact"]["kind"]: row["fact"] for row in (await got(session, f"/v1/jobs/{job}/history?limit=100"))["facts"]}
+    return {
+        row["fact"]["kind"]: row["fact"]
+        for row in (await got(session, f"/v1/jobs/{job}/history?limit=100"))["facts"]
+    }
 
 
-async def test_from_submission_to_the_first_cuda_call(session: aiohttp.ClientSession, machine: Machine) -> None:
+async def test_from_submission_to_the_first_cuda_call(
+    session: aiohttp.ClientSession, machine: Machine
+) -> None:
     await run(session, "first")
     first, computed = [], []
     for _ in range(SUBMITTED):
         asked_ns = time.time_ns()
         _, found = await run(session, "first")
-        assert any(found["uuid"] == gpu.uuid.removeprefix("GPU-").replace("-", "") for gpu in machine.gpus)
+        assert any(
+            found["uuid"] == gpu.uuid.removeprefix("GPU-").replace("-", "") for gpu in machine.gpus
+        )
         first.append((found["first_ns"] - asked_ns) / 1e6)
         computed.append((found["computed_ns"] - asked_ns) / 1e6)
     bare = []
@@ -82,11 +101,18 @@ async def test_from_submission_to_the_first_cuda_call(session: aiohttp.ClientSes
         say(f"{name}_p99_ms", quantile(values, 0.99), "ms", len(values), **setting)
 
 
-async def test_a_job_cannot_open_a_device_that_it_was_not_given(session: aiohttp.ClientSession, machine: Machine) -> None:
+async def test_a_job_cannot_open_a_device_that_it_was_not_given(
+    session: aiohttp.ClientSession, machine: Machine
+) -> None:
     node = (await got(session, f"/v1/nodes/{LOCAL_NODE}"))["node"]
     if node["isolation"].get("devices", "lost") != "enforced":
         pytest.skip(f"this machine does not keep devices apart: {node['isolation'].get('devices')}")
-    paths = {gpu.uuid: f"/dev/nvidia{minor}" for gpu in machine.gpus for major, minor in machine.nodes[gpu.uuid] if major == 195}
+    paths = {
+        gpu.uuid: f"/dev/nvidia{minor}"
+        for gpu in machine.gpus
+        for major, minor in machine.nodes[gpu.uuid]
+        if major == 195
+    }
     for path in paths.values():
         _, found = await run(session, "open", path, gpus=0)
         assert found == {"error": "Operation not permitted"}
@@ -96,7 +122,9 @@ async def test_a_job_cannot_open_a_device_that_it_was_not_given(session: aiohttp
     assert opened == [paths[mine]]
 
 
-async def test_a_job_that_is_killed_leaves_its_device_clean_and_that_is_proved(session: aiohttp.ClientSession) -> None:
+async def test_a_job_that_is_killed_leaves_its_device_clean_and_that_is_proved(
+    session: aiohttp.ClientSession,
+) -> None:
     job = await submit(session, *PROGRAM, "hold", str(HELD_MIB), **WISH)
     async with asyncio.timeout(WAIT_S):
         while b"held_mib" not in await (await session.get(f"/v1/jobs/{job}/output")).read():
@@ -107,18 +135,37 @@ async def test_a_job_that_is_killed_leaves_its_device_clean_and_that_is_proved(s
     async with asyncio.timeout(WAIT_S):
         while "job.released" not in (said := await facts(session, job)):
             await asyncio.sleep(0.05)
-    say("release_s", time.monotonic() - began, "s", 1, held_mib=HELD_MIB, checks=said["job.released"]["checks"])
+    say(
+        "release_s",
+        time.monotonic() - began,
+        "s",
+        1,
+        held_mib=HELD_MIB,
+        checks=said["job.released"]["checks"],
+    )
     checks = said["job.released"]["checks"]
     assert (checks["processes"], checks["devices"]) == ("gone", "free")
     assert all(gpu["health"] == "healthy" for gpu in (await got(session, "/v1/gpus"))["gpus"])
 
 
-async def test_what_a_job_under_muster_computes_is_what_it_computes_bare(session: aiohttp.ClientSession) -> None:
-    """In turns, so that a card that gets warm gets warm for both. Required is less than 5 %, aimed at less than 1 %."""
+async def test_what_a_job_under_muster_computes_is_what_it_computes_bare(
+    session: aiohttp.ClientSession,
+) -> None:
+    """In turns, so that a card that gets warm gets warm for both.
+
+    Required is less than 5 %, aimed at less than 1 %.
+    """
     bare, under = [], []
     for _ in range(ROUNDS):
         bare.append((await alone("work", str(WORK_S)))["steps_per_s"])
         under.append((await run(session, "work", str(WORK_S)))[1]["steps_per_s"])
     overhead = 1 - quantile(under, 0.5) / quantile(bare, 0.5)
     assert all(under) and all(bare)
-    say("overhead_pct", 100 * overhead, "%", ROUNDS, bare_gib_per_s=round(quantile(bare, 0.5), 1), each_s=WORK_S)
+    say(
+        "overhead_pct",
+        100 * overhead,
+        "%",
+        ROUNDS,
+        bare_gib_per_s=round(quantile(bare, 0.5), 1),
+        each_s=WORK_S,
+    )

@@ -1,4 +1,7 @@
-"""One real agent with real supervisors and processes, whose scheduler is the test. For test_agent.py."""
+"""One real agent with real supervisors and processes, whose scheduler is the test.
+
+For test_agent.py.
+"""
 
 import asyncio
 import contextlib
@@ -10,7 +13,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from libs.common import facts as f
-from libs.common.clock import SystemClock
 from libs.common.errors import MusterError
 from libs.common.messages import (
     ControlOrder,
@@ -30,24 +32,25 @@ from libs.common.messages import (
     digest,
 )
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId
+from libs.common.process.clock import SystemClock
 from libs.common.subjects import ask_node, desired, heartbeat, orders
 from libs.common.transport.bus_memory import MemoryBus
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
-from services.node_agent.channels import Channels
+from services.node_agent.channels.channels import Channels
+from services.node_agent.directories.job_directories import JobDirectories
 from services.node_agent.drivers import Driver, sysfs
 from services.node_agent.drivers.simulated import SimulatedDriver
-from services.node_agent.environment import passed_on
 from services.node_agent.incarnation import IncarnationFile
-from services.node_agent.job_directories import JobDirectories
-from services.node_agent.means import Means
-from services.node_agent.probe import probe
+from services.node_agent.jobs.environment import passed_on
+from services.node_agent.jobs.means import Means
+from services.node_agent.jobs.probe import probe
+from services.node_agent.jobs.protocol import Machine
 from services.node_agent.runtimes.containers import Containers
 from services.node_agent.service import Agent
 from services.node_agent.sharing.daemons import Program
 from services.node_agent.sharing.shares import Shares
-from services.node_agent.supervision.supervisors import NO_GROUPS
-from services.node_agent.supervision_protocol import Machine
+from services.node_agent.supervision.supervisor_client import NO_GROUPS
 
 NODE = NodeId("n")
 WAIT_S = 15.0
@@ -59,7 +62,10 @@ Kind = TypeVar("Kind", bound=f.Fact)
 
 
 class Scheduler:
-    """Answers heartbeats as the test says. `starts` and `stops` are what it wants of the node, `seq` its sequence."""
+    """Answers heartbeats as the test says.
+
+    `starts` and `stops` are what it wants of the node, `seq` its sequence.
+    """
 
     def __init__(self, bus: MemoryBus) -> None:
         self.bus = bus
@@ -81,16 +87,30 @@ class Scheduler:
         if self.deaf:
             return None
         beat = msgspec.msgpack.decode(data, type=Heartbeat)
-        verdict = self.verdict if beat.incarnation == self.incarnation or self.incarnation == 0 else "ok"
+        verdict = (
+            self.verdict if beat.incarnation == self.incarnation or self.incarnation == 0 else "ok"
+        )
         lease_ms = self.lease_ms if verdict == "ok" else 0
         stops = ((ref, stop.signal, stop.grace_ms) for ref, stop in self.stops.items())
-        wanted = digest(self.starts, stops, ((uuid, control, order.request) for (uuid, control), order in self.controls.items()))
-        return msgspec.msgpack.encode(Lease(EPOCH, verdict, beat.sent_boot_ns, lease_ms, HEARTBEAT_MS, wanted, self.seq))
+        wanted = digest(
+            self.starts,
+            stops,
+            ((uuid, control, order.request) for (uuid, control), order in self.controls.items()),
+        )
+        return msgspec.msgpack.encode(
+            Lease(EPOCH, verdict, beat.sent_boot_ns, lease_ms, HEARTBEAT_MS, wanted, self.seq)
+        )
 
     async def _on_desired(self, subject: str, data: bytes) -> bytes | None:
         self.asked += 1
         ask = msgspec.msgpack.decode(data, type=DesiredAsk)
-        full = Desired(EPOCH, ask.incarnation, self.seq, tuple(self.starts.values()), tuple(self.stops.values()))
+        full = Desired(
+            EPOCH,
+            ask.incarnation,
+            self.seq,
+            tuple(self.starts.values()),
+            tuple(self.stops.values()),
+        )
         full = msgspec.structs.replace(full, controls=tuple(self.controls.values()))
         return msgspec.msgpack.encode(full)
 
@@ -99,7 +119,10 @@ class Scheduler:
 
 
 class World:
-    """The log and the state directory outlive the agent: `restart` puts a new one over them. `real`: devices in place of `driver`'s."""
+    """The log and the state directory outlive the agent: `restart` puts a new one over them.
+
+    `real`: devices in place of `driver`'s.
+    """
 
     def __init__(
         self,
@@ -122,14 +145,32 @@ class World:
         self.engine = engine
 
     def make(self, state_dir: Path | None = None) -> Agent:
-        machine = Machine(node_id=NODE, address="10.0.0.1", heartbeat_ms=HEARTBEAT_MS, environment=passed_on(os.environ), users=self.users)
+        machine = Machine(
+            node_id=NODE,
+            address="10.0.0.1",
+            heartbeat_ms=HEARTBEAT_MS,
+            environment=passed_on(os.environ),
+            users=self.users,
+        )
         directory = state_dir or self.state_dir
         jobs, memory = JobDirectories(directory, home=self.home), IncarnationFile(directory)
         channels = Channels(NODE, self.bus, jobs, EXECS_PER_JOB)
         shares = Shares(directory, self.program, self.home, self.sys_root)
         means = Means(shares, Containers(jobs.jobs_dir, self.engine))
         log, clock, driver = MemoryLog(self.stream), SystemClock(), self.real or self.driver
-        return Agent(machine, log, self.bus, clock, jobs, driver, self.outputs, memory, probe, channels=channels, means=means)
+        return Agent(
+            machine,
+            log,
+            self.bus,
+            clock,
+            jobs,
+            driver,
+            self.outputs,
+            memory,
+            probe,
+            channels=channels,
+            means=means,
+        )
 
     async def begin(self) -> None:
         self.agent = self.make()
@@ -153,11 +194,18 @@ class World:
         return [f.decode(entry.data) for entry in self.stream.entries]
 
     def facts(self, kind: type[Kind]) -> list[Kind]:
-        return [fact for commit in self.commits() for fact in commit.facts if isinstance(fact, kind)]
+        return [
+            fact for commit in self.commits() for fact in commit.facts if isinstance(fact, kind)
+        ]
 
     def of(self, job: str) -> list[str]:
         """The kinds of facts about a job, in order."""
-        return [f.kind_of(fact) for commit in self.commits() for fact in commit.facts if getattr(fact, "job_id", "") == job]
+        return [
+            f.kind_of(fact)
+            for commit in self.commits()
+            for fact in commit.facts
+            if getattr(fact, "job_id", "") == job
+        ]
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_S):
@@ -173,18 +221,42 @@ class World:
         await self.until(lambda: len(found()) >= count)
         return found()[-1]
 
-    def order(self, job: str, script: str, attempt: int = 1, incarnation: int = 0, stdin: bool = False, **wish: int) -> StartOrder:
+    def order(
+        self,
+        job: str,
+        script: str,
+        attempt: int = 1,
+        incarnation: int = 0,
+        stdin: bool = False,
+        **wish: int,
+    ) -> StartOrder:
         self.scheduler.seq += 1
-        spec = JobSpec(command=("/bin/sh", "-c", script), workdir=str(self.state_dir), stdin=stdin, **wish)  # type: ignore[arg-type]
+        spec = JobSpec(
+            command=("/bin/sh", "-c", script), workdir=str(self.state_dir), stdin=stdin, **wish
+        )  # type: ignore[arg-type]
         holds, peers = (GpuHold(GpuId(f"GPU-{NODE}-0")),), (Peer(NODE, "10.0.0.1", 1),)
         who = incarnation or self.agent.state.incarnation
-        return StartOrder(JobId(job), attempt, who, self.scheduler.seq, 0, holds, spec, "default", "u", peers, 29_511)
+        return StartOrder(
+            JobId(job),
+            attempt,
+            who,
+            self.scheduler.seq,
+            0,
+            holds,
+            spec,
+            "default",
+            "u",
+            peers,
+            29_511,
+        )
 
     async def start(self, job: str, script: str, stdin: bool = False, **wish: int) -> StartOrder:
         return await self.place(self.order(job, script, stdin=stdin, **wish))
 
     async def place(self, order: StartOrder) -> StartOrder:
-        """Wanted and ordered, as the scheduler does: an order that is not among what it wants is stopped at the next heartbeat."""
+        """Wanted and ordered, as the scheduler does: an order that is not among what it wants is
+        stopped at the next heartbeat.
+        """
         self.scheduler.starts[AttemptRef(order.job_id, 1)] = order
         await self.scheduler.send(order)
         return order
@@ -201,14 +273,20 @@ class World:
         self.scheduler.starts.pop(AttemptRef(JobId(job), 1), None)
         self.scheduler.stops.pop(AttemptRef(JobId(job), 1), None)
 
-    async def output(self, job: str, offset: int = 0, wait_ms: int = 0, stream: str = "stdout") -> OutputChunk:
+    async def output(
+        self, job: str, offset: int = 0, wait_ms: int = 0, stream: str = "stdout"
+    ) -> OutputChunk:
         ask = OutputAsk(JobId(job), 1, stream, offset, 1 << 16, wait_ms)
-        answer = await self.bus.request(ask_node(NODE, "output"), msgspec.msgpack.encode(ask), WAIT_S)
+        answer = await self.bus.request(
+            ask_node(NODE, "output"), msgspec.msgpack.encode(ask), WAIT_S
+        )
         return msgspec.msgpack.decode(answer, type=OutputChunk)
 
     async def type(self, job: str, offset: int, data: bytes, eof: bool = False) -> StdinTaken:
         put = StdinPut(JobId(job), 1, offset, data, eof)
-        answer = await self.bus.request(ask_node(NODE, "stdin"), msgspec.msgpack.encode(put), WAIT_S)
+        answer = await self.bus.request(
+            ask_node(NODE, "stdin"), msgspec.msgpack.encode(put), WAIT_S
+        )
         return msgspec.msgpack.decode(answer, type=StdinTaken)
 
 

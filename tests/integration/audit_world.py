@@ -1,4 +1,6 @@
-"""What tests of the archive share: commits to archive, a database changed behind the archive's back, findings as short rows."""
+"""What tests of the archive share: commits to archive, a database changed behind the archive's
+back, findings as short rows.
+"""
 
 from collections.abc import AsyncIterator
 
@@ -6,8 +8,8 @@ import msgpack
 import sqlalchemy as sa
 
 from libs.common.transport.log import Entry
-from services.audit.chain import Link
-from services.audit.verify import Report
+from services.audit.chain.chain import Link
+from services.audit.chain.verify import Report
 
 
 def empty(url: str) -> None:
@@ -17,7 +19,9 @@ def empty(url: str) -> None:
 
 
 def engine(url: str) -> sa.Engine:
-    return sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
+    return sa.create_engine(
+        url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool
+    )
 
 
 def tamper(url: str, *statements: str) -> None:
@@ -28,12 +32,18 @@ def tamper(url: str, *statements: str) -> None:
 
 def commit(seq: int, *facts: object, at_ns: object = None) -> Entry:
     at = seq * 10 if at_ns is None else at_ns
-    return Entry(seq, "facts.scheduler", bytes(msgpack.packb([1, 1, "facts.scheduler", seq, 1, at, seq - 1, list(facts)])))
+    return Entry(
+        seq,
+        "facts.scheduler",
+        bytes(msgpack.packb([1, 1, "facts.scheduler", seq, 1, at, seq - 1, list(facts)])),
+    )
 
 
 def entry(seq: int, padding: int = 0) -> Entry:
     placed = {"kind": "job.placed", "job_id": f"job-{seq}", "padding": "x" * padding}
-    return commit(seq, placed, {"kind": "job.started", "job_id": f"job-{seq}", "node_id": f"n{seq % 2}"})
+    return commit(
+        seq, placed, {"kind": "job.started", "job_id": f"job-{seq}", "node_id": f"n{seq % 2}"}
+    )
 
 
 def entries(first: int, last: int, padding: int = 0) -> list[Entry]:

@@ -25,22 +25,42 @@ class World:
         self.jobs: list[str] = []
 
     def environ(self, **more: str) -> dict[str, str]:
-        return {**os.environ, "MUSTER_PROFILE": str(self.chaos.folder / "profile.json"), "PYTHONPATH": os.getcwd(), **more}
+        return {
+            **os.environ,
+            "MUSTER_PROFILE": str(self.chaos.folder / "profile.json"),
+            "PYTHONPATH": os.getcwd(),
+            **more,
+        }
 
-    def start(self, *arguments: str, stdin: int = subprocess.DEVNULL, **more: str) -> "subprocess.Popen[bytes]":
+    def start(
+        self, *arguments: str, stdin: int = subprocess.DEVNULL, **more: str
+    ) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
-            [*MUSTER, *arguments], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environ(**more)
+            [*MUSTER, *arguments],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environ(**more),
         )
 
-    async def muster(self, *arguments: str, stdin: bytes | None = None, **more: str) -> tuple[int, str, str]:
+    async def muster(
+        self, *arguments: str, stdin: bytes | None = None, **more: str
+    ) -> tuple[int, str, str]:
         """(exit code, stdout, stderr)."""
-        process = self.start(*arguments, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE, **more)
+        process = self.start(
+            *arguments, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE, **more
+        )
         out, err = await asyncio.to_thread(process.communicate, stdin, PATIENCE_S)
         return process.returncode, out.decode(), err.decode()
 
     async def job(self, script: str = "echo up; exec sleep 300", **more: Any) -> str:
         """One that has said `up`."""
-        body = {"command": ["/bin/sh", "-c", script], "gpus": 1, "workdir": str(self.chaos.folder), **more}
+        body = {
+            "command": ["/bin/sh", "-c", script],
+            "gpus": 1,
+            "workdir": str(self.chaos.folder),
+            **more,
+        }
         status, shown = await self.chaos.try_once("POST", "/v1/jobs", json=body)
         assert status == 201, shown
         self.jobs.append(shown["id"])

@@ -1,7 +1,8 @@
 """A small real HTTP server that plays the gateway, and the real command as a child process.
 
-`World.routes` maps "METHOD /path" to what is answered: a value (as JSON), a Problem, or a function of the Request, which may
-return either, or an iterator of byte pieces for an open stream (`Break` cuts the connection in the middle).
+`World.routes` maps "METHOD /path" to what is answered: a value (as JSON), a Problem, or a function
+of the Request, which may return either, or an iterator of byte pieces for an open stream (`Break`
+cuts the connection in the middle).
 """
 
 import json
@@ -62,7 +63,9 @@ class World:
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         self.profile({"gateway": self.url, "key": KEY, "state": str(home / "state")})
-        threading.Thread(target=self.server.serve_forever, daemon=True, kwargs={"poll_interval": 0.02}).start()
+        threading.Thread(
+            target=self.server.serve_forever, daemon=True, kwargs={"poll_interval": 0.02}
+        ).start()
 
     def close(self) -> None:
         self.server.shutdown()
@@ -74,9 +77,17 @@ class World:
 
     def environ(self, **more: str) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-        return {**kept, "MUSTER_PROFILE": str(self.home / "profile.json"), "USER": "ada", "LOGNAME": "ada", **more}
+        return {
+            **kept,
+            "MUSTER_PROFILE": str(self.home / "profile.json"),
+            "USER": "ada",
+            "LOGNAME": "ada",
+            **more,
+        }
 
-    def start(self, *arguments: str, stdin: int = subprocess.DEVNULL, **more: str) -> "subprocess.Popen[bytes]":
+    def start(
+        self, *arguments: str, stdin: int = subprocess.DEVNULL, **more: str
+    ) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             [sys.executable, "-c", "from libs.cli.main import main; main()", *arguments],
             stdin=stdin,
@@ -88,12 +99,16 @@ class World:
 
     def run(self, *arguments: str, stdin: bytes | None = None, **more: str) -> tuple[int, str, str]:
         """(exit code, stdout, stderr) of `muster ARGUMENTS`."""
-        process = self.start(*arguments, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE, **more)
+        process = self.start(
+            *arguments, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE, **more
+        )
         out, err = process.communicate(stdin, timeout=PATIENCE_S)
         return process.returncode, out.decode(), err.decode()
 
     def asked(self, method: str, path: str) -> list[Request]:
-        return [request for request in self.seen if (request.method, request.path) == (method, path)]
+        return [
+            request for request in self.seen if (request.method, request.path) == (method, path)
+        ]
 
 
 def _handler(world: World) -> type[BaseHTTPRequestHandler]:
@@ -110,13 +125,20 @@ def _handler(world: World) -> type[BaseHTTPRequestHandler]:
             key = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
             request = Request(self.command, unquote(parts.path), query, body, key)
             world.seen.append(request)
-            found = world.routes.get(f"{request.method} {request.path}", Problem(404, f"no route {request.path}"))
+            found = world.routes.get(
+                f"{request.method} {request.path}", Problem(404, f"no route {request.path}")
+            )
             value = found(request) if callable(found) else found
             self.close_connection = True
             if isinstance(value, Iterator):
                 self.stream(value)
             elif isinstance(value, Problem):
-                problem = {"title": "x", "status": value.status, "detail": value.detail, **value.more}
+                problem = {
+                    "title": "x",
+                    "status": value.status,
+                    "detail": value.detail,
+                    **value.more,
+                }
                 self.whole(value.status, json.dumps(problem).encode(), "application/problem+json")
             else:
                 world.invented += unknown_fields(request.method, request.path, value)
@@ -149,11 +171,16 @@ def _handler(world: World) -> type[BaseHTTPRequestHandler]:
 def job(job_id: str = "jaaaaaaaaaa", **changes: object) -> dict[str, Any]:
     """A job as the gateway shows it."""
     shown: dict[str, Any] = {
-        "id": job_id, "name": "train", "state": "running", "reason": "", "user": "ada", "tenant": "default",
-        "command": ["python", "train.py"], "workdir": "/w", "nodes": 1, "gpus": 2, "gpu_share": 100, "priority": 50, "labels": {},
-        "attempt": 1, "retries": 0, "retries_used": 0, "exit_code": None, "submitted_at": "2025-01-01T00:00:00.000Z",
-        "queued_at": None, "placed_at": None, "started_at": "2025-01-01T00:00:01.000Z", "ended_at": "2025-01-01T00:01:01.000Z",
-        "node_ids": ["node-1"], "members": [], "port": 0, "seq": 7, "cancel_requested": False, "stop_reason": "", "time_limit_s": 0,
+        "id": job_id, "name": "train", "state": "running", "reason": "", "user": "ada",
+        "tenant": "default",
+        "command": ["python", "train.py"], "workdir": "/w", "nodes": 1, "gpus": 2, "gpu_share": 100,
+        "priority": 50, "labels": {},
+        "attempt": 1, "retries": 0, "retries_used": 0, "exit_code": None,
+        "submitted_at": "2025-01-01T00:00:00.000Z",
+        "queued_at": None, "placed_at": None, "started_at": "2025-01-01T00:00:01.000Z",
+        "ended_at": "2025-01-01T00:01:01.000Z",
+        "node_ids": ["node-1"], "members": [], "port": 0, "seq": 7, "cancel_requested": False,
+        "stop_reason": "", "time_limit_s": 0,
         "stdin": False, "waits_for": "",
     }  # fmt: skip
     return {**shown, **changes}
@@ -168,17 +195,28 @@ def state(name: str, attempt: int = 1) -> bytes:
 
 
 def output(stream: str, offset: int, data: bytes, attempt: int = 1) -> bytes:
-    return line({"stream": stream, "attempt": attempt, "offset": offset, "data": b64encode(data).decode()})
+    return line(
+        {"stream": stream, "attempt": attempt, "offset": offset, "data": b64encode(data).decode()}
+    )
 
 
-def ended(exit_code: int | None, name: str = "completed", reason: str = "", attempt: int = 1) -> bytes:
+def ended(
+    exit_code: int | None, name: str = "completed", reason: str = "", attempt: int = 1
+) -> bytes:
     return line({"exit_code": exit_code, "state": name, "reason": reason, "attempt": attempt})
 
 
 class FakeJob:
-    """A job that `muster run` submits: input by offset, signals, and an `attach` that the test writes."""
+    """A job that `muster run` submits: input by offset, signals, and an `attach` that the test
+    writes.
+    """
 
-    def __init__(self, world: World, attach: Callable[["FakeJob", Request], Iterator[bytes]], takes_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        world: World,
+        attach: Callable[["FakeJob", Request], Iterator[bytes]],
+        takes_bytes: int = 1 << 20,
+    ) -> None:
         self.world = world
         self.input = b""
         self.takes_bytes = takes_bytes
@@ -192,7 +230,10 @@ class FakeJob:
         world.routes[f"PUT {path}/stdin"] = self._stdin
         world.routes[f"POST {path}/cancel"] = self._cancel
         world.routes[f"POST {path}/kill"] = self._kill
-        world.routes[f"GET {path}/why"] = {"state": "queued", "answer": "it needs 1 node with 2 GPUs, and not enough is free now"}
+        world.routes[f"GET {path}/why"] = {
+            "state": "queued",
+            "answer": "it needs 1 node with 2 GPUs, and not enough is free now",
+        }
 
     @property
     def submitted(self) -> dict[str, Any]:

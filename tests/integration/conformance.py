@@ -1,4 +1,5 @@
-"""All of schemathesis' checks and phases over an OpenAPI document, with one key, against a running gateway.
+"""All of schemathesis' checks and phases over an OpenAPI document, with one key, against a running
+gateway.
 
 Used by test_openapi_conformance.py.
 """
@@ -24,7 +25,9 @@ STREAM_TYPES: Final = ("text/event-stream", "application/x-ndjson", "application
 
 
 class Fault(NamedTuple):
-    """One check that failed: on which operation, what it says, the answer's status, and the request that shows it."""
+    """One check that failed: on which operation, what it says, the answer's status, and the request
+    that shows it.
+    """
 
     check: str
     operation: str
@@ -33,8 +36,13 @@ class Fault(NamedTuple):
     request: str
 
 
-def faults(document: Mapping[str, Any], url: str, headers: Mapping[str, str], told: Mapping[str, Any]) -> Iterator[Fault]:
-    """Each fault once per check, operation and status. `told`: schemathesis' own configuration beside that of every run."""
+def faults(
+    document: Mapping[str, Any], url: str, headers: Mapping[str, str], told: Mapping[str, Any]
+) -> Iterator[Fault]:
+    """Each fault once per check, operation and status.
+
+    `told`: schemathesis' own configuration beside that of every run.
+    """
     settings = {
         "headers": dict(headers),
         "request-timeout": CALL_S,
@@ -43,7 +51,9 @@ def faults(document: Mapping[str, Any], url: str, headers: Mapping[str, str], to
         "cache": {"enabled": False},
         **told,
     }
-    schema = schemathesis.openapi.from_dict(deepcopy(dict(document)), config=SchemathesisConfig.from_dict(settings))
+    schema = schemathesis.openapi.from_dict(
+        deepcopy(dict(document)), config=SchemathesisConfig.from_dict(settings)
+    )
     schema.config.update(base_url=url)
     seen = set()
     for event in from_schema(schema).execute():
@@ -64,7 +74,11 @@ def _found(recorder: ScenarioRecorder) -> Iterator[Fault]:
         for check in checks:
             if check.status == Status.FAILURE and check.failure_info is not None:
                 response = recorder.find_response(case_id=case_id)
-                status, body = (response.status_code, response.content[:400]) if response is not None else (0, b"")
+                status, body = (
+                    (response.status_code, response.content[:400])
+                    if response is not None
+                    else (0, b"")
+                )
                 label = recorder.cases[case_id].value.operation.label
                 shown = f"{check.failure_info.code_sample[:900]} -> {body!r}"
                 yield Fault(check.name, label, str(check.failure_info.failure)[:600], status, shown)
@@ -77,7 +91,11 @@ def bound_streams(patch: pytest.MonkeyPatch) -> None:
     def request(self: requests.Session, *arguments: Any, **options: Any) -> requests.Response:
         response = plain(self, *arguments, **(options | {"stream": True}))
         kind = response.headers.get("content-type", "").partition(";")[0]
-        if kind in STREAM_TYPES and "content-length" not in response.headers and not response._content_consumed:
+        if (
+            kind in STREAM_TYPES
+            and "content-length" not in response.headers
+            and not response._content_consumed
+        ):
             response._content = b"".join(_pieces(response))
             response.raw.close()
             response._content_consumed = True

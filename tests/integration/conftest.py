@@ -1,4 +1,6 @@
-"""Archives for tests: each on a new SQLite file, and on PostgreSQL where there is one (tests/postgres.py)."""
+"""Archives for tests: each on a new SQLite file, and on PostgreSQL where there is one
+(tests/postgres.py).
+"""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services.audit.store import Store
+from services.audit.store.store import Store
 from tests import postgres
 from tests.integration.audit_world import empty
 

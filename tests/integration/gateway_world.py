@@ -1,4 +1,6 @@
-"""A gateway over real HTTP on a free port, with the log and the bus in memory; the test plays quota, the scheduler and the agents."""
+"""A gateway over real HTTP on a free port, with the log and the bus in memory; the test plays
+quota, the scheduler and the agents.
+"""
 
 import asyncio
 import json
@@ -12,18 +14,18 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.clock import SystemClock
 from libs.common.facts import AnyFact, Commit
 from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, Member, NodeId
-from libs.common.settings import Settings
+from libs.common.process.clock import SystemClock
+from libs.common.settings.settings import Settings
 from libs.common.transport.bus import Bus
 from libs.common.transport.bus_memory import MemoryBus
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log import Log
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from libs.common.transport.snapshot_store import MemorySnapshots
-from services.api_gateway.auth import hash_key
+from services.api_gateway.access.auth import hash_key
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.service import server_for
 
@@ -45,7 +47,9 @@ class Writers:
         last = await self.log.last(subject)
         number = f.decode(last.data).number + 1 if last else 1
         seen = last.seq if last else 0
-        commit = Commit(f.VERSION, f.VERSION, subject, number, epoch, self.clock.wall_ns(), seen, facts)
+        commit = Commit(
+            f.VERSION, f.VERSION, subject, number, epoch, self.clock.wall_ns(), seen, facts
+        )
         return await self.log.append(subject, f.encode(commit), last.seq if last else 0)
 
     async def begin_term(self) -> None:
@@ -55,8 +59,16 @@ class Writers:
         return await self.write(subjects.SCHEDULER, *facts, epoch=self.epoch)
 
     async def register(self, node_id: str, gpus: int = 2) -> int:
-        devices = tuple(Gpu(GpuId(f"{node_id}-g{i}"), i, "nvidia", "H100", 80 * GIB) for i in range(gpus))
-        fact = f.NodeRegistered(node_id=NodeId(node_id), incarnation=1, address="10.0.0.1", gpus=devices, takes_controls=True)
+        devices = tuple(
+            Gpu(GpuId(f"{node_id}-g{i}"), i, "nvidia", "H100", 80 * GIB) for i in range(gpus)
+        )
+        fact = f.NodeRegistered(
+            node_id=NodeId(node_id),
+            incarnation=1,
+            address="10.0.0.1",
+            gpus=devices,
+            takes_controls=True,
+        )
         return await self.write(subjects.node(node_id), fact, epoch=1)
 
     async def queue(self, job_id: str) -> int:
@@ -70,26 +82,45 @@ class Writers:
         return await self.schedule(f.JobQueued(job_id=JobId(job_id)))
 
     async def place(self, job_id: str, *node_ids: str, attempt: int = 1) -> int:
-        members = tuple(Member(NodeId(node), 1, rank, (GpuHold(GpuId(f"{node}-g0")),)) for rank, node in enumerate(node_ids))
-        return await self.schedule(f.JobPlaced(job_id=JobId(job_id), attempt=attempt, members=members, port=29500))
+        members = tuple(
+            Member(NodeId(node), 1, rank, (GpuHold(GpuId(f"{node}-g0")),))
+            for rank, node in enumerate(node_ids)
+        )
+        return await self.schedule(
+            f.JobPlaced(job_id=JobId(job_id), attempt=attempt, members=members, port=29500)
+        )
 
     async def start(self, job_id: str, node_id: str, attempt: int = 1) -> int:
-        return await self.on(node_id, f.JobStarted(job_id=JobId(job_id), attempt=attempt, node_id=NodeId(node_id)))
+        return await self.on(
+            node_id, f.JobStarted(job_id=JobId(job_id), attempt=attempt, node_id=NodeId(node_id))
+        )
 
-    async def finish(self, job_id: str, node_id: str, attempt: int = 1, exit_code: int = 0, written: int = 0) -> int:
+    async def finish(
+        self, job_id: str, node_id: str, attempt: int = 1, exit_code: int = 0, written: int = 0
+    ) -> int:
         job, node = JobId(job_id), NodeId(node_id)
-        over = f.JobFinished(job_id=job, attempt=attempt, node_id=node, exit_code=exit_code, stdout_bytes=written)
-        return await self.on(node_id, over, f.JobReleased(job_id=job, attempt=attempt, node_id=node))
+        over = f.JobFinished(
+            job_id=job, attempt=attempt, node_id=node, exit_code=exit_code, stdout_bytes=written
+        )
+        return await self.on(
+            node_id, over, f.JobReleased(job_id=job, attempt=attempt, node_id=node)
+        )
 
-    async def close(self, job_id: str, outcome: str = "completed", exit_code: int | None = 0, attempt: int = 1) -> int:
-        return await self.schedule(f.JobClosed(job_id=JobId(job_id), attempt=attempt, outcome=outcome, exit_code=exit_code))
+    async def close(
+        self, job_id: str, outcome: str = "completed", exit_code: int | None = 0, attempt: int = 1
+    ) -> int:
+        return await self.schedule(
+            f.JobClosed(job_id=JobId(job_id), attempt=attempt, outcome=outcome, exit_code=exit_code)
+        )
 
     async def on(self, node_id: str, *facts: AnyFact) -> int:
         return await self.write(subjects.node(node_id), *facts, epoch=1)
 
 
 class FakeNode:
-    """An agent's answers: bytes by (job, attempt, stream), each growing until it is ended; input as it was taken."""
+    """An agent's answers: bytes by (job, attempt, stream), each growing until it is ended; input as
+    it was taken.
+    """
 
     def __init__(self) -> None:
         self.written: dict[tuple[str, int, str], bytearray] = {}
@@ -102,7 +133,9 @@ class FakeNode:
         await bus.subscribe(subjects.ask_node(node_id, "output"), self._output, concurrent=True)
         await bus.subscribe(subjects.ask_node(node_id, "stdin"), self._stdin, concurrent=True)
 
-    def say(self, job_id: str, stream: str, data: bytes, attempt: int = 1, end: bool = False) -> None:
+    def say(
+        self, job_id: str, stream: str, data: bytes, attempt: int = 1, end: bool = False
+    ) -> None:
         self.written.setdefault((job_id, attempt, stream), bytearray()).extend(data)
         if end:
             self.ended.add((job_id, attempt, stream))
@@ -133,7 +166,13 @@ class FakeNode:
 class World:
     """One running gateway and a client with a key."""
 
-    def __init__(self, gateway: Gateway, running: asyncio.Task[None], session: aiohttp.ClientSession, url: str) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        running: asyncio.Task[None],
+        session: aiohttp.ClientSession,
+        url: str,
+    ) -> None:
         self.gateway = gateway
         self.running = running
         self.session = session
@@ -152,7 +191,9 @@ class World:
             return json.loads(text) if text else None
 
     async def submit(self, **fields: object) -> dict[str, Any]:
-        job: dict[str, Any] = await self.ask("POST", "/v1/jobs", 201, json={"command": ["true"], **fields})
+        job: dict[str, Any] = await self.ask(
+            "POST", "/v1/jobs", 201, json={"command": ["true"], **fields}
+        )
         return job
 
     async def settle(self) -> None:
@@ -162,14 +203,20 @@ class World:
     async def said(self) -> list[AnyFact | f.Unknown]:
         """All facts of the log but the access records, which come when they come."""
         entries = [await self.log.get(seq) for seq in range(1, (await self.log.bounds())[1] + 1)]
-        facts = [fact for entry in entries if entry is not None for fact in f.decode(entry.data).facts]
+        facts = [
+            fact for entry in entries if entry is not None for fact in f.decode(entry.data).facts
+        ]
         return [fact for fact in facts if not isinstance(fact, f.AccessRecorded)]
 
     @asynccontextmanager
     async def as_(self, role: str, user: str, tenant: str = "default") -> AsyncIterator["World"]:
         """The same gateway, asked with a new key of that role."""
-        made = await self.ask("POST", "/v1/keys", 201, json={"user": user, "tenant": tenant, "role": role})
-        async with aiohttp.ClientSession(headers={"authorization": f"Bearer {made['key']}"}) as session:
+        made = await self.ask(
+            "POST", "/v1/keys", 201, json={"user": user, "tenant": tenant, "role": role}
+        )
+        async with aiohttp.ClientSession(
+            headers={"authorization": f"Bearer {made['key']}"}
+        ) as session:
             yield World(self.gateway, self.running, session, self.url)
 
     async def run_to(self, state: str, node: str = "n1", **fields: object) -> str:
@@ -219,7 +266,9 @@ async def gateway_world(
     server = server_for(gateway, "127.0.0.1", 0)
     tasks = [asyncio.create_task(gateway.run()), asyncio.create_task(server.serve())]
     while not (server.started and gateway.caught_up):
-        assert not any(task.done() for task in tasks), [task.exception() for task in tasks if task.done()]
+        assert not any(task.done() for task in tasks), [
+            task.exception() for task in tasks if task.done()
+        ]
         await asyncio.sleep(0.005)
     url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     try:

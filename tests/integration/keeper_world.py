@@ -1,4 +1,6 @@
-"""A nats container's first process on a port of loopback, with a real nats-server beneath it and every key that a test may use."""
+"""A nats container's first process on a port of loopback, with a real nats-server beneath it and
+every key that a test may use.
+"""
 
 import subprocess
 import sys
@@ -27,19 +29,34 @@ class Container:
         certificates.server(own, "server", "authority", [log_jetstream.TLS_NAME])
         public = {name: identity.public_key(self.keys, name) for name in permissions.names(c.FLEET)}
         files = str(own / "server.pem"), str(own / "server.key")
-        server = nats_config.Server("nats-1", self.port, str(state / "jetstream"), 1 << 28, certificate=files[0], key=files[1])
+        server = nats_config.Server(
+            "nats-1",
+            self.port,
+            str(state / "jetstream"),
+            1 << 28,
+            certificate=files[0],
+            key=files[1],
+        )
         (own / TOLD).write_bytes(msgspec.json.encode(Told(server, public)))
-        (own / "nkey.seed").write_text(identity.seed_file(self.keys, permissions.KEEPER).read_text())
+        (own / "nkey.seed").write_text(
+            identity.seed_file(self.keys, permissions.KEEPER).read_text()
+        )
         self.process = self.start()
 
     def start(self) -> "subprocess.Popen[bytes]":
         line = [sys.executable, "-m", "libs.compose", "server", str(self.state)]
         with (self.state / "out").open("ab") as log:
-            self.process = subprocess.Popen(line, stdout=log, stderr=log, preexec_fn=die_with_parent())
+            self.process = subprocess.Popen(
+                line, stdout=log, stderr=log, preexec_fn=die_with_parent()
+            )
         return self.process
 
     def nats_server(self) -> int:
-        return int(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()[0])
+        return int(
+            Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+            .read_text()
+            .split()[0]
+        )
 
     def stop(self) -> None:
         self.process.terminate()
@@ -48,4 +65,6 @@ class Container:
     async def connect(self, name: str, within_s: float = JOINED_S) -> Client:
         seed = identity.seed_file(self.keys, name).read_bytes().strip()
         authority = str(self.state / c.IDENTITY / "authority.pem")
-        return await log_jetstream.connect([f"nats://127.0.0.1:{self.port}"], name, seed, authority, within_s)
+        return await log_jetstream.connect(
+            [f"nats://127.0.0.1:{self.port}"], name, seed, authority, within_s
+        )

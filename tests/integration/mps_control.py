@@ -1,7 +1,9 @@
-"""A stand-in of nvidia-cuda-mps-control: real processes, a socket in the pipe directory, the same commands. test_mps.py makes it a program.
+"""A stand-in of nvidia-cuda-mps-control: real processes, a socket in the pipe directory, the same
+commands. test_mps.py makes it a program.
 
-With -f it is the daemon; without, a command on its input goes to the daemon. Servers are children of the daemon in sessions of their own. A
-file `faults` beside the program says what it does wrong: no-start, deaf, ignore-quit, server-stays.
+With -f it is the daemon; without, a command on its input goes to the daemon. Servers are children
+of the daemon in sessions of their own. A file `faults` beside the program says what it does wrong:
+no-start, deaf, ignore-quit, server-stays.
 """
 
 import contextlib

@@ -1,6 +1,8 @@
-"""What the old client (openai==0.28) does against a gateway: run by its own interpreter, prints one JSON object.
+"""What the old client (openai==0.28) does against a gateway: run by its own interpreter, prints one
+JSON object.
 
-`PYTHON openai_old_client.py URL KEY`. It imports nothing of this project, for its environment has nothing of it.
+`PYTHON openai_old_client.py URL KEY`. It imports nothing of this project, for its environment has
+nothing of it.
 """
 
 import json
@@ -34,7 +36,9 @@ def main(url: str, key: str) -> None:
         "chat": chat["choices"][0]["message"]["content"],
         "words": words,
         "completion": old.Completion.create(model="m", prompt="p")["choices"][0]["text"],
-        "embedding": old.Embedding.create(model="m", input="i", encoding_format="float")["data"][0]["embedding"],
+        "embedding": old.Embedding.create(model="m", input="i", encoding_format="float")["data"][0][
+            "embedding"
+        ],
         "models": [each["id"] for each in old.Model.list()["data"]],
         "refused": refused,
         "unknown_key": unknown_key,

@@ -1,10 +1,12 @@
-"""A replica for tests: a real HTTP server that speaks the protocol, and does what the request's own `x_*` fields say.
+"""A replica for tests: a real HTTP server that speaks the protocol, and does what the request's own
+`x_*` fields say.
 
-`python -m tests.integration.openai_replica PORT` runs it as a process that can be killed; `running()` in this one, where a test can
-look at what it received. Fields: x_status (answer this), x_delay_s (before anything), x_gap_s (between chunks), x_chunks, x_die ("before",
-"head", "middle", "finished", "done": the connection is cut there), x_finish (so many choices end with a finish_reason), x_indexes (so many
-choices take turns), x_no_done.
-With `wants_uuid` it answers an empty 400 to a request whose x-request-id is no UUID, as some servers do.
+`python -m tests.integration.openai_replica PORT` runs it as a process that can be killed;
+`running()` in this one, where a test can look at what it received. Fields: x_status (answer this),
+x_delay_s (before anything), x_gap_s (between chunks), x_chunks, x_die ("before", "head", "middle",
+"finished", "done": the connection is cut there), x_finish (so many choices end with a
+finish_reason), x_indexes (so many choices take turns), x_no_done. With `wants_uuid` it answers an
+empty 400 to a request whose x-request-id is no UUID, as some servers do.
 """
 
 import asyncio
@@ -42,7 +44,9 @@ class Replica:
         return app
 
     async def _received(self, request: web.Request) -> web.Response:
-        return web.json_response({"received": [json.loads(body).get("x_id") for body in self.bodies]})
+        return web.json_response(
+            {"received": [json.loads(body).get("x_id") for body in self.bodies]}
+        )
 
     async def _healthy(self, request: web.Request) -> web.Response:
         self.probes += 1
@@ -68,13 +72,20 @@ class Replica:
         if asked.get("x_die") == "before":
             _cut(request)
         if "x_status" in asked:
-            return web.json_response(asked.get("x_body", {"error": {"message": "as asked"}}), status=asked["x_status"])
+            return web.json_response(
+                asked.get("x_body", {"error": {"message": "as asked"}}), status=asked["x_status"]
+            )
         if asked.get("stream"):
             return await self._stream(request, asked)
         if request.path == "/v1/embeddings":
             data = [{"object": "embedding", "index": 0, "embedding": [0.25, -0.5]}]
             return web.json_response(
-                {"object": "list", "data": data, "model": asked["model"], "usage": {"prompt_tokens": 5, "total_tokens": 5}}
+                {
+                    "object": "list",
+                    "data": data,
+                    "model": asked["model"],
+                    "usage": {"prompt_tokens": 5, "total_tokens": 5},
+                }
             )
         return web.json_response(_whole(request.path, asked))
 
@@ -93,13 +104,21 @@ class Replica:
             await asyncio.sleep(asked.get("x_gap_s", 0))
         for index in range(asked.get("x_finish", 0)):
             last = _chunk(request.path, asked, 0)
-            choice = {**last["choices"][0], "index": index, "delta": {}, "text": "", "finish_reason": "stop"}
+            choice = {
+                **last["choices"][0],
+                "index": index,
+                "delta": {},
+                "text": "",
+                "finish_reason": "stop",
+            }
             await response.write(_event({**last, "choices": [choice]}))
         if asked.get("x_die") == "finished":
             await asyncio.sleep(0.05)
             _cut(request)
         if (asked.get("stream_options") or {}).get("include_usage"):
-            await response.write(_event({**_chunk(request.path, asked, 0), "choices": [], "usage": USAGE}))
+            await response.write(
+                _event({**_chunk(request.path, asked, 0), "choices": [], "usage": USAGE})
+            )
         if not asked.get("x_no_done"):
             await response.write(b"data: [DONE]\n\n")
         if asked.get("x_die") == "done":
@@ -135,9 +154,17 @@ def _whole(path: str, asked: dict[str, Any]) -> dict[str, Any]:
         }
     message: dict[str, Any] = {"role": "assistant", "content": "hello"}
     if asked.get("tools"):
-        call = {"id": "t-1", "type": "function", "function": {"name": asked["tools"][0]["function"]["name"], "arguments": "{}"}}
+        call = {
+            "id": "t-1",
+            "type": "function",
+            "function": {"name": asked["tools"][0]["function"]["name"], "arguments": "{}"},
+        }
         message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    return {**shared, "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    return {
+        **shared,
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+    }
 
 
 def _chunk(path: str, asked: dict[str, Any], number: int) -> dict[str, Any]:
@@ -146,7 +173,9 @@ def _chunk(path: str, asked: dict[str, Any], number: int) -> dict[str, Any]:
         return {
             **shared,
             "object": "text_completion",
-            "choices": [{"index": 0, "text": f"w{number} ", "finish_reason": None, "logprobs": None}],
+            "choices": [
+                {"index": 0, "text": f"w{number} ", "finish_reason": None, "logprobs": None}
+            ],
         }
     index = number % asked.get("x_indexes", 1)
     choice = {"index": index, "delta": {"content": f"w{number} "}, "finish_reason": None}
@@ -156,7 +185,12 @@ def _chunk(path: str, asked: dict[str, Any], number: int) -> dict[str, Any]:
 @asynccontextmanager
 async def running(port: int = 0, keepalive_s: float = 75.0) -> AsyncIterator[Replica]:
     replica = Replica()
-    runner = web.AppRunner(replica.app(), handler_cancellation=True, keepalive_timeout=keepalive_s, shutdown_timeout=0.1)
+    runner = web.AppRunner(
+        replica.app(),
+        handler_cancellation=True,
+        keepalive_timeout=keepalive_s,
+        shutdown_timeout=0.1,
+    )
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
@@ -169,7 +203,9 @@ async def running(port: int = 0, keepalive_s: float = 75.0) -> AsyncIterator[Rep
 
 
 async def main(port: int, probes_max: int = 1 << 30) -> None:
-    """`probes_max`: after so many answers its health path is silent, as that of a server that is too busy."""
+    """`probes_max`: after so many answers its health path is silent, as that of a server that is
+    too busy.
+    """
     async with running(port) as replica:
         replica.probes_max = probes_max
         await asyncio.Event().wait()

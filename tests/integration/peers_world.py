@@ -1,4 +1,6 @@
-"""Nodes that gossip over real UDP sockets of loopback, with real lease and roster files: no scheduler, no log, no bus."""
+"""Nodes that gossip over real UDP sockets of loopback, with real lease and roster files: no
+scheduler, no log, no bus.
+"""
 
 import asyncio
 import contextlib
@@ -8,15 +10,15 @@ from pathlib import Path
 
 import nkeys
 
-from libs.common.clock import SystemClock
 from libs.common.messages import Roster, RosterEntry
 from libs.common.model import NodeId
-from services.node_agent import gossip as g
-from services.node_agent.kept_roster import RosterFile
-from services.node_agent.peer_messages import NONCE_BYTES, Signer
-from services.node_agent.peers import Peers
-from services.node_agent.peers_udp import open_channel
-from services.node_agent.supervision.lease import Lease
+from libs.common.process.clock import SystemClock
+from services.node_agent.peers import gossip as g
+from services.node_agent.peers.kept_roster import RosterFile
+from services.node_agent.peers.peer_messages import NONCE_BYTES, Signer
+from services.node_agent.peers.peers import Peers
+from services.node_agent.peers.peers_udp import open_channel
+from services.node_agent.supervisor.lease import Lease
 
 LEASE_MS = 1_600
 MS = 1_000_000
@@ -40,7 +42,15 @@ class Node:
         self.channel = await open_channel(HOST, (await keeper.load()).address or self.address)
         self.address = self.channel.address
         clock = SystemClock()
-        self.peers = Peers(self.node_id, self.channel, clock, self.lease, keeper, self.signer, lambda: os.urandom(NONCE_BYTES))
+        self.peers = Peers(
+            self.node_id,
+            self.channel,
+            clock,
+            self.lease,
+            keeper,
+            self.signer,
+            lambda: os.urandom(NONCE_BYTES),
+        )
         self.life = asyncio.create_task(self.peers.run(1))
 
     async def end(self) -> None:
@@ -65,7 +75,9 @@ async def fleet(folder: Path, size: int, lease_ms: int = LEASE_MS) -> AsyncItera
     nodes = [Node(number, folder) for number in range(size)]
     for node in nodes:
         await node.begin()
-    entries = tuple(RosterEntry(node.node_id, node.address, node.signer.public, 1) for node in nodes)
+    entries = tuple(
+        RosterEntry(node.node_id, node.address, node.signer.public, 1) for node in nodes
+    )
     for node in nodes:
         await node.peers.take(Roster("home", 1, "first", lease_ms, entries))
         node.leased(lease_ms)

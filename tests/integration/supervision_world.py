@@ -9,9 +9,15 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from services.node_agent.supervision import output, processes
-from services.node_agent.supervision.lease import Lease, boottime_ns
-from services.node_agent.supervision.supervisors import NO_GROUPS, Key, LaunchRequest, Supervisors
+from services.node_agent.machine import processes
+from services.node_agent.supervision import output
+from services.node_agent.supervision.supervisor_client import (
+    NO_GROUPS,
+    Key,
+    LaunchRequest,
+    SupervisorClient,
+)
+from services.node_agent.supervisor.lease import Lease, boottime_ns
 
 NS_PER_S = 1_000_000_000
 WAIT_S = 20.0
@@ -25,7 +31,7 @@ class World:
         state_dir.mkdir(exist_ok=True, parents=True)
         self.state_dir = state_dir
         self.events: list[tuple[Key, str, Mapping[str, Any]]] = []
-        self.supervisors = Supervisors(state_dir, self._note, home)
+        self.supervisors = SupervisorClient(state_dir, self._note, home)
         self.lease = Lease(str(state_dir / "lease"))
         self.extend(60.0)
         self._changed = asyncio.Event()
@@ -39,9 +45,18 @@ class World:
         self.lease.extend(deadline_ns)
         return deadline_ns
 
-    def request(self, job_id: str, *argv: str, env: dict[str, str] | None = None, **fields: Any) -> LaunchRequest:
-        given = {"workdir": str(self.state_dir), "lease_path": self.lease.path, "attempt": 1, **fields}
-        return LaunchRequest(job_id=job_id, argv=list(argv), env={"PATH": os.environ["PATH"], **(env or {})}, **given)
+    def request(
+        self, job_id: str, *argv: str, env: dict[str, str] | None = None, **fields: Any
+    ) -> LaunchRequest:
+        given = {
+            "workdir": str(self.state_dir),
+            "lease_path": self.lease.path,
+            "attempt": 1,
+            **fields,
+        }
+        return LaunchRequest(
+            job_id=job_id, argv=list(argv), env={"PATH": os.environ["PATH"], **(env or {})}, **given
+        )
 
     async def launch(self, job_id: str, *argv: str, **fields: Any) -> Key:
         await self.supervisors.launch(self.request(job_id, *argv, **fields))

@@ -12,7 +12,8 @@ import pytest_asyncio
 from libs.common import facts as f
 from libs.common.errors import Fenced, Refused
 from libs.common.model import AttemptRef, JobId, JobSpec
-from services.node_agent.supervision import processes, records
+from services.node_agent.machine import processes
+from services.node_agent.supervisor import records
 from tests.integration.agent_world import NODE, WAIT_S, World, world_at
 
 
@@ -26,7 +27,13 @@ async def test_the_first_commit_registers_the_node(world: World) -> None:
     first = world.commits()[0]
     (fact,) = first.facts
     assert isinstance(fact, f.NodeRegistered)
-    assert (first.writer, first.number, first.epoch, fact.incarnation, fact.simulated) == ("facts.node.n", 1, 1, 1, True)
+    assert (first.writer, first.number, first.epoch, fact.incarnation, fact.simulated) == (
+        "facts.node.n",
+        1,
+        1,
+        1,
+        True,
+    )
     assert [gpu.uuid for gpu in fact.gpus] == ["GPU-n-0", "GPU-n-1"]
 
 
@@ -83,14 +90,18 @@ async def test_a_job_outlives_its_agent_and_is_adopted(world: World) -> None:
     await world.begin()
     registered = world.facts(f.NodeRegistered)[-1]
     assert (registered.incarnation, registered.attempts) == (2, (AttemptRef(JobId("j"), 1),))
-    assert registered.directory and {fact.directory for fact in world.facts(f.NodeRegistered)} == {registered.directory}
+    assert registered.directory and {fact.directory for fact in world.facts(f.NodeRegistered)} == {
+        registered.directory
+    }
     (world.state_dir / "go").touch()
     assert (await world.said(f.JobFinished, "j")).exit_code == 5
     await world.said(f.JobReleased, "j")
     assert {fact.pid for fact in world.facts(f.JobStarted)} == {pid}
 
 
-async def test_a_time_limit_counts_from_the_process_own_start_over_a_restart_of_the_agent(world: World) -> None:
+async def test_a_time_limit_counts_from_the_process_own_start_over_a_restart_of_the_agent(
+    world: World,
+) -> None:
     await world.start("j", "exec sleep 60", time_limit_s=2, grace_s=1)
     await world.said(f.JobStarted, "j")
     await asyncio.sleep(0.7)
@@ -188,7 +199,9 @@ async def test_a_job_ends_with_the_lease_when_nobody_answers(world: World) -> No
     assert (await world.said(f.JobFinished, "j")).reason == "lease_expired"
 
 
-async def test_a_second_agent_of_the_same_name_fences_the_first(world: World, tmp_path: Path) -> None:
+async def test_a_second_agent_of_the_same_name_fences_the_first(
+    world: World, tmp_path: Path
+) -> None:
     await world.start("j", "sleep 600")
     pid = (await world.said(f.JobStarted, "j")).pid
     other = world.make(tmp_path / "other")
@@ -264,4 +277,7 @@ async def test_a_stopped_agent_leaves_no_fact_behind(world: World) -> None:
         (world.state_dir / "go").unlink()
     await world.begin()
     await world.said(f.JobReleased, "j")
-    assert [world.facts(f.JobReleased)[-1].node_id, world.facts(f.JobReleased)[-1].job_id] == [NODE, "j"]
+    assert [world.facts(f.JobReleased)[-1].node_id, world.facts(f.JobReleased)[-1].job_id] == [
+        NODE,
+        "j",
+    ]

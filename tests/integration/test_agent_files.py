@@ -1,4 +1,6 @@
-"""A job's files as its node gives them: every byte below the working directory, also after the end, and nothing outside of it."""
+"""A job's files as its node gives them: every byte below the working directory, also after the end,
+and nothing outside of it.
+"""
 
 import asyncio
 import os
@@ -9,7 +11,16 @@ import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common.messages.file_messages import MISSING, OUTSIDE, PART_BYTES, PART_NAMES, PRUNED, UNREADABLE, FileAsk, FilePart
+from libs.common.messages.file_messages import (
+    MISSING,
+    OUTSIDE,
+    PART_BYTES,
+    PART_NAMES,
+    PRUNED,
+    UNREADABLE,
+    FileAsk,
+    FilePart,
+)
 from libs.common.model import AttemptRef, JobId
 from libs.common.subjects import ask_node
 from tests.integration.agent_world import NODE, WAIT_S, World, world_at
@@ -29,13 +40,17 @@ async def root(world: World) -> Path:
     return world.state_dir
 
 
-async def asked(world: World, path: bytes | str, job: str = "j1", offset: int = 0, after: bytes = b"") -> FilePart:
+async def asked(
+    world: World, path: bytes | str, job: str = "j1", offset: int = 0, after: bytes = b""
+) -> FilePart:
     ask = FileAsk(JobId(job), 1, path.encode() if isinstance(path, str) else path, offset, after)
     answer = await world.bus.request(ask_node(NODE, "files"), msgspec.msgpack.encode(ask), WAIT_S)
     return msgspec.msgpack.decode(answer, type=FilePart)
 
 
-async def test_a_file_is_read_part_by_part_while_the_job_runs_and_after_its_end(world: World) -> None:
+async def test_a_file_is_read_part_by_part_while_the_job_runs_and_after_its_end(
+    world: World,
+) -> None:
     data = os.urandom(PART_BYTES + 100)
     (world.state_dir / "sub").mkdir()
     (world.state_dir / "sub/model.bin").write_bytes(data)
@@ -44,7 +59,11 @@ async def test_a_file_is_read_part_by_part_while_the_job_runs_and_after_its_end(
     for _ in range(2):
         first = await asked(world, "sub/model.bin")
         second = await asked(world, f"{world.state_dir}/sub/model.bin", offset=PART_BYTES)
-        assert first.data + second.data == data and first.size_bytes == len(data) and first.identity == second.identity
+        assert (
+            first.data + second.data == data
+            and first.size_bytes == len(data)
+            and first.identity == second.identity
+        )
         await world.scheduler.send(world.stop_order("j1"))
         await world.said(f.JobReleased, "j1")
         await world.until(lambda: not world.agent.state.attempts)
@@ -75,7 +94,19 @@ async def test_a_folder_is_its_names_in_order_a_page_at_a_time(world: World, roo
     assert (await asked(world, b"many/\xff")).kind == "file"
 
 
-@pytest.mark.parametrize("way", ["..", "../secret", "/etc/passwd", "out", "out/secret", "sub/../../secret", "chain/secret", "above"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "..",
+        "../secret",
+        "/etc/passwd",
+        "out",
+        "out/secret",
+        "sub/../../secret",
+        "chain/secret",
+        "above",
+    ],
+)
 async def test_no_path_and_no_link_leads_out(world: World, root: Path, way: str) -> None:
     (root.parent / "secret").write_text("not yours")
     (root / "sub").mkdir()
@@ -87,7 +118,9 @@ async def test_no_path_and_no_link_leads_out(world: World, root: Path, way: str)
     assert found.fault == OUTSIDE and not found.data and not found.names
 
 
-async def test_a_link_within_is_followed_and_one_that_leads_nowhere_is_missing(world: World, root: Path) -> None:
+async def test_a_link_within_is_followed_and_one_that_leads_nowhere_is_missing(
+    world: World, root: Path
+) -> None:
     (root / "ckpt-300").mkdir()
     (root / "ckpt-300/w").write_text("x")
     (root / "latest").symlink_to("ckpt-300")
@@ -104,11 +137,13 @@ async def test_what_is_no_file_holds_nobody_up(world: World, root: Path) -> None
     assert (await asked(world, "a\0b")).fault == UNREADABLE
 
 
-async def test_a_link_in_the_place_of_an_upload_s_directory_is_not_followed(world: World, root: Path) -> None:
+async def test_a_link_in_the_place_of_an_upload_s_directory_is_not_followed(
+    world: World, root: Path
+) -> None:
     (root / "real").mkdir()
     (root / "real/x").write_text("x")
     (root / "files").symlink_to("/etc")
-    from services.node_agent.job_files import Fault, read
+    from services.node_agent.jobs.files import Fault, read
 
     with pytest.raises((Fault, OSError)):
         read(str(root / "files"), True, FileAsk(JobId("j1"), 1, b"passwd"))

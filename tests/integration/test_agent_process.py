@@ -1,4 +1,7 @@
-"""`python -m services.node_agent` against a real nats-server: killed, stopped, doubled. The test is its scheduler."""
+"""`python -m services.node_agent` against a real nats-server: killed, stopped, doubled.
+
+The test is its scheduler.
+"""
 
 import asyncio
 import contextlib
@@ -15,15 +18,24 @@ import pytest_asyncio
 from nats.aio.client import Client
 
 from libs.common import facts as f
-from libs.common.messages import Heartbeat, Lease, Orders, OutputAsk, OutputChunk, StartOrder, StopOrder, digest
+from libs.common.messages import (
+    Heartbeat,
+    Lease,
+    Orders,
+    OutputAsk,
+    OutputChunk,
+    StartOrder,
+    StopOrder,
+    digest,
+)
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, TenantId
-from libs.common.settings import Settings, environment
+from libs.common.settings.settings import Settings, environment
 from libs.common.subjects import ask_node, heartbeat, orders
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv_nats import KvOutputs, create_buckets
 from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
 from libs.embedded import servers
-from services.node_agent.supervision.cgroups import CONTROLLERS
+from services.node_agent.machine.cgroups import CONTROLLERS
 from tests import cgroups
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +44,9 @@ DEVICE = GpuHold(GpuId("GPU-n-0"))
 
 
 class Cluster:
-    """A server without keys, the log, and a scheduler that grants leases and agrees with everything it is told."""
+    """A server without keys, the log, and a scheduler that grants leases and agrees with everything
+    it is told.
+    """
 
     def __init__(self, client: Client, url: str, tmp_path: Path, group: str) -> None:
         self.group = group
@@ -50,10 +64,17 @@ class Cluster:
 
     async def on_heartbeat(self, subject: str, data: bytes) -> bytes | None:
         beat = msgspec.msgpack.decode(data, type=Heartbeat)
-        return msgspec.msgpack.encode(Lease(1, "ok", beat.sent_boot_ns, 30_000, 200, digest(self.wanted, ()), 0))
+        return msgspec.msgpack.encode(
+            Lease(1, "ok", beat.sent_boot_ns, 30_000, 200, digest(self.wanted, ()), 0)
+        )
 
     def agent(
-        self, state: str = "a", metrics_port: int = 0, prefix: Sequence[str] = (), job_users: str = "*=self", **more: Any
+        self,
+        state: str = "a",
+        metrics_port: int = 0,
+        prefix: Sequence[str] = (),
+        job_users: str = "*=self",
+        **more: Any,
     ) -> subprocess.Popen[str]:
         """`prefix`: a program that starts the agent; `more` are further settings."""
         state_dir, group = str(self.tmp_path / state), self.group
@@ -68,10 +89,21 @@ class Cluster:
             job_users=job_users,
             **more,
         )
-        fakes = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "FAKE_DRIVERS") if name in os.environ}
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.tmp_path), **fakes, **environment(settings)}
+        fakes = {
+            name: os.environ[name]
+            for name in ("LD_LIBRARY_PATH", "FAKE_DRIVERS")
+            if name in os.environ
+        }
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.tmp_path),
+            **fakes,
+            **environment(settings),
+        }
         line = [*prefix, sys.executable, "-m", "services.node_agent"]
-        self.agents.append(subprocess.Popen(line, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True))
+        self.agents.append(
+            subprocess.Popen(line, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        )
         return self.agents[-1]
 
     def of(self, kind: type[f.Fact]) -> list[f.AnyFact | f.Unknown]:
@@ -83,21 +115,46 @@ class Cluster:
                 await asyncio.sleep(0.01)
         return self.of(kind)[count - 1]
 
-    async def start(self, job: str, script: str, incarnation: int, hold: GpuHold = DEVICE, tenant: str = "default") -> None:
+    async def start(
+        self,
+        job: str,
+        script: str,
+        incarnation: int,
+        hold: GpuHold = DEVICE,
+        tenant: str = "default",
+    ) -> None:
         spec = JobSpec(command=("/bin/sh", "-c", script))
-        order = StartOrder(JobId(job), 1, incarnation, 100, 0, (hold,), spec, TenantId(tenant), "", (), 0)
+        order = StartOrder(
+            JobId(job), 1, incarnation, 100, 0, (hold,), spec, TenantId(tenant), "", (), 0
+        )
         self.wanted[AttemptRef(order.job_id, 1)] = order
         await self.bus.publish(orders("n"), msgspec.msgpack.encode(Orders(1, (order,))))
 
     async def stop(self, job: str) -> None:
-        await self.bus.publish(orders("n"), msgspec.msgpack.encode(Orders(1, (StopOrder(JobId(job), 1, 101, "cancelled", 15, 1_000),))))
+        await self.bus.publish(
+            orders("n"),
+            msgspec.msgpack.encode(
+                Orders(1, (StopOrder(JobId(job), 1, 101, "cancelled", 15, 1_000),))
+            ),
+        )
 
 
 @contextlib.contextmanager
 def nats_server(folder: Path) -> Iterator[int]:
     """A server without keys; gives its port."""
     (port,) = servers.free_ports(1)
-    line = [servers.binary(), "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", str(folder), "-n", "one"]
+    line = [
+        servers.binary(),
+        "-js",
+        "-a",
+        "127.0.0.1",
+        "-p",
+        str(port),
+        "-sd",
+        str(folder),
+        "-n",
+        "one",
+    ]
     with subprocess.Popen(line, stderr=subprocess.DEVNULL) as server:
         servers.wait_ready(port, "one")
         try:
@@ -147,7 +204,9 @@ async def test_a_job_outlives_an_agent_that_was_killed(cluster: Cluster) -> None
         while await cluster.outputs.get("n.j.1.0.stdout") != b"kept\n":
             await asyncio.sleep(0.02)
     ask = msgspec.msgpack.encode(OutputAsk(JobId("j"), 1, "stdout", 0, 100, 5_000))
-    chunk = msgspec.msgpack.decode(await cluster.bus.request(ask_node("n", "output"), ask, WAIT_S), type=OutputChunk)
+    chunk = msgspec.msgpack.decode(
+        await cluster.bus.request(ask_node("n", "output"), ask, WAIT_S), type=OutputChunk
+    )
     assert chunk == OutputChunk(0, b"kept\n", True)
     second.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(second.wait, WAIT_S) == 0
@@ -168,7 +227,9 @@ async def test_a_stopped_agent_leaves_its_jobs_to_the_next(cluster: Cluster) -> 
     assert (finished.signal, finished.reason) == (15, "stopped")
 
 
-async def test_a_node_s_record_says_what_bounds_its_jobs_and_a_job_is_where_that_is_so(cluster: Cluster) -> None:
+async def test_a_node_s_record_says_what_bounds_its_jobs_and_a_job_is_where_that_is_so(
+    cluster: Cluster,
+) -> None:
     cluster.agent()
     registered = await cluster.until(f.NodeRegistered)
     assert isinstance(registered, f.NodeRegistered)
@@ -176,13 +237,17 @@ async def test_a_node_s_record_says_what_bounds_its_jobs_and_a_job_is_where_that
     assert registered.isolation.pop("users").startswith("lost: ")
     lost = [name for name, state in registered.isolation.items() if state != "enforced"]
     assert all(registered.isolation[name].startswith("lost: ") for name in lost)
-    await cluster.start("j", "cat /proc/self/cgroup >&2; sed 's/.*://' /proc/self/cgroup | sort -u | grep -c /n-", 1)
+    await cluster.start(
+        "j", "cat /proc/self/cgroup >&2; sed 's/.*://' /proc/self/cgroup | sort -u | grep -c /n-", 1
+    )
     finished = await cluster.until(f.JobFinished)
     assert isinstance(finished, f.JobFinished)
     assert (finished.exit_code == 0) is (lost != list(CONTROLLERS))
 
 
-async def test_a_second_agent_of_the_same_name_ends_the_first_with_a_clear_line(cluster: Cluster) -> None:
+async def test_a_second_agent_of_the_same_name_ends_the_first_with_a_clear_line(
+    cluster: Cluster,
+) -> None:
     first = cluster.agent("a")
     await cluster.until(f.NodeRegistered)
     cluster.agent("b")

@@ -1,4 +1,6 @@
-"""What a job brings along, on its node: its working directory, or one clear refusal; nothing else waits for it."""
+"""What a job brings along, on its node: its working directory, or one clear refusal; nothing else
+waits for it.
+"""
 
 import asyncio
 import io
@@ -17,7 +19,7 @@ from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef
 from libs.common.subjects import ask_uploads
 from libs.common.transport.uploads import Bounds, UploadAsk, UploadPiece
-from services.node_agent.job_directories import JobDirectories
+from services.node_agent.directories.job_directories import JobDirectories
 from tests.integration.agent_world import NODE, World, world_at
 
 PIECE = 4_096
@@ -51,7 +53,9 @@ class Gateway:
         self.asked += 1
         await self.go.wait()
         piece = self.data[mark : mark + PIECE]
-        return msgspec.msgpack.encode(UploadPiece(len(self.data), mark + len(piece), piece, self.refused))
+        return msgspec.msgpack.encode(
+            UploadPiece(len(self.data), mark + len(piece), piece, self.refused)
+        )
 
 
 @pytest.fixture
@@ -83,7 +87,9 @@ async def test_the_directory_is_where_the_job_runs_and_is_its_own(world: World) 
         await start(world, job, "cat hello; pwd; echo more >> hello", sha256(DATA).hexdigest())
     for job in ("j1", "j2"):
         assert (await world.said(f.JobFinished, job)).exit_code == 0
-        assert (await world.output(job)).data.decode() == f"from far away\n{job_dir(world, job)}/files\n"
+        assert (
+            await world.output(job)
+        ).data.decode() == f"from far away\n{job_dir(world, job)}/files\n"
     assert world.of("j1") == ["job.started", "job.finished", "job.released"]
 
 
@@ -93,7 +99,9 @@ async def test_what_came_for_a_job_that_is_refused_then_is_not_kept(world: World
     assert not job_dir(world, "j1").exists()
 
 
-@pytest.mark.parametrize("wrong", ["other bytes", "cut off", "too large", "no archive", "hostile", "not kept"])
+@pytest.mark.parametrize(
+    "wrong", ["other bytes", "cut off", "too large", "no archive", "hostile", "not kept"]
+)
 async def test_an_upload_that_is_not_what_it_should_be_is_one_refusal_and_leaves_nothing(
     world: World, gateway: Gateway, wrong: str
 ) -> None:
@@ -113,13 +121,26 @@ async def test_an_upload_that_is_not_what_it_should_be_is_one_refusal_and_leaves
         gateway.refused = "its upload is not kept any more"
     await start(world, "j1", "true", sha256(named).hexdigest())
     refusal = await world.said(f.JobRefused, "j1")
-    expected = {"too large": "MUSTER_UPLOAD_BYTES", "no archive": "broken", "hostile": "leads out", "not kept": "not kept any more"}
-    assert expected.get(wrong, "another SHA-256") in refusal.reason and "j1.1 cannot be started" in refusal.reason
+    expected = {
+        "too large": "MUSTER_UPLOAD_BYTES",
+        "no archive": "broken",
+        "hostile": "leads out",
+        "not kept": "not kept any more",
+    }
+    assert (
+        expected.get(wrong, "another SHA-256") in refusal.reason
+        and "j1.1 cannot be started" in refusal.reason
+    )
     assert world.of("j1") == ["job.refused"] and not job_dir(world, "j1").exists()
-    assert not (world.state_dir / "hello").exists() and not (world.state_dir / "jobs" / "hello").exists()
+    assert (
+        not (world.state_dir / "hello").exists()
+        and not (world.state_dir / "jobs" / "hello").exists()
+    )
 
 
-async def test_neither_heartbeats_nor_other_jobs_wait_for_an_upload(world: World, gateway: Gateway) -> None:
+async def test_neither_heartbeats_nor_other_jobs_wait_for_an_upload(
+    world: World, gateway: Gateway
+) -> None:
     gateway.go.clear()
     for job in ("j1", "j2", "j3"):
         await start(world, job, "true", sha256(DATA).hexdigest())
@@ -134,7 +155,9 @@ async def test_neither_heartbeats_nor_other_jobs_wait_for_an_upload(world: World
         assert (await world.said(f.JobFinished, job)).exit_code == 0
 
 
-async def test_what_was_stopped_while_its_upload_came_never_begins(world: World, gateway: Gateway) -> None:
+async def test_what_was_stopped_while_its_upload_came_never_begins(
+    world: World, gateway: Gateway
+) -> None:
     gateway.go.clear()
     await start(world, "j1", f"touch {world.state_dir}/began", sha256(DATA).hexdigest())
     await world.until(lambda: gateway.asked > 0)
@@ -145,7 +168,9 @@ async def test_what_was_stopped_while_its_upload_came_never_begins(world: World,
     assert not (world.state_dir / "began").exists() and not job_dir(world, "j1").exists()
 
 
-async def test_an_agent_that_dies_while_it_unpacks_leaves_nothing_that_stays(world: World, gateway: Gateway) -> None:
+async def test_an_agent_that_dies_while_it_unpacks_leaves_nothing_that_stays(
+    world: World, gateway: Gateway
+) -> None:
     gateway.go.clear()
     await start(world, "j1", "true", sha256(DATA).hexdigest())
     await world.until(lambda: gateway.asked > 0)
@@ -159,7 +184,9 @@ async def test_an_agent_that_dies_while_it_unpacks_leaves_nothing_that_stays(wor
     assert (await world.said(f.JobFinished, "j2")).exit_code == 0
 
 
-async def test_an_upload_of_an_attempt_that_was_started_before_is_not_unpacked_again(world: World) -> None:
+async def test_an_upload_of_an_attempt_that_was_started_before_is_not_unpacked_again(
+    world: World,
+) -> None:
     await start(world, "j1", "echo mine > hello", sha256(DATA).hexdigest())
     await world.said(f.JobReleased, "j1")
 
@@ -167,5 +194,10 @@ async def test_an_upload_of_an_attempt_that_was_started_before_is_not_unpacked_a
         yield DATA
 
     with pytest.raises(Exception, match="was started before"):
-        await world.agent.jobs.unpack(AttemptRef(world.order("j1", "").job_id, 1), sha256(DATA).hexdigest(), pieces(), lambda: True)
+        await world.agent.jobs.unpack(
+            AttemptRef(world.order("j1", "").job_id, 1),
+            sha256(DATA).hexdigest(),
+            pieces(),
+            lambda: True,
+        )
     assert (job_dir(world, "j1") / "files" / "hello").read_text() == "mine\n"

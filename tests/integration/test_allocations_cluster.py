@@ -1,4 +1,6 @@
-"""A whole embedded cluster: devices held for a person, entered, extended, warned of, and given back by whichever scheduler lives then."""
+"""A whole embedded cluster: devices held for a person, entered, extended, warned of, and given back
+by whichever scheduler lives then.
+"""
 
 import asyncio
 import os
@@ -38,13 +40,30 @@ def kill_scheduler(cluster: Chaos) -> None:
 
 
 @pytest.mark.timeout(180)
-async def test_devices_are_held_used_and_extended_and_are_free_when_the_time_is_over(cluster: Chaos, tmp_path: Path) -> None:
+async def test_devices_are_held_used_and_extended_and_are_free_when_the_time_is_over(
+    cluster: Chaos, tmp_path: Path
+) -> None:
     shell = shell_of(cluster, tmp_path)
-    out, _ = await shell.run("alloc", "--gpus", "2", "--expires", "12s", "--warn", "4s", "--name", "desk", "--label", "team=a")
+    out, _ = await shell.run(
+        "alloc",
+        "--gpus",
+        "2",
+        "--expires",
+        "12s",
+        "--warn",
+        "4s",
+        "--name",
+        "desk",
+        "--label",
+        "team=a",
+    )
     job_id = out.splitlines()[0]
     held = await until(cluster, job_id, state="running")
     uuids = ",".join(gpu["uuid"] for gpu in held["nodes"][0]["gpus"])
-    assert held["nodes"][0]["env"]["CUDA_VISIBLE_DEVICES"] == uuids and f"CUDA_VISIBLE_DEVICES={uuids}" in out
+    assert (
+        held["nodes"][0]["env"]["CUDA_VISIBLE_DEVICES"] == uuids
+        and f"CUDA_VISIBLE_DEVICES={uuids}" in out
+    )
     out, _ = await shell.run("exec", "desk", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
     assert out.strip() == uuids
     assert len((await cluster.get("/v1/allocations", kind="allocation"))["allocations"]) == 2
@@ -58,15 +77,23 @@ async def test_devices_are_held_used_and_extended_and_are_free_when_the_time_is_
     over = await until(cluster, job_id, state="completed")
     assert (over["reason"], 13.9 < over["statistics"]["held_s"] < 30) == ("expired", True)
     assert (await cluster.get("/v1/allocations"))["allocations"] == []
-    kinds = [fact["kind"] for fact in await cluster.history(job_id) if fact["kind"].startswith("allocation.")]
+    kinds = [
+        fact["kind"]
+        for fact in await cluster.history(job_id)
+        if fact["kind"].startswith("allocation.")
+    ]
     assert kinds == ["allocation.extended", "allocation.warned"]
 
 
-async def test_what_is_released_is_free_at_once_and_its_end_is_no_failure(cluster: Chaos, tmp_path: Path) -> None:
+async def test_what_is_released_is_free_at_once_and_its_end_is_no_failure(
+    cluster: Chaos, tmp_path: Path
+) -> None:
     shell = shell_of(cluster, tmp_path)
     out, _ = await shell.run("alloc", "--gpus", "4", "-o", "env")
     assert out.startswith("export CUDA_VISIBLE_DEVICES=")
     (job,) = (await cluster.get("/v1/jobs", kind="allocation"))["jobs"]
     await shell.run("release", job["id"])
     over = await until(cluster, job["id"], state="completed")
-    assert over["reason"] == "released" and (await cluster.get("/v1/allocations"))["allocations"] == []
+    assert (
+        over["reason"] == "released" and (await cluster.get("/v1/allocations"))["allocations"] == []
+    )

@@ -1,4 +1,6 @@
-"""Arrays: over real HTTP with the scheduler played by the test, and on a whole embedded cluster through the command line."""
+"""Arrays: over real HTTP with the scheduler played by the test, and on a whole embedded cluster
+through the command line.
+"""
 
 import asyncio
 import os
@@ -29,7 +31,13 @@ async def begun(world: World, text: str, *numbers: int, **fields: object) -> str
     await world.writers.queue(job)
     for number in numbers:
         await world.writers.schedule(
-            f.ElementBegun(job_id=JobId(f"{job}_{number}"), array=job, number=number, tenant=TenantId("default"), priority=50)
+            f.ElementBegun(
+                job_id=JobId(f"{job}_{number}"),
+                array=job,
+                number=number,
+                tenant=TenantId("default"),
+                priority=50,
+            )
         )
     await world.settle()
     return job
@@ -40,12 +48,20 @@ async def test_an_array_is_one_row_that_counts_its_elements(world: World) -> Non
     await world.writers.close(f"{job}_0", "cancelled")
     await world.settle()
     (row,) = (await world.ask("GET", "/v1/jobs"))["jobs"]
-    assert row["array"] == {"numbers": "0-99%4", "count": 100, "states": {"queued": 99, "cancelled": 1}}
+    assert row["array"] == {
+        "numbers": "0-99%4",
+        "count": 100,
+        "states": {"queued": 99, "cancelled": 1},
+    }
     rows = (await world.ask("GET", "/v1/jobs?elements=1"))["jobs"]
     assert [each["id"] for each in rows] == [job, f"{job}_1"] and rows[1]["element_of"] == job
     for ref in (f"{job}_1", f"{job[:6]}_1", "sweep_1"):
         assert (await world.ask("GET", f"/v1/jobs/{ref}"))["id"] == f"{job}_1"
-    assert (await world.ask("GET", f"/v1/jobs/{job[:6]}"))["id"] == (await world.ask("GET", "/v1/jobs/sweep"))["id"] == job
+    assert (
+        (await world.ask("GET", f"/v1/jobs/{job[:6]}"))["id"]
+        == (await world.ask("GET", "/v1/jobs/sweep"))["id"]
+        == job
+    )
 
 
 async def test_an_elements_history_begins_where_it_began(world: World) -> None:
@@ -54,14 +70,19 @@ async def test_an_elements_history_begins_where_it_began(world: World) -> None:
     assert [fact["summary"] for fact in facts] == [f"element 5 of array {job} begun"]
 
 
-async def test_an_element_that_has_not_begun_is_cancelled_and_is_not_there_otherwise(world: World) -> None:
+async def test_an_element_that_has_not_begun_is_cancelled_and_is_not_there_otherwise(
+    world: World,
+) -> None:
     job = await begun(world, "0-9", 0)
     refusal = await world.ask("GET", f"/v1/jobs/{job}_7", 404)
     assert "has not begun" in refusal["detail"]
     await world.ask("POST", f"/v1/jobs/{job}_7/cancel", 202)
     await world.ask("POST", f"/v1/jobs/{job}_0/cancel", 202)
     await world.ask("POST", f"/v1/jobs/{job}_12/cancel", 404)
-    assert [fact.job_id for fact in await world.said() if isinstance(fact, f.CancelRequested)] == [f"{job}_7", f"{job}_0"]
+    assert [fact.job_id for fact in await world.said() if isinstance(fact, f.CancelRequested)] == [
+        f"{job}_7",
+        f"{job}_0",
+    ]
     async with world.as_("member", "eve") as eve:
         await eve.ask("POST", f"/v1/jobs/{job}_8/cancel", 403)
 
@@ -81,8 +102,13 @@ async def test_an_array_writes_nothing_itself(world: World) -> None:
         ({"array": "0-9", "stdin": True}, "no input"),
     ],
 )
-async def test_what_is_no_array_is_refused(world: World, fields: dict[str, object], expected: str) -> None:
-    assert expected in (await world.ask("POST", "/v1/jobs", 422, json={"command": ["x"], **fields}))["detail"]
+async def test_what_is_no_array_is_refused(
+    world: World, fields: dict[str, object], expected: str
+) -> None:
+    assert (
+        expected
+        in (await world.ask("POST", "/v1/jobs", 422, json={"command": ["x"], **fields}))["detail"]
+    )
 
 
 async def muster(chaos: Chaos, *arguments: str) -> tuple[int, str, str]:
@@ -99,16 +125,27 @@ async def muster(chaos: Chaos, *arguments: str) -> tuple[int, str, str]:
 
 @pytest.mark.timeout(240)
 async def test_an_array_runs_through_and_each_element_knows_its_number(tmp_path: Path) -> None:
-    script = 'echo "$MUSTER_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT"; [ $MUSTER_ARRAY_TASK_ID != 3 ] || exit 7'
+    script = (
+        'echo "$MUSTER_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT"; [ $MUSTER_ARRAY_TASK_ID != 3 ] '
+        "|| exit 7"
+    )
     async with running(tmp_path, 2, 2) as chaos:
-        code, job, err = await muster(chaos, "submit", "--array", "1-6%2", "-J", "sweep", "--", "sh", "-c", script)
+        code, job, err = await muster(
+            chaos, "submit", "--array", "1-6%2", "-J", "sweep", "--", "sh", "-c", script
+        )
         assert code == 0, err
-        after = (await muster(chaos, "submit", "--after", f"afterany:{job.strip()}", "--", "true"))[1].strip()
+        after = (await muster(chaos, "submit", "--after", f"afterany:{job.strip()}", "--", "true"))[
+            1
+        ].strip()
         assert (await muster(chaos, "wait", "sweep"))[0] == 7
         code, out, _ = await muster(chaos, "logs", "sweep_2")
         assert (code, out) == (0, "2 of 6\n")
         shown = await chaos.get(f"/v1/jobs/{job.strip()}")
-        assert (shown["state"], shown["reason"], shown["exit_code"]) == ("failed", "1 of 6 elements failed", 7)
+        assert (shown["state"], shown["reason"], shown["exit_code"]) == (
+            "failed",
+            "1 of 6 elements failed",
+            7,
+        )
         assert shown["array"]["states"] == {"completed": 5, "failed": 1}
         assert (await muster(chaos, "wait", after))[0] == 0
         _, out, _ = await muster(chaos, "ps", "--all", "--no-headers")

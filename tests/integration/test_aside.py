@@ -1,4 +1,6 @@
-"""A question is answered by a fork of the process: what it changes stays in the child, and the loop goes on meanwhile."""
+"""A question is answered by a fork of the process: what it changes stays in the child, and the loop
+goes on meanwhile.
+"""
 
 import asyncio
 import os
@@ -9,9 +11,9 @@ import pytest
 
 from libs.common.model import JobId
 from libs.common.transport import snapshot
-from services.scheduler.aside import BUG, WAITING_MAX, Aside, forked
-from services.scheduler.explain import explain
-from services.scheduler.proof.trial import copied
+from services.scheduler.explain.explain import explain
+from services.scheduler.explain.trial import copied
+from services.scheduler.questions.aside import BUG, WAITING_MAX, Aside, forked
 from tests.given import given, member, placed, registered, waiting
 
 
@@ -33,9 +35,17 @@ async def test_what_the_child_changes_stays_in_the_child() -> None:
 
 
 async def test_a_proof_by_forks_is_the_proof_by_copies() -> None:
-    history = (registered("a"), waiting("i", gpus=3), placed("i", member("a", 0, 1, 2)), waiting("first", gpus=4), waiting("j"))
+    history = (
+        registered("a"),
+        waiting("i", gpus=3),
+        placed("i", member("a", 0, 1, 2)),
+        waiting("first", gpus=4),
+        waiting("j"),
+    )
     job = JobId("j")
-    said = await Aside(20.0).answer(lambda: repr(explain(given(*history), job, forked)).encode(), none)
+    said = await Aside(20.0).answer(
+        lambda: repr(explain(given(*history), job, forked)).encode(), none
+    )
     found = explain(given(*history), job, copied)
     assert said.decode() == repr(found) and len(found["changes"]) > 1
 
@@ -63,14 +73,20 @@ async def test_a_trial_that_fails_is_not_taken_for_a_no() -> None:
     def trial(_: object) -> bool:
         raise ValueError("a bug")
 
-    assert (await Aside(5.0).answer(lambda: b"%d" % forked(given(), trial), none)).startswith(b"none: the scheduler failed")
+    assert (await Aside(5.0).answer(lambda: b"%d" % forked(given(), trial), none)).startswith(
+        b"none: the scheduler failed"
+    )
     assert BUG not in (0, 1)
 
 
 async def test_only_so_many_questions_wait() -> None:
     aside = Aside(5.0)
-    told = await asyncio.gather(*(aside.answer(lambda: b"yes", none) for _ in range(WAITING_MAX + 1)))
-    assert told == [b"yes"] * WAITING_MAX + [none(f"{WAITING_MAX} such questions wait already: ask again in a moment")]
+    told = await asyncio.gather(
+        *(aside.answer(lambda: b"yes", none) for _ in range(WAITING_MAX + 1))
+    )
+    assert told == [b"yes"] * WAITING_MAX + [
+        none(f"{WAITING_MAX} such questions wait already: ask again in a moment")
+    ]
 
 
 async def test_a_question_that_is_given_up_leaves_no_child_behind(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Exports: complete, in order, and what is cut in two is what one run would have written; on SQLite and PostgreSQL."""
+"""Exports: complete, in order, and what is cut in two is what one run would have written; on SQLite
+and PostgreSQL.
+"""
 
 import csv
 import io
@@ -15,9 +17,9 @@ import pytest
 from libs.common.errors import Refused
 from libs.common.transport.log import Entry
 from services.audit.commands import _span
-from services.audit.events import BEGINNING, Position, parse_position
-from services.audit.export import COLUMNS, SEQ_MAX, Span, lines
-from services.audit.store import Store
+from services.audit.export.events import BEGINNING, Position, parse_position
+from services.audit.export.export import COLUMNS, SEQ_MAX, Span, lines
+from services.audit.store.store import Store
 from tests.integration.audit_world import commit, entries
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -34,11 +36,15 @@ def ids(data: bytes) -> list[str]:
 
 def test_every_event_is_a_line_in_the_order_of_the_log(store: Store) -> None:
     store.append(entries(1, 700))
-    assert ids(exported(store)) == [f"{seq}-{position}" for seq in range(1, 701) for position in (0, 1)]
+    assert ids(exported(store)) == [
+        f"{seq}-{position}" for seq in range(1, 701) for position in (0, 1)
+    ]
 
 
 def test_rows_say_the_same_as_lines(store: Store) -> None:
-    store.append([*entries(1, 3), commit(4, {"kind": "a.b", "text": 'a "quoted", line\nand another'})])
+    store.append(
+        [*entries(1, 3), commit(4, {"kind": "a.b", "text": 'a "quoted", line\nand another'})]
+    )
     rows = list(csv.DictReader(io.StringIO(exported(store, form="csv").decode())))
     told = [json.loads(line) for line in exported(store).splitlines()]
     assert tuple(rows[0]) == COLUMNS and len(rows) == len(told) == 7
@@ -49,7 +55,9 @@ def test_rows_say_the_same_as_lines(store: Store) -> None:
 
 
 @pytest.mark.parametrize("form", ["ndjson", "csv"])
-def test_an_export_that_goes_on_behind_the_last_id_adds_up_to_the_whole(store: Store, form: str) -> None:
+def test_an_export_that_goes_on_behind_the_last_id_adds_up_to_the_whole(
+    store: Store, form: str
+) -> None:
     store.append(entries(1, 30))
     whole = exported(store, form=form).splitlines(keepends=True)
     for cut in (1, 2, 7, 60):
@@ -57,11 +65,19 @@ def test_an_export_that_goes_on_behind_the_last_id_adds_up_to_the_whole(store: S
         if form == "csv" and cut == 1:
             continue  # the titles alone have no id
         last = json.loads(done[-1])["id"] if form == "ndjson" else done[-1].decode().split(",")[0]
-        assert done + exported(store, Span(after=parse_position(last)), form).splitlines(keepends=True) == whole
+        assert (
+            done + exported(store, Span(after=parse_position(last)), form).splitlines(keepends=True)
+            == whole
+        )
 
 
 def test_sequences_and_times_bound_it_and_belong_to_it(store: Store) -> None:
-    store.append([commit(seq, {"kind": "a.b"}, at_ns=at_ns) for seq, at_ns in enumerate([10, 20, 15, 30, 40], start=1)])
+    store.append(
+        [
+            commit(seq, {"kind": "a.b"}, at_ns=at_ns)
+            for seq, at_ns in enumerate([10, 20, 15, 30, 40], start=1)
+        ]
+    )
     assert ids(exported(store, Span(after=Position(1), until_seq=3))) == ["2-0", "3-0"]
     assert ids(exported(store, Span(since_ns=15))) == ["2-0", "3-0", "4-0", "5-0"]
     assert ids(exported(store, Span(since_ns=15, until_ns=20))) == ["2-0", "3-0"]
@@ -71,7 +87,15 @@ def test_sequences_and_times_bound_it_and_belong_to_it(store: Store) -> None:
 
 def test_a_commit_without_a_readable_time_goes_with_the_one_before_it(store: Store) -> None:
     junk = [Entry(2, "facts.quota", b"junk"), Entry(5, "facts.quota", b"junk")]
-    store.append([commit(1, {"kind": "a.b"}), junk[0], commit(3, {"kind": "a.b"}), commit(4, {"kind": "a.b"}), junk[1]])
+    store.append(
+        [
+            commit(1, {"kind": "a.b"}),
+            junk[0],
+            commit(3, {"kind": "a.b"}),
+            commit(4, {"kind": "a.b"}),
+            junk[1],
+        ]
+    )
     assert ids(exported(store, Span(since_ns=40))) == ["4-0", "5-0"]
 
 
@@ -95,8 +119,14 @@ def test_memory_does_not_grow_with_the_archive(tmp_path: Path) -> None:
         (("0", "", ""), Span()),
         (("", "", "7-1"), Span(Position(7, 1))),
         (("9", "", "7-1"), Span(Position(8))),
-        (("12h", "30m", ""), Span(BEGINNING, SEQ_MAX, NOW_NS - 43_200 * 10**9, NOW_NS - 1_800 * 10**9)),
-        (("2026-01-31T12:00:00Z", "2026-01-31T14:00:00+02:00", ""), Span(BEGINNING, SEQ_MAX, NOW_NS, NOW_NS)),
+        (
+            ("12h", "30m", ""),
+            Span(BEGINNING, SEQ_MAX, NOW_NS - 43_200 * 10**9, NOW_NS - 1_800 * 10**9),
+        ),
+        (
+            ("2026-01-31T12:00:00Z", "2026-01-31T14:00:00+02:00", ""),
+            Span(BEGINNING, SEQ_MAX, NOW_NS, NOW_NS),
+        ),
         (("2026-01-31T12:00", "", ""), Span(BEGINNING, SEQ_MAX, NOW_NS)),
     ],
 )
@@ -104,14 +134,20 @@ def test_what_people_write_is_read(asked: tuple[str, str, str], span: Span) -> N
     assert _span(*asked, NOW) == span
 
 
-@pytest.mark.parametrize("asked", [("yesterday", "", ""), ("", "-1", ""), ("", "", "x"), ("9" * 30 + "d", "", "")])
+@pytest.mark.parametrize(
+    "asked", [("yesterday", "", ""), ("", "-1", ""), ("", "", "x"), ("9" * 30 + "d", "", "")]
+)
 def test_what_nobody_can_read_is_refused(asked: tuple[str, str, str]) -> None:
     with pytest.raises(Refused):
         _span(*asked, NOW)
 
 
 def command(state: Path, *arguments: str) -> tuple[int, bytes, str]:
-    environment = {"PATH": os.environ["PATH"], "MUSTER_STATE": str(state), "MUSTER_CLUSTER_ID": "c1"}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "MUSTER_STATE": str(state),
+        "MUSTER_CLUSTER_ID": "c1",
+    }
     line = [sys.executable, "-m", "services.audit", *arguments]
     done = subprocess.run(line, env=environment, capture_output=True, timeout=60)
     return done.returncode, done.stdout, done.stderr.decode()
@@ -140,6 +176,12 @@ def test_the_command_takes_the_schema_down_and_up_and_drops_nothing_unasked(fold
     code, _, said = command(folder, "migrate", "--to", "base")
     assert code == 2 and "drops the archive" in said
     assert command(folder, "migrate")[:2] == (0, b"the archive's schema is revision 0001\n")
-    assert command(folder, "migrate", "--to", "base", "--yes")[:2] == (0, b"the archive's schema is revision none, it was 0001\n")
-    assert command(folder, "migrate", "--to", "0001")[:2] == (0, b"the archive's schema is revision 0001, it was none\n")
+    assert command(folder, "migrate", "--to", "base", "--yes")[:2] == (
+        0,
+        b"the archive's schema is revision none, it was 0001\n",
+    )
+    assert command(folder, "migrate", "--to", "0001")[:2] == (
+        0,
+        b"the archive's schema is revision 0001, it was none\n",
+    )
     assert command(folder, "export")[:2] == (0, b"")

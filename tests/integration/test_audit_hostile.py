@@ -1,7 +1,9 @@
-"""Ten hostile edits of an archive, by someone who may write to its database and knows the chain: each is found, also by the command.
+"""Ten hostile edits of an archive, by someone who may write to its database and knows the chain:
+each is found, also by the command.
 
-The forger recomputes what can be recomputed. What is left whole in itself (a cut end, a history written anew) shows by a head that someone
-kept. The facts rows, which are only an index, follow every edit, so that the chain alone is asked.
+The forger recomputes what can be recomputed. What is left whole in itself (a cut end, a history
+written anew) shows by a head that someone kept. The facts rows, which are only an index, follow
+every edit, so that the chain alone is asked.
 """
 
 import asyncio
@@ -15,11 +17,11 @@ import pytest
 
 from libs.embedded.servers import free_ports
 from services.audit import commands
-from services.audit.chain import GENESIS, link
-from services.audit.heads import Signer, encode
-from services.audit.reading import read
-from services.audit.store import Record, Store
-from services.audit.verify import verify
+from services.audit.chain.chain import GENESIS, link
+from services.audit.chain.heads import Signer, encode
+from services.audit.chain.verify import verify
+from services.audit.store.reading import read
+from services.audit.store.store import Record, Store
 from tests.integration.audit_world import entries, entry, wrongs
 
 SIZE = 12
@@ -34,7 +36,9 @@ def relinked(rows: Rows, since: int = 0) -> Rows:
     previous = rows[since - 1]["hash"] if since else GENESIS
     for row in rows[since:]:
         row["previous_hash"] = previous
-        previous = row["hash"] = link(row["seq"], row["subject"], row["data"], row["index"], previous)
+        previous = row["hash"] = link(
+            row["seq"], row["subject"], row["data"], row["index"], previous
+        )
     return rows
 
 
@@ -112,8 +116,12 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """`verify` with these arguments, where no server of the log answers: exit code, output, complaints."""
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """`verify` with these arguments, where no server of the log answers: exit code, output,
+    complaints.
+    """
     (port,) = free_ports(1)
     monkeypatch.setattr(commands, "CONNECT_S", 0.05)
     monkeypatch.setenv("MUSTER_STATE", str(tmp_path))
@@ -135,7 +143,9 @@ def head(tmp_path: Path) -> Record:
     store.append(entries(1, SIZE))
     (found,) = store.between(HEAD_AT, HEAD_AT)
     store.close()
-    (tmp_path / "kept").write_bytes(encode(SIGNER.sign("c1", found.seq, found.hash, "2026-01-31T12:00:00Z")) + b"\n")
+    (tmp_path / "kept").write_bytes(
+        encode(SIGNER.sign("c1", found.seq, found.hash, "2026-01-31T12:00:00Z")) + b"\n"
+    )
     return found
 
 
@@ -147,22 +157,36 @@ def forge(path: Path, edit: Callable[[Rows], Rows]) -> None:
     connection.execute("delete from commits")
     connection.execute("delete from facts")
     columns = '"index", seq, subject, data, at_ns, hash, previous_hash'
-    connection.executemany(f"insert into commits ({columns}) values (:index, :seq, :subject, :data, :at_ns, :hash, :previous_hash)", rows)
+    connection.executemany(
+        (
+            f"insert into commits ({columns}) values (:index, :seq, :subject, :data, :at_ns, "
+            ":hash, :previous_hash)"
+        ),
+        rows,
+    )
     facts = [fact for row in rows for fact in read(row["seq"], row["data"]).facts]
-    values = [(fact.seq, fact.position, fact.kind, fact.job_id, fact.node_id, fact.at_ns) for fact in facts]
+    values = [
+        (fact.seq, fact.position, fact.kind, fact.job_id, fact.node_id, fact.at_ns)
+        for fact in facts
+    ]
     connection.executemany("insert into facts values (?, ?, ?, ?, ?, ?)", values)
     connection.commit()
     connection.close()
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
-def test_a_hostile_edit_is_found(edit: Callable[[Rows], Rows], head: Record, tmp_path: Path) -> None:
+def test_a_hostile_edit_is_found(
+    edit: Callable[[Rows], Rows], head: Record, tmp_path: Path
+) -> None:
     by_chain, by_head = EDITS[edit]
     forge(tmp_path / "audit.db", edit)
     store = Store(f"sqlite:///{tmp_path / 'audit.db'}", read_only=True)
     alone = [(index, wrong) for index, _, wrong in wrongs(asyncio.run(verify(store)))]
     assert set(by_chain) <= set(alone) and bool(alone) == bool(by_chain)
-    both = [(index, wrong) for index, _, wrong in wrongs(asyncio.run(verify(store, noted={head.seq: head.hash})))]
+    both = [
+        (index, wrong)
+        for index, _, wrong in wrongs(asyncio.run(verify(store, noted={head.seq: head.hash})))
+    ]
     assert both and set(by_chain + by_head) <= set(both)
 
 
@@ -176,23 +200,34 @@ def test_the_command_finds_it_with_the_head_that_was_kept(
     assert code == 3 and "finding" in out.splitlines()[-1]
 
 
-def test_an_untouched_archive_is_whole_and_holds_the_head(head: Record, tmp_path: Path, command: Command) -> None:
+def test_an_untouched_archive_is_whole_and_holds_the_head(
+    head: Record, tmp_path: Path, command: Command
+) -> None:
     forge(tmp_path / "audit.db", lambda rows: rows)
     code, out, said = command("--head", str(tmp_path / "kept"))
-    assert (code, out) == (0, f"{SIZE} commits checked: the chain is whole; head {tail_hash(tmp_path)}\n")
+    assert (code, out) == (
+        0,
+        f"{SIZE} commits checked: the chain is whole; head {tail_hash(tmp_path)}\n",
+    )
     assert f"1 heads signed by {SIGNER.key}; is that the audit's key?" in said
 
 
-def test_a_forgers_own_head_of_a_rewritten_archive_does_not_count(head: Record, tmp_path: Path, command: Command) -> None:
+def test_a_forgers_own_head_of_a_rewritten_archive_does_not_count(
+    head: Record, tmp_path: Path, command: Command
+) -> None:
     forge(tmp_path / "audit.db", rewritten)
     forger = Signer(nkeys.encode_seed(b"f" * 32, nkeys.PREFIX_BYTE_USER))
-    (tmp_path / "kept").write_bytes(encode(forger.sign("c1", SIZE, tail_hash(tmp_path), "2026-01-31T12:00:00Z")) + b"\n")
+    (tmp_path / "kept").write_bytes(
+        encode(forger.sign("c1", SIZE, tail_hash(tmp_path), "2026-01-31T12:00:00Z")) + b"\n"
+    )
     assert command("--head", str(tmp_path / "kept"))[0] == 0
     code, out, _ = command("--head", str(tmp_path / "kept"), "--key", SIGNER.key)
     assert code == 3 and "not by" in out.splitlines()[0]
 
 
-def test_two_signed_histories_of_one_commit_are_told(head: Record, tmp_path: Path, command: Command) -> None:
+def test_two_signed_histories_of_one_commit_are_told(
+    head: Record, tmp_path: Path, command: Command
+) -> None:
     other = SIGNER.sign("c1", head.seq, "e" * 64, "2026-01-31T13:00:00Z")
     with (tmp_path / "kept").open("ab") as file:
         file.write(encode(other) + b"\n")
@@ -200,7 +235,10 @@ def test_two_signed_histories_of_one_commit_are_told(head: Record, tmp_path: Pat
     assert code == 3 and "two histories were signed" in out.splitlines()[0]
 
 
-@pytest.mark.parametrize(("text", "code", "said"), [("", 2, "holds no head"), ("{}", 3, "is no head"), (None, 2, "cannot be read")])
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [("", 2, "holds no head"), ("{}", 3, "is no head"), (None, 2, "cannot be read")],
+)
 def test_a_file_that_holds_no_heads_is_one_line(
     head: Record, tmp_path: Path, text: str | None, code: int, said: str, command: Command
 ) -> None:

@@ -1,4 +1,6 @@
-"""The archive's schema, both ways, on SQLite and PostgreSQL: what is there stays, what is killed leaves nothing half done."""
+"""The archive's schema, both ways, on SQLite and PostgreSQL: what is there stays, what is killed
+leaves nothing half done.
+"""
 
 import signal
 import subprocess
@@ -12,8 +14,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from libs.common.errors import Corrupt, Refused, TooNew
-from services.audit.store import Store
-from services.audit.tables import METADATA
+from services.audit.store.store import Store
+from services.audit.store.tables import METADATA
 from tests.integration.audit_world import engine, entries, tamper
 
 
@@ -71,7 +73,9 @@ from services.audit.store import Store
 op.create_index = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
 Store(sys.argv[1]).migrate()
 """
-    assert subprocess.run([sys.executable, "-c", code, url], check=False).returncode == -signal.SIGKILL
+    assert (
+        subprocess.run([sys.executable, "-c", code, url], check=False).returncode == -signal.SIGKILL
+    )
     store = Store(url)
     store.migrate()
     assert len(store.append(entries(1, 2))) == 2

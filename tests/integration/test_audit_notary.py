@@ -1,4 +1,6 @@
-"""Heads are signed when it is time, kept in files, published; and an archive that no longer holds the last one is not signed."""
+"""Heads are signed when it is time, kept in files, published; and an archive that no longer holds
+the last one is not signed.
+"""
 
 import asyncio
 from pathlib import Path
@@ -6,11 +8,11 @@ from pathlib import Path
 import nkeys
 import pytest
 
-from libs.common.clock import SystemClock
 from libs.common.errors import Corrupt, Unavailable
-from services.audit.heads import Head, Signer, problem
-from services.audit.notary import Heads, Notary
-from services.audit.store import Store
+from libs.common.process.clock import SystemClock
+from services.audit.chain.heads import Head, Signer, problem
+from services.audit.chain.notary import Heads, Notary
+from services.audit.store.store import Store
 from tests.integration.audit_world import entries, entry, tamper
 
 SIGNER = Signer(nkeys.encode_seed(b"s" * 32, nkeys.PREFIX_BYTE_USER))
@@ -40,7 +42,9 @@ class World:
         self.heard.append(head)
 
     def lines(self) -> int:
-        return sum(len(path.read_bytes().splitlines()) for path in self.files.folder.glob("*.ndjson"))
+        return sum(
+            len(path.read_bytes().splitlines()) for path in self.files.folder.glob("*.ndjson")
+        )
 
 
 @pytest.fixture
@@ -51,7 +55,11 @@ def world(tmp_path: Path) -> World:
 async def test_a_head_names_the_archives_end_and_is_kept_and_published(world: World) -> None:
     links = world.store.append(entries(1, 5))
     head = await world.notary().sign()
-    assert head is not None and (head.cluster, head.sequence, head.hash) == ("c1", 5, links[-1].hash)
+    assert head is not None and (head.cluster, head.sequence, head.hash) == (
+        "c1",
+        5,
+        links[-1].hash,
+    )
     assert problem(head, SIGNER.key) == ""
     assert world.files.newest() == head and world.heard == [head]
 
@@ -61,7 +69,9 @@ async def test_an_empty_archive_has_no_head(world: World) -> None:
     assert world.files.newest() is None
 
 
-async def test_heads_are_signed_after_some_commits_or_some_time_and_not_without_a_new_commit(world: World) -> None:
+async def test_heads_are_signed_after_some_commits_or_some_time_and_not_without_a_new_commit(
+    world: World,
+) -> None:
     world.store.append(entries(1, 5))
     notary = world.notary()
     assert notary._due(60, 100)
@@ -126,7 +136,9 @@ async def test_a_rewritten_archive_is_not_signed(world: World) -> None:
     assert world.lines() == 1
 
 
-async def test_a_notary_that_may_not_sign_says_so_and_lives_on(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_notary_that_may_not_sign_says_so_and_lives_on(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.store.append(entries(1, 9))
     notary = world.notary()
     await notary.sign()

@@ -1,4 +1,6 @@
-"""Consumers of the audit see one `job.submitted` for each job, however many gateways recorded it."""
+"""Consumers of the audit see one `job.submitted` for each job, however many gateways
+recorded it.
+"""
 
 import asyncio
 from collections import Counter
@@ -9,12 +11,12 @@ import aiohttp
 import msgspec
 import pytest
 
-from libs.common.cluster import ENDED_JOBS_KEPT
+from libs.common.state.cluster import ENDED_JOBS_KEPT
 from libs.common.transport.log_memory import MemoryStream
-from services.audit.events import BEGINNING, TYPE
-from services.audit.export import Span, lines
-from services.audit.feed import take
-from services.audit.store import Store
+from services.audit.export.events import BEGINNING, TYPE
+from services.audit.export.export import Span, lines
+from services.audit.export.feed import take
+from services.audit.store.store import Store
 from tests.chaos.cluster import running
 from tests.integration.audit_world import commit
 from tests.integration.gateway_world import World, gateway_world
@@ -29,17 +31,33 @@ def submitted(job_id: str, request: str = "digest") -> dict[str, Any]:
 
 
 def told(store: Store) -> list[tuple[str, str, bool]]:
-    """Id, type and whether it says that it is ignored, of every submission; pages and exports say the same."""
-    paged = [msgspec.json.decode(data) for _, data in take(store, "here", BEGINNING, 1_000, 1 << 30).events]
-    exported = [msgspec.json.decode(line) for piece in lines(store, Span(), "here", "ndjson") for line in piece.splitlines()]
+    """Id, type and whether it says that it is ignored, of every submission; pages and exports say
+    the same.
+    """
+    paged = [
+        msgspec.json.decode(data)
+        for _, data in take(store, "here", BEGINNING, 1_000, 1 << 30).events
+    ]
+    exported = [
+        msgspec.json.decode(line)
+        for piece in lines(store, Span(), "here", "ndjson")
+        for line in piece.splitlines()
+    ]
     assert paged == exported[: len(paged)]
     return [
-        (event["id"], event["type"].removeprefix(TYPE), "reason" in event["data"]) for event in paged if event["type"].startswith(SUBMITTED)
+        (event["id"], event["type"].removeprefix(TYPE), "reason" in event["data"])
+        for event in paged
+        if event["type"].startswith(SUBMITTED)
     ]
 
 
 def test_the_second_fact_of_one_key_is_told_apart(store: Store) -> None:
-    store.append([commit(1, submitted("ja"), submitted("jb", "")), commit(2, submitted("ja"), submitted("jc"), submitted("jc"))])
+    store.append(
+        [
+            commit(1, submitted("ja"), submitted("jb", "")),
+            commit(2, submitted("ja"), submitted("jc"), submitted("jc")),
+        ]
+    )
     assert told(store) == [
         ("1-0", "job.submitted", False),
         ("1-1", "job.submitted", False),
@@ -49,13 +67,29 @@ def test_the_second_fact_of_one_key_is_told_apart(store: Store) -> None:
     ]
 
 
-def test_a_repetition_after_the_job_s_end_is_told_apart_until_the_fold_forgets_the_job(store: Store) -> None:
+def test_a_repetition_after_the_job_s_end_is_told_apart_until_the_fold_forgets_the_job(
+    store: Store,
+) -> None:
     def closed(job_id: str) -> dict[str, Any]:
         return {"kind": "job.closed", "job_id": job_id}
 
     others = [closed(f"j{number}") for number in range(ENDED_JOBS_KEPT)]
-    store.append([commit(1, submitted("ja")), commit(2, closed("ja")), commit(3, submitted("ja")), commit(4, *others[1:])])
-    store.append([commit(5, submitted("ja")), commit(6, others[0]), commit(7, submitted("ja")), commit(8, submitted("ja"))])
+    store.append(
+        [
+            commit(1, submitted("ja")),
+            commit(2, closed("ja")),
+            commit(3, submitted("ja")),
+            commit(4, *others[1:]),
+        ]
+    )
+    store.append(
+        [
+            commit(5, submitted("ja")),
+            commit(6, others[0]),
+            commit(7, submitted("ja")),
+            commit(8, submitted("ja")),
+        ]
+    )
     events = take(store, "here", BEGINNING, 1 << 20, 1 << 30).events
     kinds = {name: msgspec.json.decode(data)["type"].removeprefix(TYPE) for name, data in events}
     assert [kinds[f"{seq}-0"] for seq in (1, 3, 5, 7, 8)] == [
@@ -67,16 +101,23 @@ def test_a_repetition_after_the_job_s_end_is_told_apart_until_the_fold_forgets_t
     ]
 
 
-async def test_what_two_gateways_recorded_is_one_event_and_the_one_that_the_fold_kept(store: Store, tmp_path: Path) -> None:
+async def test_what_two_gateways_recorded_is_one_event_and_the_one_that_the_fold_kept(
+    store: Store, tmp_path: Path
+) -> None:
     """The second gateway hears the log late, as one that is busy does."""
 
     async def post(world: World, key: str) -> str:
         headers = {"idempotency-key": key}
-        async with world.session.post(world.url + "/v1/jobs", json={"command": ["true"]}, headers=headers) as response:
+        async with world.session.post(
+            world.url + "/v1/jobs", json={"command": ["true"]}, headers=headers
+        ) as response:
             return str((await response.json())["id"])
 
     stream = MemoryStream()
-    async with gateway_world(tmp_path, stream) as one, gateway_world(tmp_path, stream, instance="b") as two:
+    async with (
+        gateway_world(tmp_path, stream) as one,
+        gateway_world(tmp_path, stream, instance="b") as two,
+    ):
         for number in range(40):
             ids = await asyncio.gather(*(post(world, f"key-{number}") for world in (one, two)))
             assert len(set(ids)) == 1
@@ -84,9 +125,13 @@ async def test_what_two_gateways_recorded_is_one_event_and_the_one_that_the_fold
         store.append([entry for entry in entries if entry is not None])
         kept = {job.job_id: job.seq for job in one.gateway.cluster.jobs.values()}
     found = told(store)
-    assert {name.split("-")[0] for name, kind, _ in found if kind == "job.submitted"} == {str(seq) for seq in kept.values()}
+    assert {name.split("-")[0] for name, kind, _ in found if kind == "job.submitted"} == {
+        str(seq) for seq in kept.values()
+    }
     assert Counter(kind for _, kind, _ in found)["job.submitted"] == len(kept) == 40
-    assert [each for each in found if each[1] != "job.submitted"], "the gateways never recorded one job twice: this shows nothing"
+    assert [each for each in found if each[1] != "job.submitted"], (
+        "the gateways never recorded one job twice: this shows nothing"
+    )
 
 
 @pytest.mark.attack
@@ -113,13 +158,20 @@ async def test_audit_of_a_cluster_with_two_gateways_tells_each_job_once(tmp_path
 
 
 async def _counted(session: aiohttp.ClientSession, made: set[str]) -> Counter[str]:
-    """Return the number of submissions of each type in `/v1/audit/events`, after it shows one of every job."""
+    """Return the number of submissions of each type in `/v1/audit/events`, after it shows one of
+    every job.
+    """
     counts: Counter[str] = Counter()
     after, left = "", set(made)
     async with asyncio.timeout(WITHIN_S):
         while left:
-            async with session.get("/v1/audit/events", params={"after": after, "limit": "500"}) as response:
-                after, events = response.headers["x-muster-next"], await response.json(content_type=None)
+            async with session.get(
+                "/v1/audit/events", params={"after": after, "limit": "500"}
+            ) as response:
+                after, events = (
+                    response.headers["x-muster-next"],
+                    await response.json(content_type=None),
+                )
             for event in events:
                 if event["type"].startswith(SUBMITTED):
                     counts[event["type"]] += 1

@@ -1,4 +1,6 @@
-"""The archive on real SQLite files, and on PostgreSQL where there is one: appending, faults, verifying."""
+"""The archive on real SQLite files, and on PostgreSQL where there is one: appending, faults,
+verifying.
+"""
 
 import asyncio
 import os
@@ -15,10 +17,10 @@ from libs.common import subjects
 from libs.common.errors import Corrupt, Fenced, Refused, Unavailable
 from libs.common.transport.log import Entry
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
-from services.audit.chain import Link, extend
-from services.audit.faults import DiskFull
-from services.audit.store import Store
-from services.audit.verify import Report, render, until_now, verify
+from services.audit.chain.chain import Link, extend
+from services.audit.chain.verify import Report, render, until_now, verify
+from services.audit.store.faults import DiskFull
+from services.audit.store.store import Store
 from tests.integration.audit_world import entries, entry, noted, stream, tamper, wrongs
 
 # Appending
@@ -34,7 +36,9 @@ def test_what_was_appended_is_kept_byte_for_byte_under_the_chain(store: Store) -
     assert links == extend(None, entries(1, 700))
     assert store.head() == links[-1]
     assert [Entry(r.seq, r.subject, r.data) for r in store.commits()] == entries(1, 700)
-    assert [(r.index, r.hash, r.previous_hash) for r in store.commits()] == [(x.index, x.hash, x.previous_hash) for x in links]
+    assert [(r.index, r.hash, r.previous_hash) for r in store.commits()] == [
+        (x.index, x.hash, x.previous_hash) for x in links
+    ]
 
 
 def test_commits_are_read_after_a_sequence_and_up_to_a_limit(store: Store) -> None:
@@ -103,7 +107,9 @@ def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
         Store(f"sqlite:///{tmp_path}/audit.db").migrate()
 
 
-def test_a_database_that_cannot_be_reached_is_unavailable_and_its_password_is_not_told(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_reached_is_unavailable_and_its_password_is_not_told(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(Unavailable, match="try again"):
         Store(f"sqlite:///{tmp_path}/absent/audit.db").migrate()
     pytest.importorskip("psycopg")
@@ -134,7 +140,9 @@ while True:
 
 def test_a_killed_archive_keeps_all_it_acknowledged_and_goes_on(store: Store, url: str) -> None:
     for _ in range(4):
-        child = subprocess.Popen([sys.executable, "-c", APPENDS, url], stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen(
+            [sys.executable, "-c", APPENDS, url], stdout=subprocess.PIPE, text=True
+        )
         assert child.stdout
         child.stdout.readline()
         time.sleep(0.1)
@@ -163,7 +171,12 @@ def _settled(store: Store) -> Link:
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path], check=False).returncode:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path], check=False
+        ).returncode
+    ):
         pytest.skip("only root can mount a tiny file system")
     yield tmp_path
     subprocess.run(["umount", "-l", tmp_path], check=True)
@@ -177,7 +190,9 @@ def test_a_full_disk_is_told_stores_nothing_and_is_over_when_there_is_space(tiny
         for at in range(0, 1_000, 10):
             store.append(entries(at + 1, at + 10, padding=4_000))
     subprocess.run(["mount", "-o", "remount,size=64m", tiny], check=True)
-    assert [link.seq for link in store.append(entries(at + 1, at + 10, padding=4_000))] == list(range(at + 1, at + 11))
+    assert [link.seq for link in store.append(entries(at + 1, at + 10, padding=4_000))] == list(
+        range(at + 1, at + 11)
+    )
     assert wrongs(asyncio.run(verify(store))) == []
     store.close()
 
@@ -187,7 +202,11 @@ def test_a_full_disk_is_told_stores_nothing_and_is_over_when_there_is_space(tiny
 
 async def test_a_whole_archive_is_proved_with_the_stream_and_an_anchor(store: Store) -> None:
     links = store.append(entries(1, 600))
-    report = await verify(store, stream(entries(200, 400), entries(401, 600), [], entries(900, 901)), noted(links[300]))
+    report = await verify(
+        store,
+        stream(entries(200, 400), entries(401, 600), [], entries(900, 901)),
+        noted(links[300]),
+    )
     assert report == Report(600, links[-1].hash, (), 0, 401)
     assert "the chain is whole" in render(report)
 
@@ -202,10 +221,16 @@ async def test_a_changed_record_is_named(store: Store, url: str) -> None:
     assert wrongs(await verify(store)) == [(4, 5, "changed")]
 
 
-async def test_changed_bytes_are_named_and_so_are_the_facts_that_no_longer_follow(store: Store, url: str) -> None:
+async def test_changed_bytes_are_named_and_so_are_the_facts_that_no_longer_follow(
+    store: Store, url: str
+) -> None:
     store.append(entries(1, 9))
     tamper(url, "update commits set data = (select data from commits where seq = 2) where seq = 5")
-    assert wrongs(await verify(store)) == [(4, 5, "changed"), (4, 5, "changed"), (4, 5, "facts differ")]
+    assert wrongs(await verify(store)) == [
+        (4, 5, "changed"),
+        (4, 5, "changed"),
+        (4, 5, "facts differ"),
+    ]
 
 
 async def test_a_changed_time_is_named(store: Store, url: str) -> None:
@@ -222,14 +247,20 @@ async def test_a_missing_record_is_named_and_so_are_its_facts(store: Store, url:
 
 async def test_swapped_records_are_named_reordered(store: Store, url: str) -> None:
     store.append(entries(1, 9))
-    swap = ["""update commits set "index" = 99 where seq = 3""", """update commits set "index" = 2 where seq = 7"""]
+    swap = [
+        """update commits set "index" = 99 where seq = 3""",
+        """update commits set "index" = 2 where seq = 7""",
+    ]
     tamper(url, *swap, """update commits set "index" = 6 where seq = 3""")
     assert wrongs(await verify(store)) == [(2, 7, "reordered"), (6, 3, "reordered")]
 
 
 async def test_an_inserted_record_is_named(store: Store, url: str) -> None:
     store.append(entries(1, 9))
-    copy = """insert into commits select -1, -1, subject, data, at_ns, 'x', previous_hash from commits where seq = 5"""
+    copy = (
+        "insert into commits select -1, -1, subject, data, at_ns, 'x', previous_hash "
+        "from commits where seq = 5"
+    )
     tamper(url, copy, "delete from facts where seq = -1")
     assert (-1, -1, "inserted") in wrongs(await verify(store))
 
@@ -244,16 +275,22 @@ async def test_an_inserted_record_is_named(store: Store, url: str) -> None:
         "insert into facts values (5, 2, 'job.lost', null, null, 50)",
     ],
 )
-async def test_a_facts_row_that_differs_from_its_commit_is_named(store: Store, url: str, edit: str) -> None:
+async def test_a_facts_row_that_differs_from_its_commit_is_named(
+    store: Store, url: str, edit: str
+) -> None:
     store.append(entries(1, 9))
     tamper(url, edit)
     assert wrongs(await verify(store)) == [(4, 5, "facts differ")]
 
 
-async def test_an_archive_that_is_being_written_meanwhile_is_not_behind(store: Store, url: str) -> None:
+async def test_an_archive_that_is_being_written_meanwhile_is_not_behind(
+    store: Store, url: str
+) -> None:
     store.append(entries(1, 7))
     other = Store(url)
-    later = asyncio.get_running_loop().create_task(asyncio.to_thread(lambda: (time.sleep(0.3), other.append(entries(8, 9)))))
+    later = asyncio.get_running_loop().create_task(
+        asyncio.to_thread(lambda: (time.sleep(0.3), other.append(entries(8, 9))))
+    )
     report = await verify(store, stream(entries(1, 9)))
     await later
     other.close()
@@ -274,8 +311,10 @@ async def test_a_log_that_is_written_to_all_the_time_is_read_to_where_it_ended()
         await anext(until_now(log, 99))
 
 
-async def test_a_cut_off_end_shows_by_the_stream_and_by_an_anchor(store: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.audit.verify.CATCH_UP_S", 0.0)
+async def test_a_cut_off_end_shows_by_the_stream_and_by_an_anchor(
+    store: Store, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.audit.chain.verify.CATCH_UP_S", 0.0)
     links = store.append(entries(1, 9))
     tamper(url, "delete from commits where seq > 7", "delete from facts where seq > 7")
     assert wrongs(await verify(store)) == []
@@ -283,7 +322,9 @@ async def test_a_cut_off_end_shows_by_the_stream_and_by_an_anchor(store: Store, 
     assert wrongs(await verify(store, noted=noted(links[8]))) == [(8, 9, "missing")]
 
 
-async def test_a_rewritten_history_shows_by_the_stream_and_by_an_anchor(url: str, store: Store) -> None:
+async def test_a_rewritten_history_shows_by_the_stream_and_by_an_anchor(
+    url: str, store: Store
+) -> None:
     anchor = extend(None, entries(1, 9))[-1]
     store.append([*entries(1, 4), entry(5, padding=1), *entries(6, 9)])
     assert wrongs(await verify(store)) == []
@@ -294,7 +335,10 @@ async def test_a_rewritten_history_shows_by_the_stream_and_by_an_anchor(url: str
 async def test_a_missing_record_shows_by_the_stream_too(store: Store, url: str) -> None:
     store.append(entries(1, 9))
     tamper(url, "delete from commits where seq = 5", "delete from facts where seq = 5")
-    assert wrongs(await verify(store, stream(entries(1, 9)))) == [(4, 5, "missing"), (4, 5, "stream differs")]
+    assert wrongs(await verify(store, stream(entries(1, 9)))) == [
+        (4, 5, "missing"),
+        (4, 5, "stream differs"),
+    ]
 
 
 async def test_an_archive_that_holds_more_than_the_stream_is_told(store: Store) -> None:

@@ -1,4 +1,6 @@
-"""The streams AUDIT and AUDIT_HEADS on a real server with real keys: every event once, in order, whatever died; never another history."""
+"""The streams AUDIT and AUDIT_HEADS on a real server with real keys: every event once, in order,
+whatever died; never another history.
+"""
 
 import asyncio
 import json
@@ -15,9 +17,9 @@ from libs.common.errors import Corrupt, Unavailable
 from libs.common.transport.log_jetstream import connect
 from libs.common.transport.stream_nats import NatsStream
 from libs.embedded.servers import Servers, start_servers
-from services.audit.publisher import Publisher
+from services.audit.export.publisher import Publisher
 from services.audit.service import Audit
-from services.audit.store import Store
+from services.audit.store.store import Store
 from tests.integration.audit_world import entries, entry, tamper
 from tests.integration.test_embedded_permissions import World
 from tests.natsserver import NatsServer
@@ -45,7 +47,9 @@ class Publishing:
         return NatsStream(client, subjects.AUDIT_STREAM, subjects.AUDIT_EVENTS, 1, max_bytes)
 
     async def begin(self, max_bytes: int = MAX_BYTES) -> Publisher:
-        publisher = Publisher(Store(self.url), await self.stream(max_bytes), "c1", self.audit.beyond)
+        publisher = Publisher(
+            Store(self.url), await self.stream(max_bytes), "c1", self.audit.beyond
+        )
         self.running.append(asyncio.create_task(publisher.run()))
         return publisher
 
@@ -74,7 +78,10 @@ class Publishing:
         """What a consumer with an operator's key reads."""
         js = (await self.world.client("operator")).jetstream()
         state = (await js.stream_info(subjects.AUDIT_STREAM)).state
-        found = [await js.get_msg(subjects.AUDIT_STREAM, seq=seq) for seq in range(state.first_seq, state.last_seq + 1)]
+        found = [
+            await js.get_msg(subjects.AUDIT_STREAM, seq=seq)
+            for seq in range(state.first_seq, state.last_seq + 1)
+        ]
         return [(message.seq or 0, message.data or b"") for message in found]
 
 
@@ -100,18 +107,26 @@ def ids(first: int, last: int) -> list[str]:
     return [f"{seq}-{position}" for seq in range(first, last + 1) for position in range(PER_COMMIT)]
 
 
-async def test_every_event_is_published_once_and_in_order_as_the_archive_grows(publishing: Publishing) -> None:
+async def test_every_event_is_published_once_and_in_order_as_the_archive_grows(
+    publishing: Publishing,
+) -> None:
     await publishing.archive(1, 300)
     await publishing.begin()
     assert await publishing.published(600) == ids(1, 300)
     await publishing.archive(301, 310)
     assert await publishing.published(620) == ids(1, 310)
     event = json.loads((await publishing.stored())[619][1])
-    assert (event["specversion"], event["source"], event["type"]) == ("1.0", "c1", "io.muster.job.started")
+    assert (event["specversion"], event["source"], event["type"]) == (
+        "1.0",
+        "c1",
+        "io.muster.job.started",
+    )
     assert event["chainhash"] == publishing.audit.store.between(310, 310)[0].hash
 
 
-async def test_a_publisher_that_is_killed_again_and_again_loses_and_doubles_nothing(publishing: Publishing) -> None:
+async def test_a_publisher_that_is_killed_again_and_again_loses_and_doubles_nothing(
+    publishing: Publishing,
+) -> None:
     for begin in range(1, 2_001, 100):
         await publishing.begin()
         await publishing.archive(begin, begin + 99)
@@ -136,7 +151,9 @@ async def test_a_stream_that_is_full_drops_its_oldest_and_goes_on(publishing: Pu
     assert found == ids(1, 1_000)[-len(found) :]
 
 
-async def test_a_rewritten_archive_is_not_published_behind_what_it_was(publishing: Publishing) -> None:
+async def test_a_rewritten_archive_is_not_published_behind_what_it_was(
+    publishing: Publishing,
+) -> None:
     publisher = await publishing.begin()
     await publishing.archive(1, 9)
     await publishing.published(18)
@@ -171,7 +188,9 @@ async def test_nobody_else_publishes_to_audits_streams(publishing: Publishing) -
             await client.publish(subject, b"forged")
         for verb in ("DELETE", "PURGE", "UPDATE"):
             with pytest.raises(NatsError):
-                await client.request(f"$JS.API.STREAM.{verb}.{subjects.AUDIT_STREAM}", b"{}", timeout=0.1)
+                await client.request(
+                    f"$JS.API.STREAM.{verb}.{subjects.AUDIT_STREAM}", b"{}", timeout=0.1
+                )
     assert await (await publishing.stream()).last() is None
 
 
@@ -212,7 +231,9 @@ async def openly(tmp_path: Path) -> AsyncIterator[Publishing]:
     world.server.kill()
 
 
-async def test_a_stream_that_is_lost_is_written_again_under_the_same_numbers(openly: Publishing) -> None:
+async def test_a_stream_that_is_lost_is_written_again_under_the_same_numbers(
+    openly: Publishing,
+) -> None:
     await openly.begin()
     await openly.archive(1, 50)
     await openly.published(100)

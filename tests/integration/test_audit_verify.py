@@ -1,4 +1,6 @@
-"""The command that proves an archive changes nothing and says one line for each fault of the world."""
+"""The command that proves an archive changes nothing and says one line for each fault
+of the world.
+"""
 
 import os
 import subprocess
@@ -10,13 +12,18 @@ from libs.common.facts import VERSION, Commit, JobAdmitted, encode
 from libs.common.model import JobId
 from libs.common.transport.log import Entry
 from libs.embedded.servers import free_ports
-from services.audit.store import Store
+from services.audit.store.store import Store
 
 
 def verify(state: Path, **more: str) -> tuple[int, str, str]:
     """Exit code, output and complaints, where no server of the log answers."""
     (port,) = free_ports(1)
-    environment = {"PATH": os.environ["PATH"], "MUSTER_STATE": str(state), "MUSTER_NATS": f"nats://127.0.0.1:{port}", **more}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "MUSTER_STATE": str(state),
+        "MUSTER_NATS": f"nats://127.0.0.1:{port}",
+        **more,
+    }
     line = [sys.executable, "-m", "services.audit", "verify"]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout, done.stderr
@@ -27,7 +34,14 @@ def archive(folder: Path, commits: int = 3) -> Path:
     store.migrate()
     facts = (JobAdmitted(job_id=JobId("j1")),)
     store.append(
-        [Entry(n, subjects.QUOTA, encode(Commit(VERSION, VERSION, subjects.QUOTA, n, 0, n, 0, facts))) for n in range(1, commits + 1)]
+        [
+            Entry(
+                n,
+                subjects.QUOTA,
+                encode(Commit(VERSION, VERSION, subjects.QUOTA, n, 0, n, 0, facts)),
+            )
+            for n in range(1, commits + 1)
+        ]
     )
     store.close()
     return folder
@@ -42,7 +56,9 @@ def test_a_place_without_an_archive_is_one_line_and_stays_empty(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_archive_is_proved_by_itself_when_the_log_is_away_and_that_is_one_line(tmp_path: Path) -> None:
+def test_an_archive_is_proved_by_itself_when_the_log_is_away_and_that_is_one_line(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "a place"
     folder.mkdir()
     before = (archive(folder) / "audit.db").read_bytes()

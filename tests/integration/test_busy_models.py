@@ -1,4 +1,6 @@
-"""A replica that is too busy for its health probe still serves: real servers whose health path falls silent, on a real cluster."""
+"""A replica that is too busy for its health probe still serves: real servers whose health path
+falls silent, on a real cluster.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -44,7 +46,9 @@ async def test_a_replica_that_answers_requests_never_becomes_unready(cluster: Ch
     assert "replica.unready" not in await kinds(cluster, "busy-1")
 
 
-async def test_when_no_replica_is_ready_a_running_one_answers_and_is_ready_again(cluster: Chaos) -> None:
+async def test_when_no_replica_is_ready_a_running_one_answers_and_is_ready_again(
+    cluster: Chaos,
+) -> None:
     await deploy(cluster, "silent", 1, command=[*SERVER, "1"], **PROBES)
     model = await until_state(cluster, "silent", "unready")
     assert model["ready"] == 0 and model["replicas"][0]["state"] == "unready"
@@ -54,7 +58,9 @@ async def test_when_no_replica_is_ready_a_running_one_answers_and_is_ready_again
     await until_state(cluster, "silent", "ready")
 
 
-async def test_a_redeployment_to_what_never_is_ready_keeps_the_unready_one_that_answers(cluster: Chaos) -> None:
+async def test_a_redeployment_to_what_never_is_ready_keeps_the_unready_one_that_answers(
+    cluster: Chaos,
+) -> None:
     await deploy(cluster, "kept", 1, command=[*SERVER, "1"], **PROBES)
     await until_state(cluster, "kept", "unready")
     await redeploy(cluster, "kept", command=[*SERVER, "0"])

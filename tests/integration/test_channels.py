@@ -1,4 +1,6 @@
-"""Channels at their node's end: an agent with real processes, asked over the bus as a gateway asks."""
+"""Channels at their node's end: an agent with real processes, asked over the bus as a
+gateway asks.
+"""
 
 import asyncio
 import os
@@ -25,13 +27,14 @@ from libs.common.messages.channel_messages import (
 from libs.common.model import JobId
 from libs.common.subjects import ask_node
 from libs.embedded.servers import free_ports
-from services.node_agent import channel, channels
+from services.node_agent.channels import channel, channels
 from tests.integration.agent_world import NODE, WAIT_S, World, world_at
 from tests.integration.supervision_world import gone
 
 JOB = JobId("j")
 LISTEN = (
-    "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); print('up', end='', flush=True); time.sleep(60)"
+    "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); "
+    "print('up', end='', flush=True); time.sleep(60)"
 )
 
 
@@ -57,13 +60,17 @@ async def shell(world: World, script: str, name: str = "c", stdin: bool = False)
     assert await opened(world, Exec(("/bin/sh", "-c", script), stdin=stdin), name) == ""
 
 
-async def read(world: World, offset: int = 0, name: str = "c", wait_ms: int = 10_000, stream: str = "stdout") -> OutputChunk:
+async def read(
+    world: World, offset: int = 0, name: str = "c", wait_ms: int = 10_000, stream: str = "stdout"
+) -> OutputChunk:
     ask = OutputAsk(JOB, 1, stream, offset, CHUNK_BYTES, wait_ms, name)
     answer = await world.bus.request(ask_node(NODE, "output"), msgspec.msgpack.encode(ask), WAIT_S)
     return msgspec.msgpack.decode(answer, type=OutputChunk)
 
 
-async def rest(world: World, offset: int = 0, name: str = "c", stream: str = "stdout") -> tuple[bytes, int | None]:
+async def rest(
+    world: World, offset: int = 0, name: str = "c", stream: str = "stdout"
+) -> tuple[bytes, int | None]:
     """All from `offset` to the end, and the exit code."""
     data = b""
     while not (chunk := await read(world, offset + len(data), name, stream=stream)).end:
@@ -72,15 +79,23 @@ async def rest(world: World, offset: int = 0, name: str = "c", stream: str = "st
     return data, chunk.exit_code
 
 
-async def put(world: World, offset: int, data: bytes, eof: bool = False, name: str = "c") -> StdinTaken:
+async def put(
+    world: World, offset: int, data: bytes, eof: bool = False, name: str = "c"
+) -> StdinTaken:
     message = msgspec.msgpack.encode(StdinPut(JOB, 1, offset, data, eof, name))
-    return msgspec.msgpack.decode(await world.bus.request(ask_node(NODE, "stdin"), message, WAIT_S), type=StdinTaken)
+    return msgspec.msgpack.decode(
+        await world.bus.request(ask_node(NODE, "stdin"), message, WAIT_S), type=StdinTaken
+    )
 
 
 async def test_a_repeated_question_gets_the_same_answer_and_changes_nothing(world: World) -> None:
     await shell(world, "cat; exit 4", stdin=True)
     await shell(world, "never runs")
-    assert [await put(world, 0, b"abc"), await put(world, 0, b"abc"), await put(world, 1, b"bcd")] == [
+    assert [
+        await put(world, 0, b"abc"),
+        await put(world, 0, b"abc"),
+        await put(world, 1, b"bcd"),
+    ] == [
         StdinTaken(3),
         StdinTaken(3),
         StdinTaken(4),
@@ -100,7 +115,9 @@ async def test_a_gap_is_refused_both_ways(world: World) -> None:
     assert "are not to be had" in (await read(world, 7, wait_ms=0)).error
 
 
-async def test_what_nobody_reads_is_taken_up_to_the_kernel_s_buffer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_nobody_reads_is_taken_up_to_the_kernel_s_buffer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channel, "WRITE_WAIT_S", 0.2)
     await shell(world, "sleep 60", stdin=True)
     data, offset = bytes(CHUNK_BYTES), 0
@@ -116,7 +133,9 @@ async def test_what_strangers_keep_open_does_not_hold_up_the_end(world: World) -
     assert await rest(world) == (b"said\n", 3)
 
 
-async def test_a_channel_whose_gateway_is_silent_is_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_channel_whose_gateway_is_silent_is_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channels, "SILENCE_S", 2.0)
     await shell(world, "echo $$; exec sleep 60")
     await shell(world, "exec sleep 60", "kept")
@@ -138,7 +157,9 @@ async def test_a_closed_channel_ends_its_process_and_is_forgotten(world: World) 
     await world.until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
-async def test_the_number_of_channels_of_a_node_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_channels_of_a_node_is_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channels, "CHANNELS_MAX", 1)
     await shell(world, "sleep 60")
     assert "no more may be" in await opened(world, Exec(("true",)), "d")
@@ -157,7 +178,9 @@ async def test_a_port_is_reached_only_when_the_job_listens_there(world: World) -
 
 
 async def test_an_attempt_that_is_not_here_has_no_channels(world: World) -> None:
-    assert "does not answer" in await told(world, ChannelOpen("c", JobId("other"), 1, Exec(("true",))))
+    assert "does not answer" in await told(
+        world, ChannelOpen("c", JobId("other"), 1, Exec(("true",)))
+    )
     assert "does not answer" in await told(world, ChannelOpen("c", JOB, 2, Exec(("true",))))
 
 

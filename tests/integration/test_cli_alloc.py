@@ -12,11 +12,23 @@ from tests.integration.cli_world import Request, World, job
 
 ID = "jaaaaaaaaaa"
 ENV = {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-NODE = {"node_id": "n1", "address": "10.0.0.1", "gpus": [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}], "env": ENV}
+NODE = {
+    "node_id": "n1",
+    "address": "10.0.0.1",
+    "gpus": [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}],
+    "env": ENV,
+}
 
 
 def shown(**changes: object) -> dict[str, Any]:
-    return {"id": ID, "state": "running", "reason": "", "nodes": [NODE], "expires_at": "2099-01-01T00:00:00.000Z", **changes}
+    return {
+        "id": ID,
+        "state": "running",
+        "reason": "",
+        "nodes": [NODE],
+        "expires_at": "2099-01-01T00:00:00.000Z",
+        **changes,
+    }
 
 
 @pytest.fixture
@@ -29,22 +41,58 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_it_waits_until_the_devices_are_held_and_says_which_and_how_to_use_them(world: World) -> None:
+def test_it_waits_until_the_devices_are_held_and_says_which_and_how_to_use_them(
+    world: World,
+) -> None:
     waits = iter(("pending", "queued", "placed", "running"))
     world.routes[f"GET /v1/jobs/{ID}/wait"] = lambda _: job(state=next(waits))
-    code, out, err = world.run("alloc", "--gpus", "2", "--expires", "4h", "--warn", "10m", "--label", "team=a", "--gpu-model", "H100")
+    code, out, err = world.run(
+        "alloc",
+        "--gpus",
+        "2",
+        "--expires",
+        "4h",
+        "--warn",
+        "10m",
+        "--label",
+        "team=a",
+        "--gpu-model",
+        "H100",
+    )
     assert (code, err) == (0, "") and out.splitlines()[0] == ID
-    assert "n1" in out and "GPU-a,GPU-b" in out and "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b" in out and "held until" in out
+    assert (
+        "n1" in out
+        and "GPU-a,GPU-b" in out
+        and "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b" in out
+        and "held until" in out
+    )
     (sent,) = [request.json for request in world.asked("POST", "/v1/allocations")]
-    assert (sent["gpus"], sent["expires"], sent["warn"], sent["labels"], sent["model"]) == (2, 14_400, 600, {"team": "a"}, "H100")
+    assert (sent["gpus"], sent["expires"], sent["warn"], sent["labels"], sent["model"]) == (
+        2,
+        14_400,
+        600,
+        {"team": "a"},
+        "H100",
+    )
     assert "command" not in sent and sent["user"] == "ada"
-    assert [request.query["state"] for request in world.asked("GET", f"/v1/jobs/{ID}/wait")] == ["pending", "pending", "queued", "placed"]
+    assert [request.query["state"] for request in world.asked("GET", f"/v1/jobs/{ID}/wait")] == [
+        "pending",
+        "pending",
+        "queued",
+        "placed",
+    ]
 
 
 def test_the_variables_are_printed_as_a_shell_reads_them(world: World) -> None:
     code, out, _ = world.run("alloc", "-o", "env")
-    assert (code, out) == (0, "export CUDA_VISIBLE_DEVICES=GPU-a,GPU-b\nexport CUDA_DEVICE_ORDER=PCI_BUS_ID\n")
-    assert world.run("alloc", "--nodes", "2", "-o", "env")[0] == 2 and world.run("alloc", "--no-wait", "-o", "env")[0] == 2
+    assert (code, out) == (
+        0,
+        "export CUDA_VISIBLE_DEVICES=GPU-a,GPU-b\nexport CUDA_DEVICE_ORDER=PCI_BUS_ID\n",
+    )
+    assert (
+        world.run("alloc", "--nodes", "2", "-o", "env")[0] == 2
+        and world.run("alloc", "--no-wait", "-o", "env")[0] == 2
+    )
 
 
 def test_without_waiting_only_the_id_is_said(world: World) -> None:
@@ -54,7 +102,9 @@ def test_without_waiting_only_the_id_is_said(world: World) -> None:
 
 def test_one_that_ended_before_it_was_held_is_a_fault(world: World) -> None:
     world.routes[f"GET /v1/jobs/{ID}/wait"] = job(state="rejected")
-    world.routes[f"GET /v1/allocations/{ID}"] = shown(state="rejected", reason="too many wait", nodes=[])
+    world.routes[f"GET /v1/allocations/{ID}"] = shown(
+        state="rejected", reason="too many wait", nodes=[]
+    )
     code, out, err = world.run("alloc")
     assert (code, out) == (1, "") and "rejected: too many wait" in err
 
@@ -82,5 +132,7 @@ def test_an_allocation_is_extended_by_so_much(world: World) -> None:
     world.routes[f"PATCH /v1/allocations/{ID}"] = shown()
     code, out, _ = world.run("extend", ID, "--by", "1h30m")
     assert code == 0 and out.startswith(f"{ID} held until")
-    assert [request.json for request in world.asked("PATCH", f"/v1/allocations/{ID}")] == [{"by": 5_400, "user": "ada"}]
+    assert [request.json for request in world.asked("PATCH", f"/v1/allocations/{ID}")] == [
+        {"by": 5_400, "user": "ada"}
+    ]
     assert world.run("extend", ID)[0] == 2

@@ -1,7 +1,9 @@
-"""Every verb of `muster` against the answers of a real gateway: a real cluster with simulated devices, the real command as a child.
+"""Every verb of `muster` against the answers of a real gateway: a real cluster with simulated
+devices, the real command as a child.
 
-The verbs are found in the command itself, so a new verb without a case fails. No output may hold `None` or a traceback, which is what a
-verb prints when it expects another answer than the gateway gives.
+The verbs are found in the command itself, so a new verb without a case fails. No output may hold
+`None` or a traceback, which is what a verb prints when it expects another answer than the gateway
+gives.
 """
 
 import asyncio
@@ -26,7 +28,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PATIENCE_S: Final = 60.0
 # A verb that goes on until it is interrupted is interrupted after so long.
 LOOK_S: Final = 4.0
-# A job that runs, one that waits for ever, one that ended well, and the tests' allocation and model.
+# A job that runs, one that waits for ever, one that ended well, and the tests' allocation and
+# model.
 RUNS, WAITS, ENDED, HELD, MODEL = "runs", "waits", "ended", "held", "served"
 SLEEP: Final = ("--", "sleep", "600")
 UPLOADS: Final = ("submit", "-g", "0", "--cpus", "1", "--upload", "sent", "--", "true")
@@ -36,7 +39,10 @@ WRONG: Final = re.compile(r"\bNone\b|Traceback|<function|object at 0x")
 
 
 class Case(NamedTuple):
-    """`muster ARGV` ends with `code` and prints `says`. `before` are calls that must succeed; `ends` is False for a verb that goes on."""
+    """`muster ARGV` ends with `code` and prints `says`.
+
+    `before` are calls that must succeed; `ends` is False for a verb that goes on.
+    """
 
     argv: tuple[str, ...]
     says: str = ""
@@ -46,7 +52,14 @@ class Case(NamedTuple):
     ends: bool = True
 
 
-def case(words: str, says: str = "", code: int = 0, before: tuple[tuple[str, ...], ...] = (), stdin: str = "", ends: bool = True) -> Case:
+def case(
+    words: str,
+    says: str = "",
+    code: int = 0,
+    before: tuple[tuple[str, ...], ...] = (),
+    stdin: str = "",
+    ends: bool = True,
+) -> Case:
     return Case(tuple(words.split()), says, code, before, stdin, ends)
 
 
@@ -65,8 +78,17 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
         case("submit --dry-run -g 1 -- true", "valid"),
         case("submit -o json -g 0 --cpus 1 -- true", "{"),
     ),
-    "ps": (case("ps", RUNS), case("ps -a -o wide", ENDED), case("ps -o json", RUNS), case("ps --kind allocation", HELD)),
-    "describe": (case(f"describe {RUNS}", "started"), case(f"describe {ENDED}", "completed"), case(f"describe {WAITS}", "queued")),
+    "ps": (
+        case("ps", RUNS),
+        case("ps -a -o wide", ENDED),
+        case("ps -o json", RUNS),
+        case("ps --kind allocation", HELD),
+    ),
+    "describe": (
+        case(f"describe {RUNS}", "started"),
+        case(f"describe {ENDED}", "completed"),
+        case(f"describe {WAITS}", "queued"),
+    ),
     "jobs list": (case("jobs list", RUNS),),
     "jobs describe": (case(f"jobs describe {RUNS}", "started"),),
     "jobs cancel": (case("jobs cancel c1", before=(job("c1"),)),),
@@ -84,10 +106,22 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "requeue": (case("requeue q1", before=(job("q1"),)), case("kill q1")),
     "update": (case(f"update {WAITS} -p 60"),),
     "wait": (case(f"wait {ENDED}"), case(f"wait {RUNS} --timeout 1s", RUNS, 124)),
-    "why": (case(f"why {RUNS}", "run"), case(f"why {WAITS}", "Remedy"), case(f"why {ENDED}", "ended"), case(f"why {WAITS} -o json", "{")),
-    "whatif": (case("whatif -g 1 -- true", "would start"), case("whatif -N 9 --add-nodes 9 --add-gpus 8 -- true", "would start now")),
+    "why": (
+        case(f"why {RUNS}", "run"),
+        case(f"why {WAITS}", "Remedy"),
+        case(f"why {ENDED}", "ended"),
+        case(f"why {WAITS} -o json", "{"),
+    ),
+    "whatif": (
+        case("whatif -g 1 -- true", "would start"),
+        case("whatif -N 9 --add-nodes 9 --add-gpus 8 -- true", "would start now"),
+    ),
     "deploy": (case("deploy d1 -g 0 --cpus 1 -- sleep 600", "d1"), case("undeploy d1")),
-    "models": (case("models", MODEL), case(f"models {MODEL}", "starting"), case("models -o json", MODEL)),
+    "models": (
+        case("models", MODEL),
+        case(f"models {MODEL}", "starting"),
+        case("models -o json", MODEL),
+    ),
     "scale": (case(f"scale {MODEL} 2"),),
     "redeploy": (case("redeploy d2 -- sleep 601", before=(model("d2"),)), case("undeploy d2")),
     "undeploy": (case("undeploy d3", before=(model("d3"),)),),
@@ -109,24 +143,47 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "gpu compute-partition": (case(f"gpu compute-partition SPX --gpu-id {DEVICE}", "lacking"),),
     "gpu ecc": (case(f"gpu ecc on --gpu-id {DEVICE}", DEVICE),),
     "gpu memory-partition": (case(f"gpu memory-partition NPS1 --gpu-id {DEVICE}", "lacking"),),
-    "gpu mig": (case(f"gpu mig on --gpu-id {DEVICE}", "done"), case(f"gpu mig off --gpu-id {DEVICE}", "done")),
+    "gpu mig": (
+        case(f"gpu mig on --gpu-id {DEVICE}", "done"),
+        case(f"gpu mig off --gpu-id {DEVICE}", "done"),
+    ),
     "gpu persistence": (case(f"gpu persistence on --gpu-id {DEVICE}", "done"),),
-    "gpu power": (case(f"gpu power 300 --gpu-id {DEVICE}", "done"), case(f"gpu power --default --gpu-id {DEVICE}")),
+    "gpu power": (
+        case(f"gpu power 300 --gpu-id {DEVICE}", "done"),
+        case(f"gpu power --default --gpu-id {DEVICE}"),
+    ),
     "gpu reset": (case(f"gpu reset --gpu-id {DEVICE}", "done"),),
     "health": (case("health", "healthy"), case(f"health --gpu-id {DEVICE}", "healthy")),
-    "drain": (case(f"drain --gpu-id {DEVICE}", "no job"), case(f"online --gpu-id {DEVICE}", DEVICE)),
-    "offline": (case(f"offline --gpu-id {DEVICE}", "no job"), case(f"online --gpu-id {DEVICE}", DEVICE)),
+    "drain": (
+        case(f"drain --gpu-id {DEVICE}", "no job"),
+        case(f"online --gpu-id {DEVICE}", DEVICE),
+    ),
+    "offline": (
+        case(f"offline --gpu-id {DEVICE}", "no job"),
+        case(f"online --gpu-id {DEVICE}", DEVICE),
+    ),
     "online": (case("online node-2", "node-2"), case("online node-9", "node-9", 1)),
     "topo": (case("topo node-1", "GPU0"),),
     "queue list": (case("queue list", "default"),),
     "queue set": (case("queue set night --policy fifo", "night"),),
-    "reserve": (case("reserve later --node node-1 --tenant default --for 10m", "later"), case("unreserve later")),
-    "maintenance": (case("maintenance node-1 --for 10m --name works", "works"), case("unreserve works")),
+    "reserve": (
+        case("reserve later --node node-1 --tenant default --for 10m", "later"),
+        case("unreserve later"),
+    ),
+    "maintenance": (
+        case("maintenance node-1 --for 10m --name works", "works"),
+        case("unreserve works"),
+    ),
     "unreserve": (case("unreserve none", "none", 1),),
     "reservations": (case("reservations", "quiet"),),
     "top": (case("top", "node-1"),),
     "watch": (case("watch --interval 1s", "node-1", ends=False),),
-    "log": (case("log -n 5", "KIND"), case(f"log -j {RUNS}", "job.placed"), case("log --access", ""), case("log -n 2 -o json", "{")),
+    "log": (
+        case("log -n 5", "KIND"),
+        case(f"log -j {RUNS}", "job.placed"),
+        case("log --access", ""),
+        case("log -n 2 -o json", "{"),
+    ),
     "state": (case("state", "cluster_id"), case("state --at 5", "jobs")),
     "audit export": (case("audit export --until 3 --output facts.out"),),
     "audit head": (case("audit head", "hash"),),
@@ -145,7 +202,9 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "key rotate": (case("key rotate nosuchkey", "nosuchkey", 1),),
     "secret set": (case("secret set A1 --from-file value", "version 1"),),
     "secret list": (case("secret list", "SECRET"),),
-    "secret rm": (case("secret rm A2", "removed", before=(("secret", "set", "A2", "--from-file", "value"),)),),
+    "secret rm": (
+        case("secret rm A2", "removed", before=(("secret", "set", "A2", "--from-file", "value"),)),
+    ),
     "up": (case("up --state {state}", "is in use by a running cluster", 2),),
     "down": (case("down --state nowhere"),),
     "clean": (case("clean --state nowhere -y"),),
@@ -154,7 +213,9 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "join": (case("join http://127.0.0.1:1 --token x --foreground", "token", 2),),
     "config check": (case("config check", "valid"),),
     "config show": (case("config show", "heartbeat_ms"),),
-    "support-bundle": (case("support-bundle --output bundle.tar.gz --state {state}", "bundle.tar.gz"),),
+    "support-bundle": (
+        case("support-bundle --output bundle.tar.gz --state {state}", "bundle.tar.gz"),
+    ),
     "completion": (case("completion bash", "muster"),),
     "version": (case("version", "gateway"), case("version -o json", "client")),
 }
@@ -179,7 +240,12 @@ class Command:
 
     async def run(self, *argv: str, stdin: str = "", ends: bool = True) -> tuple[int, str]:
         """The exit code, and what was printed on both streams."""
-        line = [sys.executable, "-c", "from libs.cli.main import main; main()", *(word.format_map(self.words) for word in argv)]
+        line = [
+            sys.executable,
+            "-c",
+            "from libs.cli.main import main; main()",
+            *(word.format_map(self.words) for word in argv),
+        ]
         told = {
             "PATH": "/usr/bin:/bin",
             "PYTHONPATH": str(Path.cwd()),
@@ -187,15 +253,24 @@ class Command:
             "MUSTER_PROFILE": str(self.folder / self.profile_of(argv[0])),
         }
         child = await asyncio.create_subprocess_exec(
-            *line, cwd=self.folder, env=told, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            *line,
+            cwd=self.folder,
+            env=told,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         if not ends:
             asyncio.get_running_loop().call_later(LOOK_S, child.send_signal, signal.SIGINT)
-        out, _ = await asyncio.wait_for(child.communicate(stdin.format_map(self.words).encode()), PATIENCE_S)
+        out, _ = await asyncio.wait_for(
+            child.communicate(stdin.format_map(self.words).encode()), PATIENCE_S
+        )
         return child.returncode or 0, out.decode()
 
     def profile_of(self, verb: str) -> str:
-        """`login` writes one of its own: the other verbs go on with the key of the cluster's host."""
+        """`login` writes one of its own: the other verbs go on with the key of the
+        cluster's host.
+        """
         return "other.json" if verb == "login" else "profile.json"
 
     async def needs(self, *argv: str) -> None:

@@ -1,4 +1,6 @@
-"""`muster cp` against a real gateway and the part of an agent that reads: whole, or not there; and nobody else's."""
+"""`muster cp` against a real gateway and the part of an agent that reads: whole, or not there; and
+nobody else's.
+"""
 
 import os
 from collections.abc import AsyncIterator
@@ -10,7 +12,7 @@ import pytest
 from libs.common import subjects
 from libs.common.messages.file_messages import PART_BYTES, FileAsk, FilePart
 from libs.common.model import AttemptRef
-from services.node_agent.job_files import FileAnswers
+from services.node_agent.jobs.files import FileAnswers
 from tests.integration.gateway_world import KEY, World, gateway_world
 from tests.integration.test_cli_identity import Shell
 
@@ -26,7 +28,9 @@ class Place:
         folder = self.root / f"{ref.job_id}.{ref.attempt}"
         return (str(folder), True, []) if folder.exists() else None
 
-    async def job(self, state: str = "running", node: str = "n1", **fields: object) -> tuple[str, Path]:
+    async def job(
+        self, state: str = "running", node: str = "n1", **fields: object
+    ) -> tuple[str, Path]:
         """A job and its directory."""
         job_id = await self.world.run_to(state, node, **fields)
         folder = self.root / f"{job_id}.1"
@@ -55,7 +59,9 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("state", ["running", "completed"])
-async def test_a_file_comes_whole_with_its_mode_to_where_cp_would_put_it(place: Place, state: str) -> None:
+async def test_a_file_comes_whole_with_its_mode_to_where_cp_would_put_it(
+    place: Place, state: str
+) -> None:
     job, folder = await place.job(state)
     data = os.urandom(3 * PART_BYTES + 7)
     (folder / "out").mkdir()
@@ -65,12 +71,16 @@ async def test_a_file_comes_whole_with_its_mode_to_where_cp_would_put_it(place: 
     (place.home / "results").mkdir()
     for target, expected in (("results", "results/model"), ("named", "named"), ("named", "named")):
         assert await place.shell.run("cp", f"{job}:out/model", target) == ("", "")
-        assert (place.home / expected).read_bytes() == data and os.access(place.home / expected, os.X_OK)
+        assert (place.home / expected).read_bytes() == data and os.access(
+            place.home / expected, os.X_OK
+        )
     await place.shell.run("cp", f"{job}:empty")
     assert names(place.home) == ["empty", "named", "profile.json", "results", "results/model"]
 
 
-async def test_a_folder_comes_with_all_that_is_in_it_and_a_link_that_leads_out_is_left_out_and_said(place: Place) -> None:
+async def test_a_folder_comes_with_all_that_is_in_it_and_a_link_that_leads_out_is_left_out_and_said(
+    place: Place,
+) -> None:
     job, folder = await place.job()
     (folder / "out/deep/er").mkdir(parents=True)
     (folder / "out/deep/er/w").write_bytes(os.urandom(PART_BYTES + 1))
@@ -108,7 +118,9 @@ async def test_standard_output_takes_a_file_s_bytes_or_a_folder_as_an_archive(pl
         ("pipe", "no file and no folder"),
     ],
 )
-async def test_what_is_not_there_or_not_the_job_s_is_one_line_and_leaves_nothing(place: Place, path: str, words: str) -> None:
+async def test_what_is_not_there_or_not_the_job_s_is_one_line_and_leaves_nothing(
+    place: Place, path: str, words: str
+) -> None:
     job, folder = await place.job()
     (folder / "out").symlink_to("../..")
     os.mkfifo(folder / "pipe")
@@ -116,28 +128,47 @@ async def test_what_is_not_there_or_not_the_job_s_is_one_line_and_leaves_nothing
     assert words in said and said.count("\n") == 1 and names(place.home) == ["profile.json"]
 
 
-async def test_a_job_that_has_no_files_yet_a_pruned_one_and_a_silent_node_are_named(place: Place) -> None:
+async def test_a_job_that_has_no_files_yet_a_pruned_one_and_a_silent_node_are_named(
+    place: Place,
+) -> None:
     waiting = await place.world.run_to("queued")
-    assert "has no files yet: it is queued" in (await place.shell.run("cp", f"{waiting}:x", code=1))[1]
+    assert (
+        "has no files yet: it is queued" in (await place.shell.run("cp", f"{waiting}:x", code=1))[1]
+    )
     job, folder = await place.job()
     folder.rmdir()
     assert "or is pruned" in (await place.shell.run("cp", f"{job}:x", code=1))[1]
     away, _ = await place.job(node="n2")
-    assert "node n2, where the files are, does not answer" in (await place.shell.run("cp", f"{away}:x", code=1))[1]
-    assert "there is no node 'n9'" in (await place.shell.run("cp", "--node", "n9", f"{job}:x", code=1))[1]
+    assert (
+        "node n2, where the files are, does not answer"
+        in (await place.shell.run("cp", f"{away}:x", code=1))[1]
+    )
+    assert (
+        "there is no node 'n9'"
+        in (await place.shell.run("cp", "--node", "n9", f"{job}:x", code=1))[1]
+    )
     assert "must be JOB:PATH" in (await place.shell.run("cp", "x", "y", code=2))[1]
 
 
-async def test_only_its_user_and_operators_read_a_job_s_files_and_that_is_on_the_record(place: Place) -> None:
+async def test_only_its_user_and_operators_read_a_job_s_files_and_that_is_on_the_record(
+    place: Place,
+) -> None:
     world = place.world
     await world.ask("PUT", "/v1/tenants/physics", 201, json={})
     job, folder = await place.job()
     (folder / "x").write_text("mine")
-    async with world.as_("member", "bob") as bob, world.as_("viewer", "vic") as vic, world.as_("member", "eve", "physics") as eve:
+    async with (
+        world.as_("member", "bob") as bob,
+        world.as_("viewer", "vic") as vic,
+        world.as_("member", "eve", "physics") as eve,
+    ):
         assert "is tests's" in (await bob.ask("GET", f"/v1/jobs/{job}/files?path=x", 403))["detail"]
         await vic.ask("GET", f"/v1/jobs/{job}/files?path=x", 403)
         await eve.ask("GET", f"/v1/jobs/{job}/files?path=x", 404)
-    async with world.as_("operator", "olga") as olga, olga.session.get(f"{world.url}/v1/jobs/{job}/files?path=x") as answer:
+    async with (
+        world.as_("operator", "olga") as olga,
+        olga.session.get(f"{world.url}/v1/jobs/{job}/files?path=x") as answer,
+    ):
         assert await answer.read() == b"mine"
     await world.gateway.access.flush()
     entries = (await world.ask("GET", "/v1/access?route=/v1/jobs/{ref}/files&limit=100"))["access"]
@@ -155,7 +186,9 @@ async def test_a_file_that_becomes_another_one_while_it_is_read_is_not_kept(plac
 
     async def answer(subject: str, data: bytes) -> bytes:
         ask = msgspec.msgpack.decode(data, type=FileAsk)
-        part = FilePart("file", 2 * PART_BYTES, 0o644, "a" if not ask.offset else "b", bytes(PART_BYTES))
+        part = FilePart(
+            "file", 2 * PART_BYTES, 0o644, "a" if not ask.offset else "b", bytes(PART_BYTES)
+        )
         return msgspec.msgpack.encode(part)
 
     await place.world.bus.subscribe(subjects.ask_node("n2", "files"), answer, concurrent=True)

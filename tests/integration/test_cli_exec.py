@@ -1,4 +1,6 @@
-"""`muster exec` as a child process, against a real cluster: streams, terminal, signals, exit codes, and every way in which it ends."""
+"""`muster exec` as a child process, against a real cluster: streams, terminal, signals, exit codes,
+and every way in which it ends.
+"""
 
 import asyncio
 import os
@@ -13,7 +15,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.integration.channel_world import MUSTER, PATIENCE_S, World, channel_world, eventually, is_gone
+from tests.integration.channel_world import (
+    MUSTER,
+    PATIENCE_S,
+    World,
+    channel_world,
+    eventually,
+    is_gone,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -90,7 +99,11 @@ class Terminal:
 
 
 async def test_streams_and_exit_code_are_the_command_s(world: World, job: str) -> None:
-    assert await world.muster("exec", job, "--", "sh", "-c", "echo out; echo err >&2; exit 7") == (7, "out\n", "err\n")
+    assert await world.muster("exec", job, "--", "sh", "-c", "echo out; echo err >&2; exit 7") == (
+        7,
+        "out\n",
+        "err\n",
+    )
 
 
 async def test_a_command_that_cannot_be_executed_is_said(world: World, job: str) -> None:
@@ -100,9 +113,13 @@ async def test_a_command_that_cannot_be_executed_is_said(world: World, job: str)
 
 async def test_it_sees_the_job_s_devices_and_directory(world: World, job: str) -> None:
     shown = await world.chaos.get(f"/v1/jobs/{job}")
-    code, out, _ = await world.muster("exec", job, "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $MUSTER_JOB_ID; pwd")
+    code, out, _ = await world.muster(
+        "exec", job, "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $MUSTER_JOB_ID; pwd"
+    )
     devices = ",".join(gpu["uuid"] for gpu in shown["members"][0]["gpus"])
-    assert (code, out) == (0, f"{devices} {job}\n{world.chaos.folder}\n") and devices.count(",") == 1
+    assert (code, out) == (0, f"{devices} {job}\n{world.chaos.folder}\n") and devices.count(
+        ","
+    ) == 1
 
 
 async def test_input_goes_in_whole_to_its_end_and_comes_back_intact(world: World, job: str) -> None:
@@ -117,13 +134,24 @@ async def test_without_i_there_is_no_input(world: World, job: str) -> None:
 
 
 async def test_a_command_that_reads_no_input_is_not_held_up_by_it(world: World, job: str) -> None:
-    code, out, _ = await world.muster("exec", "-i", job, "--", "sh", "-c", "exec <&-; sleep 0.5; echo done", stdin=bytes(4 << 20))
+    code, out, _ = await world.muster(
+        "exec", "-i", job, "--", "sh", "-c", "exec <&-; sleep 0.5; echo done", stdin=bytes(4 << 20)
+    )
     assert (code, out) == (0, "done\n")
 
 
 async def test_ctrl_c_is_the_command_s_and_a_second_one_leaves_it(world: World, job: str) -> None:
-    first = world.start("exec", job, "--", "sh", "-c", "trap 'echo heard; exit 9' INT; echo in; while :; do sleep 0.1; done")
-    second = world.start("exec", job, "--", "sh", "-c", "trap 'echo heard' INT; trap '' HUP; " + STUBBORN)
+    first = world.start(
+        "exec",
+        job,
+        "--",
+        "sh",
+        "-c",
+        "trap 'echo heard; exit 9' INT; echo in; while :; do sleep 0.1; done",
+    )
+    second = world.start(
+        "exec", job, "--", "sh", "-c", "trap 'echo heard' INT; trap '' HUP; " + STUBBORN
+    )
     assert first.stdout is not None and second.stdout is not None
     await asyncio.to_thread(first.stdout.readline)
     pid = int(await asyncio.to_thread(second.stdout.readline))
@@ -160,7 +188,10 @@ async def test_a_terminal_has_this_one_s_size_and_follows_it(world: World, job: 
         await terminal.shows(b"30 100")
         await terminal.shows(b"vt220-is-it")
         assert not terminal.is_as_before()
-        terminal.type(b"""sh -c "trap 'echo now \\$(stty size); exit' WINCH; echo trap''ped; while :; do sleep 0.1; done"\n""")
+        terminal.type(
+            b"""sh -c "trap 'echo now \\$(stty size); exit' WINCH; echo trap''ped; """
+            b"""while :; do sleep 0.1; done"\n"""
+        )
         await terminal.shows(b"trapped")
         termios.tcsetwinsize(terminal.slave, (44, 55))
         terminal.process.send_signal(signal.SIGWINCH)
@@ -186,7 +217,9 @@ async def test_ctrl_c_in_a_terminal_ends_what_is_in_its_foreground(world: World,
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-async def test_the_terminal_is_put_back_when_this_command_is_ended(world: World, job: str, number: signal.Signals) -> None:
+async def test_the_terminal_is_put_back_when_this_command_is_ended(
+    world: World, job: str, number: signal.Signals
+) -> None:
     terminal = Terminal(world, "exec", "-it", job, "--", "sh", "-c", "echo in; sleep 60")
     try:
         await terminal.shows(b"in")
@@ -255,17 +288,29 @@ def _written(pid: int) -> int:
 
 async def test_only_the_owner_an_operator_and_an_administrator_may(world: World, job: str) -> None:
     keys = {}
-    for user, role in (("ada", "member"), ("bob", "member"), ("olga", "operator"), ("vera", "viewer")):
-        status, made = await world.chaos.try_once("POST", "/v1/keys", json={"user": user, "role": role})
+    for user, role in (
+        ("ada", "member"),
+        ("bob", "member"),
+        ("olga", "operator"),
+        ("vera", "viewer"),
+    ):
+        status, made = await world.chaos.try_once(
+            "POST", "/v1/keys", json={"user": user, "role": role}
+        )
         assert status == 201, made
-        keys[user] = {"MUSTER_API_KEY": made["key"], "MUSTER_URL": str(world.chaos.session._base_url)}
+        keys[user] = {
+            "MUSTER_API_KEY": made["key"],
+            "MUSTER_URL": str(world.chaos.session._base_url),
+        }
     assert (await world.muster("exec", job, "true", **keys["olga"]))[0] == 0
     for user in ("ada", "bob"):
         code, _, said = await world.muster("exec", job, "true", **keys[user])
         assert code == 1 and "changes only their own" in said
     code, _, said = await world.muster("exec", job, "true", **keys["vera"])
     assert code == 1 and "a viewer may not GET /v1/jobs/{ref}/exec" in said
-    code, _, said = await world.muster("exec", job, "true", MUSTER_API_KEY="msk_x_y", MUSTER_URL=keys["ada"]["MUSTER_URL"])
+    code, _, said = await world.muster(
+        "exec", job, "true", MUSTER_API_KEY="msk_x_y", MUSTER_URL=keys["ada"]["MUSTER_URL"]
+    )
     assert code == 1 and "no accepted key" in said
 
 
@@ -273,7 +318,9 @@ async def test_who_executed_what_is_on_the_record_without_secrets(world: World, 
     await world.muster("exec", job, "--", "env", "API_TOKEN=verysecretvalue", "true")
     await world.muster("exec", "no-such-job", "--", "touch", "here")
     await asyncio.sleep(0.5)
-    rows = (await world.chaos.get("/v1/access", route="/v1/jobs/{ref}/exec", limit="1000"))["access"]
+    rows = (await world.chaos.get("/v1/access", route="/v1/jobs/{ref}/exec", limit="1000"))[
+        "access"
+    ]
     found = [(row["ids"], row["status"], row["detail"]) for row in rows[-2:]]
     assert found == [([job], 101, "env API_TOKEN=[hidden] true"), (["no-such-job"], 404, "")]
     assert "touch here" not in (await world.muster("log", "--access"))[1]

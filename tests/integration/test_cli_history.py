@@ -21,16 +21,40 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def fact(seq: int, **changes: object) -> dict[str, object]:
-    return {"seq": seq, "at": "2025-01-01T00:00:00.250Z", "writer": "scheduler", "kind": "job.queued", "summary": "queued", **changes}
+    return {
+        "seq": seq,
+        "at": "2025-01-01T00:00:00.250Z",
+        "writer": "scheduler",
+        "kind": "job.queued",
+        "summary": "queued",
+        **changes,
+    }
 
 
 def test_describe_shows_the_job_its_members_and_its_history(world: World) -> None:
-    member = {"node_id": "node-1", "rank": 0, "gpus": [{"uuid": "GPU-1", "share": 100}], "state": "started", "exit_code": None, "signal": 0}
+    member = {
+        "node_id": "node-1",
+        "rank": 0,
+        "gpus": [{"uuid": "GPU-1", "share": 100}],
+        "state": "started",
+        "exit_code": None,
+        "signal": 0,
+    }
     world.routes["GET /v1/jobs/train"] = job(members=[member], labels={"team": "nlp"})
-    world.routes["GET " + JOB + "/history"] = {"facts": [fact(3), fact(4, kind="job.placed", summary="placed on node-1")], "next": None}
+    world.routes["GET " + JOB + "/history"] = {
+        "facts": [fact(3), fact(4, kind="job.placed", summary="placed on node-1")],
+        "next": None,
+    }
     code, out, _ = world.run("describe", "train")
     assert code == 0
-    for words in ("jaaaaaaaaaa", "python train.py", "team=nlp", "GPU-1", "job.placed", "placed on node-1"):
+    for words in (
+        "jaaaaaaaaaa",
+        "python train.py",
+        "team=nlp",
+        "GPU-1",
+        "job.placed",
+        "placed on node-1",
+    ):
         assert words in out
     assert json.loads(world.run("describe", "train", "-o", "json")[1])["history"][1]["seq"] == 4
 
@@ -38,14 +62,26 @@ def test_describe_shows_the_job_its_members_and_its_history(world: World) -> Non
 def test_what_an_agent_says_again_after_its_restart_stands_once_in_a_history(world: World) -> None:
     world.routes["GET /v1/jobs/train"] = job()
     began = {"job_id": "j", "attempt": 1, "node_id": "n"}
-    said = [("job.started", began), ("job.held", {}), ("job.started", began), ("job.held", {}), ("job.started", {**began, "attempt": 2})]
+    said = [
+        ("job.started", began),
+        ("job.held", {}),
+        ("job.started", began),
+        ("job.held", {}),
+        ("job.started", {**began, "attempt": 2}),
+    ]
     facts = [fact(seq, kind=kind, fact=content) for seq, (kind, content) in enumerate(said)]
     world.routes["GET " + JOB + "/history"] = {"facts": facts, "next": None}
-    assert [each["seq"] for each in json.loads(world.run("describe", "train", "-o", "json")[1])["history"]] == [0, 1, 3, 4]
+    assert [
+        each["seq"]
+        for each in json.loads(world.run("describe", "train", "-o", "json")[1])["history"]
+    ] == [0, 1, 3, 4]
 
 
 def test_log_shows_the_last_facts_page_after_page(world: World) -> None:
-    pages = {"": {"events": [fact(1), fact(2)], "next": 2, "more": True}, "2": {"events": [fact(3)], "next": 3, "more": False, "seq": 3}}
+    pages = {
+        "": {"events": [fact(1), fact(2)], "next": 2, "more": True},
+        "2": {"events": [fact(3)], "next": 3, "more": False, "seq": 3},
+    }
     world.routes["GET /v1/events"] = lambda request: pages[request.query.get("after", "")]
     out = world.run("log", "-n", "2", "--no-headers")[1]
     assert [each.split()[0] for each in out.splitlines()] == ["2", "3"]
@@ -54,9 +90,17 @@ def test_log_shows_the_last_facts_page_after_page(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("words", "last"),
-    [((), "10"), (("-n", "3"), "3"), (("-n", "3", "--kind", "node.lost"), "3"), (("--job", "train"), "10"), (("--since", "1h"), None)],
+    [
+        ((), "10"),
+        (("-n", "3"), "3"),
+        (("-n", "3", "--kind", "node.lost"), "3"),
+        (("--job", "train"), "10"),
+        (("--since", "1h"), None),
+    ],
 )
-def test_log_follows_from_the_last_that_are_wanted_or_from_a_time(world: World, words: tuple[str, ...], last: str | None) -> None:
+def test_log_follows_from_the_last_that_are_wanted_or_from_a_time(
+    world: World, words: tuple[str, ...], last: str | None
+) -> None:
     world.routes["GET /v1/events"] = Problem(400, "enough")
     world.run("log", "-f", *words)
     assert world.seen[0].query.get("last") == last

@@ -12,7 +12,7 @@ import pytest
 
 from libs.embedded import identity, shape
 from libs.embedded.shape import Shape
-from services.api_gateway.auth import Keys
+from services.api_gateway.access.auth import Keys
 from tests.integration.gateway_world import KEY, World, gateway_world
 
 PATIENCE_S = 60.0
@@ -25,14 +25,31 @@ class Shell:
         self.home, self.url = home, url
         self.profile = home / "profile.json"
 
-    async def run(self, *arguments: str, stdin: str = "", code: int = 0, **more: str) -> tuple[str, str]:
+    async def run(
+        self, *arguments: str, stdin: str = "", code: int = 0, **more: str
+    ) -> tuple[str, str]:
         return await asyncio.to_thread(self._run, arguments, stdin, code, more)
 
-    def _run(self, arguments: tuple[str, ...], stdin: str, code: int, more: dict[str, str]) -> tuple[str, str]:
-        environ = {"PATH": os.environ["PATH"], "PYTHONPATH": os.getcwd(), "MUSTER_PROFILE": str(self.profile), "USER": "local", **more}
+    def _run(
+        self, arguments: tuple[str, ...], stdin: str, code: int, more: dict[str, str]
+    ) -> tuple[str, str]:
+        environ = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.getcwd(),
+            "MUSTER_PROFILE": str(self.profile),
+            "USER": "local",
+            **more,
+        }
         line = [sys.executable, "-c", "from libs.cli.main import main; main()", *arguments]
         done = subprocess.run(
-            line, input=stdin, capture_output=True, text=True, env=environ, cwd=self.home, timeout=PATIENCE_S, check=False
+            line,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=environ,
+            cwd=self.home,
+            timeout=PATIENCE_S,
+            check=False,
         )
         assert done.returncode == code, (arguments, done.stdout, done.stderr)
         return done.stdout, done.stderr
@@ -51,14 +68,20 @@ async def shell(world: World, tmp_path: Path) -> Shell:
     return found
 
 
-async def test_a_key_is_checked_before_it_is_kept_and_only_this_user_can_read_it(world: World, tmp_path: Path) -> None:
+async def test_a_key_is_checked_before_it_is_kept_and_only_this_user_can_read_it(
+    world: World, tmp_path: Path
+) -> None:
     shell = Shell(tmp_path, world.url)
     _, said = await shell.run("login", world.url, stdin="wrong\n", code=1)
     assert "no accepted key" in said and not shell.profile.exists()
     out, _ = await shell.run("login", world.url, stdin=KEY + "\n")
     assert "tests of tenant default, admin" in out and KEY not in out
     assert shell.profile.stat().st_mode & 0o777 == 0o600
-    assert json.loads(shell.profile.read_text()) == {"gateway": world.url, "key": KEY, "user": "tests"}
+    assert json.loads(shell.profile.read_text()) == {
+        "gateway": world.url,
+        "key": KEY,
+        "user": "tests",
+    }
 
 
 @pytest.mark.parametrize("kept", [{"state": "/var/lib/muster"}, {"gateway": "http://elsewhere:1"}])
@@ -69,8 +92,13 @@ async def test_a_login_keeps_what_another_cluster_or_this_machine_s_own_has_ther
     shell.profile.write_text(json.dumps({"gateway": world.url, "key": "theirs", **kept}))
     _, said = await shell.run("login", world.url, stdin=KEY + "\n", code=2)
     assert "MUSTER_PROFILE=FILE muster login" in said and "theirs" in shell.profile.read_text()
-    await shell.run("login", world.url, stdin=KEY + "\n", MUSTER_PROFILE=str(tmp_path / "beside.json"))
-    assert "tests of tenant default" in (await shell.run("whoami", MUSTER_PROFILE=str(tmp_path / "beside.json")))[0]
+    await shell.run(
+        "login", world.url, stdin=KEY + "\n", MUSTER_PROFILE=str(tmp_path / "beside.json")
+    )
+    assert (
+        "tests of tenant default"
+        in (await shell.run("whoami", MUSTER_PROFILE=str(tmp_path / "beside.json")))[0]
+    )
     await shell.run("login", "--replace", world.url, stdin=KEY + "\n")
     await shell.run("login", world.url, stdin=KEY + "\n")
     assert json.loads(shell.profile.read_text())["key"] == KEY
@@ -84,7 +112,9 @@ async def test_what_is_no_number_of_gpus_is_said_to_be_none(shell: Shell, number
 
 async def test_a_key_is_made_used_rotated_and_revoked(shell: Shell) -> None:
     await shell.run("tenant", "set", "physics", "--gpus", "8")
-    key, said = await shell.run("key", "create", "--user", "ada", "--tenant", "physics", "--expires", "90d")
+    key, said = await shell.run(
+        "key", "create", "--user", "ada", "--tenant", "physics", "--expires", "90d"
+    )
     assert key.startswith("msk_") and key.count("\n") == 1 and "not shown again" in said
     ada = {"MUSTER_API_KEY": key.strip(), "MUSTER_URL": shell.url}
     assert "ada of tenant physics, member" in (await shell.run("whoami", **ada))[0]
@@ -112,7 +142,12 @@ async def test_denials_are_read_on_the_command_line(shell: Shell) -> None:
     await shell.run("submit", "--", "true", code=1, MUSTER_API_KEY=key, MUSTER_URL=shell.url)
     await asyncio.sleep(0.3)
     lines = (await shell.run("log", "--access", "--denied", "--no-headers"))[0].splitlines()
-    assert len(lines) == 1 and "eve@default" in lines[0] and "403" in lines[0] and "POST /v1/jobs" in lines[0]
+    assert (
+        len(lines) == 1
+        and "eve@default" in lines[0]
+        and "403" in lines[0]
+        and "POST /v1/jobs" in lines[0]
+    )
     await shell.run("log", "--access", "-f", code=2)
 
 
@@ -133,5 +168,7 @@ def accepted(state: Path) -> set[str]:
 
 
 def test_a_directory_without_a_cluster_is_given_no_key(tmp_path: Path) -> None:
-    _, said = Shell(tmp_path, "")._run(("key", "reset", "--state", str(tmp_path / "none")), "", 2, {})
+    _, said = Shell(tmp_path, "")._run(
+        ("key", "reset", "--state", str(tmp_path / "none")), "", 2, {}
+    )
     assert "holds no cluster" in said and not (tmp_path / "none").exists()

@@ -1,4 +1,6 @@
-"""`muster port-forward` as a child process, against a real cluster: bytes both ways, half-closed connections, refusals, the job's end."""
+"""`muster port-forward` as a child process, against a real cluster: bytes both ways, half-closed
+connections, refusals, the job's end.
+"""
 
 import asyncio
 import hashlib
@@ -19,7 +21,8 @@ from tests.integration.channel_world import PATIENCE_S, World, channel_world
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SIZE = 10 << 20
-# Says back, on each connection, the hash of all that came before the end of its input, and then as many bytes as it was sent.
+# Says back, on each connection, the hash of all that came before the end of its input, and then as
+# many bytes as it was sent.
 ECHO = """
 import hashlib, socketserver, sys
 class Talk(socketserver.StreamRequestHandler):
@@ -88,7 +91,9 @@ def answer(data: bytes) -> bytes:
     return hashlib.sha256(data).hexdigest().encode() + data
 
 
-async def test_ten_mebibytes_go_both_ways_intact_behind_a_half_closed_connection(world: World) -> None:
+async def test_ten_mebibytes_go_both_ways_intact_behind_a_half_closed_connection(
+    world: World,
+) -> None:
     job, port = await serving(world)
     forward = await forwarding(world, job, port)
     data = os.urandom(SIZE)
@@ -102,7 +107,9 @@ async def test_twenty_connections_at_once_do_not_mix(world: World) -> None:
     job, port = await serving(world)
     forward = await forwarding(world, job, port)
     sent = [os.urandom(300_000) for _ in range(20)]
-    assert await asyncio.gather(*(talk(forward.port, data) for data in sent)) == [answer(data) for data in sent]
+    assert await asyncio.gather(*(talk(forward.port, data) for data in sent)) == [
+        answer(data) for data in sent
+    ]
     assert await forward.stop() == ""
     await world.end(job)
 
@@ -112,7 +119,10 @@ async def test_a_page_of_a_job_s_own_server_is_read_and_its_end_ends_this(world:
     (world.chaos.folder / "page").write_text("hello from the job")
     job = await world.job(f"echo up; exec {sys.executable} -m http.server {port}")
     forward = await forwarding(world, job, port)
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{forward.port}/page") as page:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{forward.port}/page") as page,
+    ):
         assert await page.text() == "hello from the job"
     with socket.create_connection(("127.0.0.1", forward.port)) as idle:
         idle.settimeout(PATIENCE_S)
@@ -120,7 +130,10 @@ async def test_a_page_of_a_job_s_own_server_is_read_and_its_end_ends_this(world:
         await asyncio.sleep(0.3)
         await world.end(job)
         assert await heard == b""
-    assert f"job {job} has ended: cancelled" in await forward.ended() and forward.process.returncode == 0
+    assert (
+        f"job {job} has ended: cancelled" in await forward.ended()
+        and forward.process.returncode == 0
+    )
 
 
 async def test_each_refused_connection_is_a_line_and_the_others_go_on(world: World) -> None:
@@ -151,21 +164,35 @@ async def test_a_port_of_somebody_else_on_the_node_is_not_to_be_had(world: World
 
 async def test_another_member_is_refused(world: World) -> None:
     job, port = await serving(world)
-    status, made = await world.chaos.try_once("POST", "/v1/keys", json={"user": "eve", "role": "member"})
+    status, made = await world.chaos.try_once(
+        "POST", "/v1/keys", json={"user": "eve", "role": "member"}
+    )
     assert status == 201, made
-    forward = await forwarding(world, job, port, MUSTER_API_KEY=made["key"], MUSTER_URL=str(world.chaos.session._base_url))
+    forward = await forwarding(
+        world, job, port, MUSTER_API_KEY=made["key"], MUSTER_URL=str(world.chaos.session._base_url)
+    )
     with pytest.raises(OSError):
         await talk(forward.port, b"x")
     assert "changes only their own" in await forward.stop()
     await asyncio.sleep(0.3)
-    rows = (await world.chaos.get("/v1/access", route="/v1/jobs/{ref}/forward", denied="true"))["access"]
+    rows = (await world.chaos.get("/v1/access", route="/v1/jobs/{ref}/forward", denied="true"))[
+        "access"
+    ]
     assert (rows[-1]["user"], rows[-1]["status"], rows[-1]["detail"]) == ("eve", 403, "")
     await world.end(job)
 
 
-async def test_a_reader_that_does_not_read_holds_up_the_server_and_nothing_grows(world: World) -> None:
-    flood = "import socket, sys\ns = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nprint('up', flush=True)\nc, _ = s.accept()\n"
-    job, port = await serving(world, flood + "n = 0\nwhile True:\n    n += c.send(bytes(65536))\n    print(n, flush=True)\n")
+async def test_a_reader_that_does_not_read_holds_up_the_server_and_nothing_grows(
+    world: World,
+) -> None:
+    flood = (
+        "import socket, sys\ns = socket.create_server(('127.0.0.1', "
+        "int(sys.argv[1])))\nprint('up', flush=True)\nc, _ = s.accept()\n"
+    )
+    job, port = await serving(
+        world,
+        flood + "n = 0\nwhile True:\n    n += c.send(bytes(65536))\n    print(n, flush=True)\n",
+    )
     forward = await forwarding(world, job, port)
     with socket.create_connection(("127.0.0.1", forward.port)) as connection:
         connection.recv(1)
@@ -183,9 +210,17 @@ async def sent(world: World, job: str) -> int:
 
 
 async def test_a_connection_that_breaks_is_reset_at_both_ends(world: World) -> None:
-    hold = "import socket, sys\ns = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nprint('up', flush=True)\n"
+    hold = (
+        "import socket, sys\ns = socket.create_server(('127.0.0.1', "
+        "int(sys.argv[1])))\nprint('up', flush=True)\n"
+    )
     job, port = await serving(
-        world, hold + "c, _ = s.accept()\nc.send(b'a')\ntry:\n    print(c.recv(1))\nexcept ConnectionResetError:\n    print('reset')\n"
+        world,
+        hold
+        + (
+            "c, _ = s.accept()\nc.send(b'a')\ntry:\n    print(c.recv(1))\nexcept "
+            "ConnectionResetError:\n    print('reset')\n"
+        ),
     )
     forward = await forwarding(world, job, port)
     with socket.create_connection(("127.0.0.1", forward.port)) as connection:
@@ -195,7 +230,9 @@ async def test_a_connection_that_breaks_is_reset_at_both_ends(world: World) -> N
     await world.until(job, "completed")
     async with world.chaos.session.get(f"/v1/jobs/{job}/output") as output:
         assert (await output.text()).split() == ["up", "reset"]
-    job, port = await serving(world, hold + "c, _ = s.accept()\nc.send(b'a')\nimport time\ntime.sleep(60)\n")
+    job, port = await serving(
+        world, hold + "c, _ = s.accept()\nc.send(b'a')\nimport time\ntime.sleep(60)\n"
+    )
     forward = await forwarding(world, job, port)
     with socket.create_connection(("127.0.0.1", forward.port)) as connection:
         assert connection.recv(1) == b"a"

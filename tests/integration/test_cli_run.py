@@ -10,7 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli_world import PATIENCE_S, Break, FakeJob, Problem, Request, World, ended, job, output, state
+from tests.integration.cli_world import (
+    PATIENCE_S,
+    Break,
+    FakeJob,
+    Problem,
+    Request,
+    World,
+    ended,
+    job,
+    output,
+    state,
+)
 
 JOB = "jaaaaaaaaaa"
 
@@ -45,7 +56,9 @@ def test_each_stream_goes_to_its_own_and_a_plain_end_is_silent(world: World) -> 
         (ended(None, "rejected", "too large"), 1, f"muster: job {JOB} was rejected: too large\n"),
     ],
 )
-def test_the_exit_code_is_the_jobs_and_an_odd_end_is_said(world: World, last: bytes, code: int, said: str) -> None:
+def test_the_exit_code_is_the_jobs_and_an_odd_end_is_said(
+    world: World, last: bytes, code: int, said: str
+) -> None:
     FakeJob(world, plain(last))
     assert world.run("run", "false") == (code, "", said)
 
@@ -53,12 +66,20 @@ def test_the_exit_code_is_the_jobs_and_an_odd_end_is_said(world: World, last: by
 @pytest.mark.parametrize(
     ("member", "said"),
     [
-        ({"signal": 11, "reason": "signalled"}, f"muster: job {JOB} was ended by SIGSEGV on node-1\n"),
-        ({"signal": 0, "reason": "exec_failed", "detail": "x was not found"}, f"muster: job {JOB} failed on node-1: x was not found\n"),
+        (
+            {"signal": 11, "reason": "signalled"},
+            f"muster: job {JOB} was ended by SIGSEGV on node-1\n",
+        ),
+        (
+            {"signal": 0, "reason": "exec_failed", "detail": "x was not found"},
+            f"muster: job {JOB} failed on node-1: x was not found\n",
+        ),
         ({"signal": 0, "reason": "exited", "detail": "the main process exited with 5"}, ""),
     ],
 )
-def test_what_its_node_knows_about_a_failure_is_said(world: World, member: dict[str, object], said: str) -> None:
+def test_what_its_node_knows_about_a_failure_is_said(
+    world: World, member: dict[str, object], said: str
+) -> None:
     FakeJob(world, plain(ended(5, "failed", "failed")))
     world.routes[f"GET /v1/jobs/{JOB}"] = job(members=[{"node_id": "node-1", "rank": 0, **member}])
     assert world.run("run", "x") == (5, "", said)
@@ -66,7 +87,10 @@ def test_what_its_node_knows_about_a_failure_is_said(world: World, member: dict[
 
 def test_the_job_is_what_the_flags_say(world: World) -> None:
     fake = FakeJob(world, plain(ended(0)))
-    arguments = "-g 2 -N 3 --fraction 0.5 -t 1h30m -J train -l team=nlp -e A=1 -e SHELL_X --retries 2 --no-requeue python -u t.py --gpus 9"
+    arguments = (
+        "-g 2 -N 3 --fraction 0.5 -t 1h30m -J train -l team=nlp -e A=1 -e SHELL_X --retries 2 "
+        "--no-requeue python -u t.py --gpus 9"
+    )
     assert world.run("run", *arguments.split(), SHELL_X="mine")[0] == 0
     assert fake.submitted == {
         "command": ["python", "-u", "t.py", "--gpus", "9"],
@@ -89,7 +113,11 @@ def test_the_job_is_what_the_flags_say(world: World) -> None:
 def test_a_zero_is_a_value_and_goes_out(world: World) -> None:
     fake = FakeJob(world, plain(ended(0)))
     assert world.run("run", "-g", "0", "--priority", "0", "--retries", "0", "true")[0] == 0
-    assert {name: fake.submitted.get(name) for name in ("gpus", "priority", "retries")} == {"gpus": 0, "priority": 0, "retries": 0}
+    assert {name: fake.submitted.get(name) for name in ("gpus", "priority", "retries")} == {
+        "gpus": 0,
+        "priority": 0,
+        "retries": 0,
+    }
 
 
 def test_input_is_forwarded_whole_to_its_end(world: World) -> None:
@@ -155,7 +183,11 @@ def test_a_new_attempt_is_given_the_input_from_its_beginning(world: World, size:
         offset, attempt = int(request.query["offset"]), int(request.query["attempt"])
         if attempt == 1:
             first.set()
-            return {"next_offset": offset + len(request.body), "attempt": 1, "closed": request.query["eof"] == "1"}
+            return {
+                "next_offset": offset + len(request.body),
+                "attempt": 1,
+                "closed": request.query["eof"] == "1",
+            }
         taken[offset:] = request.body
         if request.query["eof"] == "1":
             second.set()
@@ -163,7 +195,11 @@ def test_a_new_attempt_is_given_the_input_from_its_beginning(world: World, size:
 
     FakeJob(world, attach)
     world.routes[f"PUT /v1/jobs/{JOB}/stdin"] = stdin
-    assert world.run("run", "cat", stdin=data) == (0, "", f"muster: job {JOB} is started again: attempt 2\n")
+    assert world.run("run", "cat", stdin=data) == (
+        0,
+        "",
+        f"muster: job {JOB} is started again: attempt 2\n",
+    )
     assert taken == data
 
 
@@ -180,7 +216,11 @@ def test_input_that_is_too_much_to_keep_for_a_new_attempt_is_said_to_be_gone(wor
     def stdin(request: Request) -> object:
         if request.query["eof"] == "1":
             first.set()
-        return {"next_offset": int(request.query["offset"]) + len(request.body), "attempt": 1, "closed": first.is_set()}
+        return {
+            "next_offset": int(request.query["offset"]) + len(request.body),
+            "attempt": 1,
+            "closed": first.is_set(),
+        }
 
     FakeJob(world, attach)
     world.routes[f"PUT /v1/jobs/{JOB}/stdin"] = stdin
@@ -200,17 +240,27 @@ def test_a_dropped_connection_is_taken_up_at_the_first_byte_not_seen(world: Worl
     def attach(_job: FakeJob, request: Request) -> Iterator[bytes]:
         connections.append(request.query)
         if len(connections) == 1:
-            yield state("running") + output("stdout", 0, b"abc") + output("stderr", 0, b"x") + b'{"stre'
+            yield (
+                state("running")
+                + output("stdout", 0, b"abc")
+                + output("stderr", 0, b"x")
+                + b'{"stre'
+            )
             raise Break
         yield state("running") + output("stdout", 2, b"cdef\n") + ended(0)
 
     FakeJob(world, attach)
     assert world.run("run", "true") == (0, "abcdef\n", "x")
-    assert [(c["stdout"], c["stderr"], c.get("attempt")) for c in connections] == [("0", "0", None), ("3", "1", "1")]
+    assert [(c["stdout"], c["stderr"], c.get("attempt")) for c in connections] == [
+        ("0", "0", None),
+        ("3", "1", "1"),
+    ]
 
 
 def test_a_gateway_that_is_away_for_a_moment_does_not_end_the_run(world: World) -> None:
-    answers = iter((Problem(503, "still reading the log"), iter((output("stdout", 0, b"ok\n"), ended(0)))))
+    answers = iter(
+        (Problem(503, "still reading the log"), iter((output("stdout", 0, b"ok\n"), ended(0))))
+    )
     FakeJob(world, lambda job, request: next(answers))  # type: ignore[arg-type, return-value]
     assert world.run("run", "true") == (0, "ok\n", "")
 
@@ -218,7 +268,11 @@ def test_a_gateway_that_is_away_for_a_moment_does_not_end_the_run(world: World) 
 def test_a_new_attempt_is_shown_from_its_beginning(world: World) -> None:
     two = (state("running", 2), output("stdout", 0, b"two\n", 2), ended(0, attempt=2))
     FakeJob(world, plain(output("stdout", 0, b"one\n"), *two))
-    assert world.run("run", "true") == (0, "one\ntwo\n", f"muster: job {JOB} is started again: attempt 2\n")
+    assert world.run("run", "true") == (
+        0,
+        "one\ntwo\n",
+        f"muster: job {JOB} is started again: attempt 2\n",
+    )
 
 
 def test_a_reconnection_never_mixes_the_offsets_of_two_attempts(world: World) -> None:
@@ -232,11 +286,24 @@ def test_a_reconnection_never_mixes_the_offsets_of_two_attempts(world: World) ->
         if len(connections) == 2:
             yield output("stdout", 3, b"d\n") + output("stdout", 0, b"abc", 2)
             raise Break
-        yield state("running", 1) + output("stdout", 0, b"abcd\n", 1) + output("stdout", 3, b"e\n", 2) + ended(0, attempt=2)
+        yield (
+            state("running", 1)
+            + output("stdout", 0, b"abcd\n", 1)
+            + output("stdout", 3, b"e\n", 2)
+            + ended(0, attempt=2)
+        )
 
     FakeJob(world, attach)
-    assert world.run("run", "true") == (0, "abcd\nabce\n", f"muster: job {JOB} is started again: attempt 2\n")
-    assert [(c["stdout"], c.get("attempt")) for c in connections] == [("0", None), ("3", "1"), ("3", "2")]
+    assert world.run("run", "true") == (
+        0,
+        "abcd\nabce\n",
+        f"muster: job {JOB} is started again: attempt 2\n",
+    )
+    assert [(c["stdout"], c.get("attempt")) for c in connections] == [
+        ("0", None),
+        ("3", "1"),
+        ("3", "2"),
+    ]
 
 
 def interrupted(world: World, fake: FakeJob, *signals: int) -> tuple[int, str]:
@@ -265,7 +332,10 @@ def test_ctrl_c_asks_the_job_to_stop_and_waits_for_its_end(world: World) -> None
     fake = FakeJob(world, attach)
     assert interrupted(world, fake, signal.SIGINT) == (
         130,
-        f"muster: asked job {JOB} to stop (SIGINT); Ctrl-C again kills it\nmuster: job {JOB} was cancelled\n",
+        (
+            f"muster: asked job {JOB} to stop (SIGINT); Ctrl-C again kills it\nmuster: job {JOB} "
+            "was cancelled\n"
+        ),
     )
     assert fake.stops == [{"signal": 2, "user": "ada"}]
 
@@ -279,7 +349,10 @@ def test_a_second_ctrl_c_kills_it(world: World) -> None:
 
     fake = FakeJob(world, attach)
     code, said = interrupted(world, fake, signal.SIGINT, signal.SIGINT)
-    assert (code, said.splitlines()[1]) == (137, f"muster: killing job {JOB}; Ctrl-C again leaves without waiting for it")
+    assert (code, said.splitlines()[1]) == (
+        137,
+        f"muster: killing job {JOB}; Ctrl-C again leaves without waiting for it",
+    )
 
 
 def test_a_third_ctrl_c_leaves(world: World) -> None:
@@ -328,16 +401,26 @@ def test_a_noticeable_wait_is_explained_once_in_one_line(world: World) -> None:
         yield state("running") + ended(0)
 
     FakeJob(world, attach)
-    assert world.run("run", "true") == (0, "", f"muster: job {JOB} waits: it needs 1 node with 2 GPUs, and not enough is free now\n")
+    assert world.run("run", "true") == (
+        0,
+        "",
+        f"muster: job {JOB} waits: it needs 1 node with 2 GPUs, and not enough is free now\n",
+    )
 
 
 def test_a_refused_job_is_one_line_and_exit_code_1(world: World) -> None:
     world.routes["POST /v1/jobs"] = Problem(422, "gpus: 99 is out of bounds: give 1 to 64")
-    assert world.run("run", "-g", "99", "true") == (1, "", "muster: gpus: 99 is out of bounds: give 1 to 64\n")
+    assert world.run("run", "-g", "99", "true") == (
+        1,
+        "",
+        "muster: gpus: 99 is out of bounds: give 1 to 64\n",
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_command_although_the_gateway_is_gone(world: World, number: signal.Signals) -> None:
+def test_a_signal_ends_the_command_although_the_gateway_is_gone(
+    world: World, number: signal.Signals
+) -> None:
     gone = threading.Event()
 
     def attach(_job: FakeJob, _request: Request) -> Iterator[bytes]:
@@ -355,4 +438,6 @@ def test_a_signal_ends_the_command_although_the_gateway_is_gone(world: World, nu
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + number
-    assert f"muster: left job {JOB} as it is, it may still run: no gateway answers at" in err.decode()
+    assert (
+        f"muster: left job {JOB} as it is, it may still run: no gateway answers at" in err.decode()
+    )

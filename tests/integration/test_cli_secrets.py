@@ -1,4 +1,6 @@
-"""`muster secret`, against a real gateway: the value goes in by a file or standard input, and comes out nowhere."""
+"""`muster secret`, against a real gateway: the value goes in by a file or standard input, and comes
+out nowhere.
+"""
 
 from pathlib import Path
 
@@ -13,14 +15,26 @@ async def test_a_secret_is_set_listed_used_and_removed(tmp_path: Path) -> None:
     async with gateway_world(tmp_path, vault_key_file=str(vault_key_file(tmp_path))) as world:
         shell = Shell(tmp_path, world.url)
         await shell.run("login", world.url, stdin=KEY + "\n")
-        assert await shell.run("secret", "set", "hf-token", stdin=VALUE + "\n") == ("secret hf-token, version 1\n", "")
+        assert await shell.run("secret", "set", "hf-token", stdin=VALUE + "\n") == (
+            "secret hf-token, version 1\n",
+            "",
+        )
         (tmp_path / "value").write_text(VALUE)
-        assert (await shell.run("secret", "set", "hf-token", "--from-file", "value"))[0] == "secret hf-token, version 2\n"
+        assert (await shell.run("secret", "set", "hf-token", "--from-file", "value"))[
+            0
+        ] == "secret hf-token, version 2\n"
         assert await world.gateway.vault.get("default", "hf-token") == VALUE
         listed = (await shell.run("secret", "list"))[0]
         assert "hf-token" in listed and VALUE not in listed
-        job = (await shell.run("submit", "--secret", "hf-token", "--secret", "hf-token=OTHER", "--", "true"))[0].split()[0]
-        assert world.gateway.cluster.jobs[job].spec.secrets == {"HF_TOKEN": "hf-token", "OTHER": "hf-token"}  # type: ignore[index]
+        job = (
+            await shell.run(
+                "submit", "--secret", "hf-token", "--secret", "hf-token=OTHER", "--", "true"
+            )
+        )[0].split()[0]
+        assert world.gateway.cluster.jobs[job].spec.secrets == {
+            "HF_TOKEN": "hf-token",
+            "OTHER": "hf-token",
+        }  # type: ignore[index]
         _, said = await shell.run("submit", "--env", "HF_TOKEN=x", "--", "true", code=1)
         assert "--secret NAME=HF_TOKEN" in said
         await shell.run("secret", "rm", "hf-token")
@@ -30,4 +44,7 @@ async def test_a_secret_is_set_listed_used_and_removed(tmp_path: Path) -> None:
 async def test_a_gateway_without_a_vault_key_says_what_is_missing(tmp_path: Path) -> None:
     async with gateway_world(tmp_path) as world:
         refused = await world.ask("PUT", "/v1/secrets/a", 422, json={"value": "v"})
-        assert "MUSTER_VAULT_KEY_FILE" in refused["detail"] and "a" not in world.gateway.cluster.secrets
+        assert (
+            "MUSTER_VAULT_KEY_FILE" in refused["detail"]
+            and "a" not in world.gateway.cluster.secrets
+        )

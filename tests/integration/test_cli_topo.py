@@ -1,4 +1,6 @@
-"""`muster topo` against a real gateway and what a node answers: the matrix as nvidia-smi draws it, for a node of each kind."""
+"""`muster topo` against a real gateway and what a node answers: the matrix as nvidia-smi draws it,
+for a node of each kind.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from libs.common.devices.topology import Topology
 from libs.common.subjects import ask_node
-from libs.common.topology import Topology
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.drivers.topology import topology
 from tests.drivers import trees
@@ -46,7 +48,9 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         yield Place(world, shell)
 
 
-async def test_the_matrix_has_the_way_between_any_two_and_where_each_is(place: Place, tmp_path: Path) -> None:
+async def test_the_matrix_has_the_way_between_any_two_and_where_each_is(
+    place: Place, tmp_path: Path
+) -> None:
     await place.answers("n1", topology(trees.two_sockets(tmp_path / "sys").parts))
     out, _ = await place.shell.run("topo", "n1")
     assert out.startswith(TWO_SOCKETS) and "from one NUMA node to another" in out
@@ -55,11 +59,17 @@ async def test_the_matrix_has_the_way_between_any_two_and_where_each_is(place: P
 async def test_what_is_unknown_and_what_is_simulated_is_said(place: Place, tmp_path: Path) -> None:
     await place.answers("n1", topology(trees.mixed(tmp_path / "sys").parts))
     out, _ = await place.shell.run("topo", "n1")
-    assert "GPU2  ?     ?     X     ?     ?             ?     GPU-2 0001:00:01.0" in out and "simulated" not in out
+    assert (
+        "GPU2  ?     ?     X     ?     ?             ?     GPU-2 0001:00:01.0" in out
+        and "simulated" not in out
+    )
     await place.world.writers.register("n2")
     await place.answers("n2", await SimulatedDriver("n2", 2).topology())
     out, _ = await place.shell.run("topo", "n2")
-    assert "GPU0  X     NV    ?             0     GPU-n2-0 0000:01:00.0" in out and "The devices are simulated" in out
+    assert (
+        "GPU0  X     NV    ?             0     GPU-n2-0 0000:01:00.0" in out
+        and "The devices are simulated" in out
+    )
 
 
 async def test_a_node_that_does_not_answer_or_is_not_known_is_an_error(place: Place) -> None:

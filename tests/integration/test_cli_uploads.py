@@ -1,4 +1,6 @@
-"""`--upload` against a real gateway: sent once, ignored files stay here, what is wrong is one line."""
+"""`--upload` against a real gateway: sent once, ignored files stay here, what is wrong
+is one line.
+"""
 
 from pathlib import Path
 
@@ -40,15 +42,24 @@ async def test_a_directory_is_sent_once_and_again_when_it_has_changed(home: Path
     async with gateway_world(home, records_access=True) as world:
         shell = await shell_of(world, home)
         first = spec_of(world, (await shell.run("submit", "--upload", "project", "--", "true"))[0])
-        again = spec_of(world, (await shell.run("submit", "--upload", "./project/", "--", "true"))[0])
+        again = spec_of(
+            world, (await shell.run("submit", "--upload", "./project/", "--", "true"))[0]
+        )
         assert first == again == (next(iter(kept(world)))[1], "") and len(kept(world)) == 1
         (data,) = kept(world).values()
         assert b"train.py" in data and b"weights.bin" not in data and len(data) < 1 << 16
         await world.gateway.access.flush()
         entries = (await world.ask("GET", "/v1/access?route=/v1/uploads&limit=100"))["access"]
-        assert [(each["method"], each["status"]) for each in entries] == [("GET", 404), ("PUT", 201), ("GET", 200)]
+        assert [(each["method"], each["status"]) for each in entries] == [
+            ("GET", 404),
+            ("PUT", 201),
+            ("GET", 200),
+        ]
         (home / "project/train.py").write_text("print('other')")
-        assert spec_of(world, (await shell.run("submit", "--upload", "project", "--", "true"))[0]) != first
+        assert (
+            spec_of(world, (await shell.run("submit", "--upload", "project", "--", "true"))[0])
+            != first
+        )
         assert len(kept(world)) == 2
 
 
@@ -68,11 +79,15 @@ async def test_what_cannot_be_sent_is_said_in_one_line_and_nothing_is_submitted(
         (home / "project/.musterignore").unlink()
         _, said = await shell.run("submit", "--upload", "project", "--", "true", code=1)
         assert "the request body is over 1048576 bytes" in said
-        _, said = await shell.run("submit", "--upload", "project", "--", "true", code=2, MUSTER_UPLOAD_BYTES=str(1 << 20))
+        _, said = await shell.run(
+            "submit", "--upload", "project", "--", "true", code=2, MUSTER_UPLOAD_BYTES=str(1 << 20)
+        )
         assert "weights.bin it is over 1 MiB" in said and ".musterignore" in said
         _, said = await shell.run("submit", "--upload", "nowhere", "--", "true", code=2)
         assert "nowhere cannot be read" in said
-        _, said = await shell.run("run", "--upload", "project", "--workdir", "/tmp", "--", "true", code=2)
+        _, said = await shell.run(
+            "run", "--upload", "project", "--workdir", "/tmp", "--", "true", code=2
+        )
         assert "leave out --workdir" in said
         assert kept(world) == {} and world.gateway.cluster.jobs == {}
 
@@ -80,12 +95,28 @@ async def test_what_cannot_be_sent_is_said_in_one_line_and_nothing_is_submitted(
 async def test_a_model_brings_a_directory_along_and_says_where_it_runs(home: Path) -> None:
     async with gateway_world(home) as world:
         shell = await shell_of(world, home)
-        where = ("--gpu-model", "H100|H200", "--node-label", "disk=ssd", "--cpus", "2", "--numa", "required", "--no-cross-numa")
+        where = (
+            "--gpu-model",
+            "H100|H200",
+            "--node-label",
+            "disk=ssd",
+            "--cpus",
+            "2",
+            "--numa",
+            "required",
+            "--no-cross-numa",
+        )
         await shell.run("deploy", "chat", "--upload", "project", *where, "--", "./serve", "{port}")
         spec = world.gateway.cluster.models["chat"].spec
         assert [("default", spec.upload)] == list(kept(world)) and spec.workdir == ""
-        assert (spec.model, spec.node_labels, spec.cpus_milli) == (("H100", "H200"), {"disk": "ssd"}, 2_000)
+        assert (spec.model, spec.node_labels, spec.cpus_milli) == (
+            ("H100", "H200"),
+            {"disk": "ssd"},
+            2_000,
+        )
         assert (spec.numa, spec.allow_cross_numa) == ("required", False)
         (home / "project/train.py").write_text("print('other')")
         await shell.run("redeploy", "chat", "--upload", "project")
-        assert world.gateway.cluster.models["chat"].spec == replace(spec, upload=list(kept(world))[1][1])
+        assert world.gateway.cluster.models["chat"].spec == replace(
+            spec, upload=list(kept(world))[1][1]
+        )

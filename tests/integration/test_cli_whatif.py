@@ -27,7 +27,12 @@ def test_a_job_is_asked_about_and_not_submitted(world: World) -> None:
     code, out, _ = world.run("whatif", "--gpus", "8", "--nodes", "2")
     assert code == 1 and out.startswith("it would wait\n") and "Remedy: add 1 node" in out
     (sent,) = [request.json for request in world.asked("POST", "/v1/whatif")]
-    assert (sent["gpus"], sent["nodes"], sent["command"], "add_nodes" in sent) == (8, 2, ["true"], False)
+    assert (sent["gpus"], sent["nodes"], sent["command"], "add_nodes" in sent) == (
+        8,
+        2,
+        ["true"],
+        False,
+    )
     assert world.asked("POST", "/v1/jobs") == []
 
 
@@ -39,10 +44,26 @@ def test_nodes_that_are_not_bought_go_along_and_the_exit_code_says_yes(world: Wo
         "blockers": [],
         "remedy": None,
     }
-    line = ("whatif", "--gpus", "8", "--add-nodes", "2", "--add-gpus", "8", "--add-model", "H100", "--", "python", "x.py")
+    line = (
+        "whatif",
+        "--gpus",
+        "8",
+        "--add-nodes",
+        "2",
+        "--add-gpus",
+        "8",
+        "--add-model",
+        "H100",
+        "--",
+        "python",
+        "x.py",
+    )
     assert world.run(*line) == (0, "it would start now, on new_1\n", "")
     (sent,) = [request.json for request in world.asked("POST", "/v1/whatif")]
-    assert (sent["add_nodes"], sent["command"]) == ({"nodes": 2, "gpus": 8, "model": "H100"}, ["python", "x.py"])
+    assert (sent["add_nodes"], sent["command"]) == (
+        {"nodes": 2, "gpus": 8, "model": "H100"},
+        ["python", "x.py"],
+    )
 
 
 def test_what_new_nodes_are_is_said_only_with_how_many(world: World) -> None:

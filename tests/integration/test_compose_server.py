@@ -1,4 +1,6 @@
-"""The first process of a nats container, with a real server beneath it: machines that join connect, those that were removed do not."""
+"""The first process of a nats container, with a real server beneath it: machines that join connect,
+those that were removed do not.
+"""
 
 import asyncio
 import os
@@ -13,8 +15,8 @@ from libs.common.errors import Unavailable
 from libs.common.model import NodeId
 from libs.common.transport.bus_nats import NatsBus
 from libs.embedded import identity, permissions
-from services.api_gateway.admission import Admission
-from services.api_gateway.membership_intents import hash_secret
+from services.api_gateway.agents.admission import Admission
+from services.api_gateway.intents.membership_intents import hash_secret
 from tests.history import History
 from tests.integration.keeper_world import JOINED_S, Container
 
@@ -29,7 +31,9 @@ def container(tmp_path: Path) -> Iterator[Container]:
     found.stop()
 
 
-async def test_a_machine_that_joined_connects_also_after_a_restart_and_one_that_was_removed_does_not(container: Container) -> None:
+async def test_a_joined_machine_connects_after_a_restart_and_a_removed_one_does_not(
+    container: Container,
+) -> None:
     history, node = History(), permissions.node_name(FAR)
     history.cluster.timing = history.cluster.timing.__class__(100, 1_000, 100, 300)
     gateway = await container.connect(permissions.gateway_name("a"))

@@ -1,4 +1,6 @@
-"""An engine that hangs or answers nonsense: it keeps neither the agent from its heartbeats nor a job from its end."""
+"""An engine that hangs or answers nonsense: it keeps neither the agent from its heartbeats nor a
+job from its end.
+"""
 
 import asyncio
 import json
@@ -20,7 +22,9 @@ HANGS = None
 
 
 @asynccontextmanager
-async def engine(tmp_path: Path, answer: Callable[[str], bytes | None]) -> AsyncIterator[tuple[str, list[str]]]:
+async def engine(
+    tmp_path: Path, answer: Callable[[str], bytes | None]
+) -> AsyncIterator[tuple[str, list[str]]]:
     """A socket that answers each request line so, or never; and the lines that it heard."""
     heard: list[str] = []
 
@@ -31,7 +35,10 @@ async def engine(tmp_path: Path, answer: Callable[[str], bytes | None]) -> Async
         if said is HANGS:
             await reader.read()
         else:
-            writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(said), said))
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+                % (len(said), said)
+            )
             await writer.drain()
         writer.close()
 
@@ -51,12 +58,21 @@ async def test_a_pull_ends_when_its_job_is_not_wanted_any_more(tmp_path: Path) -
 
 
 async def test_a_job_that_is_stopped_while_its_image_is_pulled_never_begins(tmp_path: Path) -> None:
-    async with engine(tmp_path, lambda line: HANGS) as (path, heard), world_at(tmp_path / "state", engine=path) as world:
+    async with (
+        engine(tmp_path, lambda line: HANGS) as (path, heard),
+        world_at(tmp_path / "state", engine=path) as world,
+    ):
         made = world.order("j", "touch began")
-        await world.place(msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, image="busybox:1")))
+        await world.place(
+            msgspec.structs.replace(
+                made, spec=msgspec.structs.replace(made.spec, image="busybox:1")
+            )
+        )
         await world.until(lambda: any("/images/" in line for line in heard))
         await world.scheduler.send(world.stop_order("j"))
-        assert (await world.said(f.JobRefused, "j")).reason == "it was stopped while its image was pulled"
+        assert (
+            await world.said(f.JobRefused, "j")
+        ).reason == "it was stopped while its image was pulled"
         assert not (world.state_dir / "began").exists()
 
 
@@ -67,7 +83,9 @@ async def test_an_image_that_is_here_is_not_pulled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [b"<html>", b'{"message": "no"}', b'[{"Id": 1}]'])
-async def test_a_list_that_nobody_can_read_is_an_engine_that_does_not_answer(tmp_path: Path, said: bytes) -> None:
+async def test_a_list_that_nobody_can_read_is_an_engine_that_does_not_answer(
+    tmp_path: Path, said: bytes
+) -> None:
     async with engine(tmp_path, lambda line: said) as (path, _):
         with pytest.raises(Unavailable, match="nobody can read"):
             await Engine(path).left(LABEL)
@@ -85,12 +103,19 @@ async def test_an_agent_begins_while_its_engine_hangs(tmp_path: Path) -> None:
 
 async def test_only_what_nobody_accounts_for_is_removed(tmp_path: Path) -> None:
     jobs = {"a" * 64: "old.1", "b" * 64: "kept.1", "c" * 64: "new.1"}
-    listed: list[dict[str, object]] = [{"Id": name, "Labels": {LABEL: f"{tmp_path}/jobs/{key}"}} for name, key in jobs.items()]
-    listed += [{"Id": "d" * 64, "Labels": {LABEL: "/other/jobs/old.1"}}, {"Id": "e" * 64, "Labels": None}]
+    listed: list[dict[str, object]] = [
+        {"Id": name, "Labels": {LABEL: f"{tmp_path}/jobs/{key}"}} for name, key in jobs.items()
+    ]
+    listed += [
+        {"Id": "d" * 64, "Labels": {LABEL: "/other/jobs/old.1"}},
+        {"Id": "e" * 64, "Labels": None},
+    ]
     async with engine(tmp_path, lambda line: json.dumps(listed).encode()) as (path, heard):
         containers = Containers(tmp_path / "jobs", path)
         containers.adopt(["kept.1"])
         containers.begun["new.1"] = None
         assert containers.removing is not None
         await containers.removing
-    assert [line.split("?")[0] for line in heard if line.startswith("DELETE")] == [f"DELETE /containers/{'a' * 64}"]
+    assert [line.split("?")[0] for line in heard if line.startswith("DELETE")] == [
+        f"DELETE /containers/{'a' * 64}"
+    ]

@@ -1,4 +1,7 @@
-"""A container engine that stops while a job runs in it: the job's end says so. The engine is a small server of the test's own."""
+"""A container engine that stops while a job runs in it: the job's end says so.
+
+The engine is a small server of the test's own.
+"""
 
 import json
 import os
@@ -12,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from services.node_agent.runtimes import runner
-from services.node_agent.supervision import records
+from services.node_agent.supervisor import records
 
 WAIT_S = 30.0
 OK = b"HTTP/1.1 204 No Content\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -48,7 +51,11 @@ def _answer(listener: socket.socket, answer: bytes) -> socket.socket:
     while b"\r\n\r\n" not in request:
         request += connected.recv(1 << 16)
     head, _, body = request.partition(b"\r\n\r\n")
-    length = [int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+    length = [
+        int(line.split(b":")[1])
+        for line in head.split(b"\r\n")
+        if line.lower().startswith(b"content-length:")
+    ]
     while length and len(body) < length[0]:
         body += connected.recv(1 << 16)
     connected.sendall(answer)
@@ -56,10 +63,23 @@ def _answer(listener: socket.socket, answer: bytes) -> socket.socket:
 
 
 def test_a_job_says_that_its_container_engine_was_lost(tmp_path: Path, engine: str) -> None:
-    made = {"engine": engine, "name": "c", "tether": f"{tmp_path}/tether", "mount": f"{tmp_path}/mount", "workdir": "", "ids": []}
+    made = {
+        "engine": engine,
+        "name": "c",
+        "tether": f"{tmp_path}/tether",
+        "mount": f"{tmp_path}/mount",
+        "workdir": "",
+        "ids": [],
+    }
     body: dict[str, dict[str, list[str]]] = {"HostConfig": {"Mounts": []}}
     env = {runner.VARIABLE: json.dumps({**made, "stdin": False, "body": body})}
-    ended = subprocess.run([sys.executable, "-I", "-S", runner.__file__], env=env, capture_output=True, check=False, timeout=20)
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", runner.__file__],
+        env=env,
+        capture_output=True,
+        check=False,
+        timeout=20,
+    )
     assert ended.returncode == runner.FAILED
     assert records.read_failure(str(tmp_path)).startswith("the container engine was lost: ")
     assert os.stat(tmp_path / records.FAILURE).st_mode & 0o077 == 0

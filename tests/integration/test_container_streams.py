@@ -1,4 +1,6 @@
-"""Without an engine: what the runner passes on, and the first process of a container on its tether."""
+"""Without an engine: what the runner passes on, and the first process of a container on
+its tether.
+"""
 
 import os
 import platform
@@ -15,7 +17,8 @@ from services.node_agent.runtimes.containers import INIT
 RELAY = """
 import socket, sys
 from services.node_agent.runtimes import runner
-runner.relay(runner.Streams(socket.socket(fileno=int(sys.argv[1])), True), runner.listened(), "", "")
+streams = runner.Streams(socket.socket(fileno=int(sys.argv[1])), True)
+runner.relay(streams, runner.listened(), "", "")
 """
 BIG = 4 << 20
 NOBODY = 65_534
@@ -29,7 +32,9 @@ def test_a_container_that_writes_before_it_reads_is_heard(tmp_path: Path) -> Non
     ours.settimeout(20)
     with (tmp_path / "input").open("rb") as given, (tmp_path / "output").open("wb") as output, ours:
         line = [sys.executable, "-c", RELAY, str(theirs.fileno())]
-        with subprocess.Popen(line, stdin=given, stdout=output, pass_fds=[theirs.fileno()]) as child:
+        with subprocess.Popen(
+            line, stdin=given, stdout=output, pass_fds=[theirs.fileno()]
+        ) as child:
             theirs.close()
             try:
                 time.sleep(0.5)
@@ -72,9 +77,14 @@ def test_a_job_cannot_trace_what_holds_its_tether(tmp_path: Path) -> None:
     copy.write_bytes(INIT.read_bytes())
     copy.chmod(0o755)
     line = [str(copy), str(tmp_path / "tether"), "/bin/sh", "-c", "echo began; exec sleep 60"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, user=NOBODY, group=NOBODY, extra_groups=[]) as child:
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, user=NOBODY, group=NOBODY, extra_groups=[]
+    ) as child:
         assert child.stdout is not None and child.stdout.readline() == b"began\n"
-        own, (job,) = Path(f"/proc/{child.pid}"), Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        own, (job,) = (
+            Path(f"/proc/{child.pid}"),
+            Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split(),
+        )
         assert (own / "fd").stat().st_uid == 0 and Path(f"/proc/{job}/fd").stat().st_uid == NOBODY
         os.close(held)
         assert child.wait(5) == 137

@@ -1,4 +1,6 @@
-"""Jobs in containers of a real engine: `make test-containers`. Without one (MUSTER_CONTAINER_ENGINE, or Docker's socket) they are skipped.
+"""Jobs in containers of a real engine: `make test-containers`.
+
+Without one (MUSTER_CONTAINER_ENGINE, or Docker's socket) they are skipped.
 
 The image is made of this machine's static busybox, for no registry is asked.
 """
@@ -23,28 +25,55 @@ from libs.common import facts as f
 from libs.common.errors import Refused
 from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, JobId
+from services.node_agent.directories.job_directories import LEASE
 from services.node_agent.health import returning
-from services.node_agent.job_directories import LEASE
+from services.node_agent.machine import processes
 from services.node_agent.runtimes import container, runner
 from services.node_agent.runtimes.containers import INIT
 from services.node_agent.runtimes.engine import Engine, socket_of
-from services.node_agent.supervision import processes, records
-from services.node_agent.supervision.lease import Lease, boottime_ns
+from services.node_agent.supervisor import records
+from services.node_agent.supervisor.lease import Lease, boottime_ns
 
 IMAGE = "muster-test:1"
 ENGINE = socket_of(os.environ.get("MUSTER_CONTAINER_ENGINE", ""))
-APPLETS = ("sh", "sleep", "cat", "id", "echo", "pwd", "dd", "touch", "env", "grep", "sort", "kill", "ls", "ps", "true", "tr", "head", "wc")
+APPLETS = (
+    "sh",
+    "sleep",
+    "cat",
+    "id",
+    "echo",
+    "pwd",
+    "dd",
+    "touch",
+    "env",
+    "grep",
+    "sort",
+    "kill",
+    "ls",
+    "ps",
+    "true",
+    "tr",
+    "head",
+    "wc",
+)
 GONE_S = 8.0
 
 
 def _why_not() -> str:
     if not ENGINE:
-        return "no container engine is here: set MUSTER_CONTAINER_ENGINE to the socket of Docker or Podman"
+        return (
+            "no container engine is here: set MUSTER_CONTAINER_ENGINE to the socket of Docker or "
+            "Podman"
+        )
     try:
         runner.ask(ENGINE, "GET", "/version")
     except OSError as error:
         return f"the container engine at {ENGINE} does not answer: {error}"
-    return "" if INIT.exists() and shutil.which("busybox") else "no busybox to make an image of, or no init for this processor"
+    return (
+        ""
+        if INIT.exists() and shutil.which("busybox")
+        else "no busybox to make an image of, or no init for this processor"
+    )
 
 
 WHY_NOT = _why_not()
@@ -65,7 +94,12 @@ def image() -> Iterator[None]:
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             archive.addfile(link)
     engine = runner.Engine(ENGINE)
-    engine.request("POST", "/images/create?fromSrc=-&repo=muster-test&tag=1", packed.getvalue(), {"Content-Type": "application/x-tar"})
+    engine.request(
+        "POST",
+        "/images/create?fromSrc=-&repo=muster-test&tag=1",
+        packed.getvalue(),
+        {"Content-Type": "application/x-tar"},
+    )
     assert engine.getresponse().read()
     engine.close()
     yield
@@ -90,7 +124,9 @@ async def on_engine(tmp_path: Path, users: dict[str, str]) -> AsyncIterator[Worl
 
 def order(world: World, job: str, script: str, image: str = IMAGE, **wish: Any) -> StartOrder:
     made = world.order(job, script)
-    spec = msgspec.structs.replace(made.spec, image=image, command=("sh", "-c", script), **{"workdir": "", **wish})
+    spec = msgspec.structs.replace(
+        made.spec, image=image, command=("sh", "-c", script), **{"workdir": "", **wish}
+    )
     return msgspec.structs.replace(made, spec=spec)
 
 
@@ -98,11 +134,17 @@ async def ended(world: World, job: str, script: str, **wish: Any) -> tuple[f.Job
     """How it ended, and what it printed."""
     await world.place(order(world, job, script, **wish))
     finished = await world.said(f.JobFinished, job)
-    return finished, *[(await world.output(job, stream=stream)).data.decode() for stream in ("stdout", "stderr")]
+    return finished, *[
+        (await world.output(job, stream=stream)).data.decode() for stream in ("stdout", "stderr")
+    ]
 
 
 async def containers(world: World) -> list[str]:
-    return [name for name, where in await Engine(ENGINE).left(container.LABEL) if where.startswith(str(world.state_dir))]
+    return [
+        name
+        for name, where in await Engine(ENGINE).left(container.LABEL)
+        if where.startswith(str(world.state_dir))
+    ]
 
 
 def inside(marker: str) -> list[int]:
@@ -124,11 +166,16 @@ async def until(holds: Any) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_output_streams_environment_and_exit_code_pass_through_and_the_receipt_says_that_it_is_gone(world: World) -> None:
+async def test_a_container_passes_output_environment_and_exit_code_through_and_leaves_a_receipt(
+    world: World,
+) -> None:
     script = 'echo "out $GREETING $MUSTER_RANK $PATH"; echo err >&2; ls /.muster-init; exit 5'
     finished, stdout, stderr = await ended(world, "j", script, env={"GREETING": "two\nlines"})
     assert (finished.exit_code, stderr) == (5, "err\n")
-    assert stdout == "out two\nlines 0 /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n/.muster-init\n"
+    assert stdout == (
+        "out two\nlines 0 "
+        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n/.muster-init\n"
+    )
     released = await world.said(f.JobReleased, "j")
     assert (released.checks["container"], released.checks["processes"]) == ("gone", "gone")
     assert await containers(world) == []
@@ -136,9 +183,15 @@ async def test_output_streams_environment_and_exit_code_pass_through_and_the_rec
 
 async def test_a_command_that_the_image_lacks_ends_as_a_shell_says_it(world: World) -> None:
     made = order(world, "j", "")
-    await world.place(msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, command=("nosuch", "x"))))
+    await world.place(
+        msgspec.structs.replace(
+            made, spec=msgspec.structs.replace(made.spec, command=("nosuch", "x"))
+        )
+    )
     assert (await world.said(f.JobFinished, "j")).exit_code == 127
-    assert (await world.output("j", stream="stderr")).data == b"muster: the command nosuch was not found in the image\n"
+    assert (
+        await world.output("j", stream="stderr")
+    ).data == b"muster: the command nosuch was not found in the image\n"
 
 
 async def test_a_death_by_a_signal_is_shown_as_shells_show_it(world: World) -> None:
@@ -155,18 +208,31 @@ async def test_input_reaches_the_command_to_its_end(world: World) -> None:
 
 
 async def test_much_output_comes_whole(world: World) -> None:
-    script = "dd if=/dev/zero bs=65536 count=64 2>/dev/null | tr '\\0' x | wc -c; head -c 60000 /dev/zero"
+    script = (
+        "dd if=/dev/zero bs=65536 count=64 2>/dev/null | tr '\\0' x | wc -c; head -c 60000 "
+        "/dev/zero"
+    )
     finished, stdout, _ = await ended(world, "j", script)
     assert finished.exit_code == 0 and len(stdout) == len("4194304\n") + 60_000
 
 
 async def test_a_stop_is_heard_by_the_command_and_a_deaf_one_is_killed(world: World) -> None:
-    await world.place(order(world, "heeds", "trap 'echo heard; exit 9' TERM; echo ready; while true; do sleep 0.05; done"))
-    await world.place(order(world, "deaf", "trap '' TERM; echo ready; while true; do sleep 0.07; done"))
+    await world.place(
+        order(
+            world,
+            "heeds",
+            "trap 'echo heard; exit 9' TERM; echo ready; while true; do sleep 0.05; done",
+        )
+    )
+    await world.place(
+        order(world, "deaf", "trap '' TERM; echo ready; while true; do sleep 0.07; done")
+    )
     for job in ("heeds", "deaf"):
         while not (await world.output(job, wait_ms=1_000)).data:
             pass
-    await world.scheduler.send(world.stop_order("heeds", grace_ms=8_000), world.stop_order("deaf", grace_ms=500))
+    await world.scheduler.send(
+        world.stop_order("heeds", grace_ms=8_000), world.stop_order("deaf", grace_ms=500)
+    )
     finished = await world.said(f.JobFinished, "heeds")
     assert (finished.exit_code, finished.reason) == (9, "stopped")
     assert (await world.output("heeds")).data == b"ready\nheard\n"
@@ -175,11 +241,16 @@ async def test_a_stop_is_heard_by_the_command_and_a_deaf_one_is_killed(world: Wo
     await until(lambda: inside("0.07") == [])
 
 
-async def test_an_image_that_is_not_to_be_had_ends_the_job_with_the_engine_s_words(world: World) -> None:
+async def test_an_image_that_is_not_to_be_had_ends_the_job_with_the_engine_s_words(
+    world: World,
+) -> None:
     await world.place(order(world, "j", "true", image="127.0.0.1:9/nobody/nothing:1"))
     finished = await world.said(f.JobFinished, "j")
     assert (finished.exit_code, finished.reason) == (125, "no_image")
-    assert finished.detail.startswith("image 127.0.0.1:9/nobody/nothing:1 cannot be pulled: ") and "127.0.0.1:9" in finished.detail[50:]
+    assert (
+        finished.detail.startswith("image 127.0.0.1:9/nobody/nothing:1 cannot be pulled: ")
+        and "127.0.0.1:9" in finished.detail[50:]
+    )
     await world.said(f.JobReleased, "j")
     assert world.of("j") == ["job.finished", "job.released"]
 
@@ -187,10 +258,14 @@ async def test_an_image_that_is_not_to_be_had_ends_the_job_with_the_engine_s_wor
 async def test_without_an_engine_the_job_is_refused(world: World) -> None:
     world.agent.means.containers.setting = "/nowhere"
     await world.place(order(world, "j", "true"))
-    assert (await world.said(f.JobRefused, "j")).reason == "image: no container engine is on this node (MUSTER_CONTAINER_ENGINE)"
+    assert (
+        await world.said(f.JobRefused, "j")
+    ).reason == "image: no container engine is on this node (MUSTER_CONTAINER_ENGINE)"
 
 
-async def test_its_working_directory_is_the_host_s_where_the_host_has_it(world: World, tmp_path: Path) -> None:
+async def test_its_working_directory_is_the_host_s_where_the_host_has_it(
+    world: World, tmp_path: Path
+) -> None:
     work = tmp_path / "work"
     work.mkdir()
     _, stdout, _ = await ended(world, "j", "pwd; touch made", workdir=str(work))
@@ -207,7 +282,9 @@ async def test_bounds_are_the_container_s(world: World) -> None:
 
 
 async def test_a_container_dies_with_its_supervisor_however_that_ends(world: World) -> None:
-    await world.place(order(world, "j", "trap '' TERM HUP; echo ready; while true; do sleep 0.11; done"))
+    await world.place(
+        order(world, "j", "trap '' TERM HUP; echo ready; while true; do sleep 0.11; done")
+    )
     while not (await world.output("j", wait_ms=1_000)).data:
         pass
     identity = records.read_identity(f"{world.state_dir}/jobs/j.1")
@@ -219,7 +296,9 @@ async def test_a_container_dies_with_its_supervisor_however_that_ends(world: Wor
 
 
 async def test_a_container_ends_with_the_lease_without_any_agent(world: World) -> None:
-    await world.place(order(world, "j", "trap '' TERM; echo ready; while true; do sleep 0.13; done"))
+    await world.place(
+        order(world, "j", "trap '' TERM; echo ready; while true; do sleep 0.13; done")
+    )
     while not (await world.output("j", wait_ms=1_000)).data:
         pass
     await world.drop()
@@ -240,7 +319,14 @@ def runs(world: World) -> bool:
 
 
 async def test_the_next_agent_finds_it_again_and_hears_its_end(world: World) -> None:
-    await world.place(order(world, "j", "echo ready; while [ ! -e go ]; do sleep 0.05; done; exit 4", workdir=str(world.state_dir)))
+    await world.place(
+        order(
+            world,
+            "j",
+            "echo ready; while [ ! -e go ]; do sleep 0.05; done; exit 4",
+            workdir=str(world.state_dir),
+        )
+    )
     while not (await world.output("j", wait_ms=1_000)).data:
         pass
     await world.drop()
@@ -251,9 +337,16 @@ async def test_the_next_agent_finds_it_again_and_hears_its_end(world: World) -> 
     assert (await world.said(f.JobReleased, "j")).checks["container"] == "gone"
 
 
-async def test_a_container_that_nobody_accounts_for_is_removed_when_the_agent_begins(world: World) -> None:
+async def test_a_container_that_nobody_accounts_for_is_removed_when_the_agent_begins(
+    world: World,
+) -> None:
     label = {container.LABEL: f"{world.state_dir}/jobs/gone.1"}
-    body = {"Image": IMAGE, "Cmd": ["sleep", "600"], "Labels": label, "HostConfig": {"NetworkMode": "host"}}
+    body = {
+        "Image": IMAGE,
+        "Cmd": ["sleep", "600"],
+        "Labels": label,
+        "HostConfig": {"NetworkMode": "host"},
+    }
     made = runner.ask(ENGINE, "POST", "/containers/create", body)["Id"]
     runner.ask(ENGINE, "POST", f"/containers/{made}/start")
     assert len(await containers(world)) == 1
@@ -274,35 +367,52 @@ async def test_nothing_is_run_beside_a_container_for_it_would_be_the_agent_s(wor
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job another user")
-async def test_it_runs_as_the_job_s_user_and_sees_of_the_host_what_that_user_may(tmp_path: Path) -> None:
+async def test_it_runs_as_the_job_s_user_and_sees_of_the_host_what_that_user_may(
+    tmp_path: Path,
+) -> None:
     closed, own = tmp_path / "closed", tmp_path / "own"
     (closed / "below").mkdir(parents=True)
     own.mkdir()
     closed.chmod(0o700)
     os.chown(own, 1, 1)
     async for world in on_engine(tmp_path, {"*": "daemon"}):
-        _, stdout, _ = await ended(world, "j", "id -u; touch made; grep NoNewPrivs /proc/self/status", workdir=str(own))
+        _, stdout, _ = await ended(
+            world, "j", "id -u; touch made; grep NoNewPrivs /proc/self/status", workdir=str(own)
+        )
         assert stdout == "1\nNoNewPrivs:\t1\n" and (own / "made").stat().st_uid == 1
         assert list((world.state_dir / "mounts").iterdir()) == []
         finished, _, stderr = await ended(world, "k", "ls", workdir=str(closed / "below"))
-        assert (finished.exit_code, stderr) == (125, "muster: the container was not begun: Permission denied\n")
+        assert (finished.exit_code, stderr) == (
+            125,
+            "muster: the container was not begun: Permission denied\n",
+        )
 
 
 def test_the_init_was_built_of_its_source() -> None:
     folder = INIT.parent
-    assert subprocess.run(["sha256sum", "-c", "--status", "init.sha256"], cwd=folder, check=False).returncode == 0
+    assert (
+        subprocess.run(
+            ["sha256sum", "-c", "--status", "init.sha256"], cwd=folder, check=False
+        ).returncode
+        == 0
+    )
 
 
 async def test_what_the_engine_cannot_say_quarantines_the_device_until_it_can(world: World) -> None:
     world.agent.state.release_ns = 300_000_000
-    await world.place(order(world, "j", "while [ ! -e go ]; do sleep 0.05; done", workdir=str(world.state_dir)))
+    await world.place(
+        order(world, "j", "while [ ! -e go ]; do sleep 0.05; done", workdir=str(world.state_dir))
+    )
     await until(lambda: runs(world))
     world.agent.means.containers.setting = "/nowhere"
     (world.state_dir / "go").touch()
     released = await world.said(f.JobReleased, "j")
     assert released.checks["container"] == "not known: the container engine is gone"
     (fault,) = world.facts(f.GpuFaulted)
-    assert (fault.reason, fault.detail) == ("quarantined", "processes are left: container not known: the container engine is gone")
+    assert (fault.reason, fault.detail) == (
+        "quarantined",
+        "processes are left: container not known: the container engine is gone",
+    )
     world.closed("j")
     await asyncio.sleep(2 * returning.LOOK_S)
     assert world.facts(f.GpuRecovered) == []

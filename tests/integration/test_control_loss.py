@@ -1,4 +1,6 @@
-"""A whole embedded cluster whose log and scheduler stand still for longer than a lease: its jobs live on, and nothing is done twice."""
+"""A whole embedded cluster whose log and scheduler stand still for longer than a lease: its jobs
+live on, and nothing is done twice.
+"""
 
 import asyncio
 import os
@@ -10,11 +12,17 @@ import pytest
 
 from libs.embedded import plan
 from libs.embedded.living import Ticket
-from services.node_agent.kept_roster import RosterFile
+from services.node_agent.peers.kept_roster import RosterFile
 from tests.chaos.cluster import AGAIN_S, Chaos, running
 
-# A lease of 12 s (an agent has 9 s to begin again on a busy machine), and more than that without a word.
-SETTINGS: Final = {"MUSTER_LEASE_MS": "12000", "MUSTER_MARGIN_MS": "1000", "MUSTER_HEARTBEAT_MS": "500", "MUSTER_TERM_MS": "2000"}
+# A lease of 12 s (an agent has 9 s to begin again on a busy machine), and more than that without a
+# word.
+SETTINGS: Final = {
+    "MUSTER_LEASE_MS": "12000",
+    "MUSTER_MARGIN_MS": "1000",
+    "MUSTER_HEARTBEAT_MS": "500",
+    "MUSTER_TERM_MS": "2000",
+}
 DOWN_S: Final = 15.0
 JOB_S: Final = 18.0
 WAIT_S: Final = 60.0
@@ -34,7 +42,9 @@ async def until_all(chaos: Chaos, state: str, count: int) -> None:
 async def until_each_has_its_roster(chaos: Chaos) -> None:
     folders = [chaos.state / "services" / f"node-{number}" for number in range(1, NODES + 1)]
     async with asyncio.timeout(WAIT_S):
-        while any([len((await RosterFile(folder).load()).roster.nodes) < NODES for folder in folders]):
+        while any(
+            [len((await RosterFile(folder).load()).roster.nodes) < NODES for folder in folders]
+        ):
             await asyncio.sleep(AGAIN_S)
 
 
@@ -45,12 +55,16 @@ def living(chaos: Chaos, name: str) -> Ticket:
 
 
 @pytest.mark.timeout(150)
-async def test_jobs_live_on_while_the_log_and_the_scheduler_are_silent_and_one_agent_is_started_again(tmp_path: Path) -> None:
+async def test_jobs_run_on_while_log_and_scheduler_are_silent_and_an_agent_restarts(
+    tmp_path: Path,
+) -> None:
     async with running(tmp_path, NODES, 1, **SETTINGS) as chaos:
         spec = {"command": ["/bin/sh", "-c", f"sleep {JOB_S}"], "gpus": 1, "workdir": str(tmp_path)}
         await until_each_has_its_roster(chaos)
         for number in range(NODES):
-            status, body = await chaos.try_once("POST", "/v1/jobs", json={**spec, "name": f"long-{number}"})
+            status, body = await chaos.try_once(
+                "POST", "/v1/jobs", json={**spec, "name": f"long-{number}"}
+            )
             assert status in (200, 201, 202), body
         await until_all(chaos, "running", NODES)
         frozen = [living(chaos, plan.SERVER).pid, living(chaos, "scheduler").pid]
@@ -66,4 +80,7 @@ async def test_jobs_live_on_while_the_log_and_the_scheduler_are_silent_and_one_a
         await until_all(chaos, "completed", NODES)
         for job in (await chaos.jobs()).values():
             kinds = [fact["kind"] for fact in await chaos.history(job["id"])]
-            assert job["attempt"] == 1 and kinds.count("job.placed") == kinds.count("job.finished") == 1, kinds
+            assert (
+                job["attempt"] == 1
+                and kinds.count("job.placed") == kinds.count("job.finished") == 1
+            ), kinds

@@ -1,4 +1,6 @@
-"""A whole cluster: what an operator sets on a device it has, under the next agent too; a reset waits for the job and puts it back."""
+"""A whole cluster: what an operator sets on a device it has, under the next agent too; a reset
+waits for the job and puts it back.
+"""
 
 import asyncio
 import os
@@ -28,18 +30,31 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Chaos]:
 async def sampled(name: str) -> list[float]:
     """What the node's agent serves of each device, by its index; nothing while there is none."""
     try:
-        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{PORT}/metrics") as answer:
-            return [float(value) for value in re.findall(rf"^{name}{{.*}} (\S+)$", await answer.text(), re.MULTILINE)]
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{PORT}/metrics") as answer,
+        ):
+            return [
+                float(value)
+                for value in re.findall(rf"^{name}{{.*}} (\S+)$", await answer.text(), re.MULTILINE)
+            ]
     except aiohttp.ClientError:
         return []
 
 
-async def test_what_is_set_is_in_force_survives_the_agent_and_a_reset_and_is_taken_off(cluster: Chaos, tmp_path: Path) -> None:
+async def test_what_is_set_is_in_force_survives_the_agent_and_a_reset_and_is_taken_off(
+    cluster: Chaos, tmp_path: Path
+) -> None:
     shell = shell_of(cluster, tmp_path)
     out, _ = await shell.run("gpu", "power", "300", "--node", "node-1")
-    assert sorted(out.splitlines()) == [f"GPU GPU-node-1-{number}: power 300: done" for number in (0, 1)]
+    assert sorted(out.splitlines()) == [
+        f"GPU GPU-node-1-{number}: power 300: done" for number in (0, 1)
+    ]
     await shell.run("gpu", "clocks", "1200-1500", "--gpu-id", FIRST)
-    assert (await sampled("muster_gpu_power_cap_watts"), await sampled("muster_gpu_clock_hertz")) == ([300, 300], [1.5e9, 1.98e9])
+    assert (
+        await sampled("muster_gpu_power_cap_watts"),
+        await sampled("muster_gpu_clock_hertz"),
+    ) == ([300, 300], [1.5e9, 1.98e9])
     _, err = await shell.run("gpu", "power", "9000", "--gpu-id", FIRST, code=1)
     assert "takes 200 to 700 W" in err
     out, _ = await shell.run("gpu", "ecc", "on", "--gpu-id", FIRST)
@@ -49,7 +64,9 @@ async def test_what_is_set_is_in_force_survives_the_agent_and_a_reset_and_is_tak
     assert ticket is not None
     os.kill(ticket.pid, signal.SIGKILL)
     async with asyncio.timeout(WAIT_S):
-        while await sampled("muster_gpu_power_cap_watts") != [300, 300] or await sampled("muster_gpu_clock_hertz") != [1.5e9, 1.98e9]:
+        while await sampled("muster_gpu_power_cap_watts") != [300, 300] or await sampled(
+            "muster_gpu_clock_hertz"
+        ) != [1.5e9, 1.98e9]:
             await asyncio.sleep(0.1)
 
     await shell.run("submit", "-J", "busy", "--gpus", "2", "--", "sleep", "4")
@@ -60,7 +77,11 @@ async def test_what_is_set_is_in_force_survives_the_agent_and_a_reset_and_is_tak
     out, _ = await shell.run("gpu", "reset", "--gpu-id", FIRST, "--timeout", "30s")
     assert out == f"GPU {FIRST}: reset: done\n"
     gpu = await cluster.get(f"/v1/gpus/{FIRST}")
-    assert ((await until(cluster, "busy", state="completed"))["attempt"], gpu["health"], gpu["service"]) == (1, "healthy", "draining")
+    assert (
+        (await until(cluster, "busy", state="completed"))["attempt"],
+        gpu["health"],
+        gpu["service"],
+    ) == (1, "healthy", "draining")
     assert await sampled("muster_gpu_clock_hertz") == [1.5e9, 1.98e9]
     await shell.run("gpu", "power", "--default", "--node", "node-1")
     assert await sampled("muster_gpu_power_cap_watts") == [700, 700]

@@ -1,4 +1,6 @@
-"""A node with more to run than one message holds, on a real nats-server: a real scheduler, a real agent, and no order ever arrives."""
+"""A node with more to run than one message holds, on a real nats-server: a real scheduler, a real
+agent, and no order ever arrives.
+"""
 
 import asyncio
 import contextlib
@@ -11,10 +13,10 @@ import pytest_asyncio
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.clock import SystemClock
 from libs.common.messages import PAGE_BYTES_MAX
 from libs.common.model import JobId, JobSpec, NodeId
-from libs.common.settings import Settings
+from libs.common.process.clock import SystemClock
+from libs.common.settings.settings import Settings
 from libs.common.transport.bus import CONCURRENT_MAX, MESSAGE_BYTES_MAX, Handler
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv import MemoryOutputs
@@ -22,14 +24,14 @@ from libs.common.transport.kv_nats import KvLeadership, create_buckets
 from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
 from libs.common.transport.objects_nats import NatsObjects
 from libs.common.transport.writer import Writer
-from services.node_agent import observations as o
+from services.node_agent.core import observations as o
+from services.node_agent.directories.job_directories import JobDirectories
 from services.node_agent.drivers.simulated import SimulatedDriver
-from services.node_agent.environment import passed_on
 from services.node_agent.incarnation import IncarnationFile
-from services.node_agent.job_directories import JobDirectories
-from services.node_agent.probe import probe
+from services.node_agent.jobs.environment import passed_on
+from services.node_agent.jobs.probe import probe
+from services.node_agent.jobs.protocol import Machine
 from services.node_agent.service import Agent
-from services.node_agent.supervision_protocol import Machine
 from services.scheduler.service import Scheduler
 from tests.integration.test_agent_process import nats_server
 
@@ -40,7 +42,9 @@ SETTINGS = Settings(heartbeat_ms=200, lease_ms=60_000)
 
 
 class Deaf(NatsBus):
-    """The scheduler's way out, on which every order is lost; the desired state is not answered until `open`."""
+    """The scheduler's way out, on which every order is lost; the desired state is not answered
+    until `open`.
+    """
 
     open = False
 
@@ -49,12 +53,23 @@ class Deaf(NatsBus):
             await super().publish(subject, data)
 
     async def subscribe(
-        self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "", places: int = CONCURRENT_MAX
+        self,
+        subject: str,
+        handler: Handler,
+        concurrent: bool = False,
+        queue: str = "",
+        places: int = CONCURRENT_MAX,
     ) -> None:
         async def later(subject: str, data: bytes) -> bytes | None:
             return await handler(subject, data) if self.open else None
 
-        await super().subscribe(subject, later if subject.startswith(subjects.DESIRED) else handler, concurrent, queue, places)
+        await super().subscribe(
+            subject,
+            later if subject.startswith(subjects.DESIRED) else handler,
+            concurrent,
+            queue,
+            places,
+        )
 
 
 class Told(Agent):
@@ -82,14 +97,31 @@ class World:
         await create_buckets(client, Settings())
         self.log, self.bus = JetStreamLog(client), Deaf(client)
         self.stop = asyncio.Event()
-        scheduler = Scheduler(self.log, self.bus, SystemClock(), SETTINGS, KvLeadership(client), NatsObjects(client))
+        scheduler = Scheduler(
+            self.log, self.bus, SystemClock(), SETTINGS, KvLeadership(client), NatsObjects(client)
+        )
         self.agent = self._agent()
-        self.lives = [asyncio.create_task(one) for one in (self.follow(), scheduler.run(self.stop), self.agent.run(self.stop))]
+        self.lives = [
+            asyncio.create_task(one)
+            for one in (self.follow(), scheduler.run(self.stop), self.agent.run(self.stop))
+        ]
 
     def _agent(self) -> Told:
-        machine = Machine(node_id="n", address="127.0.0.1", heartbeat_ms=200, environment=passed_on(os.environ))
+        machine = Machine(
+            node_id="n", address="127.0.0.1", heartbeat_ms=200, environment=passed_on(os.environ)
+        )
         jobs, memory = JobDirectories(self.tmp_path), IncarnationFile(self.tmp_path)
-        return Told(machine, self.log, self.bus, SystemClock(), jobs, SimulatedDriver(NodeId("n"), 0), MemoryOutputs(), memory, probe)
+        return Told(
+            machine,
+            self.log,
+            self.bus,
+            SystemClock(),
+            jobs,
+            SimulatedDriver(NodeId("n"), 0),
+            MemoryOutputs(),
+            memory,
+            probe,
+        )
 
     async def follow(self) -> None:
         async for batch in self.log.read(0):
@@ -107,7 +139,10 @@ class World:
     async def submit(self, spec: JobSpec) -> None:
         """As gateway and quota would."""
         for subject, facts in (
-            (subjects.gateway("t"), [f.JobSubmitted(job_id=JobId(f"j{n}"), spec=spec) for n in range(JOBS)]),
+            (
+                subjects.gateway("t"),
+                [f.JobSubmitted(job_id=JobId(f"j{n}"), spec=spec) for n in range(JOBS)],
+            ),
             (subjects.QUOTA, [f.JobAdmitted(job_id=JobId(f"j{n}")) for n in range(JOBS)]),
         ):
             writer = Writer(self.log, SystemClock(), subject, lambda: 0)
@@ -135,9 +170,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             await world.end()
 
 
-async def test_a_node_whose_orders_were_all_lost_gets_more_than_one_message_holds(world: World) -> None:
+async def test_a_node_whose_orders_were_all_lost_gets_more_than_one_message_holds(
+    world: World,
+) -> None:
     await world.until(f.NodeRegistered)
-    await world.submit(JobSpec(command=("/bin/true",), env={"LARGE": "x" * ENVIRONMENT_BYTES}, gpus=0, start_s=600))
+    await world.submit(
+        JobSpec(command=("/bin/true",), env={"LARGE": "x" * ENVIRONMENT_BYTES}, gpus=0, start_s=600)
+    )
     await world.until(f.JobPlaced, JOBS)
     assert JOBS * ENVIRONMENT_BYTES > 4 * MESSAGE_BYTES_MAX > 4 * PAGE_BYTES_MAX
     assert world.count(f.JobStarted) == 0

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.model import MIG, GpuHold, GpuId
-from libs.common.settings import Settings
-from services.node_agent import exposition
+from libs.common.settings.settings import Settings
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.health.listen import DRIVER_PIPE, KERNEL_PIPE, listen, policy_of, watch_of
-from services.node_agent.line_pipe import LinePipe
+from services.node_agent.machine.line_pipe import LinePipe
+from services.node_agent.metrics import exposition
 from services.node_agent.service import Agent
 from tests.integration.agent_world import World
 
@@ -32,7 +32,9 @@ class Played(World):
         settings = Settings(state=str(self.state_dir))
         agent.state.devices.policy = policy_of(settings)
         self.state_dir.mkdir(exist_ok=True)
-        self.pipes = tuple(listen(settings, watch_of(settings, agent, self.driver), self.driver, agent.sampling))
+        self.pipes = tuple(
+            listen(settings, watch_of(settings, agent, self.driver), self.driver, agent.sampling)
+        )
         return agent
 
     async def end(self) -> None:
@@ -44,15 +46,27 @@ class Played(World):
         with open(self.state_dir / pipe, "w") as file:
             file.write(line + "\n")
 
-    def kernel(self, device: int, xid: int, text: str = "words", facility: int = 0, instance: str = "") -> None:
-        self.write(KERNEL_PIPE, f"{facility * 8 + 3},1,1,-;NVRM: Xid (PCI:0000:{device + 1:02x}:00{instance}): {xid}, {text}")
+    def kernel(
+        self, device: int, xid: int, text: str = "words", facility: int = 0, instance: str = ""
+    ) -> None:
+        self.write(
+            KERNEL_PIPE,
+            (
+                f"{facility * 8 + 3},1,1,-;NVRM: Xid (PCI:0000:{device + 1:02x}:00{instance}): "
+                f"{xid}, {text}"
+            ),
+        )
 
     def switch(self, number: int, words: str) -> None:
-        self.write(KERNEL_PIPE, f"3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): {number}, {words}")
+        self.write(
+            KERNEL_PIPE, f"3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): {number}, {words}"
+        )
 
     def metrics(self) -> str:
         agent = self.agent
-        return exposition.text("n", agent.inventory, {}, {}, healths=exposition.health(agent.state.devices))
+        return exposition.text(
+            "n", agent.inventory, {}, {}, healths=exposition.health(agent.state.devices)
+        )
 
 
 @pytest.fixture
@@ -74,7 +88,10 @@ async def test_an_application_s_error_ends_the_job_and_the_device_stays(world: P
     await runs(world, "good", SECOND)
     world.kernel(0, 31, "pid=1, MMU Fault")
     finished = await world.said(f.JobFinished, "bad")
-    assert (finished.reason, finished.detail) == ("gpu_error", "xid 31 of GPU GPU-n-0: pid=1, MMU Fault")
+    assert (finished.reason, finished.detail) == (
+        "gpu_error",
+        "xid 31 of GPU GPU-n-0: pid=1, MMU Fault",
+    )
     await world.said(f.JobReleased, "bad")
     assert world.facts(f.GpuFaulted) == [] and world.of("good") == ["job.started"]
 
@@ -88,7 +105,9 @@ async def divided(world: Played) -> None:
 
 
 @pytest.mark.attack
-async def test_a_contained_error_ends_the_job_in_its_mig_instance_and_the_other_one_goes_on(world: Played) -> None:
+async def test_a_contained_error_ends_the_job_in_its_mig_instance_and_the_other_one_goes_on(
+    world: Played,
+) -> None:
     await divided(world)
     number = next(each.number for each in world.driver.instances[FIRST].values() if each.start == 4)
     world.kernel(0, 94, "pid=1, Contained", instance=f" GPU-I:{number:02}")
@@ -115,7 +134,9 @@ async def test_an_agent_that_starts_again_knows_which_job_an_instance_is_of(worl
 
 
 @pytest.mark.attack
-async def test_a_fatal_error_of_a_switch_ends_the_job_with_several_gpus_and_no_other(world: Played) -> None:
+async def test_a_fatal_error_of_a_switch_ends_the_job_with_several_gpus_and_no_other(
+    world: Played,
+) -> None:
     await world.end()
     world.driver = SimulatedDriver("n", 3)
     await world.begin()
@@ -129,10 +150,15 @@ async def test_a_fatal_error_of_a_switch_ends_the_job_with_several_gpus_and_no_o
     finished = await world.said(f.JobFinished, "pair")
     assert (finished.reason, finished.detail) == (
         "gpu_fault",
-        "sxid 24007 of GPU GPU-n-0: nvidia-nvswitch0 (0000:c3:00.0): Fatal, Link 30 sourcetrack timeout error",
+        (
+            "sxid 24007 of GPU GPU-n-0: nvidia-nvswitch0 (0000:c3:00.0): Fatal, Link 30 "
+            "sourcetrack timeout error"
+        ),
     )
     await world.said(f.JobReleased, "pair")
-    assert [(fact.health, fact.reason, fact.alone) for fact in world.facts(f.GpuFaulted)] == [("degraded", "sxid 24007", True)] * 3
+    assert [(fact.health, fact.reason, fact.alone) for fact in world.facts(f.GpuFaulted)] == [
+        ("degraded", "sxid 24007", True)
+    ] * 3
     assert world.of("one") == ["job.started"]
     assert world.metrics().count('reason="sxid 24007",health="degraded"} 1') == 3
 
@@ -145,34 +171,52 @@ async def test_what_a_user_writes_into_the_kernel_s_log_says_nothing(world: Play
     assert world.of("good") == ["job.started"]
 
 
-async def test_a_device_that_failed_is_reset_when_its_job_is_gone_and_its_evidence_is_kept(world: Played) -> None:
+async def test_a_device_that_failed_is_reset_when_its_job_is_gone_and_its_evidence_is_kept(
+    world: Played,
+) -> None:
     await runs(world, "hit", FIRST)
     world.write(DRIVER_PIPE, "nvidia 0000:01:00.0 xid 95 uncontained")
     world.kernel(0, 95)
     finished = await world.said(f.JobFinished, "hit")
     assert finished.reason == "gpu_fault"
     await world.until(lambda: world.facts(f.GpuRecovered) != [])
-    assert [(fact.health, fact.reason) for fact in world.facts(f.GpuFaulted)] == [("offline", "xid 95"), ("resetting", "reset")]
-    assert world.facts(f.GpuRecovered)[0].checks == {"reset": "done", "driver": "answers", "memory": "free"}
+    assert [(fact.health, fact.reason) for fact in world.facts(f.GpuFaulted)] == [
+        ("offline", "xid 95"),
+        ("resetting", "reset"),
+    ]
+    assert world.facts(f.GpuRecovered)[0].checks == {
+        "reset": "done",
+        "driver": "answers",
+        "memory": "free",
+    }
     assert [fact.error for fact in world.facts(f.GpuErrorSeen)] == ["xid 95"]
     (evidence,) = world.state_dir.glob("evidence-GPU-n-0-*.json")
     assert json.loads(evidence.read_text())["reason"] == "xid 95"
 
 
-async def test_a_job_that_died_of_its_device_s_error_before_the_agent_knew_did_not_fail_by_itself(world: Played) -> None:
+async def test_a_job_that_died_of_its_device_s_error_before_the_agent_knew_did_not_fail_by_itself(
+    world: Played,
+) -> None:
     line = "3,1,1,-;NVRM: Xid (PCI:0000:01:00): 94, Contained"
     await runs(world, "hit", FIRST, f"echo '{line}' > {world.state_dir}/{KERNEL_PIPE}; exit 7")
     assert (await world.said(f.JobFinished, "hit")).reason == "gpu_fault"
 
 
-async def test_what_a_device_mends_by_itself_is_told_of_once_in_a_window_and_its_job_goes_on(world: Played) -> None:
+async def test_what_a_device_mends_by_itself_is_told_of_once_in_a_window_and_its_job_goes_on(
+    world: Played,
+) -> None:
     await runs(world, "good", FIRST)
     for count in (1, 150, 400):
         world.write(DRIVER_PIPE, f"simulated 0000:01:00.0 reading {count} ecc_corrected")
         world.write(DRIVER_PIPE, f"simulated 0000:02:00.0 reading {count // 4} pcie_replays")
         await asyncio.sleep(0.2)
     (error,) = world.facts(f.GpuErrorSeen)
-    assert (error.uuid, error.error, error.verdict, error.jobs[0].job_id) == (FIRST, "corrected", "ignore", "good")
+    assert (error.uuid, error.error, error.verdict, error.jobs[0].job_id) == (
+        FIRST,
+        "corrected",
+        "ignore",
+        "good",
+    )
     assert error.detail == "149 corrected errors within 3600 s"
     assert world.of("good") == ["job.started"] and world.facts(f.GpuFaulted) == []
 
@@ -180,7 +224,10 @@ async def test_what_a_device_mends_by_itself_is_told_of_once_in_a_window_and_its
 @pytest.mark.attack
 @pytest.mark.parametrize(
     ("reading", "error", "verdict"),
-    [("sram_threshold", "sram_threshold", "replace"), ("ecc_uncorrected", "uncorrected", "drain_then_reset")],
+    [
+        ("sram_threshold", "sram_threshold", "replace"),
+        ("ecc_uncorrected", "uncorrected", "drain_then_reset"),
+    ],
 )
 async def test_a_device_whose_ecc_counters_warn_takes_no_new_job_and_its_job_goes_on(
     world: Played, reading: str, error: str, verdict: str
@@ -188,10 +235,17 @@ async def test_a_device_whose_ecc_counters_warn_takes_no_new_job_and_its_job_goe
     await runs(world, "good", FIRST)
     for count in (0, 1):
         world.write(DRIVER_PIPE, f"simulated 0000:01:00.0 reading {count} {reading}")
-        await world.until(lambda count=count: getattr(world.agent.sampling.latest[FIRST], reading) == count)  # type: ignore[misc]
+        await world.until(
+            lambda count=count: getattr(world.agent.sampling.latest[FIRST], reading) == count
+        )  # type: ignore[misc]
     await world.until(lambda: world.facts(f.GpuFaulted) != [])
     (fault,) = world.facts(f.GpuFaulted)
-    assert (fault.uuid, fault.health, fault.reason, fault.verdict) == (FIRST, "offline", error, verdict)
+    assert (fault.uuid, fault.health, fault.reason, fault.verdict) == (
+        FIRST,
+        "offline",
+        error,
+        verdict,
+    )
     assert world.of("good") == ["job.started"]
     await world.place(world.order("late", "true"))
     assert (await world.said(f.JobRefused, "late")).reason == f"a GPU of it is away: {error}"
@@ -200,23 +254,35 @@ async def test_a_device_whose_ecc_counters_warn_takes_no_new_job_and_its_job_goe
 async def test_errors_of_a_single_link_are_told_with_its_number(world: Played) -> None:
     for count in (1, 150):
         world.write(DRIVER_PIPE, f"simulated 0000:01:00.0 reading {count} link 3 replay")
-        await world.until(lambda count=count: world.agent.sampling.latest[FIRST].link_errors == count)  # type: ignore[misc]
+        await world.until(
+            lambda count=count: world.agent.sampling.latest[FIRST].link_errors == count
+        )  # type: ignore[misc]
     await world.until(lambda: world.facts(f.GpuErrorSeen) != [])
     (error,) = world.facts(f.GpuErrorSeen)
     assert (error.error, error.verdict) == ("link_errors", "ignore")
-    assert error.detail == "149 errors of its links, which sent again within 3600 s; link 3 has the most (150 x replay)"
+    assert error.detail == (
+        "149 errors of its links, which sent again within 3600 s; link 3 has the most (150 x "
+        "replay)"
+    )
 
 
-async def test_a_job_is_not_begun_on_a_device_whose_driver_asks_for_a_reset_and_the_next_one_after_it_is(world: Played) -> None:
+async def test_a_job_starts_on_a_device_only_after_the_reset_that_its_driver_asked_for(
+    world: Played,
+) -> None:
     world.write(DRIVER_PIPE, "simulated 0000:01:00.0 reading 1 recovery_action")
     await world.until(lambda: world.agent.sampling.latest[FIRST].recovery_action == 1)
     await world.place(world.order("early", "true"))
     refused = await world.said(f.JobRefused, "early")
-    assert refused.reason == f"GPU {FIRST} is not fit for a job: its driver asks for recovery action 1"
+    assert (
+        refused.reason == f"GPU {FIRST} is not fit for a job: its driver asks for recovery action 1"
+    )
     kinds = [type(fact) for commit in world.commits() for fact in commit.facts]
     assert kinds.index(f.GpuFaulted) < kinds.index(f.JobRefused)
     await world.until(lambda: world.facts(f.GpuRecovered) != [])
-    assert [(fact.health, fact.verdict) for fact in world.facts(f.GpuFaulted)][-1] == ("resetting", "reset")
+    assert [(fact.health, fact.verdict) for fact in world.facts(f.GpuFaulted)][-1] == (
+        "resetting",
+        "reset",
+    )
     (evidence,) = world.state_dir.glob("evidence-GPU-n-0-*.json")
     assert json.loads(evidence.read_text())["reason"] == "recovery_action"
     await world.place(world.order("late", "true"))
@@ -233,7 +299,9 @@ async def test_a_new_agent_says_again_what_is_wrong_and_starts_nothing_there(wor
     assert (await world.said(f.JobRefused, "late")).reason == "a GPU of it is away: xid 79"
 
 
-async def test_lines_are_whole_whatever_comes_at_once_and_a_plain_file_is_refused(tmp_path: Path) -> None:
+async def test_lines_are_whole_whatever_comes_at_once_and_a_plain_file_is_refused(
+    tmp_path: Path,
+) -> None:
     heard: list[str] = []
     pipe = LinePipe(tmp_path / "pipe", heard.append)
     pipe.open(make=True)
@@ -252,4 +320,8 @@ async def test_lines_are_whole_whatever_comes_at_once_and_a_plain_file_is_refuse
 
 def test_what_the_settings_say_is_the_policy() -> None:
     policy = policy_of(Settings(health_shadow=1, health_breaker_s=7, health_site="xid 74=reset"))
-    assert (policy.shadow, policy.breaker_ns, policy.site) == (True, 7_000_000_000, {"xid 74": "reset"})
+    assert (policy.shadow, policy.breaker_ns, policy.site) == (
+        True,
+        7_000_000_000,
+        {"xid 74": "reset"},
+    )

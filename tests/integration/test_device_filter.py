@@ -1,4 +1,6 @@
-"""Devices that a job was not given: it cannot open them, however it tries. /dev/zero and /dev/full stand for GPUs: real nodes."""
+"""Devices that a job was not given: it cannot open them, however it tries. /dev/zero and /dev/full
+stand for GPUs: real nodes.
+"""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -7,8 +9,8 @@ from pathlib import Path
 import pytest
 from supervision_world import World, python, world_at
 
-from services.node_agent.supervision import cgroups, device_filter
-from services.node_agent.supervision.cgroups import DEVICES, UNIFIED, Home
+from services.node_agent.machine import cgroups, device_filter
+from services.node_agent.machine.cgroups import DEVICES, UNIFIED, Home
 from tests import cgroups as given
 
 MINE, OTHER = os.stat("/dev/zero").st_rdev, os.stat("/dev/full").st_rdev
@@ -25,7 +27,9 @@ WAYS = {
     "a child": "sh -c 'sh -c \"head -c1 /dev/full\"; true'",
     "another session": "setsid -w sh -c 'head -c1 /dev/full'",
     "a new login": "env -i sh -lc 'head -c1 /dev/full'",
-    "a nested namespace": "unshare -rm sh -c 'head -c1 /dev/full' || unshare -m sh -c 'head -c1 /dev/full'",
+    "a nested namespace": (
+        "unshare -rm sh -c 'head -c1 /dev/full' || unshare -m sh -c 'head -c1 /dev/full'"
+    ),
     "a node of its own": "mknod own c 1 7 && head -c1 own",
     "a daemon": "setsid sh -c 'head -c1 /dev/full' &",
 }
@@ -74,7 +78,9 @@ async def test_reading_and_writing_are_denied_alike(world: World) -> None:
     assert world.output(key).split() == [b"1"] * 3
 
 
-def test_without_a_filter_and_a_controller_it_is_said_to_be_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_filter_and_a_controller_it_is_said_to_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(device_filter, "load", refused)
     (tmp_path / "cgroup.controllers").write_text("")
     mounts = tmp_path / "mountinfo"
@@ -85,14 +91,25 @@ def test_without_a_filter_and_a_controller_it_is_said_to_be_lost(tmp_path: Path,
 def test_the_program_denies_what_is_named_and_allows_all_else() -> None:
     """Without a kernel: by the few instructions that there are."""
     code = device_filter.assemble([(195, 1), (226, 129)])
-    for device, allowed in (((2, 195, 1), 0), ((2, 226, 129), 0), ((2, 195, 0), 1), ((2, 226, 1), 1), ((1, 195, 1), 1)):
+    for device, allowed in (
+        ((2, 195, 1), 0),
+        ((2, 226, 129), 0),
+        ((2, 195, 0), 1),
+        ((2, 226, 1), 1),
+        ((1, 195, 1), 1),
+    ):
         assert run(code, device) == allowed
 
 
 def run(code: bytes, device: tuple[int, int, int]) -> int:
-    """`device`: its kind (1 block, 2 character), major and minor; the access stands above the kind."""
+    """`device`: its kind (1 block, 2 character), major and minor; the access stands
+    above the kind.
+    """
     words = (device[0] | 6 << 16, *device[1:])
-    steps = [device_filter.INSTRUCTION.unpack_from(code, at) for at in range(0, len(code), device_filter.INSTRUCTION.size)]
+    steps = [
+        device_filter.INSTRUCTION.unpack_from(code, at)
+        for at in range(0, len(code), device_filter.INSTRUCTION.size)
+    ]
     registers, at = dict.fromkeys(range(5), 0), 0
     while True:
         operation, names, offset, value = steps[at]

@@ -1,6 +1,7 @@
 """The permissions on a real nats-server: what must work works, what must be refused is refused.
 
-Each process is a role's own nkey; a refusal is a message that never arrives, and a report to the one who tried.
+Each process is a role's own nkey; a refusal is a message that never arrives, and a report to the
+one who tried.
 """
 
 import asyncio
@@ -70,9 +71,12 @@ async def world(servers: Servers) -> AsyncIterator[World]:
         await client.close()
 
 
-WRITERS = {"scheduler": s.SCHEDULER, "quota": s.QUOTA, "gateway-a": s.gateway("a"), "gateway-b": s.gateway("b")} | {
-    f"node-{each}": s.node(each) for each in IDS
-}
+WRITERS = {
+    "scheduler": s.SCHEDULER,
+    "quota": s.QUOTA,
+    "gateway-a": s.gateway("a"),
+    "gateway-b": s.gateway("b"),
+} | {f"node-{each}": s.node(each) for each in IDS}
 READERS = ("scheduler", "quota", "audit", "gateway-a", "operator")
 
 
@@ -103,7 +107,9 @@ async def test_a_writer_reads_its_subject_s_last_message(world: World, fleet: Fl
         assert await log.last(subject) == Entry(seq, subject, b"x")
 
 
-async def test_an_isolated_node_reads_its_own_last_message_and_no_other(world: World, fleet: Fleet) -> None:
+async def test_an_isolated_node_reads_its_own_last_message_and_no_other(
+    world: World, fleet: Fleet
+) -> None:
     if not fleet.isolated:
         pytest.skip("nodes that share an account read by sequence")
     await (await world.log("node-2")).append(s.node("2"), b"theirs", 0)
@@ -111,7 +117,11 @@ async def test_an_isolated_node_reads_its_own_last_message_and_no_other(world: W
     client = await world.client("node-1")
     own = await client.request("$JS.API.DIRECT.GET.FACTS.facts.node.1", b"", timeout=2)
     assert own.data == b"mine"
-    for subject in ("$JS.API.DIRECT.GET.FACTS.facts.node.2", "$JS.API.DIRECT.GET.FACTS", "$JS.API.STREAM.MSG.GET.FACTS"):
+    for subject in (
+        "$JS.API.DIRECT.GET.FACTS.facts.node.2",
+        "$JS.API.DIRECT.GET.FACTS",
+        "$JS.API.STREAM.MSG.GET.FACTS",
+    ):
         with pytest.raises(NatsError):
             await client.request(subject, b'{"seq":1}', timeout=SETTLE_S)
 
@@ -141,7 +151,11 @@ async def test_a_node_cannot_read_the_log(world: World) -> None:
     client = await world.client("node-1")
     with pytest.raises(Unavailable):
         await JetStreamLog(client).bounds()
-    for subject in ("$JS.API.CONSUMER.CREATE.FACTS", "$JS.API.CONSUMER.CREATE.FACTS.x", "$JS.API.STREAM.INFO.FACTS"):
+    for subject in (
+        "$JS.API.CONSUMER.CREATE.FACTS",
+        "$JS.API.CONSUMER.CREATE.FACTS.x",
+        "$JS.API.STREAM.INFO.FACTS",
+    ):
         with pytest.raises(NatsError):
             await client.request(subject, b"{}", timeout=SETTLE_S)
     assert await _heard(world, "node-1", s.ALL_FACTS, "scheduler", s.SCHEDULER) == []
@@ -170,7 +184,9 @@ async def test_the_trimmer_purges_the_log_and_can_do_nothing_else_to_it(world: W
     assert await (await world.log("audit")).bounds() == (3, 3)
 
 
-async def test_the_trimmer_hears_how_far_the_services_are_and_the_archive_answers(world: World) -> None:
+async def test_the_trimmer_hears_how_far_the_services_are_and_the_archive_answers(
+    world: World,
+) -> None:
     async def answer(_: str, __: bytes) -> bytes:
         return b"7"
 
@@ -188,12 +204,16 @@ async def test_only_the_scheduler_makes_streams(world: World) -> None:
     await (await world.client("scheduler")).jetstream().create_key_value(bucket=s.OUTPUT_BUCKET)
     for name in ("quota", "audit", "gateway-a", "operator", *NODES):
         with pytest.raises(NatsError):
-            await (await world.client(name)).request("$JS.API.STREAM.CREATE.KV_OUTPUT", b"{}", timeout=SETTLE_S)
+            await (await world.client(name)).request(
+                "$JS.API.STREAM.CREATE.KV_OUTPUT", b"{}", timeout=SETTLE_S
+            )
 
 
 async def test_a_node_leaves_output_that_a_gateway_reads(world: World) -> None:
     await (await world.client("scheduler")).jetstream().create_key_value(bucket=s.OUTPUT_BUCKET)
-    await (await world.client("node-1")).jetstream().publish("$KV.OUTPUT.1.job-1.1.0.stdout", b"tail")
+    await (
+        (await world.client("node-1")).jetstream().publish("$KV.OUTPUT.1.job-1.1.0.stdout", b"tail")
+    )
     bucket = await (await world.client("gateway-a")).jetstream().key_value(s.OUTPUT_BUCKET)
     assert (await bucket.get("1.job-1.1.0.stdout")).value == b"tail"
 
@@ -204,7 +224,9 @@ async def test_a_gateway_keeps_snapshots_that_every_deciding_service_reads(world
     await store.put("state", bytes(300 << 10))
     await store.put("state", bytes(400 << 10))
     for name in ("scheduler", "quota", "gateway-b"):
-        found = await (await (await world.client(name)).jetstream().object_store(s.SNAPSHOT_BUCKET)).get("state")
+        found = await (
+            await (await world.client(name)).jetstream().object_store(s.SNAPSHOT_BUCKET)
+        ).get("state")
         assert len(found.data or b"") == 400 << 10
 
 
@@ -219,7 +241,9 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize(("asker", "subject", "answerer", "pattern"), QUESTIONS)
-async def test_a_question_is_answered(world: World, asker: str, subject: str, answerer: str, pattern: str) -> None:
+async def test_a_question_is_answered(
+    world: World, asker: str, subject: str, answerer: str, pattern: str
+) -> None:
     async def answer(subject: str, data: bytes) -> bytes:
         return subject.encode() + data
 
@@ -229,7 +253,9 @@ async def test_a_question_is_answered(world: World, asker: str, subject: str, an
 
 
 async def test_a_node_hears_its_own_orders(world: World) -> None:
-    assert await _heard(world, "node-1", s.orders("1"), "scheduler", s.orders("1")) == [s.orders("1")]
+    assert await _heard(world, "node-1", s.orders("1"), "scheduler", s.orders("1")) == [
+        s.orders("1")
+    ]
 
 
 REFUSED_EARS = [
@@ -243,7 +269,9 @@ REFUSED_EARS = [
 
 
 @pytest.mark.parametrize(("listener", "pattern", "speaker", "subject"), REFUSED_EARS)
-async def test_nobody_hears_what_is_not_for_it(world: World, listener: str, pattern: str, speaker: str, subject: str) -> None:
+async def test_nobody_hears_what_is_not_for_it(
+    world: World, listener: str, pattern: str, speaker: str, subject: str
+) -> None:
     assert await _heard(world, listener, pattern, speaker, subject) == []
 
 
@@ -264,12 +292,16 @@ REFUSED_TONGUES = [
 
 
 @pytest.mark.parametrize(("speaker", "subject", "listener", "pattern"), REFUSED_TONGUES)
-async def test_nobody_says_what_is_not_its_to_say(world: World, speaker: str, subject: str, listener: str, pattern: str) -> None:
+async def test_nobody_says_what_is_not_its_to_say(
+    world: World, speaker: str, subject: str, listener: str, pattern: str
+) -> None:
     assert await _heard(world, listener, pattern, speaker, subject) == []
 
 
 async def test_an_answer_cannot_be_aimed_at_another_s_facts(world: World, fleet: Fleet) -> None:
-    """An acknowledgement, a stored message and a scheduler's answer all go where the asker says: not out of its account."""
+    """An acknowledgement, a stored message and a scheduler's answer all go where the asker says:
+    not out of its account.
+    """
     if not fleet.isolated:
         pytest.skip("this is what isolation is for")
     node = await world.client("node-1")
@@ -290,7 +322,9 @@ async def test_an_answer_cannot_be_aimed_at_another_s_facts(world: World, fleet:
 
 
 async def test_a_service_s_answer_cannot_be_aimed_at_the_log(world: World) -> None:
-    """The scheduler may publish to the inboxes of those who may ask it, and has no `allow_responses`."""
+    """The scheduler may publish to the inboxes of those who may ask it, and has no
+    `allow_responses`.
+    """
 
     async def answer(_: str, __: bytes) -> bytes:
         return b"forged"
@@ -331,7 +365,9 @@ async def _appended(log: JetStreamLog, subject: str) -> int:
     raise AssertionError("the log took nothing")
 
 
-async def _heard(world: World, listener: str, pattern: str, speaker: str, subject: str) -> list[str]:
+async def _heard(
+    world: World, listener: str, pattern: str, speaker: str, subject: str
+) -> list[str]:
     """The subjects that the listener gets of one message of the speaker's."""
     heard: list[str] = []
 

@@ -15,7 +15,9 @@ WAIT_S = 10.0
 
 
 def child_of(tmp_path: Path, script: str, said: list[str], name: str = "stand-in") -> Child:
-    spec = Spec(name, [sys.executable, "-c", script], {"PATH": os.environ["PATH"]}, tmp_path / f"{name}.log")
+    spec = Spec(
+        name, [sys.executable, "-c", script], {"PATH": os.environ["PATH"]}, tmp_path / f"{name}.log"
+    )
     return Child(spec, said.append, lambda: None)
 
 
@@ -26,7 +28,10 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 SLEEPS = "import time; print('sleeping', flush=True); time.sleep(60)"
-STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+STUBBORN = (
+    "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); "
+    "time.sleep(60)"
+)
 
 
 async def test_a_child_that_dies_is_started_again_and_its_last_line_is_said(tmp_path: Path) -> None:
@@ -53,17 +58,27 @@ async def test_a_child_that_was_killed_is_started_again(tmp_path: Path) -> None:
     assert said == ["stand-in was ended by SIGKILL, is started again in 0.1 s: sleeping"]
 
 
-async def test_a_child_that_needs_a_person_three_times_is_left_down_and_named(tmp_path: Path) -> None:
+async def test_a_child_that_needs_a_person_three_times_is_left_down_and_named(
+    tmp_path: Path,
+) -> None:
     said: list[str] = []
     child = child_of(tmp_path, "import sys; print('the archive is damaged'); sys.exit(3)", said)
     await asyncio.wait_for(child.keep(), WAIT_S)
     assert (child.given_up, child.deaths) == (True, 3)
-    assert "stand-in NEEDS YOU" in said[-1] and "the archive is damaged" in said[-1] and "muster up" in said[-1]
+    assert (
+        "stand-in NEEDS YOU" in said[-1]
+        and "the archive is damaged" in said[-1]
+        and "muster up" in said[-1]
+    )
 
 
 async def test_a_command_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     said: list[str] = []
-    child = Child(Spec("gone", [str(tmp_path / "nothing")], {}, tmp_path / "gone.log"), said.append, lambda: None)
+    child = Child(
+        Spec("gone", [str(tmp_path / "nothing")], {}, tmp_path / "gone.log"),
+        said.append,
+        lambda: None,
+    )
     keeping = asyncio.create_task(child.keep())
     await until(lambda: child.deaths >= 1)
     await child.end(1.0)
@@ -94,7 +109,8 @@ async def test_ending_during_the_pause_starts_nothing_again(tmp_path: Path) -> N
 def test_a_child_dies_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     script = (
         "import subprocess, sys; from libs.embedded.living import die_with_parent; "
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], preexec_fn=die_with_parent()); "
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], "
+        "preexec_fn=die_with_parent()); "
         "print(child.pid, flush=True); child.wait()"
     )
     launcher = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)

@@ -1,5 +1,5 @@
-"""`up`, `down` and `clean` as a person calls them: one clear line for each thing that stands in the way, and the order of
-a stop, with stand-ins for the services and the real nats-server.
+"""`up`, `down` and `clean` as a person calls them: one clear line for each thing that stands in the
+way, and the order of a stop, with stand-ins for the services and the real nats-server.
 """
 
 import signal
@@ -19,7 +19,8 @@ from libs.embedded.shape import Options, Shape
 
 WAIT_S = 30.0
 
-# Runs `up` with scripts in the place of the services: each says when it is told to stop; the gateway answers /readyz.
+# Runs `up` with scripts in the place of the services: each says when it is told to stop; the
+# gateway answers /readyz.
 STAND_INS = """
 import sys
 from pathlib import Path
@@ -45,8 +46,10 @@ http.server.HTTPServer(('127.0.0.1', int(sys.argv[3])), Ready).serve_forever()
 '''
 state, port = Path(sys.argv[1]), int(sys.argv[2])
 def stand_in(name, script=SERVICE):
-    return Spec(name, [sys.executable, '-c', script, name, str(state / 'stopped'), str(port)], {}, plan.logs(state) / (name + '.log'))
-plan.control_plane = lambda state, shape: [stand_in('scheduler'), stand_in('quota'), stand_in('audit'), stand_in('gateway', GATEWAY)]
+    argv = [sys.executable, '-c', script, name, str(state / 'stopped'), str(port)]
+    return Spec(name, argv, {}, plan.logs(state) / (name + '.log'))
+plan.control_plane = lambda state,
+shape: [stand_in('scheduler'), stand_in('quota'), stand_in('audit'), stand_in('gateway', GATEWAY)]
 plan.agents = lambda state, shape: [stand_in(each) for each in shape.fleet.nodes]
 launcher.LOG_S = 0.2
 sys.exit(commands.up(Options(state=state, nodes=2, port=port)))
@@ -88,11 +91,17 @@ def ended(state: Path) -> list[str]:
     return (state / "stopped").read_text().split()
 
 
-def test_a_stop_ends_the_scheduler_first_then_agents_then_the_gateway(running: "subprocess.Popen[str]", tmp_path: Path) -> None:
+def test_a_stop_ends_the_scheduler_first_then_agents_then_the_gateway(
+    running: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
     running.send_signal(signal.SIGINT)
     assert running.wait(WAIT_S) == 0
     order = ended(tmp_path / "state")
-    assert order[0] == "scheduler" and sorted(order[1:3]) == ["node-1", "node-2"] and order[3] == "gateway"
+    assert (
+        order[0] == "scheduler"
+        and sorted(order[1:3]) == ["node-1", "node-2"]
+        and order[3] == "gateway"
+    )
     assert sorted(order[4:]) == ["audit", "quota"]
     assert not runfile.run_file(tmp_path / "state").exists()
 
@@ -108,7 +117,9 @@ def test_down_stops_it_and_says_so_and_again_says_that_none_runs(
     assert "no cluster runs in" in capsys.readouterr().out
 
 
-def test_a_second_up_names_the_running_one(running: "subprocess.Popen[str]", tmp_path: Path) -> None:
+def test_a_second_up_names_the_running_one(
+    running: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
     with pytest.raises(Refused, match=f"in use by a running cluster .pid {running.pid}"):
         commands.up(Options(state=tmp_path / "state"))
 
@@ -118,7 +129,9 @@ def test_clean_refuses_while_it_runs(running: "subprocess.Popen[str]", tmp_path:
         commands.clean(Options(state=tmp_path / "state", yes=True))
 
 
-def test_nothing_outlives_a_launcher_that_is_killed(running: "subprocess.Popen[str]", tmp_path: Path) -> None:
+def test_nothing_outlives_a_launcher_that_is_killed(
+    running: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
     known = runfile.read(tmp_path / "state")
     assert known is not None and len(known.children) == 7 and known.ready
     running.kill()
@@ -131,8 +144,14 @@ def test_nothing_outlives_a_launcher_that_is_killed(running: "subprocess.Popen[s
     again.stdout.close()
 
 
-def test_keys_and_profile_are_for_their_owner_alone(running: "subprocess.Popen[str]", tmp_path: Path, profile: Path) -> None:
-    private = [profile, *(tmp_path / "state" / "keys").iterdir(), tmp_path / "state" / "nats-server.conf"]
+def test_keys_and_profile_are_for_their_owner_alone(
+    running: "subprocess.Popen[str]", tmp_path: Path, profile: Path
+) -> None:
+    private = [
+        profile,
+        *(tmp_path / "state" / "keys").iterdir(),
+        tmp_path / "state" / "nats-server.conf",
+    ]
     assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
     key = msgspec.json.decode(profile.read_bytes())["key"]
     assert key.startswith("mk_")
@@ -146,7 +165,9 @@ def test_a_taken_port_is_named_with_the_flag(tmp_path: Path) -> None:
         port = servers.free_port_run(2) + 1
         other.bind(("127.0.0.1", port))
         other.listen()
-        with pytest.raises(Refused, match=f"port {port} of 127.0.0.1 is taken: choose another with --port"):
+        with pytest.raises(
+            Refused, match=f"port {port} of 127.0.0.1 is taken: choose another with --port"
+        ):
             commands.up(Options(state=tmp_path / "state", port=port))
         with pytest.raises(Refused, match=f"port {port} of 127.0.0.1 is taken"):
             commands.up(Options(state=tmp_path / "two", port=port - 1, gateways=2))
@@ -154,8 +175,14 @@ def test_a_taken_port_is_named_with_the_flag(tmp_path: Path) -> None:
 
 def test_gateways_have_a_port_a_key_and_a_directory_each(tmp_path: Path) -> None:
     found = shape.prepare(Options(state=tmp_path, port=7_000, gateways=2))
-    assert found == shape.Shape(cluster_id=found.cluster_id, log_bytes=found.log_bytes, port=7_000, gateways=2)
-    told = {each.name: each.environment for each in plan.control_plane(tmp_path, found) if each.name in plan.gateways(found)}
+    assert found == shape.Shape(
+        cluster_id=found.cluster_id, log_bytes=found.log_bytes, port=7_000, gateways=2
+    )
+    told = {
+        each.name: each.environment
+        for each in plan.control_plane(tmp_path, found)
+        if each.name in plan.gateways(found)
+    }
     assert [each["MUSTER_GATEWAY_PORT"] for each in told.values()] == ["7000", "7001"]
     for variable in ("MUSTER_INSTANCE", "MUSTER_NKEY_SEED_FILE", "MUSTER_STATE"):
         assert len({each.get(variable, "a") for each in told.values()}) == 2
@@ -166,7 +193,9 @@ def test_gateways_have_a_port_a_key_and_a_directory_each(tmp_path: Path) -> None
 
 def test_an_address_of_another_machine_is_not_called_a_taken_port(tmp_path: Path) -> None:
     for host in ("192.0.2.1", "no.such.host.invalid"):
-        with pytest.raises(Refused, match=f"{host} is no address of this machine: choose another with --host"):
+        with pytest.raises(
+            Refused, match=f"{host} is no address of this machine: choose another with --host"
+        ):
             commands.up(Options(state=tmp_path / "state", host=host))
 
 
@@ -184,7 +213,9 @@ def write_shape(state: Path, text: bytes) -> None:
         (b'{"format":"muster-embedded","version":9}', TooNew, "upgrade this one"),
     ],
 )
-def test_a_state_directory_that_is_not_ours_is_left_alone(tmp_path: Path, text: bytes, error: type[Exception], says: str) -> None:
+def test_a_state_directory_that_is_not_ours_is_left_alone(
+    tmp_path: Path, text: bytes, error: type[Exception], says: str
+) -> None:
     state = tmp_path / "state"
     write_shape(state, text)
     for verb in (commands.up, commands.clean):
@@ -251,7 +282,9 @@ def test_a_shape_that_cannot_be_is_refused(tmp_path: Path, asked: Mapping[str, i
         shape.prepare(msgspec.structs.replace(Options(state=tmp_path / "state"), **asked))
 
 
-def test_clean_asks_first_and_removes_only_on_yes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_asks_first_and_removes_only_on_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state = tmp_path / "state"
     shape.save(state, Shape(cluster_id="c"))
     monkeypatch.setattr("builtins.input", lambda _: "")
@@ -265,21 +298,37 @@ def test_each_process_gets_its_own_key_and_only_what_it_needs(tmp_path: Path) ->
     found = Shape(cluster_id="c", nodes=2, gpus=3, nats_port=5)
     environ = {"PATH": "/bin", "SECRET": "x", "MUSTER_LEASE_MS": "5000", "MUSTER_API_KEY": "mk_x"}
     specs = {
-        spec.name: spec.environment for spec in (*plan.control_plane(tmp_path, found, environ), *plan.agents(tmp_path, found, environ))
+        spec.name: spec.environment
+        for spec in (
+            *plan.control_plane(tmp_path, found, environ),
+            *plan.agents(tmp_path, found, environ),
+        )
     }
     assert list(specs) == ["scheduler", "quota", "audit", "gateway", "node-1", "node-2"]
     seeds = [environment["MUSTER_NKEY_SEED_FILE"] for environment in specs.values()]
     assert len(dict.fromkeys(seeds)) == 6
     assert all(environment["MUSTER_LEASE_MS"] == "5000" for environment in specs.values())
-    assert not [environment for environment in specs.values() if "SECRET" in environment or "MUSTER_API_KEY" in environment]
-    assert specs["node-2"]["MUSTER_NODE_ID"] == "node-2" and specs["node-2"]["MUSTER_SIMULATED_GPUS"] == "3"
-    assert [name for name, environment in specs.items() if "MUSTER_API_KEYS_FILE" in environment] == ["gateway"]
+    assert not [
+        environment
+        for environment in specs.values()
+        if "SECRET" in environment or "MUSTER_API_KEY" in environment
+    ]
+    assert (
+        specs["node-2"]["MUSTER_NODE_ID"] == "node-2"
+        and specs["node-2"]["MUSTER_SIMULATED_GPUS"] == "3"
+    )
+    assert [
+        name for name, environment in specs.items() if "MUSTER_API_KEYS_FILE" in environment
+    ] == ["gateway"]
 
 
 def test_a_start_says_which_nodes_it_begins_with_and_none_that_it_does_not_have() -> None:
     found = Shape(cluster_id="c", nodes=2, gpus=3, model="H100")
     own = msgspec.structs.replace(found, nodes=0, local=True)
-    both, none = msgspec.structs.replace(found, local=True), msgspec.structs.replace(found, nodes=0, listen="10.0.0.1")
+    both, none = (
+        msgspec.structs.replace(found, local=True),
+        msgspec.structs.replace(found, nodes=0, listen="10.0.0.1"),
+    )
     assert found.words == "2 nodes with 3 x H100 each"
     assert own.words == "this machine's own GPUs"
     assert both.words == "2 nodes with 3 x H100 each and this machine's own GPUs"

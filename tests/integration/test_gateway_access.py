@@ -10,7 +10,7 @@ import pytest
 from libs.common import facts as f
 from libs.common.messages import access_entry
 from libs.common.messages.access_entry import AccessEntry
-from services.audit.store import Store
+from services.audit.store.store import Store
 from tests.integration.gateway_world import KEY, World, gateway_world
 
 ASK = "ask an administrator for a key of another role"
@@ -23,39 +23,65 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def unpacked(facts: list[f.AnyFact | f.Unknown]) -> list[AccessEntry]:
-    return [entry for fact in facts if isinstance(fact, f.AccessRecorded) for entry in access_entry.unpack(fact.entries)]
+    return [
+        entry
+        for fact in facts
+        if isinstance(fact, f.AccessRecorded)
+        for entry in access_entry.unpack(fact.entries)
+    ]
 
 
 async def recorded(world: World) -> list[AccessEntry]:
     """All entries, once nothing waits."""
     await world.gateway.access.flush()
     entries = [await world.log.get(seq) for seq in range(1, (await world.log.bounds())[1] + 1)]
-    found = unpacked([fact for entry in entries if entry is not None for fact in f.decode(entry.data).facts])
+    found = unpacked(
+        [fact for entry in entries if entry is not None for fact in f.decode(entry.data).facts]
+    )
     return sorted(found, key=lambda entry: entry.at_ns)
 
 
-async def test_what_was_allowed_and_what_was_not_is_recorded_without_keys_or_bodies(world: World) -> None:
+async def test_what_was_allowed_and_what_was_not_is_recorded_without_keys_or_bodies(
+    world: World,
+) -> None:
     async with aiohttp.ClientSession() as stranger:
-        await (await stranger.get(world.url + "/v1/jobs?name=x", headers={"authorization": "Bearer wrong-key"})).read()
+        await (
+            await stranger.get(
+                world.url + "/v1/jobs?name=x", headers={"authorization": "Bearer wrong-key"}
+            )
+        ).read()
     job = await world.submit(name="planted-word")
     async with world.as_("viewer", "ada") as ada:
         await ada.ask("GET", f"/v1/jobs/{job['id']}")
         await ada.ask("POST", f"/v1/jobs/{job['id']}/kill", 403)
         await ada.ask("POST", "/v1/chat/completions", 403, json={"model": "m"})
-    rows = [(entry.user, entry.method, entry.route, entry.ids, entry.status, entry.denied) for entry in await recorded(world)]
+    rows = [
+        (entry.user, entry.method, entry.route, entry.ids, entry.status, entry.denied)
+        for entry in await recorded(world)
+    ]
     assert rows == [
         ("", "GET", "none", ("/v1/jobs",), 401, "the key is not known"),
         ("tests", "POST", "/v1/jobs", (), 201, ""),
         ("tests", "POST", "/v1/keys", (), 201, ""),
         ("ada", "GET", "/v1/jobs/{ref}", (job["id"],), 200, ""),
-        ("ada", "POST", "/v1/jobs/{ref}/kill", (job["id"],), 403, f"a viewer may not POST /v1/jobs/{{ref}}/kill: {ASK}"),
-        ("ada", "POST", "/v1/chat/completions", (), 403, f"a viewer may not POST /v1/chat/completions: {ASK}"),
+        ("ada", "POST", "/v1/jobs/{ref}/kill", (job["id"],), 403, ("a viewer may not POST "
+f"/v1/jobs/{{ref}}/kill: {ASK}")),
+        ("ada", "POST", "/v1/chat/completions", (), 403, ("a viewer may not POST "
+f"/v1/chat/completions: {ASK}")),
     ]  # fmt: skip
-    batches = [entry.data for entry in [await world.log.get(seq) for seq in range(1, (await world.log.bounds())[1] + 1)] if entry]
+    batches = [
+        entry.data
+        for entry in [
+            await world.log.get(seq) for seq in range(1, (await world.log.bounds())[1] + 1)
+        ]
+        if entry
+    ]
     assert not any(KEY.encode() in data or b"wrong-key" in data for data in batches)
 
 
-async def test_a_hidden_job_is_a_denial_in_the_record_and_only_missing_to_the_asker(world: World) -> None:
+async def test_a_hidden_job_is_a_denial_in_the_record_and_only_missing_to_the_asker(
+    world: World,
+) -> None:
     await world.ask("PUT", "/v1/tenants/physics", 201)
     job = await world.submit()
     async with world.as_("member", "ada", "physics") as ada:
@@ -67,19 +93,33 @@ async def test_a_hidden_job_is_a_denial_in_the_record_and_only_missing_to_the_as
 
 
 async def test_every_answer_names_its_request(world: World) -> None:
-    async with world.session.get(world.url + "/v1/cluster", headers={"x-request-id": "mine-7"}) as response:
+    async with world.session.get(
+        world.url + "/v1/cluster", headers={"x-request-id": "mine-7"}
+    ) as response:
         assert response.headers["x-request-id"] == "mine-7"
-    async with world.session.get(world.url + "/v1/nowhere", headers={"x-request-id": "not sane!"}) as response:
+    async with world.session.get(
+        world.url + "/v1/nowhere", headers={"x-request-id": "not sane!"}
+    ) as response:
         own = response.headers["x-request-id"]
         assert response.status == 404 and own not in ("", "not sane!")
     assert [entry.request_id for entry in await recorded(world)] == ["mine-7", own]
 
 
-async def test_the_audit_archive_holds_the_entries_in_its_chain(world: World, tmp_path: Path) -> None:
-    """The archive keeps commits as they are; the entries are read back out of it, and belong to the chain of hashes."""
+async def test_the_audit_archive_holds_the_entries_in_its_chain(
+    world: World, tmp_path: Path
+) -> None:
+    """The archive keeps commits as they are; the entries are read back out of it, and belong to the
+    chain of hashes.
+    """
     await world.ask("GET", "/v1/cluster", headers={"x-request-id": "find-me"})
     await recorded(world)
-    entries = [entry for entry in [await world.log.get(seq) for seq in range(1, (await world.log.bounds())[1] + 1)] if entry]
+    entries = [
+        entry
+        for entry in [
+            await world.log.get(seq) for seq in range(1, (await world.log.bounds())[1] + 1)
+        ]
+        if entry
+    ]
     store = Store(f"sqlite:///{tmp_path}/audit.db")
     store.migrate()
     store.append(entries)
@@ -99,16 +139,28 @@ async def test_operators_read_the_record_and_members_do_not(world: World) -> Non
         await world.settle()
         whole = await olga.ask("GET", "/v1/access")
         assert (whole["more"], whole["dropped"]) == (False, 0)
-        assert next((row["user"], row["status"], row["ids"]) for row in whole["access"] if row["route"] != "/v1/keys") == (
+        assert next(
+            (row["user"], row["status"], row["ids"])
+            for row in whole["access"]
+            if row["route"] != "/v1/keys"
+        ) == (
             *("tests", 404),
             ["nothing"],
         )
         denied = (await olga.ask("GET", "/v1/access?denied=1"))["access"]
-        assert [(row["user"], row["route"], row["status"]) for row in denied] == [("ada", "/v1/access", 403)]
+        assert [(row["user"], row["route"], row["status"]) for row in denied] == [
+            ("ada", "/v1/access", 403)
+        ]
         assert (await olga.ask("GET", "/v1/access?user=nobody"))["access"] == []
-        assert (await olga.ask("GET", "/v1/events"))["events"] == []  # the keys that were made are the administrator's to know
-        assert {event["kind"] for event in (await world.ask("GET", "/v1/events"))["events"]} == {"key.created"}
-        kinds = {event["kind"] for event in (await olga.ask("GET", "/v1/events?kind=access."))["events"]}
+        assert (await olga.ask("GET", "/v1/events"))[
+            "events"
+        ] == []  # the keys that were made are the administrator's to know
+        assert {event["kind"] for event in (await world.ask("GET", "/v1/events"))["events"]} == {
+            "key.created"
+        }
+        kinds = {
+            event["kind"] for event in (await olga.ask("GET", "/v1/events?kind=access."))["events"]
+        }
         assert kinds == {"access.recorded"}
 
 

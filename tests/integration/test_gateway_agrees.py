@@ -30,8 +30,21 @@ async def test_a_sequence_outside_its_bounds_is_a_422(tmp_path: Path) -> None:
 
 async def test_a_whole_number_may_be_written_with_a_point(tmp_path: Path) -> None:
     async with gateway_world(tmp_path) as world:
-        await world.ask("POST", "/v1/deployments", 201, json={"name": "chat", "command": ["serve", "{port}"]})
+        await world.ask(
+            "POST", "/v1/deployments", 201, json={"name": "chat", "command": ["serve", "{port}"]}
+        )
         await world.ask("PATCH", "/v1/deployments/chat", json={"replicas": 3.0})
         assert world.gateway.cluster.models["chat"].replicas == 3
-        for replicas, said in ((1.5, "is no whole number"), ("x", "is no whole number"), (None, "missing")):
-            assert said in (await world.ask("PATCH", "/v1/deployments/chat", 422, json={"replicas": replicas}))["detail"]
+        for replicas, said in (
+            (1.5, "is no whole number"),
+            ("x", "is no whole number"),
+            (None, "missing"),
+        ):
+            assert (
+                said
+                in (
+                    await world.ask(
+                        "PATCH", "/v1/deployments/chat", 422, json={"replicas": replicas}
+                    )
+                )["detail"]
+            )

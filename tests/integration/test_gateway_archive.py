@@ -1,4 +1,6 @@
-"""A gateway over a trimmed log: what the log no longer holds is asked of the archive, and without one the answer is one clear line."""
+"""A gateway over a trimmed log: what the log no longer holds is asked of the archive, and without
+one the answer is one clear line.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,14 +11,14 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import fold
-from libs.common.cluster import Cluster
 from libs.common.folds import job_fold
+from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from libs.common.transport.snapshot_store import BASE_OBJECT, MemorySnapshots
 from services.audit.answers import Answers
 from services.audit.service import Audit
-from services.audit.store import Store
+from services.audit.store.store import Store
 from tests.integration.gateway_world import World, gateway_world
 
 
@@ -43,8 +45,12 @@ async def trim(stream: MemoryStream, store: MemorySnapshots, upto: int) -> None:
     stream.purge({subject: mark.seq for subject, mark in cluster.writers.items()})
 
 
-async def two_jobs(stream: MemoryStream, store: MemorySnapshots, path: Path) -> tuple[list[str], list[object]]:
-    """Two jobs that ended, a trimmed log, and what a gateway that had read everything said of them."""
+async def two_jobs(
+    stream: MemoryStream, store: MemorySnapshots, path: Path
+) -> tuple[list[str], list[object]]:
+    """Two jobs that ended, a trimmed log, and what a gateway that had read everything
+    said of them.
+    """
     async with gateway_world(path, stream, store) as world:
         await world.writers.begin_term()
         await world.writers.register("n1")
@@ -54,7 +60,13 @@ async def two_jobs(stream: MemoryStream, store: MemorySnapshots, path: Path) -> 
 
 
 def asked(job_id: str) -> list[str]:
-    return [f"/v1/jobs/{job_id}", f"/v1/jobs/{job_id}/history", "/v1/state?at=5", f"/v1/events?job={job_id}", "/v1/events?limit=5"]
+    return [
+        f"/v1/jobs/{job_id}",
+        f"/v1/jobs/{job_id}/history",
+        "/v1/state?at=5",
+        f"/v1/events?job={job_id}",
+        "/v1/events?limit=5",
+    ]
 
 
 async def test_a_gateway_that_starts_over_a_trimmed_log_answers_as_before(tmp_path: Path) -> None:
@@ -68,7 +80,9 @@ async def test_a_gateway_that_starts_over_a_trimmed_log_answers_as_before(tmp_pa
         assert (await world.submit())["state"] == "pending"
 
 
-async def test_a_job_that_left_the_fold_is_told_of_from_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_left_the_fold_is_told_of_from_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 1)
     stream, store = MemoryStream(), MemorySnapshots()
     async with gateway_world(tmp_path, stream, store) as world:
@@ -76,8 +90,14 @@ async def test_a_job_that_left_the_fold_is_told_of_from_the_archive(tmp_path: Pa
         await world.writers.register("n1")
         ids = [await world.run_to("completed") for _ in range(2)]
         async with archived(world, stream, tmp_path):
-            assert f"muster log --job {ids[0]}" in (await world.ask("GET", f"/v1/jobs/{ids[0]}", 410))["detail"]
-            kinds = [row["kind"] for row in (await world.ask("GET", f"/v1/jobs/{ids[0]}/history"))["facts"]]
+            assert (
+                f"muster log --job {ids[0]}"
+                in (await world.ask("GET", f"/v1/jobs/{ids[0]}", 410))["detail"]
+            )
+            kinds = [
+                row["kind"]
+                for row in (await world.ask("GET", f"/v1/jobs/{ids[0]}/history"))["facts"]
+            ]
             assert (kinds[0], kinds[-1]) == ("job.submitted", "job.closed")
             assert len((await world.ask("GET", f"/v1/events?job={ids[0]}"))["events"]) == len(kinds)
             await world.ask("GET", "/v1/jobs/nobody", 404)
@@ -89,6 +109,9 @@ async def test_without_the_archive_the_past_is_one_clear_line(tmp_path: Path) ->
     await trim(stream, store, len(stream.entries) - 1)
     async with gateway_world(tmp_path, stream, store) as world:
         problem = await world.ask("GET", "/v1/state?at=5", 503)
-        assert "was trimmed from the log, and the archive does not answer: is audit running?" in problem["detail"]
+        assert (
+            "was trimmed from the log, and the archive does not answer: is audit running?"
+            in problem["detail"]
+        )
         await world.ask("GET", "/v1/events", 503)
         assert len((await world.ask("GET", "/v1/jobs?all=1"))["jobs"]) == 2

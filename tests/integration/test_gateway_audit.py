@@ -1,4 +1,6 @@
-"""/v1/audit over real HTTP with the real audit behind it: events in pages and as they come, resumable; and the example consumer, killed."""
+"""/v1/audit over real HTTP with the real audit behind it: events in pages and as they come,
+resumable; and the example consumer, killed.
+"""
 
 import asyncio
 import json
@@ -16,9 +18,9 @@ from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway.http import audit as routes
 from services.audit.answers import Answers
-from services.audit.heads import Head, Signer
+from services.audit.chain.heads import Head, Signer
 from services.audit.service import Audit
-from services.audit.store import Store
+from services.audit.store.store import Store
 from tests.integration.gateway_world import KEY, World, gateway_world
 from tests.tidy import ROOT
 
@@ -34,7 +36,9 @@ class Audited:
         self.head: Head | None = None
 
     async def events(self, after: str = "", **query: object) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await self.world.ask("GET", "/v1/audit/events", params={"after": after, **query})
+        found: list[dict[str, Any]] = await self.world.ask(
+            "GET", "/v1/audit/events", params={"after": after, **query}
+        )
         return found
 
     async def all(self) -> list[str]:
@@ -64,7 +68,9 @@ async def audited(tmp_path: Path) -> AsyncIterator[Audited]:
         await running
 
 
-async def test_a_page_is_a_batch_of_cloud_events_and_the_last_id_leads_to_the_next(tmp_path: Path) -> None:
+async def test_a_page_is_a_batch_of_cloud_events_and_the_last_id_leads_to_the_next(
+    tmp_path: Path,
+) -> None:
     async with audited(tmp_path) as at:
         await at.world.run_to("completed")
         ids = await at.all()
@@ -76,10 +82,16 @@ async def test_a_page_is_a_batch_of_cloud_events_and_the_last_id_leads_to_the_ne
         async with at.world.session.get(at.world.url + "/v1/audit/events?limit=1") as response:
             assert response.content_type == "application/cloudevents-batch+json"
             (event,) = json.loads(await response.read())
-        assert (event["specversion"], event["source"], event["type"]) == ("1.0", "c1", "io.muster.term.began")
+        assert (event["specversion"], event["source"], event["type"]) == (
+            "1.0",
+            "c1",
+            "io.muster.term.began",
+        )
 
 
-async def test_who_follows_is_sent_what_comes_and_goes_on_behind_the_last_id(tmp_path: Path) -> None:
+async def test_who_follows_is_sent_what_comes_and_goes_on_behind_the_last_id(
+    tmp_path: Path,
+) -> None:
     async with audited(tmp_path) as at:
         ids = await at.all()
         async with at.world.session.get(at.world.url + "/v1/audit/events?follow=1") as response:
@@ -87,7 +99,9 @@ async def test_who_follows_is_sent_what_comes_and_goes_on_behind_the_last_id(tmp
             await at.world.run_to("queued")
             more = await heard(response.content, 3)
         headers = {"last-event-id": more[0]}
-        async with at.world.session.get(at.world.url + "/v1/audit/events?follow=1", headers=headers) as response:
+        async with at.world.session.get(
+            at.world.url + "/v1/audit/events?follow=1", headers=headers
+        ) as response:
             assert await heard(response.content, 2) == more[1:]
         assert (await at.all())[len(ids) :] == more
 
@@ -102,7 +116,9 @@ async def heard(content: Any, count: int) -> list[str]:
     return found
 
 
-async def test_what_is_no_place_and_too_many_followers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_no_place_and_too_many_followers_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with audited(tmp_path) as at:
         problem = await at.world.ask("GET", "/v1/audit/events?after=last", 422)
         assert "is no event's id" in problem["detail"]
@@ -123,8 +139,12 @@ async def test_a_follower_that_goes_leaves_its_place(tmp_path: Path) -> None:
 
 async def test_the_newest_head_is_shown_and_without_one_that_is_said(tmp_path: Path) -> None:
     async with audited(tmp_path) as at:
-        assert "MUSTER_AUDIT_KEY_FILE" in (await at.world.ask("GET", "/v1/audit/head", 404))["detail"]
-        at.head = Signer(nkeys.encode_seed(b"s" * 32, nkeys.PREFIX_BYTE_USER)).sign("c1", 2, "ab" * 32, "2026-01-31T12:00:00Z")
+        assert (
+            "MUSTER_AUDIT_KEY_FILE" in (await at.world.ask("GET", "/v1/audit/head", 404))["detail"]
+        )
+        at.head = Signer(nkeys.encode_seed(b"s" * 32, nkeys.PREFIX_BYTE_USER)).sign(
+            "c1", 2, "ab" * 32, "2026-01-31T12:00:00Z"
+        )
         shown = await at.world.ask("GET", "/v1/audit/head")
         assert Head(**shown) == at.head
 
@@ -143,7 +163,11 @@ async def consumer(at: Audited, *arguments: str, key: str = KEY) -> asyncio.subp
 
 
 def written(path: Path) -> list[str]:
-    return [json.loads(line)["id"] for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    return [
+        json.loads(line)["id"]
+        for line in path.read_bytes().splitlines(keepends=True)
+        if line.endswith(b"\n")
+    ]
 
 
 def kept(path: Path) -> str:
@@ -164,7 +188,9 @@ async def until_kept(path: Path, last: str) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_the_example_writes_every_event_once_however_often_it_is_killed(tmp_path: Path) -> None:
+async def test_the_example_writes_every_event_once_however_often_it_is_killed(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "events.ndjson"
     file.touch()
     async with audited(tmp_path) as at:

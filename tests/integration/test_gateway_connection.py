@@ -1,4 +1,6 @@
-"""What is written to a client within one turn of the loop goes out at once, in order and whole, and never gathers without bound."""
+"""What is written to a client within one turn of the loop goes out at once, in order and whole, and
+never gathers without bound.
+"""
 
 import asyncio
 from typing import Any
@@ -41,7 +43,9 @@ def heard(*pieces: bytes) -> tuple[list[bytes], int]:
     async def run() -> tuple[list[bytes], int]:
         loop, made = asyncio.get_running_loop(), Server(list(pieces))
         server = await loop.create_server(lambda: made, "127.0.0.1", 0)
-        _, client = await loop.create_connection(Client, "127.0.0.1", server.sockets[0].getsockname()[1])
+        _, client = await loop.create_connection(
+            Client, "127.0.0.1", server.sockets[0].getsockname()[1]
+        )
         await client.over
         server.close()
         return client.pieces, max(made.waiting)

@@ -34,12 +34,19 @@ async def test_a_node_drains_shows_what_is_left_and_comes_back(world: World) -> 
         ("n1-g0", "draining", "MAINTENANCE"),
         ("n1-g1", "draining", "MAINTENANCE"),
     ]
-    assert [[holder["job_id"] for holder in gpu["holders"]] for gpu in drained["gpus"]] == [[job], []]
+    assert [[holder["job_id"] for holder in gpu["holders"]] for gpu in drained["gpus"]] == [
+        [job],
+        [],
+    ]
     assert (await world.ask("GET", f"/v1/jobs/{job}"))["state"] == "running"
     await world.ask("PUT", "/v1/nodes/n1/service", json={"service": "draining"})
     await world.ask("PUT", "/v1/nodes/n1/service", json={"service": "online"})
     assert (await world.ask("GET", "/v1/gpus/n1-g1"))["state"] == "AVAILABLE"
-    said = [(fact.uuid, fact.service) for fact in await world.said() if isinstance(fact, f.GpuServiceSet)]
+    said = [
+        (fact.uuid, fact.service)
+        for fact in await world.said()
+        if isinstance(fact, f.GpuServiceSet)
+    ]
     assert said == [(uuid, word) for word in ("draining", "online") for uuid in ("n1-g0", "n1-g1")]
 
 
@@ -47,38 +54,79 @@ async def test_a_device_with_a_job_goes_offline_by_force_alone(world: World) -> 
     job = await running(world)
     refused = await world.ask("PUT", "/v1/gpus/n1-g0/service", 409, json={"service": "offline"})
     assert refused["jobs"] == [job]
-    assert (await world.ask("PUT", "/v1/gpus/n1-g1/service", json={"service": "offline"}))["service"] == "offline"
+    assert (await world.ask("PUT", "/v1/gpus/n1-g1/service", json={"service": "offline"}))[
+        "service"
+    ] == "offline"
     await world.ask("PUT", "/v1/gpus/n1-g0/service", json={"service": "offline", "force": True})
     assert [type(fact) for fact in await world.said()][-2:] == [f.GpuServiceSet, f.RequeueRequested]
 
 
 async def test_a_device_and_a_node_are_told_and_show_what_became_of_it(world: World) -> None:
     told = await world.ask("PUT", "/v1/nodes/n1/controls/power", 202, json={"value": "300"})
-    assert [(gpu["controls"]["power"]["value"], gpu["controls"]["power"]["outcome"]) for gpu in told["gpus"]] == [("300", "")] * 2
+    assert [
+        (gpu["controls"]["power"]["value"], gpu["controls"]["power"]["outcome"])
+        for gpu in told["gpus"]
+    ] == [("300", "")] * 2
     request = told["gpus"][0]["controls"]["power"]["request"]
-    fields = {"control": "power", "value": "300", "request": request, "outcome": "lacking", "detail": "why"}
-    await world.writers.on("n1", f.GpuControlled(node_id=NodeId("n1"), uuid=GpuId("n1-g0"), **fields))
+    fields = {
+        "control": "power",
+        "value": "300",
+        "request": request,
+        "outcome": "lacking",
+        "detail": "why",
+    }
+    await world.writers.on(
+        "n1", f.GpuControlled(node_id=NodeId("n1"), uuid=GpuId("n1-g0"), **fields)
+    )
     await world.settle()
     found = (await world.ask("GET", "/v1/gpus/n1-g0"))["controls"]["power"]
     assert (found["outcome"], found["detail"], found["in_force"]) == ("lacking", "why", "")
-    assert "muster gpu" not in (await world.ask("PUT", "/v1/gpus/n1-g0/controls/colour", 404, json={"value": "red"}))["detail"]
-    assert "give watts" in (await world.ask("PUT", "/v1/gpus/n1-g0/controls/power", 422, json={"value": "much"}))["detail"]
+    assert (
+        "muster gpu"
+        not in (
+            await world.ask("PUT", "/v1/gpus/n1-g0/controls/colour", 404, json={"value": "red"})
+        )["detail"]
+    )
+    assert (
+        "give watts"
+        in (await world.ask("PUT", "/v1/gpus/n1-g0/controls/power", 422, json={"value": "much"}))[
+            "detail"
+        ]
+    )
     asked = [fact for fact in await world.said() if isinstance(fact, f.GpuControlRequested)]
-    assert [(fact.uuid, fact.control, fact.value) for fact in asked] == [("n1-g0", "power", "300"), ("n1-g1", "power", "300")]
+    assert [(fact.uuid, fact.control, fact.value) for fact in asked] == [
+        ("n1-g0", "power", "300"),
+        ("n1-g1", "power", "300"),
+    ]
 
 
 async def test_a_reset_is_refused_while_a_job_has_the_device_unless_it_drains(world: World) -> None:
     job = await running(world)
     assert (await world.ask("PUT", "/v1/gpus/n1-g0/controls/reset", 409, json={}))["jobs"] == [job]
-    assert (await world.ask("PUT", "/v1/gpus/n1-g1/controls/reset", 202))["controls"]["reset"]["outcome"] == ""
+    assert (await world.ask("PUT", "/v1/gpus/n1-g1/controls/reset", 202))["controls"]["reset"][
+        "outcome"
+    ] == ""
     await world.ask("PUT", "/v1/gpus/n1-g0/service", json={"service": "draining"})
-    assert (await world.ask("PUT", "/v1/gpus/n1-g0/controls/reset", 202))["controls"]["reset"]["outcome"] == ""
+    assert (await world.ask("PUT", "/v1/gpus/n1-g0/controls/reset", 202))["controls"]["reset"][
+        "outcome"
+    ] == ""
 
 
 async def test_devices_that_are_not_known_are_named_and_only_operators_say(world: World) -> None:
     await world.settle()
-    for method, path in (("PUT", "/v1/gpus/x/service"), ("PUT", "/v1/nodes/x/service"), ("GET", "/v1/gpus/x")):
-        assert "x" in (await world.ask(method, path, 404, json={"service": "online"} if method == "PUT" else None))["detail"]
+    for method, path in (
+        ("PUT", "/v1/gpus/x/service"),
+        ("PUT", "/v1/nodes/x/service"),
+        ("GET", "/v1/gpus/x"),
+    ):
+        assert (
+            "x"
+            in (
+                await world.ask(
+                    method, path, 404, json={"service": "online"} if method == "PUT" else None
+                )
+            )["detail"]
+        )
     async with world.as_("member", "ada") as ada:
         await ada.ask("PUT", "/v1/gpus/n1-g0/service", 403, json={"service": "online"})
         await ada.ask("PUT", "/v1/gpus/n1-g0/controls/power", 403, json={"value": "300"})

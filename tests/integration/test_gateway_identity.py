@@ -17,15 +17,29 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def whoami(world: World, key: str, status: int = 200) -> dict[str, str]:
-    found: dict[str, str] = await world.ask("GET", "/v1/whoami", status, headers={"authorization": f"Bearer {key}"})
+    found: dict[str, str] = await world.ask(
+        "GET", "/v1/whoami", status, headers={"authorization": f"Bearer {key}"}
+    )
     return found
 
 
 async def test_a_key_is_shown_once_and_only_its_hash_is_in_the_log(world: World) -> None:
-    made = await world.ask("POST", "/v1/keys", 201, json={"user": "ada", "name": "laptop", "role": "viewer", "expires_in": "90d"})
-    assert await whoami(world, made["key"]) == {"key_id": made["id"], "tenant": "default", "user": "ada", "role": "viewer"}
+    made = await world.ask(
+        "POST",
+        "/v1/keys",
+        201,
+        json={"user": "ada", "name": "laptop", "role": "viewer", "expires_in": "90d"},
+    )
+    assert await whoami(world, made["key"]) == {
+        "key_id": made["id"],
+        "tenant": "default",
+        "user": "ada",
+        "role": "viewer",
+    }
     listed = (await world.ask("GET", "/v1/keys"))["keys"]
-    assert [(key["id"], key["name"], key["created_by"], "key" in key) for key in listed] == [(made["id"], "laptop", "tests", False)]
+    assert [(key["id"], key["name"], key["created_by"], "key" in key) for key in listed] == [
+        (made["id"], "laptop", "tests", False)
+    ]
     entries = [await world.log.get(seq) for seq in range(1, (await world.log.bounds())[1] + 1)]
     secret = made["key"].split("_", 2)[2].encode()  # which may hold more of them
     assert entries and all(entry is not None and secret not in entry.data for entry in entries)
@@ -33,7 +47,10 @@ async def test_a_key_is_shown_once_and_only_its_hash_is_in_the_log(world: World)
 
 async def test_a_revoked_key_is_void_at_every_gateway(tmp_path: Path) -> None:
     stream = MemoryStream()
-    async with gateway_world(tmp_path, stream) as world, gateway_world(tmp_path, stream, instance="b") as other:
+    async with (
+        gateway_world(tmp_path, stream) as world,
+        gateway_world(tmp_path, stream, instance="b") as other,
+    ):
         made = await world.ask("POST", "/v1/keys", 201, json={"user": "ada"})
         await other.settle()
         assert (await whoami(other, made["key"]))["user"] == "ada"
@@ -67,7 +84,9 @@ async def test_a_rotated_key_keeps_its_name_and_its_old_secret_for_the_grace(wor
         ({"user": "ada", "secret": "x"}, "'secret' is not known"),
     ],
 )
-async def test_a_key_that_makes_no_sense_is_refused_by_name(world: World, body: dict[str, object], named: str) -> None:
+async def test_a_key_that_makes_no_sense_is_refused_by_name(
+    world: World, body: dict[str, object], named: str
+) -> None:
     assert named in (await world.ask("POST", "/v1/keys", 422, json=body))["detail"]
 
 
@@ -84,10 +103,16 @@ async def test_a_tenant_is_made_changed_and_removed_when_it_is_empty(world: Worl
     made = await world.ask("PUT", "/v1/tenants/physics", 201, json=limits)
     assert {name: made[name] for name in limits} == limits
     assert (await world.said())[-1] == f.TenantSet(
-        tenant="physics", max_gpu_share=850, max_waiting=9, gpu_hours=100, requests_per_minute=60, tokens_per_minute=1000,
+        tenant="physics", max_gpu_share=850, max_waiting=9, gpu_hours=100, requests_per_minute=60,
+        tokens_per_minute=1000,
         shares_devices=True, user="tests", gpu_hours_per="month",
     )  # fmt: skip
-    assert "one of life, month" in (await world.ask("PUT", "/v1/tenants/physics", 422, json={"gpu_hours_per": "week"}))["detail"]
+    assert (
+        "one of life, month"
+        in (await world.ask("PUT", "/v1/tenants/physics", 422, json={"gpu_hours_per": "week"}))[
+            "detail"
+        ]
+    )
     async with world.as_("member", "ada", "physics") as ada:
         job = (await ada.submit())["id"]
         detail = (await world.ask("DELETE", "/v1/tenants/physics", 409))["detail"]
@@ -102,7 +127,9 @@ async def test_a_tenant_is_made_changed_and_removed_when_it_is_empty(world: Worl
     await world.settle()
     await world.ask("DELETE", "/v1/tenants/physics", 204)
     await world.ask("GET", "/v1/tenants/physics", 404)
-    assert [each["name"] for each in (await world.ask("GET", "/v1/tenants"))["tenants"]] == ["default"]
+    assert [each["name"] for each in (await world.ask("GET", "/v1/tenants"))["tenants"]] == [
+        "default"
+    ]
     assert (await world.ask("PUT", "/v1/tenants/physics", 201))["max_gpus"] == 0
 
 
@@ -111,7 +138,16 @@ async def test_the_default_tenant_stays(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "body"), [("A", {}), ("a", {"max_gpus": -1}), ("a", {"max_gpus": 0.001}), ("a", {"weight": 0}), ("a", [])]
+    ("name", "body"),
+    [
+        ("A", {}),
+        ("a", {"max_gpus": -1}),
+        ("a", {"max_gpus": 0.001}),
+        ("a", {"weight": 0}),
+        ("a", []),
+    ],
 )
-async def test_a_tenant_that_makes_no_sense_is_refused(world: World, name: str, body: object) -> None:
+async def test_a_tenant_that_makes_no_sense_is_refused(
+    world: World, name: str, body: object
+) -> None:
     await world.ask("PUT", f"/v1/tenants/{name}", 422, json=body)

@@ -28,12 +28,18 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def test_a_submitted_job_is_recorded_and_visible_before_the_answer(world: World) -> None:
-    job = await world.submit(name="train", user="ada", gpus=2, fraction=0.5, time_limit="1h30m", labels={"team": "a"})
+    job = await world.submit(
+        name="train", user="ada", gpus=2, fraction=0.5, time_limit="1h30m", labels={"team": "a"}
+    )
     last = await world.log.last(subjects.gateway("a"))
     assert last is not None
     recorded = f.decode(last.data).facts
     assert isinstance(recorded[0], f.JobSubmitted)
-    assert (recorded[0].job_id, recorded[0].spec.gpu_share, recorded[0].spec.time_limit_s) == (job["id"], 50, 5400)
+    assert (recorded[0].job_id, recorded[0].spec.gpu_share, recorded[0].spec.time_limit_s) == (
+        job["id"],
+        50,
+        5400,
+    )
     assert job == await world.ask("GET", f"/v1/jobs/{job['id']}")
     assert (job["state"], job["user"], job["seq"]) == ("pending", "ada", last.seq)
 
@@ -41,7 +47,9 @@ async def test_a_submitted_job_is_recorded_and_visible_before_the_answer(world: 
 async def test_a_job_id_is_short_and_fits_in_a_subject(world: World) -> None:
     ids = {(await world.submit())["id"] for _ in range(20)}
     assert len(ids) == 20
-    assert all(ID_PATTERN.fullmatch(job_id) and re.fullmatch(r"j[a-z2-7]{10}", job_id) for job_id in ids)
+    assert all(
+        ID_PATTERN.fullmatch(job_id) and re.fullmatch(r"j[a-z2-7]{10}", job_id) for job_id in ids
+    )
 
 
 async def test_an_unknown_field_is_refused_with_what_may_have_been_meant(world: World) -> None:
@@ -49,8 +57,12 @@ async def test_an_unknown_field_is_refused_with_what_may_have_been_meant(world: 
     assert problem["detail"] == "field 'gpuz' is not known: did you mean 'gpus'?"
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"\xff", b"[" * 5000, b"", b'{"command": "\\ud800"}'])
-async def test_a_body_that_is_no_request_is_never_a_fault_of_the_server(world: World, body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b'"x"', b"\xff", b"[" * 5000, b"", b'{"command": "\\ud800"}']
+)
+async def test_a_body_that_is_no_request_is_never_a_fault_of_the_server(
+    world: World, body: bytes
+) -> None:
     async with world.session.post(world.url + "/v1/jobs", data=body) as response:
         assert response.status in (400, 422)
         assert response.content_type == "application/problem+json"
@@ -58,7 +70,9 @@ async def test_a_body_that_is_no_request_is_never_a_fault_of_the_server(world: W
 
 async def test_a_dry_run_records_nothing(world: World) -> None:
     before = await world.log.bounds()
-    shown = await world.ask("POST", "/v1/jobs?dry_run=true", 200, json={"command": ["true"], "env": {"MODE": "x"}})
+    shown = await world.ask(
+        "POST", "/v1/jobs?dry_run=true", 200, json={"command": ["true"], "env": {"MODE": "x"}}
+    )
     assert await world.log.bounds() == before
     assert shown["spec"]["command"] == ["true"]
     assert shown["warnings"] == []
@@ -93,7 +107,9 @@ async def test_a_list_is_filtered_by_state_label_user_and_time(world: World) -> 
         "since=2099-01-01T00:00:00Z": [],
         "state=running": [],
     }.items():
-        assert [job["id"] for job in (await world.ask("GET", f"/v1/jobs?{query}"))["jobs"]] == ids, query
+        assert [
+            job["id"] for job in (await world.ask("GET", f"/v1/jobs?{query}"))["jobs"]
+        ] == ids, query
 
 
 async def test_pages_of_a_list_join_without_gap_or_repeat(world: World) -> None:
@@ -144,13 +160,16 @@ async def test_the_history_of_a_job_holds_every_fact_about_it(world: World) -> N
     told = await world.ask("GET", f"/v1/jobs/{job_id}/history")
     kinds = [row["kind"] for row in told["facts"]]
     assert kinds == [
-        "job.submitted", "job.admitted", "job.queued", "job.placed", "job.started", "job.finished", "job.released", "job.closed",
+        "job.submitted", "job.admitted", "job.queued", "job.placed", "job.started", "job.finished",
+        "job.released", "job.closed",
     ]  # fmt: skip
     assert all(row["fact"].get("job_id", job_id) == job_id for row in told["facts"])
     assert told["facts"][3]["summary"] == "attempt 1 placed on n1 (1 GPU)"
 
 
-async def test_a_late_fact_is_shown_in_the_history_although_it_changes_nothing(world: World) -> None:
+async def test_a_late_fact_is_shown_in_the_history_although_it_changes_nothing(
+    world: World,
+) -> None:
     job_id = await world.run_to("completed")
     await world.writers.finish(job_id, "n1")
     await world.settle()
@@ -168,13 +187,17 @@ async def test_a_cancel_is_recorded_once_for_the_same_wish(world: World) -> None
     assert answer["cancel_requested"] and await world.log.bounds() == end
     entry = await world.log.get(end[1])
     assert entry is not None
-    assert f.decode(entry.data).facts == (f.CancelRequested(job_id=JobId(job_id), signal=2, grace_s=60, user="ada"),)
+    assert f.decode(entry.data).facts == (
+        f.CancelRequested(job_id=JobId(job_id), signal=2, grace_s=60, user="ada"),
+    )
 
 
 async def test_a_kill_leaves_no_grace(world: World) -> None:
     job_id = await world.run_to("running")
     await world.ask("POST", f"/v1/jobs/{job_id}/kill", 202)
-    assert (await world.said())[-1] == f.CancelRequested(job_id=JobId(job_id), signal=9, grace_s=0, user="tests")
+    assert (await world.said())[-1] == f.CancelRequested(
+        job_id=JobId(job_id), signal=9, grace_s=0, user="tests"
+    )
 
 
 async def test_a_job_that_has_ended_is_not_cancelled(world: World) -> None:
@@ -195,13 +218,25 @@ async def test_a_wait_ends_with_the_job(world: World) -> None:
 
 async def test_a_wait_for_a_state_ends_when_it_is_left(world: World) -> None:
     job_id = await world.run_to("queued")
-    waiting = asyncio.create_task(world.ask("GET", f"/v1/jobs/{job_id}/wait?timeout_s=20&state=queued"))
+    waiting = asyncio.create_task(
+        world.ask("GET", f"/v1/jobs/{job_id}/wait?timeout_s=20&state=queued")
+    )
     await asyncio.sleep(0.02)
     await world.writers.place(job_id, "n1")
     assert (await waiting)["state"] == "placed"
 
 
-@pytest.mark.parametrize("query", ["timeout_s=nan", "timeout_s=inf", "timeout_s=-1", "timeout_s=1e9", "timeout_s=x", "state=lost"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "timeout_s=nan",
+        "timeout_s=inf",
+        "timeout_s=-1",
+        "timeout_s=1e9",
+        "timeout_s=x",
+        "state=lost",
+    ],
+)
 async def test_a_wait_without_sense_is_refused(world: World, query: str) -> None:
     job_id = await world.run_to("queued")
     await world.ask("GET", f"/v1/jobs/{job_id}/wait?{query}", 422)
@@ -258,10 +293,15 @@ async def test_a_read_waits_for_the_sequence_that_it_names(world: World) -> None
 
 
 async def test_a_sequence_that_the_log_does_not_have_is_refused_at_once(world: World) -> None:
-    """No answer has named it, and waiting for it would hold the request for the whole of MUSTER_SETTLE_MS."""
+    """No answer has named it, and waiting for it would hold the request for the whole of
+    MUSTER_SETTLE_MS.
+    """
     last = (await world.log.bounds())[1]
     problem = await world.ask("GET", f"/v1/jobs?min_seq={last + 1}", 422)
-    assert f"min_seq {last + 1} is no sequence of this log, whose last one is {last}" in problem["detail"]
+    assert (
+        f"min_seq {last + 1} is no sequence of this log, whose last one is {last}"
+        in problem["detail"]
+    )
     await world.ask("GET", f"/v1/jobs?min_seq={last}")
 
 
@@ -276,13 +316,17 @@ async def test_null_is_no_empty_body(world: World) -> None:
     ):
         problem = await world.ask(method, path, 422, data=b"null")
         assert problem["detail"].startswith("the request body is null")
-        await world.ask(method, path, 200 if "rotate" in path else 202, data=b"") if "cancel" not in path else None
+        await world.ask(
+            method, path, 200 if "rotate" in path else 202, data=b""
+        ) if "cancel" not in path else None
 
 
 async def test_a_whole_number_may_be_written_with_a_point(world: World) -> None:
     job = await world.submit(nodes=1.0, priority=7.0)
     assert (job["nodes"], job["priority"]) == (1, 7)
-    made = await world.ask("POST", "/v1/deployments", 201, json={"name": "chat", "command": ["serve"], "replicas": 2.0})
+    made = await world.ask(
+        "POST", "/v1/deployments", 201, json={"name": "chat", "command": ["serve"], "replicas": 2.0}
+    )
     assert made["wanted"] == 2
     assert (await world.ask("PATCH", "/v1/deployments/chat", json={"replicas": 3.0}))["wanted"] == 3
     problem = await world.ask("PATCH", "/v1/deployments/chat", 422, json={"replicas": 2.5})
@@ -324,7 +368,9 @@ async def test_a_route_that_is_not_there_is_a_problem_too(world: World) -> None:
     await world.ask("DELETE", "/v1/jobs", 405)
 
 
-async def test_a_log_that_takes_nothing_is_said_in_time_with_what_to_look_at(tmp_path: Path) -> None:
+async def test_a_log_that_takes_nothing_is_said_in_time_with_what_to_look_at(
+    tmp_path: Path,
+) -> None:
     async with gateway_world(tmp_path, record_ms=300) as world:
 
         async def unanswered(subject: str, data: bytes, expected: int) -> int:
@@ -332,14 +378,20 @@ async def test_a_log_that_takes_nothing_is_said_in_time_with_what_to_look_at(tmp
 
         world.log.append = unanswered  # type: ignore[method-assign]
         answer = await world.ask("POST", "/v1/jobs", 503, json={"command": ["true"]})
-        assert "within 0 s: are its servers up, and is there room on their disks?" in answer["detail"]
+        assert (
+            "within 0 s: are its servers up, and is there room on their disks?" in answer["detail"]
+        )
 
 
-async def test_a_gateway_that_stands_down_says_so_to_whom_it_was_about_to_answer(tmp_path: Path) -> None:
+async def test_a_gateway_that_stands_down_says_so_to_whom_it_was_about_to_answer(
+    tmp_path: Path,
+) -> None:
     async with gateway_world(tmp_path) as world:
 
         async def unanswered(subject: str, data: bytes, expected: int) -> int:
-            await world.writers.write(subject, f.JobAdmitted(job_id=JobId("j")))  # another process took this instance's name
+            await world.writers.write(
+                subject, f.JobAdmitted(job_id=JobId("j"))
+            )  # another process took this instance's name
             raise AppendUnknown("no answer")
 
         world.log.append = unanswered  # type: ignore[method-assign]

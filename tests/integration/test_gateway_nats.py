@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from libs.common.errors import Unavailable
-from libs.common.settings import Settings
+from libs.common.settings.settings import Settings
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv import output_key
 from libs.common.transport.kv_nats import KvOutputs, create_buckets
@@ -18,7 +18,7 @@ from libs.common.transport.objects_nats import NatsObjects, filled_part
 from libs.embedded.identity import seed_file
 from libs.embedded.permissions import Fleet
 from libs.embedded.servers import Servers, free_ports, start_servers
-from services.api_gateway.auth import hash_key
+from services.api_gateway.access.auth import hash_key
 from services.api_gateway.service import main
 from services.api_gateway.views import snapshots
 from tests.integration.gateway_world import FakeNode, Writers
@@ -28,13 +28,17 @@ LOG_BYTES = 64 << 20
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Servers]:
-    started = start_servers(tmp_path, fleet=Fleet(nodes=("n1",), gateways=("a",), isolated=False), log_bytes=4 << 30)
+    started = start_servers(
+        tmp_path, fleet=Fleet(nodes=("n1",), gateways=("a",), isolated=False), log_bytes=4 << 30
+    )
     yield started
     started.stop()
 
 
 @asynccontextmanager
-async def process(servers: Servers, tmp_path: Path) -> AsyncIterator[tuple[aiohttp.ClientSession, asyncio.Task[None]]]:
+async def process(
+    servers: Servers, tmp_path: Path
+) -> AsyncIterator[tuple[aiohttp.ClientSession, asyncio.Task[None]]]:
     """The gateway's whole `main`, and a client of it."""
     scheduler = await connect(servers.urls, "scheduler", servers.seed("scheduler"))
     await create_stream(scheduler, 1, LOG_BYTES)
@@ -49,7 +53,9 @@ async def process(servers: Servers, tmp_path: Path) -> AsyncIterator[tuple[aioht
     )
     stop = asyncio.Event()
     running = asyncio.create_task(main(settings, stop))
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers={"authorization": "Bearer k"}) as session:
+    async with aiohttp.ClientSession(
+        f"http://127.0.0.1:{port}", headers={"authorization": "Bearer k"}
+    ) as session:
         await _ready(session, running)
         yield session, running
     stop.set()
@@ -70,7 +76,9 @@ async def _ready(session: aiohttp.ClientSession, running: asyncio.Task[None]) ->
     raise AssertionError("the gateway did not become ready")
 
 
-async def test_a_submission_is_in_the_stream_and_visible_when_it_is_answered(servers: Servers, tmp_path: Path) -> None:
+async def test_a_submission_is_in_the_stream_and_visible_when_it_is_answered(
+    servers: Servers, tmp_path: Path
+) -> None:
     async with process(servers, tmp_path) as (session, _):
         async with session.post("/v1/jobs", json={"command": ["true"]}) as response:
             job = await response.json()
@@ -78,27 +86,41 @@ async def test_a_submission_is_in_the_stream_and_visible_when_it_is_answered(ser
         async with session.get(f"/v1/jobs/{job['id']}") as response:
             assert await response.json() == job
         async with session.get("/v1/events?last=1") as response:
-            assert [event["kind"] for event in (await response.json())["events"]] == ["job.submitted"]
+            assert [event["kind"] for event in (await response.json())["events"]] == [
+                "job.submitted"
+            ]
         async with session.get("/v1/state?at=1") as response:
             assert [each["id"] for each in (await response.json())["jobs"]] == [job["id"]]
 
 
-async def test_a_restarted_gateway_goes_on_where_the_log_ends(servers: Servers, tmp_path: Path) -> None:
-    async with process(servers, tmp_path) as (session, _), session.post("/v1/jobs", json={"command": ["true"]}) as response:
+async def test_a_restarted_gateway_goes_on_where_the_log_ends(
+    servers: Servers, tmp_path: Path
+) -> None:
+    async with (
+        process(servers, tmp_path) as (session, _),
+        session.post("/v1/jobs", json={"command": ["true"]}) as response,
+    ):
         first = await response.json()
     async with process(servers, tmp_path) as (session, _):
         async with session.post("/v1/jobs", json={"command": ["true"]}) as response:
             second = await response.json()
         async with session.get("/v1/jobs") as response:
-            assert [job["id"] for job in (await response.json())["jobs"]] == [first["id"], second["id"]]
+            assert [job["id"] for job in (await response.json())["jobs"]] == [
+                first["id"],
+                second["id"],
+            ]
 
 
-async def test_output_comes_from_the_node_then_from_the_bucket(servers: Servers, tmp_path: Path) -> None:
+async def test_output_comes_from_the_node_then_from_the_bucket(
+    servers: Servers, tmp_path: Path
+) -> None:
     async with process(servers, tmp_path) as (session, _):
         agent = await connect(servers.urls, "node-n1", servers.seed("node-n1"))
         scheduler = await connect(servers.urls, "scheduler", servers.seed("scheduler"))
         quota = await connect(servers.urls, "quota", servers.seed("quota"))
-        by_scheduler, by_quota, by_node = (Writers(JetStreamLog(client)) for client in (scheduler, quota, agent))
+        by_scheduler, by_quota, by_node = (
+            Writers(JetStreamLog(client)) for client in (scheduler, quota, agent)
+        )
         await by_scheduler.begin_term()
         await by_node.register("n1")
         async with session.post("/v1/jobs", json={"command": ["true"]}) as response:
@@ -117,13 +139,18 @@ async def test_output_comes_from_the_node_then_from_the_bucket(servers: Servers,
         seq = await by_scheduler.close(job_id)
         await agent.close()
         async with session.get(f"/v1/jobs/{job_id}/output?min_seq={seq}") as response:
-            assert (await response.read(), response.headers["x-muster-output"]) == (b"the node", "tail")
+            assert (await response.read(), response.headers["x-muster-output"]) == (
+                b"the node",
+                "tail",
+            )
             assert response.headers["x-muster-offset"] == "5"
         await scheduler.close()
         await quota.close()
 
 
-async def test_snapshots_are_kept_in_the_bucket_by_the_gateway_s_own_key(servers: Servers, tmp_path: Path) -> None:
+async def test_snapshots_are_kept_in_the_bucket_by_the_gateway_s_own_key(
+    servers: Servers, tmp_path: Path
+) -> None:
     async with process(servers, tmp_path):
         client = await connect(servers.urls, "gateway-a", servers.seed("gateway-a"))
         store = NatsObjects(client)
@@ -148,7 +175,9 @@ async def test_a_taken_port_is_said_in_one_line(servers: Servers, tmp_path: Path
     async with process(servers, tmp_path) as (session, _):
         port = session._base_url.port if session._base_url else 0
         settings = Settings(
-            nats=",".join(servers.urls), nkey_seed_file=str(seed_file(servers.keys, "gateway-a")), gateway_port=int(port or 0)
+            nats=",".join(servers.urls),
+            nkey_seed_file=str(seed_file(servers.keys, "gateway-a")),
+            gateway_port=int(port or 0),
         )
         with pytest.raises(Unavailable, match="is the port taken"):
             await main(settings, asyncio.Event())

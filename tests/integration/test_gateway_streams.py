@@ -35,7 +35,11 @@ async def node(world: World) -> FakeNode:
 async def output(world: World, job_id: str, query: str = "") -> tuple[bytes, str, int]:
     async with world.session.get(f"{world.url}/v1/jobs/{job_id}/output?{query}") as response:
         assert response.status == 200, await response.text()
-        return await response.read(), response.headers["x-muster-output"], int(response.headers["x-muster-offset"])
+        return (
+            await response.read(),
+            response.headers["x-muster-output"],
+            int(response.headers["x-muster-offset"]),
+        )
 
 
 async def frames_of(world: World, job_id: str, query: str = "") -> list[dict[str, Any]]:
@@ -61,10 +65,16 @@ async def test_output_larger_than_one_message_arrives_whole(world: World, node: 
     data = bytes(range(256)) * 4096
     node.say(job_id, "stdout", data)
     assert (await output(world, job_id))[0] == data
-    assert await output(world, job_id, "tail_bytes=1000") == (data[-1000:], "node", len(data) - 1000)
+    assert await output(world, job_id, "tail_bytes=1000") == (
+        data[-1000:],
+        "node",
+        len(data) - 1000,
+    )
 
 
-async def test_followed_output_comes_as_it_is_written_and_ends_with_the_job(world: World, node: FakeNode) -> None:
+async def test_followed_output_comes_as_it_is_written_and_ends_with_the_job(
+    world: World, node: FakeNode
+) -> None:
     job_id = await world.run_to("queued")
     async with world.session.get(f"{world.url}/v1/jobs/{job_id}/output?follow=1") as response:
         await world.writers.place(job_id, "n1")
@@ -124,7 +134,9 @@ async def test_attach_gives_states_both_streams_and_the_exit(world: World, node:
     assert frames[-1] == {"exit_code": 3, "state": "failed", "reason": "", "attempt": 1}
 
 
-async def test_attach_goes_on_from_the_offsets_that_it_is_given(world: World, node: FakeNode) -> None:
+async def test_attach_goes_on_from_the_offsets_that_it_is_given(
+    world: World, node: FakeNode
+) -> None:
     job_id = await world.run_to("completed")
     node.say(job_id, "stdout", b"0123456789", end=True)
     node.say(job_id, "stderr", b"abc", end=True)
@@ -142,7 +154,9 @@ async def test_attach_begins_a_new_attempt_at_its_first_byte(world: World, node:
     attached = asyncio.create_task(frames_of(world, job_id))
     await asyncio.sleep(0.05)
     await world.writers.finish(job_id, "n1", exit_code=1)
-    await world.writers.schedule(f.JobRequeued(job_id=JobId(job_id), attempt=1, reason="failed", counted=True))
+    await world.writers.schedule(
+        f.JobRequeued(job_id=JobId(job_id), attempt=1, reason="failed", counted=True)
+    )
     await world.writers.place(job_id, "n2", attempt=2)
     other.say(job_id, "stdout", b"again", attempt=2, end=True)
     other.say(job_id, "stderr", b"", attempt=2, end=True)
@@ -159,8 +173,15 @@ async def test_attach_to_a_job_that_never_ran_ends_with_it(world: World) -> None
     job_id = await world.run_to("queued")
     attached = asyncio.create_task(frames_of(world, job_id))
     await asyncio.sleep(0.05)
-    await world.writers.schedule(f.JobClosed(job_id=JobId(job_id), attempt=1, outcome="cancelled", reason="user"))
-    assert (await attached)[-1] == {"exit_code": None, "state": "cancelled", "reason": "user", "attempt": 1}
+    await world.writers.schedule(
+        f.JobClosed(job_id=JobId(job_id), attempt=1, outcome="cancelled", reason="user")
+    )
+    assert (await attached)[-1] == {
+        "exit_code": None,
+        "state": "cancelled",
+        "reason": "user",
+        "attempt": 1,
+    }
 
 
 async def test_a_client_that_leaves_leaves_nothing_behind(world: World, node: FakeNode) -> None:
@@ -179,8 +200,12 @@ async def test_a_client_that_leaves_leaves_nothing_behind(world: World, node: Fa
 
 async def test_input_reaches_the_first_member_by_offset(world: World, node: FakeNode) -> None:
     job_id = await world.run_to("running", stdin=True)
-    assert (await world.ask("PUT", f"/v1/jobs/{job_id}/stdin?offset=0", data=b"hello "))["next_offset"] == 6
-    assert (await world.ask("PUT", f"/v1/jobs/{job_id}/stdin?offset=0", data=b"hello "))["next_offset"] == 6
+    assert (await world.ask("PUT", f"/v1/jobs/{job_id}/stdin?offset=0", data=b"hello "))[
+        "next_offset"
+    ] == 6
+    assert (await world.ask("PUT", f"/v1/jobs/{job_id}/stdin?offset=0", data=b"hello "))[
+        "next_offset"
+    ] == 6
     ended = await world.ask("PUT", f"/v1/jobs/{job_id}/stdin?offset=6&eof=1&attempt=1", data=b"you")
     assert ended == {"next_offset": 9, "attempt": 1, "closed": True}
     assert (node.input, node.eof) == (b"hello you", True)
@@ -192,20 +217,28 @@ async def requeued(world: World, node: FakeNode, written: int = 4) -> str:
     node.say(job_id, "stdout", b"lost", end=True)
     node.say(job_id, "stderr", b"", end=True)
     await world.writers.finish(job_id, "n1", exit_code=1, written=written)
-    await world.writers.schedule(f.JobRequeued(job_id=JobId(job_id), attempt=1, reason="failed", counted=True))
+    await world.writers.schedule(
+        f.JobRequeued(job_id=JobId(job_id), attempt=1, reason="failed", counted=True)
+    )
     await world.writers.place(job_id, "n2", attempt=2)
     await world.writers.start(job_id, "n2", attempt=2)
     await world.settle()
     return job_id
 
 
-async def test_input_for_an_earlier_attempt_is_never_given_to_the_next(world: World, node: FakeNode) -> None:
+async def test_input_for_an_earlier_attempt_is_never_given_to_the_next(
+    world: World, node: FakeNode
+) -> None:
     job_id = await requeued(world, node)
-    problem = await world.ask("PUT", f"/v1/jobs/{job_id}/stdin?offset=6&attempt=1", 409, data=b"you")
+    problem = await world.ask(
+        "PUT", f"/v1/jobs/{job_id}/stdin?offset=6&attempt=1", 409, data=b"you"
+    )
     assert (problem["attempt"], problem["next_offset"], node.input) == (2, 0, b"")
 
 
-async def test_the_output_of_an_earlier_attempt_comes_from_its_node(world: World, node: FakeNode) -> None:
+async def test_the_output_of_an_earlier_attempt_comes_from_its_node(
+    world: World, node: FakeNode
+) -> None:
     job_id = await requeued(world, node)
     assert await output(world, job_id, "attempt=1") == (b"lost", "node", 0)
     assert await output(world, job_id, "attempt=1&follow=1&offset=1") == (b"ost", "node", 1)
@@ -213,7 +246,9 @@ async def test_the_output_of_an_earlier_attempt_comes_from_its_node(world: World
     await world.ask("GET", f"/v1/jobs/{job_id}/output?attempt=3", 422)
 
 
-async def test_the_output_of_an_earlier_attempt_comes_from_the_store_once_its_node_is_silent(world: World) -> None:
+async def test_the_output_of_an_earlier_attempt_comes_from_the_store_once_its_node_is_silent(
+    world: World,
+) -> None:
     job_id = await requeued(world, FakeNode(), written=104)
     await world.outputs.put(output_key("n1", job_id, 1, 0, "stdout"), b"lost")
     assert await output(world, job_id, "attempt=1") == (b"lost", "tail", 100)
@@ -226,7 +261,9 @@ async def test_output_that_nobody_has_any_more_is_said_to_be_gone(world: World) 
     assert await output(world, job_id, "attempt=1&stream=stderr") == (b"", "node", 0)
 
 
-async def test_attach_first_says_the_rest_of_the_attempt_that_the_client_knew(world: World, node: FakeNode) -> None:
+async def test_attach_first_says_the_rest_of_the_attempt_that_the_client_knew(
+    world: World, node: FakeNode
+) -> None:
     other = FakeNode()
     await other.listen(world.bus, "n2")
     job_id = await requeued(world, node)
@@ -235,7 +272,11 @@ async def test_attach_first_says_the_rest_of_the_attempt_that_the_client_knew(wo
     await world.writers.finish(job_id, "n2", attempt=2)
     await world.writers.close(job_id, attempt=2)
     frames = await frames_of(world, job_id, "attempt=1&stdout=2")
-    said_by = [(frame["attempt"], frame["offset"], b64decode(frame["data"])) for frame in frames if "stream" in frame]
+    said_by = [
+        (frame["attempt"], frame["offset"], b64decode(frame["data"]))
+        for frame in frames
+        if "stream" in frame
+    ]
     assert said_by == [(1, 2, b"st"), (2, 0, b"again")]
 
 
@@ -257,6 +298,9 @@ async def test_a_pruned_output_is_its_stored_end_and_says_so(world: World, node:
     await world.writers.close(job_id)
     await world.settle()
     problem = await world.ask("GET", f"/v1/jobs/{job_id}/output", 410)
-    assert "is gone: it was pruned on node n1, and its end is not stored off the node" in problem["detail"]
+    assert (
+        "is gone: it was pruned on node n1, and its end is not stored off the node"
+        in problem["detail"]
+    )
     await world.outputs.put(output_key("n1", job_id, 1, 0, "stdout"), b"the end")
     assert await output(world, job_id) == (b"the end", "tail, pruned on n1", 100)

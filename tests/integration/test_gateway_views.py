@@ -15,7 +15,7 @@ from libs.common.folds import job_fold
 from libs.common.model import GpuId, NodeId
 from libs.common.transport.log_memory import MemoryStream
 from libs.common.transport.snapshot_store import MemorySnapshots
-from services.api_gateway.auth import hash_key
+from services.api_gateway.access.auth import hash_key
 from services.api_gateway.http import events
 from services.api_gateway.views import snapshots
 from tests.integration.gateway_world import World, gateway_world
@@ -33,7 +33,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_a_node_shows_its_devices_and_who_holds_them(world: World) -> None:
     job_id = await world.run_to("running")
     listed = (await world.ask("GET", "/v1/nodes"))["nodes"]
-    assert [(node["id"], node["state"], node["gpus_total"], node["gpus_free"]) for node in listed] == [("n1", "healthy", 2, 1)]
+    assert [
+        (node["id"], node["state"], node["gpus_total"], node["gpus_free"]) for node in listed
+    ] == [("n1", "healthy", 2, 1)]
     full = await world.ask("GET", "/v1/nodes/n1")
     assert full["node"] == listed[0]
     assert [gpu["state"] for gpu in full["gpus"]] == ["IN_USE", "AVAILABLE"]
@@ -43,29 +45,49 @@ async def test_a_node_shows_its_devices_and_who_holds_them(world: World) -> None
 
 async def test_a_device_shows_the_one_word_for_its_use_and_health(world: World) -> None:
     await world.run_to("placed")
-    await world.writers.on("n1", f.GpuFaulted(node_id=NodeId("n1"), uuid=GpuId("n1-g1"), health="offline", reason="quarantined"))
+    await world.writers.on(
+        "n1",
+        f.GpuFaulted(
+            node_id=NodeId("n1"), uuid=GpuId("n1-g1"), health="offline", reason="quarantined"
+        ),
+    )
     await world.settle()
-    assert [gpu["state"] for gpu in (await world.ask("GET", "/v1/gpus"))["gpus"]] == ["ALLOCATED", "ERROR"]
-    assert [gpu["uuid"] for gpu in (await world.ask("GET", "/v1/gpus?state=error"))["gpus"]] == ["n1-g1"]
+    assert [gpu["state"] for gpu in (await world.ask("GET", "/v1/gpus"))["gpus"]] == [
+        "ALLOCATED",
+        "ERROR",
+    ]
+    assert [gpu["uuid"] for gpu in (await world.ask("GET", "/v1/gpus?state=error"))["gpus"]] == [
+        "n1-g1"
+    ]
 
 
 @pytest.mark.parametrize(
     ("path", "known"),
     [
-        ("/v1/gpus?state=BOGUS", "AVAILABLE, ALLOCATED, IN_USE, DEGRADED, RESETTING, OFFLINE, MAINTENANCE, ERROR"),
+        (
+            "/v1/gpus?state=BOGUS",
+            "AVAILABLE, ALLOCATED, IN_USE, DEGRADED, RESETTING, OFFLINE, MAINTENANCE, ERROR",
+        ),
         ("/v1/nodes?state=bogus", "healthy, degraded, unreachable, removed"),
         ("/v1/jobs?state=queued,bogus", "queued, "),
         ("/v1/jobs/{job}/wait?state=bogus", "queued, "),
         ("/v1/jobs/{job}/output?stream=bogus", "stdout, stderr"),
     ],
 )
-async def test_a_word_that_is_none_of_a_choice_is_refused_with_those_that_are(world: World, path: str, known: str) -> None:
+async def test_a_word_that_is_none_of_a_choice_is_refused_with_those_that_are(
+    world: World, path: str, known: str
+) -> None:
     job = await world.run_to("running")
     problem = await world.ask("GET", path.format(job=job), 422)
-    assert "bogus' is not known: give one of" in problem["detail"].lower() and known in problem["detail"]
+    assert (
+        "bogus' is not known: give one of" in problem["detail"].lower()
+        and known in problem["detail"]
+    )
 
 
-@pytest.mark.parametrize(("state", "there"), [("in_use", 1), ("IN_USE", 1), ("offline", 0), ("", 2)])
+@pytest.mark.parametrize(
+    ("state", "there"), [("in_use", 1), ("IN_USE", 1), ("offline", 0), ("", 2)]
+)
 async def test_devices_are_listed_by_their_state(world: World, state: str, there: int) -> None:
     await world.run_to("running")
     assert len((await world.ask("GET", f"/v1/gpus?state={state}"))["gpus"]) == there
@@ -75,8 +97,15 @@ async def test_the_cluster_is_counted(world: World) -> None:
     await world.run_to("completed")
     await world.run_to("running")
     shown = await world.ask("GET", "/v1/cluster")
-    assert {state: count for state, count in shown["jobs"].items() if count} == {"completed": 1, "running": 1}
-    assert (shown["nodes"], shown["gpus"], shown["gpu_share_held"]) == ({"healthy": 1}, {"IN_USE": 1, "AVAILABLE": 1}, 100)
+    assert {state: count for state, count in shown["jobs"].items() if count} == {
+        "completed": 1,
+        "running": 1,
+    }
+    assert (shown["nodes"], shown["gpus"], shown["gpu_share_held"]) == (
+        {"healthy": 1},
+        {"IN_USE": 1, "AVAILABLE": 1},
+        100,
+    )
     assert (shown["epoch"], shown["leader"], shown["timing"]["lease_ms"]) == (1, "s1", 13_000)
 
 
@@ -93,7 +122,9 @@ async def test_events_are_in_order_and_filtered(world: World) -> None:
         "until=1h": [],
         f"job={job_id}&kind=job.st": ["job.started"],
     }.items():
-        assert [event["kind"] for event in (await world.ask("GET", f"/v1/events?{query}"))["events"]] == kinds, query
+        assert [
+            event["kind"] for event in (await world.ask("GET", f"/v1/events?{query}"))["events"]
+        ] == kinds, query
     await world.ask("GET", "/v1/events?kind=jib", 422)
 
 
@@ -126,7 +157,11 @@ async def test_followed_events_come_as_they_are_recorded(world: World) -> None:
     async with world.session.get(f"{world.url}/v1/events?follow=1&after={end}") as response:
         job_id = (await world.submit())["id"]
         event = json.loads(await response.content.readline())
-        assert (event["kind"], event["fact"]["job_id"], event["writer"]) == ("job.submitted", job_id, subjects.gateway("a"))
+        assert (event["kind"], event["fact"]["job_id"], event["writer"]) == (
+            "job.submitted",
+            job_id,
+            subjects.gateway("a"),
+        )
 
 
 async def test_a_past_state_is_what_the_log_says_up_to_then(world: World) -> None:
@@ -135,9 +170,16 @@ async def test_a_past_state_is_what_the_log_says_up_to_then(world: World) -> Non
     await world.writers.place(job_id, "n1")
     await world.settle()
     past = await world.ask("GET", f"/v1/state?at={at}")
-    assert (past["seq"], past["jobs"][0]["state"], past["gpus"][0]["state"]) == (at, "queued", "AVAILABLE")
+    assert (past["seq"], past["jobs"][0]["state"], past["gpus"][0]["state"]) == (
+        at,
+        "queued",
+        "AVAILABLE",
+    )
     now = await world.ask("GET", f"/v1/state?at={at + 1}")
-    assert (now["jobs"][0], now["gpus"][0]["state"]) == (await world.ask("GET", f"/v1/jobs/{job_id}"), "ALLOCATED")
+    assert (now["jobs"][0], now["gpus"][0]["state"]) == (
+        await world.ask("GET", f"/v1/jobs/{job_id}"),
+        "ALLOCATED",
+    )
     assert (await world.ask("GET", "/v1/state?at=0"))["jobs"] == []
     await world.ask("GET", f"/v1/state?at={at + 2}", 422)
 
@@ -145,7 +187,11 @@ async def test_a_past_state_is_what_the_log_says_up_to_then(world: World) -> Non
 async def test_a_watch_shows_what_is_then_what_changes(world: World) -> None:
     job_id = await world.run_to("queued")
     async with world.session.get(world.url + "/v1/watch") as response:
-        assert [kind for kind, _ in [await _event(response) for _ in range(3)]] == ["job", "node", "ready"]
+        assert [kind for kind, _ in [await _event(response) for _ in range(3)]] == [
+            "job",
+            "node",
+            "ready",
+        ]
         await world.writers.place(job_id, "n1")
         events = [await _event(response) for _ in range(2)]
         assert [(kind, data["id"]) for kind, data in events] == [("job", job_id), ("node", "n1")]
@@ -156,14 +202,18 @@ async def test_a_watch_that_comes_back_is_told_what_changed_since(world: World) 
     await world.run_to("queued")
     seen = world.gateway.cluster.seq
     job_id = await world.run_to("completed")
-    async with world.session.get(world.url + "/v1/watch", headers={"last-event-id": str(seen)}) as response:
+    async with world.session.get(
+        world.url + "/v1/watch", headers={"last-event-id": str(seen)}
+    ) as response:
         kind, data = await _event(response)
         assert (kind, data["id"], data["state"]) == ("job", job_id, "completed")
 
 
 async def _event(response: aiohttp.ClientResponse) -> tuple[str, dict[str, object]]:
     fields: dict[str, str] = {}
-    while (line := (await asyncio.wait_for(response.content.readline(), 5)).decode().rstrip("\n")) or not fields:
+    while (
+        line := (await asyncio.wait_for(response.content.readline(), 5)).decode().rstrip("\n")
+    ) or not fields:
         name, _, value = line.partition(": ")
         fields[name] = value
     return fields["event"], json.loads(fields["data"])
@@ -176,7 +226,10 @@ async def test_health_and_metrics_need_no_key(world: World) -> None:
             async with stranger.get(world.url + path) as response:
                 assert response.status == 200, path
         async with stranger.get(world.url + "/metrics") as response:
-            assert 'muster_gateway_requests_total{method="POST",route="/v1/jobs",status="201"} 1.0' in await response.text()
+            assert (
+                'muster_gateway_requests_total{method="POST",route="/v1/jobs",status="201"} 1.0'
+                in await response.text()
+            )
 
 
 async def test_a_gateway_that_hears_nothing_of_the_log_is_not_ready(world: World) -> None:
@@ -203,7 +256,9 @@ async def test_a_slip_in_the_key_file_locks_nobody_out(world: World, tmp_path: P
     await world.ask("GET", "/v1/jobs")
 
 
-async def test_a_job_that_left_the_fold_leaves_the_views_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_left_the_fold_leaves_the_views_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 2)
     ids = [await world.run_to("completed", name="same") for _ in range(4)]
     assert [job["id"] for job in (await world.ask("GET", "/v1/jobs?all=1"))["jobs"]] == ids[2:]
@@ -219,17 +274,27 @@ async def test_a_gateway_starts_from_its_snapshot_and_the_tail(tmp_path: Path) -
         await first.writers.begin_term()
         await first.writers.register("n1")
         job_id = await first.run_to("queued")
-        await first.gateway.snapshots.save(snapshots.encode(first.gateway.cluster, first.gateway.history))
+        await first.gateway.snapshots.save(
+            snapshots.encode(first.gateway.cluster, first.gateway.history)
+        )
         await first.writers.place(job_id, "n1")
         await first.settle()
-        whole = await first.ask("GET", "/v1/jobs?all=1"), await first.ask("GET", f"/v1/jobs/{job_id}/history")
+        whole = (
+            await first.ask("GET", "/v1/jobs?all=1"),
+            await first.ask("GET", f"/v1/jobs/{job_id}/history"),
+        )
     async with gateway_world(tmp_path, stream, store) as second:
         assert second.gateway.snapshots.stored_seq == second.gateway.cluster.seq - 1
-        assert (await second.ask("GET", "/v1/jobs?all=1"), await second.ask("GET", f"/v1/jobs/{job_id}/history")) == whole
+        assert (
+            await second.ask("GET", "/v1/jobs?all=1"),
+            await second.ask("GET", f"/v1/jobs/{job_id}/history"),
+        ) == whole
         assert (await second.submit())["state"] == "pending"
 
 
-async def test_snapshots_are_made_by_themselves_and_leave_no_older_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_snapshots_are_made_by_themselves_and_leave_no_older_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(snapshots, "SNAPSHOT_EVERY", 2)
     store = MemorySnapshots()
     async with gateway_world(tmp_path, store=store) as world:
@@ -244,7 +309,9 @@ async def test_a_log_that_ends_before_the_snapshot_stops_the_gateway(tmp_path: P
     store = MemorySnapshots()
     async with gateway_world(tmp_path, store=store) as world:
         await world.submit()
-        await world.gateway.snapshots.save(snapshots.encode(world.gateway.cluster, world.gateway.history))
+        await world.gateway.snapshots.save(
+            snapshots.encode(world.gateway.cluster, world.gateway.history)
+        )
     with pytest.raises(AssertionError, match="lost or restored"):
         async with gateway_world(tmp_path, MemoryStream(), store):
             pass
@@ -260,7 +327,10 @@ async def test_a_gateway_stands_down_when_another_writes_as_its_instance(tmp_pat
 
 async def test_two_gateways_of_their_own_names_see_each_others_jobs(tmp_path: Path) -> None:
     stream = MemoryStream()
-    async with gateway_world(tmp_path, stream) as first, gateway_world(tmp_path, stream, instance="b") as second:
+    async with (
+        gateway_world(tmp_path, stream) as first,
+        gateway_world(tmp_path, stream, instance="b") as second,
+    ):
         job = await first.submit()
         await second.settle()
         assert await second.ask("GET", f"/v1/jobs/{job['id']}") == job
@@ -274,8 +344,17 @@ async def test_a_lost_node_is_declared_dead_and_one_that_is_heard_is_not(world: 
     lost_seq = await world.writers.schedule(f.NodeLost(node_id=NodeId("n1"), incarnation=1))
     (job,) = (await world.ask("GET", f"/v1/jobs?min_seq={lost_seq}"))["jobs"]
     assert (job["state"], job["on_control_loss"]) == ("running", "continue")
-    assert job["waits_for"].startswith("its processes to end; its node n1 is silent and it may go on there")
+    assert job["waits_for"].startswith(
+        "its processes to end; its node n1 is silent and it may go on there"
+    )
     for _ in range(2):
-        assert (await world.ask("POST", "/v1/nodes/n1/dead", 202, json={"user": "ada"}))["state"] == "unreachable"
-    said = [row["fact"] for row in (await world.ask("GET", "/v1/events?kind=node.declared_dead"))["events"]]
-    assert [(fact["node_id"], fact["incarnation"], fact["lost"], fact["user"]) for fact in said] == [("n1", 1, 1, "ada")]
+        assert (await world.ask("POST", "/v1/nodes/n1/dead", 202, json={"user": "ada"}))[
+            "state"
+        ] == "unreachable"
+    said = [
+        row["fact"]
+        for row in (await world.ask("GET", "/v1/events?kind=node.declared_dead"))["events"]
+    ]
+    assert [
+        (fact["node_id"], fact["incarnation"], fact["lost"], fact["user"]) for fact in said
+    ] == [("n1", 1, 1, "ada")]

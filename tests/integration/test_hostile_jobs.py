@@ -1,4 +1,5 @@
-"""Jobs that mean harm, under one real agent: each is contained, its end is named, and the node runs the next job as if nothing had been.
+"""Jobs that mean harm, under one real agent: each is contained, its end is named, and the node runs
+the next job as if nothing had been.
 
 /dev/zero and /dev/full stand for the node's two GPUs; every job here is given the first.
 """
@@ -16,14 +17,18 @@ from supervision_world import gone, kill
 from libs.common import facts as f
 from libs.common.model import GpuId
 from services.node_agent.drivers import DeviceNodes
-from services.node_agent.supervision.cgroups import DEVICES, MEMORY, Home
+from services.node_agent.machine.cgroups import DEVICES, MEMORY, Home
 from tests import cgroups as given
 
 MIB = 1 << 20
 MINE = GpuId("GPU-n-0")
 SOON_NS = 1_000_000_000
-# Twice forked, of a session and an environment of its own, deaf to TERM and HUP, with no descriptor of the job's.
-DAEMON = "(env -i setsid sh -c 'trap \"\" TERM HUP; exec </dev/null >pid 2>&1; echo $$; while :; do sleep 1; done' &)"
+# Twice forked, of a session and an environment of its own, deaf to TERM and HUP, with no descriptor
+# of the job's.
+DAEMON = (
+    '(env -i setsid sh -c \'trap "" TERM HUP; exec </dev/null >pid 2>&1; echo $$; while :; do '
+    "sleep 1; done' &)"
+)
 FILL = "import time\nkept = []\nwhile True: kept.append(b'x' * (1 << 20)); time.sleep(0.001)"
 # Takes a descriptor from whoever connects, says so, and keeps it.
 KEEPER = """
@@ -41,7 +46,9 @@ socket.send_fds(talk, [b"device"], [os.open("/dev/zero", os.O_RDONLY)])
 
 def nodes() -> DeviceNodes:
     numbers = {"GPU-n-0": os.stat("/dev/zero").st_rdev, "GPU-n-1": os.stat("/dev/full").st_rdev}
-    return {GpuId(uuid): ((os.major(number), os.minor(number)),) for uuid, number in numbers.items()}
+    return {
+        GpuId(uuid): ((os.major(number), os.minor(number)),) for uuid, number in numbers.items()
+    }
 
 
 @pytest.fixture
@@ -60,15 +67,31 @@ async def world(tmp_path: Path, home: Home) -> AsyncIterator[World]:
 
 def keeper(path: str) -> int:
     """No child of this process, and of no terminal."""
-    line = ["sh", "-c", 'setsid "$@" > /dev/null 2>&1 & echo $!', "sh", sys.executable, "-ISc", KEEPER, path]
+    line = [
+        "sh",
+        "-c",
+        'setsid "$@" > /dev/null 2>&1 & echo $!',
+        "sh",
+        sys.executable,
+        "-ISc",
+        KEEPER,
+        path,
+    ]
     return int(subprocess.run(line, stdout=subprocess.PIPE, check=True).stdout)
 
 
 async def is_usable(world: World) -> None:
     """The next job begins, says what it has to say, and leaves its device clean."""
     await world.start("next", "echo fine")
-    finished, released = await world.said(f.JobFinished, "next"), await world.said(f.JobReleased, "next")
-    assert (finished.exit_code, released.checks["processes"], released.checks["holders"]) == (0, "gone", "none")
+    finished, released = (
+        await world.said(f.JobFinished, "next"),
+        await world.said(f.JobReleased, "next"),
+    )
+    assert (finished.exit_code, released.checks["processes"], released.checks["holders"]) == (
+        0,
+        "gone",
+        "none",
+    )
     assert (await world.output("next")).data == b"fine\n"
 
 
@@ -95,7 +118,11 @@ async def test_one_whose_daemon_holds_its_device_after_its_end(world: World) -> 
     await world.start("j", f"{held}; until [ -s pid ]; do sleep 0.01; done")
     finished, released = await world.said(f.JobFinished, "j"), await world.said(f.JobReleased, "j")
     await gone(int((world.state_dir / "pid").read_text()))
-    assert (released.checks["processes"], released.checks["holders"], world.facts(f.GpuFaulted)) == ("gone", "none", [])
+    assert (
+        released.checks["processes"],
+        released.checks["holders"],
+        world.facts(f.GpuFaulted),
+    ) == ("gone", "none", [])
     assert "processes behind, which were ended" in finished.detail
     await is_usable(world)
 
@@ -111,7 +138,13 @@ async def test_one_that_ignores_sigterm(world: World) -> None:
 
 
 async def test_many_that_ignore_sigterm_are_killed_with_their_first(world: World) -> None:
-    await world.start("j", "trap '' TERM; for each in $(seq 60); do sleep 60 & done; touch ready; while :; do sleep 1; done")
+    await world.start(
+        "j",
+        (
+            "trap '' TERM; for each in $(seq 60); do sleep 60 & done; touch ready; while :; do "
+            "sleep 1; done"
+        ),
+    )
     await world.until(lambda: (world.state_dir / "ready").exists())
     await world.scheduler.send(world.stop_order("j", grace_ms=200))
     finished = await world.said(f.JobFinished, "j")
@@ -119,12 +152,16 @@ async def test_many_that_ignore_sigterm_are_killed_with_their_first(world: World
     await is_usable(world)
 
 
-@pytest.mark.parametrize(("killed", "enforced", "left"), [(True, True, 0), (True, False, 1), (False, True, 1)])
-def test_who_was_killed_with_the_main_process_was_not_left_behind(killed: bool, enforced: bool, left: int) -> None:
+@pytest.mark.parametrize(
+    ("killed", "enforced", "left"), [(True, True, 0), (True, False, 1), (False, True, 1)]
+)
+def test_who_was_killed_with_the_main_process_was_not_left_behind(
+    killed: bool, enforced: bool, left: int
+) -> None:
     code = [
         "import signal, subprocess, sys",
         f"sys.path.insert(0, {str(Path(__file__).parents[2])!r})",
-        "from services.node_agent.supervision.ending import Ending",
+        "from services.node_agent.supervisor.ending import Ending",
         "subprocess.Popen(['sleep', '60'])",
         "ending = Ending(1 << 22, None)",
         "ending.stop(signal.SIGKILL, 0, 1)",
@@ -133,11 +170,18 @@ def test_who_was_killed_with_the_main_process_was_not_left_behind(killed: bool, 
         "print(ending.left_behind)",
         "ending.enforce(2)",
     ]
-    assert subprocess.run([sys.executable, "-c", "\n".join(code)], stdout=subprocess.PIPE, check=True).stdout == b"%d\n" % left
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", "\n".join(code)], stdout=subprocess.PIPE, check=True
+        ).stdout
+        == b"%d\n" % left
+    )
 
 
 async def test_one_that_leaves_its_device_with_somebody_else(world: World) -> None:
-    await world.start("j", f"until [ -S keeper ]; do sleep 0.02; done; {sys.executable} -ISc '{HAND_OVER}'")
+    await world.start(
+        "j", f"until [ -S keeper ]; do sleep 0.02; done; {sys.executable} -ISc '{HAND_OVER}'"
+    )
     await world.said(f.JobStarted, "j")
     pid = keeper(str(world.state_dir / "keeper"))
     try:
@@ -163,10 +207,16 @@ async def test_one_that_fills_its_memory_share(world: World, home: Home) -> None
 
 
 async def test_one_that_fills_the_disk_with_output(world: World) -> None:
-    await world.start("j", "head -c 40M /dev/urandom; head -c 40M /dev/urandom >&2", output_limit_bytes=MIB)
+    await world.start(
+        "j", "head -c 40M /dev/urandom; head -c 40M /dev/urandom >&2", output_limit_bytes=MIB
+    )
     finished = await world.said(f.JobFinished, "j")
     kept = sum(entry.stat().st_size for entry in os.scandir(world.state_dir / "jobs/j.1"))
-    assert (finished.exit_code, finished.stdout_bytes, finished.stderr_bytes) == (0, 40 * MIB, 40 * MIB)
+    assert (finished.exit_code, finished.stdout_bytes, finished.stderr_bytes) == (
+        0,
+        40 * MIB,
+        40 * MIB,
+    )
     assert kept < 3 * MIB and (await world.output("j")).offset >= 38 * MIB
     await is_usable(world)
 
@@ -181,9 +231,13 @@ async def test_one_that_prints_a_million_lines(world: World) -> None:
     await is_usable(world)
 
 
-async def test_one_that_changes_its_own_control_group_as_root_is_ended_with_its_children_all_the_same(world: World, home: Home) -> None:
+async def test_a_root_job_that_changes_its_cgroup_is_ended_with_its_children(
+    world: World, home: Home
+) -> None:
     top = os.path.dirname(os.path.dirname(home.dirs[next(iter(home.dirs))]))
-    await world.start("j", f"echo 0 > {top}/cgroup.procs && {DAEMON}; until [ -s pid ]; do sleep 0.01; done")
+    await world.start(
+        "j", f"echo 0 > {top}/cgroup.procs && {DAEMON}; until [ -s pid ]; do sleep 0.01; done"
+    )
     released = await world.said(f.JobReleased, "j")
     await gone(int((world.state_dir / "pid").read_text()))
     assert released.checks["processes"] == "gone"
@@ -191,15 +245,24 @@ async def test_one_that_changes_its_own_control_group_as_root_is_ended_with_its_
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job another user")
-async def test_one_that_changes_its_own_control_group_as_a_user_cannot(tmp_path: Path, home: Home) -> None:
+async def test_one_that_changes_its_own_control_group_as_a_user_cannot(
+    tmp_path: Path, home: Home
+) -> None:
     for folder in (tmp_path, *tmp_path.parents[:-2]):
         folder.chmod(folder.stat().st_mode | 0o011)
     async with world_at(tmp_path, home.dirs, {"*": "nobody"}) as world:
-        tries = "; ".join(f"echo $$ > {path}" for path in sorted({os.path.dirname(path) + "/cgroup.procs" for path in home.dirs.values()}))
+        tries = "; ".join(
+            f"echo $$ > {path}"
+            for path in sorted(
+                {os.path.dirname(path) + "/cgroup.procs" for path in home.dirs.values()}
+            )
+        )
         await world.start("j", f"cat /proc/self/cgroup; {tries}; cat /proc/self/cgroup")
         finished = await world.said(f.JobFinished, "j")
         lines = (await world.output("j")).data.splitlines()
         assert finished.exit_code == 0 and lines[: len(lines) // 2] == lines[len(lines) // 2 :]
-        assert (await world.output("j", stream="stderr")).data.count(b"ermission denied") == len(tries.split(";"))
+        assert (await world.output("j", stream="stderr")).data.count(b"ermission denied") == len(
+            tries.split(";")
+        )
         world.driver.nodes = nodes()
         await is_usable(world)

@@ -1,4 +1,7 @@
-"""Jobs of another user than the agent's: what they are, what they may touch, and what they may not. Needs root."""
+"""Jobs of another user than the agent's: what they are, what they may touch, and what they may not.
+
+Needs root.
+"""
 
 import asyncio
 import hashlib
@@ -17,13 +20,13 @@ from supervision_world import WAIT_S
 from libs.common.messages.file_messages import FILE, FOLDER, MISSING, UNREADABLE, FileAsk, FilePart
 from libs.common.model import AttemptRef, JobId
 from libs.common.transport.bus_memory import MemoryBus
-from services.node_agent import accounts
-from services.node_agent.accounts import Account
-from services.node_agent.acting_as import acting_as
-from services.node_agent.job_directories import JobDirectories
-from services.node_agent.job_files import FileAnswers
-from services.node_agent.observations import Observation, ProcessExited
-from services.node_agent.supervision_protocol import Launch
+from services.node_agent.core.observations import Observation, ProcessExited
+from services.node_agent.directories import accounts
+from services.node_agent.directories.accounts import Account
+from services.node_agent.directories.acting_as import acting_as
+from services.node_agent.directories.job_directories import JobDirectories
+from services.node_agent.jobs.files import FileAnswers
+from services.node_agent.jobs.protocol import Launch
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job another user")
 USER = "daemon"
@@ -39,12 +42,22 @@ class Node:
         if isinstance(seen, ProcessExited):
             self.exits.put_nowait(seen)
 
-    async def run(self, script: str, account: Account | None, workdir: str = "/", ref: AttemptRef = REF) -> str:
+    async def run(
+        self, script: str, account: Account | None, workdir: str = "/", ref: AttemptRef = REF
+    ) -> str:
         """What it printed, of both streams; the exit code in the last line."""
         base = {"PATH": os.environ["PATH"], **(account.environment if account else {})}
-        limits = {"stdin": False, "output_limit_bytes": 1 << 20, "ignore_lease": True, "gpus": (), "seq": 1}
+        limits = {
+            "stdin": False,
+            "output_limit_bytes": 1 << 20,
+            "ignore_lease": True,
+            "gpus": (),
+            "seq": 1,
+        }
         argv = ("/bin/sh", "-c", f"exec 2>&1; {script}")
-        await self.jobs.launch(Launch(ref=ref, rank=0, argv=argv, env=base, workdir=workdir, account=account, **limits))  # type: ignore[arg-type]
+        await self.jobs.launch(
+            Launch(ref=ref, rank=0, argv=argv, env=base, workdir=workdir, account=account, **limits)
+        )  # type: ignore[arg-type]
         async with asyncio.timeout(WAIT_S):
             end = (await self.exits.get()).exit
         piece = await self.jobs.read_output(ref, "stdout", 0, 1 << 20)
@@ -68,23 +81,43 @@ def account() -> Account:
 
 
 async def test_it_is_that_user_with_its_groups_and_cannot_become_more(node: Node) -> None:
-    told = await node.run("id -u; id -g; id -G; grep -e NoNewPrivs -e CapEff /proc/self/status; echo $HOME $USER $LOGNAME", account())
+    told = await node.run(
+        (
+            "id -u; id -g; id -G; grep -e NoNewPrivs -e CapEff /proc/self/status; echo $HOME "
+            "$USER $LOGNAME"
+        ),
+        account(),
+    )
     known = pwd.getpwnam(USER)
     words = told.split()
     assert words[:2] == [str(known.pw_uid), str(known.pw_gid)]
     assert set(words[2:5]) == {str(known.pw_gid), "3", "60"}
-    assert told.split("\n")[3:6] == ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", f"{known.pw_dir} {USER} {USER}"]
+    assert told.split("\n")[3:6] == [
+        "CapEff:\t0000000000000000",
+        "NoNewPrivs:\t1",
+        f"{known.pw_dir} {USER} {USER}",
+    ]
 
 
-async def test_a_program_with_another_user_s_bit_stays_this_user_s(node: Node, tmp_path: Path) -> None:
+async def test_a_program_with_another_user_s_bit_stays_this_user_s(
+    node: Node, tmp_path: Path
+) -> None:
     copy = tmp_path / "id"
     shutil.copy("/usr/bin/id", copy)
     copy.chmod(0o4755)
-    assert (await node.run(f"{copy} -u", account())).split() == [str(pwd.getpwnam(USER).pw_uid), "0"]
+    assert (await node.run(f"{copy} -u", account())).split() == [
+        str(pwd.getpwnam(USER).pw_uid),
+        "0",
+    ]
 
 
 async def test_it_writes_to_its_streams_by_name_and_says_that_its_work_is_saved(node: Node) -> None:
-    assert await node.run('echo named > /dev/stdout; touch "$MUSTER_CHECKPOINT_FILE" && echo saved', account()) == "named\nsaved\n0"
+    assert (
+        await node.run(
+            'echo named > /dev/stdout; touch "$MUSTER_CHECKPOINT_FILE" && echo saved', account()
+        )
+        == "named\nsaved\n0"
+    )
     assert node.jobs.checkpointed_ns(REF) > 0
 
 
@@ -100,7 +133,8 @@ async def test_who_says_nothing_of_its_devices_has_said_nothing(node: Node) -> N
 
 async def test_what_proves_its_end_is_not_its_own(node: Node) -> None:
     script = (
-        'for f in order.json exit.json; do cat "$MUSTER_JOB_DIR/$f"; done; ls "$MUSTER_JOB_DIR"; touch "$MUSTER_JOB_DIR/x"; kill -9 $PPID'
+        'for f in order.json exit.json; do cat "$MUSTER_JOB_DIR/$f"; done; ls "$MUSTER_JOB_DIR"; '
+        'touch "$MUSTER_JOB_DIR/x"; kill -9 $PPID'
     )
     told = await node.run(script, account())
     assert told.count("Permission denied") == 4
@@ -110,13 +144,19 @@ async def test_what_proves_its_end_is_not_its_own(node: Node) -> None:
 async def test_another_job_s_files_are_closed_to_it(node: Node) -> None:
     other = account()._replace(uid=pwd.getpwnam("bin").pw_uid)
     await node.run("echo mine > $MUSTER_CHECKPOINT_FILE", other, ref=AttemptRef(JobId("k"), 1))
-    assert "Permission denied" in await node.run("cat $MUSTER_JOB_DIR/../k.1/own/checkpoint", account())
+    assert "Permission denied" in await node.run(
+        "cat $MUSTER_JOB_DIR/../k.1/own/checkpoint", account()
+    )
 
 
 async def test_what_it_brought_along_belongs_to_it(node: Node) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name, kind in (("a", tarfile.REGTYPE), ("folder", tarfile.DIRTYPE), ("folder/b", tarfile.REGTYPE)):
+        for name, kind in (
+            ("a", tarfile.REGTYPE),
+            ("folder", tarfile.DIRTYPE),
+            ("folder/b", tarfile.REGTYPE),
+        ):
             member = tarfile.TarInfo(name)
             member.type, member.mode = kind, 0o755
             archive.addfile(member)
@@ -127,7 +167,12 @@ async def test_what_it_brought_along_belongs_to_it(node: Node) -> None:
 
     workdir = await node.jobs.unpack(REF, hashlib.sha256(data).hexdigest(), pieces(), lambda: True)
     assert (
-        await node.run("echo new > a && echo new > folder/b && touch c && stat -c %U . folder/b", account(), workdir) == "daemon\ndaemon\n0"
+        await node.run(
+            "echo new > a && echo new > folder/b && touch c && stat -c %U . folder/b",
+            account(),
+            workdir,
+        )
+        == "daemon\ndaemon\n0"
     )
 
 
@@ -137,17 +182,23 @@ async def test_without_an_account_it_is_the_agent_s_own_user_as_before(node: Nod
 
 
 class Reader:
-    """Who answers for the files of a node's jobs; one thread, so that whoever a question left behind would answer the next."""
+    """Who answers for the files of a node's jobs; one thread, so that whoever a question left
+    behind would answer the next.
+    """
 
     def __init__(self, jobs: JobDirectories) -> None:
         self.answers = FileAnswers("n1", MemoryBus(), jobs.root_of)
         self.answers.threads = ThreadPoolExecutor(1)
 
     def read(self, path: Path | str, ref: AttemptRef = REF) -> FilePart:
-        return self.answers.threads.submit(self.answers._part, FileAsk(ref.job_id, ref.attempt, str(path).encode())).result(WAIT_S)
+        return self.answers.threads.submit(
+            self.answers._part, FileAsk(ref.job_id, ref.attempt, str(path).encode())
+        ).result(WAIT_S)
 
 
-async def test_of_the_node_s_files_it_gives_no_more_than_the_job_could_read(node: Node, tmp_path: Path) -> None:
+async def test_of_the_node_s_files_it_gives_no_more_than_the_job_could_read(
+    node: Node, tmp_path: Path
+) -> None:
     nobody, own, closed = accounts.account("nobody"), tmp_path / "own", tmp_path / "closed"
     for folder, mode in ((own, 0o1777), (closed, 0o700)):
         folder.mkdir()
@@ -156,10 +207,21 @@ async def test_of_the_node_s_files_it_gives_no_more_than_the_job_could_read(node
     await node.run(f"umask 077; echo mine > {own}/x; ln -s /etc/shadow {own}/link", nobody)
     await node.run("true", None, ref=AttemptRef(JobId("root"), 1))
     reader = Reader(node.jobs)
-    for path in ("/etc/shadow", own / "link", closed / "x", closed, f"/proc/{os.getpid()}/environ", "/proc/self/environ"):
+    for path in (
+        "/etc/shadow",
+        own / "link",
+        closed / "x",
+        closed,
+        f"/proc/{os.getpid()}/environ",
+        "/proc/self/environ",
+    ):
         found = reader.read(path)
         assert found.fault in (UNREADABLE, MISSING) and not found.data and not found.names, path
-    assert (reader.read(own / "x").kind, reader.read(own / "x").data, reader.read(own).kind) == (FILE, b"mine\n", FOLDER)
+    assert (reader.read(own / "x").kind, reader.read(own / "x").data, reader.read(own).kind) == (
+        FILE,
+        b"mine\n",
+        FOLDER,
+    )
     assert reader.read("/etc/shadow", AttemptRef(JobId("root"), 1)).kind == FILE
     assert reader.read("/etc/shadow").fault == UNREADABLE
     assert os.geteuid() == 0
@@ -183,5 +245,8 @@ def test_a_thread_alone_becomes_the_user_and_is_itself_again() -> None:
     with ThreadPoolExecutor(1) as other:
         assert other.submit(standing).result(WAIT_S) == before
         with acting_as(account().ids):
-            assert (standing(), other.submit(standing).result(WAIT_S)) == ((known.pw_uid, known.pw_gid, [3, 60], "0" * 16), before)
+            assert (standing(), other.submit(standing).result(WAIT_S)) == (
+                (known.pw_uid, known.pw_gid, [3, 60], "0" * 16),
+                before,
+            )
     assert standing() == before

@@ -1,4 +1,6 @@
-"""A supervisor that is itself stopped is overruled by its agent before the lease ends; one that ignores the lease is not."""
+"""A supervisor that is itself stopped is overruled by its agent before the lease ends; one that
+ignores the lease is not.
+"""
 
 import asyncio
 import os
@@ -6,11 +8,12 @@ import signal
 from pathlib import Path
 
 from libs.common.model import AttemptRef, JobId
-from services.node_agent.job_directories import JobDirectories
-from services.node_agent.observations import Observation, ProcessExited, ProcessStarted
-from services.node_agent.supervision import processes, records
-from services.node_agent.supervision.lease import boottime_ns
-from services.node_agent.supervision_protocol import Launch
+from services.node_agent.core.observations import Observation, ProcessExited, ProcessStarted
+from services.node_agent.directories.job_directories import JobDirectories
+from services.node_agent.jobs.protocol import Launch
+from services.node_agent.machine import processes
+from services.node_agent.supervisor import records
+from services.node_agent.supervisor.lease import boottime_ns
 
 LEASE_NS = 3_000_000_000
 WAIT_S = 20
@@ -26,7 +29,9 @@ def launch(workdir: Path, ignore_lease: bool) -> Launch:
     )  # fmt: skip
 
 
-async def test_what_ignores_the_lease_lives_on_when_the_lease_ends_also_under_the_next_agent(tmp_path: Path) -> None:
+async def test_what_ignores_the_lease_lives_on_when_the_lease_ends_also_under_the_next_agent(
+    tmp_path: Path,
+) -> None:
     pid = 0
     for agent in range(2):
         seen: list[Observation] = []
@@ -53,7 +58,9 @@ async def test_what_ignores_the_lease_lives_on_when_the_lease_ends_also_under_th
             await jobs.close()
 
 
-async def test_a_stopped_supervisor_does_not_keep_its_job_alive_beyond_the_lease(tmp_path: Path) -> None:
+async def test_a_stopped_supervisor_does_not_keep_its_job_alive_beyond_the_lease(
+    tmp_path: Path,
+) -> None:
     seen: list[Observation] = []
     jobs = JobDirectories(tmp_path / "node")
     await jobs.start(seen.append)

@@ -1,4 +1,6 @@
-"""Jobs on MIG instances: a real agent and real processes over NVIDIA's real binding, above a library built from C that keeps its cards."""
+"""Jobs on MIG instances: a real agent and real processes over NVIDIA's real binding, above a
+library built from C that keeps its cards.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,8 +11,8 @@ import pytest
 from agent_world import EPOCH, NODE, World, world_at
 
 from libs.common import facts as f
-from libs.common.device_controls import hot_policy
-from libs.common.gpu_life import QUARANTINED
+from libs.common.devices.device_controls import hot_policy
+from libs.common.life.gpu_life import QUARANTINED
 from libs.common.messages import ControlOrder, Orders, StartOrder
 from libs.common.model import MIG, GpuHold, GpuId
 from libs.common.subjects import orders
@@ -43,10 +45,21 @@ async def world(tmp_path: Path, fakes: Fakes) -> AsyncIterator[World]:  # noqa: 
     await made.real.close()
 
 
-async def start(world: World, job: str, script: str, slices: int = HIGH, uuid: GpuId = FIRST, profile: str = "3g.40gb") -> StartOrder:
+async def start(
+    world: World,
+    job: str,
+    script: str,
+    slices: int = HIGH,
+    uuid: GpuId = FIRST,
+    profile: str = "3g.40gb",
+) -> StartOrder:
     order = world.order(job, script)
     holds = (GpuHold(uuid, 50, MIG, profile, slices),) if slices else (GpuHold(uuid),)
-    return await world.place(StartOrder(*[holds if name == "gpus" else getattr(order, name) for name in order.__struct_fields__]))
+    return await world.place(
+        StartOrder(
+            *[holds if name == "gpus" else getattr(order, name) for name in order.__struct_fields__]
+        )
+    )
 
 
 async def there(world: World) -> list[tuple[str, int]]:
@@ -95,14 +108,21 @@ async def test_a_job_whose_instance_cannot_be_made_is_refused_with_the_reason_an
     fakes.tell("nvidia", fault)
     await start(world, "j", SHOW)
     refused = await world.said(f.JobRefused, "j")
-    assert refused.reason == f"MIG instance 3g.40gb at slice 4 of GPU GPU-fake-0 was not made: {why}"
+    assert (
+        refused.reason == f"MIG instance 3g.40gb at slice 4 of GPU GPU-fake-0 was not made: {why}"
+    )
     assert await there(world) == []
-    assert [fact.detail for fact in world.facts(f.GpuFaulted)] == ([refused.reason] if "Permissions" not in why else [])
+    assert [fact.detail for fact in world.facts(f.GpuFaulted)] == (
+        [refused.reason] if "Permissions" not in why else []
+    )
     if "Permissions" not in why:
         await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [FIRST])
 
 
-async def test_a_card_on_which_none_could_be_made_returns_beside_a_job_that_has_one(world: World, fakes: Fakes) -> None:  # noqa: F811
+async def test_a_card_on_which_none_could_be_made_returns_beside_a_job_that_has_one(
+    world: World,
+    fakes: Fakes,  # noqa: F811
+) -> None:
     await start(world, "j", WAIT, LOW)
     await world.said(f.JobStarted, "j")
     fakes.tell("nvidia", "nvmlGpuInstanceCreateComputeInstance 0 23")
@@ -122,7 +142,11 @@ async def test_what_is_half_made_and_cannot_be_taken_back_quarantines_the_device
     await start(world, "j", SHOW)
     assert "could not be removed" in (await world.said(f.JobRefused, "j")).reason
     (fault,) = world.facts(f.GpuFaulted)
-    assert (fault.uuid, fault.reason, "a MIG instance that no job owns is left" in fault.detail) == (FIRST, QUARANTINED, True)
+    assert (
+        fault.uuid,
+        fault.reason,
+        "a MIG instance that no job owns is left" in fault.detail,
+    ) == (FIRST, QUARANTINED, True)
     await asyncio.sleep(2 * returning.LOOK_S)
     assert world.facts(f.GpuRecovered) == []
     fakes.tell("nvidia")
@@ -133,8 +157,15 @@ async def test_what_is_half_made_and_cannot_be_taken_back_quarantines_the_device
 async def test_a_second_device_that_fails_takes_the_first_one_s_instance_back(world: World) -> None:
     order = world.order("j", SHOW)
     holds = (GpuHold(FIRST, 50, MIG, "3g.40gb", HIGH), GpuHold(SECOND, 50, MIG, "3g.40gb", HIGH))
-    await world.place(StartOrder(*[holds if name == "gpus" else getattr(order, name) for name in order.__struct_fields__]))
-    assert "of GPU GPU-fake-1 was not made: Not Supported" in (await world.said(f.JobRefused, "j")).reason
+    await world.place(
+        StartOrder(
+            *[holds if name == "gpus" else getattr(order, name) for name in order.__struct_fields__]
+        )
+    )
+    assert (
+        "of GPU GPU-fake-1 was not made: Not Supported"
+        in (await world.said(f.JobRefused, "j")).reason
+    )
     assert await there(world) == []
 
 
@@ -149,7 +180,10 @@ async def test_an_instance_that_stays_after_its_job_quarantines_the_device_until
     released = await world.said(f.JobReleased, "j")
     assert "In use by another client" in released.checks["mig"]
     (fault,) = world.facts(f.GpuFaulted)
-    assert (fault.uuid, fault.reason) == (FIRST, QUARANTINED) and "3g.40gb at slice 4" in fault.detail
+    assert (fault.uuid, fault.reason) == (
+        FIRST,
+        QUARANTINED,
+    ) and "3g.40gb at slice 4" in fault.detail
     fakes.tell("nvidia")
     await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [FIRST])
     assert await there(world) == []
@@ -160,7 +194,9 @@ async def test_a_job_for_the_whole_card_is_refused_while_it_is_in_mig_mode(world
     assert "is in MIG mode by now" in (await world.said(f.JobRefused, "j")).reason
 
 
-async def test_after_a_kill_the_next_agent_removes_what_nobody_owns_and_keeps_what_lives(world: World) -> None:
+async def test_after_a_kill_the_next_agent_removes_what_nobody_owns_and_keeps_what_lives(
+    world: World,
+) -> None:
     await start(world, "j", WAIT, HIGH)
     await world.said(f.JobStarted, "j")
     assert isinstance(world.real, LocalDriver)
@@ -176,7 +212,9 @@ async def test_after_a_kill_the_next_agent_removes_what_nobody_owns_and_keeps_wh
     assert await there(world) == [] and world.facts(f.GpuFaulted) == []
 
 
-async def test_what_a_killed_agent_has_made_where_the_next_job_goes_is_removed_before_its_instance_is_made(world: World) -> None:
+async def test_instances_of_a_killed_agent_are_removed_before_the_next_one_is_created(
+    world: World,
+) -> None:
     await start(world, "j", WAIT, LOW)
     await world.said(f.JobStarted, "j")
     assert isinstance(world.real, LocalDriver)
@@ -188,7 +226,9 @@ async def test_what_a_killed_agent_has_made_where_the_next_job_goes_is_removed_b
     await world.said(f.JobReleased, "j")
 
 
-async def test_after_a_kill_the_instance_of_a_job_that_ended_meanwhile_is_removed_with_it(world: World) -> None:
+async def test_after_a_kill_the_instance_of_a_job_that_ended_meanwhile_is_removed_with_it(
+    world: World,
+) -> None:
     await start(world, "j", WAIT, HIGH)
     await world.said(f.JobStarted, "j")
     await world.drop()
@@ -200,7 +240,10 @@ async def test_after_a_kill_the_instance_of_a_job_that_ended_meanwhile_is_remove
     assert await there(world) == []
 
 
-async def test_a_stranger_s_instance_in_use_is_named_when_the_agent_begins(world: World, fakes: Fakes) -> None:  # noqa: F811
+async def test_a_stranger_s_instance_in_use_is_named_when_the_agent_begins(
+    world: World,
+    fakes: Fakes,  # noqa: F811
+) -> None:
     await world.drop()
     assert isinstance(world.real, LocalDriver)
     await world.real.control(FIRST, CreateMigInstance("1g.10gb", 1))
@@ -226,7 +269,9 @@ async def tell(world: World, control: str, value: str, uuid: GpuId = FIRST) -> f
     order = ControlOrder(uuid, control, value, world.scheduler.seq)
     world.scheduler.controls[uuid, control] = order
     await world.bus.publish(orders(NODE), msgspec.msgpack.encode(Orders(EPOCH, (), (order,))))
-    await world.until(lambda: order.request in [fact.request for fact in world.facts(f.GpuControlled)])
+    await world.until(
+        lambda: order.request in [fact.request for fact in world.facts(f.GpuControlled)]
+    )
     return next(fact for fact in world.facts(f.GpuControlled) if fact.request == order.request)
 
 
@@ -234,7 +279,9 @@ def registered(world: World) -> dict[GpuId, bool]:
     return {gpu.uuid: gpu.mig for gpu in world.facts(f.NodeRegistered)[-1].gpus}
 
 
-async def test_the_mode_of_a_free_card_is_set_and_registered_while_a_job_lives_on_another(world: World) -> None:
+async def test_the_mode_of_a_free_card_is_set_and_registered_while_a_job_lives_on_another(
+    world: World,
+) -> None:
     await start(world, "j", WAIT)
     await world.said(f.JobStarted, "j")
     assert (await tell(world, "mig", "on", SECOND)).outcome == "done"
@@ -249,7 +296,9 @@ async def test_the_mode_of_a_free_card_is_set_and_registered_while_a_job_lives_o
     assert (await world.said(f.JobFinished, "j")).exit_code == 0
 
 
-async def test_the_mode_waits_for_the_jobs_of_its_card_and_nobody_s_instances_go_with_it(world: World) -> None:
+async def test_the_mode_waits_for_the_jobs_of_its_card_and_nobody_s_instances_go_with_it(
+    world: World,
+) -> None:
     await start(world, "j", WAIT)
     await world.said(f.JobStarted, "j")
     asking = asyncio.create_task(tell(world, "mig", "off"))
@@ -280,7 +329,10 @@ async def test_a_card_that_lacks_it_says_so_and_one_that_needs_a_reset_for_it_is
     assert isinstance(world.real, LocalDriver)
     await world.real.close()
     found = await tell(world, "mig", "on", SECOND)
-    assert (found.outcome, found.detail) == ("failed", "it counts after a reset, and it cannot be reset: nvidia-smi is not on PATH")
+    assert (found.outcome, found.detail) == (
+        "failed",
+        "it counts after a reset, and it cannot be reset: nvidia-smi is not on PATH",
+    )
     assert registered(world) == {FIRST: True, SECOND: False}
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir()
@@ -290,7 +342,10 @@ async def test_a_card_that_lacks_it_says_so_and_one_that_needs_a_reset_for_it_is
     assert registered(world) == {FIRST: True, SECOND: True}
 
 
-async def test_a_card_of_amd_is_divided_into_devices_that_jobs_see_by_number(tmp_path: Path, fakes: Fakes) -> None:  # noqa: F811
+async def test_a_card_of_amd_is_divided_into_devices_that_jobs_see_by_number(
+    tmp_path: Path,
+    fakes: Fakes,  # noqa: F811
+) -> None:
     fakes.tell("amd", "count * 2")
     driver = amd_alone()
     async with world_at(tmp_path / "state", real=driver) as world:
@@ -298,14 +353,25 @@ async def test_a_card_of_amd_is_divided_into_devices_that_jobs_see_by_number(tmp
         await start(world, "j", f"{SHOW}$ROCR_VISIBLE_DEVICES; sleep 1", 0, AMD_SECOND)
         await world.said(f.JobStarted, "j")
         assert (await tell(world, "compute-partition", "CPX", AMD_FIRST)).outcome == "done"
-        assert len(registered(world)) == world.agent.state.devices.count == 9 and GpuId(f"{AMD_FIRST}.7") in registered(world)
+        assert len(registered(world)) == world.agent.state.devices.count == 9 and GpuId(
+            f"{AMD_FIRST}.7"
+        ) in registered(world)
         await start(world, "k", "echo $ROCR_VISIBLE_DEVICES", 0, GpuId(f"{AMD_FIRST}.2"))
         await world.said(f.JobFinished, "k")
         assert (await world.output("k")).data == b"2\n"
         assert (await world.said(f.JobFinished, "j")).exit_code == 0
-        assert (await tell(world, "mig", "on", AMD_FIRST)).detail == "AMD's devices are divided by partitions"
+        assert (
+            await tell(world, "mig", "on", AMD_FIRST)
+        ).detail == "AMD's devices are divided by partitions"
         assert (await tell(world, "compute-partition", "", AMD_FIRST)).outcome == "done"
-        assert list(registered(world)) == [AMD_FIRST, AMD_SECOND] == list(world.agent.state.controls.hot)
+        assert (
+            list(registered(world))
+            == [AMD_FIRST, AMD_SECOND]
+            == list(world.agent.state.controls.hot)
+        )
         await start(world, "l", SHOW, 0, GpuId(f"{AMD_FIRST}.2"))
-        assert f"GPU {AMD_FIRST}.2 is not of this node any more" in (await world.said(f.JobRefused, "l")).reason
+        assert (
+            f"GPU {AMD_FIRST}.2 is not of this node any more"
+            in (await world.said(f.JobRefused, "l")).reason
+        )
     await driver.close()

@@ -1,4 +1,6 @@
-"""Redeployments under load lose no request: real replicas that die at once on SIGTERM, real gateways, answers that take long."""
+"""Redeployments under load lose no request: real replicas that die at once on SIGTERM, real
+gateways, answers that take long.
+"""
 
 import asyncio
 import json
@@ -38,7 +40,9 @@ async def until_served(cluster: Chaos, name: str, generation: int, replicas: int
     async with asyncio.timeout(WAIT_S):
         while True:
             found = (await shown(cluster, name))["replicas"]
-            if [(each["generation"], each["ready"]) for each in found] == [(generation, True)] * replicas:
+            if [(each["generation"], each["ready"]) for each in found] == [
+                (generation, True)
+            ] * replicas:
                 return
             await asyncio.sleep(0.05)
 
@@ -64,7 +68,9 @@ async def redeploy(cluster: Chaos, name: str, **fields: Any) -> None:
 
 
 class Load:
-    """Clients of both gateways that ask on and on, half of them for streams, with answers that take up to a second."""
+    """Clients of both gateways that ask on and on, half of them for streams, with answers that take
+    up to a second.
+    """
 
     def __init__(self, cluster: Chaos) -> None:
         self.cluster = cluster
@@ -74,14 +80,22 @@ class Load:
 
     async def client(self, number: int) -> None:
         streams, url = number % 2 == 0, self.cluster.urls[number // 2 % len(self.cluster.urls)]
-        body: dict[str, Any] = {"model": "m", "stream": streams, "x_finish": 1, "x_chunks": 10, "x_gap_s": 0.01 * (number % 11)}
+        body: dict[str, Any] = {
+            "model": "m",
+            "stream": streams,
+            "x_finish": 1,
+            "x_chunks": 10,
+            "x_gap_s": 0.01 * (number % 11),
+        }
         if not streams:
             body = {"model": "m", "x_delay_s": 0.1 * (number % 11)}
         while not self.stop:
             try:
                 async with self.cluster.session.post(url + CHAT, json=body) as response:
                     text = await response.text()
-                whole = response.status == 200 and (text.endswith("data: [DONE]\n\n") if streams else json.loads(text)["choices"])
+                whole = response.status == 200 and (
+                    text.endswith("data: [DONE]\n\n") if streams else json.loads(text)["choices"]
+                )
             except aiohttp.ClientError as error:
                 whole, text = False, repr(error)
             self.whole += bool(whole)
@@ -102,7 +116,9 @@ async def test_redeployments_under_load_lose_no_request(cluster: Chaos) -> None:
     assert load.lost == [] and load.whole > 200
 
 
-async def test_a_replica_without_requests_is_stopped_before_its_grace_is_over(cluster: Chaos) -> None:
+async def test_a_replica_without_requests_is_stopped_before_its_grace_is_over(
+    cluster: Chaos,
+) -> None:
     await deploy(cluster, "idle", 1, grace_s=3_600)
     await redeploy(cluster, "idle")
     await until_served(cluster, "idle", 2, 1)
@@ -110,8 +126,12 @@ async def test_a_replica_without_requests_is_stopped_before_its_grace_is_over(cl
     assert [fact["reason"] for fact in facts if fact["kind"] == "job.stop_ordered"] == ["cancelled"]
 
 
-async def test_the_grace_of_a_redeployment_bounds_what_the_old_replica_has_left(cluster: Chaos) -> None:
-    """The request takes longer than the new grace, and shorter than the old one: it ends with an error that says why."""
+async def test_the_grace_of_a_redeployment_bounds_what_the_old_replica_has_left(
+    cluster: Chaos,
+) -> None:
+    """The request takes longer than the new grace, and shorter than the old one: it ends with an
+    error that says why.
+    """
     await deploy(cluster, "bounded", 1, grace_s=3_600)
     body = {"model": "bounded", "stream": True, "x_chunks": 1_000, "x_gap_s": 0.02}
     async with cluster.session.post(CHAT, json=body) as response:

@@ -1,4 +1,6 @@
-"""The stand-in of examples/: it speaks the protocol as OpenAI's clients read it, and says that it is not a model."""
+"""The stand-in of examples/: it speaks the protocol as OpenAI's clients read it, and says that it
+is not a model.
+"""
 
 import base64
 import importlib.util
@@ -15,14 +17,22 @@ import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 
 ROOT = Path(__file__).parents[2]
-HELLO = {"model": "any", "messages": [{"role": "system", "content": "be kind"}, {"role": "user", "content": "one two three"}]}
+HELLO = {
+    "model": "any",
+    "messages": [
+        {"role": "system", "content": "be kind"},
+        {"role": "user", "content": "one two three"},
+    ],
+}
 
 Client = TestClient[Any, Any]
 
 
 def example() -> ModuleType:
     """The file itself: examples are no package."""
-    spec = importlib.util.spec_from_file_location("model_server", ROOT / "examples" / "model_server.py")
+    spec = importlib.util.spec_from_file_location(
+        "model_server", ROOT / "examples" / "model_server.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["model_server"] = module
@@ -56,17 +66,28 @@ async def streamed(server: Client, path: str, body: object) -> list[Any]:
     return [json.loads(line) for line in lines[:-1]]
 
 
-async def test_a_chat_is_answered_with_usage_and_the_word_that_it_is_no_model(server: Client) -> None:
+async def test_a_chat_is_answered_with_usage_and_the_word_that_it_is_no_model(
+    server: Client,
+) -> None:
     answer = await post(server, "/v1/chat/completions", HELLO)
-    assert (answer["object"], answer["model"], answer["system_fingerprint"]) == ("chat.completion", "any", "muster-stand-in")
-    assert answer["choices"][0]["message"] == {"role": "assistant", "content": "You said: one two three"}
+    assert (answer["object"], answer["model"], answer["system_fingerprint"]) == (
+        "chat.completion",
+        "any",
+        "muster-stand-in",
+    )
+    assert answer["choices"][0]["message"] == {
+        "role": "assistant",
+        "content": "You said: one two three",
+    }
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
 
 
 async def test_a_streamed_chat_says_the_same_word_by_word(server: Client) -> None:
     chunks = await streamed(server, "/v1/chat/completions", {**HELLO, "stream": True})
-    assert all(chunk["object"] == "chat.completion.chunk" and "usage" not in chunk for chunk in chunks)
+    assert all(
+        chunk["object"] == "chat.completion.chunk" and "usage" not in chunk for chunk in chunks
+    )
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     assert deltas[0] == {"role": "assistant", "content": ""} and deltas[-1] == {}
     assert "".join(delta.get("content", "") for delta in deltas) == "You said: one two three"
@@ -74,7 +95,11 @@ async def test_a_streamed_chat_says_the_same_word_by_word(server: Client) -> Non
 
 
 async def test_usage_comes_in_a_last_chunk_of_its_own_when_it_is_asked_for(server: Client) -> None:
-    chunks = await streamed(server, "/v1/chat/completions", {**HELLO, "stream": True, "stream_options": {"include_usage": True}})
+    chunks = await streamed(
+        server,
+        "/v1/chat/completions",
+        {**HELLO, "stream": True, "stream_options": {"include_usage": True}},
+    )
     assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["total_tokens"] == 10
     assert all(chunk["usage"] is None for chunk in chunks[:-1])
 
@@ -91,7 +116,9 @@ async def test_a_completion_is_cut_at_max_tokens(server: Client) -> None:
 
 async def test_a_tool_is_called_when_one_must_be(server: Client) -> None:
     tools = [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
-    answer = await post(server, "/v1/chat/completions", {**HELLO, "tools": tools, "tool_choice": "required"})
+    answer = await post(
+        server, "/v1/chat/completions", {**HELLO, "tools": tools, "tool_choice": "required"}
+    )
     choice = answer["choices"][0]
     assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] is None
     assert choice["message"]["tool_calls"][0]["function"] == {"name": "weather", "arguments": "{}"}
@@ -100,12 +127,22 @@ async def test_a_tool_is_called_when_one_must_be(server: Client) -> None:
 
 
 async def test_the_same_text_has_the_same_embedding_as_floats_and_as_bytes(server: Client) -> None:
-    answer = await post(server, "/v1/embeddings", {"model": "e", "input": ["a b", "c"], "dimensions": 8})
+    answer = await post(
+        server, "/v1/embeddings", {"model": "e", "input": ["a b", "c"], "dimensions": 8}
+    )
     first = answer["data"][0]["embedding"]
-    assert [len(each["embedding"]) for each in answer["data"]] == [8, 8] and answer["usage"]["prompt_tokens"] == 3
+    assert [len(each["embedding"]) for each in answer["data"]] == [8, 8] and answer["usage"][
+        "prompt_tokens"
+    ] == 3
     assert sum(number * number for number in first) == pytest.approx(1.0)
-    packed = await post(server, "/v1/embeddings", {"model": "e", "input": "a b", "dimensions": 8, "encoding_format": "base64"})
-    assert struct.unpack("<8f", base64.b64decode(packed["data"][0]["embedding"])) == pytest.approx(first, abs=1e-6)
+    packed = await post(
+        server,
+        "/v1/embeddings",
+        {"model": "e", "input": "a b", "dimensions": 8, "encoding_format": "base64"},
+    )
+    assert struct.unpack("<8f", base64.b64decode(packed["data"][0]["embedding"])) == pytest.approx(
+        first, abs=1e-6
+    )
 
 
 async def test_its_models_and_its_health_are_asked_for(server: Client) -> None:
@@ -126,7 +163,9 @@ async def test_its_models_and_its_health_are_asked_for(server: Client) -> None:
         ("/v1/chat/completions", [], None),
     ],
 )
-async def test_what_is_not_valid_is_said_in_openai_s_shape(server: Client, path: str, body: object, param: str | None) -> None:
+async def test_what_is_not_valid_is_said_in_openai_s_shape(
+    server: Client, path: str, body: object, param: str | None
+) -> None:
     answer = await post(server, path, body, status=400)
     assert answer["error"]["type"] == "invalid_request_error" and answer["error"]["param"] == param
 
@@ -141,12 +180,16 @@ async def test_it_is_slow_to_start_and_fails_when_told_so() -> None:
         assert (await slow.get("/health")).status == 503
     async with client_of("--fail-every", "2") as failing:
         await post(failing, "/v1/chat/completions", HELLO)
-        assert (await post(failing, "/v1/chat/completions", HELLO, status=500))["error"]["type"] == "server_error"
+        assert (await post(failing, "/v1/chat/completions", HELLO, status=500))["error"][
+            "type"
+        ] == "server_error"
     async with client_of("--unhealthy-after-s", "0.000001") as sick:
         assert (await sick.get("/health")).status == 503
 
 
-async def test_it_serves_where_it_cannot_say_how_busy_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_serves_where_it_cannot_say_how_busy_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MUSTER_JOB_DIR", str(tmp_path / "not-there"))
     async with client_of() as client:
         assert (await post(client, "/v1/chat/completions", HELLO))["choices"]

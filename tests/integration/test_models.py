@@ -1,4 +1,6 @@
-"""Models on a whole embedded cluster: real processes that speak the OpenAI protocol, killed, exchanged, crashing, slow."""
+"""Models on a whole embedded cluster: real processes that speak the OpenAI protocol, killed,
+exchanged, crashing, slow.
+"""
 
 import asyncio
 import json
@@ -18,7 +20,14 @@ from tests.chaos.cluster import Chaos, running
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROOT = Path(__file__).parents[2]
-SERVER = [sys.executable, str(ROOT / "examples" / "model_server.py"), "--host", "127.0.0.1", "--port", "{port}"]
+SERVER = [
+    sys.executable,
+    str(ROOT / "examples" / "model_server.py"),
+    "--host",
+    "127.0.0.1",
+    "--port",
+    "{port}",
+]
 WAIT_S = 40.0
 
 Model = dict[str, Any]
@@ -37,7 +46,13 @@ async def ask(cluster: Chaos, method: str, path: str, status: int, body: object 
 
 
 async def deploy(cluster: Chaos, name: str, *flags: str, **fields: Any) -> Model:
-    body = {"name": name, "command": [*SERVER, *flags], "fraction": 0.25, "startup_timeout_s": "60s", **fields}
+    body = {
+        "name": name,
+        "command": [*SERVER, *flags],
+        "fraction": 0.25,
+        "startup_timeout_s": "60s",
+        **fields,
+    }
     made: Model = await ask(cluster, "POST", "/v1/deployments", 201, body)
     return made
 
@@ -71,20 +86,33 @@ async def fact_of(cluster: Chaos, job_id: str, kind: str) -> dict[str, Any]:
 
 async def say(url: str, text: str) -> str:
     body = {"model": "chat", "messages": [{"role": "user", "content": text}]}
-    async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/chat/completions", json=body) as answer:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/v1/chat/completions", json=body) as answer,
+    ):
         found: str = (await answer.json())["choices"][0]["message"]["content"]
     return found
 
 
 def urls(model: Model) -> list[str]:
-    return [f"http://{replica['address']}:{replica['port']}" for replica in model["replicas"] if replica["ready"]]
+    return [
+        f"http://{replica['address']}:{replica['port']}"
+        for replica in model["replicas"]
+        if replica["ready"]
+    ]
 
 
 async def muster(cluster: Chaos, *arguments: str) -> str:
     """What the command prints; it must end with 0."""
-    told = {**os.environ, "MUSTER_PROFILE": str(cluster.folder / "profile.json"), "PYTHONPATH": str(ROOT)}
+    told = {
+        **os.environ,
+        "MUSTER_PROFILE": str(cluster.folder / "profile.json"),
+        "PYTHONPATH": str(ROOT),
+    }
     line = [sys.executable, "-c", "from libs.cli.main import main; main()", *arguments]
-    process = await asyncio.create_subprocess_exec(*line, env=told, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *line, env=told, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
     async with asyncio.timeout(WAIT_S):
         out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
@@ -92,17 +120,39 @@ async def muster(cluster: Chaos, *arguments: str) -> str:
 
 
 async def test_a_model_is_served_scaled_shown_and_ended_by_the_command(cluster: Chaos) -> None:
-    flags = ("--replicas", "2", "--gpus", "1", "--health-path", "/health", "--startup-timeout", "1m", "--wait")
+    flags = (
+        "--replicas",
+        "2",
+        "--gpus",
+        "1",
+        "--health-path",
+        "/health",
+        "--startup-timeout",
+        "1m",
+        "--wait",
+    )
     assert await muster(cluster, "deploy", "chat", *flags, "--", *SERVER) == "chat\n"
     model = await shown(cluster, "chat")
-    assert (model["state"], model["ready"], model["wanted"], model["generation"]) == ("ready", 2, 2, 1)
+    assert (model["state"], model["ready"], model["wanted"], model["generation"]) == (
+        "ready",
+        2,
+        2,
+        1,
+    )
     assert [await say(url, "hello there") for url in urls(model)] == ["You said: hello there"] * 2
     listed = json.loads(await muster(cluster, "models", "-o", "json"))
     assert [each["name"] for each in listed] == ["chat"]
-    assert "chat/1" in (table := await muster(cluster, "models", "chat")) and "2 of 2 replicas are ready" in table
+    assert (
+        "chat/1" in (table := await muster(cluster, "models", "chat"))
+        and "2 of 2 replicas are ready" in table
+    )
     assert "not a model" in await muster(cluster, "logs", "chat/1")
     await muster(cluster, "scale", "chat", "1")
-    await until(cluster, "chat", lambda model: [replica["id"] for replica in model["replicas"]] == ["chat-1"])
+    await until(
+        cluster,
+        "chat",
+        lambda model: [replica["id"] for replica in model["replicas"]] == ["chat-1"],
+    )
     await muster(cluster, "undeploy", "chat")
     await until(cluster, "chat", lambda model: model["state"] == "undeployed")
     assert (await cluster.get("/v1/deployments"))["deployments"] == []
@@ -113,7 +163,9 @@ async def test_a_killed_replica_is_replaced_while_the_other_serves(cluster: Chao
     before = await ready(cluster, "killed")
     pid = (await fact_of(cluster, "killed-1", "job.started"))["pid"]
     os.kill(pid, signal.SIGKILL)
-    model = await until(cluster, "killed", lambda model: model["crashes"] == 1 and model["state"] == "ready")
+    model = await until(
+        cluster, "killed", lambda model: model["crashes"] == 1 and model["state"] == "ready"
+    )
     assert [replica["id"] for replica in model["replicas"]] == ["killed-2", "killed-3"]
     assert model["replicas"][0] == before["replicas"][1]
     assert model["last_crash"] == "signalled, exit code 137, killed-1"
@@ -123,7 +175,13 @@ async def test_a_killed_replica_is_replaced_while_the_other_serves(cluster: Chao
 async def test_a_redeployment_never_serves_with_fewer_than_asked_for(cluster: Chaos) -> None:
     await deploy(cluster, "rolled", replicas=2)
     await ready(cluster, "rolled")
-    await ask(cluster, "POST", "/v1/deployments/rolled/redeploy", 202, {"command": [*SERVER, "--start-s", "0.5"]})
+    await ask(
+        cluster,
+        "POST",
+        "/v1/deployments/rolled/redeploy",
+        202,
+        {"command": [*SERVER, "--start-s", "0.5"]},
+    )
     seen: list[int] = []
 
     def noted(model: Model) -> bool:
@@ -132,7 +190,9 @@ async def test_a_redeployment_never_serves_with_fewer_than_asked_for(cluster: Ch
 
     model = await until(cluster, "rolled", noted)
     assert min(seen) >= 2 and len(seen) > 5
-    assert [(replica["id"], replica["generation"]) for replica in model["replicas"] if replica["ready"]] == [
+    assert [
+        (replica["id"], replica["generation"]) for replica in model["replicas"] if replica["ready"]
+    ] == [
         ("rolled-3", 2),
         ("rolled-4", 2),
     ]
@@ -145,7 +205,10 @@ async def test_a_crash_loop_backs_off_and_is_named(cluster: Chaos) -> None:
     assert (model["state"], model["ready"]) == ("crash_looping", 0)
     assert model["last_crash"].startswith("failed, exit code 3, crashes-")
     answer = await cluster.get("/v1/deployments/crashes/why")
-    assert "its replicas crash: 3 times so far" in answer["answer"] and "muster logs crashes-" in answer["remedy"]
+    assert (
+        "its replicas crash: 3 times so far" in answer["answer"]
+        and "muster logs crashes-" in answer["remedy"]
+    )
     await undeployed(cluster, "crashes")
 
 
@@ -164,7 +227,10 @@ async def test_replicas_outlive_an_agent_and_are_probed_by_the_next(cluster: Cha
     agent = cluster.ticket(node)
     assert agent is not None, "the launcher knows its agents by their nodes' names"
     os.kill(agent.pid, signal.SIGKILL)
-    said = [(await fact_of(cluster, replica["id"], "job.started"))["pid"] for replica in before["replicas"]]
+    said = [
+        (await fact_of(cluster, replica["id"], "job.started"))["pid"]
+        for replica in before["replicas"]
+    ]
 
     async def readies() -> int:
         return sum(1 for fact in await cluster.history("kept-1") if fact["kind"] == "replica.ready")
@@ -189,11 +255,18 @@ async def _until_true(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def test_what_does_not_fit_is_refused_in_words(cluster: Chaos) -> None:
-    assert "no model 'nobody'" in (await ask(cluster, "GET", "/v1/deployments/nobody", 404))["detail"]
+    assert (
+        "no model 'nobody'" in (await ask(cluster, "GET", "/v1/deployments/nobody", 404))["detail"]
+    )
     await ask(cluster, "POST", "/v1/deployments", 422, {"name": "a b", "command": ["x"]})
     await ask(cluster, "POST", "/v1/deployments", 422, [])
     await deploy(cluster, "twice", replicas=0)
-    assert "deployed already" in (await ask(cluster, "POST", "/v1/deployments", 409, {"name": "twice", "command": ["x"]}))["detail"]
+    assert (
+        "deployed already"
+        in (
+            await ask(cluster, "POST", "/v1/deployments", 409, {"name": "twice", "command": ["x"]})
+        )["detail"]
+    )
     await ask(cluster, "PATCH", "/v1/deployments/twice", 422, {"replicas": "many"})
     await undeployed(cluster, "twice")
     await ask(cluster, "PATCH", "/v1/deployments/twice", 409, {"replicas": 1})

@@ -1,4 +1,6 @@
-"""Three real servers as the containers have them, here on loopback: TLS to clients and among themselves, from the first byte."""
+"""Three real servers as the containers have them, here on loopback: TLS to clients and among
+themselves, from the first byte.
+"""
 
 import asyncio
 import socket
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from libs.common.errors import Refused, Unavailable
-from libs.common.settings import Settings
+from libs.common.settings.settings import Settings
 from libs.common.transport import log_jetstream
 from libs.embedded import certificates, nats_config, permissions, servers
 from libs.embedded.living import die_with_parent
@@ -28,9 +30,13 @@ class Cluster:
         self.urls = [f"nats://127.0.0.1:{port}" for port in ports[:COUNT]]
         self.routes = ports[COUNT:]
         peers = nats_config.Peers(tuple(f"localhost:{port}" for port in self.routes), "p" * 32)
-        self.running = [self._start(f"nats-{index}", ports[index], peers, index) for index in range(COUNT)]
+        self.running = [
+            self._start(f"nats-{index}", ports[index], peers, index) for index in range(COUNT)
+        ]
 
-    def _start(self, name: str, port: int, peers: nats_config.Peers, index: int) -> "subprocess.Popen[bytes]":
+    def _start(
+        self, name: str, port: int, peers: nats_config.Peers, index: int
+    ) -> "subprocess.Popen[bytes]":
         certificates.server(self.folder, name, "authority", ["localhost", log_jetstream.TLS_NAME])
         server = nats_config.Server(
             name,
@@ -46,11 +52,20 @@ class Cluster:
         assert servers.write_config(self.folder, server, Fleet()) == {}
         config = servers.config_file(self.folder, name)
         with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen([servers.binary(), "-c", str(config)], stdout=log, stderr=log, preexec_fn=die_with_parent())
+            return subprocess.Popen(
+                [servers.binary(), "-c", str(config)],
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent(),
+            )
 
     def settings(self, authority: str = "authority.pem") -> Settings:
         seed = self.folder / "keys" / f"{permissions.s.SCHEDULER_KIND}.seed"
-        return Settings(nats=",".join(self.urls), nkey_seed_file=str(seed), nats_ca_file=str(self.folder / authority) if authority else "")
+        return Settings(
+            nats=",".join(self.urls),
+            nkey_seed_file=str(seed),
+            nats_ca_file=str(self.folder / authority) if authority else "",
+        )
 
     def stop(self) -> None:
         for process in self.running:
@@ -67,7 +82,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 async def stored(settings: Settings, within_s: float = WITHIN_S) -> int:
     """How many servers keep the log that this client has made."""
-    client = await log_jetstream.connect(settings.servers, "scheduler", settings.nkey_seed, settings.nats_ca_file, within_s)
+    client = await log_jetstream.connect(
+        settings.servers, "scheduler", settings.nkey_seed, settings.nats_ca_file, within_s
+    )
     try:
         await log_jetstream.create_stream(client, COUNT, 1 << 20)
         return int((await client.jetstream().stream_info("FACTS")).config.num_replicas or 0)
@@ -75,7 +92,9 @@ async def stored(settings: Settings, within_s: float = WITHIN_S) -> int:
         await client.close()
 
 
-async def test_a_client_that_knows_the_authority_has_its_log_on_three_servers(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_that_knows_the_authority_has_its_log_on_three_servers(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     assert await stored(cluster.settings()) == COUNT
     await asyncio.sleep(0.2)
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
@@ -84,7 +103,9 @@ async def test_a_client_that_knows_the_authority_has_its_log_on_three_servers(cl
 async def test_a_client_without_tls_is_told_nothing(cluster: Cluster) -> None:
     with pytest.raises(Unavailable):
         await stored(cluster.settings(authority=""), 1.0)
-    with socket.create_connection(("127.0.0.1", int(cluster.urls[0].rpartition(":")[2])), 1.0) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", int(cluster.urls[0].rpartition(":")[2])), 1.0
+    ) as connection:
         connection.settimeout(0.5)
         with pytest.raises(TimeoutError):
             connection.recv(1)
@@ -99,7 +120,10 @@ async def test_a_client_of_another_authority_does_not_speak(cluster: Cluster) ->
 def test_a_route_asks_for_a_certificate_of_the_authority(cluster: Cluster) -> None:
     with socket.create_connection(("127.0.0.1", cluster.routes[0]), 2.0) as plain:
         context = ssl.create_default_context(cafile=cluster.folder / "authority.pem")
-        with pytest.raises((ssl.SSLError, ConnectionError)), context.wrap_socket(plain, server_hostname="localhost") as wrapped:
+        with (
+            pytest.raises((ssl.SSLError, ConnectionError)),
+            context.wrap_socket(plain, server_hostname="localhost") as wrapped,
+        ):
             wrapped.sendall(b"PING\r\n")
             while wrapped.recv(4096):  # TLS 1.3 says what it misses behind its own last word
                 pass

@@ -1,4 +1,6 @@
-"""A whole embedded cluster: a job that goes on without a lease lives through its node's silence, an agent that stands still."""
+"""A whole embedded cluster: a job that goes on without a lease lives through its node's silence, an
+agent that stands still.
+"""
 
 import asyncio
 import os
@@ -8,17 +10,27 @@ from typing import Any, Final
 
 import pytest
 
-from services.node_agent.supervision import records
+from services.node_agent.supervisor import records
 from tests.chaos.cluster import AGAIN_S, Chaos, running
 
 # Short times; the other agents have most of a lease to be heard on a busy machine.
-SETTINGS: Final = {"MUSTER_LEASE_MS": "6000", "MUSTER_MARGIN_MS": "1000", "MUSTER_HEARTBEAT_MS": "500", "MUSTER_TERM_MS": "2000"}
+SETTINGS: Final = {
+    "MUSTER_LEASE_MS": "6000",
+    "MUSTER_MARGIN_MS": "1000",
+    "MUSTER_HEARTBEAT_MS": "500",
+    "MUSTER_TERM_MS": "2000",
+}
 WAIT_S: Final = 60.0
 NODES: Final = 3
 
 
 async def submit(chaos: Chaos, folder: Path, script: str) -> str:
-    spec = {"command": ["/bin/sh", "-c", script], "gpus": 1, "workdir": str(folder), "on_control_loss": "continue"}
+    spec = {
+        "command": ["/bin/sh", "-c", script],
+        "gpus": 1,
+        "workdir": str(folder),
+        "on_control_loss": "continue",
+    }
     status, body = await chaos.try_once("POST", "/v1/jobs", json=spec)
     assert status == 201, body
     return str(body["id"])
@@ -42,7 +54,9 @@ def agent_of(chaos: Chaos, node: str) -> int:
 
 
 @pytest.mark.timeout(240)
-async def test_it_goes_on_through_a_silence_and_elsewhere_only_by_an_operators_word(tmp_path: Path) -> None:
+async def test_it_goes_on_through_a_silence_and_elsewhere_only_by_an_operators_word(
+    tmp_path: Path,
+) -> None:
     async with running(tmp_path, NODES, 1, **SETTINGS) as chaos:
         patient = await submit(chaos, tmp_path, "while [ ! -e go ]; do sleep 0.1; done")
         node = (await until(chaos, f"/v1/jobs/{patient}", state="running"))["node_ids"][0]
@@ -53,8 +67,12 @@ async def test_it_goes_on_through_a_silence_and_elsewhere_only_by_an_operators_w
         try:
             await until(chaos, f"/v1/nodes/{node}", state="unreachable", reason="silent")
             job = await chaos.get(f"/v1/jobs/{patient}")
-            assert (job["state"], job["attempt"]) == ("running", 1) and f"{node} is silent" in job["waits_for"]
-            assert f"muster node dead {node}" in (await chaos.get(f"/v1/jobs/{patient}/why"))["remedy"]
+            assert (job["state"], job["attempt"]) == ("running", 1) and f"{node} is silent" in job[
+                "waits_for"
+            ]
+            assert (
+                f"muster node dead {node}" in (await chaos.get(f"/v1/jobs/{patient}/why"))["remedy"]
+            )
         finally:
             os.kill(agent, signal.SIGCONT)
         back = await until(chaos, f"/v1/nodes/{node}", state="healthy")
@@ -71,7 +89,9 @@ async def elsewhere(chaos: Chaos, folder: Path) -> None:
     agent = agent_of(chaos, node)
     os.kill(agent, signal.SIGSTOP)
     try:
-        identity = records.read_identity(str(chaos.state / "services" / node / "jobs" / f"{job_id}.1"))
+        identity = records.read_identity(
+            str(chaos.state / "services" / node / "jobs" / f"{job_id}.1")
+        )
         assert identity is not None
         os.kill(identity["pid"], signal.SIGKILL)
         await until(chaos, f"/v1/nodes/{node}", state="unreachable")

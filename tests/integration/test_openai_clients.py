@@ -1,6 +1,8 @@
-"""OpenAI's own clients against the gateway: the current one, and the old one (openai==0.28) from an environment of its own.
+"""OpenAI's own clients against the gateway: the current one, and the old one (openai==0.28) from an
+environment of its own.
 
-The two cannot be installed together, so the old one's environment is made once, on first use, under .venv.
+The two cannot be installed together, so the old one's environment is made once, on first use, under
+.venv.
 """
 
 import asyncio
@@ -36,7 +38,9 @@ def old_python() -> Path:
         if not ready.exists():
             problem = _install(python)
             if problem:
-                pytest.skip(f"{OLD} cannot be installed here (is there a package index?): {problem}")
+                pytest.skip(
+                    f"{OLD} cannot be installed here (is there a package index?): {problem}"
+                )
             ready.touch()
     return python
 
@@ -44,17 +48,32 @@ def old_python() -> Path:
 def _install(python: Path) -> str:
     """What went wrong, or nothing."""
     venv.create(OLD_HOME, with_pip=True, clear=True)
-    line = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", OLD]
+    line = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--retries",
+        "1",
+        OLD,
+    ]
     try:
         done = subprocess.run(line, capture_output=True, text=True, timeout=INSTALL_S)
     except subprocess.TimeoutExpired:
         return f"pip was not done after {INSTALL_S} s"
-    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no word of it"])[-1]
+    return (
+        "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no word of it"])[-1]
+    )
 
 
 @asynccontextmanager
 async def current_client(tmp_path: Path) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with model_world(tmp_path) as (world, _), openai.AsyncOpenAI(base_url=world.url + "/v1", api_key=KEY, max_retries=0) as client:
+    async with (
+        model_world(tmp_path) as (world, _),
+        openai.AsyncOpenAI(base_url=world.url + "/v1", api_key=KEY, max_retries=0) as client,
+    ):
         yield client
 
 
@@ -62,7 +81,9 @@ async def test_the_old_client_works(tmp_path: Path, old_python: Path) -> None:
     async with model_world(tmp_path) as (world, _):
         script = Path(__file__).with_name("openai_old_client.py")
         line = [str(old_python), str(script), world.url, KEY]
-        done = await asyncio.to_thread(subprocess.run, line, capture_output=True, text=True, timeout=RUN_S)
+        done = await asyncio.to_thread(
+            subprocess.run, line, capture_output=True, text=True, timeout=RUN_S
+        )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "version": "0.28.0",
@@ -88,10 +109,16 @@ async def test_the_current_client_works(tmp_path: Path) -> None:
             stream_options={"include_usage": True},
         )
         chunks = [chunk async for chunk in stream]
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "w0 w1 w2 "
+        assert (
+            "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+            == "w0 w1 w2 "
+        )
         assert chunks[-1].usage is not None and chunks[-1].usage.completion_tokens == 7
         assert (await client.completions.create(model="m", prompt="p")).choices[0].text == "hello"
-        assert (await client.embeddings.create(model="m", input="i")).data[0].embedding == [0.25, -0.5]
+        assert (await client.embeddings.create(model="m", input="i")).data[0].embedding == [
+            0.25,
+            -0.5,
+        ]
         assert [model.id async for model in client.models.list()] == ["m", "cold", "theirs"]
         assert (await client.models.retrieve("m")).owned_by == "default"
 

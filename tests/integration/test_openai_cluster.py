@@ -1,4 +1,6 @@
-"""A whole cluster with the example server as a model: both clients, and requests that go on while parts of the cluster are killed."""
+"""A whole cluster with the example server as a model: both clients, and requests that go on while
+parts of the cluster are killed.
+"""
 
 import asyncio
 import json
@@ -28,29 +30,42 @@ CLIENTS: Final = 8
 async def deployed(chaos: Chaos) -> None:
     """The example server as the model `m`, ready twice."""
     command = [sys.executable, str(SERVER), "--port", "{port}", "--model", "m", "--token-ms", "2"]
-    status, body = await chaos.try_once("POST", "/v1/deployments", json={"name": "m", "replicas": 2, "command": command})
+    status, body = await chaos.try_once(
+        "POST", "/v1/deployments", json={"name": "m", "replicas": 2, "command": command}
+    )
     assert status == 201, body
     ids: list[str] = []
     while True:
-        # Steady: with a port that something else on this machine has taken, a replica ends at once and the next one gets another port.
-        before, ids = ids, [each["id"] for each in await ready(chaos, lambda replicas: len(replicas) == 2)]
+        # Steady: with a port that something else on this machine has taken, a replica ends at once
+        # and the next one gets another port.
+        before, ids = (
+            ids,
+            [each["id"] for each in await ready(chaos, lambda replicas: len(replicas) == 2)],
+        )
         if ids == before:
             return
         await asyncio.sleep(STEADY_S)
 
 
-async def ready(chaos: Chaos, enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+async def ready(
+    chaos: Chaos, enough: Callable[[list[dict[str, Any]]], bool]
+) -> list[dict[str, Any]]:
     """The ready replicas, once there are enough."""
     async with asyncio.timeout(READY_S):
         while True:
-            replicas = [each for each in (await chaos.get("/v1/deployments/m"))["replicas"] if each["ready"]]
+            replicas = [
+                each for each in (await chaos.get("/v1/deployments/m"))["replicas"] if each["ready"]
+            ]
             if enough(replicas):
                 return replicas
             await asyncio.sleep(0.1)
 
 
 class Load:
-    """Clients that ask on and on, half of them for streams. `broken` are streams that ended with an error object."""
+    """Clients that ask on and on, half of them for streams.
+
+    `broken` are streams that ended with an error object.
+    """
 
     def __init__(self, chaos: Chaos) -> None:
         self.chaos = chaos
@@ -61,13 +76,24 @@ class Load:
 
     async def client(self, number: int) -> None:
         streams = number % 2 == 0
-        body = {"model": "m", "messages": [{"role": "user", "content": "one two three four five"}], "stream": streams}
+        body = {
+            "model": "m",
+            "messages": [{"role": "user", "content": "one two three four five"}],
+            "stream": streams,
+        }
         while not self.stop:
             async with self.chaos.session.post(CHAT, json=body) as response:
                 text = await response.text()
-            if response.status == 200 and (text.endswith("data: [DONE]\n\n") if streams else json.loads(text)["choices"]):
+            if response.status == 200 and (
+                text.endswith("data: [DONE]\n\n") if streams else json.loads(text)["choices"]
+            ):
                 self.whole += 1
-            elif response.status == 200 and streams and '"upstream_error"' in text and text.startswith("data: {"):
+            elif (
+                response.status == 200
+                and streams
+                and '"upstream_error"' in text
+                and text.startswith("data: {")
+            ):
                 self.broken.append(text)
             else:
                 self.failed.append(f"{response.status} {text}")
@@ -90,7 +116,9 @@ class Load:
 
 async def history(chaos: Chaos) -> str:
     """The last facts, for whoever reads a failure."""
-    return "\n".join(json.dumps(event)[:400] for event in (await chaos.get("/v1/events", last="40"))["events"])
+    return "\n".join(
+        json.dumps(event)[:400] for event in (await chaos.get("/v1/events", last="40"))["events"]
+    )
 
 
 def kill(chaos: Chaos, name: str) -> None:
@@ -113,7 +141,9 @@ def kill_replica(port: int) -> None:
 
 
 @pytest.mark.timeout(300)
-async def test_requests_go_on_while_the_log_the_scheduler_and_a_replica_are_killed(tmp_path: Path) -> None:
+async def test_requests_go_on_while_the_log_the_scheduler_and_a_replica_are_killed(
+    tmp_path: Path,
+) -> None:
     async with running(tmp_path, nodes=1, gpus=4) as chaos:
         await deployed(chaos)
         load = Load(chaos)
@@ -127,7 +157,12 @@ async def test_requests_go_on_while_the_log_the_scheduler_and_a_replica_are_kill
             victim = (await ready(chaos, lambda replicas: len(replicas) == 2))[0]
             kill_replica(victim["port"])
             await load.goes_on()
-            await ready(chaos, lambda replicas: len(replicas) == 2 and victim["id"] not in [each["id"] for each in replicas])
+            await ready(
+                chaos,
+                lambda replicas: (
+                    len(replicas) == 2 and victim["id"] not in [each["id"] for each in replicas]
+                ),
+            )
             await load.goes_on()
 
         await load.during(killing())
@@ -139,15 +174,26 @@ async def test_requests_go_on_while_the_log_the_scheduler_and_a_replica_are_kill
 async def test_both_clients_work_against_a_deployed_model(tmp_path: Path, old_python: Path) -> None:
     async with running(tmp_path, nodes=1, gpus=4) as chaos:
         await deployed(chaos)
-        url, key = str(chaos.session._base_url).rstrip("/"), str(chaos.session.headers["Authorization"]).removeprefix("Bearer ")
+        url, key = (
+            str(chaos.session._base_url).rstrip("/"),
+            str(chaos.session.headers["Authorization"]).removeprefix("Bearer "),
+        )
         async with openai.AsyncOpenAI(base_url=url + "/v1", api_key=key, max_retries=0) as client:
-            chat = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hello there"}])
+            chat = await client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": "hello there"}]
+            )
             assert chat.choices[0].message.content == "You said: hello there"
             assert chat.system_fingerprint == "muster-stand-in"
             vector = (await client.embeddings.create(model="m", input="hello")).data[0].embedding
             assert len(vector) == 64
         line = [str(old_python), str(Path(__file__).with_name("openai_old_client.py")), url, key]
-        done = await asyncio.to_thread(subprocess.run, line, capture_output=True, text=True, timeout=RUN_S)
+        done = await asyncio.to_thread(
+            subprocess.run, line, capture_output=True, text=True, timeout=RUN_S
+        )
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
-        assert (found["chat"], found["words"], found["models"]) == ("You said: hi", "You said: hi", ["m"])
+        assert (found["chat"], found["words"], found["models"]) == (
+            "You said: hi",
+            "You said: hi",
+            ["m"],
+        )

@@ -1,4 +1,6 @@
-"""What fails between client and replica: a client that leaves, a replica that refuses, dies, is silent, or is killed under load."""
+"""What fails between client and replica: a client that leaves, a replica that refuses, dies, is
+silent, or is killed under load.
+"""
 
 import asyncio
 import json
@@ -28,17 +30,26 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def replicas_world(tmp_path: Path, count: int, dead: int = 0, **changed: Any) -> AsyncIterator[tuple[World, list[Replica]]]:
+async def replicas_world(
+    tmp_path: Path, count: int, dead: int = 0, **changed: Any
+) -> AsyncIterator[tuple[World, list[Replica]]]:
     """`dead` replicas, at whose ports nobody listens, come first."""
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(gateway_world(tmp_path, **changed))
         replicas = [await stack.enter_async_context(running()) for _ in range(count)]
-        world.gateway.models = Listed(served(*free_ports(dead), *(replica.port for replica in replicas)))
+        world.gateway.models = Listed(
+            served(*free_ports(dead), *(replica.port for replica in replicas))
+        )
         yield world, replicas
 
 
 def retries(world: World) -> float:
-    return world.gateway.telemetry.registry.get_sample_value("muster_model_retries_total", {"model": "m"}) or 0.0
+    return (
+        world.gateway.telemetry.registry.get_sample_value(
+            "muster_model_retries_total", {"model": "m"}
+        )
+        or 0.0
+    )
 
 
 def counted(world: World, status: str, stream: str) -> float | None:
@@ -58,7 +69,9 @@ class TestTheClientLeaves:
 
     async def test_a_request_without_a_stream_is_cancelled_too(self, tmp_path: Path) -> None:
         async with replicas_world(tmp_path, 1) as (world, [replica]):
-            call = asyncio.create_task(world.ask("POST", CHAT, json={"model": "m", "x_delay_s": 30}))
+            call = asyncio.create_task(
+                world.ask("POST", CHAT, json={"model": "m", "x_delay_s": 30})
+            )
             await until(lambda: len(replica.bodies) == 1)
             call.cancel()
             await until(lambda: replica.cancelled == 1)
@@ -78,17 +91,30 @@ class TestAnotherReplicaIsTried:
                 await world.ask("POST", CHAT, json={"model": "m"})
             assert len(replica.bodies) == 10 and 1 <= retries(world) < 10
 
-    @pytest.mark.parametrize(("dies", "stream"), [("before", False), ("before", True), ("head", True)])
-    async def test_when_the_first_dies_before_its_first_event(self, tmp_path: Path, dies: str, stream: bool) -> None:
+    @pytest.mark.parametrize(
+        ("dies", "stream"), [("before", False), ("before", True), ("head", True)]
+    )
+    async def test_when_the_first_dies_before_its_first_event(
+        self, tmp_path: Path, dies: str, stream: bool
+    ) -> None:
         async with replicas_world(tmp_path, 2) as (world, replicas):
-            async with world.session.post(world.url + CHAT, json={"model": "m", "stream": stream, "x_die": dies}) as response:
+            async with world.session.post(
+                world.url + CHAT, json={"model": "m", "stream": stream, "x_die": dies}
+            ) as response:
                 assert (await error_of(response, 502))["code"] == "upstream_error"
             assert [len(replica.bodies) for replica in replicas] == [1, 1]
 
-    async def test_when_the_first_answers_503_and_a_last_503_is_passed_on(self, tmp_path: Path) -> None:
+    async def test_when_the_first_answers_503_and_a_last_503_is_passed_on(
+        self, tmp_path: Path
+    ) -> None:
         async with replicas_world(tmp_path, 2) as (world, replicas):
-            async with world.session.post(world.url + CHAT, json={"model": "m", "x_status": 503}) as response:
-                assert (response.status, await response.json()) == (503, {"error": {"message": "as asked"}})
+            async with world.session.post(
+                world.url + CHAT, json={"model": "m", "x_status": 503}
+            ) as response:
+                assert (response.status, await response.json()) == (
+                    503,
+                    {"error": {"message": "as asked"}},
+                )
             assert [len(replica.bodies) for replica in replicas] == [1, 1]
 
     async def test_but_never_more_than_so_many(self, tmp_path: Path) -> None:
@@ -102,9 +128,13 @@ class TestAnotherReplicaIsTried:
             await world.ask("POST", CHAT, 500, json={"model": "m", "x_status": 500})
             assert sum(len(replica.bodies) for replica in replicas) == 2
 
-    async def test_but_not_once_the_client_has_an_event_and_the_stream_ends_with_an_error(self, tmp_path: Path) -> None:
+    async def test_but_not_once_the_client_has_an_event_and_the_stream_ends_with_an_error(
+        self, tmp_path: Path
+    ) -> None:
         async with replicas_world(tmp_path, 2) as (world, replicas):
-            async with world.session.post(world.url + CHAT, json={"model": "m", "stream": True, "x_die": "middle"}) as response:
+            async with world.session.post(
+                world.url + CHAT, json={"model": "m", "stream": True, "x_die": "middle"}
+            ) as response:
                 events = (await response.text()).strip().split("\n\n")
             assert sum(len(replica.bodies) for replica in replicas) == 1
             assert json.loads(events[0].removeprefix("data: "))["choices"] and len(events) == 2
@@ -113,23 +143,36 @@ class TestAnotherReplicaIsTried:
 
 
 class TestTheReplicaIsSilent:
-    async def test_until_its_answer_it_is_a_504_and_its_work_is_cancelled(self, tmp_path: Path) -> None:
+    async def test_until_its_answer_it_is_a_504_and_its_work_is_cancelled(
+        self, tmp_path: Path
+    ) -> None:
         async with replicas_world(tmp_path, 2, model_answer_ms=150) as (world, replicas):
-            async with world.session.post(world.url + CHAT, json={"model": "m", "x_delay_s": 30}) as response:
+            async with world.session.post(
+                world.url + CHAT, json={"model": "m", "x_delay_s": 30}
+            ) as response:
                 assert (await error_of(response, 504))["code"] == "timeout"
             await until(lambda: sum(replica.cancelled for replica in replicas) == 1)
             await world.ask("POST", CHAT, json={"model": "m"})
 
     async def test_within_its_stream_the_stream_ends_with_an_error(self, tmp_path: Path) -> None:
         async with replicas_world(tmp_path, 1, model_idle_ms=150) as (world, [replica]):
-            async with world.session.post(world.url + CHAT, json={"model": "m", "stream": True, "x_gap_s": 30}) as response:
-                assert json.loads((await response.text()).strip().split("\n\n")[-1].removeprefix("data: "))["error"]["code"] == "timeout"
+            async with world.session.post(
+                world.url + CHAT, json={"model": "m", "stream": True, "x_gap_s": 30}
+            ) as response:
+                assert (
+                    json.loads(
+                        (await response.text()).strip().split("\n\n")[-1].removeprefix("data: ")
+                    )["error"]["code"]
+                    == "timeout"
+                )
             await until(lambda: replica.cancelled == 1)
 
     async def test_a_slow_stream_is_not_silent(self, tmp_path: Path) -> None:
         async with (
             replicas_world(tmp_path, 1, model_idle_ms=300, model_answer_ms=300) as (world, _),
-            world.session.post(world.url + CHAT, json={"model": "m", "stream": True, "x_gap_s": 0.1, "x_chunks": 8}) as response,
+            world.session.post(
+                world.url + CHAT, json={"model": "m", "stream": True, "x_gap_s": 0.1, "x_chunks": 8}
+            ) as response,
         ):
             assert (await response.text()).endswith("data: [DONE]\n\n")
 
@@ -137,7 +180,9 @@ class TestTheReplicaIsSilent:
 async def test_a_stream_that_ends_before_done_ends_with_an_error(tmp_path: Path) -> None:
     async with (
         replicas_world(tmp_path, 1) as (world, _),
-        world.session.post(world.url + CHAT, json={"model": "m", "stream": True, "x_no_done": True}) as response,
+        world.session.post(
+            world.url + CHAT, json={"model": "m", "stream": True, "x_no_done": True}
+        ) as response,
     ):
         assert "before [DONE]" in (await response.text()).strip().split("\n\n")[-1]
 
@@ -159,8 +204,12 @@ async def test_an_answer_over_its_bound_is_a_502(tmp_path: Path) -> None:
         assert (await error_of(response, 502))["code"] == "answer_too_large"
 
 
-async def test_requests_go_on_while_the_log_answers_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a stream's election, or with the scheduler dead: the fold stays, and no request asks the log."""
+async def test_requests_go_on_while_the_log_answers_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a stream's election, or with the scheduler dead: the fold stays, and no request asks
+    the log.
+    """
 
     async def silent(*_: object) -> Any:
         await asyncio.Event().wait()
@@ -169,7 +218,9 @@ async def test_requests_go_on_while_the_log_answers_nobody(tmp_path: Path, monke
         for name in ("append", "last", "get", "bounds"):
             monkeypatch.setattr(world.log, name, silent)
         await world.ask("POST", CHAT, json={"model": "m"})
-        async with world.session.post(world.url + CHAT, json={"model": "m", "stream": True}) as response:
+        async with world.session.post(
+            world.url + CHAT, json={"model": "m", "stream": True}
+        ) as response:
             assert (await response.text()).endswith("data: [DONE]\n\n")
         assert [each["id"] for each in (await world.ask("GET", "/v1/models"))["data"]] == ["m"]
 
@@ -188,8 +239,12 @@ async def _process(port: int) -> asyncio.subprocess.Process:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_replica_killed_under_load_loses_no_request_of_which_nothing_was_sent(tmp_path: Path, stream: bool) -> None:
-    """A stream that had begun ends with an error object; every other request is answered whole by the replica that is left."""
+async def test_a_replica_killed_under_load_loses_no_request_of_which_nothing_was_sent(
+    tmp_path: Path, stream: bool
+) -> None:
+    """A stream that had begun ends with an error object; every other request is answered whole by
+    the replica that is left.
+    """
     ports = free_ports(2)
     processes = [await _process(port) for port in ports]
     answers: list[str] = []
@@ -211,22 +266,35 @@ async def test_a_replica_killed_under_load_loses_no_request_of_which_nothing_was
         await until(lambda: len(answers) > before + 200)
         stop.set()
         await asyncio.gather(*clients)
-        whole = [text for text in answers if (text.endswith("data: [DONE]\n\n") if stream else json.loads(text)["choices"])]
+        whole = [
+            text
+            for text in answers
+            if (text.endswith("data: [DONE]\n\n") if stream else json.loads(text)["choices"])
+        ]
         broken = [text for text in answers if "upstream_error" in text]
         assert len(whole) + len(broken) == len(answers)
-        assert all(text.startswith('data: {"id"') for text in broken) and len(broken) <= (16 if stream else 0)
+        assert all(text.startswith('data: {"id"') for text in broken) and len(broken) <= (
+            16 if stream else 0
+        )
         assert retries(world) + len(broken) >= 1
     processes[1].kill()
     for process in processes:
         await process.wait()
 
 
-async def test_a_client_that_does_not_read_holds_up_its_own_replica_not_the_gateway_s_memory(tmp_path: Path) -> None:
+async def test_a_client_that_does_not_read_holds_up_its_own_replica_not_the_gateway_s_memory(
+    tmp_path: Path,
+) -> None:
     async with replicas_world(tmp_path, 1) as (world, [replica]):
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(world.url.rsplit(":", 1)[1]), limit=1 << 10)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", int(world.url.rsplit(":", 1)[1]), limit=1 << 10
+        )
         body = json.dumps({"model": "m", "stream": True, "x_chunks": 200_000, "x_id": 1}).encode()
         key = world.session.headers["authorization"]
-        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: {key}\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = (
+            f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: {key}\r\ncontent-length: "
+            f"{len(body)}\r\n\r\n"
+        )
         writer.write(head.encode() + body)
         await reader.readline()
         await asyncio.sleep(1.0)

@@ -1,4 +1,6 @@
-"""Hostile clients and hostile replicas of the OpenAI surface: each is bounded, each is told one clear thing, and the gateway serves on."""
+"""Hostile clients and hostile replicas of the OpenAI surface: each is bounded, each is told one
+clear thing, and the gateway serves on.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +23,9 @@ SAYS_S = 10.0
 
 
 @asynccontextmanager
-async def connected(world: World) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(
+    world: World,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection("127.0.0.1", int(world.url.rsplit(":", 1)[1]))
     try:
         yield reader, writer
@@ -30,7 +34,9 @@ async def connected(world: World) -> AsyncIterator[tuple[asyncio.StreamReader, a
 
 
 def head(*lines: str, path: str = CHAT, key: str = KEY) -> bytes:
-    return "\r\n".join((f"POST {path} HTTP/1.1", "host: x", f"authorization: Bearer {key}", *lines, "", "")).encode()
+    return "\r\n".join(
+        (f"POST {path} HTTP/1.1", "host: x", f"authorization: Bearer {key}", *lines, "", "")
+    ).encode()
 
 
 async def said(reader: asyncio.StreamReader) -> str:
@@ -52,26 +58,42 @@ async def flood(writer: asyncio.StreamWriter, piece: bytes, pieces: int) -> int:
 
 class TestBodies:
     @pytest.mark.parametrize("path", [CHAT, "/v1/jobs"])
-    async def test_a_stated_gibibyte_is_refused_before_it_comes_and_the_connection_closes(self, tmp_path: Path, path: str) -> None:
+    async def test_a_stated_gibibyte_is_refused_before_it_comes_and_the_connection_closes(
+        self, tmp_path: Path, path: str
+    ) -> None:
         async with gateway_world(tmp_path) as world, connected(world) as (reader, writer):
             writer.write(head(f"content-length: {1 << 30}", path=path) + b"x" * MIB)
             answer = await said(reader)
-            assert answer.startswith("HTTP/1.1 413") and "connection: close" in answer and "over" in answer
+            assert (
+                answer.startswith("HTTP/1.1 413")
+                and "connection: close" in answer
+                and "over" in answer
+            )
 
     @pytest.mark.parametrize("path", [CHAT, "/v1/jobs"])
     async def test_a_gibibyte_in_chunks_is_refused_while_the_client_still_sends(
         self, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(connection, "LINGER_S", 0.5)
-        async with gateway_world(tmp_path, model_body_bytes=MIB) as world, connected(world) as (reader, writer):
+        async with (
+            gateway_world(tmp_path, model_body_bytes=MIB) as world,
+            connected(world) as (reader, writer),
+        ):
             writer.write(head("transfer-encoding: chunked", path=path))
             chunk = b"%x\r\n%s\r\n" % (MIB, b"x" * MIB)
-            answer, sent = await asyncio.gather(said(reader), asyncio.wait_for(flood(writer, chunk, 1 << 30), 60.0))
+            answer, sent = await asyncio.gather(
+                said(reader), asyncio.wait_for(flood(writer, chunk, 1 << 30), 60.0)
+            )
             assert answer.startswith("HTTP/1.1 413") and sent < 1 << 30
 
     @pytest.mark.parametrize("path", [CHAT, "/v1/jobs"])
-    async def test_a_body_that_drips_is_a_408_and_the_connection_closes(self, tmp_path: Path, path: str) -> None:
-        async with gateway_world(tmp_path, model_body_ms=300) as world, connected(world) as (reader, writer):
+    async def test_a_body_that_drips_is_a_408_and_the_connection_closes(
+        self, tmp_path: Path, path: str
+    ) -> None:
+        async with (
+            gateway_world(tmp_path, model_body_ms=300) as world,
+            connected(world) as (reader, writer),
+        ):
             writer.write(head("content-length: 1000", path=path))
             dripping = asyncio.create_task(drip(writer, 0.05))
             answer = await said(reader)
@@ -91,16 +113,28 @@ class TestBodies:
         ids=["utf-8", "deep", "open", "float", "text", "nul"],
     )
     async def test_json_that_cannot_be_read_is_a_400(self, tmp_path: Path, body: bytes) -> None:
-        async with gateway_world(tmp_path) as world, world.session.post(world.url + CHAT, data=body) as response:
+        async with (
+            gateway_world(tmp_path) as world,
+            world.session.post(world.url + CHAT, data=body) as response,
+        ):
             assert (await error_of(response, 400))["type"] == "invalid_request_error"
 
-    @pytest.mark.parametrize("body", [b'{"command":["\xff"]}', b'{"command":' + DEEP + b"}", b"[" * 100_000])
-    async def test_neither_do_the_other_routes_break_over_it(self, tmp_path: Path, body: bytes) -> None:
-        async with gateway_world(tmp_path) as world, world.session.post(world.url + "/v1/jobs", data=body) as response:
+    @pytest.mark.parametrize(
+        "body", [b'{"command":["\xff"]}', b'{"command":' + DEEP + b"}", b"[" * 100_000]
+    )
+    async def test_neither_do_the_other_routes_break_over_it(
+        self, tmp_path: Path, body: bytes
+    ) -> None:
+        async with (
+            gateway_world(tmp_path) as world,
+            world.session.post(world.url + "/v1/jobs", data=body) as response,
+        ):
             assert response.status in (400, 422), await response.text()
 
     @pytest.mark.parametrize("count", [10**9, 10**30, -1])
-    async def test_a_wish_for_a_billion_answers_is_refused_by_the_limit_and_costs_nothing(self, tmp_path: Path, count: int) -> None:
+    async def test_a_wish_for_a_billion_answers_is_refused_by_the_limit_and_costs_nothing(
+        self, tmp_path: Path, count: int
+    ) -> None:
         async with gateway_world(tmp_path) as world, running() as replica:
             world.gateway.models = Listed(served(replica.port))
             world.gateway.meter = ledger = Ledger(1_000)
@@ -117,7 +151,10 @@ async def drip(writer: asyncio.StreamWriter, every_s: float) -> None:
 
 class TestHeads:
     async def test_a_head_that_drips_is_a_408(self, tmp_path: Path) -> None:
-        async with gateway_world(tmp_path, gateway_head_ms=300) as world, connected(world) as (reader, writer):
+        async with (
+            gateway_world(tmp_path, gateway_head_ms=300) as world,
+            connected(world) as (reader, writer),
+        ):
             writer.write(b"POST / HTTP/1.1\r\nx-")
             dripping = asyncio.create_task(drip(writer, 0.05))
             answer = await said(reader)
@@ -125,15 +162,24 @@ class TestHeads:
             assert answer.startswith("HTTP/1.1 408") and "were not complete after 0.3 s" in answer
 
     async def test_a_connection_that_says_nothing_is_closed(self, tmp_path: Path) -> None:
-        async with gateway_world(tmp_path, gateway_head_ms=200) as world, connected(world) as (reader, _):
+        async with (
+            gateway_world(tmp_path, gateway_head_ms=200) as world,
+            connected(world) as (reader, _),
+        ):
             assert await said(reader) == ""
 
-    @pytest.mark.parametrize("line", [b"x-%d: " + b"y" * 1_000 + b"\r\n", b"y" * 1_000], ids=["many", "one"])
-    async def test_headers_without_end_are_a_431(self, tmp_path: Path, line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(
+        "line", [b"x-%d: " + b"y" * 1_000 + b"\r\n", b"y" * 1_000], ids=["many", "one"]
+    )
+    async def test_headers_without_end_are_a_431(
+        self, tmp_path: Path, line: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(connection, "LINGER_S", 0.5)
         async with gateway_world(tmp_path) as world, connected(world) as (reader, writer):
             writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nx-long: ")
-            answer, sent = await asyncio.gather(said(reader), asyncio.wait_for(flood(writer, line, 1 << 30), 60.0))
+            answer, sent = await asyncio.gather(
+                said(reader), asyncio.wait_for(flood(writer, line, 1 << 30), 60.0)
+            )
             assert answer.startswith("HTTP/1.1 431") and sent < 1 << 30
 
     async def test_a_long_stream_is_not_a_late_head(self, tmp_path: Path) -> None:
@@ -155,8 +201,12 @@ def chunk(data: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def answering(tmp_path: Path, *pieces: bytes, closes: bool = True, **changed: Any) -> AsyncIterator[World]:
-    """A gateway whose only replica says these bytes to every request, and closes or says no more."""
+async def answering(
+    tmp_path: Path, *pieces: bytes, closes: bool = True, **changed: Any
+) -> AsyncIterator[World]:
+    """A gateway whose only replica says these bytes to every request, and closes or
+    says no more.
+    """
 
     async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -190,13 +240,21 @@ async def test_a_client_that_never_reads_its_stream_is_gone_after_the_stream_s_p
 
     monkeypatch.setattr(connection.Connection, "connection_lost", noted)
     pieces = (EVENTS, *[chunk(b"data: " + b"x" * MIB + b"\n\n")] * 64)
-    async with answering(tmp_path, *pieces, closes=False, model_idle_ms=300) as world, connected(world) as (_, writer):
+    async with (
+        answering(tmp_path, *pieces, closes=False, model_idle_ms=300) as world,
+        connected(world) as (_, writer),
+    ):
         body = b'{"model":"m","stream":true}'
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(head(f"content-length: {len(body)}") + body)
         async with asyncio.timeout(SAYS_S):
             await gone.wait()
-        assert world.gateway.telemetry.registry.get_sample_value("muster_model_requests_open", {"model": "m"}) == 0
+        assert (
+            world.gateway.telemetry.registry.get_sample_value(
+                "muster_model_requests_open", {"model": "m"}
+            )
+            == 0
+        )
 
 
 @pytest.mark.parametrize(
@@ -230,16 +288,22 @@ async def test_a_client_that_never_reads_its_stream_is_gone_after_the_stream_s_p
         "no event",
     ],
 )
-async def test_a_replica_that_speaks_no_http_is_a_502(tmp_path: Path, pieces: tuple[bytes, ...]) -> None:
+async def test_a_replica_that_speaks_no_http_is_a_502(
+    tmp_path: Path, pieces: tuple[bytes, ...]
+) -> None:
     async with answering(tmp_path, *pieces) as world:
         for stream in (False, True):
-            async with world.session.post(world.url + CHAT, json={"model": "m", "stream": stream}) as response:
+            async with world.session.post(
+                world.url + CHAT, json={"model": "m", "stream": stream}
+            ) as response:
                 assert (await error_of(response, 502))["code"] == "upstream_error"
 
 
 async def test_bytes_behind_an_answer_are_no_other_request_s_answer(tmp_path: Path) -> None:
     forged = OK + b'content-length: 10\r\n\r\n{"forged"}'
-    async with answering(tmp_path, OK + b"content-length: 2\r\n\r\n{}" + forged, closes=False) as world:
+    async with answering(
+        tmp_path, OK + b"content-length: 2\r\n\r\n{}" + forged, closes=False
+    ) as world:
         for _ in range(4):
             async with world.session.post(world.url + CHAT, json={"model": "m"}) as response:
                 assert await response.text() == "{}"
@@ -277,17 +341,35 @@ async def test_an_event_without_end_passes_in_pieces_and_the_stream_says_that_it
 
 @pytest.mark.parametrize(
     "usage",
-    [b'{"total_tokens":-1000}', b'{"total_tokens":1%s}' % (b"0" * 40), b'{"total_tokens":"many"}', b'{"x":%s}' % DEEP],
+    [
+        b'{"total_tokens":-1000}',
+        b'{"total_tokens":1%s}' % (b"0" * 40),
+        b'{"total_tokens":"many"}',
+        b'{"x":%s}' % DEEP,
+    ],
     ids=["negative", "huge", "text", "deep"],
 )
-async def test_a_replica_s_lie_about_tokens_mints_none_and_breaks_nothing(tmp_path: Path, usage: bytes) -> None:
+async def test_a_replica_s_lie_about_tokens_mints_none_and_breaks_nothing(
+    tmp_path: Path, usage: bytes
+) -> None:
     body = b'{"usage":' + usage + b"}"
-    said = EVENTS + chunk(EVENT) + chunk(b'data: {"choices":[],"usage":' + usage + b"}\n\n") + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
-    for stream, answer in ((False, OK + b"content-length: %d\r\n\r\n%s" % (len(body), body)), (True, said)):
+    said = (
+        EVENTS
+        + chunk(EVENT)
+        + chunk(b'data: {"choices":[],"usage":' + usage + b"}\n\n")
+        + chunk(b"data: [DONE]\n\n")
+        + b"0\r\n\r\n"
+    )
+    for stream, answer in (
+        (False, OK + b"content-length: %d\r\n\r\n%s" % (len(body), body)),
+        (True, said),
+    ):
         async with answering(tmp_path, answer) as world:
             world.gateway.meter = ledger = Ledger(1_000)
             await ask(world, stream)
-            assert ledger.left <= 1_000 and all(tokens is None or 0 <= tokens <= events.TOKENS_MAX for tokens in ledger.settled)
+            assert ledger.left <= 1_000 and all(
+                tokens is None or 0 <= tokens <= events.TOKENS_MAX for tokens in ledger.settled
+            )
 
 
 async def ask(world: World, stream: bool) -> None:
@@ -299,7 +381,10 @@ async def ask(world: World, stream: bool) -> None:
 
 async def test_a_refusal_nested_without_end_is_put_in_openai_s_shape(tmp_path: Path) -> None:
     said = b"HTTP/1.1 400 Bad\r\ncontent-length: %d\r\n\r\n%s" % (len(DEEP), DEEP)
-    async with answering(tmp_path, said) as world, world.session.post(world.url + CHAT, json={"model": "m"}) as response:
+    async with (
+        answering(tmp_path, said) as world,
+        world.session.post(world.url + CHAT, json={"model": "m"}) as response,
+    ):
         assert len((await error_of(response, 400))["message"]) <= 500
 
 

@@ -1,4 +1,6 @@
-"""The OpenAI surface over real sockets: what goes to the replica, what comes back, what is refused, and what is metered."""
+"""The OpenAI surface over real sockets: what goes to the replica, what comes back, what is refused,
+and what is metered.
+"""
 
 import asyncio
 import json
@@ -11,10 +13,10 @@ import aiohttp
 import pytest
 
 from libs.common import facts as f
-from libs.common.cluster import Endpoint
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, Serve
 from libs.common.model import Replica as ReplicaJob
-from services.api_gateway.auth import Principal
+from libs.common.state.cluster import Endpoint
+from services.api_gateway.access.auth import Principal
 from services.api_gateway.openai.catalogue import Listed, Served
 from services.api_gateway.openai.errors import RateLimited
 from services.api_gateway.openai.metering import Grant
@@ -25,7 +27,9 @@ CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
-def served(*ports: int, name: str = "m", tenant: str = "default") -> tuple[Served, tuple[Endpoint, ...], str]:
+def served(
+    *ports: int, name: str = "m", tenant: str = "default"
+) -> tuple[Served, tuple[Endpoint, ...], str]:
     ready = tuple(Endpoint(JobId(f"{name}-{i}"), "127.0.0.1", port) for i, port in enumerate(ports))
     return Served(name, tenant, 1_700_000_000), ready, "2 of 2 are starting"
 
@@ -33,7 +37,9 @@ def served(*ports: int, name: str = "m", tenant: str = "default") -> tuple[Serve
 @asynccontextmanager
 async def model_world(tmp_path: Path, **changed: Any) -> AsyncIterator[tuple[World, Replica]]:
     async with gateway_world(tmp_path, **changed) as world, running() as replica:
-        world.gateway.models = Listed(served(replica.port), served(name="cold"), served(name="theirs", tenant="other"))
+        world.gateway.models = Listed(
+            served(replica.port), served(name="cold"), served(name="theirs", tenant="other")
+        )
         yield world, replica
 
 
@@ -46,27 +52,45 @@ async def error_of(response: aiohttp.ClientResponse, status: int) -> dict[str, A
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/embeddings"])
-async def test_the_body_reaches_the_replica_byte_for_byte_and_its_answer_the_client(tmp_path: Path, path: str) -> None:
+async def test_the_body_reaches_the_replica_byte_for_byte_and_its_answer_the_client(
+    tmp_path: Path, path: str
+) -> None:
     messages = b'[{"role":"user","content":"\\u00e9 \xc3\xa9"}]'
-    body = b'{ "model":"m", "messages":' + messages + b',"prompt":"p", "input":"i","temperature":1.50,"x_new":{"a":[null]}}'
+    body = (
+        b'{ "model":"m", "messages":'
+        + messages
+        + b',"prompt":"p", "input":"i","temperature":1.50,"x_new":{"a":[null]}}'
+    )
     async with model_world(tmp_path) as (world, replica):
         async with world.session.post(world.url + path, data=body) as response:
             answer = await response.json()
-            assert response.status == 200 and answer["model"] == "m" and answer["usage"]["prompt_tokens"] == 5
+            assert (
+                response.status == 200
+                and answer["model"] == "m"
+                and answer["usage"]["prompt_tokens"] == 5
+            )
         assert replica.bodies == [body]
 
 
 async def test_a_stream_comes_as_the_replica_sent_it_and_tools_pass(tmp_path: Path) -> None:
     async with model_world(tmp_path) as (world, replica):
         async with aiohttp.ClientSession() as direct:
-            body = {"model": "m", "messages": MESSAGES, "stream": True, "stream_options": {"include_usage": True}, "x_chunks": 20}
+            body = {
+                "model": "m",
+                "messages": MESSAGES,
+                "stream": True,
+                "stream_options": {"include_usage": True},
+                "x_chunks": 20,
+            }
             async with direct.post(f"http://127.0.0.1:{replica.port}{CHAT}", json=body) as response:
                 expected = await response.read()
         async with world.session.post(world.url + CHAT, json=body) as response:
             assert response.content_type == "text/event-stream"
             assert await response.read() == expected
         tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
-        answer = await world.ask("POST", CHAT, json={"model": "m", "messages": MESSAGES, "tools": tools})
+        answer = await world.ask(
+            "POST", CHAT, json={"model": "m", "messages": MESSAGES, "tools": tools}
+        )
         assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "look"
 
 
@@ -84,14 +108,18 @@ async def test_a_stream_s_events_come_when_they_are_made(tmp_path: Path) -> None
 async def test_the_key_stays_here_and_the_request_s_id_and_trace_go_on(tmp_path: Path) -> None:
     async with model_world(tmp_path) as (world, replica):
         headers = {"x-request-id": "mine-1", "traceparent": "00-1-2-01", "cookie": "a=b"}
-        async with world.session.post(world.url + CHAT, json={"model": "m"}, headers=headers) as response:
+        async with world.session.post(
+            world.url + CHAT, json={"model": "m"}, headers=headers
+        ) as response:
             assert response.headers["x-request-id"] == "mine-1"
             assert response.headers["openai-processing-ms"].isdigit()
             assert response.headers["x-muster-replica"] == "m-0"
         sent = replica.headers[0]
         assert (sent["x-request-id"], sent["traceparent"]) == ("mine-1", "00-1-2-01")
         assert not {"authorization", "cookie", "accept-encoding"} & set(sent)
-        async with world.session.post(world.url + CHAT, json={"model": "m"}, headers={"x-request-id": "not\tsane"}) as response:
+        async with world.session.post(
+            world.url + CHAT, json={"model": "m"}, headers={"x-request-id": "not\tsane"}
+        ) as response:
             assert response.headers["x-request-id"].count("-") == 4
 
 
@@ -101,7 +129,12 @@ async def test_models_are_listed_and_shown(tmp_path: Path) -> None:
         assert listed["object"] == "list"
         assert [each["id"] for each in listed["data"]] == ["m", "cold", "theirs"]
         shown = await world.ask("GET", "/v1/models/m")
-        assert shown == {"id": "m", "object": "model", "created": 1_700_000_000, "owned_by": "default"}
+        assert shown == {
+            "id": "m",
+            "object": "model",
+            "created": 1_700_000_000,
+            "owned_by": "default",
+        }
 
 
 async def test_a_model_of_the_log_is_served_while_its_replica_is_ready(tmp_path: Path) -> None:
@@ -110,12 +143,20 @@ async def test_a_model_of_the_log_is_served_while_its_replica_is_ready(tmp_path:
     async with gateway_world(tmp_path) as world, running() as replica:
         writers = world.writers
         await writers.begin_term()
-        await writers.on("n1", f.NodeRegistered(node_id=node, incarnation=1, address="127.0.0.1", gpus=(gpu,)))
-        await world.gateway.record(f.ModelDeployed(name="chat", spec=ModelSpec(command=("serve", "{port}"))))
+        await writers.on(
+            "n1", f.NodeRegistered(node_id=node, incarnation=1, address="127.0.0.1", gpus=(gpu,))
+        )
+        await world.gateway.record(
+            f.ModelDeployed(name="chat", spec=ModelSpec(command=("serve", "{port}")))
+        )
         spec = JobSpec(command=("serve",), serve=Serve("chat", 1))
-        await writers.schedule(f.ReplicasScaled(model="chat", generation=1, add=(ReplicaJob(job, spec),)))
+        await writers.schedule(
+            f.ReplicasScaled(model="chat", generation=1, add=(ReplicaJob(job, spec),))
+        )
         members = (Member(node, 1, 0, (GpuHold(gpu.uuid),)),)
-        await writers.schedule(f.JobPlaced(job_id=job, attempt=1, members=members, port=replica.port))
+        await writers.schedule(
+            f.JobPlaced(job_id=job, attempt=1, members=members, port=replica.port)
+        )
         await writers.start("chat-1", "n1")
         await world.settle()
         async with world.session.post(world.url + CHAT, json={"model": "chat"}) as response:
@@ -124,18 +165,27 @@ async def test_a_model_of_the_log_is_served_while_its_replica_is_ready(tmp_path:
         await world.settle()
         assert (await world.ask("POST", CHAT, json={"model": "chat"}))["model"] == "chat"
         assert [each["id"] for each in (await world.ask("GET", "/v1/models"))["data"]] == ["chat"]
-        await writers.on("n1", f.ReplicaUnready(job_id=job, attempt=1, node_id=node, reason="no answer"))
+        await writers.on(
+            "n1", f.ReplicaUnready(job_id=job, attempt=1, node_id=node, reason="no answer")
+        )
         await world.settle()  # it runs and was ready: better a late answer than none
         assert (await world.ask("POST", CHAT, json={"model": "chat"}))["model"] == "chat"
 
 
-async def test_a_member_neither_sees_nor_calls_another_tenant_s_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_member_neither_sees_nor_calls_another_tenant_s_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with model_world(tmp_path) as (world, _):
         member = Principal("k", "default", "ann", "member")
         monkeypatch.setattr(world.gateway.keys, "principal", lambda *_: (member, ""))
-        assert [each["id"] for each in (await world.ask("GET", "/v1/models"))["data"]] == ["m", "cold"]
+        assert [each["id"] for each in (await world.ask("GET", "/v1/models"))["data"]] == [
+            "m",
+            "cold",
+        ]
         for method, path in (("GET", "/v1/models/theirs"), ("POST", CHAT)):
-            async with world.session.request(method, world.url + path, json={"model": "theirs"}) as response:
+            async with world.session.request(
+                method, world.url + path, json={"model": "theirs"}
+            ) as response:
                 assert (await error_of(response, 404))["code"] == "model_not_found"
 
 
@@ -143,25 +193,41 @@ class TestRefusals:
     async def test_no_key_is_a_401_in_openai_s_shape(self, tmp_path: Path) -> None:
         async with model_world(tmp_path) as (world, replica):
             for key in ("", "Bearer wrong"):
-                async with world.session.post(world.url + CHAT, json={"model": "m"}, headers={"authorization": key}) as response:
+                async with world.session.post(
+                    world.url + CHAT, json={"model": "m"}, headers={"authorization": key}
+                ) as response:
                     assert (await error_of(response, 401))["code"] == "invalid_api_key"
             assert replica.bodies == []
 
     async def test_an_unknown_model_is_a_404(self, tmp_path: Path) -> None:
-        async with model_world(tmp_path) as (world, _), world.session.post(world.url + CHAT, json={"model": "gone"}) as response:
+        async with (
+            model_world(tmp_path) as (world, _),
+            world.session.post(world.url + CHAT, json={"model": "gone"}) as response,
+        ):
             error = await error_of(response, 404)
-            assert (error["code"], error["param"]) == ("model_not_found", "model") and "gone" in error["message"]
+            assert (error["code"], error["param"]) == (
+                "model_not_found",
+                "model",
+            ) and "gone" in error["message"]
 
     async def test_a_malformed_body_is_a_400(self, tmp_path: Path) -> None:
-        async with model_world(tmp_path) as (world, _), world.session.post(world.url + CHAT, data=b'{"model":') as response:
+        async with (
+            model_world(tmp_path) as (world, _),
+            world.session.post(world.url + CHAT, data=b'{"model":') as response,
+        ):
             assert (await error_of(response, 400))["type"] == "invalid_request_error"
 
     async def test_a_wrong_method_is_a_405(self, tmp_path: Path) -> None:
-        async with model_world(tmp_path) as (world, _), world.session.get(world.url + CHAT) as response:
+        async with (
+            model_world(tmp_path) as (world, _),
+            world.session.get(world.url + CHAT) as response,
+        ):
             await error_of(response, 405)
             assert response.headers["allow"] == "POST"
 
-    async def test_a_too_large_body_is_a_413_with_and_without_a_stated_length(self, tmp_path: Path) -> None:
+    async def test_a_too_large_body_is_a_413_with_and_without_a_stated_length(
+        self, tmp_path: Path
+    ) -> None:
         async def pieces() -> AsyncIterator[bytes]:
             for _ in range(3):
                 yield b"x" * 1_000
@@ -174,18 +240,29 @@ class TestRefusals:
     async def test_a_body_larger_than_the_other_routes_take_is_taken(self, tmp_path: Path) -> None:
         async with model_world(tmp_path) as (world, replica):
             content = "x" * (3 << 20)
-            await world.ask("POST", CHAT, json={"model": "m", "messages": [{"role": "user", "content": content}]})
+            await world.ask(
+                "POST",
+                CHAT,
+                json={"model": "m", "messages": [{"role": "user", "content": content}]},
+            )
             assert len(replica.bodies[0]) > len(content)
 
-    async def test_a_model_without_a_ready_replica_is_a_503_that_says_how_many_start(self, tmp_path: Path) -> None:
-        async with model_world(tmp_path) as (world, _), world.session.post(world.url + CHAT, json={"model": "cold"}) as response:
+    async def test_a_model_without_a_ready_replica_is_a_503_that_says_how_many_start(
+        self, tmp_path: Path
+    ) -> None:
+        async with (
+            model_world(tmp_path) as (world, _),
+            world.session.post(world.url + CHAT, json={"model": "cold"}) as response,
+        ):
             error = await error_of(response, 503)
             assert "2 of 2 are starting" in error["message"] and error["code"] == "model_not_ready"
             assert int(response.headers["retry-after"]) > 0
 
     async def test_more_requests_than_may_be_open_are_a_503(self, tmp_path: Path) -> None:
         async with model_world(tmp_path, model_requests_max=1) as (world, replica):
-            slow = asyncio.create_task(world.ask("POST", CHAT, json={"model": "m", "x_delay_s": 0.5}))
+            slow = asyncio.create_task(
+                world.ask("POST", CHAT, json={"model": "m", "x_delay_s": 0.5})
+            )
             while not replica.bodies:
                 await asyncio.sleep(0.01)
             async with world.session.post(world.url + CHAT, json={"model": "m"}) as response:
@@ -207,11 +284,22 @@ class TestRefusals:
 
     async def test_the_replica_s_own_refusal_is_passed_on(self, tmp_path: Path) -> None:
         async with model_world(tmp_path) as (world, replica):
-            own = {"error": {"message": "too long", "type": "x", "param": "messages", "code": "context_length_exceeded"}}
-            async with world.session.post(world.url + CHAT, json={"model": "m", "x_status": 400, "x_body": own}) as response:
+            own = {
+                "error": {
+                    "message": "too long",
+                    "type": "x",
+                    "param": "messages",
+                    "code": "context_length_exceeded",
+                }
+            }
+            async with world.session.post(
+                world.url + CHAT, json={"model": "m", "x_status": 400, "x_body": own}
+            ) as response:
                 assert response.status == 400 and await response.json() == own
             other = {"object": "error", "message": "no such adapter", "code": 404}
-            async with world.session.post(world.url + CHAT, json={"model": "m", "x_status": 404, "x_body": other}) as response:
+            async with world.session.post(
+                world.url + CHAT, json={"model": "m", "x_status": 404, "x_body": other}
+            ) as response:
                 assert (await error_of(response, 404))["message"] == "no such adapter"
             assert len(replica.bodies) == 2
 
@@ -230,11 +318,16 @@ class Ledger:
     async def reserve(self, principal: Principal, model: str, tokens: int) -> Grant:
         if tokens > self.left:
             raise RateLimited(
-                "tokens", f"{tokens} tokens are over the {self.left} left", 7, ((b"x-ratelimit-remaining-tokens", b"%d" % self.left),)
+                "tokens",
+                f"{tokens} tokens are over the {self.left} left",
+                7,
+                ((b"x-ratelimit-remaining-tokens", b"%d" % self.left),),
             )
         self.left -= tokens
         self.reserved.append(tokens)
-        return Grant(principal.tenant, model, tokens, ((b"x-ratelimit-remaining-tokens", b"%d" % self.left),))
+        return Grant(
+            principal.tenant, model, tokens, ((b"x-ratelimit-remaining-tokens", b"%d" % self.left),)
+        )
 
     def settle(self, grant: Grant, tokens: int | None) -> None:
         self.settled.append(tokens)
@@ -245,37 +338,63 @@ class TestMetering:
     async def test_what_a_request_used_is_settled_streamed_or_not(self, tmp_path: Path) -> None:
         async with model_world(tmp_path) as (world, replica):
             world.gateway.meter = ledger = Ledger(1_000)
-            async with world.session.post(world.url + CHAT, json={"model": "m", "max_tokens": 50}) as response:
-                assert response.headers["x-ratelimit-remaining-tokens"] == str(1_000 - ledger.reserved[0])
-            async with world.session.post(world.url + CHAT, json={"model": "m", "max_tokens": 50, "stream": True}) as response:
+            async with world.session.post(
+                world.url + CHAT, json={"model": "m", "max_tokens": 50}
+            ) as response:
+                assert response.headers["x-ratelimit-remaining-tokens"] == str(
+                    1_000 - ledger.reserved[0]
+                )
+            async with world.session.post(
+                world.url + CHAT, json={"model": "m", "max_tokens": 50, "stream": True}
+            ) as response:
                 text = await response.text()
             await world.ask("POST", "/v1/embeddings", json={"model": "m", "input": "i"})
             assert ledger.settled == [12, 12, 5] and ledger.left == 1_000 - 29
             assert all(reserved >= 50 for reserved in ledger.reserved[:2])
-            assert '"usage"' not in text and text.count("data: ") == 4 and text.endswith("data: [DONE]\n\n")
+            assert (
+                '"usage"' not in text
+                and text.count("data: ") == 4
+                and text.endswith("data: [DONE]\n\n")
+            )
             assert json.loads(replica.bodies[1])["stream_options"] == {"include_usage": True}
 
     async def test_a_client_that_asked_for_usage_gets_it(self, tmp_path: Path) -> None:
         async with model_world(tmp_path) as (world, replica):
             world.gateway.meter = ledger = Ledger(1_000)
-            body = json.dumps({"model": "m", "max_tokens": 9, "stream": True, "stream_options": {"include_usage": True}}).encode()
+            body = json.dumps(
+                {
+                    "model": "m",
+                    "max_tokens": 9,
+                    "stream": True,
+                    "stream_options": {"include_usage": True},
+                }
+            ).encode()
             async with world.session.post(world.url + CHAT, data=body) as response:
                 assert json.dumps(USAGE) in await response.text()
             assert replica.bodies == [body] and ledger.settled == [12]
 
-    async def test_an_unbounded_request_is_bounded_by_what_was_reserved(self, tmp_path: Path) -> None:
+    async def test_an_unbounded_request_is_bounded_by_what_was_reserved(
+        self, tmp_path: Path
+    ) -> None:
         async with model_world(tmp_path, model_output_tokens=77) as (world, replica):
             world.gateway.meter = Ledger(1_000)
             await world.ask("POST", CHAT, json={"model": "m", "x_a": 1})
             assert json.loads(replica.bodies[0]) == {"model": "m", "x_a": 1, "max_tokens": 77}
 
-    async def test_a_request_over_the_limit_is_a_429_and_reaches_no_replica(self, tmp_path: Path) -> None:
+    async def test_a_request_over_the_limit_is_a_429_and_reaches_no_replica(
+        self, tmp_path: Path
+    ) -> None:
         async with model_world(tmp_path) as (world, replica):
             world.gateway.meter = ledger = Ledger(60)
-            async with world.session.post(world.url + CHAT, json={"model": "m", "max_tokens": 50}) as response:
+            async with world.session.post(
+                world.url + CHAT, json={"model": "m", "max_tokens": 50}
+            ) as response:
                 error = await error_of(response, 429)
                 assert (error["type"], error["code"]) == ("tokens", "rate_limit_exceeded")
-                assert (response.headers["retry-after"], response.headers["x-ratelimit-remaining-tokens"]) == ("7", "60")
+                assert (
+                    response.headers["retry-after"],
+                    response.headers["x-ratelimit-remaining-tokens"],
+                ) == ("7", "60")
             assert replica.bodies == [] and ledger.settled == []
 
     async def test_what_no_replica_worked_on_is_given_back_whole(self, tmp_path: Path) -> None:
@@ -283,19 +402,31 @@ class TestMetering:
             world.gateway.meter = ledger = Ledger(1_000)
             await world.ask("POST", CHAT, 503, json={"model": "cold", "max_tokens": 5})
             for status in (400, 500, 503):
-                await world.ask("POST", CHAT, status, json={"model": "m", "max_tokens": 5, "x_status": status})
+                await world.ask(
+                    "POST", CHAT, status, json={"model": "m", "max_tokens": 5, "x_status": status}
+                )
             assert ledger.settled == [0, 0, 0, 0] and ledger.left == 1_000
 
     async def test_what_a_replica_may_have_worked_on_stays_charged(self, tmp_path: Path) -> None:
         async with model_world(tmp_path) as (world, _):
             world.gateway.meter = ledger = Ledger(1_000)
-            await world.ask("POST", CHAT, 502, json={"model": "m", "max_tokens": 5, "x_die": "before"})
+            await world.ask(
+                "POST", CHAT, 502, json={"model": "m", "max_tokens": 5, "x_die": "before"}
+            )
             assert ledger.settled == [None] and ledger.left == 1_000 - ledger.reserved[0]
 
-    async def test_a_stream_that_its_client_left_stays_charged_in_full(self, tmp_path: Path) -> None:
+    async def test_a_stream_that_its_client_left_stays_charged_in_full(
+        self, tmp_path: Path
+    ) -> None:
         async with model_world(tmp_path) as (world, _):
             world.gateway.meter = ledger = Ledger(1_000)
-            body = {"model": "m", "max_tokens": 50, "stream": True, "x_chunks": 100, "x_gap_s": 0.05}
+            body = {
+                "model": "m",
+                "max_tokens": 50,
+                "stream": True,
+                "x_chunks": 100,
+                "x_gap_s": 0.05,
+            }
             async with world.session.post(world.url + CHAT, json=body) as response:
                 await response.content.readany()
                 response.close()
@@ -308,13 +439,24 @@ async def test_requests_and_first_tokens_are_measured_by_model(tmp_path: Path) -
     async with model_world(tmp_path) as (world, _):
         await world.ask("POST", CHAT, json={"model": "m"})
         await world.ask("POST", CHAT, 404, json={"model": "no-such-" + "x" * 50})
-        async with world.session.post(world.url + CHAT, json={"model": "m", "stream": True}) as response:
+        async with world.session.post(
+            world.url + CHAT, json={"model": "m", "stream": True}
+        ) as response:
             await response.read()
         async with world.session.get(world.url + "/metrics") as response:
             text = await response.text()
-        assert 'muster_model_requests_total{model="m",route="/v1/chat/completions",status="200",stream="false"} 1.0' in text
-        assert 'muster_model_requests_total{model="m",route="/v1/chat/completions",status="200",stream="true"} 1.0' in text
+        assert (
+            'muster_model_requests_total{model="m",route="/v1/chat/completions",'
+            'status="200",stream="false"} 1.0' in text
+        )
+        assert (
+            'muster_model_requests_total{model="m",route="/v1/chat/completions",'
+            'status="200",stream="true"} 1.0' in text
+        )
         assert 'muster_model_first_token_seconds_count{model="m"} 1.0' in text
         assert 'muster_model_requests_open{model="m"} 0.0' in text
-        assert 'muster_gateway_requests_total{method="POST",route="/v1/chat/completions",status="404"} 1.0' in text
+        assert (
+            'muster_gateway_requests_total{method="POST",route="/v1/chat/completions",'
+            'status="404"} 1.0' in text
+        )
         assert "no-such" not in text

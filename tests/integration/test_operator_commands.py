@@ -1,4 +1,6 @@
-"""Commands of the operator's on one device: what they are told, their end, and what follows for a device that comes back."""
+"""Commands of the operator's on one device: what they are told, their end, and what follows for a
+device that comes back.
+"""
 
 import asyncio
 import os
@@ -10,9 +12,9 @@ from agent_world import World, world_at
 
 from libs.common import facts as f
 from libs.common.model import Gpu, GpuId
-from services.node_agent.environment import passed_on
 from services.node_agent.health.operator_command import WORDS_MAX, OperatorCommand
-from services.node_agent.supervision import processes
+from services.node_agent.jobs.environment import passed_on
+from services.node_agent.machine import processes
 
 DEVICE = GpuId("GPU-n-0")
 GPU = Gpu(DEVICE, 0, "nvidia", "H100", 80 << 30, pci_bus="0000:01:00.0")
@@ -20,23 +22,34 @@ WITHIN_MS = 10_000
 
 
 async def said(command: str, within_ms: int = WITHIN_MS) -> str:
-    return await OperatorCommand(command, within_ms, passed_on(os.environ), lambda: [GPU]).on(DEVICE)
+    return await OperatorCommand(command, within_ms, passed_on(os.environ), lambda: [GPU]).on(
+        DEVICE
+    )
 
 
 async def test_it_sees_its_device_alone_and_ends_well_with_0() -> None:
-    asked = f'[ "$MUSTER_GPUS" = {DEVICE} ] && [ "$CUDA_VISIBLE_DEVICES" = {DEVICE} ] && [ $MUSTER_GPU_PCI = 0000:01:00.0 ] && [ $PWD = / ]'
+    asked = (
+        f'[ "$MUSTER_GPUS" = {DEVICE} ] && [ "$CUDA_VISIBLE_DEVICES" = {DEVICE} ] && [ '
+        "$MUSTER_GPU_PCI = 0000:01:00.0 ] && [ $PWD = / ]"
+    )
     assert await said(asked) == await said("") == ""
     assert await OperatorCommand("false", WITHIN_MS, {}, list).on(DEVICE) == ""
 
 
 async def test_what_it_printed_last_is_told_however_much_it_was() -> None:
-    assert await said("echo first; echo the memory is bad >&2; exit 3") == "its command ended with 3: the memory is bad"
+    assert (
+        await said("echo first; echo the memory is bad >&2; exit 3")
+        == "its command ended with 3: the memory is bad"
+    )
     long = await said("yes 0123456789 | head -c 10000000 | tr -d '\\n'; exit 1")
     assert len(long) < WORDS_MAX + 40 and await said("exit 2") == "its command ended with 2"
 
 
 async def test_one_that_takes_too_long_is_ended_with_all_that_it_began(tmp_path: Path) -> None:
-    assert await said(f"sleep 300 & echo $! > {tmp_path}/pid; wait", 300) == "its command was not done within 300 ms"
+    assert (
+        await said(f"sleep 300 & echo $! > {tmp_path}/pid; wait", 300)
+        == "its command was not done within 300 ms"
+    )
     pid = int((tmp_path / "pid").read_text())
     async with asyncio.timeout(5):
         while (seen := processes.process(pid)) is not None and seen.state != "Z":
@@ -50,14 +63,24 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-@pytest.mark.parametrize(("command", "back"), [("true", True), ("echo it computes wrong; false", False)])
-async def test_a_device_that_was_quarantined_is_tried_before_it_comes_back(world: World, command: str, back: bool) -> None:
+@pytest.mark.parametrize(
+    ("command", "back"), [("true", True), ("echo it computes wrong; false", False)]
+)
+async def test_a_device_that_was_quarantined_is_tried_before_it_comes_back(
+    world: World, command: str, back: bool
+) -> None:
     world.agent.burn_in.command = command
     world.driver.held = {DEVICE: "12 MiB of its memory are used"}
     await world.start("j", "true")
     await world.said(f.JobReleased, "j")
     world.driver.held = {}
-    await world.until(lambda: bool(world.facts(f.GpuRecovered) if back else len(world.facts(f.GpuFaulted)) > 1))
+    await world.until(
+        lambda: bool(world.facts(f.GpuRecovered) if back else len(world.facts(f.GpuFaulted)) > 1)
+    )
     found = [(fact.reason, fact.verdict, fact.detail) for fact in world.facts(f.GpuFaulted)][1:]
-    failed = ("burn_in_failed", "reboot_node", "it was tried, and its command ended with 1: it computes wrong")
+    failed = (
+        "burn_in_failed",
+        "reboot_node",
+        "it was tried, and its command ended with 1: it computes wrong",
+    )
     assert found == ([] if back else [failed]) and (world.facts(f.GpuRecovered) != []) is back

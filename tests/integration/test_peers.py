@@ -1,4 +1,6 @@
-"""Agents' gossip over real UDP sockets, with real lease and roster files: no scheduler, no log, no bus."""
+"""Agents' gossip over real UDP sockets, with real lease and roster files: no scheduler, no log, no
+bus.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -7,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from libs.common.messages import Roster
-from services.node_agent.kept_roster import FILE, RosterFile
-from services.node_agent.peer_budget import HEARD_PER_NODE
-from services.node_agent.peer_messages import NONCE_BYTES, PeerAsk
-from services.node_agent.peers import Kept
-from services.node_agent.peers_udp import UdpChannel, open_channel
+from services.node_agent.peers.kept_roster import FILE, RosterFile
+from services.node_agent.peers.peer_budget import HEARD_PER_NODE
+from services.node_agent.peers.peer_messages import NONCE_BYTES, PeerAsk
+from services.node_agent.peers.peers import Kept
+from services.node_agent.peers.peers_udp import UdpChannel, open_channel
 from tests.integration.peers_world import HOST, LEASE_MS, fleet
 
 WAIT_S = 10.0
@@ -23,7 +25,9 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_nodes_that_no_scheduler_answers_keep_their_leases_for_as_long_as_it_lasts(tmp_path: Path) -> None:
+async def test_nodes_that_no_scheduler_answers_keep_their_leases_for_as_long_as_it_lasts(
+    tmp_path: Path,
+) -> None:
     async with fleet(tmp_path, 4) as nodes:
         for _ in range(30):
             await asyncio.sleep(LEASE_MS / 10_000)
@@ -75,7 +79,9 @@ async def test_a_roster_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     assert await RosterFile(tmp_path).load() == Kept("127.0.0.1:9", Roster("home"))
 
 
-async def test_a_port_that_is_taken_is_given_up_and_a_foreign_address_is_refused(tmp_path: Path) -> None:
+async def test_a_port_that_is_taken_is_given_up_and_a_foreign_address_is_refused(
+    tmp_path: Path,
+) -> None:
     first = await open_channel(HOST, "")
     second = await open_channel(HOST, first.address)
     assert isinstance(second, UdpChannel) and second.address != first.address

@@ -1,4 +1,6 @@
-"""A whole cluster: a training job saves its work, makes room for another one, and goes on from where it was."""
+"""A whole cluster: a training job saves its work, makes room for another one, and goes on from
+where it was.
+"""
 
 import asyncio
 import os
@@ -35,8 +37,29 @@ async def until(cluster: Chaos, name: str, **wanted: object) -> dict[str, Any]:
 
 async def test_a_job_saves_its_work_makes_room_and_goes_on(cluster: Chaos, tmp_path: Path) -> None:
     shell = shell_of(cluster, tmp_path)
-    flags = ("--preemptible", "--checkpoint-signal", "USR1", "--checkpoint-grace", "10m", "-g", "2", "-p", "10")
-    train = (sys.executable, str(TRAIN), "--checkpoint", "work.json", "--steps", "120", "--step-s", "0.05", "--save-every", "30")
+    flags = (
+        "--preemptible",
+        "--checkpoint-signal",
+        "USR1",
+        "--checkpoint-grace",
+        "10m",
+        "-g",
+        "2",
+        "-p",
+        "10",
+    )
+    train = (
+        sys.executable,
+        str(TRAIN),
+        "--checkpoint",
+        "work.json",
+        "--steps",
+        "120",
+        "--step-s",
+        "0.05",
+        "--save-every",
+        "30",
+    )
     await shell.run("submit", "-J", "train", *flags, "-C", str(tmp_path), "--", *train)
     await until(cluster, "train", state="running", checkpoints=1)
     await shell.run("submit", "-J", "urgent", "-g", "2", "-p", "90", "--", "sleep", "1")
@@ -46,7 +69,10 @@ async def test_a_job_saves_its_work_makes_room_and_goes_on(cluster: Chaos, tmp_p
     facts = await cluster.history(job["id"])
     kinds = [fact["kind"] for fact in facts]
     (end,) = [fact for fact in facts if fact["kind"] == "job.finished" and fact["attempt"] == 1]
-    assert kinds.index("job.preempted") < kinds.index("job.requeued") and (end["signal"], end["reason"]) == (signal.SIGTERM, "stopped")
+    assert kinds.index("job.preempted") < kinds.index("job.requeued") and (
+        end["signal"],
+        end["reason"],
+    ) == (signal.SIGTERM, "stopped")
     assert any(fact["asked"] for fact in facts if fact["kind"] == "job.checkpointed")
     out, _ = await shell.run("logs", "train")
     assert "goes on from step 0" not in out and "done after 120 steps" in out
@@ -54,15 +80,43 @@ async def test_a_job_saves_its_work_makes_room_and_goes_on(cluster: Chaos, tmp_p
     assert "1 time, last for" in shown and "Checkpoint:" in shown
 
 
-async def test_two_jobs_take_turns_on_the_same_devices_and_lose_nothing(cluster: Chaos, tmp_path: Path) -> None:
+async def test_two_jobs_take_turns_on_the_same_devices_and_lose_nothing(
+    cluster: Chaos, tmp_path: Path
+) -> None:
     shell = shell_of(cluster, tmp_path)
     await shell.run("queue", "set", "shared", "--policy", "priority", "--time-slice", "1s")
-    flags = ("--queue", "shared", "--preemptible", "--checkpoint-signal", "USR1", "--checkpoint-grace", "1m", "-g", "2")
+    flags = (
+        "--queue",
+        "shared",
+        "--preemptible",
+        "--checkpoint-signal",
+        "USR1",
+        "--checkpoint-grace",
+        "1m",
+        "-g",
+        "2",
+    )
     for name in ("one", "two"):
-        train = (sys.executable, str(TRAIN), "--checkpoint", f"{name}.json", "--steps", "60", "--step-s", "0.05", "--save-every", "30")
+        train = (
+            sys.executable,
+            str(TRAIN),
+            "--checkpoint",
+            f"{name}.json",
+            "--steps",
+            "60",
+            "--step-s",
+            "0.05",
+            "--save-every",
+            "30",
+        )
         await shell.run("submit", "-J", name, *flags, "-C", str(tmp_path), "--", *train)
     jobs = [await until(cluster, name, state="completed") for name in ("one", "two")]
-    assert all(job["preemptions"] >= 1 and job["attempt"] == job["preemptions"] + 1 and job["retries_used"] == 0 for job in jobs)
+    assert all(
+        job["preemptions"] >= 1
+        and job["attempt"] == job["preemptions"] + 1
+        and job["retries_used"] == 0
+        for job in jobs
+    )
     placed = []
     for job in jobs:
         rows = (await cluster.get(f"/v1/jobs/{job['id']}/history", limit="1000"))["facts"]
@@ -73,10 +127,27 @@ async def test_two_jobs_take_turns_on_the_same_devices_and_lose_nothing(cluster:
         assert "goes on from step 0" not in out and "done after 60 steps" in out
 
 
-async def test_what_is_being_freed_is_not_stolen_while_the_scheduler_dies(cluster: Chaos, tmp_path: Path) -> None:
+async def test_what_is_being_freed_is_not_stolen_while_the_scheduler_dies(
+    cluster: Chaos, tmp_path: Path
+) -> None:
     shell = shell_of(cluster, tmp_path)
     stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
-    await shell.run("submit", "-J", "low", "--preemptible", "-g", "2", "-p", "10", "--grace", "8s", "--", "sh", "-c", stubborn)
+    await shell.run(
+        "submit",
+        "-J",
+        "low",
+        "--preemptible",
+        "-g",
+        "2",
+        "-p",
+        "10",
+        "--grace",
+        "8s",
+        "--",
+        "sh",
+        "-c",
+        stubborn,
+    )
     await until(cluster, "low", state="running")
     await shell.run("submit", "-J", "urgent", "-g", "2", "-p", "90", "--", "sleep", "1")
     await until(cluster, "urgent", reserved=["node-1"])

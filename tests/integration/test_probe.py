@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from services.node_agent.probe import PROBE_S, is_free, probe
+from services.node_agent.jobs.probe import PROBE_S, is_free, probe
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -24,7 +24,9 @@ async def asked(reply: bytes, hold_s: float = 0.0, within_s: float = PROBE_S) ->
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
-        said = await probe("127.0.0.1", server.sockets[0].getsockname()[1], "/healthz?deep=1", within_s)
+        said = await probe(
+            "127.0.0.1", server.sockets[0].getsockname()[1], "/healthz?deep=1", within_s
+        )
     return said, heard
 
 
@@ -57,7 +59,9 @@ async def test_a_port_where_nobody_listens_is_said_to_be_so() -> None:
 
 
 async def test_a_server_that_hangs_is_not_waited_for() -> None:
-    assert (await asked(b"HTTP/1.1 200 OK\r\n\r\n", hold_s=1.0, within_s=0.2))[0] == "no answer within 0.2 s"
+    assert (await asked(b"HTTP/1.1 200 OK\r\n\r\n", hold_s=1.0, within_s=0.2))[
+        0
+    ] == "no answer within 0.2 s"
 
 
 def test_a_port_is_free_while_nobody_listens_there_on_any_address() -> None:

@@ -1,4 +1,6 @@
-"""What an agent removes of ended jobs, with real supervisors, processes and directories; the test is its scheduler."""
+"""What an agent removes of ended jobs, with real supervisors, processes and directories; the test
+is its scheduler.
+"""
 
 import asyncio
 import os
@@ -15,9 +17,9 @@ from libs.common.errors import Unavailable
 from libs.common.messages import PruneAsk, PruneDone
 from libs.common.model import AttemptRef, JobId
 from libs.common.subjects import ask_node
-from services.node_agent import closing
-from services.node_agent.retention import Keep
-from services.node_agent.supervision import records
+from services.node_agent.directories.retention import Keep
+from services.node_agent.jobs import closing
+from services.node_agent.supervisor import records
 from tests.integration.agent_world import NODE, WAIT_S, World, world_at
 
 ALL = PruneAsk(0, 0, False)
@@ -48,9 +50,18 @@ async def prune(world: World, ask: PruneAsk) -> PruneDone:
 
 async def test_pruning_leaves_the_marker_and_says_what_went(world: World) -> None:
     job_dir = await ended(
-        world, "j", "mkdir -p $MUSTER_JOB_DIR/deep/er; echo x > $MUSTER_JOB_DIR/deep/er/f; chmod 500 $MUSTER_JOB_DIR/deep; echo hi"
+        world,
+        "j",
+        (
+            "mkdir -p $MUSTER_JOB_DIR/deep/er; echo x > $MUSTER_JOB_DIR/deep/er/f; chmod 500 "
+            "$MUSTER_JOB_DIR/deep; echo hi"
+        ),
     )
-    size = sum(path.stat().st_blocks * 512 for path in job_dir.rglob("*") if path.is_file() and path.name != records.DONE)
+    size = sum(
+        path.stat().st_blocks * 512
+        for path in job_dir.rglob("*")
+        if path.is_file() and path.name != records.DONE
+    )
     done = await prune(world, ALL)
     assert (done.jobs, done.size_bytes, done.jobs_left, done.bytes_left) == (1, size, 0, 0)
     assert os.listdir(job_dir) == [records.DONE]
@@ -71,7 +82,9 @@ async def test_a_pruned_attempt_is_not_started_again(world: World) -> None:
     await prune(world, ALL)
     await world.end()
     await world.begin()
-    await world.scheduler.send(msgspec.structs.replace(order, incarnation=world.agent.state.incarnation, seq=10_000))
+    await world.scheduler.send(
+        msgspec.structs.replace(order, incarnation=world.agent.state.incarnation, seq=10_000)
+    )
     assert (await world.said(f.JobFinished, "j", 2)).reason == "supervisor_lost"
     assert (world.state_dir / "ran").read_text() == "once\n"
 
@@ -114,7 +127,12 @@ async def test_large_directories_of_a_tenant_prune_its_own_before_another_s(worl
     world.agent.jobs.keep = Keep(size_bytes=6 << 20)  # type: ignore[attr-defined]
     large = [await ended(world, f"large{number}", LARGE, tenant="greedy") for number in range(3)]
     await world.until(lambda: not (large[1] / records.EXIT).exists())
-    assert [(each / records.EXIT).exists() for each in (quiet, *large)] == [True, False, False, True]
+    assert [(each / records.EXIT).exists() for each in (quiet, *large)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 async def test_a_node_says_that_it_does_not_keep_a_pruned_output(world: World) -> None:
@@ -131,12 +149,16 @@ async def test_old_output_goes_by_itself_within_the_nodes_own_bounds(world: Worl
     assert (second / records.EXIT).exists()
 
 
-async def test_output_that_the_store_has_not_taken_stays_until_it_has(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_output_that_the_store_has_not_taken_stays_until_it_has(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(closing, "COPY_AGAIN_S", 0.0)
     monkeypatch.setattr(closing, "LOOK_EVERY_S", 0.05)
     taken, world.outputs.put = world.outputs.put, refuse  # type: ignore[method-assign, assignment]
     await ended(world, "j")
-    assert await prune(world, ALL) == PruneDone(jobs_left=1, bytes_left=(await prune(world, ALL)).bytes_left, uncopied=1)
+    assert await prune(world, ALL) == PruneDone(
+        jobs_left=1, bytes_left=(await prune(world, ALL)).bytes_left, uncopied=1
+    )
     await world.end()
     world.outputs.put = taken  # type: ignore[method-assign]
     await world.begin()

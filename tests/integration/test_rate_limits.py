@@ -1,4 +1,6 @@
-"""Requests and tokens per minute over two gateways and one quota: never overrun, whatever is concurrent, and refused with what helps."""
+"""Requests and tokens per minute over two gateways and one quota: never overrun, whatever is
+concurrent, and refused with what helps.
+"""
 
 import asyncio
 from collections import Counter
@@ -7,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from libs.common.clock import SystemClock
-from libs.common.settings import Settings
+from libs.common.process.clock import SystemClock
+from libs.common.settings.settings import Settings
 from libs.common.transport.bus_memory import MemoryBus
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from libs.common.transport.snapshot_store import MemorySnapshots
@@ -60,7 +62,9 @@ class Running:
 
     async def start(self) -> None:
         before = len(self.bus.subscriptions)
-        self.service = Quota(MemoryLog(self.stream, idle_s=0.05), self.bus, self.clock, Settings(), MemorySnapshots())
+        self.service = Quota(
+            MemoryLog(self.stream, idle_s=0.05), self.bus, self.clock, Settings(), MemorySnapshots()
+        )
         self.task = asyncio.create_task(self.service.run(asyncio.Event()))
         while len(self.bus.subscriptions) < before + 3:
             assert not self.task.done()
@@ -84,7 +88,9 @@ async def limits_world(tmp_path: Path) -> AsyncIterator[Limits]:
         running() as replica,
     ):
         for world in (one, two):
-            world.gateway.models = Listed(served(replica.port, tenant="physics"), served(replica.port, name="d"))
+            world.gateway.models = Listed(
+                served(replica.port, tenant="physics"), served(replica.port, name="d")
+            )
         await quota.start()
         clock.minute += 1
         await one.ask("PUT", "/v1/tenants/physics", 201, json={})
@@ -95,7 +101,9 @@ async def limits_world(tmp_path: Path) -> AsyncIterator[Limits]:
 
 
 async def storm(limits: Limits, count: int) -> Counter[int]:
-    """So many requests by CLIENTS clients, half of them at each gateway; the statuses of the answers."""
+    """So many requests by CLIENTS clients, half of them at each gateway; the statuses of the
+    answers.
+    """
     statuses: Counter[int] = Counter()
     left = iter(range(count))
 
@@ -109,14 +117,18 @@ async def storm(limits: Limits, count: int) -> Counter[int]:
     return statuses
 
 
-async def test_a_token_limit_exceeded_tenfold_by_many_clients_of_two_gateways_is_overrun_by_nothing(tmp_path: Path) -> None:
+async def test_a_token_limit_exceeded_tenfold_by_many_clients_of_two_gateways_is_overrun_by_nothing(
+    tmp_path: Path,
+) -> None:
     async with limits_world(tmp_path) as limits:
         limit = REQUESTS * USAGE["total_tokens"] // 10
         await limits.limit(tokens_per_minute=limit)
         statuses = await storm(limits, REQUESTS)
         used = len(limits.replica.bodies) * USAGE["total_tokens"]
         assert used <= limit and statuses[200] == len(limits.replica.bodies)
-        assert used > 0.6 * limit, "the worst case is reserved, and what was not used can be spent again"
+        assert used > 0.6 * limit, (
+            "the worst case is reserved, and what was not used can be spent again"
+        )
         assert statuses[200] + statuses[429] == REQUESTS
         limits.clock.minute += 1
         for world in limits.gateways:
@@ -140,11 +152,19 @@ async def test_an_answer_tells_the_limits_and_a_refusal_when_to_come_again(tmp_p
         ada = limits.gateways[0]
         for left in (2, 1, 0):
             async with ada.session.post(ada.url + CHAT, json=MODEL) as response:
-                assert response.status == 200 and response.headers["x-ratelimit-remaining-requests"] == str(left)
-                assert response.headers["x-ratelimit-limit-tokens"] == "10000" and "x-ratelimit-reset-tokens" in response.headers
+                assert response.status == 200 and response.headers[
+                    "x-ratelimit-remaining-requests"
+                ] == str(left)
+                assert (
+                    response.headers["x-ratelimit-limit-tokens"] == "10000"
+                    and "x-ratelimit-reset-tokens" in response.headers
+                )
         async with ada.session.post(ada.url + CHAT, json=MODEL) as response:
             error = await error_of(response, 429)
-            assert error["type"] == "requests" and error["message"] == "tenant physics may send 3 requests a minute"
+            assert (
+                error["type"] == "requests"
+                and error["message"] == "tenant physics may send 3 requests a minute"
+            )
             assert 1 <= int(response.headers["retry-after"]) <= 60
 
 
@@ -175,7 +195,9 @@ async def test_a_restarted_quota_does_not_hand_out_the_minute_again(tmp_path: Pa
         await limits.quota.kill()
         await limits.quota.start()
         async with asyncio.timeout(20):
-            while not (await storm(limits, 50))[503]:  # a gateway asks again once it has forgotten that there was nothing left
+            while not (await storm(limits, 50))[
+                503
+            ]:  # a gateway asks again once it has forgotten that there was nothing left
                 await asyncio.sleep(0.1)
         assert len(limits.replica.bodies) * USAGE["total_tokens"] <= 2_000 and used > 0
 

@@ -1,4 +1,6 @@
-"""A job is over when its devices are proved free: whoever has one open is named, and the device waits. /dev/full stands for a GPU."""
+"""A job is over when its devices are proved free: whoever has one open is named, and the device
+waits. /dev/full stands for a GPU.
+"""
 
 import asyncio
 import os
@@ -13,9 +15,9 @@ from supervision_world import kill
 
 from libs.common import facts as f
 from libs.common.model import GpuId
-from services.node_agent.device_holders import holders, isolation
+from services.node_agent.devices.device_holders import holders, isolation
 from services.node_agent.health import returning
-from services.node_agent.supervision import processes
+from services.node_agent.machine import processes
 
 DEVICE = GpuId("GPU-n-0")
 NUMBER = os.stat("/dev/full").st_rdev
@@ -49,14 +51,20 @@ def stranger() -> int:
     return pid
 
 
-async def test_who_has_a_device_open_after_the_job_is_named_and_the_device_is_quarantined(world: World, strangers: list[int]) -> None:
+async def test_who_has_a_device_open_after_the_job_is_named_and_the_device_is_quarantined(
+    world: World, strangers: list[int]
+) -> None:
     await world.start("j", "until [ -e go ]; do sleep 0.02; done")
     await world.said(f.JobStarted, "j")
     strangers.append(stranger())
     (world.state_dir / "go").touch()
     released = await world.said(f.JobReleased, "j")
     fault = next(fault for fault in world.facts(f.GpuFaulted))
-    assert (fault.uuid, fault.reason, fault.detail) == (DEVICE, "quarantined", f"open in process {strangers[0]} sleep")
+    assert (fault.uuid, fault.reason, fault.detail) == (
+        DEVICE,
+        "quarantined",
+        f"open in process {strangers[0]} sleep",
+    )
     assert released.checks == {
         "processes": "gone",
         "devices": "held",
@@ -65,7 +73,9 @@ async def test_who_has_a_device_open_after_the_job_is_named_and_the_device_is_qu
     }
 
 
-async def test_a_quarantined_device_returns_by_itself_when_it_is_let_go_and_not_before(world: World, strangers: list[int]) -> None:
+async def test_a_quarantined_device_returns_by_itself_when_it_is_let_go_and_not_before(
+    world: World, strangers: list[int]
+) -> None:
     await world.start("j", "until [ -e go ]; do sleep 0.02; done")
     await world.said(f.JobStarted, "j")
     strangers.append(stranger())
@@ -77,7 +87,9 @@ async def test_a_quarantined_device_returns_by_itself_when_it_is_let_go_and_not_
     await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [DEVICE])
 
 
-async def test_it_returns_under_the_next_agent_too_once_its_driver_says_that_it_is_free(world: World) -> None:
+async def test_it_returns_under_the_next_agent_too_once_its_driver_says_that_it_is_free(
+    world: World,
+) -> None:
     world.driver.nodes, world.driver.held = {}, {DEVICE: "12 MiB of its memory are used"}
     await world.start("j", "true")
     await world.said(f.JobReleased, "j")
@@ -107,7 +119,9 @@ async def test_the_next_agent_looks_for_what_the_last_one_found_and_returns_the_
     await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [DEVICE])
 
 
-async def test_the_least_memory_that_a_device_was_seen_to_use_outlives_the_agent_and_not_the_boot(world: World) -> None:
+async def test_the_least_memory_that_a_device_was_seen_to_use_outlives_the_agent_and_not_the_boot(
+    world: World,
+) -> None:
     world.driver.baseline = {"0000:01:00.0": 5}
     memory = world.agent.memory
     while await returning.idle(memory, world.agent.machine.boot_id) != world.driver.baseline:
@@ -119,7 +133,9 @@ async def test_the_least_memory_that_a_device_was_seen_to_use_outlives_the_agent
     assert world.driver.baseline == {"0000:01:00.0": 5}
 
 
-async def test_a_device_that_is_let_go_in_time_is_released_clean(world: World, strangers: list[int]) -> None:
+async def test_a_device_that_is_let_go_in_time_is_released_clean(
+    world: World, strangers: list[int]
+) -> None:
     world.agent.state.release_ns = 60 * 1_000_000_000
     await world.start("j", "until [ -e go ]; do sleep 0.02; done")
     await world.said(f.JobStarted, "j")
@@ -128,14 +144,22 @@ async def test_a_device_that_is_let_go_in_time_is_released_clean(world: World, s
     await world.said(f.JobFinished, "j")
     kill(strangers[0])
     released = await world.said(f.JobReleased, "j")
-    assert (released.checks["devices"], released.checks["holders"], world.facts(f.GpuFaulted)) == ("free", "none", [])
+    assert (released.checks["devices"], released.checks["holders"], world.facts(f.GpuFaulted)) == (
+        "free",
+        "none",
+        [],
+    )
 
 
-async def test_what_had_the_device_open_before_the_job_did_not_begin_with_it(world: World, strangers: list[int]) -> None:
+async def test_what_had_the_device_open_before_the_job_did_not_begin_with_it(
+    world: World, strangers: list[int]
+) -> None:
     strangers.append(stranger())
     seen = processes.process(strangers[0])
     assert seen is not None
-    assert holders(NODES, processes.boot_ns_of(seen.start_ticks)) == {DEVICE: [f"{strangers[0]} sleep"]}
+    assert holders(NODES, processes.boot_ns_of(seen.start_ticks)) == {
+        DEVICE: [f"{strangers[0]} sleep"]
+    }
     assert holders(NODES, processes.boot_ns_of(seen.start_ticks) + 1) == {}
 
 
@@ -160,13 +184,18 @@ async def test_a_job_on_devices_in_name_only_has_nothing_to_look_for(world: Worl
     assert (await world.said(f.JobReleased, "j")).checks == {"processes": "gone", "devices": "free"}
 
 
-async def test_of_a_real_device_without_a_node_the_receipt_says_that_nobody_looked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_a_real_device_without_a_node_the_receipt_says_that_nobody_looked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(world.driver, "simulated", False)
     world.driver.nodes = {DEVICE: ()}
     await world.start("j", "true")
     released = await world.said(f.JobReleased, "j")
     assert released.checks["holders"] == f"not known: no device node of {DEVICE} was found"
     only = [gpu for gpu in world.driver.gpus if gpu.uuid == DEVICE]
-    assert isolation({"devices": "enforced"}, world.driver, only)["devices"] == f"lost: no device node of {DEVICE} was found"
+    assert (
+        isolation({"devices": "enforced"}, world.driver, only)["devices"]
+        == f"lost: no device node of {DEVICE} was found"
+    )
     world.driver.nodes = NODES
     assert isolation({"devices": "enforced"}, world.driver, only)["devices"] == "enforced"

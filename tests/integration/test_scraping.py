@@ -1,4 +1,6 @@
-"""A real agent is scraped over HTTP while jobs run on its devices; whoever misbehaves at that port costs the node nothing."""
+"""A real agent is scraped over HTTP while jobs run on its devices; whoever misbehaves at that port
+costs the node nothing.
+"""
 
 import asyncio
 import contextlib
@@ -13,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from libs.common import facts as f
 from libs.embedded import servers
-from services.node_agent import scraping
-from services.node_agent.scraping import scraped
+from services.node_agent.metrics import scraping
+from services.node_agent.metrics.scraping import scraped
 from tests.integration.test_agent_process import Cluster, cluster  # noqa: F401  the fixture
 
 WAIT_S = 20.0
@@ -24,7 +26,9 @@ SPIN = "while :; do :; done"
 def read(port: int) -> dict[str, Metric]:
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        return {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+        return {
+            family.name: family for family in text_string_to_metric_families(answer.read().decode())
+        }
 
 
 async def test_a_node_says_how_its_devices_are_and_whose_job_runs_there(cluster: Cluster) -> None:  # noqa: F811
@@ -44,12 +48,20 @@ async def test_a_node_says_how_its_devices_are_and_whose_job_runs_there(cluster:
     async with asyncio.timeout(WAIT_S):
         families = await busy()
     first, second = families["muster_gpu_busy_ratio"].samples
-    assert (first.labels["UUID"], first.labels["Hostname"], first.labels["hpc_job"]) == ("GPU-n-0", "n", "j")
-    assert first.labels["tenant"] == "default" and "hpc_job" not in second.labels and second.value == 0
+    assert (first.labels["UUID"], first.labels["Hostname"], first.labels["hpc_job"]) == (
+        "GPU-n-0",
+        "n",
+        "j",
+    )
+    assert (
+        first.labels["tenant"] == "default" and "hpc_job" not in second.labels and second.value == 0
+    )
     (share,) = families["muster_gpu_job_share"].samples
     assert (share.labels["hpc_job"], share.value) == ("j", 1)
     assert [one.value for one in families["muster_gpu_up"].samples] == [1, 1]
-    assert "muster_gpu_temperature_celsius" not in families and not any(name.startswith("DCGM") for name in families)
+    assert "muster_gpu_temperature_celsius" not in families and not any(
+        name.startswith("DCGM") for name in families
+    )
 
 
 @contextlib.asynccontextmanager
@@ -76,12 +88,16 @@ async def asked(port: int, request: bytes) -> bytes:
 
 async def test_only_metrics_are_there() -> None:
     async with served() as port:
-        assert (await asked(port, b"GET /metrics?name=x HTTP/1.1\r\nHost: n\r\n\r\n")).endswith(b"\r\n\r\nx 1\n")
+        assert (await asked(port, b"GET /metrics?name=x HTTP/1.1\r\nHost: n\r\n\r\n")).endswith(
+            b"\r\n\r\nx 1\n"
+        )
         for request in (b"GET / HTTP/1.1\r\n\r\n", b"POST /metrics HTTP/1.1\r\n\r\n", b"\r\n\r\n"):
             assert (await asked(port, request)).startswith(b"HTTP/1.1 404")
 
 
-async def test_who_sends_without_end_or_nothing_at_all_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_sends_without_end_or_nothing_at_all_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(scraping, "ANSWER_S", 0.2)
     async with served() as port:
         assert await asked(port, b"GET /" + b"x" * (1 << 20)) == b""
@@ -126,7 +142,9 @@ async def test_many_who_ask_at_once_are_given_one_answer() -> None:
     assert made < 5
 
 
-async def test_a_port_that_is_taken_is_a_warning_and_none_is_asked_for_with_0(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+async def test_a_port_that_is_taken_is_a_warning_and_none_is_asked_for_with_0(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     async def text() -> str:
         return ""
 

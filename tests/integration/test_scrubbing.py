@@ -1,4 +1,6 @@
-"""The memory of a device is cleared before anybody else has it; the receipt says how, and a device of which it fails waits."""
+"""The memory of a device is cleared before anybody else has it; the receipt says how, and a device
+of which it fails waits.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,14 +11,19 @@ from agent_world import World, world_at
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.error_catalogue import Seen
+from libs.common.devices.error_catalogue import Seen
 from libs.common.errors import Refused
 from libs.common.messages import ControlOrder
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId
-from services.node_agent.attempt import Attempt
+from services.node_agent.core.attempt import Attempt
+from services.node_agent.core.observations import (
+    DeviceAils,
+    DeviceControlled,
+    DeviceErred,
+    Observation,
+)
 from services.node_agent.drivers.readings import Command, Done, Lacking
 from services.node_agent.health import scrubbing
-from services.node_agent.observations import DeviceAils, DeviceControlled, DeviceErred, Observation
 
 DEVICE = GpuId("GPU-n-0")
 OTHER = GpuId("GPU-n-1")
@@ -37,7 +44,9 @@ async def receipt(world: World, job: str) -> str:
     return (await world.said(f.JobReleased, job)).checks.get("scrub", "")
 
 
-async def test_a_command_clears_each_device_of_a_job_before_it_is_released(world: World, tmp_path: Path) -> None:
+async def test_a_command_clears_each_device_of_a_job_before_it_is_released(
+    world: World, tmp_path: Path
+) -> None:
     world.agent.scrub.command.command = f"echo $MUSTER_GPUS >> {tmp_path}/cleared"
     await runs(world, "j", "true", GpuHold(DEVICE), GpuHold(OTHER))
     assert await receipt(world, "j") == "done: command"
@@ -50,29 +59,45 @@ async def test_a_reset_clears_it_too_and_says_what_it_was(world: World) -> None:
     assert await receipt(world, "j") == "done: reset (simulated: nothing was reset)"
 
 
-async def test_what_operators_told_a_device_is_told_again_after_the_reset_and_named_where_it_is_not_taken(world: World) -> None:
+async def test_settings_of_operators_are_applied_again_after_a_reset_and_refused_ones_are_named(
+    world: World,
+) -> None:
     told: list[Observation] = []
     world.agent.scrub.command.command, world.agent.scrub.tell = "reset", told.append
-    wishes = [ControlOrder(DEVICE, control, value, 7) for control, value in (("power", "300"), ("ecc", "on"))]
+    wishes = [
+        ControlOrder(DEVICE, control, value, 7)
+        for control, value in (("power", "300"), ("ecc", "on"))
+    ]
     world.agent.state.controls.wishes = {(order.uuid, order.control): order for order in wishes}
-    world.scheduler.controls = dict(world.agent.state.controls.wishes)  # else the next full desired state takes them back
+    world.scheduler.controls = dict(
+        world.agent.state.controls.wishes
+    )  # else the next full desired state takes them back
     await runs(world, "j", "true")
     assert (await receipt(world, "j")).startswith("done: reset")
     assert (await world.driver.sample())[DEVICE].power_cap_mw == 300_000
-    assert [(one.order.control, one.order.outcome) for one in told if isinstance(one, DeviceControlled)] == [("ecc", "lacking")]
+    assert [
+        (one.order.control, one.order.outcome) for one in told if isinstance(one, DeviceControlled)
+    ] == [("ecc", "lacking")]
 
 
-async def test_where_there_is_no_way_the_receipt_says_so_and_the_device_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_there_is_no_way_the_receipt_says_so_and_the_device_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def none(uuid: GpuId, command: Command) -> Done | Lacking:
         return Lacking("nvidia-smi is not on PATH")
 
     world.agent.scrub.command.command = "reset"
     monkeypatch.setattr(world.driver, "control", none)
     await runs(world, "j", "true")
-    assert await receipt(world, "j") == "not possible: nvidia-smi is not on PATH" and world.facts(f.GpuFaulted) == []
+    assert (
+        await receipt(world, "j") == "not possible: nvidia-smi is not on PATH"
+        and world.facts(f.GpuFaulted) == []
+    )
 
 
-async def test_a_device_whose_reset_is_refused_or_that_is_held_after_it_is_not_clean(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_device_whose_reset_is_refused_or_that_is_held_after_it_is_not_clean(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def refused(uuid: GpuId, command: Command) -> Done | Lacking:
         raise Refused("GPU is in use")
 
@@ -82,18 +107,24 @@ async def test_a_device_whose_reset_is_refused_or_that_is_held_after_it_is_not_c
 
     world.agent.scrub.command.command = "reset"
     monkeypatch.setattr(world.driver, "control", refused)
-    assert await world.agent.scrub.of([DEVICE]) == scrubbing.Scrubbed("failed: GPU is in use", {DEVICE: "failed: GPU is in use"})
+    assert await world.agent.scrub.of([DEVICE]) == scrubbing.Scrubbed(
+        "failed: GPU is in use", {DEVICE: "failed: GPU is in use"}
+    )
     monkeypatch.setattr(world.driver, "control", grabbed)
     assert (await world.agent.scrub.of([OTHER])).said == "failed: after its reset pid 5 uses it"
     mixed = await world.agent.scrub.of([DEVICE, OTHER])
-    assert mixed.said == f"GPU {DEVICE}: failed: GPU is in use; GPU {OTHER}: failed: after its reset pid 5 uses it"
+    assert mixed.said == (
+        f"GPU {DEVICE}: failed: GPU is in use; GPU {OTHER}: failed: after its reset pid 5 uses it"
+    )
 
 
 async def test_a_device_that_cannot_be_cleared_is_quarantined_until_it_is(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scrubbing, "AGAIN_S", 0.5)
-    world.agent.scrub.command.command = f"test -e {tmp_path}/mended || {{ echo cannot write; exit 4; }}"
+    world.agent.scrub.command.command = (
+        f"test -e {tmp_path}/mended || {{ echo cannot write; exit 4; }}"
+    )
     await runs(world, "j", "true")
     why = "failed: its command ended with 4: cannot write"
     assert await receipt(world, "j") == why
@@ -101,12 +132,20 @@ async def test_a_device_that_cannot_be_cleared_is_quarantined_until_it_is(
     assert (fault.reason, fault.detail) == ("quarantined", f"its memory was not cleared: {why}")
     (tmp_path / "mended").touch()
     await world.until(lambda: world.facts(f.GpuRecovered) != [])
-    assert world.facts(f.GpuRecovered)[0].checks == {"processes": "gone", "devices": "free", "scrub": "done: command"}
+    assert world.facts(f.GpuRecovered)[0].checks == {
+        "processes": "gone",
+        "devices": "free",
+        "scrub": "done: command",
+    }
 
 
-async def test_of_jobs_that_share_a_device_the_last_one_clears_it(world: World, tmp_path: Path) -> None:
+async def test_of_jobs_that_share_a_device_the_last_one_clears_it(
+    world: World, tmp_path: Path
+) -> None:
     world.agent.scrub.command.command = f"echo once >> {tmp_path}/cleared"
-    await runs(world, "long", f"until [ -e {tmp_path}/go ]; do sleep 0.02; done", GpuHold(DEVICE, 50))
+    await runs(
+        world, "long", f"until [ -e {tmp_path}/go ]; do sleep 0.02; done", GpuHold(DEVICE, 50)
+    )
     await world.said(f.JobStarted, "long")
     await runs(world, "short", "true", GpuHold(DEVICE, 50))
     assert await receipt(world, "short") == "not done: only what nobody is on is cleared"
@@ -115,8 +154,13 @@ async def test_of_jobs_that_share_a_device_the_last_one_clears_it(world: World, 
     assert (tmp_path / "cleared").read_text() == "once\n"
 
 
-async def test_what_begins_on_a_device_while_it_is_cleared_waits(world: World, tmp_path: Path) -> None:
-    world.agent.scrub.command.command = f"touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.02; done; touch {tmp_path}/done"
+async def test_what_begins_on_a_device_while_it_is_cleared_waits(
+    world: World, tmp_path: Path
+) -> None:
+    world.agent.scrub.command.command = (
+        f"touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.02; done; touch "
+        f"{tmp_path}/done"
+    )
     await runs(world, "first", "true", GpuHold(DEVICE, 50))
     await world.until((tmp_path / "begun").exists)
     await runs(world, "second", f"test -e {tmp_path}/done", GpuHold(DEVICE, 50))
@@ -127,7 +171,9 @@ async def test_what_begins_on_a_device_while_it_is_cleared_waits(world: World, t
 
 
 async def test_what_is_stopped_while_it_waits_never_begins(world: World, tmp_path: Path) -> None:
-    world.agent.scrub.command.command = f"touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.02; done"
+    world.agent.scrub.command.command = (
+        f"touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.02; done"
+    )
     await runs(world, "first", "true", GpuHold(DEVICE, 50))
     await world.until((tmp_path / "begun").exists)
     await runs(world, "second", f"touch {tmp_path}/ran", GpuHold(DEVICE, 50))
@@ -139,12 +185,16 @@ async def test_what_is_stopped_while_it_waits_never_begins(world: World, tmp_pat
     assert world.of("second") == ["job.refused"] and not (tmp_path / "ran").exists()
 
 
-async def test_a_device_that_was_left_to_one_who_never_began_is_cleared_before_the_next(world: World, tmp_path: Path) -> None:
+async def test_a_device_that_was_left_to_one_who_never_began_is_cleared_before_the_next(
+    world: World, tmp_path: Path
+) -> None:
     scrub = world.agent.scrub
     scrub.command.command = f"echo once >> {tmp_path}/cleared"
     await runs(world, "long", "exec sleep 100", GpuHold(DEVICE))
     await world.said(f.JobStarted, "long")
-    assert (await scrub.of([DEVICE])).said == scrubbing.LATER and not (tmp_path / "cleared").exists()
+    assert (await scrub.of([DEVICE])).said == scrubbing.LATER and not (
+        tmp_path / "cleared"
+    ).exists()
     await scrub.over("next.1", [DEVICE])
     assert not (tmp_path / "cleared").exists()
     del world.agent.state.attempts["long.1"]
@@ -153,19 +203,25 @@ async def test_a_device_that_was_left_to_one_who_never_began_is_cleared_before_t
     assert (tmp_path / "cleared").read_text() == "once\n"
 
 
-async def test_one_that_cannot_be_cleared_then_refuses_the_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_cannot_be_cleared_then_refuses_the_job(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[Observation] = []
     scrub = world.agent.scrub
     scrub.command.command = "false"
     monkeypatch.setattr(scrub, "tell", told.append)
     await scrub.of([DEVICE])
     scrub.owed[DEVICE] = None
-    with pytest.raises(Refused, match="its memory was not cleared: failed: its command ended with 1"):
+    with pytest.raises(
+        Refused, match="its memory was not cleared: failed: its command ended with 1"
+    ):
         await scrub.over("next.1", [DEVICE])
-    assert [(one.uuid, one.reason) for one in told if isinstance(one, DeviceAils)] == [(DEVICE, "quarantined")]
+    assert [(one.uuid, one.reason) for one in told if isinstance(one, DeviceAils)] == [
+        (DEVICE, "quarantined")
+    ]
 
 
-async def test_a_reset_which_is_of_the_whole_card_waits_for_who_is_on_another_part_and_a_command_does_not(
+async def test_a_reset_of_a_card_waits_for_jobs_on_its_other_parts_and_a_scrub_command_does_not(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[GpuId] = []
@@ -176,7 +232,9 @@ async def test_a_reset_which_is_of_the_whole_card_waits_for_who_is_on_another_pa
 
     scrub, part = world.agent.scrub, GpuId(f"{DEVICE}.1")
     monkeypatch.setattr(world.driver, "control", control)
-    world.agent.state.attempts["other.1"] = Attempt(ref=AttemptRef(JobId("other"), 1), phase="launched", gpus=(part,))
+    world.agent.state.attempts["other.1"] = Attempt(
+        ref=AttemptRef(JobId("other"), 1), phase="launched", gpus=(part,)
+    )
     scrub.command.command = "reset"
     assert (await scrub.of([DEVICE])).said == scrubbing.LATER and told == []
     scrub.command.command = "true"
@@ -186,7 +244,9 @@ async def test_a_reset_which_is_of_the_whole_card_waits_for_who_is_on_another_pa
     assert (await scrub.of([DEVICE])).said == "done: reset" and told == [DEVICE]
 
 
-async def test_what_begins_on_another_part_of_a_card_waits_for_its_reset(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_begins_on_another_part_of_a_card_waits_for_its_reset(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go, begun = asyncio.Event(), asyncio.Event()
 
     async def control(uuid: GpuId, command: Command) -> Done | Lacking:
@@ -206,8 +266,13 @@ async def test_what_begins_on_another_part_of_a_card_waits_for_its_reset(world: 
     await asyncio.gather(clearing, waiting)
 
 
-async def test_a_device_that_is_reset_while_it_is_quarantined_is_cleared_and_tried_by_one_at_a_time(world: World, tmp_path: Path) -> None:
-    alone = f"mkdir {tmp_path}/busy || {{ touch {tmp_path}/two; exit 9; }}; sleep 1.5; rmdir {tmp_path}/busy"
+async def test_a_device_that_is_reset_while_it_is_quarantined_is_cleared_and_tried_by_one_at_a_time(
+    world: World, tmp_path: Path
+) -> None:
+    alone = (
+        f"mkdir {tmp_path}/busy || {{ touch {tmp_path}/two; exit 9; }}; sleep 1.5; rmdir "
+        f"{tmp_path}/busy"
+    )
     world.agent.scrub.command.command = world.agent.burn_in.command = alone
     world.driver.held = {DEVICE: "12 MiB of its memory are used"}
     await runs(world, "j", "true")
@@ -219,7 +284,9 @@ async def test_a_device_that_is_reset_while_it_is_quarantined_is_cleared_and_tri
     assert {fact.reason for fact in world.facts(f.GpuFaulted)} <= {"quarantined", "xid 46", "reset"}
 
 
-async def test_a_node_without_a_way_says_nothing_of_devices_in_name_only_and_of_others_that_nothing_was_done(world: World) -> None:
+async def test_a_node_that_cannot_scrub_says_so_for_real_devices_only(
+    world: World,
+) -> None:
     await runs(world, "j", "true")
     assert (await world.said(f.JobReleased, "j")).checks == {"processes": "gone", "devices": "free"}
     assert await world.agent.scrub.of([DEVICE]) == scrubbing.Scrubbed(scrubbing.NO_WAY)

@@ -1,5 +1,5 @@
-"""A planted secret reaches the job that names it, and stands nowhere else: not in the log, the archive, the job's directory or any
-process's log.
+"""A planted secret reaches the job that names it, and stands nowhere else: not in the log, the
+archive, the job's directory or any process's log.
 """
 
 import asyncio
@@ -38,14 +38,25 @@ def digest() -> str:
 
 def found_in(folder: Path) -> list[str]:
     """Files below `folder` that hold the planted value."""
-    return [str(path) for path in folder.rglob("*") if path.is_file() and PLANTED.encode() in path.read_bytes()]
+    return [
+        str(path)
+        for path in folder.rglob("*")
+        if path.is_file() and PLANTED.encode() in path.read_bytes()
+    ]
 
 
 def archived(database: Path) -> bytes:
     """Everything of every row of the archive, what is packed unpacked."""
     with sqlite3.connect(database) as archive:
-        tables = [row[0] for row in archive.execute("select name from sqlite_master where type = 'table'")]
-        cells = [cell for table in tables for row in archive.execute(f"select * from {table}") for cell in row]
+        tables = [
+            row[0] for row in archive.execute("select name from sqlite_master where type = 'table'")
+        ]
+        cells = [
+            cell
+            for table in tables
+            for row in archive.execute(f"select * from {table}")
+            for cell in row
+        ]
     raw = [cell if isinstance(cell, bytes) else str(cell).encode() for cell in cells]
     return b"\n".join([*raw, *(zlib.decompress(each) for each in raw if each[:2] == b"\x78\x9c")])
 
@@ -61,7 +72,14 @@ async def test_a_planted_secret_reaches_its_job_and_stands_nowhere_else(tmp_path
         assert ended["state"] == "completed", ended
         async with chaos.session.get(f"/v1/jobs/{job['id']}/output") as answer:
             assert digest() in await answer.text()
-        for path in ("/v1/secrets", f"/v1/jobs/{job['id']}", f"/v1/jobs/{job['id']}/history", "/v1/events", "/v1/state", "/v1/access"):
+        for path in (
+            "/v1/secrets",
+            f"/v1/jobs/{job['id']}",
+            f"/v1/jobs/{job['id']}/history",
+            "/v1/events",
+            "/v1/state",
+            "/v1/access",
+        ):
             async with chaos.session.get(path) as answer:
                 text = await answer.text()
                 assert answer.status == 200 and PLANTED not in text, path
@@ -83,7 +101,9 @@ async def until_ended(get: Any, job_id: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def secret_world(tmp_path: Path) -> AsyncIterator[World]:
-    """A gateway with one secret of the tenant default, and a job that names it, placed on n1 and not on n2."""
+    """A gateway with one secret of the tenant default, and a job that names it, placed on n1 and
+    not on n2.
+    """
     async with gateway_world(tmp_path, vault_key_file=str(vault_key_file(tmp_path))) as world:
         await world.writers.begin_term()
         await world.writers.register("n1")
@@ -96,11 +116,17 @@ async def asked(world: World, node_id: str, job_id: str, attempt: int = 1) -> di
     """As an agent asks: the values, or why not."""
     private = PrivateKey.generate()
     question = msgspec.msgpack.encode(SecretAsk(JobId(job_id), attempt, bytes(private.public_key)))
-    answer = msgspec.msgpack.decode(await world.bus.request(subjects.ask_secrets(node_id), question, 10), type=SecretAnswer)
-    return answer.refused or msgspec.msgpack.decode(SealedBox(private).decrypt(answer.sealed), type=dict[str, str])
+    answer = msgspec.msgpack.decode(
+        await world.bus.request(subjects.ask_secrets(node_id), question, 10), type=SecretAnswer
+    )
+    return answer.refused or msgspec.msgpack.decode(
+        SealedBox(private).decrypt(answer.sealed), type=dict[str, str]
+    )
 
 
-async def test_only_the_node_of_the_present_attempt_is_given_the_secret_and_only_while_it_lives(tmp_path: Path) -> None:
+async def test_only_the_node_of_the_present_attempt_is_given_the_secret_and_only_while_it_lives(
+    tmp_path: Path,
+) -> None:
     async with secret_world(tmp_path) as world:
         job = await world.run_to("placed", secrets={"HF_TOKEN": "hf-token"})
         assert await asked(world, "n1", job) == {"HF_TOKEN": PLANTED}
@@ -115,7 +141,9 @@ async def test_only_the_node_of_the_present_attempt_is_given_the_secret_and_only
 async def test_a_new_value_is_given_from_then_on_and_a_removed_one_no_more(tmp_path: Path) -> None:
     async with secret_world(tmp_path) as world:
         job = await world.run_to("placed", secrets={"HF_TOKEN": "hf-token"})
-        assert (await world.ask("PUT", "/v1/secrets/hf-token", json={"value": "other"}))["version"] == 2
+        assert (await world.ask("PUT", "/v1/secrets/hf-token", json={"value": "other"}))[
+            "version"
+        ] == 2
         assert await asked(world, "n1", job) == {"HF_TOKEN": "other"}
         await world.ask("DELETE", "/v1/secrets/hf-token", 204)
         assert "has no secret hf-token" in await asked(world, "n1", job)
@@ -127,22 +155,39 @@ async def test_a_tenant_s_secrets_are_its_own(tmp_path: Path) -> None:
         async with world.as_("member", "ada", "physics") as ada:
             assert (await ada.ask("GET", "/v1/secrets"))["secrets"] == []
             await ada.ask("DELETE", "/v1/secrets/hf-token", 404)
-            refused = await ada.ask("POST", "/v1/jobs", 422, json={"command": ["true"], "secrets": {"HF_TOKEN": "hf-token"}})
+            refused = await ada.ask(
+                "POST",
+                "/v1/jobs",
+                422,
+                json={"command": ["true"], "secrets": {"HF_TOKEN": "hf-token"}},
+            )
             assert "tenant physics has no secret 'hf-token'" in refused["detail"]
             await ada.ask("PUT", "/v1/secrets/hf-token", 201, json={"value": "ada's"})
-            job = (await ada.ask("POST", "/v1/jobs", 201, json={"command": ["true"], "secrets": {"HF_TOKEN": "hf-token"}}))["id"]
+            job = (
+                await ada.ask(
+                    "POST",
+                    "/v1/jobs",
+                    201,
+                    json={"command": ["true"], "secrets": {"HF_TOKEN": "hf-token"}},
+                )
+            )["id"]
         await world.writers.queue(job)
         await world.writers.place(job, "n1")
         await world.settle()
         assert await asked(world, "n1", job) == {"HF_TOKEN": "ada's"}
 
 
-async def test_no_fact_of_the_log_holds_the_value_and_the_bucket_holds_it_sealed(tmp_path: Path) -> None:
+async def test_no_fact_of_the_log_holds_the_value_and_the_bucket_holds_it_sealed(
+    tmp_path: Path,
+) -> None:
     async with secret_world(tmp_path) as world:
         await world.run_to("completed", secrets={"HF_TOKEN": "hf-token"})
         assert PLANTED not in repr(await world.said())
         values = world.gateway.vault.store.values  # type: ignore[attr-defined]
-        assert list(values) == ["default.hf-token"] and PLANTED.encode() not in values["default.hf-token"]
+        assert (
+            list(values) == ["default.hf-token"]
+            and PLANTED.encode() not in values["default.hf-token"]
+        )
 
 
 async def test_a_question_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

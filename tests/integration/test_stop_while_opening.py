@@ -1,4 +1,6 @@
-"""A service that is told to stop while it waits for the log ends at once: it holds nothing that anyone waits for."""
+"""A service that is told to stop while it waits for the log ends at once: it holds nothing that
+anyone waits for.
+"""
 
 import os
 import re
@@ -32,19 +34,25 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
 
 
 @pytest.mark.parametrize(("name", "found"), CASES)
-def test_a_stop_during_the_first_attach_ends_the_process_at_once(server: NatsServer, tmp_path: Path, name: str, found: str) -> None:
+def test_a_stop_during_the_first_attach_ends_the_process_at_once(
+    server: NatsServer, tmp_path: Path, name: str, found: str
+) -> None:
     assert server.process is not None
     (tmp_path / "keys").write_text("")
     environment = {
-        "PATH": os.environ["PATH"], "MUSTER_NATS": server.url, "MUSTER_STATE": str(tmp_path / "state"), "MUSTER_NODE_ID": "n1",
-        "MUSTER_API_KEYS_FILE": str(tmp_path / "keys"), "MUSTER_GATEWAY_PORT": "0", "MUSTER_STREAM_BYTES": str(1 << 20),
+        "PATH": os.environ["PATH"], "MUSTER_NATS": server.url,
+        "MUSTER_STATE": str(tmp_path / "state"), "MUSTER_NODE_ID": "n1",
+        "MUSTER_API_KEYS_FILE": str(tmp_path / "keys"), "MUSTER_GATEWAY_PORT": "0",
+        "MUSTER_STREAM_BYTES": str(1 << 20),
     }  # fmt: skip
     (tmp_path / "state").mkdir()
     if found == HANGS:
         server.process.send_signal(signal.SIGSTOP)
     log = tmp_path / "service.log"
     with log.open("wb") as said:
-        process = subprocess.Popen([sys.executable, "-m", f"services.{name}"], env=environment, stdout=said, stderr=said)
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"services.{name}"], env=environment, stdout=said, stderr=said
+        )
     try:
         _await_connection(server.port)
         time.sleep(WAITS_S)
@@ -59,7 +67,10 @@ def test_a_stop_during_the_first_attach_ends_the_process_at_once(server: NatsSer
 
 def _await_connection(port: int) -> None:
     """Until somebody has called the server: the kernel takes a call even for one that hangs."""
-    deadline, called = time.monotonic() + STARTS_WITHIN_S, re.compile(rf":{port:04X} {ESTABLISHED} ")
+    deadline, called = (
+        time.monotonic() + STARTS_WITHIN_S,
+        re.compile(rf":{port:04X} {ESTABLISHED} "),
+    )
     while time.monotonic() < deadline:
         if called.search(Path("/proc/net/tcp").read_text()):
             return

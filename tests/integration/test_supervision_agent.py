@@ -1,4 +1,6 @@
-"""The agent's side: kills of every process at any moment, restarts, and at most one start of each attempt."""
+"""The agent's side: kills of every process at any moment, restarts, and at most one start of each
+attempt.
+"""
 
 import asyncio
 import os
@@ -14,8 +16,10 @@ import pytest
 from supervision_world import PATIENT, WAIT_S, World, gone, kill, world_at
 
 from libs.common.errors import Refused
-from services.node_agent.supervision import lost, order, output, processes, records, supervisor, supervisors
-from services.node_agent.supervision.supervisors import AGENT_SOCKET, AlreadyStarted
+from services.node_agent.machine import processes
+from services.node_agent.supervision import lost, output, supervisors
+from services.node_agent.supervision.supervisor_client import AGENT_SOCKET, AlreadyStarted
+from services.node_agent.supervisor import order, records, supervisor
 
 ROOT = Path(__file__).parents[2]
 AGENT = """
@@ -40,8 +44,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def killed_agent(state_dir: Path, script: str) -> tuple[int, int]:
-    """Another process is the agent, starts one job, and is killed. The pids of the job and of the zygote."""
-    code = AGENT.format(root=str(ROOT), here=str(Path(__file__).parent), state=str(state_dir), script=script)
+    """Another process is the agent, starts one job, and is killed.
+
+    The pids of the job and of the zygote.
+    """
+    code = AGENT.format(
+        root=str(ROOT), here=str(Path(__file__).parent), state=str(state_dir), script=script
+    )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as agent:
         assert agent.stdout is not None
         job_pid, zygote_pid = map(int, agent.stdout.readline().split())
@@ -50,7 +59,9 @@ def killed_agent(state_dir: Path, script: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("folder", ["near", "far" * 40])
-def test_what_a_supervisor_tells_lies_before_the_agent_wherever_its_directory_is(tmp_path: Path, folder: str) -> None:
+def test_what_a_supervisor_tells_lies_before_the_agent_wherever_its_directory_is(
+    tmp_path: Path, folder: str
+) -> None:
     state_dir = tmp_path / folder
     state_dir.mkdir()
     message = {"event": "started", "job_id": "j", "attempt": 1}
@@ -66,7 +77,14 @@ async def test_what_else_is_sent_to_the_agent_is_passed_over(world: World) -> No
     wrong: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
     form = b'{"event": "exited", "job_id": "%b", "attempt": %b}'
-    for said in (b"", b"not json", b"[1]", form % (b"job", b'"1"'), form % (b"\xff", b"1"), b"[" * 4_000):
+    for said in (
+        b"",
+        b"not json",
+        b"[1]",
+        form % (b"job", b'"1"'),
+        form % (b"\xff", b"1"),
+        b"[" * 4_000,
+    ):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.sendto(said, f"{world.supervisors.state_dir}/{AGENT_SOCKET}")
     key = await world.shell("job", "true")
@@ -90,7 +108,11 @@ async def test_a_killed_supervisor_takes_its_job_along_and_is_reported_lost(worl
     below = processes.descendants(identity["pid"])
     kill(identity["pid"])
     record = await world.told(key, "exited")
-    assert (record["reason"], record["exit_code"], record["clean"]) == ("supervisor_lost", None, True)
+    assert (record["reason"], record["exit_code"], record["clean"]) == (
+        "supervisor_lost",
+        None,
+        True,
+    )
     assert record["stdout_bytes"] == 12
     for pid in below:
         await gone(pid, 1.0)
@@ -119,7 +141,12 @@ async def test_a_killed_zygote_leaves_jobs_running_and_is_replaced(world: World)
 
 
 async def test_a_zygote_killed_under_many_launches_starts_each_once(world: World) -> None:
-    launches = [asyncio.create_task(world.shell(f"job-{n}", "echo ran >> mark; sleep 0.05", ignore_lease=True)) for n in range(60)]
+    launches = [
+        asyncio.create_task(
+            world.shell(f"job-{n}", "echo ran >> mark; sleep 0.05", ignore_lease=True)
+        )
+        for n in range(60)
+    ]
     for _ in range(4):
         await asyncio.sleep(0.02)
         kill(world.supervisors._zygote.pid)
@@ -179,14 +206,21 @@ async def test_a_marker_without_a_supervisor_is_reported_and_never_started(tmp_p
         assert not records.claim(str(job_dir), lost._nobody("job", 3, 2))
 
 
-async def test_another_process_with_the_supervisors_number_is_not_taken_for_it(tmp_path: Path) -> None:
+async def test_another_process_with_the_supervisors_number_is_not_taken_for_it(
+    tmp_path: Path,
+) -> None:
     job_dir = str(tmp_path / "agent" / "jobs" / "job.1")
     records.place_marker(job_dir, {"rank": 0})
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:  # noqa: ASYNC220
         found = processes.process(stranger.pid)
         assert found is not None
         who = lost._nobody("job", 1, 0)
-        who.update(pid=stranger.pid, start_ticks=found.start_ticks - 1, job_pid=stranger.pid, job_start_ticks=found.start_ticks - 1)
+        who.update(
+            pid=stranger.pid,
+            start_ticks=found.start_ticks - 1,
+            job_pid=stranger.pid,
+            job_start_ticks=found.start_ticks - 1,
+        )
         assert records.claim(job_dir, who)
         async with world_at(tmp_path / "agent") as world:
             assert (await world.told(("job", 1), "exited"))["reason"] == "supervisor_lost"
@@ -218,8 +252,10 @@ async def test_lost_datagrams_delay_events_and_lose_none(world: World) -> None:
     assert (await world.told(key, "exited"))["exit_code"] == 3
 
 
-async def test_a_supervisor_that_does_not_answer_is_killed_with_its_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.node_agent.supervision.supervisors.STOP_TIMEOUT_S", 0.2)
+async def test_a_supervisor_that_does_not_answer_is_killed_with_its_job(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.node_agent.supervision.supervisor_client.STOP_TIMEOUT_S", 0.2)
     key = await world.shell("job", PATIENT)
     identity = await world.told(key, "started")
     os.kill(identity["pid"], signal.SIGSTOP)
@@ -238,7 +274,13 @@ async def test_forgetting_keeps_the_output(world: World) -> None:
 
 
 async def test_a_request_that_cannot_be_run_is_refused_before_any_marker(world: World) -> None:
-    for fields in ({"job_id": "../up"}, {"argv": []}, {"env": {"A=B": "c"}}, {"argv": ["x\0y"]}, {"argv": ["\ud800"]}):
+    for fields in (
+        {"job_id": "../up"},
+        {"argv": []},
+        {"env": {"A=B": "c"}},
+        {"argv": ["x\0y"]},
+        {"argv": ["\ud800"]},
+    ):
         given = {**world.request("job", "true").__dict__, **fields}
         with pytest.raises(Refused, match="cannot be started"):
             await world.supervisors.launch(type(world.request("job", "true"))(**given))
@@ -247,17 +289,31 @@ async def test_a_request_that_cannot_be_run_is_refused_before_any_marker(world: 
 
 async def test_a_large_environment_is_carried(world: World) -> None:
     env = {f"NAME_{n}": "v" * 10_000 for n in range(100)}
-    assert (await world.run("job", 'test "$NAME_99" = "$NAME_0"; exit $?', env=env))["exit_code"] == 0
+    assert (await world.run("job", 'test "$NAME_99" = "$NAME_0"; exit $?', env=env))[
+        "exit_code"
+    ] == 0
 
 
 def test_the_zygote_survives_what_it_cannot_read(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
-    line = [sys.executable, "-I", "-S", str(ROOT / "services/node_agent/supervision/zygote.py"), "{}"]
+    line = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(ROOT / "services/node_agent/supervisor/zygote.py"),
+        "{}",
+    ]
     with theirs:
         zygote = subprocess.Popen(line, stdin=theirs)
     with ours, ours.makefile("rb") as replies:
         huge = order.MAX_FRAME_BYTES + 1
-        for bad in (b"\0\0\0\2{]", b"\0\0\0\2{}", order.frame_of([]), huge.to_bytes(4, "big") + bytes(huge), order.frame_of({"job_id": 1})):
+        for bad in (
+            b"\0\0\0\2{]",
+            b"\0\0\0\2{}",
+            order.frame_of([]),
+            huge.to_bytes(4, "big") + bytes(huge),
+            order.frame_of({"job_id": 1}),
+        ):
             ours.sendall(bad)
             assert b'"error"' in replies.read(int.from_bytes(replies.read(4), "big"))
         assert zygote.poll() is None
@@ -265,8 +321,17 @@ def test_the_zygote_survives_what_it_cannot_read(tmp_path: Path) -> None:
 
 
 def test_the_zygote_needs_the_standard_library_only() -> None:
-    code = "import sys; sys.path.insert(0, '.'); import services.node_agent.supervision.supervisor, sys; print(*sys.modules)"
-    found = subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd=ROOT, capture_output=True, check=True, text=True).stdout.split()
+    code = (
+        "import sys; sys.path.insert(0, '.'); import services.node_agent.supervisor.supervisor, "
+        "sys; print(*sys.modules)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout.split()
     assert not {"msgspec", "asyncio", "subprocess", "libs"} & set(found)
 
 

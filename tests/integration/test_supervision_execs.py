@@ -1,4 +1,6 @@
-"""Processes beside a running job: its surroundings, their ends, and that none keeps a job from ending or outlives it."""
+"""Processes beside a running job: its surroundings, their ends, and that none keeps a job from
+ending or outlives it.
+"""
 
 import asyncio
 import contextlib
@@ -11,9 +13,9 @@ from typing import Any
 import pytest
 
 from libs.common.errors import Refused
-from services.node_agent.supervision import processes
+from services.node_agent.machine import processes
 from services.node_agent.supervision.control_client import Exec, begin_exec
-from services.node_agent.supervision.supervisors import Key
+from services.node_agent.supervision.supervisor_client import Key
 from tests.integration.supervision_world import WAIT_S, World, gone, kill, world_at
 
 STUBBORN = "trap '' HUP TERM INT; echo $$; while :; do sleep 0.1; done"
@@ -48,7 +50,9 @@ async def beside(world: World, key: Key, *argv: str, **more: Any) -> Beside:
     reader, writer = os.pipe()
     null = os.open(os.devnull, os.O_RDONLY)
     try:
-        made = await begin_exec(world.supervisors.job_dir(key), {"argv": argv, **more}, (null, writer, writer))
+        made = await begin_exec(
+            world.supervisors.job_dir(key), {"argv": argv, **more}, (null, writer, writer)
+        )
     finally:
         os.close(writer)
         os.close(null)
@@ -59,7 +63,9 @@ async def shell(world: World, key: Key, script: str, **more: Any) -> Beside:
     return await beside(world, key, "/bin/sh", "-c", script, **more)
 
 
-async def running(world: World, job_id: str = "j", script: str = "echo up; exec sleep 60", **fields: Any) -> Key:
+async def running(
+    world: World, job_id: str = "j", script: str = "echo up; exec sleep 60", **fields: Any
+) -> Key:
     key = await world.shell(job_id, script, **fields)
     await world.printed(key, b"up")
     return key
@@ -68,8 +74,19 @@ async def running(world: World, job_id: str = "j", script: str = "echo up; exec 
 async def test_it_has_the_job_s_environment_directory_and_parent(world: World) -> None:
     key = await running(world, env={"CUDA_VISIBLE_DEVICES": "GPU-7"})
     job = await world.told(key, "started")
-    exec_ = await shell(world, key, "echo $CUDA_VISIBLE_DEVICES $MUSTER_JOB_ID $PWD $PPID $TERM", env={"TERM": "vt100"})
-    assert (await exec_.line()).split() == ["GPU-7", "j", str(world.state_dir), str(job["pid"]), "vt100"]
+    exec_ = await shell(
+        world,
+        key,
+        "echo $CUDA_VISIBLE_DEVICES $MUSTER_JOB_ID $PWD $PPID $TERM",
+        env={"TERM": "vt100"},
+    )
+    assert (await exec_.line()).split() == [
+        "GPU-7",
+        "j",
+        str(world.state_dir),
+        str(job["pid"]),
+        "vt100",
+    ]
     assert await exec_.wait() == (0, "")
 
 
@@ -82,7 +99,9 @@ async def test_it_has_the_job_s_environment_directory_and_parent(world: World) -
         (("/etc/passwd",), 126, "cannot be executed"),
     ],
 )
-async def test_how_it_ended_is_told(world: World, argv: tuple[str, ...], code: int, said: str) -> None:
+async def test_how_it_ended_is_told(
+    world: World, argv: tuple[str, ...], code: int, said: str
+) -> None:
     key = await running(world)
     found, detail = await (await beside(world, key, *argv)).wait()
     assert found == code and said in detail and bool(said) == bool(detail)
@@ -160,7 +179,10 @@ async def test_it_dies_with_the_supervisor(world: World) -> None:
 
 async def test_who_leaves_takes_it_along_by_hup_and_then_by_kill(world: World) -> None:
     key = await running(world)
-    polite, stubborn = await shell(world, key, "echo $$; exec sleep 60"), await shell(world, key, STUBBORN)
+    polite, stubborn = (
+        await shell(world, key, "echo $$; exec sleep 60"),
+        await shell(world, key, STUBBORN),
+    )
     pids = [int(await polite.line()), int(await stubborn.line())]
     began_ns = processes.boottime_ns()
     polite.process.close()
@@ -176,7 +198,9 @@ async def test_a_terminal_is_its_own_and_hangs_up(world: World) -> None:
     key = await running(world)
     master, slave = os.openpty()
     try:
-        process = await begin_exec(world.supervisors.job_dir(key), {"argv": ["/bin/sh", "-c", "tty; exec cat"]}, (slave,))
+        process = await begin_exec(
+            world.supervisors.job_dir(key), {"argv": ["/bin/sh", "-c", "tty; exec cat"]}, (slave,)
+        )
     finally:
         os.close(slave)
     exec_ = Beside(process, master)
@@ -196,7 +220,11 @@ async def test_a_supervisor_serves_on_after_execs(world: World) -> None:
     first = await world.told(key, "exited")
     await asyncio.sleep(0.2)
     second = await world.told(await running(world, "b", "echo up"), "exited")
-    identities = [world_record["pid"] for of, name, world_record in world.events if name == "started" and of[0] in "ab"]
+    identities = [
+        world_record["pid"]
+        for of, name, world_record in world.events
+        if name == "started" and of[0] in "ab"
+    ]
     assert len(set(identities)) == 1 and first["clean"] and second["clean"]
 
 
@@ -210,7 +238,11 @@ async def test_none_is_begun_beside_a_job_that_has_ended(world: World) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job another user")
 async def test_it_is_the_job_s_user_and_no_more(world: World) -> None:
     key = await running(world, account=[65534, 65533, 7], workdir="/")
-    told = await shell(world, key, "echo $(id -u; id -g; id -G; grep NoNewPrivs /proc/self/status) > /dev/stdout; id -u")
+    told = await shell(
+        world,
+        key,
+        "echo $(id -u; id -g; id -G; grep NoNewPrivs /proc/self/status) > /dev/stdout; id -u",
+    )
     assert (await told.line()).split() == ["65534", "65533", "65533", "7", "NoNewPrivs:", "1"]
     assert await told.wait() == (0, "")
     assert os.stat(os.devnull).st_uid == 0

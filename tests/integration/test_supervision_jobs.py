@@ -1,4 +1,7 @@
-"""One job under its supervisor: how it starts, how it is fed and read, how it ends. Real processes throughout."""
+"""One job under its supervisor: how it starts, how it is fed and read, how it ends.
+
+Real processes throughout.
+"""
 
 import asyncio
 import os
@@ -12,7 +15,8 @@ import pytest
 from supervision_world import PATIENT, World, gone, python, world_at
 
 from libs.common.errors import Refused
-from services.node_agent.supervision import control_client, output, processes
+from services.node_agent.machine import processes
+from services.node_agent.supervision import control_client, output
 
 
 @pytest.fixture
@@ -23,7 +27,12 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def test_the_exit_code_of_the_main_process_is_recorded(world: World) -> None:
     record = await world.run("job", "echo out; echo err >&2; exit 7")
-    assert (record["exit_code"], record["signal"], record["reason"], record["clean"]) == (7, None, "exited", True)
+    assert (record["exit_code"], record["signal"], record["reason"], record["clean"]) == (
+        7,
+        None,
+        "exited",
+        True,
+    )
     assert (record["stdout_bytes"], record["stderr_bytes"], record["dropped_bytes"]) == (4, 4, 0)
     assert world.output(("job", 1)) == b"out\n" and world.output(("job", 1), "stderr") == b"err\n"
     assert record["started_ns"] < record["ended_ns"] and record["duration_ns"] > 0
@@ -32,7 +41,11 @@ async def test_the_exit_code_of_the_main_process_is_recorded(world: World) -> No
 
 async def test_a_job_ended_by_a_signal_has_no_exit_code(world: World) -> None:
     record = await world.run("job", "kill -SEGV $$")
-    assert (record["exit_code"], record["signal"], record["reason"]) == (None, signal.SIGSEGV, "signalled")
+    assert (record["exit_code"], record["signal"], record["reason"]) == (
+        None,
+        signal.SIGSEGV,
+        "signalled",
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,15 +58,23 @@ async def test_a_job_ended_by_a_signal_has_no_exit_code(world: World) -> None:
         (("true",), "/etc/passwd", 125, "cannot be entered"),
     ],
 )
-async def test_a_command_that_cannot_be_executed_says_why(world: World, argv: tuple[str, ...], workdir: str, code: int, words: str) -> None:
+async def test_a_command_that_cannot_be_executed_says_why(
+    world: World, argv: tuple[str, ...], workdir: str, code: int, words: str
+) -> None:
     record = await world.told(await world.launch("job", *argv, workdir=workdir), "exited")
-    assert (record["reason"], record["exit_code"], record["executed"]) == ("exec_failed", code, False)
+    assert (record["reason"], record["exit_code"], record["executed"]) == (
+        "exec_failed",
+        code,
+        False,
+    )
     assert words in record["detail"]
     assert world.names(("job", 1)) == ["exited"]
 
 
 async def test_a_stop_lets_the_job_end_by_itself(world: World) -> None:
-    key = await world.shell("job", "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.02; done")
+    key = await world.shell(
+        "job", "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.02; done"
+    )
     await world.printed(key, b"ready")
     await world.supervisors.stop(key, signal.SIGTERM, 10.0)
     record = await world.told(key, "exited")
@@ -81,7 +102,13 @@ async def test_a_second_stop_can_only_shorten_the_grace(world: World) -> None:
 
 
 async def test_a_stop_with_another_signal_sends_that_too(world: World) -> None:
-    key = await world.shell("two", "trap 'echo one' USR1; trap 'echo two; exit 3' TERM; echo ready; while :; do sleep 0.05; done")
+    key = await world.shell(
+        "two",
+        (
+            "trap 'echo one' USR1; trap 'echo two; exit 3' TERM; echo ready; while :; do sleep "
+            "0.05; done"
+        ),
+    )
     await world.printed(key, b"ready")
     await world.supervisors.stop(key, signal.SIGUSR1, 60.0)
     await world.printed(key, b"one")
@@ -96,7 +123,11 @@ async def test_kill_ends_everything_at_once(world: World) -> None:
     await world.printed(key, b"ready")
     await world.supervisors.kill(key)
     record = await world.told(key, "exited")
-    assert (record["reason"], record["signal"], record["clean"]) == ("stopped", signal.SIGKILL, True)
+    assert (record["reason"], record["signal"], record["clean"]) == (
+        "stopped",
+        signal.SIGKILL,
+        True,
+    )
 
 
 async def test_a_signal_reaches_the_whole_process_group(world: World) -> None:
@@ -109,7 +140,9 @@ async def test_a_signal_reaches_the_whole_process_group(world: World) -> None:
 
 
 async def test_a_daemonised_grandchild_is_swept(world: World) -> None:
-    key = await world.shell("job", "setsid sh -c \"trap '' TERM; (echo $$; exec sleep 600) &\" & sleep 0.2; exit 0")
+    key = await world.shell(
+        "job", "setsid sh -c \"trap '' TERM; (echo $$; exec sleep 600) &\" & sleep 0.2; exit 0"
+    )
     record = await world.told(key, "exited")
     assert (record["exit_code"], record["clean"], record["leftovers"]) == (0, True, [])
     mark = os.fsencode(f"MUSTER_JOB_DIR={world.supervisors.job_dir(key)}")
@@ -123,20 +156,25 @@ async def test_a_process_outside_the_group_is_stopped_too(world: World) -> None:
     assert (await world.told(key, "exited"))["clean"]
 
 
-# Signals 32 and 33 belong to glibc: its posix_spawn (make uses it) leaves them ignored, and no program can set or send them by its calls.
+# Signals 32 and 33 belong to glibc: its posix_spawn (make uses it) leaves them ignored, and no
+# program can set or send them by its calls.
 GLIBC_OWN = 1 << 31 | 1 << 32
 
 
 async def test_ignored_and_blocked_signals_are_not_inherited(world: World) -> None:
     key = await world.launch("job", "cat", "/proc/self/status")
     await world.told(key, "exited")
-    lines = dict(line.split(b":\t", 1) for line in world.output(key).splitlines() if line.startswith(b"Sig"))
+    lines = dict(
+        line.split(b":\t", 1) for line in world.output(key).splitlines() if line.startswith(b"Sig")
+    )
     assert int(lines[b"SigIgn"], 16) & ~GLIBC_OWN == 0
     assert int(lines[b"SigBlk"], 16) == 0
 
 
 async def test_no_descriptor_is_inherited_but_the_three(world: World) -> None:
-    key = await world.launch("job", *python("import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])"))
+    key = await world.launch(
+        "job", *python("import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])")
+    )
     await world.told(key, "exited")
     assert world.output(key) == b"[0, 1, 2]\n"
 
@@ -160,7 +198,10 @@ async def test_input_sent_twice_arrives_once(world: World) -> None:
 
 async def test_input_waits_for_a_job_that_reads_slowly(world: World) -> None:
     key = await world.shell("job", "sleep 0.3; cat | wc -c", stdin=True)
-    assert await world.supervisors.write_stdin(key, 0, b"x" * 2_000_000, eof=True) == (2_000_000, True)
+    assert await world.supervisors.write_stdin(key, 0, b"x" * 2_000_000, eof=True) == (
+        2_000_000,
+        True,
+    )
     await world.told(key, "exited")
     assert world.output(key) == b"2000000\n"
 
@@ -191,7 +232,9 @@ async def test_output_above_the_limit_rotates_and_offsets_stay(world: World) -> 
 
 
 async def test_a_reader_follows_while_the_output_rotates(world: World) -> None:
-    key = await world.shell("job", "for i in 1 2 3 4 5 6 7 8; do seq 20000; done", output_limit_bytes=200_000)
+    key = await world.shell(
+        "job", "for i in 1 2 3 4 5 6 7 8; do seq 20000; done", output_limit_bytes=200_000
+    )
     whole = "".join(f"{n}\n" for n in range(1, 20_001)).encode() * 8
     offset, end = 0, False
     while not end:
@@ -207,7 +250,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 128 KiB."""
     small = tmp_path / "small"
     small.mkdir()
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", small], check=False).returncode:
+    if (
+        os.geteuid()
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", small], check=False
+        ).returncode
+    ):
         pytest.skip("may not mount a small file system here")
     yield small
     subprocess.run(["umount", "-l", small], check=True)
@@ -217,7 +265,10 @@ async def test_a_full_disk_costs_output_and_nothing_else(small_disk: Path) -> No
     async with world_at(small_disk / "agent") as world:
         record = await world.run("job", "head -c 1000000 /dev/zero; exit 5")
         assert record["exit_code"] == 5
-        assert record["dropped_bytes"] > 800_000 and record["stdout_bytes"] + record["dropped_bytes"] == 1_000_000
+        assert (
+            record["dropped_bytes"] > 800_000
+            and record["stdout_bytes"] + record["dropped_bytes"] == 1_000_000
+        )
         with pytest.raises(OSError, match="No space left"):
             await world.run("next", "true")
 
@@ -246,7 +297,9 @@ async def test_a_paths_length_is_no_limit(tmp_path: Path) -> None:
 
 
 async def test_a_job_that_keeps_forking_is_ended(world: World) -> None:
-    """Chains that move on and never grow: each generation starts one more and ends, two thousand at most."""
+    """Chains that move on and never grow: each generation starts one more and ends, two thousand at
+    most.
+    """
     chain = "f() { sleep 0.002; if [ $1 -gt 0 ]; then f $(($1 - 1)) & fi; }"
     key = await world.shell("job", f"{chain}; echo ready; f 1000 & f 1000 & sleep 20")
     await world.printed(key, b"ready")

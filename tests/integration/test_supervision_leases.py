@@ -1,4 +1,6 @@
-"""The lease is enforced by each supervisor alone: the job is dead before the deadline, whoever else is alive."""
+"""The lease is enforced by each supervisor alone: the job is dead before the deadline, whoever else
+is alive.
+"""
 
 import asyncio
 import signal
@@ -8,10 +10,10 @@ from pathlib import Path
 import pytest
 from supervision_world import NS_PER_S, PATIENT, World, gone, kill, world_at
 
-from services.node_agent.supervision import lease
-from services.node_agent.supervision.ending import MAX_SLEEP_NS, Ending
-from services.node_agent.supervision.lease import Lease, boottime_ns
-from services.node_agent.supervision.supervisors import Key
+from services.node_agent.supervision.supervisor_client import Key
+from services.node_agent.supervisor import lease
+from services.node_agent.supervisor.ending import MAX_SLEEP_NS, Ending
+from services.node_agent.supervisor.lease import Lease, boottime_ns
 
 
 @pytest.fixture
@@ -41,12 +43,18 @@ async def test_a_job_is_dead_before_its_lease_is_over(world: World) -> None:
     key = await job_under(world, made)
     record = await world.told(key, "exited")
     assert boottime_ns() < made.deadline_ns()
-    assert (record["reason"], record["signal"], record["clean"]) == ("lease_expired", signal.SIGKILL, True)
+    assert (record["reason"], record["signal"], record["clean"]) == (
+        "lease_expired",
+        signal.SIGKILL,
+        True,
+    )
 
 
 async def test_a_job_is_asked_to_end_before_it_is_killed(world: World) -> None:
     made = short_lease(world, 2.6)
-    key = await job_under(world, made, "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done")
+    key = await job_under(
+        world, made, "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
+    )
     record = await world.told(key, "exited")
     assert boottime_ns() < made.deadline_ns() - NS_PER_S
     assert (record["reason"], record["exit_code"]) == ("lease_expired", 0)
@@ -77,7 +85,9 @@ async def test_an_extended_lease_keeps_the_job_alive(world: World) -> None:
 
 async def test_a_stop_for_the_lease_goes_on_when_the_lease_is_extended_late(world: World) -> None:
     made = short_lease(world, 2.2)
-    key = await job_under(world, made, "trap 'echo asked' TERM; echo ready; while :; do sleep 0.02; done")
+    key = await job_under(
+        world, made, "trap 'echo asked' TERM; echo ready; while :; do sleep 0.02; done"
+    )
     await world.printed(key, b"asked")
     made.extend(boottime_ns() + 60 * NS_PER_S)
     assert (await world.told(key, "exited"))["reason"] == "lease_expired"
@@ -86,7 +96,11 @@ async def test_a_stop_for_the_lease_goes_on_when_the_lease_is_extended_late(worl
 async def test_nothing_is_executed_under_an_expired_lease(world: World) -> None:
     key = await world.shell("job", "echo ran", lease_path=short_lease(world, -1.0).path)
     record = await world.told(key, "exited")
-    assert (record["reason"], record["executed"], record["exit_code"]) == ("lease_expired", False, None)
+    assert (record["reason"], record["executed"], record["exit_code"]) == (
+        "lease_expired",
+        False,
+        None,
+    )
     assert world.output(key) == b"" and world.names(key) == ["exited"]
 
 
@@ -96,7 +110,9 @@ async def test_a_lease_that_cannot_be_read_is_an_expired_one(world: World) -> No
 
 
 async def test_a_job_that_ignores_the_lease_is_never_stopped_for_silence(world: World) -> None:
-    record = await world.run("job", "echo ran", lease_path=short_lease(world, -1.0).path, ignore_lease=True)
+    record = await world.run(
+        "job", "echo ran", lease_path=short_lease(world, -1.0).path, ignore_lease=True
+    )
     assert (record["reason"], record["exit_code"]) == ("exited", 0)
 
 
@@ -120,7 +136,9 @@ def test_a_supervisor_that_sleeps_towards_a_far_deadline_looks_again_within_a_se
     assert Ending(1, mapped).sleep_ns(0) == MAX_SLEEP_NS <= NS_PER_S
 
 
-async def test_a_job_under_a_long_lease_ends_with_the_shorter_one_that_replaced_it(world: World) -> None:
+async def test_a_job_under_a_long_lease_ends_with_the_shorter_one_that_replaced_it(
+    world: World,
+) -> None:
     made = short_lease(world, 600.0)
     key = await job_under(world, made, "echo ready; sleep 60")
     made.replace(boottime_ns() + int(3.5 * NS_PER_S))
@@ -128,7 +146,9 @@ async def test_a_job_under_a_long_lease_ends_with_the_shorter_one_that_replaced_
     assert boottime_ns() < made.deadline_ns()
 
 
-def test_a_lease_outlives_its_agent_and_not_its_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_outlives_its_agent_and_not_its_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = str(tmp_path / "lease")
     Lease(path).extend(7)
     assert Lease(path).deadline_ns() == 7

@@ -1,4 +1,6 @@
-"""One supervisor serves one attempt after the other: nothing of one reaches the next, and at any doubt it serves none."""
+"""One supervisor serves one attempt after the other: nothing of one reaches the next, and at any
+doubt it serves none.
+"""
 
 import asyncio
 import contextlib
@@ -12,15 +14,21 @@ from supervision_world import WAIT_S, World, gone, kill, world_at
 from test_supervision_agent import ROOT, killed_agent
 
 from libs.common.errors import Refused
-from services.node_agent.supervision import control_client, pool, processes, zygote
+from services.node_agent.machine import processes
+from services.node_agent.supervision import control_client
+from services.node_agent.supervisor import pool, zygote
 
-# What a job can see of what it was given. The shell's own number and the attempt's names differ from job to job.
+# What a job can see of what it was given. The shell's own number and the attempt's names differ
+# from job to job.
 GIVEN = """
 env | grep -v -e ^MUSTER_ -e ^_= | sort; pwd; umask; ls /proc/self/fd; ulimit -a; nice
 grep -e '^Sig[^Q]' -e ^Shd -e ^Cpus_allowed_list -e ^Uid -e ^Groups /proc/self/status
 cat /proc/self/oom_score_adj /proc/self/cgroup; wc -c
 """
-TO_ITSELF = "cd /; umask 0; export LEAKED=1; ulimit -n 20; renice -n 5 $$; trap '' TERM INT; exec 9>/dev/null; echo something; exit 3"
+TO_ITSELF = (
+    "cd /; umask 0; export LEAKED=1; ulimit -n 20; renice -n 5 $$; trap '' TERM INT; exec "
+    "9>/dev/null; echo something; exit 3"
+)
 TO_ITS_PARENT = {
     "limits": "prlimit --pid $PPID --nofile=64:64",
     "niceness": "renice -n 7 -p $PPID",
@@ -39,7 +47,9 @@ async def waiting(world: World, count: int) -> list[int]:
     """The children of the zygote, once these are as many as that and all of them live."""
     async with asyncio.timeout(WAIT_S):
         while True:
-            found = [processes.process(pid) for pid in processes.children(world.supervisors._zygote.pid)]
+            found = [
+                processes.process(pid) for pid in processes.children(world.supervisors._zygote.pid)
+            ]
             living = [each.pid for each in found if each is not None and each.state not in "ZX"]
             if len(living) == len(found) == count:
                 return living
@@ -65,7 +75,10 @@ async def served_by(world: World, name: str, script: str = "true") -> int:
 
 
 async def waits_again(world: World, pid: int) -> None:
-    """It has let go of its job's files and sleeps; then the zygote, who has heard of it, sleeps. Or it has ended."""
+    """It has let go of its job's files and sleeps; then the zygote, who has heard of it, sleeps.
+
+    Or it has ended.
+    """
     async with asyncio.timeout(WAIT_S):
         while not (settled(world, pid) and sleeps(pid) and sleeps(world.supervisors._zygote.pid)):
             await asyncio.sleep(0.01)
@@ -74,7 +87,9 @@ async def waits_again(world: World, pid: int) -> None:
 def settled(world: World, pid: int) -> bool:
     with contextlib.suppress(OSError):
         jobs = f"{world.state_dir}/jobs/"
-        return not any(os.path.realpath(entry.path).startswith(jobs) for entry in os.scandir(f"/proc/{pid}/fd"))
+        return not any(
+            os.path.realpath(entry.path).startswith(jobs) for entry in os.scandir(f"/proc/{pid}/fd")
+        )
     return True
 
 
@@ -90,17 +105,23 @@ async def test_those_that_wait_end_with_the_zygote(world: World) -> None:
     assert (await world.run("job", "exit 3"))["exit_code"] == 3
 
 
-async def test_one_that_is_killed_while_it_waits_is_replaced_and_leaves_no_zombie(world: World) -> None:
+async def test_one_that_is_killed_while_it_waits_is_replaced_and_leaves_no_zombie(
+    world: World,
+) -> None:
     before = await waiting(world, pool.AHEAD)
     for pid in before:
         kill(pid)
     assert (await world.run("job", "exit 3"))["exit_code"] == 3
-    async with asyncio.timeout(WAIT_S):  # one of them may have taken the order before it died, and the next one another's place
+    async with asyncio.timeout(
+        WAIT_S
+    ):  # one of them may have taken the order before it died, and the next one another's place
         while set(before) & set(processes.children(world.supervisors._zygote.pid)):
             await asyncio.sleep(0.005)
 
 
-async def test_an_order_is_taken_by_one_that_waited_and_another_takes_its_place(world: World) -> None:
+async def test_an_order_is_taken_by_one_that_waited_and_another_takes_its_place(
+    world: World,
+) -> None:
     before = await waiting(world, pool.AHEAD)
     key = await world.shell("job", "sleep 600")
     assert (await world.told(key, "started"))["pid"] in before
@@ -137,18 +158,25 @@ async def test_a_supervisor_that_a_job_has_changed_serves_no_other(world: World,
 
 async def test_one_that_was_killed_takes_only_its_own_job_along(world: World) -> None:
     served = await served_by(world, "before", "exit 4")
-    doomed, other = await world.shell("doomed", "sleep 600"), await world.shell("other", "sleep 0.5; exit 5")
+    doomed, other = (
+        await world.shell("doomed", "sleep 600"),
+        await world.shell("other", "sleep 0.5; exit 5"),
+    )
     assert (await world.told(doomed, "started"))["pid"] == served
     await world.told(other, "started")
     kill(served)
     assert (await world.told(doomed, "exited"))["reason"] == "supervisor_lost"
     assert (await world.told(other, "exited"))["exit_code"] == 5
-    assert (await world.told(("before", 1), "exited"))["exit_code"] == 4 and world.names(("before", 1)) == ["started", "exited"]
+    assert (await world.told(("before", 1), "exited"))["exit_code"] == 4 and world.names(
+        ("before", 1)
+    ) == ["started", "exited"]
 
 
 async def test_a_refused_attempt_is_a_doubt(world: World) -> None:
     served = await served_by(world, "before")
-    assert (await world.run("job", "true", lease_path=str(world.state_dir / "nothing")))["reason"] == "lease_expired"
+    assert (await world.run("job", "true", lease_path=str(world.state_dir / "nothing")))[
+        "reason"
+    ] == "lease_expired"
     await gone(served)
 
 
@@ -179,14 +207,19 @@ async def test_a_supervisor_refuses_what_is_meant_for_the_job_before(world: Worl
     key = await world.shell("job", "sleep 600")
     assert (await world.told(key, "started"))["pid"] == served
     with pytest.raises(Refused, match=r"serves job\.1 now"):
-        await control_client.ask(world.supervisors.job_dir(key), {"op": "stop", "job": "before.1"}, 5.0)
+        await control_client.ask(
+            world.supervisors.job_dir(key), {"op": "stop", "job": "before.1"}, 5.0
+        )
     await world.supervisors.stop(("before", 1))
     status = await world.supervisors.status(key)
     assert status is not None and status["state"] == "running"
 
 
 async def test_those_above_the_bound_end(world: World) -> None:
-    keys = [await world.shell(f"job-{n}", "while [ ! -e go ]; do sleep 0.05; done") for n in range(pool.WAITING_MAX + 4)]
+    keys = [
+        await world.shell(f"job-{n}", "while [ ! -e go ]; do sleep 0.05; done")
+        for n in range(pool.WAITING_MAX + 4)
+    ]
     for key in keys:
         await world.told(key, "started")
     (world.state_dir / "go").touch()
@@ -195,7 +228,9 @@ async def test_those_above_the_bound_end(world: World) -> None:
     await waiting(world, pool.WAITING_MAX)
 
 
-async def test_after_a_quiet_time_only_those_ahead_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_quiet_time_only_those_ahead_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = tmp_path / "zygote.py"
     script.write_text(
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"

@@ -1,4 +1,6 @@
-"""Trimming on a real server with real keys: what goes is archived, who starts later begins from the base, the archive has the rest."""
+"""Trimming on a real server with real keys: what goes is archived, who starts later begins from the
+base, the archive has the rest.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,11 +11,11 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import fold, subjects
-from libs.common.clock import SystemClock
-from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt, Trimmed, Unavailable
 from libs.common.model import JobId, JobSpec
-from libs.common.settings import Settings
+from libs.common.process.clock import SystemClock
+from libs.common.settings.settings import Settings
+from libs.common.state.cluster import Cluster
 from libs.common.transport import signed_snapshots, snapshot, snapshot_store
 from libs.common.transport.archive import archived, job_seqs, whole
 from libs.common.transport.bus_nats import NatsBus
@@ -24,12 +26,12 @@ from libs.common.transport.snapshot_store import BASE_OBJECT
 from libs.embedded import identity
 from libs.embedded.servers import start_servers
 from services.audit.answers import Answers
-from services.audit.archive import Archive
+from services.audit.chain.verify import verify
 from services.audit.service import Audit
-from services.audit.store import Store
-from services.audit.trim import Policy
-from services.audit.trimmer import Trimmer
-from services.audit.verify import verify
+from services.audit.store.archive import Archive
+from services.audit.store.store import Store
+from services.audit.trim.trim import Policy
+from services.audit.trim.trimmer import Trimmer
 from services.quota.service import Quota
 from tests.integration.test_embedded_permissions import World
 
@@ -39,7 +41,9 @@ KEPT = 10
 
 
 class Trimming:
-    """A cluster's log with a gateway's and quota's commits; audit and quota run, the test plays the scheduler."""
+    """A cluster's log with a gateway's and quota's commits; audit and quota run, the test plays the
+    scheduler.
+    """
 
     def __init__(self, world: World, path: Path) -> None:
         self.world = world
@@ -52,12 +56,17 @@ class Trimming:
         await self.submit(1, COMMITS)
         self.quota = await self.quota_process()
         self.audit = await self.audit_process(Store(self.url))
-        self.running = [asyncio.create_task(self.quota.run(self.stop)), asyncio.create_task(self.audit.run(self.stop))]
+        self.running = [
+            asyncio.create_task(self.quota.run(self.stop)),
+            asyncio.create_task(self.audit.run(self.stop)),
+        ]
 
         async def position(_: str, __: bytes) -> bytes:
             return b"%d" % self.quota.state.seq
 
-        await (await self.world.bus("scheduler")).subscribe(subjects.ask_scheduler("position"), position)
+        await (await self.world.bus("scheduler")).subscribe(
+            subjects.ask_scheduler("position"), position
+        )
         self.last = await self.settle(self.quota)
         await self.until(lambda: self.audit.archived == self.last)
 
@@ -78,12 +87,16 @@ class Trimming:
         expected = last.seq if last else 0
         for number in range(first, first + count):
             fact = f.JobSubmitted(job_id=JobId(f"job-{number}"), spec=JobSpec(command=("true",)))
-            data = f.encode(f.Commit(f.VERSION, f.VERSION, subject, number, 0, number, expected, (fact,)))
+            data = f.encode(
+                f.Commit(f.VERSION, f.VERSION, subject, number, 0, number, expected, (fact,))
+            )
             expected = await log.append(subject, data, expected)
 
     async def quota_process(self) -> Quota:
         client = await self.world.client("quota")
-        return Quota(JetStreamLog(client), NatsBus(client), SystemClock(), Settings(), NatsObjects(client))
+        return Quota(
+            JetStreamLog(client), NatsBus(client), SystemClock(), Settings(), NatsObjects(client)
+        )
 
     async def audit_process(self, store: Store, begin: int = 1) -> Audit:
         client = await self.world.client("audit")
@@ -95,7 +108,14 @@ class Trimming:
     async def trimmer(self, keep: int = KEPT) -> Trimmer:
         client = await self.world.client("trimmer")
         policy = Policy(keep, 0, 60)
-        return Trimmer(JetStreamLog(client), Archive(Store(self.url)), NatsObjects(client), NatsBus(client), SystemClock(), policy)
+        return Trimmer(
+            JetStreamLog(client),
+            Archive(Store(self.url)),
+            NatsObjects(client),
+            NatsBus(client),
+            SystemClock(),
+            policy,
+        )
 
     async def until(self, done: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
@@ -141,7 +161,9 @@ async def test_what_is_trimmed_is_in_the_base_and_in_the_archive(trimming: Trimm
     assert extent.commits <= KEPT + 2
     gateway = await trimming.world.client("gateway-a")
     bus, log = NatsBus(gateway), JetStreamLog(gateway)
-    assert snapshot.encode(await folded(whole(log, bus, 0, trimming.last), trimming.last)) == snapshot.encode(before)
+    assert snapshot.encode(
+        await folded(whole(log, bus, 0, trimming.last), trimming.last)
+    ) == snapshot.encode(before)
     assert (await snapshot_store.newest(NatsObjects(gateway))).seq == trimmer.trimmed
     assert [page[0].seq async for page in archived(bus, 4, 5)] == [5]
     assert len(await job_seqs(bus, "job-1")) == 2
@@ -181,10 +203,16 @@ async def test_it_stays_quiet_when_little_would_go(trimming: Trimming) -> None:
     assert await trimmer.store.get(BASE_OBJECT) is None
 
 
-async def test_a_lost_base_stops_readers_and_is_folded_again_from_the_archive(trimming: Trimming) -> None:
+async def test_a_lost_base_stops_readers_and_is_folded_again_from_the_archive(
+    trimming: Trimming,
+) -> None:
     trimmer = await trimming.trimmer()
     assert await trimmer.round()
-    await (await trimming.world.client("gateway-a")).jetstream().object_store(subjects.SNAPSHOT_BUCKET)
+    await (
+        (await trimming.world.client("gateway-a"))
+        .jetstream()
+        .object_store(subjects.SNAPSHOT_BUCKET)
+    )
     await NatsObjects(await trimming.world.client("gateway-a")).delete(BASE_OBJECT)
     late = await trimming.quota_process()
     with pytest.raises(Trimmed, match="begins from a snapshot"):
@@ -195,7 +223,7 @@ async def test_a_lost_base_stops_readers_and_is_folded_again_from_the_archive(tr
     assert base.seq == trimming.last
 
 
-async def test_an_empty_archive_over_a_trimmed_log_says_what_is_missing_and_begins_in_the_middle_only_when_told(
+async def test_an_empty_archive_of_a_trimmed_log_begins_in_the_middle_only_when_it_is_told_to(
     trimming: Trimming, tmp_path: Path
 ) -> None:
     trimmer = await trimming.trimmer()
@@ -214,23 +242,35 @@ async def test_an_empty_archive_over_a_trimmed_log_says_what_is_missing_and_begi
     assert f"{begin - 2} after it" in findings[0].detail
 
 
-async def test_without_an_archive_that_answers_history_ends_in_one_clear_line(trimming: Trimming) -> None:
+async def test_without_an_archive_that_answers_history_ends_in_one_clear_line(
+    trimming: Trimming,
+) -> None:
     await (await trimming.trimmer()).round()
     await trimming.end()
     await (await trimming.world.client("audit")).close()
     gateway = await trimming.world.client("gateway-a")
-    with pytest.raises(Unavailable, match="commit 1 was trimmed from the log, and the archive does not answer"):
+    with pytest.raises(
+        Unavailable, match="commit 1 was trimmed from the log, and the archive does not answer"
+    ):
         async with aclosing(whole(JetStreamLog(gateway), NatsBus(gateway), 0, 5)) as pages:
             await anext(pages)
 
 
-async def test_an_unsigned_base_from_before_the_upgrade_is_made_again_from_the_archive(trimming: Trimming) -> None:
-    """A trimmed log of an earlier version: no service takes its base, and the trimmer signs one that it folded itself."""
+async def test_an_unsigned_base_from_before_the_upgrade_is_made_again_from_the_archive(
+    trimming: Trimming,
+) -> None:
+    """A trimmed log of an earlier version: no service takes its base, and the trimmer signs one
+    that it folded itself.
+    """
     trimmer = await trimming.trimmer()
     assert await trimmer.round()
     keys = trimming.world.servers.keys
     told = Settings(trimmer_key_file=str(identity.public_file(keys, "trimmer")))
-    gateway = signed_snapshots.of(told, NatsObjects(await trimming.world.client("gateway-a")), trimming.world.servers.seed("gateway-a"))
+    gateway = signed_snapshots.of(
+        told,
+        NatsObjects(await trimming.world.client("gateway-a")),
+        trimming.world.servers.seed("gateway-a"),
+    )
     assert (await snapshot_store.newest(gateway)).seq == 0
     trimmer.store = signed_snapshots.of(told, trimmer.store, trimming.world.servers.seed("trimmer"))
     assert not await trimmer.round()

@@ -20,7 +20,11 @@ HASH = sha256(DATA).hexdigest()
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    started = start_servers(tmp_path_factory.mktemp("nats"), fleet=Fleet(nodes=("1",), gateways=("a",)), log_bytes=64 << 20)
+    started = start_servers(
+        tmp_path_factory.mktemp("nats"),
+        fleet=Fleet(nodes=("1",), gateways=("a",)),
+        log_bytes=64 << 20,
+    )
     yield started
     started.stop()
 
@@ -48,20 +52,30 @@ async def whole(store: UploadStore, tenant: str, name: str) -> bytes:
     return found
 
 
-async def test_before_the_first_upload_there_is_nothing_to_list_find_or_remove(store: UploadStore) -> None:
+async def test_before_the_first_upload_there_is_nothing_to_list_find_or_remove(
+    store: UploadStore,
+) -> None:
     assert await store.listed() == []
     assert await store.find("default", "0" * 64) is None
     assert await store.piece("default", "0" * 64, 0) is None
     await store.remove("default", "0" * 64)
 
 
-async def test_what_was_put_is_found_whole_by_its_pieces_and_by_no_other_tenant(store: UploadStore) -> None:
+async def test_what_was_put_is_found_whole_by_its_pieces_and_by_no_other_tenant(
+    store: UploadStore,
+) -> None:
     await store.put("physics", HASH, io.BytesIO(DATA))
     found = await store.find("physics", HASH)
-    assert found is not None and (found.tenant, found.sha256, found.size_bytes) == ("physics", HASH, len(DATA))
+    assert found is not None and (found.tenant, found.sha256, found.size_bytes) == (
+        "physics",
+        HASH,
+        len(DATA),
+    )
     assert found.sent_at > "2025"
     assert await whole(store, "physics", HASH) == DATA
-    assert await store.find("default", HASH) is None and await store.piece("default", HASH, 0) is None
+    assert (
+        await store.find("default", HASH) is None and await store.piece("default", HASH, 0) is None
+    )
     assert await store.find("physics", "0" * 64) is None
 
 
@@ -85,7 +99,9 @@ async def test_what_was_removed_is_gone_and_may_be_sent_again(store: UploadStore
     assert await whole(store, "default", HASH) == DATA
 
 
-async def test_a_full_bucket_takes_nothing_and_keeps_no_part_of_what_it_did_not_take(servers: Servers) -> None:
+async def test_a_full_bucket_takes_nothing_and_keeps_no_part_of_what_it_did_not_take(
+    servers: Servers,
+) -> None:
     client = await connect(servers.urls, "gateway-a", servers.seed("gateway-a"))
     store = NatsUploads(client, 1, 64 << 20)
     await store.put("default", HASH, io.BytesIO(DATA))
@@ -98,7 +114,9 @@ async def test_a_full_bucket_takes_nothing_and_keeps_no_part_of_what_it_did_not_
     await client.close()
 
 
-async def test_pieces_that_a_killed_gateway_left_are_swept_once_they_are_old(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pieces_that_a_killed_gateway_left_are_swept_once_they_are_old(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = await connect(servers.urls, "gateway-a", servers.seed("gateway-a"))
     store = NatsUploads(client, 1, 64 << 20)
     await store.put("default", HASH, io.BytesIO(DATA))
@@ -111,7 +129,9 @@ async def test_pieces_that_a_killed_gateway_left_are_swept_once_they_are_old(ser
     store.sweep_at = 0.0
     await store.put("physics", HASH, io.BytesIO(DATA))
     assert await pieces(store, "abandoned") == 0
-    assert await whole(store, "default", HASH) == DATA and await whole(store, "physics", HASH) == DATA
+    assert (
+        await whole(store, "default", HASH) == DATA and await whole(store, "physics", HASH) == DATA
+    )
     for tenant in ("default", "physics"):
         await store.remove(tenant, HASH)
     await client.close()
@@ -119,13 +139,21 @@ async def test_pieces_that_a_killed_gateway_left_are_swept_once_they_are_old(ser
 
 async def pieces(store: NatsUploads, nuid: str) -> int:
     subject = f"$O.UPLOADS.C.{nuid}"
-    found = (await store.js.stream_info("OBJ_UPLOADS", subjects_filter=subject)).state.subjects or {}
+    found = (
+        await store.js.stream_info("OBJ_UPLOADS", subjects_filter=subject)
+    ).state.subjects or {}
     return int(found.get(subject, 0))
 
 
-async def test_a_node_reaches_none_of_it_but_through_a_gateway(servers: Servers, tmp_path: Path) -> None:
+async def test_a_node_reaches_none_of_it_but_through_a_gateway(
+    servers: Servers, tmp_path: Path
+) -> None:
     client = await connect(servers.urls, "node-1", servers.seed("node-1"))
-    for subject in ("$JS.API.DIRECT.GET.OBJ_UPLOADS", "$JS.API.STREAM.INFO.OBJ_UPLOADS", "$JS.API.STREAM.PURGE.OBJ_UPLOADS"):
+    for subject in (
+        "$JS.API.DIRECT.GET.OBJ_UPLOADS",
+        "$JS.API.STREAM.INFO.OBJ_UPLOADS",
+        "$JS.API.STREAM.PURGE.OBJ_UPLOADS",
+    ):
         with pytest.raises(Exception, match=r"(?i)timeout|no responders"):
             await client.request(subject, b'{"seq":1}', timeout=0.2)
     await client.close()

@@ -1,4 +1,6 @@
-"""A directory that a job brings along: sent once, kept whole or not at all, its tenant's own, given to the node that starts the job."""
+"""A directory that a job brings along: sent once, kept whole or not at all, its tenant's own, given
+to the node that starts the job.
+"""
 
 import asyncio
 import os
@@ -35,17 +37,24 @@ def kept(world: World) -> dict[tuple[str, str], bytes]:
     return world.gateway.uploads.archives
 
 
-async def asked(world: World, node_id: str, job_id: str, mark: int = 0, attempt: int = 1) -> UploadPiece:
+async def asked(
+    world: World, node_id: str, job_id: str, mark: int = 0, attempt: int = 1
+) -> UploadPiece:
     """As an agent asks."""
     question = msgspec.msgpack.encode(UploadAsk(JobId(job_id), attempt, mark))
-    return msgspec.msgpack.decode(await world.bus.request(subjects.ask_uploads(node_id), question, 10), type=UploadPiece)
+    return msgspec.msgpack.decode(
+        await world.bus.request(subjects.ask_uploads(node_id), question, 10), type=UploadPiece
+    )
 
 
 async def test_an_upload_is_kept_under_its_hash_and_found_again(world: World) -> None:
     assert "no upload" in (await world.ask("GET", PATH, 404))["detail"]
     sent = await world.ask("PUT", PATH, 201, data=DATA)
     assert (sent["sha256"], sent["size_bytes"]) == (HASH, len(DATA))
-    assert await world.ask("GET", PATH) == sent and await world.ask("PUT", PATH, data=b"whatever") == sent
+    assert (
+        await world.ask("GET", PATH) == sent
+        and await world.ask("PUT", PATH, data=b"whatever") == sent
+    )
     assert kept(world) == {("default", HASH): DATA}
 
 
@@ -53,7 +62,9 @@ async def test_other_bytes_than_the_name_says_are_not_kept(world: World) -> None
     refused = await world.ask("PUT", PATH, 422, data=DATA[:-1])
     assert "nothing was kept" in refused["detail"] and kept(world) == {}
     for name in ("x", "A" * 64, HASH[:-1], HASH + "0"):
-        assert "SHA-256" in (await world.ask("PUT", f"/v1/uploads/{name}", 422, data=DATA))["detail"]
+        assert (
+            "SHA-256" in (await world.ask("PUT", f"/v1/uploads/{name}", 422, data=DATA))["detail"]
+        )
 
 
 async def test_what_is_over_the_bound_is_refused_whether_or_not_it_says_so(world: World) -> None:
@@ -89,18 +100,29 @@ async def test_a_job_names_only_what_its_own_tenant_has_sent(world: World) -> No
     async with world.as_("member", "ada", "physics") as ada:
         await ada.ask("GET", PATH, 404)
         assert (
-            "tenant physics has sent no" in (await ada.ask("POST", "/v1/jobs", 422, json={"command": ["true"], "upload": HASH}))["detail"]
+            "tenant physics has sent no"
+            in (await ada.ask("POST", "/v1/jobs", 422, json={"command": ["true"], "upload": HASH}))[
+                "detail"
+            ]
         )
-    refused = await world.ask("POST", "/v1/jobs", 422, json={"command": ["true"], "upload": HASH, "workdir": "/tmp"})
+    refused = await world.ask(
+        "POST", "/v1/jobs", 422, json={"command": ["true"], "upload": HASH, "workdir": "/tmp"}
+    )
     assert refused["detail"].startswith("workdir")
 
 
-async def test_only_the_node_of_the_present_attempt_is_given_the_upload_and_only_while_it_lives(world: World) -> None:
+async def test_only_the_node_of_the_present_attempt_is_given_the_upload_and_only_while_it_lives(
+    world: World,
+) -> None:
     await world.ask("PUT", PATH, 201, data=DATA)
     job = await world.run_to("placed", upload=HASH)
     first = await asked(world, "n1", job)
     second = await asked(world, "n1", job, first.mark)
-    assert first.data + second.data == DATA and first.size_bytes == len(DATA) and len(first.data) == PIECE_BYTES
+    assert (
+        first.data + second.data == DATA
+        and first.size_bytes == len(DATA)
+        and len(first.data) == PIECE_BYTES
+    )
     assert "is not on node n2" in (await asked(world, "n2", job)).refused
     assert "attempt 2" in (await asked(world, "n1", job, attempt=2)).refused
     await world.writers.start(job, "n1")
@@ -109,7 +131,9 @@ async def test_only_the_node_of_the_present_attempt_is_given_the_upload_and_only
     assert "is over" in (await asked(world, "n1", job)).refused
 
 
-async def test_a_job_without_an_upload_is_given_none_and_a_removed_one_is_named(world: World) -> None:
+async def test_a_job_without_an_upload_is_given_none_and_a_removed_one_is_named(
+    world: World,
+) -> None:
     await world.ask("PUT", PATH, 201, data=DATA)
     job, other = await world.run_to("placed", upload=HASH), await world.run_to("placed", node="n2")
     assert "not kept" in (await asked(world, "n2", other)).refused

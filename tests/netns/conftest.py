@@ -42,7 +42,11 @@ def wire() -> Iterator[Wire]:
         _ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", found.name)
         _ip("addr", "add", f"{found.here}/24", "dev", near)
         _ip("link", "set", near, "up")
-        for words in (("addr", "add", f"{found.there}/24", "dev", far), ("link", "set", far, "up"), ("link", "set", "lo", "up")):
+        for words in (
+            ("addr", "add", f"{found.there}/24", "dev", far),
+            ("link", "set", far, "up"),
+            ("link", "set", "lo", "up"),
+        ):
             _ip("-n", found.name, *words)
         yield found
     finally:

@@ -20,13 +20,32 @@ class Here:
 
     def __init__(self, state: Path, wire: Wire) -> None:
         self.state, self.wire = state, wire
-        self.environ = {**os.environ, "MUSTER_PROFILE": str(state / "profile.json"), "MUSTER_GATEWAY_TLS_PORT": str(free_ports(1)[0])}
+        self.environ = {
+            **os.environ,
+            "MUSTER_PROFILE": str(state / "profile.json"),
+            "MUSTER_GATEWAY_TLS_PORT": str(free_ports(1)[0]),
+        }
         self.log = (state / "up.log").open("wb")
-        up = [MUSTER, "up", "--nodes", "1", "--gpus", "2", "--port", str(free_ports(1)[0]), "--state", str(state / "cluster")]
-        self.process = subprocess.Popen([*up, "--listen", wire.here], env=self.environ, stdout=self.log, stderr=self.log)
+        up = [
+            MUSTER,
+            "up",
+            "--nodes",
+            "1",
+            "--gpus",
+            "2",
+            "--port",
+            str(free_ports(1)[0]),
+            "--state",
+            str(state / "cluster"),
+        ]
+        self.process = subprocess.Popen(
+            [*up, "--listen", wire.here], env=self.environ, stdout=self.log, stderr=self.log
+        )
 
     def muster(self, *words: str, timeout_s: float = 60) -> str:
-        done = subprocess.run([MUSTER, *words], env=self.environ, capture_output=True, text=True, timeout=timeout_s)
+        done = subprocess.run(
+            [MUSTER, *words], env=self.environ, capture_output=True, text=True, timeout=timeout_s
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -59,11 +78,18 @@ def until(true: Callable[[], bool], within_s: float, why: Callable[[], str] = st
 def join(here: Here, state: Path, line: str) -> "subprocess.Popen[bytes]":
     words = [*line.split()[1:], "--simulated-gpus", "2", "--state", str(state)]
     with (here.state / f"{state.name}.log").open("wb") as log:
-        environ = {**os.environ, "MUSTER_JOB_USERS": "*=self"}  # a checkout of root's is closed to others
-        return subprocess.Popen(here.wire.inside(MUSTER, *words), env=environ, stdout=log, stderr=log)
+        environ = {
+            **os.environ,
+            "MUSTER_JOB_USERS": "*=self",
+        }  # a checkout of root's is closed to others
+        return subprocess.Popen(
+            here.wire.inside(MUSTER, *words), env=environ, stdout=log, stderr=log
+        )
 
 
-def test_a_second_host_joins_runs_a_gang_with_the_first_and_is_removed(here: Here, tmp_path: Path) -> None:
+def test_a_second_host_joins_runs_a_gang_with_the_first_and_is_removed(
+    here: Here, tmp_path: Path
+) -> None:
     line = here.muster("node", "add", "far").strip()
     agent = join(here, tmp_path / "far", line)
     log = tmp_path / "far.log"
@@ -72,14 +98,27 @@ def test_a_second_host_joins_runs_a_gang_with_the_first_and_is_removed(here: Her
         assert here.wire.there in here.muster("nodes", "--no-headers")
         (tmp_path / "word").write_text("xyzzy")
         here.muster("secret", "set", "word", "--from-file", str(tmp_path / "word"))
-        both = ("--nodes", "2", "--gpus", "1", "--secret", "word=WORD", "--", "sh", "-c", 'test "$WORD" = xyzzy')
+        both = (
+            "--nodes",
+            "2",
+            "--gpus",
+            "1",
+            "--secret",
+            "word=WORD",
+            "--",
+            "sh",
+            "-c",
+            'test "$WORD" = xyzzy',
+        )
         job = here.muster("submit", *both).split()[0]
         here.muster("wait", job)
         shown = here.muster("describe", job)
         assert "far" in shown and "node-1" in shown
 
         used = subprocess.run(
-            here.wire.inside(MUSTER, *line.split()[1:], "--state", str(tmp_path / "thief")), capture_output=True, text=True
+            here.wire.inside(MUSTER, *line.split()[1:], "--state", str(tmp_path / "thief")),
+            capture_output=True,
+            text=True,
         )
         assert used.returncode != 0 and "was used" in used.stderr
 
@@ -88,7 +127,11 @@ def test_a_second_host_joins_runs_a_gang_with_the_first_and_is_removed(here: Her
         assert "was removed from the cluster" in log.read_text()
         until(lambda: "far" not in here.muster("nodes", "--no-headers"), 20)
         until(lambda: "nodes of other machines: none" in here.said(), 20, here.said)
-        again = subprocess.Popen(here.wire.inside(MUSTER, "join", "--again", "--state", str(tmp_path / "far")), stdout=-3, stderr=-3)
+        again = subprocess.Popen(
+            here.wire.inside(MUSTER, "join", "--again", "--state", str(tmp_path / "far")),
+            stdout=-3,
+            stderr=-3,
+        )
         with pytest.raises(subprocess.TimeoutExpired):
             again.wait(3)
         again.terminate()
@@ -104,7 +147,11 @@ def test_a_token_of_another_cluster_is_told_nothing(here: Here, tmp_path: Path) 
     kind, node_id, fingerprint, secret = words[4].split(".")
     other = ".".join((kind, node_id, "0" * len(fingerprint), secret))
     done = subprocess.run(
-        here.wire.inside(MUSTER, "join", words[2], "--token", other, "--state", str(tmp_path / "x")), capture_output=True, text=True
+        here.wire.inside(
+            MUSTER, "join", words[2], "--token", other, "--state", str(tmp_path / "x")
+        ),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 2
     assert "not the cluster that made this token" in done.stderr

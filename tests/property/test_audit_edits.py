@@ -7,17 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.transport.log import Entry
-from services.audit.alignment import Finding, Walk, findings, step
-from services.audit.chain import extend, link
-from services.audit.reading import read
-from services.audit.store import Record
+from services.audit.chain.alignment import Finding, Walk, findings, step
+from services.audit.chain.chain import extend, link
+from services.audit.store.reading import read
+from services.audit.store.store import Record
 
 Archive = list[Record]
 SIZES = st.integers(min_value=4, max_value=40)
 
 
 def archive(size: int) -> Archive:
-    entries = [Entry(seq, f"facts.node.n{seq % 3}", b"commit %d" % seq) for seq in range(1, size + 1)]
+    entries = [
+        Entry(seq, f"facts.node.n{seq % 3}", b"commit %d" % seq) for seq in range(1, size + 1)
+    ]
     return [
         Record(x.index, x.seq, x.subject, entry.data, 0, x.hash, x.previous_hash)
         for entry, x in zip(entries, extend(None, entries), strict=True)
@@ -43,12 +45,17 @@ def renumber(records: Archive, how: str) -> Archive:
     """As a careful forger would: nothing, the index only, or index and sequence."""
     if how == "kept":
         return records
-    numbers = [{"index": i} if how == "index" else {"index": i, "seq": i + 1} for i in range(len(records))]
+    numbers = [
+        {"index": i} if how == "index" else {"index": i, "seq": i + 1} for i in range(len(records))
+    ]
     return [changed(record, **n) for record, n in zip(records, numbers, strict=True)]
 
 
 def own_hash(record: Record) -> Record:
-    return changed(record, hash=link(record.seq, record.subject, record.data, record.index, record.previous_hash))
+    return changed(
+        record,
+        hash=link(record.seq, record.subject, record.data, record.index, record.previous_hash),
+    )
 
 
 EDITS: dict[str, Callable[[Record], Record]] = {
@@ -76,7 +83,9 @@ def test_a_changed_record_is_named(size: int, data: st.DataObject, edit: str) ->
 
 
 @given(SIZES, st.data(), st.sampled_from(["data", "data cut", "subject", "previous_hash"]))
-def test_a_record_changed_together_with_its_hash_is_named(size: int, data: st.DataObject, edit: str) -> None:
+def test_a_record_changed_together_with_its_hash_is_named(
+    size: int, data: st.DataObject, edit: str
+) -> None:
     records = archive(size)
     i = data.draw(st.integers(0, size - 2))
     records[i] = own_hash(EDITS[edit](records[i]))
@@ -100,10 +109,15 @@ def test_missing_records_in_a_row_are_one_finding(size: int, data: st.DataObject
 
 
 @given(SIZES, st.data(), st.sampled_from(["rows", "all but numbers", "content"]))
-def test_swapped_records_are_named_reordered_and_never_changed(size: int, data: st.DataObject, what: str) -> None:
+def test_swapped_records_are_named_reordered_and_never_changed(
+    size: int, data: st.DataObject, what: str
+) -> None:
     records = archive(size)
     i, j = data.draw(st.lists(st.integers(0, size - 1), min_size=2, max_size=2, unique=True))
-    fields = {"rows": ["seq", "subject", "data", "hash", "previous_hash"], "content": ["subject", "data"]}
+    fields = {
+        "rows": ["seq", "subject", "data", "hash", "previous_hash"],
+        "content": ["subject", "data"],
+    }
     moved = fields.get(what, ["subject", "data", "hash", "previous_hash"])
     a, b = records[i], records[j]
     records[i] = changed(a, **{name: getattr(b, name) for name in moved})
@@ -115,7 +129,9 @@ def test_swapped_records_are_named_reordered_and_never_changed(size: int, data: 
 
 
 @given(SIZES, st.data(), HOW, st.booleans())
-def test_an_inserted_record_is_named(size: int, data: st.DataObject, how: str, linked: bool) -> None:
+def test_an_inserted_record_is_named(
+    size: int, data: st.DataObject, how: str, linked: bool
+) -> None:
     records = archive(size)
     i = data.draw(st.integers(0, size - 2))
     before = records[i - 1].hash if i else records[0].previous_hash
@@ -144,15 +160,23 @@ def test_a_duplicated_record_is_named_inserted(size: int, data: st.DataObject, h
 @given(SIZES, st.data(), st.integers(1, 50))
 def test_a_record_under_another_number_is_named(size: int, data: st.DataObject, by: int) -> None:
     records = archive(size)
-    records[-1] = changed(records[-1], index=records[-1].index + by, seq=records[-1].seq + data.draw(st.sampled_from([0, by])))
+    records[-1] = changed(
+        records[-1],
+        index=records[-1].index + by,
+        seq=records[-1].seq + data.draw(st.sampled_from([0, by])),
+    )
     assert named(records) == [(size - 1, "changed")]
 
 
 @given(SIZES, st.integers(1, 1 << 62))
-def test_a_forged_record_far_behind_the_end_is_named_whatever_its_number(size: int, by: int) -> None:
+def test_a_forged_record_far_behind_the_end_is_named_whatever_its_number(
+    size: int, by: int
+) -> None:
     records = archive(size)
     index = size + by
-    records.append(own_hash(Record(index, index + 1, "facts.quota", b"forged", 0, "", records[-1].hash)))
+    records.append(
+        own_hash(Record(index, index + 1, "facts.quota", b"forged", 0, "", records[-1].hash))
+    )
     assert named(records)[0] == (size, "missing")
 
 
@@ -165,13 +189,18 @@ def test_many_edits_at_once_never_pass(size: int, data: st.DataObject) -> None:
 
 
 @given(SIZES, st.data(), st.sampled_from(["data", "data cut", "subject"]))
-def test_a_history_written_anew_no_longer_has_any_hash_that_was_noted_after_the_edit(size: int, data: st.DataObject, edit: str) -> None:
+def test_a_history_written_anew_no_longer_has_any_hash_that_was_noted_after_the_edit(
+    size: int, data: st.DataObject, edit: str
+) -> None:
     records = archive(size)
     i = data.draw(st.integers(0, size - 1))
     noted = {record.seq: record.hash for record in records[i:]}
     records[i] = EDITS[edit](records[i])
     entries = [Entry(record.seq, record.subject, record.data) for record in records]
-    forged = [changed(r, hash=x.hash, previous_hash=x.previous_hash) for r, x in zip(records, extend(None, entries), strict=True)]
+    forged = [
+        changed(r, hash=x.hash, previous_hash=x.previous_hash)
+        for r, x in zip(records, extend(None, entries), strict=True)
+    ]
     assert look(forged) == []
     assert all(record.hash != noted.get(record.seq) for record in forged)
 

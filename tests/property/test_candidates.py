@@ -1,4 +1,6 @@
-"""Who is asked for a placement: the first of each shape but those that let others pass, as if each single one were asked for that."""
+"""Who is asked for a placement: the first of each shape but those that let others pass, as if each
+single one were asked for that.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,19 +12,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from libs.common import facts as f
-from libs.common.cluster import Job
 from libs.common.facts import AnyFact
 from libs.common.model import Allocation, JobId, NodeId, TenantId
-from services.scheduler import line, queue
-from services.scheduler.backfill import Line
-from services.scheduler.decide import decide, place
-from services.scheduler.limits import lets_pass, stands_aside
-from services.scheduler.line import candidates, heads
+from libs.common.state.cluster import Job
+from services.scheduler.decide.decide import decide, place
 from services.scheduler.placement.choose import Choice, serving
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.policies import POLICIES
-from services.scheduler.queue import Lane, Waiting
-from services.scheduler.state import State
+from services.scheduler.queueing import queue
+from services.scheduler.queueing import queue_order as queue_order
+from services.scheduler.queueing.backfill import BackfillPass
+from services.scheduler.queueing.limits import is_blocked, lets_pass
+from services.scheduler.queueing.queue import Lane, Waiting
+from services.scheduler.queueing.queue_order import candidates, heads
+from services.scheduler.state.state import State
 from tests.given import SECOND_NS, ended, given, member, placed, registered, tell, waiting
 
 TENANTS = ("a", "b")
@@ -42,14 +45,31 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("submit"), st.sampled_from(tuple(KINDS)), st.sampled_from(TENANTS), st.integers(0, 2)),
-        st.tuples(st.sampled_from(("limit", "budget")), st.sampled_from(TENANTS), st.integers(0, 3)),
-        st.tuples(st.sampled_from(("node", "lose")), st.sampled_from(NODES), st.sampled_from((4, 8))),
         st.tuples(
-            st.just("order"), st.sampled_from(("default", "night")), st.sampled_from(tuple(POLICIES)), st.sampled_from((True, False))
+            st.just("submit"),
+            st.sampled_from(tuple(KINDS)),
+            st.sampled_from(TENANTS),
+            st.integers(0, 2),
         ),
-        st.tuples(st.sampled_from(("priority", "time", "hold")), st.integers(1, 12), st.integers(0, 3)),
-        st.tuples(st.sampled_from(("cancel", "reserve", "clear", "look", "decide", "end", "pass")), st.integers(0, 20)),
+        st.tuples(
+            st.sampled_from(("limit", "budget")), st.sampled_from(TENANTS), st.integers(0, 3)
+        ),
+        st.tuples(
+            st.sampled_from(("node", "lose")), st.sampled_from(NODES), st.sampled_from((4, 8))
+        ),
+        st.tuples(
+            st.just("order"),
+            st.sampled_from(("default", "night")),
+            st.sampled_from(tuple(POLICIES)),
+            st.sampled_from((True, False)),
+        ),
+        st.tuples(
+            st.sampled_from(("priority", "time", "hold")), st.integers(1, 12), st.integers(0, 3)
+        ),
+        st.tuples(
+            st.sampled_from(("cancel", "reserve", "clear", "look", "decide", "end", "pass")),
+            st.integers(0, 20),
+        ),
     ),
     max_size=60,
 )
@@ -64,11 +84,15 @@ class World:
         self.submitted = 0
         self.incarnations = dict.fromkeys(NODES, 0)
         self.do: dict[str, Callable[..., None]] = {
-            name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")
+            name.removeprefix("do_"): getattr(self, name)
+            for name in dir(self)
+            if name.startswith("do_")
         }
 
     def hear(self, fact: AnyFact) -> None:
-        self.state._heard(fact, tell(self.state.cluster, fact, self.now_s, seq=1_000 + self.submitted))
+        self.state._heard(
+            fact, tell(self.state.cluster, fact, self.now_s, seq=1_000 + self.submitted)
+        )
 
     def do_submit(self, kind: str, tenant: str, priority: int) -> None:
         self.submitted += 1
@@ -111,7 +135,11 @@ class World:
         start_ns = (self.now_s + start_s) * SECOND_NS
         self.hear(
             f.ReservationSet(
-                reservation="later", nodes=(NodeId("n"),), start_ns=start_ns, end_ns=start_ns + 5 * SECOND_NS, tenants=(TenantId("a"),)
+                reservation="later",
+                nodes=(NodeId("n"),),
+                start_ns=start_ns,
+                end_ns=start_ns + 5 * SECOND_NS,
+                tenants=(TenantId("a"),),
             )
         )
 
@@ -141,50 +169,79 @@ class World:
 
 
 def asked_one_by_one(state: State) -> list[Waiting]:
-    return [head for head in heads(state) if not stands_aside(state, head.shape, state.cluster.jobs[head.job_id])]
+    return [
+        head
+        for head in heads(state)
+        if not is_blocked(state, head.shape, state.cluster.jobs[head.job_id])
+    ]
 
 
 def all_in_order(state: State) -> list[str]:
     """The first of each shape, by sorting all that wait."""
-    lanes = {lane.lane_id: place for place, lane in enumerate(line._lanes(state))}
+    lanes = {lane.lane_id: place for place, lane in enumerate(queue_order._lanes(state))}
     first: dict[object, str] = {}
-    for each in sorted(state.queue.waiting.values(), key=lambda each: (lanes[each.lane], each.key, each.job_id)):
+    for each in sorted(
+        state.queue.waiting.values(), key=lambda each: (lanes[each.lane], each.key, each.job_id)
+    ):
         first.setdefault((each.lane, each.shape), each.job_id)
     return list(first.values())
 
 
 def check_built(lane: Lane, waits: int) -> None:
-    """The first of each line stands behind its gate, the first of each gate in front; all is counted."""
-    gates = set(lane.gates.values())
+    """The first of each line stands behind its gate, the first of each gate in front; all is
+    counted.
+    """
+    gates = set(lane.groups.values())
     firsts = [(shape, id(entries[0])) for shape, entries in lane.lines.items()]
-    assert sorted(firsts) == sorted((each.shape, id(each)) for gate in gates for each in gate.firsts)
-    assert all(lane.gates[each.shape] is gate for gate in gates for each in gate.firsts)
+    assert sorted(firsts) == sorted(
+        (each.shape, id(each)) for gate in gates for each in gate.firsts
+    )
+    assert all(lane.groups[each.shape] is gate for gate in gates for each in gate.firsts)
     assert {id(gate.firsts[0]) for gate in gates} <= {id(each) for each in lane.front}
-    claims = {shape.claim for shape, gate in lane.gates.items() if gate is not lane.never}
-    assert len(claims) == len(gates - {lane.never}) and len(lane.by_claim) <= queue.SPARE + len(lane.lines) + 1
-    assert (lane.alive, lane.entries, set(lane.gates)) == (waits, sum(map(len, lane.lines.values())), set(lane.lines))
+    keys = {shape.limit_key for shape, group in lane.groups.items() if group is not lane.never}
+    assert (
+        len(keys) == len(gates - {lane.never})
+        and len(lane.by_limit_key) <= queue.SPARE + len(lane.lines) + 1
+    )
+    assert (lane.alive, lane.entries, set(lane.groups)) == (
+        waits,
+        sum(map(len, lane.lines.values())),
+        set(lane.lines),
+    )
 
 
 @settings(max_examples=300, deadline=None)
 @draw(STEPS, st.sampled_from(tuple(POLICIES)), st.sampled_from((2, 1_000)))
-def test_those_that_let_others_pass_are_the_same_as_if_each_were_asked(steps: list[tuple[object, ...]], policy: str, spare: int) -> None:
+def test_those_that_let_others_pass_are_the_same_as_if_each_were_asked(
+    steps: list[tuple[object, ...]], policy: str, spare: int
+) -> None:
     world = World(policy)
     for what, *more in steps:
         with patch.object(queue, "SPARE", spare):
             world.do[str(what)](*more)
-            assert set(world.state.queue.lanes) == {each.lane for each in world.state.queue.waiting.values()}
+            assert set(world.state.queue.lanes) == {
+                each.lane for each in world.state.queue.waiting.values()
+            }
             for lane_id, lane in world.state.queue.lanes.items():
-                check_built(lane, sum(each.lane == lane_id for each in world.state.queue.waiting.values()))
+                check_built(
+                    lane, sum(each.lane == lane_id for each in world.state.queue.waiting.values())
+                )
         assert list(candidates(world.state)) == asked_one_by_one(world.state)
         assert [head.job_id for head in heads(world.state)] == all_in_order(world.state)
         anew = State(world.state.cluster)
         for each in world.state.queue.waiting.values():
-            assert serving(world.state.capacity, each.shape.wish) == serving(anew.capacity, each.shape.wish)
+            assert serving(world.state.capacity, each.shape.request) == serving(
+                anew.capacity, each.shape.request
+            )
 
 
-def test_a_tenant_that_may_have_no_more_is_asked_once_however_many_shapes_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenant_that_may_have_no_more_is_asked_once_however_many_shapes_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     limit = f.TenantSet(tenant=TenantId("a"), max_gpu_share=100)
-    over = [waiting(f"over{number}", tenant="a", gpus=2, cpus_milli=number + 1) for number in range(50)]
+    over = [
+        waiting(f"over{number}", tenant="a", gpus=2, cpus_milli=number + 1) for number in range(50)
+    ]
     never = [waiting(f"never{number}", gpus=9, cpus_milli=number + 1) for number in range(50)]
     state = given(registered("n", cpus_milli=64_000), limit, *over, *never, waiting("last"))
     asked: list[str] = []
@@ -193,19 +250,28 @@ def test_a_tenant_that_may_have_no_more_is_asked_once_however_many_shapes_wait(m
         asked.append(head.job_id)
         return lets_pass(state, head)
 
-    monkeypatch.setattr(line, "lets_pass", counted)
+    monkeypatch.setattr(queue_order, "lets_pass", counted)
     assert [head.job_id for head in candidates(state)] == ["last"]
     assert asked == ["over0", "never0", "last"]
     assert [head.job_id for head in candidates(state)] == ["last"]
     assert asked[3:] == ["over0", "last"]
-    for fact in (f.TenantSet(tenant=TenantId("a")), registered("n", 12, incarnation=2, cpus_milli=64_000)):
+    for fact in (
+        f.TenantSet(tenant=TenantId("a")),
+        registered("n", 12, incarnation=2, cpus_milli=64_000),
+    ):
         state._heard(fact, tell(state.cluster, fact))
     assert len(list(candidates(state))) == 101
 
 
-def test_what_comes_and_goes_behind_a_tenant_at_its_limit_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_and_goes_behind_a_tenant_at_its_limit_is_let_go_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(queue, "SPARE", 10)
-    state = given(registered("n"), f.TenantSet(tenant=TenantId("a"), max_gpu_share=100), waiting("first", tenant="a", gpus=2))
+    state = given(
+        registered("n"),
+        f.TenantSet(tenant=TenantId("a"), max_gpu_share=100),
+        waiting("first", tenant="a", gpus=2),
+    )
     for number in range(40):
         for fact in waiting(f"j{number}", tenant="a", gpus=2, cpus_milli=number % 3):
             state._heard(fact, tell(state.cluster, fact, seq=100 + number))
@@ -218,16 +284,18 @@ def test_what_comes_and_goes_behind_a_tenant_at_its_limit_is_let_go_of(monkeypat
 
 def test_behind_one_whom_nobody_passes_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    choose = Line.choose
+    choose = BackfillPass.choose
 
-    def counted(self: Line, state: State, job: Job, wish: Wish) -> Choice:
+    def counted(self: BackfillPass, state: State, job: Job, request: ResourceRequest) -> Choice:
         asked.append(job.job_id)
-        return choose(self, state, job, wish)
+        return choose(self, state, job, request)
 
-    monkeypatch.setattr(Line, "choose", counted)
+    monkeypatch.setattr(BackfillPass, "choose", counted)
     busy = [*waiting("i"), placed("i", member("n", 0))]
     others = [waiting(f"j{gpus}", gpus=gpus) for gpus in (4, 3, 2, 1)]
     state = given(registered("n"), f.QueueSet(queue="default", policy="fifo"), busy, *others)
     assert not place(state) and asked == ["j4"]
-    state._heard(fact := f.QueueSet(queue="default", policy="fifo", backfill=True), tell(state.cluster, fact))
+    state._heard(
+        fact := f.QueueSet(queue="default", policy="fifo", backfill=True), tell(state.cluster, fact)
+    )
     assert not place(state) and asked == ["j4", "j4", "j3", "j2", "j1"]

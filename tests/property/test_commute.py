@@ -1,9 +1,9 @@
-"""Facts of different writers without a causal link commute under `apply`: what lets the scheduler and quota fold their
-own facts ahead of the log.
+"""Facts of different writers without a causal link commute under `apply`: what lets the scheduler
+and quota fold their own facts ahead of the log.
 
-What is meant by "without a causal link": both could be recorded in the same state, by writers that have not seen the
-other's (`facts_of_all_kinds.moves`). Each pair of kinds, one of a writer that works ahead and one of another writer, is
-folded both ways round in states along random histories.
+What is meant by "without a causal link": both could be recorded in the same state, by writers that
+have not seen the other's (`facts_of_all_kinds.moves`). Each pair of kinds, one of a writer that
+works ahead and one of another writer, is folded both ways round in states along random histories.
 """
 
 from collections import Counter
@@ -17,16 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.common import fold, subjects
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, kind_of
 from libs.common.model import WHOLE_GPU, JobId
+from libs.common.state.cluster import Cluster
 from libs.common.subjects import WRITER_OF
 from tests.history import History, copy, stamp_of, subject_of
 from tests.property.facts_of_all_kinds import moves, wild, wild_placement
 
 # The writers whose own facts are folded before the log has them.
 AHEAD: Final = (subjects.SCHEDULER_KIND, subjects.QUOTA_KIND)
-# The facts that a cluster counts: one that was overtaken is counted as ignored, and changes nothing else.
+# The facts that a cluster counts: one that was overtaken is counted as ignored, and changes nothing
+# else.
 COUNTERS: Final = ("facts", "ignored")
 # Of a job, shown to people only, with why the two ways round may differ.
 SHOWN: Final = {
@@ -38,7 +39,8 @@ SEEDS: Final = st.integers(0, 1 << 32)
 STEPS: Final = 40
 PAIRS_A_STEP: Final = 4
 MEETING_PART: Final = 0.8
-# What ends a job early comes seldom in a walk, so that most jobs get somewhere; so does what moves none. What moves one along comes often.
+# What ends a job early comes seldom in a walk, so that most jobs get somewhere; so does what moves
+# none. What moves one along comes often.
 SELDOM: Final = {
     "job.rejected": 0.1,
     "cancel.requested": 0.3,
@@ -63,10 +65,23 @@ SELDOM: Final = {
         ),
         0.1,
     ),
-    **dict.fromkeys(("model.deployed", "model.scaled", "model.undeployed", "tenant.set", "job.updated"), 0.3),
-    **dict.fromkeys(("queue.set", "requeue.requested", "gpu.service_set", "gpu.error_seen", "gpu.control_requested"), 0.1),
+    **dict.fromkeys(
+        ("model.deployed", "model.scaled", "model.undeployed", "tenant.set", "job.updated"), 0.3
+    ),
+    **dict.fromkeys(
+        (
+            "queue.set",
+            "requeue.requested",
+            "gpu.service_set",
+            "gpu.error_seen",
+            "gpu.control_requested",
+        ),
+        0.1,
+    ),
     **dict.fromkeys(("reservation.set", "reservation.cleared"), 0.02),
-    **dict.fromkeys(("job.admitted", "job.queued", "job.placed", "job.finished", "job.released"), 3.0),
+    **dict.fromkeys(
+        ("job.admitted", "job.queued", "job.placed", "job.finished", "job.released"), 3.0
+    ),
     **dict.fromkeys(("lease.extended", "cluster.configured", "term.began"), 0.3),
 }
 # Walks of the test that every pair is met; each is the same in every run.
@@ -87,7 +102,9 @@ def walk(chance: Random, steps: int) -> Iterator[Cluster]:
 
 
 def valid(cluster: Cluster, chance: Random) -> AnyFact:
-    """What some right writer could say now: first the kind, then the fact, for there are many more of some kinds."""
+    """What some right writer could say now: first the kind, then the fact, for there are many more
+    of some kinds.
+    """
     by_kind = kinds_of(moves(cluster, chance))
     kind = chance.choices(list(by_kind), [SELDOM.get(each, 1.0) for each in by_kind])[0]
     return chance.choice(by_kind[kind])
@@ -101,10 +118,17 @@ def kinds_of(facts: Iterable[AnyFact]) -> dict[str, list[AnyFact]]:
 
 
 def pairs(cluster: Cluster, chance: Random) -> list[Pair]:
-    """Facts of a writer that works ahead, each with one of another writer, that could be recorded now."""
+    """Facts of a writer that works ahead, each with one of another writer, that could be recorded
+    now.
+    """
     found = moves(cluster, chance)
     own = [fact for fact in found if WRITER_OF[type(fact)] in AHEAD]
-    return [(fact, other) for fact in own for other in found if WRITER_OF[type(fact)] != WRITER_OF[type(other)]]
+    return [
+        (fact, other)
+        for fact in own
+        for other in found
+        if WRITER_OF[type(fact)] != WRITER_OF[type(other)]
+    ]
 
 
 def meeting(cluster: Cluster, possible: list[Pair]) -> list[Pair]:
@@ -116,8 +140,16 @@ def meeting(cluster: Cluster, possible: list[Pair]) -> list[Pair]:
 def touched(cluster: Cluster, fact: AnyFact) -> list[str]:
     """The job that a fact names, the nodes of that job, the node that it names."""
     job = cluster.jobs.get(getattr(fact, "job_id", JobId("")))
-    names = [getattr(fact, "job_id", ""), getattr(fact, "node_id", ""), *(job.members if job is not None else ())]
-    return [str(name) for name in (*names, *(member.node_id for member in getattr(fact, "members", ()))) if name]
+    names = [
+        getattr(fact, "job_id", ""),
+        getattr(fact, "node_id", ""),
+        *(job.members if job is not None else ()),
+    ]
+    return [
+        str(name)
+        for name in (*names, *(member.node_id for member in getattr(fact, "members", ())))
+        if name
+    ]
 
 
 def after(cluster: Cluster, *facts: tuple[AnyFact, int]) -> dict[str, Any]:
@@ -129,8 +161,9 @@ def after(cluster: Cluster, *facts: tuple[AnyFact, int]) -> dict[str, Any]:
 
 
 def seen(cluster: Cluster) -> dict[str, Any]:
-    """Plain values; dictionaries in their order too, but for `ended`, which says only which job is forgotten first, and for the jobs:
-    a replica stands among them before or after what was submitted meanwhile, and the queue goes by their `seq`.
+    """Plain values; dictionaries in their order too, but for `ended`, which says only which job is
+    forgotten first, and for the jobs: a replica stands among them before or after what was
+    submitted meanwhile, and the queue goes by their `seq`.
     """
     picture: dict[str, Any] = msgspec.to_builtins(cluster)
     for name in COUNTERS:
@@ -146,7 +179,11 @@ def difference(one: Any, other: Any, path: str = "") -> list[str]:
         return []
     if isinstance(one, dict) and isinstance(other, dict):
         names = list(dict.fromkeys([*one, *other]))
-        return [line for name in names for line in difference(one.get(name), other.get(name), f"{path}.{name}")]
+        return [
+            line
+            for name in names
+            for line in difference(one.get(name), other.get(name), f"{path}.{name}")
+        ]
     return [f"{path}: {one!r} / {other!r}"]
 
 
@@ -161,8 +198,12 @@ def commute(cluster: Cluster, pair: Pair) -> list[str]:
 
 
 def _ordered(picture: dict[str, Any]) -> bytes:
-    indexed = {name: dict(sorted(picture[name].items())) for name in ("jobs", "dependents", "singletons")}
-    return msgspec.json.encode({name: value for name, value in (picture | indexed).items() if name != "ended"})
+    indexed = {
+        name: dict(sorted(picture[name].items())) for name in ("jobs", "dependents", "singletons")
+    }
+    return msgspec.json.encode(
+        {name: value for name, value in (picture | indexed).items() if name != "ended"}
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -173,11 +214,18 @@ def test_facts_without_a_causal_link_commute(seed: int) -> None:
         possible = pairs(cluster, chance)
         close = meeting(cluster, possible) or possible
         for _ in range(PAIRS_A_STEP):
-            assert commute(cluster, chance.choice(close if chance.random() < MEETING_PART else possible)) == []
+            assert (
+                commute(
+                    cluster, chance.choice(close if chance.random() < MEETING_PART else possible)
+                )
+                == []
+            )
 
 
 def test_every_pair_of_kinds_is_met_and_commutes() -> None:
-    """The rarest too: the same walks in every run, and of each state the pairs that were met least so far."""
+    """The rarest too: the same walks in every run, and of each state the pairs that were met least
+    so far.
+    """
     met: Counter[Kinds] = Counter()
     for seed in range(WALKS):
         chance = Random(seed)
@@ -187,13 +235,22 @@ def test_every_pair_of_kinds_is_met_and_commutes() -> None:
                 pair = least_met(by_kind, ahead, met)
                 if pair is not None:
                     met[pair] += 1
-                    assert commute(cluster, (chance.choice(by_kind[pair[0]]), chance.choice(by_kind[pair[1]]))) == []
+                    assert (
+                        commute(
+                            cluster,
+                            (chance.choice(by_kind[pair[0]]), chance.choice(by_kind[pair[1]])),
+                        )
+                        == []
+                    )
     assert [pair for pair in all_pairs() if pair not in met] == []
 
 
 def least_met(by_kind: Iterable[str], ahead: str, met: Counter[Kinds]) -> Kinds | None:
     """A kind of the writer that works ahead, and one of another writer."""
-    own, others = [kind for kind in by_kind if WRITERS[kind] == ahead], [kind for kind in by_kind if WRITERS[kind] != ahead]
+    own, others = (
+        [kind for kind in by_kind if WRITERS[kind] == ahead],
+        [kind for kind in by_kind if WRITERS[kind] != ahead],
+    )
     return min(product(own, others), key=met.__getitem__, default=None)
 
 
@@ -206,13 +263,23 @@ def all_pairs() -> Iterator[Kinds]:
 @settings(max_examples=40, deadline=None)
 @given(SEEDS)
 def test_a_fact_that_was_decided_some_facts_of_others_ago_means_the_same(seed: int) -> None:
-    """The scheduler's fact is folded ahead; in the log it comes behind all that others said meanwhile."""
+    """The scheduler's fact is folded ahead; in the log it comes behind all that others said
+    meanwhile.
+    """
     chance = Random(seed)
     for cluster in walk(chance, 2 * STEPS):
-        own = chance.choice([fact for fact in moves(cluster, chance) if WRITER_OF[type(fact)] == subjects.SCHEDULER_KIND])
+        own = chance.choice(
+            [
+                fact
+                for fact in moves(cluster, chance)
+                if WRITER_OF[type(fact)] == subjects.SCHEDULER_KIND
+            ]
+        )
         others = meanwhile(copy(cluster), chance, count=3)
         ahead = after(cluster, (own, 9), *((fact, number) for number, fact in enumerate(others, 1)))
-        behind = after(cluster, *((fact, number) for number, fact in enumerate(others, 1)), (own, 9))
+        behind = after(
+            cluster, *((fact, number) for number, fact in enumerate(others, 1)), (own, 9)
+        )
         assert difference(ahead, behind) == [], (own, others)
 
 
@@ -220,9 +287,15 @@ def meanwhile(cluster: Cluster, chance: Random, count: int) -> list[AnyFact]:
     """What the others say, each having seen the others but not the scheduler."""
     said = []
     for number in range(1, count + 1):
-        possible = [fact for fact in moves(cluster, chance) if WRITER_OF[type(fact)] != subjects.SCHEDULER_KIND]
+        possible = [
+            fact
+            for fact in moves(cluster, chance)
+            if WRITER_OF[type(fact)] != subjects.SCHEDULER_KIND
+        ]
         said.append(chance.choice(possible))
-        fold.apply(cluster, said[-1], stamp_of(subject_of(said[-1]), cluster.seq + number, cluster.epoch))
+        fold.apply(
+            cluster, said[-1], stamp_of(subject_of(said[-1]), cluster.seq + number, cluster.epoch)
+        )
     return said
 
 
@@ -233,18 +306,32 @@ def test_no_fact_of_any_kind_stops_the_fold_or_passes_a_whole_device(seed: int) 
     history = History()
     for _ in range(150):
         placement = wild_placement(history.cluster, chance) if chance.random() < 0.5 else None
-        fact = placement or (wild(chance) if chance.random() < 0.3 else valid(history.cluster, chance))
+        fact = placement or (
+            wild(chance) if chance.random() < 0.3 else valid(history.cluster, chance)
+        )
         history.say(fact, epoch=None if chance.random() < 0.9 else chance.randrange(5))
         assert overbooked(history.cluster) == []
 
 
 def overbooked(cluster: Cluster) -> list[str]:
-    """Where the ledger is not what it must be: a device over its whole, a hold of nothing, a tenant's sum that is not the sum."""
+    """Where the ledger is not what it must be: a device over its whole, a hold of nothing, a
+    tenant's sum that is not the sum.
+    """
     wrong = [
-        str(view.gpu.uuid) for view in cluster.gpus.values() if view.held > WHOLE_GPU or any(held <= 0 for held in view.holds.values())
+        str(view.gpu.uuid)
+        for view in cluster.gpus.values()
+        if view.held > WHOLE_GPU or any(held <= 0 for held in view.holds.values())
     ]
-    holds = [(key.rpartition(".")[0], held) for view in cluster.gpus.values() for key, held in view.holds.items()]
+    holds = [
+        (key.rpartition(".")[0], held)
+        for view in cluster.gpus.values()
+        for key, held in view.holds.items()
+    ]
     sums = Counter({str(name): 0 for name in cluster.tenants})
     for job_id, held in holds:
         sums[str(cluster.jobs[JobId(job_id)].tenant)] += held
-    return wrong + [str(name) for name, tenant in cluster.tenants.items() if tenant.held_share != sums[str(name)]]
+    return wrong + [
+        str(name)
+        for name, tenant in cluster.tenants.items()
+        if tenant.held_share != sums[str(name)]
+    ]

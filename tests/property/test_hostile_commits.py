@@ -1,4 +1,6 @@
-"""Whatever a node publishes, every reader goes on, all come to the same state, it can be stored, and other nodes' jobs are untouched."""
+"""Whatever a node publishes, every reader goes on, all come to the same state, it can be stored,
+and other nodes' jobs are untouched.
+"""
 
 from random import Random
 from typing import Any, Final
@@ -8,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.common import fold, reading, subjects
-from libs.common.cluster import Cluster
 from libs.common.facts import Commit
 from libs.common.model import GpuId, JobId, NodeId
+from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot
-from services.audit.reading import read as archived
+from services.audit.store.reading import read as archived
 from services.quota.state import State as QuotaState
-from services.scheduler.decide import decide
-from services.scheduler.state import State
+from services.scheduler.decide.decide import decide
+from services.scheduler.state.state import State
 from tests.attack.hostile import Hostile
 from tests.history import SECOND, History, begun, copy, member, placed, started
 
@@ -37,7 +39,9 @@ def untouched(cluster: Cluster) -> list[Any]:
     """Everything of the other node, of its devices and of its job."""
     job = cluster.jobs[JobId(BYSTANDER)]
     gpus = [cluster.gpus[GpuId(f"n2g{number}")] for number in (1, 2)]
-    picture: list[Any] = msgspec.to_builtins([job, cluster.nodes[NodeId("n2")].gpus, cluster.nodes[NodeId("n2")].state, gpus])
+    picture: list[Any] = msgspec.to_builtins(
+        [job, cluster.nodes[NodeId("n2")].gpus, cluster.nodes[NodeId("n2")].state, gpus]
+    )
     return picture
 
 
@@ -57,7 +61,9 @@ def heard(state: State | QuotaState | Cluster, data: bytes) -> Commit:
 @given(st.integers(0, 1 << 32))
 def test_readers_agree_on_a_hostile_node_s_commits_and_other_nodes_are_untouched(seed: int) -> None:
     history = world()
-    hostile = Hostile(Random(seed), "n1", ("n2",), (BYSTANDER, "own", "waits"), ("n1g1", "n2g1", "n2g2"))
+    hostile = Hostile(
+        Random(seed), "n1", ("n2",), (BYSTANDER, "own", "waits"), ("n1g1", "n2g1", "n2g2")
+    )
     hostile.number, hostile.incarnation = history.numbers[subjects.node("n1")], 1
     gateway, before = history.cluster, untouched(history.cluster)
     scheduler, quota, trimmer = State(copy(gateway)), QuotaState(copy(gateway)), copy(gateway)

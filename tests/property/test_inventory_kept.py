@@ -1,4 +1,6 @@
-"""What the inventory keeps of a node is what it would write anew, whatever facts came between: no change of a node goes unseen."""
+"""What the inventory keeps of a node is what it would write anew, whatever facts came between: no
+change of a node goes unseen.
+"""
 
 from random import Random
 
@@ -6,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.common import fold
-from libs.common.cluster import Cluster
-from libs.common.inventory import Stocks
+from libs.common.state.cluster import Cluster
+from libs.common.state.inventory import Stocks
 from tests.history import stamp_of, subject_of
 from tests.property.test_commute import valid
 
@@ -18,5 +20,7 @@ def test_what_is_kept_is_what_would_be_written_anew(seed: int) -> None:
     chance, cluster, stocks = Random(seed), Cluster(), Stocks()
     for number in range(1, 80):
         fact = valid(cluster, chance)
-        stocks.follow(cluster, (fold.apply(cluster, fact, stamp_of(subject_of(fact), number, cluster.epoch)),))
+        stocks.follow(
+            cluster, (fold.apply(cluster, fact, stamp_of(subject_of(fact), number, cluster.epoch)),)
+        )
         assert stocks.answer(cluster) == Stocks().answer(cluster)

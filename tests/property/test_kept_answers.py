@@ -1,6 +1,9 @@
-"""What is kept of nodes between decisions against what is found anew: rankings by the learnt mix, what jobs of lower priority could offer,
-when nodes will serve, and which of them are kept for others. Whatever happened, and whatever was asked meanwhile, a scheduler that lived
-through it answers as one that has just read the cluster.
+"""What is kept of nodes between decisions against what is found anew: rankings by the learnt mix,
+what jobs of lower priority could offer, when nodes will serve, and which of them are kept for
+others.
+
+Whatever happened, and whatever was asked meanwhile, a scheduler that lived through it answers as
+one that has just read the cluster.
 """
 
 from random import Random
@@ -11,21 +14,22 @@ from hypothesis import given as sampled
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from libs.common import arrivals, job_life
 from libs.common import facts as f
-from libs.common.cluster import Job
 from libs.common.facts import AnyFact
+from libs.common.life import job_life
 from libs.common.model import GpuId, JobId, JobSpec, NodeId, TenantId
-from libs.common.ordering import DEFAULT_QUEUE
-from services.scheduler.decide import NOBODY, Heard, decide
+from libs.common.state import arrivals
+from libs.common.state.cluster import Job
+from libs.common.state.ordering import DEFAULT_QUEUE
+from services.scheduler.decide.decide import NOBODY, Heard, decide
 from services.scheduler.placement import changes
 from services.scheduler.placement.choose import choose_for
-from services.scheduler.placement.circles import circle_of
-from services.scheduler.placement.wish import wish_of
+from services.scheduler.placement.resource_request import request_of
+from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.preemption.offers import Offers
 from services.scheduler.preemption.preemptible import Need
-from services.scheduler.reservations import closed_to
-from services.scheduler.state import State
+from services.scheduler.reservations.reservations import closed_to
+from services.scheduler.state.state import State
 from tests.given import SECOND_NS, given, registered, spec, tell, waiting
 
 SEEDS = st.integers(0, 1 << 32)
@@ -64,17 +68,34 @@ class Walk:
         self.jobs = 0
 
     def step(self) -> None:
-        happens = (*[self.submit] * 4, *[self.begin] * 2, self.end, self.save, self.move, self.say, self.wait)
+        happens = (
+            *[self.submit] * 4,
+            *[self.begin] * 2,
+            self.end,
+            self.save,
+            self.move,
+            self.say,
+            self.wait,
+        )
         for fact in self.chance.choice(happens)():
             self.state._heard(fact, tell(self.state.cluster, fact, self.now_s, self.jobs))
         lost = self.chance.choice(list(self.state.cluster.nodes.values()))
-        heard = Heard(silent=((lost.node_id, lost.incarnation),)) if self.chance.random() < 0.05 else NOBODY
+        heard = (
+            Heard(silent=((lost.node_id, lost.incarnation),))
+            if self.chance.random() < 0.05
+            else NOBODY
+        )
         for _ in range(self.chance.choice((0, 1, 10))):
-            self.state.apply_own(decide(self.state, self.now_s * SECOND_NS, heard), self.now_s * SECOND_NS)
+            self.state.apply_own(
+                decide(self.state, self.now_s * SECOND_NS, heard), self.now_s * SECOND_NS
+            )
 
     def submit(self) -> list[AnyFact]:
         self.jobs += 1
-        asked = self.chance.choice(SUBMITTED) | {"tenant": self.chance.choice(TENANTS), "time_limit_s": self.chance.choice((0, 30))}
+        asked = self.chance.choice(SUBMITTED) | {
+            "tenant": self.chance.choice(TENANTS),
+            "time_limit_s": self.chance.choice((0, 30)),
+        }
         if self.chance.random() < 0.8:
             asked |= {"preemptible": True, "priority": 10, "min_run_s": self.chance.choice((0, 20))}
         return waiting(f"j{self.jobs}", **asked)
@@ -86,20 +107,35 @@ class Walk:
         return [self.chance.choice(members)] if members else []
 
     def begin(self) -> list[AnyFact]:
-        return [f.JobStarted(job_id=job_id, attempt=attempt, node_id=node) for job_id, attempt, node in self.one()]
+        return [
+            f.JobStarted(job_id=job_id, attempt=attempt, node_id=node)
+            for job_id, attempt, node in self.one()
+        ]
 
     def save(self) -> list[AnyFact]:
-        return [f.JobCheckpointed(job_id=job_id, attempt=attempt, node_id=node) for job_id, attempt, node in self.one()]
+        return [
+            f.JobCheckpointed(job_id=job_id, attempt=attempt, node_id=node)
+            for job_id, attempt, node in self.one()
+        ]
 
     def end(self) -> list[AnyFact]:
         found: list[AnyFact] = []
         for job_id, attempt, node in self.one():
-            found.append(f.JobFinished(job_id=job_id, attempt=attempt, node_id=node, exit_code=self.chance.choice((0, 1))))
+            found.append(
+                f.JobFinished(
+                    job_id=job_id,
+                    attempt=attempt,
+                    node_id=node,
+                    exit_code=self.chance.choice((0, 1)),
+                )
+            )
             found.append(f.JobReleased(job_id=job_id, attempt=attempt, node_id=node))
         return found[: self.chance.choice((1, 2, 2))]
 
     def move(self) -> list[AnyFact]:
-        """A node comes, or its agent begins again; somebody wants it to go; a device fails, or is well again."""
+        """A node comes, or its agent begins again; somebody wants it to go; a device fails, or is
+        well again.
+        """
         node = self.chance.choice(NODES)
         known = self.state.cluster.nodes.get(node)
         if known is None:
@@ -117,12 +153,22 @@ class Walk:
         ]
 
     def say(self) -> list[AnyFact]:
-        """An administrator's word on who shares devices, on whose a node is for a while, or on turns."""
+        """An administrator's word on who shares devices, on whose a node is for a while, or on
+        turns.
+        """
         tenant, node = self.chance.choice(TENANTS), self.chance.choice(NODES)
         start_ns = (self.now_s + self.chance.randrange(20)) * SECOND_NS
-        kept = f.ReservationSet(reservation=node, nodes=(node,), start_ns=start_ns, end_ns=start_ns + 20 * SECOND_NS, tenants=(tenant,))
+        kept = f.ReservationSet(
+            reservation=node,
+            nodes=(node,),
+            start_ns=start_ns,
+            end_ns=start_ns + 20 * SECOND_NS,
+            tenants=(tenant,),
+        )
         shared = f.TenantSet(tenant=tenant, shares_devices=self.chance.random() < 0.5)
-        turns = f.QueueSet(queue=DEFAULT_QUEUE, policy="priority", time_slice_s=self.chance.choice((0, 20)))
+        turns = f.QueueSet(
+            queue=DEFAULT_QUEUE, policy="priority", time_slice_s=self.chance.choice((0, 20))
+        )
         return [self.chance.choice((kept, shared, turns, f.ReservationCleared(reservation=node)))]
 
     def wait(self) -> list[AnyFact]:
@@ -135,20 +181,37 @@ def machine(node: NodeId, incarnation: int = 1) -> f.NodeRegistered:
 
 
 def kept_answers(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
-    wish, circle = wish_of(asked), circle_of(state.cluster, tenant)
-    offers = [state.offers(wish, circle, need) for need in NEEDS]
-    return [_of(offers, state), state.forecast(wish, circle).whens, *_found(state, asked, tenant)]
+    request, sharing_domain = request_of(asked), sharing_domain_of(state.cluster, tenant)
+    offers = [state.offers(request, sharing_domain, need) for need in NEEDS]
+    return [
+        _of(offers, state),
+        state.forecast(request, sharing_domain).whens,
+        *_found(state, asked, tenant),
+    ]
 
 
 def found_anew(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
-    """By one that has read the cluster; but for how long the jobs have run, which only who lived through it knows."""
+    """By one that has read the cluster; but for how long the jobs have run, which only who lived
+    through it knows.
+    """
     read = State(state.cluster)
     read.wall_ns = state.wall_ns
-    wish, circle = wish_of(asked), circle_of(state.cluster, tenant)
-    offers = [Offers(wish, circle, lambda job, need=need: state.preemptible.may_yield(job, need, state.now_ns)) for need in NEEDS]
+    request, sharing_domain = request_of(asked), sharing_domain_of(state.cluster, tenant)
+    offers = [
+        Offers(
+            request,
+            sharing_domain,
+            lambda job, need=need: state.preemptible.may_yield(job, need, state.now_ns),
+        )
+        for need in NEEDS
+    ]
     for each in offers:
         each.bring_up(read.capacity, read.cluster)
-    return [_of(offers, read), read.forecast(wish, circle).whens, *_found(read, asked, tenant)]
+    return [
+        _of(offers, read),
+        read.forecast(request, sharing_domain).whens,
+        *_found(read, asked, tenant),
+    ]
 
 
 def _of(offers: list[Offers], state: State) -> list[object]:
@@ -158,7 +221,12 @@ def _of(offers: list[Offers], state: State) -> list[object]:
 def _found(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
     job = Job(JobId("asks"), asked, tenant, "", 0)
     closed = closed_to(state, job)
-    return [closed, choose_for(state.capacity, wish_of(asked), circle_of(state.cluster, tenant), closed)]
+    return [
+        closed,
+        choose_for(
+            state.capacity, request_of(asked), sharing_domain_of(state.cluster, tenant), closed
+        ),
+    ]
 
 
 @settings(max_examples=60, deadline=None)
@@ -167,7 +235,9 @@ def test_who_lived_through_it_answers_as_who_has_just_read_the_cluster(seed: int
     chance = Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrivals, "FIRST", 2)  # another mix is learnt early
-        patch.setattr(changes, "KEPT_MAX", chance.choice((4, 1_000)))  # who looks seldom has missed some of what changed
+        patch.setattr(
+            changes, "KEPT_MAX", chance.choice((4, 1_000))
+        )  # who looks seldom has missed some of what changed
         walk = Walk(chance)
         for _ in range(STEPS):
             walk.step()

@@ -1,5 +1,5 @@
-"""Who makes room, held against every other choice on small clusters: room is found where there can be any, nobody ends in vain, and of jobs
-of equal size those end that lose least.
+"""Who makes room, held against every other choice on small clusters: room is found where there can
+be any, nobody ends in vain, and of jobs of equal size those end that lose least.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,13 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from libs.common import facts as f
-from libs.common.cluster import Job
 from libs.common.facts import AnyFact
 from libs.common.model import JobId
-from services.scheduler.placement.choose import NOTHING, choose_for
-from services.scheduler.placement.wish import wish_of
+from libs.common.state.cluster import Job
+from services.scheduler.placement.choose import NO_PLACEMENT, choose_for
+from services.scheduler.placement.resource_request import request_of
 from services.scheduler.preemption.choose import lost_ns, room_for
-from services.scheduler.state import State
+from services.scheduler.state.state import State
 from tests.given import SECOND_NS, given, member, placed, registered, started, tell, waiting
 
 SEEDS = st.integers(0, 1 << 32)
@@ -28,18 +28,28 @@ NOW_NS = 100 * SECOND_NS
 
 
 def cluster(chance: Random, sizes: Sequence[int]) -> State:
-    """Nodes full of jobs of these sizes, some of which may be preempted, each at another time; and now and then a gang over two nodes."""
+    """Nodes full of jobs of these sizes, some of which may be preempted, each at another time; and
+    now and then a gang over two nodes.
+    """
     history: list[AnyFact] = [registered(node, gpus=GPUS) for node in NODES]
     free = {node: list(range(GPUS)) for node in NODES}
     if chance.random() < 0.5:
         two = chance.sample(NODES, 2)
         members = [member(node, free[node].pop(0), rank=rank) for rank, node in enumerate(two)]
-        history += [*_job(chance, "gang", nodes=2), placed("gang", *members), *(started("gang", node) for node in two)]
+        history += [
+            *_job(chance, "gang", nodes=2),
+            placed("gang", *members),
+            *(started("gang", node) for node in two),
+        ]
     for node in NODES:
         while free[node] and chance.random() < 0.95:
             gpus = min(len(free[node]), chance.choice(sizes))
             name, devices = f"{node}{len(free[node])}", [free[node].pop(0) for _ in range(gpus)]
-            history += [*_job(chance, name, gpus=gpus), placed(name, member(node, *devices)), started(name, node)]
+            history += [
+                *_job(chance, name, gpus=gpus),
+                placed(name, member(node, *devices)),
+                started(name, node),
+            ]
     state = given(history)
     for job in list(state.cluster.jobs.values()):
         at = f.JobCheckpointed(job_id=job.job_id, attempt=1, node_id=next(iter(job.members)))
@@ -49,7 +59,9 @@ def cluster(chance: Random, sizes: Sequence[int]) -> State:
 
 
 def _job(chance: Random, name: str, **asked: int) -> list[AnyFact]:
-    return waiting(name, priority=chance.choice((10, 10, 10, 50)), preemptible=chance.random() < 0.8, **asked)
+    return waiting(
+        name, priority=chance.choice((10, 10, 10, 50)), preemptible=chance.random() < 0.8, **asked
+    )
 
 
 def head(chance: Random, state: State) -> Job:
@@ -60,12 +72,18 @@ def head(chance: Random, state: State) -> Job:
 
 
 def willing(state: State) -> list[Job]:
-    return [job for job in state.cluster.jobs.values() if job.members and job.spec.preemptible and job.spec.priority < 50]
+    return [
+        job
+        for job in state.cluster.jobs.values()
+        if job.members and job.spec.preemptible and job.spec.priority < 50
+    ]
 
 
 def fits_without(state: State, job: Job, gone: Iterable[Job]) -> bool:
     """Whether the job fits once these have ended, by the rule that places."""
-    copied = State(msgspec.msgpack.decode(msgspec.msgpack.encode(state.cluster), type=type(state.cluster)))
+    copied = State(
+        msgspec.msgpack.decode(msgspec.msgpack.encode(state.cluster), type=type(state.cluster))
+    )
     for other in gone:
         for node_id in other.members:
             for fact in (
@@ -73,7 +91,7 @@ def fits_without(state: State, job: Job, gone: Iterable[Job]) -> bool:
                 f.JobReleased(job_id=other.job_id, attempt=1, node_id=node_id),
             ):
                 copied._look_at(tell(copied.cluster, fact))
-    return choose_for(copied.capacity, wish_of(job.spec), job.tenant) is not NOTHING
+    return choose_for(copied.capacity, request_of(job.spec), job.tenant) is not NO_PLACEMENT
 
 
 @settings(max_examples=150, deadline=None)
@@ -82,7 +100,7 @@ def test_room_is_found_where_there_can_be_any_and_nobody_ends_in_vain(seed: int)
     chance = Random(seed)
     state = cluster(chance, sizes=(1, 1, 2, 3))
     job = head(chance, state)
-    room = room_for(state, job, wish_of(job.spec))
+    room = room_for(state, job, request_of(job.spec))
     if fits_without(state, job, ()):
         assert room is None
         return
@@ -91,12 +109,22 @@ def test_room_is_found_where_there_can_be_any_and_nobody_ends_in_vain(seed: int)
         assert all(victim in willing(state) for victim in room.victims)
         assert fits_without(state, job, room.victims)
         if job.spec.nodes == 1:
-            assert not any(fits_there(state, job, room.choice[0][0], rest) for rest in combinations(room.victims, len(room.victims) - 1))
+            assert not any(
+                fits_there(state, job, room.choice[0][0], rest)
+                for rest in combinations(room.victims, len(room.victims) - 1)
+            )
 
 
 def fits_there(state: State, job: Job, node_id: str, gone: Iterable[Job]) -> bool:
-    free = GPUS - sum(len(other.members[node_id].gpus) for other in state.cluster.jobs.values() if node_id in other.members)  # type: ignore[index]
-    return free + sum(len(other.members[node_id].gpus) for other in gone if node_id in other.members) >= job.spec.gpus  # type: ignore[index]
+    free = GPUS - sum(
+        len(other.members[node_id].gpus)
+        for other in state.cluster.jobs.values()
+        if node_id in other.members
+    )  # type: ignore[index]
+    return (
+        free + sum(len(other.members[node_id].gpus) for other in gone if node_id in other.members)
+        >= job.spec.gpus
+    )  # type: ignore[index]
 
 
 @settings(max_examples=100, deadline=None)
@@ -105,15 +133,21 @@ def test_of_jobs_of_equal_size_those_end_that_lose_least(seed: int) -> None:
     chance = Random(seed)
     state = cluster(chance, sizes=(1,))
     job = head(chance, state)
-    room = room_for(state, job, wish_of(job.spec))
-    if room is None or job.spec.nodes > 1 or any(len(other.members) > 1 for other in willing(state)):
+    room = room_for(state, job, request_of(job.spec))
+    if (
+        room is None
+        or job.spec.nodes > 1
+        or any(len(other.members) > 1 for other in willing(state))
+    ):
         return
     cost = sum(lost_ns(victim, NOW_NS) for victim in room.victims)
     choices = [
         sum(lost_ns(other, NOW_NS) for other in some)
         for node in NODES
         for count in range(1, GPUS + 1)
-        for some in combinations([other for other in willing(state) if node in other.members], count)
+        for some in combinations(
+            [other for other in willing(state) if node in other.members], count
+        )
         if fits_there(state, job, node, some)
     ]
     assert cost == min(choices)

@@ -1,4 +1,6 @@
-"""The order over time: shares come to the weights, nobody starves where waiting counts, and lanes never change what one list would say."""
+"""The order over time: shares come to the weights, nobody starves where waiting counts, and lanes
+never change what one list would say.
+"""
 
 from collections import Counter
 
@@ -9,10 +11,10 @@ from hypothesis import strategies as st
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, TenantId
-from services.scheduler.decide import decide
-from services.scheduler.line import before, heads
+from services.scheduler.decide.decide import decide
 from services.scheduler.policies import POLICIES
-from services.scheduler.state import State
+from services.scheduler.queueing.queue_order import before, heads
+from services.scheduler.state.state import State
 from tests.given import SECOND_NS, ended, given, registered, tell, waiting
 
 # So many that of four tenants the one of least weight is due more than one.
@@ -41,11 +43,20 @@ def step(state: State, now_s: int) -> None:
 @example([1, 1, 1, 4])
 @example([4, 1, 1, 1])
 def test_fair_share_comes_to_the_weights(weights: list[int]) -> None:
-    """While every tenant has jobs waiting, each holds its part of the GPUs by its weight, on average: nobody more than one GPU above it."""
+    """While every tenant has jobs waiting, each holds its part of the GPUs by its weight, on
+    average: nobody more than one GPU above it.
+    """
     tenants = [TenantId(f"t{number}") for number in range(len(weights))]
     setting: list[AnyFact] = [f.QueueSet(queue="default", policy="fair_share")]
-    setting += [f.TenantSet(tenant=name, weight=100 * weight) for name, weight in zip(tenants, weights, strict=True)]
-    jobs = [waiting(f"{name}-{number}", tenant=name) for number in range(ROUNDS + GPUS) for name in tenants]
+    setting += [
+        f.TenantSet(tenant=name, weight=100 * weight)
+        for name, weight in zip(tenants, weights, strict=True)
+    ]
+    jobs = [
+        waiting(f"{name}-{number}", tenant=name)
+        for number in range(ROUNDS + GPUS)
+        for name in tenants
+    ]
     state = given(registered("a", GPUS), setting, *jobs)
     held: Counter[str] = Counter()
     for turn in range(ROUNDS):
@@ -60,7 +71,11 @@ def test_fair_share_comes_to_the_weights(weights: list[int]) -> None:
 @draw(st.integers(0, 60), st.integers(1, 600))
 def test_where_waiting_counts_nobody_starves(priority: int, ageing_s: int) -> None:
     """A job of low priority against a stream of fresh ones of 61 that never ends."""
-    state = given(registered("a", 1), f.QueueSet(queue="default", policy="priority", ageing_s=ageing_s), waiting("old", priority=priority))
+    state = given(
+        registered("a", 1),
+        f.QueueSet(queue="default", policy="priority", ageing_s=ageing_s),
+        waiting("old", priority=priority),
+    )
     bound = (61 - priority) * ageing_s // 600 + 2
     for turn in range(bound + 1):
         for fact in waiting(f"new{turn}", priority=61):
@@ -73,7 +88,13 @@ def test_where_waiting_counts_nobody_starves(priority: int, ageing_s: int) -> No
 
 
 JOBS = st.lists(
-    st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(1, 3), st.integers(0, 3), st.sampled_from(("", "night"))),
+    st.tuples(
+        st.sampled_from("abc"),
+        st.integers(0, 3),
+        st.integers(1, 3),
+        st.integers(0, 3),
+        st.sampled_from(("", "night")),
+    ),
     min_size=1,
     max_size=12,
 )
@@ -81,11 +102,22 @@ JOBS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @draw(JOBS, st.sampled_from(tuple(POLICIES)), st.sampled_from(tuple(POLICIES)))
-def test_the_line_is_one_list_of_all_that_wait(jobs: list[tuple[str, int, int, int, str]], day: str, night: str) -> None:
-    """Whatever comes by lanes and shapes is in the order that sorting every single job would give, and `before` says the same."""
+def test_the_line_is_one_list_of_all_that_wait(
+    jobs: list[tuple[str, int, int, int, str]], day: str, night: str
+) -> None:
+    """Whatever comes by lanes and shapes is in the order that sorting every single job would give,
+    and `before` says the same.
+    """
     queues = [f.QueueSet(queue="default", policy=day), f.QueueSet(queue="night", policy=night)]
     all_jobs = [
-        waiting(f"j{number}", tenant=tenant, priority=priority, gpus=gpus, estimate_s=estimate, queue=queue)
+        waiting(
+            f"j{number}",
+            tenant=tenant,
+            priority=priority,
+            gpus=gpus,
+            estimate_s=estimate,
+            queue=queue,
+        )
         for number, (tenant, priority, gpus, estimate, queue) in enumerate(jobs)
     ]
     state = given(queues, *all_jobs)

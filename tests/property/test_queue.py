@@ -1,4 +1,6 @@
-"""The queue against a plain list: the heads are the first waiting job of each shape, in order, whatever came and went."""
+"""The queue against a plain list: the heads are the first waiting job of each shape, in order,
+whatever came and went.
+"""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -7,13 +9,16 @@ import pytest
 from hypothesis import given as draw
 from hypothesis import strategies as st
 
-from libs.common.cluster import Job
 from libs.common.model import JobId, TenantId
-from services.scheduler import queue
-from services.scheduler.queue import Ask, LaneId, Queue, Waiting, shape_of
+from libs.common.state.cluster import Job
+from services.scheduler.queueing import queue
+from services.scheduler.queueing.queue import Ask, LaneId, Queue, Waiting, shape_of
 from tests.given import spec
 
-STEPS = st.lists(st.tuples(st.sampled_from(("add", "remove", "peek")), st.integers(0, 9), st.integers(0, 3)), max_size=40)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("add", "remove", "peek")), st.integers(0, 9), st.integers(0, 3)),
+    max_size=40,
+)
 
 LANE = LaneId("default", "")
 
@@ -47,7 +52,9 @@ def job(name: str, **fields: int) -> Job:
     return Job(JobId(name), spec(**fields), TenantId("t"), "", 1)
 
 
-def test_what_comes_first_and_goes_again_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_first_and_goes_again_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(queue, "SPARE", 10)
     line = Queue()
     line.add(job("stays"), (5,), LANE)
@@ -73,4 +80,4 @@ def test_shapes_of_one_claim_stand_behind_one_gate_whatever_a_look_drops_on_its_
         line.add(job(f"gone{number}", cpus_milli=2 * number + 2), (100 - number, 1), LANE)
         line.remove(JobId(f"gone{number}"))
         list(islice(line.lanes[LANE].heads(), 2))
-    assert len(set(line.lanes[LANE].gates.values())) == 1
+    assert len(set(line.lanes[LANE].groups.values())) == 1

@@ -1,5 +1,5 @@
-"""Same facts, same decisions: a scheduler that starts from a snapshot at any point and folds the tail decides, byte for byte, what one
-decides that lived through it all.
+"""Same facts, same decisions: a scheduler that starts from a snapshot at any point and folds the
+tail decides, byte for byte, what one decides that lived through it all.
 """
 
 from random import Random
@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit
 from libs.common.model import JobId, JobSpec, TenantId
+from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot
-from services.scheduler.decide import decide
-from services.scheduler.state import State
+from services.scheduler.decide.decide import decide
+from services.scheduler.state.state import State
 from tests.history import SECOND, subject_of
 from tests.property.facts_of_all_kinds import JOBS, TENANTS, by_gateways, by_nodes, by_quota
 
@@ -29,7 +29,9 @@ Entry = tuple[int, str, Commit]
 
 
 class Live:
-    """A scheduler in its term, and the log that it and the others write: every decision is in the log at once."""
+    """A scheduler in its term, and the log that it and the others write: every decision is in the
+    log at once.
+    """
 
     def __init__(self) -> None:
         self.state = State(Cluster())
@@ -43,7 +45,9 @@ class Live:
         number = self.numbers[subject] = self.numbers.get(subject, 0) + 1
         seq = len(self.log) + 1
         epoch = self.state.cluster.epoch or seq
-        commit = Commit(f.VERSION, f.VERSION, subject, number, epoch, seq * SECOND, seq - 1, tuple(facts))
+        commit = Commit(
+            f.VERSION, f.VERSION, subject, number, epoch, seq * SECOND, seq - 1, tuple(facts)
+        )
         self.log.append((seq, subject, commit))
         self.state.apply_entry(seq, subject, commit)
 
@@ -57,8 +61,15 @@ def some_facts(cluster: Cluster, chance: Random) -> list[AnyFact]:
             for job_id in chance.sample(fresh, chance.randint(1, len(fresh)))
         ]
     if chance.random() < 0.1:
-        return [f.TenantSet(tenant=TenantId(chance.choice(TENANTS)), max_gpu_share=chance.choice((0, 50, 100, 300)))]
-    waiting = [job.job_id for job in cluster.jobs.values() if job.state == "pending" and not job.admitted]
+        return [
+            f.TenantSet(
+                tenant=TenantId(chance.choice(TENANTS)),
+                max_gpu_share=chance.choice((0, 50, 100, 300)),
+            )
+        ]
+    waiting = [
+        job.job_id for job in cluster.jobs.values() if job.state == "pending" and not job.admitted
+    ]
     if waiting and chance.random() < 0.5:
         chance.shuffle(waiting)
         return [f.JobAdmitted(job_id=JobId(job_id)) for job_id in waiting]
@@ -70,14 +81,18 @@ def some_facts(cluster: Cluster, chance: Random) -> list[AnyFact]:
     if isinstance(fact, f.JobSubmitted):
         fact = msgspec.structs.replace(fact, spec=a_spec(chance))
     if isinstance(fact, f.ModelDeployed):
-        fact = msgspec.structs.replace(fact, spec=msgspec.structs.replace(fact.spec, start_s=START_S))
+        fact = msgspec.structs.replace(
+            fact, spec=msgspec.structs.replace(fact.spec, start_s=START_S)
+        )
     if isinstance(fact, f.NodeRegistered):
         fact = msgspec.structs.replace(fact, address=chance.choice(("10.0.0.1", "10.0.0.2")))
     return [fact]
 
 
 def a_spec(chance: Random) -> JobSpec:
-    """Start limits are counted by each scheduler's own clock: none passes here, so that only an estimate says when a job ends."""
+    """Start limits are counted by each scheduler's own clock: none passes here, so that only an
+    estimate says when a job ends.
+    """
     return JobSpec(
         command=("true",),
         nodes=chance.choice((1, 1, 2)),
@@ -94,7 +109,9 @@ def a_spec(chance: Random) -> JobSpec:
 
 @settings(max_examples=150, deadline=None)
 @given(SEEDS)
-def test_a_scheduler_from_a_snapshot_and_the_tail_decides_as_the_one_that_lived_through_it(seed: int) -> None:
+def test_a_scheduler_from_a_snapshot_and_the_tail_decides_as_the_one_that_lived_through_it(
+    seed: int,
+) -> None:
     chance = Random(seed)
     live = Live()
     cut = chance.randrange(STEPS)
@@ -111,7 +128,9 @@ def test_a_scheduler_from_a_snapshot_and_the_tail_decides_as_the_one_that_lived_
 
 
 def follow(live: Live, started: State | None, begun: int) -> None:
-    """Fold what is new and decide until both have nothing to say; each decision of the one must be the other's, in its turn."""
+    """Fold what is new and decide until both have nothing to say; each decision of the one must be
+    the other's, in its turn.
+    """
     for _ in range(ROUND_MAX):
         if started is not None:
             for entry in live.log[begun:]:
@@ -120,7 +139,9 @@ def follow(live: Live, started: State | None, begun: int) -> None:
         now = begun * SECOND
         wanted = tuple(decide(live.state, now))
         if started is not None:
-            assert msgspec.msgpack.encode(tuple(decide(started, now))) == msgspec.msgpack.encode(wanted)
+            assert msgspec.msgpack.encode(tuple(decide(started, now))) == msgspec.msgpack.encode(
+                wanted
+            )
             assert snapshot.encode(started.cluster) == snapshot.encode(live.state.cluster)
         if not wanted or chance_to_wait(live):
             return
@@ -128,7 +149,9 @@ def follow(live: Live, started: State | None, begun: int) -> None:
 
 
 def chance_to_wait(live: Live) -> bool:
-    """Now and then the scheduler is slow, and what it would have decided is decided later, among other things."""
+    """Now and then the scheduler is slow, and what it would have decided is decided later, among
+    other things.
+    """
     return len(live.log) % 5 == 0
 
 

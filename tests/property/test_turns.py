@@ -1,5 +1,5 @@
-"""Turns in a queue with time slices, second by second: nobody is cut before its slice, and everybody has its turn within a bound, whatever
-the queue's policy.
+"""Turns in a queue with time slices, second by second: nobody is cut before its slice, and
+everybody has its turn within a bound, whatever the queue's policy.
 """
 
 from random import Random
@@ -11,20 +11,23 @@ from hypothesis import strategies as st
 from libs.common import facts as f
 from libs.common.change import Stamp
 from libs.common.model import JobId
-from libs.common.ordering import POLICIES
+from libs.common.state.ordering import POLICIES
 from libs.common.subjects import GATEWAY_KIND, QUOTA_KIND
-from services.scheduler.decide import decide
-from services.scheduler.state import State
+from services.scheduler.decide.decide import decide
+from services.scheduler.state.state import State
 from tests.given import SECOND_NS, finished, given, registered, released, spec, started, tell
 
 SLICE_S = 5
-# From the word to stop until another one runs there: a second each to end, to be placed and to be seen to run.
+# From the word to stop until another one runs there: a second each to end, to be placed and to be
+# seen to run.
 CHANGE_S = 3
 TIME_S = 240
 
 
 class Story:
-    """One node on which jobs never end by themselves: `since` is when each came into line, `began` when it was seen to run."""
+    """One node on which jobs never end by themselves: `since` is when each came into line, `began`
+    when it was seen to run.
+    """
 
     def __init__(self, gpus: int, policy: str) -> None:
         queue = f.QueueSet(queue="default", policy=policy, time_slice_s=SLICE_S)
@@ -35,7 +38,9 @@ class Story:
 
     def come(self, name: str, now_s: int, words: dict[str, int]) -> None:
         asked = spec(preemptible=True, checkpoint_grace_s=1, **words)
-        self._hear(f.JobSubmitted(job_id=JobId(name), spec=asked, tenant="default"), now_s, GATEWAY_KIND)  # type: ignore[arg-type]
+        self._hear(
+            f.JobSubmitted(job_id=JobId(name), spec=asked, tenant="default"), now_s, GATEWAY_KIND
+        )  # type: ignore[arg-type]
         self._hear(f.JobAdmitted(job_id=JobId(name)), now_s, QUOTA_KIND)
         self.since[name] = now_s
 
@@ -46,7 +51,10 @@ class Story:
         for job in list(self.state.cluster.jobs.values()):
             told: list[f.AnyFact] = []
             if job.stop_reason:
-                told = [finished(job.job_id, "a", None, job.attempt, reason="stopped"), released(job.job_id, "a", job.attempt)]
+                told = [
+                    finished(job.job_id, "a", None, job.attempt, reason="stopped"),
+                    released(job.job_id, "a", job.attempt),
+                ]
             elif job.state == "placed":
                 told, self.began[job.job_id] = [started(job.job_id, "a", job.attempt)], now_s
             for fact in told:
@@ -75,10 +83,14 @@ def test_nobody_is_cut_before_its_slice_and_everybody_has_its_turn(seed: int) ->
     for now_s in range(TIME_S):
         for name, at_s in comes.items():
             if at_s == now_s:
-                words = {"estimate_s": chance.randrange(1, 900), "deadline_ns": chance.choice((0, 30, 9_000)) * SECOND_NS}
+                words = {
+                    "estimate_s": chance.randrange(1, 900),
+                    "deadline_ns": chance.choice((0, 30, 9_000)) * SECOND_NS,
+                }
                 story.come(name, now_s, words | {"gpus": gpus if large and name == "j0" else 1})
         story.second(now_s)
-    # Each of the others has one turn at most before it; one that needs all the devices waits until all turns are over.
+    # Each of the others has one turn at most before it; one that needs all the devices waits until
+    # all turns are over.
     rounds = -(-(jobs - 1) // gpus) + large * jobs
     waits = [TIME_S - since for since in story.since.values()]
     assert max((story.longest_s, *waits)) <= (rounds + 1) * (SLICE_S + CHANGE_S)

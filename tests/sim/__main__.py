@@ -1,4 +1,5 @@
-"""`python -m tests.sim`: many seeds (`--seeds 5000 --first 0 --jobs 2`), or one told in full (`--seed 7`).
+"""`python -m tests.sim`: many seeds (`--seeds 5000 --first 0 --jobs 2`), or one told in full
+(`--seed 7`).
 
 Exits with 1 at the first violation, with its seed, its rule and the last facts of its log.
 """
@@ -45,7 +46,10 @@ def run_many(seeds: range, jobs: int, calm: bool) -> int:
         if result.found is not None:
             return tell(result, story=False)
     seconds = time.monotonic() - began
-    print(f"{done} seeds, {facts} facts in {seconds:.1f} s: {done / seconds:.1f} seeds/s, {facts / seconds:.0f} facts/s, no violation")
+    print(
+        f"{done} seeds, {facts} facts in {seconds:.1f} s: {done / seconds:.1f} seeds/s, "
+        f"{facts / seconds:.0f} facts/s, no violation"
+    )
     print("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
     return 0
 
@@ -68,11 +72,17 @@ def tell(result: Result, story: bool) -> int:
             print(f"{at_s:9.3f} s  {what}")
     for line in result.tail:
         print(line)
-    print(f"seed {result.seed}: {result.commits} commits, {result.facts} facts in {result.virtual_s:.1f} virtual s, ends {result.ends}")
+    print(
+        f"seed {result.seed}: {result.commits} commits, {result.facts} facts in "
+        f"{result.virtual_s:.1f} virtual s, ends {result.ends}"
+    )
     print(f"log SHA-256 {result.digest}")
     if result.found is None:
         return 0
-    print(f"VIOLATION of {result.found.checker} at {result.found.at_s:.3f} s in seed {result.seed}: {result.found.message}")
+    print(
+        f"VIOLATION of {result.found.checker} at {result.found.at_s:.3f} s in seed "
+        f"{result.seed}: {result.found.message}"
+    )
     print(f"again: make sim SEED={result.seed}")
     return 1
 

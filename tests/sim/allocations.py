@@ -1,7 +1,8 @@
-"""Devices that people hold without a command in one run: for a while, extended now and then, some given back early.
+"""Devices that people hold without a command in one run: for a while, extended now and then, some
+given back early.
 
-A pure function of the seed, with dice of its own, so that the runs without them stay as they were. Nothing but their time or their user
-ends them.
+A pure function of the seed, with dice of its own, so that the runs without them stay as they were.
+Nothing but their time or their user ends them.
 """
 
 import random
@@ -32,7 +33,12 @@ def allocation_acts(seed: int) -> TimedFacts:
         job_id, at_s = JobId(f"held-{number}"), dice.uniform(0.1, 10.0)
         acts.append((at_s, (f.JobSubmitted(job_id=job_id, spec=_spec(dice), user="u"),)))
         if dice.random() < 0.3:
-            acts.append((at_s + dice.uniform(0.0, 9.0), (f.CancelRequested(job_id=job_id, grace_s=1, user="u"),)))
+            acts.append(
+                (
+                    at_s + dice.uniform(0.0, 9.0),
+                    (f.CancelRequested(job_id=job_id, grace_s=1, user="u"),),
+                )
+            )
     return acts
 
 
@@ -50,9 +56,18 @@ def _spec(dice: random.Random) -> JobSpec:
 
 def extend(world: "World") -> None:
     """Somebody lets an allocation that is held last longer, if a gateway hears it."""
-    dice, gateway = random.Random(f"extend {world.plan.seed} {world.loop.now:.0f}"), world.slots["gateway"]
-    held = [job for job in world.reference.jobs.values() if job.spec.allocation is not None and job.expires_ns and not job.stop_reason]
+    dice, gateway = (
+        random.Random(f"extend {world.plan.seed} {world.loop.now:.0f}"),
+        world.slots["gateway"],
+    )
+    held = [
+        job
+        for job in world.reference.jobs.values()
+        if job.spec.allocation is not None and job.expires_ns and not job.stop_reason
+    ]
     if held and gateway.process.alive and gateway.service is not None:
         job, by_ns = dice.choice(held), dice.randint(1, 9) * SECOND_NS
-        longer = f.AllocationExtended(job_id=job.job_id, attempt=job.attempt, expires_ns=job.expires_ns + by_ns, user="u")
+        longer = f.AllocationExtended(
+            job_id=job.job_id, attempt=job.attempt, expires_ns=job.expires_ns + by_ns, user="u"
+        )
         gateway.process.deliver(gateway.service.say, longer)

@@ -1,5 +1,5 @@
-"""The simulated audit: the real chain over the log, into an archive that survives the process and holds the exact bytes; beside it the
-real trimmer.
+"""The simulated audit: the real chain over the log, into an archive that survives the process and
+holds the exact bytes; beside it the real trimmer.
 """
 
 import asyncio
@@ -7,13 +7,17 @@ from collections.abc import Callable
 
 from libs.common.errors import Trimmed, Unavailable
 from libs.common.transport.log import Entry, Log
-from services.audit import chain, reading
-from services.audit.store import Record
-from services.audit.trimmer import Trimmer
+from services.audit.chain import chain
+from services.audit.store import reading
+from services.audit.store.store import Record
+from services.audit.trim.trimmer import Trimmer
 
 
 class Archive:
-    """What the database would hold: links and bytes, in one transaction. It answers the trimmer as `services.audit.archive` does."""
+    """What the database would hold: links and bytes, in one transaction.
+
+    It answers the trimmer as `services.audit.store.archive` does.
+    """
 
     def __init__(self) -> None:
         self.links: list[chain.Link] = []
@@ -23,11 +27,22 @@ class Archive:
         return len(self.entries)
 
     async def between(self, first: int, last: int) -> list[Record]:
-        pairs = zip(self.links[max(0, first - 1) : last], self.entries[max(0, first - 1) : last], strict=True)
-        return [Record(each.index, each.seq, each.subject, entry.data, 0, each.hash, each.previous_hash) for each, entry in pairs]
+        pairs = zip(
+            self.links[max(0, first - 1) : last],
+            self.entries[max(0, first - 1) : last],
+            strict=True,
+        )
+        return [
+            Record(each.index, each.seq, each.subject, entry.data, 0, each.hash, each.previous_hash)
+            for each, entry in pairs
+        ]
 
     async def young(self, after: int, since_ns: int) -> int:
-        found = (entry.seq for entry in self.entries[after:] if reading.read(entry.seq, entry.data).at_ns >= since_ns)
+        found = (
+            entry.seq
+            for entry in self.entries[after:]
+            if reading.read(entry.seq, entry.data).at_ns >= since_ns
+        )
         return next(found, len(self.entries) + 1)
 
 

@@ -1,7 +1,8 @@
 """The simulated bus: messages that are lost, late, doubled, or cut off with their whole machine.
 
-`Network` is what lies between, `SimBus` one process's way to it; a dead process's subscriptions end with it. A listener handles its
-messages inside its own process, in the order of arrival, as `libs.common.transport.bus_memory` does.
+`Network` is what lies between, `SimBus` one process's way to it; a dead process's subscriptions end
+with it. A listener handles its messages inside its own process, in the order of arrival, as
+`libs.common.transport.bus_memory` does.
 """
 
 import asyncio
@@ -35,8 +36,11 @@ class SimSubscription(Subscription):
 
 
 class Network:
-    """Who listens, and which machines are cut off: from all others (`cut`), or from the control plane alone (`apart`). Both map a host to
-    the virtual time at which it is joined again. `channels` are the peers' sockets, by machine.
+    """Who listens, and which machines are cut off: from all others (`cut`), or from the control
+    plane alone (`apart`).
+
+    Both map a host to the virtual time at which it is joined again. `channels` are the peers'
+    sockets, by machine.
     """
 
     def __init__(self, weather: Weather) -> None:
@@ -65,20 +69,30 @@ class Network:
     def listeners(self, subject: str) -> list[SimSubscription]:
         found = self._found.get(subject)
         if found is None:
-            found = self._found[subject] = [s for s in self.subscriptions if matches(s.pattern, subject)]
+            found = self._found[subject] = [
+                s for s in self.subscriptions if matches(s.pattern, subject)
+            ]
         return found
 
     def passes(self, sender: str, listener: str, subject: str) -> bool:
         """Whether a message gets through."""
         now = asyncio.get_running_loop().time()
-        if sender != listener and (self.cut.get(sender, 0.0) > now or self.cut.get(listener, 0.0) > now):
+        if sender != listener and (
+            self.cut.get(sender, 0.0) > now or self.cut.get(listener, 0.0) > now
+        ):
             return False
-        if (listener == CONTROL and self.apart.get(sender, 0.0) > now) or (sender == CONTROL and self.apart.get(listener, 0.0) > now):
+        if (listener == CONTROL and self.apart.get(sender, 0.0) > now) or (
+            sender == CONTROL and self.apart.get(listener, 0.0) > now
+        ):
             return False
         return not self.weather.hit("bus_lost", subject)
 
     def delay_s(self, subject: str) -> float:
-        return self.weather.between(0.0, self.weather.rates.late_max_s) if self.weather.hit("bus_late", subject) else HOP_S
+        return (
+            self.weather.between(0.0, self.weather.rates.late_max_s)
+            if self.weather.hit("bus_late", subject)
+            else HOP_S
+        )
 
 
 class SimBus:
@@ -111,10 +125,17 @@ class SimBus:
             timer.cancel()
 
     async def subscribe(
-        self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "", places: int = CONCURRENT_MAX
+        self,
+        subject: str,
+        handler: Handler,
+        concurrent: bool = False,
+        queue: str = "",
+        places: int = CONCURRENT_MAX,
     ) -> None:
         self.process.check()
-        self.network.join(SimSubscription(subject, self._answering(handler), self.process, self.host))
+        self.network.join(
+            SimSubscription(subject, self._answering(handler), self.process, self.host)
+        )
         try:  # the server knows of it before this returns
             await asyncio.sleep(FLUSH_S)
         except asyncio.CancelledError:
@@ -131,19 +152,27 @@ class SimBus:
 
         return handle
 
-    def _send(self, to: SimSubscription, subject: str, data: bytes, answer: asyncio.Future[bytes] | None) -> None:
+    def _send(
+        self, to: SimSubscription, subject: str, data: bytes, answer: asyncio.Future[bytes] | None
+    ) -> None:
         copies = 2 if self.network.weather.hit("bus_twice", subject) else 1
         for _ in range(copies):
             if self._passes(to, subject):
                 reply = None if answer is None else self._way_back(to, subject, answer)
-                to.process.deliver(to.offer, subject, data, reply, delay_s=self.network.delay_s(subject))
+                to.process.deliver(
+                    to.offer, subject, data, reply, delay_s=self.network.delay_s(subject)
+                )
 
     def _passes(self, to: SimSubscription, subject: str) -> bool:
         """Whether a message between the two gets through, either way."""
         silent_until = max(self.process.silent_until, to.process.silent_until)
-        return silent_until <= asyncio.get_running_loop().time() and self.network.passes(self.host, to.host, subject)
+        return silent_until <= asyncio.get_running_loop().time() and self.network.passes(
+            self.host, to.host, subject
+        )
 
-    def _way_back(self, to: SimSubscription, subject: str, answer: asyncio.Future[bytes]) -> asyncio.Future[bytes]:
+    def _way_back(
+        self, to: SimSubscription, subject: str, answer: asyncio.Future[bytes]
+    ) -> asyncio.Future[bytes]:
         """The listener's own future; its result travels back as a message does."""
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 

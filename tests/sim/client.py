@@ -1,13 +1,15 @@
-"""The simulated gateway: it records what the users do, in time, and repeats what was not acknowledged when it died.
+"""The simulated gateway: it records what the users do, in time, and repeats what was not
+acknowledged when it died.
 
-Each start takes a fresh instance id, as a real gateway does; a repeated JobSubmitted of the same job changes nothing.
+Each start takes a fresh instance id, as a real gateway does; a repeated JobSubmitted of the same
+job changes nothing.
 """
 
 import asyncio
 
 from libs.common import subjects
-from libs.common.clock import Clock
 from libs.common.facts import AnyFact
+from libs.common.process.clock import Clock
 from libs.common.transport.log import Log
 from libs.common.transport.writer import Writer
 from tests.sim.workload import Act
@@ -16,7 +18,9 @@ from tests.sim.workload import Act
 class Client:
     """`acked` outlives the process: the users know what was promised to them."""
 
-    def __init__(self, log: Log, clock: Clock, instance: str, acts: list[Act], acked: set[int]) -> None:
+    def __init__(
+        self, log: Log, clock: Clock, instance: str, acts: list[Act], acked: set[int]
+    ) -> None:
         self.writer = Writer(log, clock, subjects.gateway(instance), lambda: 0)
         self.acts = [act for act in acts if act.number not in acked]
         self.acked = acked

@@ -1,7 +1,8 @@
-"""The simulation's twin of `libs.common.clock.SystemClock`: one virtual time, told differently to each process.
+"""The simulation's twin of `libs.common.process.clock.SystemClock`: one virtual time, told
+differently to each process.
 
-A process's wall clock is wrong by its own skew and may be set to another at any moment; the boot clock belongs to a machine, begins
-anew when that machine reboots, and runs a little fast or slow.
+A process's wall clock is wrong by its own skew and may be set to another at any moment; the boot
+clock belongs to a machine, begins anew when that machine reboots, and runs a little fast or slow.
 """
 
 from typing import Final
@@ -13,9 +14,14 @@ EPOCH_NS: Final = 1_780_000_000 * 1_000_000_000
 
 
 class SimClock:
-    """See `libs.common.clock.Clock`. `booted_s` is the virtual time at which the machine's boot clock was zero."""
+    """See `libs.common.process.clock.Clock`.
 
-    def __init__(self, loop: VirtualLoop, skew_s: float = 0.0, booted_s: float = 0.0, rate: float = 1.0) -> None:
+    `booted_s` is the virtual time at which the machine's boot clock was zero.
+    """
+
+    def __init__(
+        self, loop: VirtualLoop, skew_s: float = 0.0, booted_s: float = 0.0, rate: float = 1.0
+    ) -> None:
         self.loop = loop
         self.skew_s = skew_s
         self.booted_s = booted_s

@@ -1,13 +1,14 @@
 """Operators who take devices out of service for a while and put them back, in one run.
 
-By dice of their own, so that the runs without them stay as they were. They see the log, and say it again until it stands there.
+By dice of their own, so that the runs without them stay as they were. They see the log, and say it
+again until it stands there.
 """
 
 import random
 from typing import TYPE_CHECKING, Final
 
-from libs.common import gpu_life
 from libs.common.facts import GpuServiceSet
+from libs.common.life import gpu_life
 from libs.common.model import GpuId
 
 if TYPE_CHECKING:
@@ -27,13 +28,24 @@ def begin(world: "World") -> None:
     for _ in range(dice.randint(1, OUT_MAX)):
         machine, at_s = dice.choice(list(world.machines.values())), dice.uniform(0.2, WITHIN_S)
         uuid = dice.choice(machine.gpus).uuid
-        world.loop.call_at(at_s, want, world, uuid, dice.choice(AWAY), at_s + dice.uniform(0.3, 6.0))
+        world.loop.call_at(
+            at_s, want, world, uuid, dice.choice(AWAY), at_s + dice.uniform(0.3, 6.0)
+        )
 
 
 def want(world: "World", uuid: GpuId, away: str, until_s: float) -> None:
-    """Away until then, and online for good afterwards: a word may come late, from a gateway that is gone."""
+    """Away until then, and online for good afterwards: a word may come late, from a gateway that is
+    gone.
+    """
     wish = away if world.loop.now < until_s else gpu_life.ONLINE
     view, gateway = world.reference.gpus.get(uuid), world.slots["gateway"]
-    if view is not None and view.service != wish and gateway.process.alive and gateway.service is not None:
-        gateway.process.deliver(gateway.service.say, GpuServiceSet(uuid=uuid, service=wish, user="operator"))
+    if (
+        view is not None
+        and view.service != wish
+        and gateway.process.alive
+        and gateway.service is not None
+    ):
+        gateway.process.deliver(
+            gateway.service.say, GpuServiceSet(uuid=uuid, service=wish, user="operator")
+        )
     world.loop.call_later(LOOK_EVERY_S, want, world, uuid, away, until_s)

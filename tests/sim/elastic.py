@@ -1,4 +1,6 @@
-"""Gangs of more than one size, in one run: a pure function of the seed, with dice of its own: runs without them stay as they were."""
+"""Gangs of more than one size, in one run: a pure function of the seed, with dice of its own: runs
+without them stay as they were.
+"""
 
 import random
 from typing import Any, Final
@@ -17,12 +19,22 @@ GROW: Final = 0.6
 
 
 def with_sizes(seed: int, acts: TimedFacts) -> TimedFacts:
-    """The same acts, in half of the seeds with jobs on whole devices that take more nodes where there are some."""
+    """The same acts, in half of the seeds with jobs on whole devices that take more nodes where
+    there are some.
+    """
     dice = random.Random(f"sizes {seed}")
     if dice.random() >= PART_OF_SEEDS:
         return acts
     return [
-        (at_s, tuple(replace(fact, spec=_sized(dice, fact.spec)) if isinstance(fact, f.JobSubmitted) else fact for fact in facts))
+        (
+            at_s,
+            tuple(
+                replace(fact, spec=_sized(dice, fact.spec))
+                if isinstance(fact, f.JobSubmitted)
+                else fact
+                for fact in facts
+            ),
+        )
         for at_s, facts in acts
     ]
 
@@ -33,5 +45,11 @@ def _sized(dice: random.Random, spec: JobSpec) -> JobSpec:
     words: dict[str, Any] = {"nodes_max": spec.nodes + dice.choice((1, 1, 2))}
     if dice.random() < GROW:
         saves = replace(Behaviour.parse(spec.command), saves_ms=dice.choice((1, 300)))
-        words |= {"preemptible": True, "requeue": True, "command": saves.command(), "checkpoint_signal": SAVE, "checkpoint_grace_s": 4}
+        words |= {
+            "preemptible": True,
+            "requeue": True,
+            "command": saves.command(),
+            "checkpoint_signal": SAVE,
+            "checkpoint_grace_s": 4,
+        }
     return replace(spec, **words)

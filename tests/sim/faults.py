@@ -1,7 +1,10 @@
-"""What goes wrong by plan: which process, machine or way is hit when, and how badly. A pure function of the seed.
+"""What goes wrong by plan: which process, machine or way is hit when, and how badly.
 
-Half of the seeds are swarm runs with some kinds of fault off, so that a rare pair of faults is not always drowned by a third. `calm` is
-the plan without any fault. `strike` in `world.py` carries a blow out.
+A pure function of the seed.
+
+Half of the seeds are swarm runs with some kinds of fault off, so that a rare pair of faults is not
+always drowned by a third. `calm` is the plan without any fault. `strike` in `world.py` carries a
+blow out.
 """
 
 import random
@@ -80,7 +83,10 @@ RATES: Final = {
 
 
 class Blow(msgspec.Struct, frozen=True, order=True):
-    """At a virtual time, something happens to a target for a while. What lasts goes on after the storm."""
+    """At a virtual time, something happens to a target for a while.
+
+    What lasts goes on after the storm.
+    """
 
     at_s: float
     kind: str
@@ -111,7 +117,9 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def over_s(self) -> float:
         """When nobody is kept away any more."""
-        return max([self.storm_s, *(blow.at_s + blow.length_s for blow in self.blows if blow.lasts)])
+        return max(
+            [self.storm_s, *(blow.at_s + blow.length_s for blow in self.blows if blow.lasts)]
+        )
 
 
 def plan(seed: int) -> Plan:
@@ -119,9 +127,18 @@ def plan(seed: int) -> Plan:
     dice = random.Random(f"plan {seed}")
     nodes = tuple(dice.choice((2, 2, 4)) for _ in range(dice.randint(NODES_MIN, 6)))
     off = set_off(dice) if dice.random() < 0.5 else ()
-    rates = Rates(**{name: rate * dice.choice((0.5, 1.0, 2.0)) for name, rate in RATES.items() if name not in off})
+    rates = Rates(
+        **{
+            name: rate * dice.choice((0.5, 1.0, 2.0))
+            for name, rate in RATES.items()
+            if name not in off
+        }
+    )
     kinds = [kind for kind in KINDS if kind not in off] or [KILL]
-    blows = [_blow(dice, dice.choice(kinds), len(nodes)) for _ in range(dice.randint(BLOWS_MIN, BLOWS_MAX))]
+    blows = [
+        _blow(dice, dice.choice(kinds), len(nodes))
+        for _ in range(dice.randint(BLOWS_MIN, BLOWS_MAX))
+    ]
     skew_max_s = dice.choice((0.0, 2.0, SKEW_MAX_S))
     trim, extra = _trimming(random.Random(f"trim {seed}"))
     rates.kill_in_purge = KILL_IN_PURGE if trim is not None else 0.0
@@ -137,15 +154,37 @@ def plan(seed: int) -> Plan:
     frozen = _frozen(random.Random(f"frozen {seed}"))
     greed = _greed(random.Random(f"greed {seed}"))
     storm_s = max([STORM_S, *(blow.at_s + blow.length_s for blow in dead)])
-    all_blows = tuple(sorted((*blows, *extra, *more, *loss, *again, *dead, *members, *errors, *kept, *lies, *frozen, *greed)))
+    all_blows = tuple(
+        sorted(
+            (
+                *blows,
+                *extra,
+                *more,
+                *loss,
+                *again,
+                *dead,
+                *members,
+                *errors,
+                *kept,
+                *lies,
+                *frozen,
+                *greed,
+            )
+        )
+    )
     return Plan(seed, rates, all_blows, storm_s, skew_max_s, nodes, trim, lease_ms)
 
 
 def _trimming(dice: random.Random) -> tuple[Trim | None, tuple[Blow, ...]]:
-    """Dice of its own: in half of the runs the log is trimmed, much harder than anyone would, and the trimmer is killed."""
+    """Dice of its own: in half of the runs the log is trimmed, much harder than anyone would, and
+    the trimmer is killed.
+    """
     if dice.random() < 0.5:
         return None, ()
-    blows = tuple(Blow(dice.uniform(1.0, STORM_S - 2.0), KILL, "trimmer", dice.choice((0.05, 2.0))) for _ in range(dice.randint(0, 3)))
+    blows = tuple(
+        Blow(dice.uniform(1.0, STORM_S - 2.0), KILL, "trimmer", dice.choice((0.05, 2.0)))
+        for _ in range(dice.randint(0, 3))
+    )
     return Trim(dice.choice((0.3, 1.0, 3.0)), dice.choice((1, 5, 40))), blows
 
 
@@ -156,50 +195,98 @@ def calm(seed: int) -> Plan:
 
 
 def _control_lost(dice: random.Random, nodes: int) -> tuple[int, list[Blow]]:
-    """In every other run a lease long enough for agents to ask each other before it ends, and the control plane away from all or some."""
+    """In every other run a lease long enough for agents to ask each other before it ends, and the
+    control plane away from all or some.
+    """
     if dice.random() < 0.5:
         return LEASE_MS, []
     kinds = [dice.choice((OUTAGE, OUTAGE, APART, APART, APART)) for _ in range(dice.randint(1, 3))]
     return LONG_LEASE_MS, [
-        Blow(dice.uniform(1.0, STORM_S - 4.0), kind, f"n{dice.randrange(nodes)}", dice.choice((5.0, 9.0, 15.0, 22.0))) for kind in kinds
+        Blow(
+            dice.uniform(1.0, STORM_S - 4.0),
+            kind,
+            f"n{dice.randrange(nodes)}",
+            dice.choice((5.0, 9.0, 15.0, 22.0)),
+        )
+        for kind in kinds
     ]
 
 
 def _long_absence(dice: random.Random, nodes: int, lease_ms: int) -> list[Blow]:
-    """In two of three runs a node is away until long after the storm, so that it is surely declared lost."""
+    """In two of three runs a node is away until long after the storm, so that it is surely declared
+    lost.
+    """
     if dice.random() < 0.33:
         return []
     kind, node = dice.choice((CUT, CUT, APART, AGENT_DEAD)), f"n{dice.randrange(nodes)}"
     at_s = dice.uniform(STORM_S - 8.0, STORM_S - 1.0)
-    return [Blow(at_s, kind, f"agent-{node}" if kind == AGENT_DEAD else node, STORM_S - at_s + 3.0 * lease_ms / 1e3, lasts=True)]
+    return [
+        Blow(
+            at_s,
+            kind,
+            f"agent-{node}" if kind == AGENT_DEAD else node,
+            STORM_S - at_s + 3.0 * lease_ms / 1e3,
+            lasts=True,
+        )
+    ]
 
 
 def _reinstalled(dice: random.Random, nodes: int) -> list[Blow]:
-    """In every fourth run an agent begins with an empty state directory under its old name, sooner than the leases of before end."""
+    """In every fourth run an agent begins with an empty state directory under its old name, sooner
+    than the leases of before end.
+    """
     if dice.random() >= 0.25:
         return []
-    return [Blow(dice.uniform(2.0, STORM_S - 4.0), REINSTALLED, f"agent-n{dice.randrange(nodes)}", dice.choice((0.05, 1.0, 4.0)))]
+    return [
+        Blow(
+            dice.uniform(2.0, STORM_S - 4.0),
+            REINSTALLED,
+            f"agent-n{dice.randrange(nodes)}",
+            dice.choice((0.05, 1.0, 4.0)),
+        )
+    ]
 
 
 def _declared(dice: random.Random, nodes: int) -> list[Blow]:
     """In every third run a machine is dead for longer than any lease, and an operator says so."""
-    return [Blow(dice.uniform(1.0, 12.0), DEAD, f"n{dice.randrange(nodes)}", DEAD_S)] if dice.random() < 1 / 3 else []
+    return (
+        [Blow(dice.uniform(1.0, 12.0), DEAD, f"n{dice.randrange(nodes)}", DEAD_S)]
+        if dice.random() < 1 / 3
+        else []
+    )
 
 
 def _come_and_go(dice: random.Random, nodes: int) -> list[Blow]:
-    """In every other run one node comes late. In two of three with more nodes than the jobs need one is taken out for good; a length says
-    that its jobs may end first.
+    """In every other run one node comes late.
+
+    In two of three with more nodes than the jobs need one is taken out for good; a length says that
+    its jobs may end first.
     """
     late, gone = dice.sample(range(nodes), 2)
-    found = [Blow(0.0, LATE, f"agent-n{late}", dice.uniform(2.0, STORM_S - 4.0))] if dice.random() < 0.5 else []
+    found = (
+        [Blow(0.0, LATE, f"agent-n{late}", dice.uniform(2.0, STORM_S - 4.0))]
+        if dice.random() < 0.5
+        else []
+    )
     at_s, wait_s = dice.uniform(3.0, STORM_S - 2.0), dice.choice((0.0, 0.0, 1.0))
-    return [*found, Blow(at_s, REMOVED, f"n{gone}", wait_s)] if nodes > NODES_MIN and dice.random() < 0.67 else found
+    return (
+        [*found, Blow(at_s, REMOVED, f"n{gone}", wait_s)]
+        if nodes > NODES_MIN and dice.random() < 0.67
+        else found
+    )
 
 
 def _devices_kept(dice: random.Random, nodes: int) -> list[Blow]:
-    """In half of the runs somebody has devices open for a while, whose jobs may have ended: for less or more than a release may take."""
+    """In half of the runs somebody has devices open for a while, whose jobs may have ended: for
+    less or more than a release may take.
+    """
     return [
-        Blow(dice.uniform(1.0, STORM_S), DEVICE_KEPT, f"n{dice.randrange(nodes)}", dice.uniform(1.0, 15.0))
+        Blow(
+            dice.uniform(1.0, STORM_S),
+            DEVICE_KEPT,
+            f"n{dice.randrange(nodes)}",
+            dice.uniform(1.0, 15.0),
+        )
         for _ in range(dice.choice((0, 0, 2, 4)))
     ]
 
@@ -213,14 +300,25 @@ def _lies(dice: random.Random, nodes: int) -> list[Blow]:
 
 
 def _frozen(dice: random.Random) -> list[Blow]:
-    """Freeze one of the servers in a quarter of the runs, for less or more than its clients wait for it."""
+    """Freeze one of the servers in a quarter of the runs, for less or more than its clients wait
+    for it.
+    """
     if dice.random() >= FROZEN_PART:
         return []
-    return [Blow(dice.uniform(1.0, STORM_S - 4.0), FROZEN, dice.choice(SERVERS), dice.choice((0.5, 2.0, 9.0, 30.0)))]
+    return [
+        Blow(
+            dice.uniform(1.0, STORM_S - 4.0),
+            FROZEN,
+            dice.choice(SERVERS),
+            dice.choice((0.5, 2.0, 9.0, 30.0)),
+        )
+    ]
 
 
 def _greed(dice: random.Random) -> list[Blow]:
-    """Let one tenant be greedy in one of twenty runs, and withdraw all that it asked for before the storm is over."""
+    """Let one tenant be greedy in one of twenty runs, and withdraw all that it asked for before the
+    storm is over.
+    """
     if dice.random() >= GREEDY_PART:
         return []
     at_s = dice.uniform(0.5, 8.0)
@@ -230,7 +328,15 @@ def _greed(dice: random.Random) -> list[Blow]:
 def _devices_err(dice: random.Random, nodes: int) -> list[Blow]:
     """In two of three runs some devices have errors; a length is the Xid."""
     count = dice.choice((0, 2, 5))
-    return [Blow(dice.uniform(1.0, STORM_S), GPU_ERROR, f"n{dice.randrange(nodes)}", float(dice.choice(XIDS))) for _ in range(count)]
+    return [
+        Blow(
+            dice.uniform(1.0, STORM_S),
+            GPU_ERROR,
+            f"n{dice.randrange(nodes)}",
+            float(dice.choice(XIDS)),
+        )
+        for _ in range(count)
+    ]
 
 
 def set_off(dice: random.Random) -> tuple[str, ...]:
@@ -242,7 +348,9 @@ def set_off(dice: random.Random) -> tuple[str, ...]:
 def _blow(dice: random.Random, kind: str, nodes: int) -> Blow:
     at_s = dice.uniform(1.0, STORM_S - 2.0)
     node = f"n{dice.randrange(nodes)}"
-    process = dice.choice(("scheduler-a", "scheduler-a", "scheduler-b", "quota", "gateway", "audit", f"agent-{node}"))
+    process = dice.choice(
+        ("scheduler-a", "scheduler-a", "scheduler-b", "quota", "gateway", "audit", f"agent-{node}")
+    )
     match kind:
         case "kill":
             return Blow(at_s, kind, process, dice.choice((0.05, 1.0, 4.0)))
@@ -251,7 +359,12 @@ def _blow(dice: random.Random, kind: str, nodes: int) -> Blow:
         case "log_stalls":
             return Blow(at_s, kind, "log", dice.choice((1.0, 4.0, 9.0)))
         case "cut_off":
-            return Blow(at_s, kind, dice.choice((node, node, "control")), dice.choice((1.0, 5.0, 9.0, 12.0, 15.0)))
+            return Blow(
+                at_s,
+                kind,
+                dice.choice((node, node, "control")),
+                dice.choice((1.0, 5.0, 9.0, 12.0, 15.0)),
+            )
         case "power_cut" | "disk_lost":
             return Blow(at_s, kind, node, dice.choice((4.0, 12.0)))
         case "reboot":

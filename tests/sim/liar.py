@@ -1,8 +1,10 @@
-"""A machine whose key an attacker has: beside its honest agent it says on the node's subjects whatever that key lets it say.
+"""A machine whose key an attacker has: beside its honest agent it says on the node's subjects
+whatever that key lets it say.
 
-Only what the servers' permissions allow: commits on the node's own subject, heartbeats and asks on its own subjects, and
-datagrams from its own address. `Liar` draws its lies from
-dice of its own. Checkers look away from `World.lying` where they would complain of the liar's own node, and from nothing else.
+Only what the servers' permissions allow: commits on the node's own subject, heartbeats and asks on
+its own subjects, and datagrams from its own address. `Liar` draws its lies from dice of its own.
+Checkers look away from `World.lying` where they would complain of the liar's own node, and from
+nothing else.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common import reading, subjects
-from libs.common.cluster import Node
 from libs.common.messages import DesiredAsk, Heartbeat
 from libs.common.model import AttemptRef, JobId, NodeId
-from services.node_agent.peer_messages import NONCE_BYTES, PeerAnswer, PeerAsk
+from libs.common.state.cluster import Node
+from services.node_agent.peers.peer_messages import NONCE_BYTES, PeerAnswer, PeerAsk
 from tests.sim.bus import CONTROL, SimBus
 from tests.sim.loop import Process
 from tests.sim.peers import SUBJECT as PEERS
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 PAUSE_MIN_S: Final = 0.2
 PAUSE_MAX_S: Final = 1.5
 RESTART_S: Final = 0.5
-# Datagrams of each kind to each peer. Then it sends one question on, so many times at once, so often, for so long.
+# Datagrams of each kind to each peer. Then it sends one question on, so many times at once, so
+# often, for so long.
 DATAGRAMS: Final = 4
 SENT_ON: Final = 9
 SENT_ON_EVERY_S: Final = 0.1
@@ -57,7 +60,16 @@ class Liar:
         self.signer = signer_of(node_id)
         self.question: tuple[str, bytes] | None = None
         self.overhears: SimChannel | None = None
-        self.lies = (self._junk, self._jump, self._too_new, self._misaddressed, self._deep, self._of_others, self._of_own, self._steal)
+        self.lies = (
+            self._junk,
+            self._jump,
+            self._too_new,
+            self._misaddressed,
+            self._deep,
+            self._of_others,
+            self._of_own,
+            self._steal,
+        )
 
     def begin(self) -> None:
         """Lie from now on."""
@@ -85,7 +97,11 @@ class Liar:
     def _reaches(self) -> bool:
         """Whether a commit of this machine would come to the log now."""
         network, now = self.world.network, self.world.loop.now
-        away = (network.cut.get(self.node_id, 0.0), network.apart.get(self.node_id, 0.0), network.cut.get(CONTROL, 0.0))
+        away = (
+            network.cut.get(self.node_id, 0.0),
+            network.apart.get(self.node_id, 0.0),
+            network.cut.get(CONTROL, 0.0),
+        )
         return max(*away, self.world.stalled_until) <= now and self.world.machines[self.node_id].up
 
     def _store(self, data: bytes) -> None:
@@ -104,7 +120,8 @@ class Liar:
     def _own(self) -> Node | None:
         return self.world.reference.nodes.get(self.node_id)
 
-    # -- commits that are ignored whole -------------------------------------------------------------------------
+    # -- commits that are ignored whole
+    # -------------------------------------------------------------------------
 
     def _junk(self) -> bytes:
         return b"hello" + self.dice.randbytes(8)
@@ -125,7 +142,8 @@ class Liar:
     def _deep(self) -> bytes:
         return _encode(self._commit())[:-1] + b"\x91" + DEEP
 
-    # -- commits that are read ----------------------------------------------------------------------------------
+    # -- commits that are read
+    # ----------------------------------------------------------------------------------
 
     def _of_others(self) -> bytes:
         """It says that jobs of another node ended, in that node's name and in its own."""
@@ -135,7 +153,11 @@ class Liar:
         ends: list[f.AnyFact] = []
         for job_id, attempt in members:
             for node_id in (other, self.node_id):
-                ends.append(f.JobFinished(job_id=job_id, attempt=attempt, node_id=node_id, exit_code=0, run_ms=HUGE))
+                ends.append(
+                    f.JobFinished(
+                        job_id=job_id, attempt=attempt, node_id=node_id, exit_code=0, run_ms=HUGE
+                    )
+                )
                 ends.append(f.JobReleased(job_id=job_id, attempt=attempt, node_id=node_id))
         return _encode(self._commit(*ends))
 
@@ -144,23 +166,37 @@ class Liar:
         node = self._own()
         members = list(node.members.items()) if node is not None else []
         ends = [
-            f.JobFinished(job_id=job_id, attempt=attempt, node_id=self.node_id, exit_code=0, run_ms=HUGE) for job_id, attempt in members
+            f.JobFinished(
+                job_id=job_id, attempt=attempt, node_id=self.node_id, exit_code=0, run_ms=HUGE
+            )
+            for job_id, attempt in members
         ]
         return _encode(self._commit(*ends))
 
     def _steal(self) -> bytes:
-        """It registers again, accounts for all its jobs, and lists the devices of another node beside its own."""
+        """It registers again, accounts for all its jobs, and lists the devices of another node
+        beside its own.
+        """
         entries = [entry for entry in self.world.stream.entries if entry.subject == self.subject]
-        facts = [fact for entry in entries for fact in reading.read_alone(entry.subject, entry.data).facts]
+        facts = [
+            fact
+            for entry in entries
+            for fact in reading.read_alone(entry.subject, entry.data).facts
+        ]
         last = next((fact for fact in reversed(facts) if isinstance(fact, f.NodeRegistered)), None)
         node = self._own()
         if last is None or node is None:
             return self._junk()
         gpus = (*self.world.machines[self.node_id].gpus, *self.world.machines[self._other()].gpus)
         attempts = tuple(AttemptRef(job_id, attempt) for job_id, attempt in node.members.items())
-        return _encode(self._commit(replace(last, incarnation=node.incarnation + 1, gpus=gpus, attempts=attempts)))
+        return _encode(
+            self._commit(
+                replace(last, incarnation=node.incarnation + 1, gpus=gpus, attempts=attempts)
+            )
+        )
 
-    # -- heartbeats ---------------------------------------------------------------------------------------------
+    # -- heartbeats
+    # ---------------------------------------------------------------------------------------------
 
     def _pretend(self) -> None:
         """Send a heartbeat in the name of each other node, as if it had a lease of this term."""
@@ -168,14 +204,21 @@ class Liar:
         for node in reference.nodes.values():
             if node.node_id == self.node_id:
                 continue
-            beat = Heartbeat(node.node_id, node.incarnation, int(now * 1e9), "", lease_epoch=reference.epoch)
+            beat = Heartbeat(
+                node.node_id, node.incarnation, int(now * 1e9), "", lease_epoch=reference.epoch
+            )
             self.process.spawn(self.bus.publish(subjects.heartbeat(self.node_id), _encode(beat)))
 
-    # -- asks and datagrams -------------------------------------------------------------------------------------
+    # -- asks and datagrams
+    # -------------------------------------------------------------------------------------
 
     def _spread(self) -> None:
-        """Ask for what other nodes should run, and send each of them datagrams: own ones, forged ones, and those of others."""
-        nodes = [node for node in self.world.reference.nodes.values() if node.node_id != self.node_id]
+        """Ask for what other nodes should run, and send each of them datagrams: own ones, forged
+        ones, and those of others.
+        """
+        nodes = [
+            node for node in self.world.reference.nodes.values() if node.node_id != self.node_id
+        ]
         for node in nodes:
             ask = DesiredAsk(node.node_id, node.incarnation)
             self.process.spawn(self.bus.publish(subjects.desired(self.node_id), _encode(ask)))
@@ -185,18 +228,30 @@ class Liar:
                 self._send(node.node_id, data)
 
     def _signed(self, to: Node) -> Iterator[bytes]:
-        """Questions and answers in the own name and in another's, more than a peer hears of one node in a round."""
-        named, cluster_id = NodeId(self.gossip.choice(list(self.world.machines))), self.world.reference.cluster_id
+        """Questions and answers in the own name and in another's, more than a peer hears of one
+        node in a round.
+        """
+        named, cluster_id = (
+            NodeId(self.gossip.choice(list(self.world.machines))),
+            self.world.reference.cluster_id,
+        )
         for _ in range(DATAGRAMS):
             nonce = self.gossip.randbytes(NONCE_BYTES)
             own = self._own()
             incarnation = own.incarnation if own is not None else 1
-            yield self.signer.datagram(PeerAsk(cluster_id, self.node_id, incarnation, nonce, to.node_id))
+            yield self.signer.datagram(
+                PeerAsk(cluster_id, self.node_id, incarnation, nonce, to.node_id)
+            )
             yield self.signer.datagram(PeerAsk(cluster_id, named, 1 << 30, nonce, to.node_id))
-            yield self.signer.datagram(PeerAnswer(cluster_id, self.node_id, incarnation, nonce, to.node_id, 1 << 40))
+            yield self.signer.datagram(
+                PeerAnswer(cluster_id, self.node_id, incarnation, nonce, to.node_id, 1 << 40)
+            )
 
     def _overhear(self) -> None:
-        """Hear what peers send to this node's address. Its agent answers no question while the node lies."""
+        """Hear what peers send to this node's address.
+
+        Its agent answers no question while the node lies.
+        """
         channel = self.world.network.channels.get(self.node_id)
         if channel is None or channel is self.overhears:
             return
@@ -212,7 +267,9 @@ class Liar:
         channel.hear = both
 
     def _send_on(self, until_s: float) -> None:
-        """Send a question of one peer to all others, so often that none of them hears that peer itself."""
+        """Send a question of one peer to all others, so often that none of them hears that peer
+        itself.
+        """
         if not self.question or self.world.loop.now >= min(until_s, self.until_s):
             self.question = None
             return
@@ -226,10 +283,14 @@ class Liar:
         network = self.world.network
         channel = network.channels.get(to)
         if channel is not None and network.passes(self.node_id, to, PEERS):
-            channel.process.deliver(channel.hear, self.node_id, data, delay_s=network.delay_s(PEERS))
+            channel.process.deliver(
+                channel.hear, self.node_id, data, delay_s=network.delay_s(PEERS)
+            )
 
     def _other(self) -> str:
-        return self.dice.choice([node_id for node_id in self.world.machines if node_id != self.node_id])
+        return self.dice.choice(
+            [node_id for node_id in self.world.machines if node_id != self.node_id]
+        )
 
 
 def _is_question(data: bytes) -> bool:

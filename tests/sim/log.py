@@ -1,7 +1,8 @@
 """The simulated log: `MemoryStream` as the one store, and each process's own faulty way to it.
 
-A kill between decide and append, an answer that is lost, an append that arrives long after its writer gave it up, a spurious refusal,
-a reader that lags: the faults are drawn from `weather.py`. Rule: the stream itself never lies; only the ways to it do.
+A kill between decide and append, an answer that is lost, an append that arrives long after its
+writer gave it up, a spurious refusal, a reader that lags: the faults are drawn from `weather.py`.
+Rule: the stream itself never lies; only the ways to it do.
 """
 
 import asyncio
@@ -22,8 +23,10 @@ LAGGING_READS: Final = 12
 
 
 class SimStream(MemoryStream):
-    """Tells the observer of each new entry at the moment of its storing, and wakes the readers that are caught up. `busy_s`: how long the
-    reader of an entry folds it.
+    """Tells the observer of each new entry at the moment of its storing, and wakes the readers that
+    are caught up.
+
+    `busy_s`: how long the reader of an entry folds it.
     """
 
     def __init__(self, observe: Callable[[Entry], None], busy_s: Mapping[int, float]) -> None:
@@ -44,9 +47,18 @@ class SimStream(MemoryStream):
 
 
 class SimLog:
-    """One process's handle, dead when the process is. `acked` holds what the log told this process that it stored."""
+    """One process's handle, dead when the process is.
 
-    def __init__(self, stream: SimStream, process: Process, weather: Weather, acked: list[tuple[int, str, bytes]]) -> None:
+    `acked` holds what the log told this process that it stored.
+    """
+
+    def __init__(
+        self,
+        stream: SimStream,
+        process: Process,
+        weather: Weather,
+        acked: list[tuple[int, str, bytes]],
+    ) -> None:
         self.stream = stream
         self.process = process
         self.weather = weather
@@ -101,7 +113,9 @@ class SimLog:
             raise Corrupt(f"the log ends at {len(self.stream.entries)}, before {after}")
         while True:
             lagging = self._lags()
-            await self._hop(self.weather.between(HOP_S, self.weather.rates.lag_max_s) if lagging else HOP_S)
+            await self._hop(
+                self.weather.between(HOP_S, self.weather.rates.lag_max_s) if lagging else HOP_S
+            )
             batch = self.stream.following(after, LAGGING_BATCH_MAX if lagging else BATCH_MAX)
             after += len(batch)
             if busy_s := sum(self.stream.busy_s.get(entry.seq, 0.0) for entry in batch):
@@ -111,7 +125,9 @@ class SimLog:
                 await self._growth()
 
     def _lags(self) -> bool:
-        """A reader that begins to lag stays behind for a while: it sees a little, decides, and sees a little more."""
+        """A reader that begins to lag stays behind for a while: it sees a little, decides, and sees
+        a little more.
+        """
         if self.weather.hit("read_lag", self.process.name):
             self.lagging_reads = LAGGING_READS
         self.lagging_reads -= 1
@@ -128,7 +144,9 @@ class SimLog:
             await self._no_answer(subject)
         if weather.hit("append_late", subject):
             delay_s = weather.between(0.0, weather.rates.late_max_s)
-            asyncio.get_running_loop().call_later(delay_s, self._store_late, subject, data, expected)
+            asyncio.get_running_loop().call_later(
+                delay_s, self._store_late, subject, data, expected
+            )
             await self._no_answer(subject)
 
     def _store_late(self, subject: str, data: bytes, expected: int) -> None:

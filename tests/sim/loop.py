@@ -1,7 +1,9 @@
-"""A virtual-time event loop: nothing waits, time jumps to the next timer, callbacks run first come first served.
+"""A virtual-time event loop: nothing waits, time jumps to the next timer, callbacks run first come
+first served.
 
-It owns the only clock of a run, so a run is a pure function of its seed. `Process` is a simulated operating-system process: the
-tasks that were started in it and the right to touch the world; a kill -9 takes both at once. Test: tests/sim/test_loop.py.
+It owns the only clock of a run, so a run is a pure function of its seed. `Process` is a simulated
+operating-system process: the tasks that were started in it and the right to touch the world; a kill
+-9 takes both at once. Test: tests/sim/test_loop.py.
 """
 
 import asyncio
@@ -27,7 +29,9 @@ class Stuck(Exception):
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task with a number for a hash, so that a set of tasks is walked in the same order in every run."""
+    """A task with a number for a hash, so that a set of tasks is walked in the same order in every
+    run.
+    """
 
     def __init__(self, number: int, coro: Coroutine[Any, Any, Any], **options: Any) -> None:
         self.number = number
@@ -75,7 +79,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         pass
 
-    def run_in_executor(self, executor: object, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+    def run_in_executor(
+        self, executor: object, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:  # type: ignore[override]
         """A thread's work is done at once: the simulated disk does not wait either."""
         future: asyncio.Future[T] = self.create_future()
         try:
@@ -95,7 +101,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._ready.remove(handle)
             self.call_at(process.paused_until, handle._run, context=handle._context)
 
-    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any) -> SimTask:
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
+    ) -> SimTask:
         task = SimTask(next(self._numbers), coro, loop=self, **options)
         context = options.get("context")
         process = context.get(CURRENT) if context is not None else CURRENT.get()
@@ -105,7 +113,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class Process:
-    """One simulated process. What it holds of the world asks `check` first, which ends a dead process's code at once."""
+    """One simulated process.
+
+    What it holds of the world asks `check` first, which ends a dead process's code at once.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -149,7 +160,13 @@ class Process:
     def deliver(self, act: Callable[..., None], *args: object, delay_s: float = 0.0) -> None:
         """Let the world call into this process, after `delay_s` and not while it is paused."""
         loop = asyncio.get_running_loop()
-        loop.call_at(max(loop.time() + delay_s, self.paused_until), self._arrive, act, args, context=self.context)
+        loop.call_at(
+            max(loop.time() + delay_s, self.paused_until),
+            self._arrive,
+            act,
+            args,
+            context=self.context,
+        )
 
     def _arrive(self, act: Callable[..., None], args: tuple[object, ...]) -> None:
         if self.alive and self.paused_until <= asyncio.get_running_loop().time():

@@ -1,7 +1,9 @@
-"""Simulated machines: disk, lease file, supervisors and the processes of jobs, which live and die without any agent.
+"""Simulated machines: disk, lease file, supervisors and the processes of jobs, which live and die
+without any agent.
 
-The agent's way to them is `supervisors.py`. Rules kept here as by the real supervisors: an exit record before anyone is told, and every
-supervisor has killed its job before the lease passes, whether an agent lives or not.
+The agent's way to them is `supervisors.py`. Rules kept here as by the real supervisors: an exit
+record before anyone is told, and every supervisor has killed its job before the lease passes,
+whether an agent lives or not.
 """
 
 import asyncio
@@ -13,12 +15,12 @@ from typing import Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from libs.common import mig
+from libs.common.devices import mig
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId
-from services.node_agent import supervision_protocol as protocol
+from services.node_agent.core.observations import Exit, Probe
 from services.node_agent.drivers.simulated_mig import Instances
-from services.node_agent.observations import Exit, Probe
-from services.node_agent.peers import Kept
+from services.node_agent.jobs import protocol as protocol
+from services.node_agent.peers.peers import Kept
 from tests.sim.clock import SimClock
 from tests.sim.loop import VirtualLoop
 from tests.sim.truth import Running, Truth
@@ -41,8 +43,10 @@ SOCKETS: Final = (0, 1)
 
 
 class Behaviour(msgspec.Struct, frozen=True):
-    """What a simulated command does; it travels as the job's command. A server answers on its port after `ready_ms`; one that `saves_ms`
-    takes so long to save its work when it is told by SAVE, and goes on.
+    """What a simulated command does; it travels as the job's command.
+
+    A server answers on its port after `ready_ms`; one that `saves_ms` takes so long to save its
+    work when it is told by SAVE, and goes on.
     """
 
     duration_ms: int
@@ -53,7 +57,12 @@ class Behaviour(msgspec.Struct, frozen=True):
     saves_ms: int = 0
 
     def command(self) -> tuple[str, ...]:
-        words = ("simulated", str(self.duration_ms), str(self.exit_code), "stubborn" if self.ignores_term else "polite")
+        words = (
+            "simulated",
+            str(self.duration_ms),
+            str(self.exit_code),
+            "stubborn" if self.ignores_term else "polite",
+        )
         if self.saves_ms:
             return (*words, "saves", str(self.saves_ms))
         return words if self.ready_ms < 0 else (*words, str(self.ready_ms), self.port)
@@ -62,11 +71,16 @@ class Behaviour(msgspec.Struct, frozen=True):
     def parse(cls, argv: Sequence[str]) -> "Behaviour":
         saves = len(argv) > 4 and argv[4] == "saves"
         serves = (int(argv[4]), argv[5]) if len(argv) > 4 and not saves else (-1, "")
-        return cls(int(argv[1]), int(argv[2]), argv[3] == "stubborn", *serves, int(argv[5]) if saves else 0)
+        return cls(
+            int(argv[1]), int(argv[2]), argv[3] == "stubborn", *serves, int(argv[5]) if saves else 0
+        )
 
 
 class JobFiles(msgspec.Struct):
-    """A job's directory: what survives the agent, and the machine unless its disk is lost. `claimed` by a supervisor that began."""
+    """A job's directory: what survives the agent, and the machine unless its disk is lost.
+
+    `claimed` by a supervisor that began.
+    """
 
     ref: AttemptRef
     rank: int
@@ -85,8 +99,10 @@ class JobFiles(msgspec.Struct):
 
 
 class Disk:
-    """What survives a power cut: the supervisors' directories, the agent's one number and its roster. And the lease file, whose
-    deadline means nothing after the next start.
+    """What survives a power cut: the supervisors' directories, the agent's one number and its
+    roster.
+
+    And the lease file, whose deadline means nothing after the next start.
     """
 
     def __init__(self, name: str) -> None:
@@ -107,7 +123,9 @@ class Listener(Protocol):
 class Supervised:
     """A living supervisor with its job's process."""
 
-    def __init__(self, machine: "Machine", ref: AttemptRef, argv: Sequence[str], running: Running) -> None:
+    def __init__(
+        self, machine: "Machine", ref: AttemptRef, argv: Sequence[str], running: Running
+    ) -> None:
         self.machine = machine
         self.disk = machine.disk
         self.ref = ref
@@ -125,7 +143,9 @@ class Supervised:
             self._watch_lease()
 
     def stop(self, signal: int, grace_s: float, reason: str = "stopped") -> None:
-        """A stop sends its signal, unless that was the last one sent; a later one can only bring the kill forward."""
+        """A stop sends its signal, unless that was the last one sent; a later one can only bring
+        the kill forward.
+        """
         self.reason = reason if self.reason == "exited" else self.reason
         if signal != self.signal:
             self.signal = signal
@@ -163,25 +183,34 @@ class Supervised:
         self.machine.ended(self, msgspec.structs.replace(end, run_ms=-(-ran_ns // 1_000_000)))
 
     def _watch_lease(self) -> None:
-        """Look again at each deadline, and once in a second, for it may be sooner now; there is nobody else to do it."""
+        """Look again at each deadline, and once in a second, for it may be sooner now; there is
+        nobody else to do it.
+        """
         left_s = self.machine.lease_left_s(self.disk)
         if left_s <= TERM_BEFORE_S:
             self.stop(15, max(0.0, left_s - KILL_BEFORE_S - DIES_IN_S), "lease_expired")
         else:
-            self.lease_timer = self.machine.later(min(SLEEP_MAX_S, left_s - TERM_BEFORE_S), self._watch_lease)
+            self.lease_timer = self.machine.later(
+                min(SLEEP_MAX_S, left_s - TERM_BEFORE_S), self._watch_lease
+            )
 
     def _later(self, delay_s: float, act: Callable[[], None]) -> None:
         self.timers.append(self.machine.later(delay_s, act))
 
 
 class Machine:
-    """One node's hardware. `boot` counts its starts; the lease file means nothing to a later boot."""
+    """One node's hardware.
+
+    `boot` counts its starts; the lease file means nothing to a later boot.
+    """
 
     # What planted bugs switch off.
     enforces_lease = True
     honours_marker = True
 
-    def __init__(self, loop: VirtualLoop, node_id: str, gpus: int, truth: Truth, weather: Weather, seed: int) -> None:
+    def __init__(
+        self, loop: VirtualLoop, node_id: str, gpus: int, truth: Truth, weather: Weather, seed: int
+    ) -> None:
         self.loop = loop
         self.node_id = node_id
         self.truth = truth
@@ -192,7 +221,9 @@ class Machine:
         self.disk = self._new_disk()
         self.clock = SimClock(loop)
         self.context = contextvars.Context()
-        self.held_by: Callable[[str, int, str], tuple[GpuHold, ...]] = lambda job_id, attempt, node_id: ()
+        self.held_by: Callable[[str, int, str], tuple[GpuHold, ...]] = (
+            lambda job_id, attempt, node_id: ()
+        )
         # Until when somebody has a device open.
         self.kept_until: dict[GpuId, float] = {}
         # What the driver of the agent that is there now has limited of which device.
@@ -211,7 +242,12 @@ class Machine:
         self.up = True
         self.boot += 1
         self.disk.lease_ns = 0
-        self.clock = SimClock(self.loop, skew_s, self.loop.now - self.random.uniform(5.0, 50.0), self.random.uniform(0.999, 1.001))
+        self.clock = SimClock(
+            self.loop,
+            skew_s,
+            self.loop.now - self.random.uniform(5.0, 50.0),
+            self.random.uniform(0.999, 1.001),
+        )
 
     def power_off(self, lose_disk: bool) -> None:
         """All at once: nothing more is written, nobody is told."""
@@ -226,7 +262,9 @@ class Machine:
             self.disk = self._new_disk()
 
     def reinstall(self) -> None:
-        """The next agent begins with an empty state directory, while the supervisors of the last one go on under its lease."""
+        """The next agent begins with an empty state directory, while the supervisors of the last
+        one go on under its lease.
+        """
         self.forsaken += self.supervised.values()
         self.supervised.clear()
         self.disk = self._new_disk()
@@ -236,7 +274,9 @@ class Machine:
         return Disk(f"{self.node_id}-disk-{self.disks}")
 
     def kill_supervisor(self) -> None:
-        """One of them dies, and its job with it: nobody writes an exit record but the agent, now or when it comes back."""
+        """One of them dies, and its job with it: nobody writes an exit record but the agent, now or
+        when it comes back.
+        """
         for supervised in self.supervised.values():
             supervised.vanish()
             self.ended(supervised, Exit(executed=True, exit_code=None, reason="supervisor_lost"))
@@ -244,7 +284,9 @@ class Machine:
 
     def running_on(self, uuid: GpuId) -> bool:
         """Whether a process of this boot has it."""
-        return self.is_left(uuid) or any(hold.uuid == uuid for one in self.supervised.values() for hold in one.running.gpus)
+        return self.is_left(uuid) or any(
+            hold.uuid == uuid for one in self.supervised.values() for hold in one.running.gpus
+        )
 
     def is_left(self, uuid: GpuId) -> bool:
         """Whether a job has it that the agent of now knows nothing of."""
@@ -252,7 +294,9 @@ class Machine:
 
     def inventory(self) -> tuple[Gpu, ...]:
         """The devices as they are now."""
-        return tuple(replace(gpu, mig_profiles=()) if gpu.uuid in self.uncut else gpu for gpu in self.gpus)
+        return tuple(
+            replace(gpu, mig_profiles=()) if gpu.uuid in self.uncut else gpu for gpu in self.gpus
+        )
 
     @property
     def boot_id(self) -> str:
@@ -270,7 +314,11 @@ class Machine:
         files = self.disk.jobs[ref]
         if files.claimed or files.exit is not None:
             return False
-        if self.enforces_lease and not files.ignore_lease and self.lease_left_s(self.disk) <= TERM_BEFORE_S:
+        if (
+            self.enforces_lease
+            and not files.ignore_lease
+            and self.lease_left_s(self.disk) <= TERM_BEFORE_S
+        ):
             files.exit = Exit(executed=False, exit_code=None, reason="lease_expired")
             return False
         files.claimed = True
@@ -283,7 +331,7 @@ class Machine:
         return True
 
     async def probe(self, address: str, port: int, path: str, within_s: float = 0) -> str:
-        """As `services.node_agent.probe`: whether a server of this machine answers there."""
+        """As `services.node_agent.jobs.probe`: whether a server of this machine answers there."""
         await asyncio.sleep(PROBE_S)
         for supervised in self.supervised.values():
             if supervised.behaviour.port == str(port):
@@ -321,4 +369,13 @@ def _gpu(node_id: str, index: int) -> Gpu:
     """Pairs behind a switch and at a NUMA node, and a card that can be cut."""
     uuid = GpuId(f"gpu-{node_id}-{index}")
     pair = {"numa": index // 2, "switch": f"s{index // 2}", "links": "all"}
-    return Gpu(uuid, index, "simulated", "Simulated H100", GPU_MEMORY, (9, 0), mig_profiles=tuple(mig.CARDS[CARD]), **pair)  # type: ignore[arg-type]
+    return Gpu(
+        uuid,
+        index,
+        "simulated",
+        "Simulated H100",
+        GPU_MEMORY,
+        (9, 0),
+        mig_profiles=tuple(mig.CARDS[CARD]),
+        **pair,
+    )  # type: ignore[arg-type]

@@ -1,7 +1,9 @@
-"""Counts what folding costs, in lines of Python, in the runs that have a greedy tenant; in the others it costs no time.
+"""Counts what folding costs, in lines of Python, in the runs that have a greedy tenant; in the
+others it costs no time.
 
-Simulated processes compute in no time. With a greedy tenant each reader of a commit is busy for LINE_S per line that the fold
-of the commit took, so that a fold that does too much delays what is decided for everybody.
+Simulated processes compute in no time. With a greedy tenant each reader of a commit is busy for
+LINE_S per line that the fold of the commit took, so that a fold that does too much delays what is
+decided for everybody.
 """
 
 import sys
@@ -10,8 +12,8 @@ from typing import Any, Final
 
 from libs.common import fold
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Unknown
+from libs.common.state.cluster import Cluster
 
 # A slow machine: a real line takes a hundredth of it.
 LINE_S: Final = 1e-5

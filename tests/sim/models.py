@@ -1,7 +1,9 @@
-"""What users do with models in one run: deploy, scale and redeploy them while things break, and undeploy them long after the storm.
+"""What users do with models in one run: deploy, scale and redeploy them while things break, and
+undeploy them long after the storm.
 
-A pure function of the seed, with dice of its own, so that the runs without models stay as they were. Replicas are small and go before
-all jobs, so that once nothing breaks any more each finds its place, whatever waits.
+A pure function of the seed, with dice of its own, so that the runs without models stay as they
+were. Replicas are small and go before all jobs, so that once nothing breaks any more each finds its
+place, whatever waits.
 """
 
 import random
@@ -14,7 +16,8 @@ from tests.sim.machine import Behaviour
 PART_OF_SEEDS: Final = 0.35
 SHARE: Final = 25
 FOR_EVER_MS: Final = 10_000_000
-# After the storm: longer than the longest job, a lease, its margin and the longest wait after a few crashes.
+# After the storm: longer than the longest job, a lease, its margin and the longest wait after a few
+# crashes.
 CALM_S: Final = 55.0
 # Crashes at once, each time.
 BAD: Final = "bad"
@@ -27,18 +30,32 @@ def model_acts(seed: int, storm_s: float) -> TimedFacts:
     dice = random.Random(f"models {seed}")
     if dice.random() >= PART_OF_SEEDS:
         return []
-    acts = _life(dice, "alpha", storm_s) + _life(dice, "beta", storm_s) if dice.random() < 0.5 else _life(dice, "alpha", storm_s)
+    acts = (
+        _life(dice, "alpha", storm_s) + _life(dice, "beta", storm_s)
+        if dice.random() < 0.5
+        else _life(dice, "alpha", storm_s)
+    )
     if dice.random() < 0.4:
         bad = Behaviour(dice.randint(20, 900), 3, ready_ms=dice.choice((0, 5_000)))
-        acts += [(dice.uniform(0.2, 5.0), (_deployment(BAD, 1, bad),)), (storm_s + CALM_S, (f.ModelUndeployed(name=BAD),))]
+        acts += [
+            (dice.uniform(0.2, 5.0), (_deployment(BAD, 1, bad),)),
+            (storm_s + CALM_S, (f.ModelUndeployed(name=BAD),)),
+        ]
     return acts
 
 
 def _life(dice: random.Random, name: str, storm_s: float) -> TimedFacts:
-    acts: TimedFacts = [(dice.uniform(0.1, 4.0), (_deployment(name, dice.randint(1, 3), _server(dice)),))]
+    acts: TimedFacts = [
+        (dice.uniform(0.1, 4.0), (_deployment(name, dice.randint(1, 3), _server(dice)),))
+    ]
     for _ in range(dice.randint(0, 3)):
         act = f.ModelScaled(name=name, replicas=dice.randint(1, 3)) if dice.random() < 0.4 else None
-        acts.append((dice.uniform(5.0, 22.0), (act or _deployment(name, dice.randint(1, 3), _server(dice)),)))
+        acts.append(
+            (
+                dice.uniform(5.0, 22.0),
+                (act or _deployment(name, dice.randint(1, 3), _server(dice)),),
+            )
+        )
     return [*acts, (storm_s + CALM_S, (f.ModelUndeployed(name=name),))]
 
 
@@ -48,6 +65,12 @@ def _server(dice: random.Random) -> Behaviour:
 
 def _deployment(name: str, replicas: int, behaviour: Behaviour) -> f.ModelDeployed:
     spec = ModelSpec(
-        command=behaviour.command(), replicas=replicas, gpu_share=SHARE, priority=PRIORITY_MAX, startup_timeout_s=8, start_s=10, grace_s=1
+        command=behaviour.command(),
+        replicas=replicas,
+        gpu_share=SHARE,
+        priority=PRIORITY_MAX,
+        startup_timeout_s=8,
+        start_s=10,
+        grace_s=1,
     )
     return f.ModelDeployed(name=name, spec=spec, user="u")

@@ -1,13 +1,15 @@
-"""The operator of a simulated cluster, who sees with his own eyes what lives on a machine, and says so when the scheduler has missed
-the node or waits for a state directory that is gone. He also takes nodes out of the cluster for good.
+"""The operator of a simulated cluster, who sees with his own eyes what lives on a machine, and says
+so when the scheduler has missed the node or waits for a state directory that is gone.
+
+He also takes nodes out of the cluster for good.
 """
 
 from typing import TYPE_CHECKING, Final
 
-from libs.common.cluster import Cluster, Node, is_leaving, is_removed, known_to_agent
 from libs.common.facts import NodeDeclaredDead, NodeRemovalRequested
-from libs.common.job_life import MEMBER_OVER
+from libs.common.life.job_life import MEMBER_OVER
 from libs.common.model import NodeId
+from libs.common.state.cluster import Cluster, Node, is_leaving, is_removed, known_to_agent
 from tests.sim import faults
 from tests.sim.faults import Blow
 
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 LOOK_EVERY_S: Final = 0.5
-# So long the key of a node that was removed still opens the log (`services/api_gateway/admission.py`).
+# So long the key of a node that was removed still opens the log
+# (`services/api_gateway/agents/admission.py`).
 FAREWELL_S: Final = 3.0
 FOR_EVER: Final = float("inf")
 
@@ -30,11 +33,22 @@ def see(world: "World", blow: Blow) -> None:
 
 def watch(world: "World", node_id: str) -> None:
     """From now on, and again when a word was lost with its gateway."""
-    machine, node, gateway = world.machines[node_id], world.reference.nodes.get(NodeId(node_id)), world.slots["gateway"]
+    machine, node, gateway = (
+        world.machines[node_id],
+        world.reference.nodes.get(NodeId(node_id)),
+        world.slots["gateway"],
+    )
     hearing = gateway.process.alive and gateway.service is not None
     unsaid = node is not None and not node.usable and node.word != (node.incarnation, node.lost)
-    if node is not None and unsaid and hearing and (not machine.up or (not machine.forsaken and waits_for_nobody(world.reference, node))):
-        fact = NodeDeclaredDead(node_id=node.node_id, incarnation=node.incarnation, lost=node.lost, user="operator")
+    if (
+        node is not None
+        and unsaid
+        and hearing
+        and (not machine.up or (not machine.forsaken and waits_for_nobody(world.reference, node)))
+    ):
+        fact = NodeDeclaredDead(
+            node_id=node.node_id, incarnation=node.incarnation, lost=node.lost, user="operator"
+        )
         gateway.process.deliver(gateway.service.say, fact)
     world.loop.call_later(LOOK_EVERY_S, watch, world, node_id)
 
@@ -45,18 +59,30 @@ def remove(world: "World", node_id: str, wait: bool) -> None:
     if is_removed(world.reference, name):
         world.loop.call_later(FAREWELL_S, world.slots[f"agent-{node_id}"].strike, FOR_EVER)
         return
-    if not is_leaving(world.reference, name) and gateway.process.alive and gateway.service is not None:
-        gateway.process.deliver(gateway.service.say, NodeRemovalRequested(node_id=name, wait=wait, user="operator"))
+    if (
+        not is_leaving(world.reference, name)
+        and gateway.process.alive
+        and gateway.service is not None
+    ):
+        gateway.process.deliver(
+            gateway.service.say, NodeRemovalRequested(node_id=name, wait=wait, user="operator")
+        )
     world.loop.call_later(LOOK_EVERY_S, remove, world, node_id, wait)
 
 
 def all_nodes_settled(cluster: Cluster) -> bool:
     """Each is back, or out for good."""
-    return all(is_removed(cluster, node.node_id) if is_leaving(cluster, node.node_id) else node.usable for node in cluster.nodes.values())
+    return all(
+        is_removed(cluster, node.node_id) if is_leaving(cluster, node.node_id) else node.usable
+        for node in cluster.nodes.values()
+    )
 
 
 def waits_for_nobody(cluster: Cluster, node: Node) -> bool:
     """Something is held there of which no agent will ever speak."""
     jobs = [cluster.jobs[job_id] for job_id in node.members]
     held = [(job, job.members[node.node_id]) for job in jobs if job.spec.ignores_lease]
-    return any(member.state not in MEMBER_OVER and not known_to_agent(node, job, member) for job, member in held)
+    return any(
+        member.state not in MEMBER_OVER and not known_to_agent(node, job, member)
+        for job, member in held
+    )

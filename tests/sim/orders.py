@@ -1,7 +1,8 @@
-"""What users do about the order of the queue in one run: queues of all policies, dependencies, holds, changes, requeues.
+"""What users do about the order of the queue in one run: queues of all policies, dependencies,
+holds, changes, requeues.
 
-A pure function of the seed, with dice of its own, so that the runs without them stay as they were. Whatever is held is released
-soon, so that every job can end.
+A pure function of the seed, with dice of its own, so that the runs without them stay as they were.
+Whatever is held is released soon, so that every job can end.
 """
 
 import random
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.model import JobId, NodeId, TenantId
-from libs.common.ordering import AFTER, DEFAULT_QUEUE, POLICIES
+from libs.common.state.ordering import AFTER, DEFAULT_QUEUE, POLICIES
 from tests.sim.clock import EPOCH_NS
 
 PART_OF_SEEDS: Final = 0.5
@@ -33,7 +34,15 @@ def with_orders(seed: int, acts: TimedFacts, storm_s: float) -> TimedFacts:
     found: TimedFacts = [(0.0, tuple(_queue(dice, ends, name) for name in (DEFAULT_QUEUE, NIGHT)))]
     found += _reservation(windows, storm_s)
     for at_s, facts in acts:
-        found.append((at_s, tuple(_ordered(dice, ends, fact) if isinstance(fact, f.JobSubmitted) else fact for fact in facts)))
+        found.append(
+            (
+                at_s,
+                tuple(
+                    _ordered(dice, ends, fact) if isinstance(fact, f.JobSubmitted) else fact
+                    for fact in facts
+                ),
+            )
+        )
         for fact in found[-1][1]:
             if isinstance(fact, f.JobSubmitted):
                 found += _changes(dice, fact, at_s, storm_s)
@@ -41,21 +50,42 @@ def with_orders(seed: int, acts: TimedFacts, storm_s: float) -> TimedFacts:
 
 
 def _queue(dice: random.Random, ends: random.Random, name: str) -> f.QueueSet:
-    policy, weight, ageing_s = dice.choice((*POLICIES, "fifo", "fair_share")), dice.choice((50, 100)), dice.choice((0, 2))
-    return f.QueueSet(queue=name, policy=policy, weight=weight, ageing_s=ageing_s, backfill=ends.choice((None, None, None, True, False)))
+    policy, weight, ageing_s = (
+        dice.choice((*POLICIES, "fifo", "fair_share")),
+        dice.choice((50, 100)),
+        dice.choice((0, 2)),
+    )
+    return f.QueueSet(
+        queue=name,
+        policy=policy,
+        weight=weight,
+        ageing_s=ageing_s,
+        backfill=ends.choice((None, None, None, True, False)),
+    )
 
 
 def _reservation(dice: random.Random, storm_s: float) -> TimedFacts:
-    """A node is kept for a tenant, or for nobody, from some time on; the storm is not over when it is nobody's again."""
-    start_ns = EPOCH_NS + int(dice.choice((-3_600, 0, 10, 30, 3_600)) + dice.uniform(0, 5)) * SECOND_NS
+    """A node is kept for a tenant, or for nobody, from some time on; the storm is not over when it
+    is nobody's again.
+    """
+    start_ns = (
+        EPOCH_NS + int(dice.choice((-3_600, 0, 10, 30, 3_600)) + dice.uniform(0, 5)) * SECOND_NS
+    )
     end_ns = start_ns + dice.choice((5, 60, 7_200)) * SECOND_NS
-    nodes = tuple(NodeId(name) for name in dice.sample(("n0", "n1", "n2", "n3"), dice.choice((1, 1, 2))))
+    nodes = tuple(
+        NodeId(name) for name in dice.sample(("n0", "n1", "n2", "n3"), dice.choice((1, 1, 2)))
+    )
     tenants = tuple(TenantId(name) for name in dice.choice(((), ("red",), ("red", "default"))))
-    course = f.ReservationSet(reservation=COURSE, nodes=nodes, start_ns=start_ns, end_ns=end_ns, tenants=tenants, user="u")
+    course = f.ReservationSet(
+        reservation=COURSE, nodes=nodes, start_ns=start_ns, end_ns=end_ns, tenants=tenants, user="u"
+    )
     set_s = dice.uniform(0.0, 4.0)
     return [
         (set_s, (course,)),
-        (dice.uniform(set_s + 1.0, max(set_s + 2.0, storm_s)), (f.ReservationCleared(reservation=COURSE, user="u"),)),
+        (
+            dice.uniform(set_s + 1.0, max(set_s + 2.0, storm_s)),
+            (f.ReservationCleared(reservation=COURSE, user="u"),),
+        ),
     ]
 
 
@@ -72,8 +102,14 @@ def _ordered(dice: random.Random, ends: random.Random, fact: f.JobSubmitted) -> 
     if dice.random() < 0.3:
         words["deadline_ns"] = dice.randrange(1, 60) * SECOND_NS
     words["hold"] = dice.random() < 0.1
-    if ends.random() < LIMITED:  # some are short enough to begin before a job that waits for a long one
-        words |= {"time_limit_s": ends.choice((1, 2, 10, 40)), "start_s": ends.choice((4, 10)), "grace_s": ends.choice((0, 1))}
+    if (
+        ends.random() < LIMITED
+    ):  # some are short enough to begin before a job that waits for a long one
+        words |= {
+            "time_limit_s": ends.choice((1, 2, 10, 40)),
+            "start_s": ends.choice((4, 10)),
+            "grace_s": ends.choice((0, 1)),
+        }
     return replace(fact, spec=replace(fact.spec, **words))
 
 
@@ -87,7 +123,17 @@ def _changes(dice: random.Random, fact: f.JobSubmitted, at_s: float, storm_s: fl
         released_s = max(held_s + 1.0, min(storm_s, at_s + dice.uniform(5.0, 12.0)))
         found.append((released_s, (f.JobUpdated(job_id=fact.job_id, held=False, user="u"),)))
     if dice.random() < 0.2:
-        found.append((at_s + dice.uniform(0.0, 8.0), (f.JobUpdated(job_id=fact.job_id, priority=dice.choice((0, 100)), user="u"),)))
+        found.append(
+            (
+                at_s + dice.uniform(0.0, 8.0),
+                (f.JobUpdated(job_id=fact.job_id, priority=dice.choice((0, 100)), user="u"),),
+            )
+        )
     if dice.random() < 0.15:
-        found.append((at_s + dice.uniform(0.5, 10.0), (f.RequeueRequested(job_id=fact.job_id, attempt=dice.choice((1, 1, 2)), user="u"),)))
+        found.append(
+            (
+                at_s + dice.uniform(0.5, 10.0),
+                (f.RequeueRequested(job_id=fact.job_id, attempt=dice.choice((1, 1, 2)), user="u"),),
+            )
+        )
     return found

@@ -1,6 +1,8 @@
-"""The peers' channel between simulated machines, and what an agent keeps for it: twins of the socket, the lease file and the roster file.
+"""The peers' channel between simulated machines, and what an agent keeps for it: twins of the
+socket, the lease file and the roster file.
 
-A machine's address is its name. Datagrams are lost and late as messages of the bus are; a machine that is cut off reaches nobody.
+A machine's address is its name. Datagrams are lost and late as messages of the bus are; a machine
+that is cut off reaches nobody.
 """
 
 import asyncio
@@ -11,8 +13,8 @@ from typing import Final
 import nkeys
 
 from libs.common.model import NodeId
-from services.node_agent.peer_messages import NONCE_BYTES, Signer
-from services.node_agent.peers import Kept, Peers
+from services.node_agent.peers.peer_messages import NONCE_BYTES, Signer
+from services.node_agent.peers.peers import Kept, Peers
 from tests.sim.bus import Network
 from tests.sim.loop import Process
 from tests.sim.machine import Machine
@@ -23,7 +25,7 @@ SEED_BYTES: Final = 32
 
 
 class SimChannel:
-    """See `services.node_agent.peers.Channel`."""
+    """See `services.node_agent.peers.peers.Channel`."""
 
     def __init__(self, network: Network, process: Process, host: str) -> None:
         self.network = network
@@ -42,11 +44,13 @@ class SimChannel:
         self.process.check()
         channel = self.network.channels.get(to)
         if channel is not None and self.network.passes(self.address, to, SUBJECT):
-            channel.process.deliver(channel.hear, self.address, data, delay_s=self.network.delay_s(SUBJECT))
+            channel.process.deliver(
+                channel.hear, self.address, data, delay_s=self.network.delay_s(SUBJECT)
+            )
 
 
 class SimLease:
-    """See `services.node_agent.peers.LeaseFile`."""
+    """See `services.node_agent.peers.peers.LeaseFile`."""
 
     def __init__(self, machine: Machine, process: Process) -> None:
         self.machine = machine
@@ -62,7 +66,7 @@ class SimLease:
 
 
 class SimKeeper:
-    """See `services.node_agent.peers.Keeper`."""
+    """See `services.node_agent.peers.peers.Keeper`."""
 
     def __init__(self, machine: Machine, process: Process) -> None:
         self.machine = machine
@@ -94,4 +98,8 @@ def peers_of(machine: Machine, network: Network, process: Process) -> Peers:
 
 def signer_of(node_id: str) -> Signer:
     """Return the node's key."""
-    return Signer(nkeys.encode_seed(random.Random(f"key {node_id}").randbytes(SEED_BYTES), nkeys.PREFIX_BYTE_USER))
+    return Signer(
+        nkeys.encode_seed(
+            random.Random(f"key {node_id}").randbytes(SEED_BYTES), nkeys.PREFIX_BYTE_USER
+        )
+    )

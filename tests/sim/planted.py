@@ -1,6 +1,8 @@
-"""Bugs that are planted on purpose, in the simulation only: each breaks one rule of the design, and some checker must find it.
+"""Bugs that are planted on purpose, in the simulation only: each breaks one rule of the design, and
+some checker must find it.
 
-Every function changes one thing by pytest's `monkeypatch`, which undoes it. `test_planted_bugs.py` says within how many seeds it is found.
+Every function changes one thing by pytest's `monkeypatch`, which undoes it. `test_planted_bugs.py`
+says within how many seeds it is found.
 """
 
 import asyncio
@@ -11,31 +13,38 @@ import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common import fold, ledger, node_life, serving_tasks, subjects
-from libs.common.change import NOTHING
-from libs.common.cluster import Cluster, Job, MemberView, is_leaving, tenant_of
+from libs.common import fold, subjects
+from libs.common.change import IGNORED
 from libs.common.facts import AnyFact
 from libs.common.folds import job_fold, node_fold
+from libs.common.life import node_life
 from libs.common.messages import Desired, Orders
 from libs.common.model import NodeId
-from libs.common.reservation import Reservation
-from libs.common.service import Shell
+from libs.common.process import serving_tasks
+from libs.common.process.service import Shell
+from libs.common.state import ledger
+from libs.common.state.cluster import Cluster, Job, MemberView, is_leaving, tenant_of
+from libs.common.state.reservation import Reservation
 from libs.common.transport import log_memory
 from libs.common.transport.log import AppendUnknown
 from libs.common.transport.writer import Writer
-from services.audit import trim
-from services.audit.trim import Decision, Policy, Standing
-from services.audit.trimmer import Trimmer
-from services.node_agent import gossip
-from services.node_agent import observations as o
+from services.audit.trim import trim
+from services.audit.trim.trim import Decision, Policy, Standing
+from services.audit.trim.trimmer import Trimmer
+from services.node_agent.core import observations as o
+from services.node_agent.peers import gossip
 from services.node_agent.service import Agent
-from services.scheduler import attempts, backfill, buckets, decide, elastic, renewals, reservations, state
-from services.scheduler.leases import Leases
-from services.scheduler.placement import capacity, choose, circles, gang, place, ranking
+from services.scheduler.decide import attempts, decide, elastic
+from services.scheduler.leases import renewals
+from services.scheduler.leases.leases import Leases
+from services.scheduler.leases.renewals import Renewals
+from services.scheduler.placement import capacity, choose, gang, place, ranking, sharing_domains
 from services.scheduler.policies import POLICIES, OrderKey
 from services.scheduler.preemption.preemptible import Need, Preemptible
-from services.scheduler.renewals import Renewals
-from services.scheduler.state import State
+from services.scheduler.queueing import backfill
+from services.scheduler.reservations import reservations
+from services.scheduler.state import buckets, state
+from services.scheduler.state.state import State
 from tests.sim.log import SimStream
 from tests.sim.machine import Machine
 from tests.sim.slot import Slot
@@ -74,8 +83,8 @@ def tasks_are_cancelled_once(patch: pytest.MonkeyPatch) -> None:
 
 def tenants_share_devices_unasked(patch: pytest.MonkeyPatch) -> None:
     """A part of a device is free for whoever comes, whatever tenant has the rest."""
-    patch.setattr(capacity, "circle_on", lambda cluster, view: circles.SHARING)
-    patch.setattr(backfill, "circle_of", lambda cluster, tenant: circles.SHARING)
+    patch.setattr(capacity, "circle_on", lambda cluster, view: sharing_domains.SHARING)
+    patch.setattr(backfill, "circle_of", lambda cluster, tenant: sharing_domains.SHARING)
 
 
 def a_mig_instance_begins_anywhere(patch: pytest.MonkeyPatch) -> None:
@@ -86,7 +95,7 @@ def a_mig_instance_begins_anywhere(patch: pytest.MonkeyPatch) -> None:
 def the_host_is_not_counted(patch: pytest.MonkeyPatch) -> None:
     """A node serves whatever CPUs it has left."""
     for asker in (ranking, choose):
-        patch.setattr(asker, "host_serves", lambda place, wish: True)
+        patch.setattr(asker, "host_serves", lambda place, request: True)
 
 
 def what_is_reserved_is_free_for_all(patch: pytest.MonkeyPatch) -> None:
@@ -103,7 +112,9 @@ def what_is_reserved_is_free_for_all(patch: pytest.MonkeyPatch) -> None:
 
 def a_gang_is_given_whatever_there_is(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks how many nodes it may have at most."""
-    patch.setattr(elastic, "widest", lambda fewest, most, choose: gang.widest(fewest, most + 1, choose))
+    patch.setattr(
+        elastic, "widest", lambda fewest, most, choose: gang.widest(fewest, most + 1, choose)
+    )
 
 
 def a_gang_grows_whoever_waits(patch: pytest.MonkeyPatch) -> None:
@@ -139,7 +150,9 @@ def who_had_its_turn_keeps_its_place(patch: pytest.MonkeyPatch) -> None:
 
 def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:
     """A queue of policy fifo is a stack."""
-    patch.setitem(POLICIES, "fifo", POLICIES["fifo"]._replace(key=lambda job, queue, now_ns: (0, 0, -job.seq)))
+    patch.setitem(
+        POLICIES, "fifo", POLICIES["fifo"]._replace(key=lambda job, queue, now_ns: (0, 0, -job.seq))
+    )
 
 
 def who_passes_takes_what_was_promised(patch: pytest.MonkeyPatch) -> None:
@@ -174,7 +187,7 @@ def an_array_has_room_for_all(patch: pytest.MonkeyPatch) -> None:
 
 def an_extension_is_not_heard(patch: pytest.MonkeyPatch) -> None:
     """An allocation is over when its placement said."""
-    patch.setitem(fold._FOLDS, f.AllocationExtended, lambda cluster, fact, stamp: NOTHING)
+    patch.setitem(fold._FOLDS, f.AllocationExtended, lambda cluster, fact, stamp: IGNORED)
 
 
 def a_take_over_forgets_what_is_held(patch: pytest.MonkeyPatch) -> None:
@@ -200,10 +213,17 @@ def an_order_names_no_attempt(patch: pytest.MonkeyPatch) -> None:
     def forgetful(self: Agent, seen: o.Observation) -> None:
         match seen:
             case o.OrdersCame(orders):
-                seen = o.OrdersCame(Orders(orders.epoch, tuple(_first(order) for order in orders.orders)))
-            case o.DesiredCame(wish):
-                starts, stops = tuple(map(_first, wish.starts)), tuple(map(_first, wish.stops))
-                seen = o.DesiredCame(Desired(wish.epoch, wish.incarnation, wish.seq, starts, stops))
+                seen = o.OrdersCame(
+                    Orders(orders.epoch, tuple(_first(order) for order in orders.orders))
+                )
+            case o.DesiredCame(request):
+                starts, stops = (
+                    tuple(map(_first, request.starts)),
+                    tuple(map(_first, request.stops)),
+                )
+                seen = o.DesiredCame(
+                    Desired(request.epoch, request.incarnation, request.seq, starts, stops)
+                )
             case _:
                 pass
         tell(self, seen)
@@ -216,7 +236,9 @@ def _first(order: Any) -> Any:
 
 
 def another_writer_says_who_is_lost(patch: pytest.MonkeyPatch) -> None:
-    """A watchdog beside the scheduler hears the heartbeats and records NodeLost on a subject of its own."""
+    """A watchdog beside the scheduler hears the heartbeats and records NodeLost on a subject of its
+    own.
+    """
     patch.setitem(subjects.WRITER_OF, f.NodeLost, "watchdog")
     patch.setattr(decide, "lose_node", lambda state, silent: ())
     slots = World._slots
@@ -235,8 +257,8 @@ def a_release_frees_whatever_attempt_holds(patch: pytest.MonkeyPatch) -> None:
 
     def careless(cluster: Cluster, job: Job, member: MemberView) -> None:
         tenant = tenant_of(cluster, job.tenant)
-        for wish in member.gpus:
-            holds = cluster.gpus[wish.uuid].holds
+        for request in member.gpus:
+            holds = cluster.gpus[request.uuid].holds
             if holds:
                 tenant.held_share -= holds.pop(next(iter(holds)))
 
@@ -255,7 +277,11 @@ def orders_come_from_what_is_not_acknowledged(patch: pytest.MonkeyPatch) -> None
 
 def a_counter_is_the_message_id(patch: pytest.MonkeyPatch) -> None:
     """The log drops what carries a number that it has seen."""
-    patch.setattr(log_memory, "message_id", lambda subject, expected, data: f"{subject} {f.decode(data).number}")
+    patch.setattr(
+        log_memory,
+        "message_id",
+        lambda subject, expected, data: f"{subject} {f.decode(data).number}",
+    )
 
 
 def a_term_begins_without_waiting(patch: pytest.MonkeyPatch) -> None:
@@ -279,7 +305,9 @@ def an_append_of_unknown_outcome_is_done(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_writer_owns_what_came_before_it(patch: pytest.MonkeyPatch) -> None:
-    """Once real: before its attachment a restarted service takes its own commits for another process's."""
+    """Once real: before its attachment a restarted service takes its own commits for another
+    process's.
+    """
     begin = Writer.__init__
 
     def attached_to_nothing(self: Writer, *args: Any, **named: Any) -> None:
@@ -291,14 +319,18 @@ def a_writer_owns_what_came_before_it(patch: pytest.MonkeyPatch) -> None:
 
 def a_lease_is_extended_without_a_majority(patch: pytest.MonkeyPatch) -> None:
     """An agent that no scheduler answers takes itself for most of the nodes."""
-    patch.setattr(gossip, "_count", lambda state, node_id: state.asked_ns + state.roster.lease_ms * gossip.MS)
+    patch.setattr(
+        gossip, "_count", lambda state, node_id: state.asked_ns + state.roster.lease_ms * gossip.MS
+    )
 
 
 def a_renewed_peer_counts(patch: pytest.MonkeyPatch) -> None:
     """An agent goes on when most nodes answer, whatever they say."""
     answered = gossip.answered
 
-    def credulous(state: gossip.Gossip, peer: NodeId, nonce: bytes, unrenewed_ms: int, now_ns: int) -> int:
+    def credulous(
+        state: gossip.Gossip, peer: NodeId, nonce: bytes, unrenewed_ms: int, now_ns: int
+    ) -> int:
         return answered(state, peer, nonce, 60_000, now_ns)
 
     patch.setattr(gossip, "answered", credulous)
@@ -317,7 +349,8 @@ def what_goes_on_is_requeued_like_the_others(patch: pytest.MonkeyPatch) -> None:
     def hasty(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
         member = job.members[node_id]
         return lose(cluster, job, node_id) or (
-            member.incarnation <= cluster.nodes[node_id].lost and job_fold.lose_member(cluster, job, member)
+            member.incarnation <= cluster.nodes[node_id].lost
+            and job_fold.lose_member(cluster, job, member)
         )
 
     patch.setattr(job_fold, "lose_if_gone", hasty)
@@ -329,7 +362,9 @@ def old_silence_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_long_lease_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Once real (by a wall clock that was ahead): a new term does not wait for what a planned stop has promised."""
+    """Once real (by a wall clock that was ahead): a new term does not wait for what a planned stop
+    has promised.
+    """
 
     def forgetful(self: Leases, cluster: Cluster, now: int) -> None:
         begin(self, msgspec.structs.replace(cluster, extension_ms=0), now)
@@ -339,11 +374,18 @@ def a_long_lease_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_log_is_trimmed_without_the_archive(patch: pytest.MonkeyPatch) -> None:
-    """What is purged was never looked for in the archive, nor did anyone say how far it has read."""
+    """What is purged was never looked for in the archive, nor did anyone say how far it
+    has read.
+    """
     decide_trim = trim.decide
 
     def hasty(policy: Policy, standing: Standing) -> Decision:
-        return decide_trim(policy, msgspec.structs.replace(standing, young=standing.last + 1, readers={"nobody": standing.last}))
+        return decide_trim(
+            policy,
+            msgspec.structs.replace(
+                standing, young=standing.last + 1, readers={"nobody": standing.last}
+            ),
+        )
 
     patch.setattr(trim, "decide", hasty)
     patch.setattr(trim, "prove", lambda entries, records: None)
@@ -359,12 +401,16 @@ def the_log_is_trimmed_without_a_snapshot(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_long_lease_is_said_to_be_over_and_is_not(patch: pytest.MonkeyPatch) -> None:
-    """An agent names the next term's lease, and leaves the longer one of a planned stop in its file."""
+    """An agent names the next term's lease, and leaves the longer one of a planned stop in its
+    file.
+    """
     patch.setattr(SimSupervisors, "replace_lease", SimSupervisors.extend_lease)
 
 
 def an_empty_directory_speaks_for_the_one_before(patch: pytest.MonkeyPatch) -> None:
-    """Once real: an agent that begins with an empty state directory frees all that the last one had begun."""
+    """Once real: an agent that begins with an empty state directory frees all that the last one had
+    begun.
+    """
     patch.setattr(node_fold, "_elsewhere", lambda node, fact: False)
 
 
@@ -380,11 +426,17 @@ def a_node_that_leaves_is_never_removed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_node_leaves_the_schedulers_count_in_one_step(patch: pytest.MonkeyPatch) -> None:
-    """The scheduler counts without a node as soon as its removal is asked for, while agents still believe its answers."""
+    """The scheduler counts without a node as soon as its removal is asked for, while agents still
+    believe its answers.
+    """
 
     def early(count: Callable[..., Any]) -> Callable[..., Any]:
         def without_it(self: Any, cluster: Cluster, now: int) -> Any:
-            leaving = [node for node in cluster.nodes.values() if is_leaving(cluster, node.node_id) and node.usable]
+            leaving = [
+                node
+                for node in cluster.nodes.values()
+                if is_leaving(cluster, node.node_id) and node.usable
+            ]
             states = [node.state for node in leaving]
             for node in leaving:
                 node.state = node_life.REMOVED

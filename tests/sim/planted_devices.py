@@ -4,19 +4,28 @@ import asyncio
 
 import pytest
 
-from libs.common import device_controls, gpu_life
-from libs.common.cluster import GpuView
+from libs.common.devices import device_controls
+from libs.common.life import gpu_life
+from libs.common.state.cluster import GpuView
 from services.node_agent import service
 
 
 def a_faulted_device_is_as_good_as_any(patch: pytest.MonkeyPatch) -> None:
     """Work is placed wherever a device is there, whatever its node says of it."""
-    patch.setattr(GpuView, "takes_work", property(lambda view: view.present and view.service == gpu_life.ONLINE))
+    patch.setattr(
+        GpuView,
+        "takes_work",
+        property(lambda view: view.present and view.service == gpu_life.ONLINE),
+    )
 
 
 def what_operators_say_of_devices_is_not_heard(patch: pytest.MonkeyPatch) -> None:
     """A device takes work as soon as it is well."""
-    patch.setattr(GpuView, "takes_work", property(lambda view: view.present and view.health in gpu_life.USABLE))
+    patch.setattr(
+        GpuView,
+        "takes_work",
+        property(lambda view: view.present and view.health in gpu_life.USABLE),
+    )
 
 
 def a_quarantined_device_is_forgotten(patch: pytest.MonkeyPatch) -> None:

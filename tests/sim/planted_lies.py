@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from libs.common import bounds, reading
 from libs.common import facts as f
-from libs.common.cluster import Cluster, GpuView, Node, WriterMark
 from libs.common.facts import Commit
 from libs.common.folds import claim_fold, job_fold
 from libs.common.messages.senders import Senders
 from libs.common.model import Gpu, NodeId
-from services.node_agent.peer_messages import PeerAsk, Said, Signer
+from libs.common.state.cluster import Cluster, GpuView, Node, WriterMark
+from services.node_agent.peers.peer_messages import PeerAsk, Said, Signer
 
 
 def untrusted_commits_stop_readers(patch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from libs.common.cluster import Cluster, Job, tenant_of
 from libs.common.folds import order_fold
 from libs.common.model import JobId
+from libs.common.state.cluster import Cluster, Job, tenant_of
 from libs.common.transport import log_jetstream
 
 

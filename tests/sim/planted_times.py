@@ -1,32 +1,44 @@
-"""Planted bugs about time, as those of `planted.py`: by which clock, and from when on, something is counted."""
+"""Planted bugs about time, as those of `planted.py`: by which clock, and from when on, something is
+counted.
+"""
 
 from collections.abc import Sequence
 
 import pytest
 
 from libs.common import facts as f
-from libs.common.change import NOTHING
+from libs.common.change import IGNORED
 from libs.common.facts import AnyFact
 from libs.common.folds import job_fold
-from libs.common.job_life import RUNNING
+from libs.common.life.job_life import RUNNING
 from services.scheduler.service import Scheduler
 
 
 def a_placement_is_as_old_as_its_decision(patch: pytest.MonkeyPatch) -> None:
-    """Once real: who placed a job reckons from its decision on, and who reads the log from when the log took it."""
-    patch.setattr(job_fold, "dated", lambda cluster, fact, stamp: NOTHING)
+    """Once real: who placed a job reckons from its decision on, and who reads the log from when the
+    log took it.
+    """
+    patch.setattr(job_fold, "dated", lambda cluster, fact, stamp: IGNORED)
 
 
 def a_time_limit_is_counted_between_two_wall_clocks(patch: pytest.MonkeyPatch) -> None:
-    """Once real: the scheduler ends a job by its own wall clock, from a placement that another one has stamped with its own."""
+    """Once real: the scheduler ends a job by its own wall clock, from a placement that another one
+    has stamped with its own.
+    """
     own = Scheduler.decide
 
     def by_wall(self: Scheduler, now_ns: int) -> Sequence[AnyFact]:
-        leads = self.state.epoch != 0 and self.state.cluster.epoch == self.state.epoch and not self.stopping
+        leads = (
+            self.state.epoch != 0
+            and self.state.cluster.epoch == self.state.epoch
+            and not self.stopping
+        )
         for job in self.state.cluster.jobs.values() if leads else ():
             ran_s = (now_ns - job.placed_ns) / 1e9
             if job.state == RUNNING and not job.stop_reason and 0 < job.spec.time_limit_s <= ran_s:
-                return (f.JobStopOrdered(job_id=job.job_id, attempt=job.attempt, reason="time_limit"),)
+                return (
+                    f.JobStopOrdered(job_id=job.job_id, attempt=job.attempt, reason="time_limit"),
+                )
         return own(self, now_ns)
 
     patch.setattr(Scheduler, "decide", by_wall)

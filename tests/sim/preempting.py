@@ -1,4 +1,6 @@
-"""Jobs that may be preempted, in one run: a pure function of the seed, with dice of its own: runs without them stay as they were."""
+"""Jobs that may be preempted, in one run: a pure function of the seed, with dice of its own: runs
+without them stay as they were.
+"""
 
 import random
 from typing import Any, Final
@@ -20,7 +22,15 @@ def with_preemption(seed: int, acts: TimedFacts) -> TimedFacts:
     if dice.random() >= PART_OF_SEEDS:
         return acts
     return [
-        (at_s, tuple(replace(fact, spec=_yielding(dice, fact.spec)) if isinstance(fact, f.JobSubmitted) else fact for fact in facts))
+        (
+            at_s,
+            tuple(
+                replace(fact, spec=_yielding(dice, fact.spec))
+                if isinstance(fact, f.JobSubmitted)
+                else fact
+                for fact in facts
+            ),
+        )
         for at_s, facts in acts
     ]
 
@@ -28,8 +38,16 @@ def with_preemption(seed: int, acts: TimedFacts) -> TimedFacts:
 def _yielding(dice: random.Random, spec: JobSpec) -> JobSpec:
     if dice.random() >= PART_OF_JOBS:
         return spec
-    words: dict[str, Any] = {"preemptible": True, "requeue": True, "min_run_s": dice.choice((0, 0, 2, 5))}
+    words: dict[str, Any] = {
+        "preemptible": True,
+        "requeue": True,
+        "min_run_s": dice.choice((0, 0, 2, 5)),
+    }
     if dice.random() < 0.6:
         saves = replace(Behaviour.parse(spec.command), saves_ms=dice.choice((1, 300, 2_500, 9_000)))
-        words |= {"command": saves.command(), "checkpoint_signal": SAVE, "checkpoint_grace_s": dice.choice((1, 4))}
+        words |= {
+            "command": saves.command(),
+            "checkpoint_signal": SAVE,
+            "checkpoint_grace_s": dice.choice((1, 4)),
+        }
     return replace(spec, priority=min(spec.priority, dice.choice((10, 40, 90))), **words)

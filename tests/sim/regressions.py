@@ -1,6 +1,8 @@
-"""Seeds that once found a bug, of Muster or of the simulation, each with the rule that it holds now; `test_sim.py` runs them all.
+"""Seeds that once found a bug, of Muster or of the simulation, each with the rule that it holds
+now; `test_sim.py` runs them all.
 
-A seed's run changes when the plan of faults or the workload does: what a seed found is then kept as a planted bug (`planted.py`).
+A seed's run changes when the plan of faults or the workload does: what a seed found is then kept as
+a planted bug (`planted.py`).
 """
 
 from typing import Final
@@ -9,16 +11,39 @@ SEEDS: Final[dict[int, str]] = {
     7: "a restarted scheduler replays its own commits instead of standing down for ever",
     8: "a node that was taken back is not lost again before it could hear of it",
     1361: "after a planned stop no clock on a wall says that the nodes' long leases are over",
-    872: "nothing begins on a node whose lease ran out while its agent was paused in the middle of a launch",
-    1118: "the time of facts goes on where a scheduler's wall clock is behind: a wait after a crash ends",
-    1431: "devices reserved for a job are not claimed before the reservation that it names has begun",
+    872: (
+        "nothing begins on a node whose lease ran out while its agent was paused in the middle "
+        "of a launch"
+    ),
+    1118: (
+        "the time of facts goes on where a scheduler's wall clock is behind: a wait after a "
+        "crash ends"
+    ),
+    1431: (
+        "devices reserved for a job are not claimed before the reservation that it names has begun"
+    ),
     732: "a time limit that is changed while its job runs changes what is expected of its nodes",
-    587: "who takes over goes by the schedulers' own time: another writer's clock that is ahead warns nobody early",
-    3252: "whose turn is over waits by the log's time for that, also where the scheduler itself has decided it",
+    587: (
+        "who takes over goes by the schedulers' own time: another writer's clock that is ahead "
+        "warns nobody early"
+    ),
+    3252: (
+        "whose turn is over waits by the log's time for that, also where the scheduler itself "
+        "has decided it"
+    ),
     911: "a node that registers anew accounts for no attempt of which the log has the end already",
-    215: "who follows a commit that ends an attempt and begins the next gives the first one's port and share back",
+    215: (
+        "who follows a commit that ends an attempt and begins the next gives the first one's "
+        "port and share back"
+    ),
     353: "a run is not over while a node that is away may hold the long lease of a planned stop",
-    2343: "a node that came back is counted as silent from when the log has that, not from when it was decided",
-    29: "an agent registers once more when its incarnation was registered in its name: the devices of others return to them",
+    2343: (
+        "a node that came back is counted as silent from when the log has that, not from when it "
+        "was decided"
+    ),
+    29: (
+        "an agent registers once more when its incarnation was registered in its name: the "
+        "devices of others return to them"
+    ),
     368: "a node that lied under its agent's next incarnation is removed all the same",
 }

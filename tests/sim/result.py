@@ -41,7 +41,9 @@ class Result(msgspec.Struct, frozen=True):
 def result_of(world: World) -> Result:
     digest = hashlib.sha256()
     for entry in world.stream.entries:
-        digest.update(b"%d %b %d " % (entry.seq, entry.subject.encode(), len(entry.data)) + entry.data)
+        digest.update(
+            b"%d %b %d " % (entry.seq, entry.subject.encode(), len(entry.data)) + entry.data
+        )
     ends: dict[str, int] = {}
     for job in world.reference.jobs.values():
         ends[job.state] = ends.get(job.state, 0) + 1
@@ -64,5 +66,8 @@ def _tail(world: World) -> list[str]:
     lines = []
     for entry in world.stream.entries[-TAIL_FACTS:]:
         commit = read_alone(entry.subject, entry.data)
-        lines += [f"{entry.seq:6} {entry.subject} epoch {commit.epoch} seen {commit.seen}: {fact}" for fact in commit.facts]
+        lines += [
+            f"{entry.seq:6} {entry.subject} epoch {commit.epoch} seen {commit.seen}: {fact}"
+            for fact in commit.facts
+        ]
     return lines[-TAIL_FACTS:]

@@ -1,4 +1,6 @@
-"""What the test functions of this folder share: a range of seeds without a violation, and the bytes of one seed in another process."""
+"""What the test functions of this folder share: a range of seeds without a violation, and the bytes
+of one seed in another process.
+"""
 
 import os
 import subprocess
@@ -19,7 +21,9 @@ def hold(plans: Iterable[Plan]) -> None:
     """Every rule in each of these runs; the first violation is named with its seed."""
     for plan in plans:
         found = simulate(plan).found
-        assert found is None, f"seed {plan.seed}: {found.checker}: {found.message} (again: make sim SEED={plan.seed})"
+        assert found is None, (
+            f"seed {plan.seed}: {found.checker}: {found.message} (again: make sim SEED={plan.seed})"
+        )
 
 
 def stormy(first: int, count: int) -> list[Plan]:
@@ -30,6 +34,13 @@ def digest_in_child(seed: int, hash_seed: str) -> str:
     """The log's SHA-256 as a process with another order of its sets and dicts computes it."""
     code = f"from tests.sim import faults, world; print(world.simulate(faults.plan({seed})).digest)"
     environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=CHILD_TIMEOUT_S)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=CHILD_TIMEOUT_S,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

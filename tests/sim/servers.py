@@ -1,8 +1,10 @@
-"""The nats-servers of a run: each process is connected to one of them, and one that freezes answers nothing and closes nothing.
+"""The nats-servers of a run: each process is connected to one of them, and one that freezes answers
+nothing and closes nothing.
 
-A client pings its server (`libs/common/transport/log_jetstream.py`) and leaves a silent one for the next. Until then all
-that it sends and all that others send to it is lost, and its appends and reads wait. Leases are shorter here than the default,
-so the time between pings is shorter by the same part. A real server freezes in tests/attack/test_frozen_server.py.
+A client pings its server (`libs/common/transport/log_jetstream.py`) and leaves a silent one for the
+next. Until then all that it sends and all that others send to it is lost, and its appends and reads
+wait. Leases are shorter here than the default, so the time between pings is shorter by the same
+part. A real server freezes in tests/attack/test_frozen_server.py.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from libs.common.settings import Settings
+from libs.common.settings.settings import Settings
 from libs.common.transport import log_jetstream
 from tests.sim.faults import SERVERS, Blow
 
@@ -30,7 +32,10 @@ class Servers:
 
     def freeze(self, blow: Blow) -> None:
         """Silence the clients of a server until they leave it or it goes on."""
-        now, left_for = self.world.loop.now, SERVERS[(SERVERS.index(blow.target) + 1) % len(SERVERS)]
+        now, left_for = (
+            self.world.loop.now,
+            SERVERS[(SERVERS.index(blow.target) + 1) % len(SERVERS)],
+        )
         for name in [name for name, server in self.of.items() if server == blow.target]:
             leaves_s = self._leaves_s()
             self.world.slots[name].process.silent_until = now + min(blow.length_s, leaves_s)
@@ -38,6 +43,8 @@ class Servers:
                 self.of[name] = left_for
 
     def _leaves_s(self) -> float:
-        """Draw how long one client stays: the first ping is sent some time after the server froze."""
+        """Draw how long one client stays: the first ping is sent some time after the
+        server froze.
+        """
         pings = log_jetstream.PINGS_UNANSWERED_MAX + self.dice.random()
         return pings * log_jetstream.PING_S * self.world.plan.lease_ms / LEASE_MS

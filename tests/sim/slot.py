@@ -1,7 +1,9 @@
-"""A place where a process of the simulation runs again and again, as a service manager would keep it.
+"""A place where a process of the simulation runs again and again, as a service manager would keep
+it.
 
-It owns what the process has of the world (its ways to the log and the bus, its clock) and says what its end means: a kill and a known
-error are part of the weather, anything else is a bug that the next start would hide, and a violation.
+It owns what the process has of the world (its ways to the log and the bus, its clock) and says what
+its end means: a kill and a known error are part of the weather, anything else is a bug that the
+next start would hide, and a violation.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from libs.common.cancellation import Stopped
 from libs.common.errors import Corrupt, MusterError, TooNew, Unavailable
+from libs.common.process.cancellation import Stopped
 from tests.sim.bus import SimBus
 from tests.sim.clock import SimClock
 from tests.sim.log import SimLog
@@ -26,7 +28,9 @@ RESTART_S: Final = 0.3
 class Slot:
     """A place where a process runs again and again, as a service manager would keep it."""
 
-    def __init__(self, world: World, name: str, host: str, start: Callable[[Slot], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self, world: World, name: str, host: str, start: Callable[[Slot], Coroutine[Any, Any, None]]
+    ) -> None:
         self.world = world
         self.name = name
         self.host = host
@@ -46,7 +50,11 @@ class Slot:
             while self.held_until > self.world.loop.now or not self.world.host_up(self.host):
                 await asyncio.sleep(max(0.05, min(0.5, self.held_until - self.world.loop.now)))
             self.starts += 1
-            self.process, self.service, self.stop = Process(f"{self.name}#{self.starts}"), None, asyncio.Event()
+            self.process, self.service, self.stop = (
+                Process(f"{self.name}#{self.starts}"),
+                None,
+                asyncio.Event(),
+            )
             task = self.process.spawn(self.start(self))
             await asyncio.wait([task])
             self._ended(task)
@@ -86,16 +94,21 @@ def cause(error: BaseException | None) -> BaseException | None:
 
 
 class SimLeadership:
-    """The quorum write that renews a term: it takes a way to the log and back, and fails while the log stalls.
+    """The quorum write that renews a term: it takes a way to the log and back, and fails while the
+    log stalls.
 
-    A term takes the key from lower ones, which then renew no more (`libs.common.transport.kv_nats.KvLeadership`).
+    A term takes the key from lower ones, which then renew no more
+    (`libs.common.transport.kv_nats.KvLeadership`).
     """
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
 
     async def renew(self, epoch: int) -> None:
-        stalled = max(self.slot.world.stalled_until, self.slot.process.silent_until) > self.slot.world.loop.now
+        stalled = (
+            max(self.slot.world.stalled_until, self.slot.process.silent_until)
+            > self.slot.world.loop.now
+        )
         await asyncio.sleep(0.001)
         self.slot.process.check()
         if stalled or self.slot.world.weather.hit("log_silent", "leadership"):

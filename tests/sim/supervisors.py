@@ -1,24 +1,42 @@
-"""The agent's side of a simulated machine: its supervisors, its one remembered number and its devices.
+"""The agent's side of a simulated machine: its supervisors, its one remembered number and its
+devices.
 
-`SimSupervisors` is the simulation's twin of `services.node_agent.job_directories.JobDirectories`. Rule kept here as there: a marker on
-disk before anything runs, so that a (job, attempt) is launched at most once, whatever dies in between.
+`SimSupervisors` is the simulation's twin of
+`services.node_agent.directories.job_directories.JobDirectories`. Rule kept here as there: a marker
+on disk before anything runs, so that a (job, attempt) is launched at most once, whatever dies in
+between.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
+from libs.common.devices.topology import Topology
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, Gpu, GpuId
-from libs.common.topology import Topology
+from services.node_agent.core.observations import (
+    Adopted,
+    Exit,
+    Observation,
+    ProcessExited,
+    ProcessStarted,
+)
+from services.node_agent.core.state import key_of
+from services.node_agent.directories.retention import Keep, Pruned
 from services.node_agent.drivers import Capabilities, DeviceNodes, simulated_mig
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.absent import Absent
-from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Modes, Reset, Sample, SetPowerCap
-from services.node_agent.observations import Adopted, Exit, Observation, ProcessExited, ProcessStarted
-from services.node_agent.retention import Keep, Pruned
-from services.node_agent.state import key_of
-from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
+from services.node_agent.drivers.readings import (
+    Command,
+    Done,
+    Event,
+    Lacking,
+    Modes,
+    Reset,
+    Sample,
+    SetPowerCap,
+)
+from services.node_agent.jobs.protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
 from tests.sim.loop import Process
 from tests.sim.machine import CARD, JobFiles, Machine
 
@@ -30,7 +48,9 @@ RESET_S: Final = 1.5
 
 
 class SimSupervisors:
-    """See `services.node_agent.supervision_protocol.JobSupervisors`: one agent process's way to its machine."""
+    """See `services.node_agent.jobs.protocol.JobSupervisors`: one agent process's way to its
+    machine.
+    """
 
     def __init__(self, machine: Machine, process: Process) -> None:
         self.machine = machine
@@ -44,12 +64,16 @@ class SimSupervisors:
         self.on_event = on_event
         self.machine.agent = self
         self.process.at_death.append(self._let_go)
-        return [self._adopt(files) for files in self.machine.disk.jobs.values() if not files.forgotten]
+        return [
+            self._adopt(files) for files in self.machine.disk.jobs.values() if not files.forgotten
+        ]
 
     async def close(self) -> None:
         self._let_go()
 
-    async def unpack(self, ref: AttemptRef, sha256: str, pieces: AsyncIterator[bytes], wanted: Callable[[], bool]) -> str:
+    async def unpack(
+        self, ref: AttemptRef, sha256: str, pieces: AsyncIterator[bytes], wanted: Callable[[], bool]
+    ) -> str:
         async for _ in pieces:
             await self._touch(DISK_S)
         return f"/jobs/{key_of(ref)}"
@@ -70,7 +94,9 @@ class SimSupervisors:
         slow = weather.hit("launch_slow", self.machine.node_id)
         await self._touch(self.machine.random.uniform(0.0, LAUNCH_SLOW_S) if slow else LAUNCH_S)
         if self.machine.fork(ref, launch.argv):
-            self._tell(ref, "started", ProcessStarted(key_of(ref), 1, self.machine.disk.jobs[ref].began_ns))
+            self._tell(
+                ref, "started", ProcessStarted(key_of(ref), 1, self.machine.disk.jobs[ref].began_ns)
+            )
         else:
             self.exited(ref, self._lost(self.machine.disk.jobs[ref]))
 
@@ -102,7 +128,9 @@ class SimSupervisors:
         self.process.check()
         return Taken(offset + len(data), eof)
 
-    async def read_output(self, ref: AttemptRef, stream: str, offset: int, max_bytes: int) -> Piece | None:
+    async def read_output(
+        self, ref: AttemptRef, stream: str, offset: int, max_bytes: int
+    ) -> Piece | None:
         self.process.check()
         return None
 
@@ -138,7 +166,9 @@ class SimSupervisors:
     def exited(self, ref: AttemptRef, end: Exit) -> None:
         """Once per attempt and agent process, after its start."""
         if end.executed:
-            self._tell(ref, "started", ProcessStarted(key_of(ref), 1, self.machine.disk.jobs[ref].began_ns))
+            self._tell(
+                ref, "started", ProcessStarted(key_of(ref), 1, self.machine.disk.jobs[ref].began_ns)
+            )
         self._tell(ref, "exited", ProcessExited(key_of(ref), end))
 
     def _tell(self, ref: AttemptRef, event: str, seen: Observation) -> None:
@@ -152,10 +182,21 @@ class SimSupervisors:
         else:
             self.exited(files.ref, self._lost(files))
         limits = files.time_limit_s, files.grace_s
-        return Adopted(files.ref, files.rank, files.gpus, files.seq, *limits, files.probe, files.ignore_lease, files.slices)
+        return Adopted(
+            files.ref,
+            files.rank,
+            files.gpus,
+            files.seq,
+            *limits,
+            files.probe,
+            files.ignore_lease,
+            files.slices,
+        )
 
     def _lost(self, files: JobFiles) -> Exit:
-        """The record that there is, or the one of an attempt that nobody supervises and nobody ever will."""
+        """The record that there is, or the one of an attempt that nobody supervises and nobody ever
+        will.
+        """
         if files.exit is None:
             files.exit = Exit(executed=files.claimed, exit_code=None, reason="supervisor_lost")
         return files.exit
@@ -171,7 +212,9 @@ class SimSupervisors:
 
 
 class SimMemory:
-    """See `services.node_agent.supervision_protocol.Memory`: one number and one name on the simulated disk."""
+    """See `services.node_agent.jobs.protocol.Memory`: one number and one name on the
+    simulated disk.
+    """
 
     def __init__(self, machine: Machine, process: Process) -> None:
         self.machine = machine
@@ -201,8 +244,11 @@ class SimMemory:
 
 
 class SimDriver:
-    """See `services.node_agent.drivers.Driver`: devices that are clean but while somebody has them open. What they were told is gone with a
-    reset, and with the agent: as of a driver that nobody keeps loaded.
+    """See `services.node_agent.drivers.Driver`: devices that are clean but while somebody has them
+    open.
+
+    What they were told is gone with a reset, and with the agent: as of a driver that nobody keeps
+    loaded.
     """
 
     simulated = True
@@ -223,7 +269,11 @@ class SimDriver:
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
         await asyncio.sleep(DISK_S)
         now = asyncio.get_running_loop().time()
-        return {uuid: "somebody has it open" for uuid in uuids if now < self.machine.kept_until.get(uuid, 0.0)}
+        return {
+            uuid: "somebody has it open"
+            for uuid in uuids
+            if now < self.machine.kept_until.get(uuid, 0.0)
+        }
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -237,7 +287,10 @@ class SimDriver:
 
     async def sample(self) -> Mapping[GpuId, Sample]:
         await asyncio.sleep(DISK_S)
-        return {gpu.uuid: Sample(pci_bus=gpu.pci_bus, at_ns=0, simulated=True) for gpu in self.machine.gpus}
+        return {
+            gpu.uuid: Sample(pci_bus=gpu.pci_bus, at_ns=0, simulated=True)
+            for gpu in self.machine.gpus
+        }
 
     async def events(self) -> Sequence[Event]:
         return ()
@@ -261,11 +314,15 @@ class SimDriver:
         return Done()
 
     def _set_mode(self, uuid: GpuId, on: bool) -> None:
-        """Raises Refused, as a real driver does where somebody is on the card; of its own jobs the agent knows that."""
+        """Raises Refused, as a real driver does where somebody is on the card; of its own jobs the
+        agent knows that.
+        """
         self.process.check()
         if self.machine.is_left(uuid):
             raise Refused(f"GPU {uuid} is in use by another process")
-        assert not self.machine.instances[uuid] and not self.machine.running_on(uuid), "a mode is set of a free card"
+        assert not self.machine.instances[uuid] and not self.machine.running_on(uuid), (
+            "a mode is set of a free card"
+        )
         if on:
             self.machine.uncut.pop(uuid, None)
         else:

@@ -1,8 +1,10 @@
-"""A server freezes without closing a connection: its clients leave it well within a lease, and no job of a healthy node ends for it."""
+"""A server freezes without closing a connection: its clients leave it well within a lease, and no
+job of a healthy node ends for it.
+"""
 
 import pytest
 
-from libs.common.settings import Settings
+from libs.common.settings.settings import Settings
 from libs.common.transport import log_jetstream
 from tests.sim import faults, planted_loads
 from tests.sim.faults import FROZEN, SERVERS, Blow

@@ -1,4 +1,6 @@
-"""The loss of the control plane must not kill the fleet, and a node that is really cut off must not profit from that."""
+"""The loss of the control plane must not kill the fleet, and a node that is really cut off must not
+profit from that.
+"""
 
 from collections.abc import Callable
 
@@ -20,12 +22,22 @@ WITHIN = 12
 # In some of these a job of the node that is cut off is long enough to be caught alive.
 LONG_JOBS = range(24, 24 + WITHIN)
 FIVE = (2, 2, 2, 2, 2)
-ONE_AFTER_ANOTHER = tuple(Blow(at_s, APART, node, 60.0) for node, at_s in (("n1", 3.0), ("n2", 3.0), ("n3", 17.0)))
+ONE_AFTER_ANOTHER = tuple(
+    Blow(at_s, APART, node, 60.0) for node, at_s in (("n1", 3.0), ("n2", 3.0), ("n3", 17.0))
+)
 
 
 def ran(seed: int, *blows: Blow, nodes: tuple[int, ...] = (2, 2, 4, 2)) -> World:
     """One run with these blows and no other fault."""
-    plan = Plan(seed, Rates(), tuple(sorted(blows)), max(blow.at_s + blow.length_s for blow in blows), 0.0, nodes, lease_ms=LONG_LEASE_MS)
+    plan = Plan(
+        seed,
+        Rates(),
+        tuple(sorted(blows)),
+        max(blow.at_s + blow.length_s for blow in blows),
+        0.0,
+        nodes,
+        lease_ms=LONG_LEASE_MS,
+    )
     world, _ = run(_run(plan, ALL))
     return world
 
@@ -38,7 +50,12 @@ def lived(seed: int, *blows: Blow, nodes: tuple[int, ...] = (2, 2, 4, 2)) -> Wor
 
 
 def recorded(world: World, kind: type[f.Fact]) -> list[f.Fact]:
-    return [fact for entry in world.stream.entries for fact in f.decode(entry.data).facts if isinstance(fact, kind)]
+    return [
+        fact
+        for entry in world.stream.entries
+        for fact in f.decode(entry.data).facts
+        if isinstance(fact, kind)
+    ]
 
 
 def lost(world: World) -> list[f.NodeLost]:
@@ -51,7 +68,9 @@ def expired(world: World) -> list[f.JobFinished]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_attempt_ends_because_the_whole_control_plane_is_silent_for_longer_than_a_lease(seed: int) -> None:
+def test_no_attempt_ends_because_the_whole_control_plane_is_silent_for_longer_than_a_lease(
+    seed: int,
+) -> None:
     world = lived(seed, Blow(SOON_S, OUTAGE, "control", LEASES_LONG))
     assert world.weather.counts["lease_extended_by_peers"] >= 4
     assert expired(world) == lost(world) == []
@@ -59,15 +78,23 @@ def test_no_attempt_ends_because_the_whole_control_plane_is_silent_for_longer_th
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_agent_that_is_started_again_meanwhile_has_its_roster_and_goes_on(seed: int) -> None:
-    dead = [Blow(SOON_S + at_s, faults.AGENT_DEAD, f"agent-n{node}", 1.0) for node, at_s in ((0, 1.0), (1, 11.0), (3, 20.0))]
+    dead = [
+        Blow(SOON_S + at_s, faults.AGENT_DEAD, f"agent-n{node}", 1.0)
+        for node, at_s in ((0, 1.0), (1, 11.0), (3, 20.0))
+    ]
     world = lived(seed, Blow(SOON_S, OUTAGE, "control", LEASES_LONG), *dead)
     assert expired(world) == lost(world) == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", [CUT, APART])
-def test_a_minority_that_no_scheduler_answers_stops_and_runs_elsewhere(kind: str, seed: int) -> None:
-    """Cut off from all, or seeing peers that are renewed. The checkers hold that nothing of it lives when it is lost."""
+def test_a_minority_that_no_scheduler_answers_stops_and_runs_elsewhere(
+    kind: str, seed: int
+) -> None:
+    """Cut off from all, or seeing peers that are renewed.
+
+    The checkers hold that nothing of it lives when it is lost.
+    """
     world = lived(seed, Blow(SOON_S, kind, "n3", LEASES_LONG))
     assert [fact.node_id for fact in lost(world)] == ["n3"]
     assert "lease_extended_by_peers" not in world.weather.counts
@@ -75,7 +102,9 @@ def test_a_minority_that_no_scheduler_answers_stops_and_runs_elsewhere(kind: str
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nodes_that_were_lost_one_after_another_do_not_keep_the_next_one_alive(seed: int) -> None:
-    """They are still of the roster, see it, and are not renewed; the checkers hold that what is lost is dead."""
+    """They are still of the roster, see it, and are not renewed; the checkers hold that what is
+    lost is dead.
+    """
     lived(seed, *ONE_AFTER_ANOTHER, nodes=FIVE)
 
 
@@ -85,14 +114,26 @@ def test_a_majority_that_no_scheduler_answers_goes_on(seed: int) -> None:
     assert expired(world) == lost(world) == []
 
 
-@pytest.mark.parametrize("plant", [planted.a_lease_is_extended_without_a_majority, planted.a_renewed_peer_counts])
-def test_a_planted_bug_of_this_rule_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "plant", [planted.a_lease_is_extended_without_a_majority, planted.a_renewed_peer_counts]
+)
+def test_a_planted_bug_of_this_rule_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(monkeypatch)
-    found = [world.found for world in (ran(seed, Blow(SOON_S, APART, "n3", LEASES_LONG)) for seed in LONG_JOBS) if world.found]
+    found = [
+        world.found
+        for world in (ran(seed, Blow(SOON_S, APART, "n3", LEASES_LONG)) for seed in LONG_JOBS)
+        if world.found
+    ]
     assert {each.checker for each in found} == {"lost_only_after_a_lease"}
 
 
 def test_the_rule_of_loss_without_its_half_here_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     planted.a_node_is_lost_by_its_own_silence_alone(monkeypatch)
-    found = [world.found for world in (ran(seed, *ONE_AFTER_ANOTHER, nodes=FIVE) for seed in range(WITHIN)) if world.found]
+    found = [
+        world.found
+        for world in (ran(seed, *ONE_AFTER_ANOTHER, nodes=FIVE) for seed in range(WITHIN))
+        if world.found
+    ]
     assert {each.checker for each in found} == {"lost_only_after_a_lease"}

@@ -1,4 +1,6 @@
-"""A tenant that asks for as much as it may: jobs of another tenant that fit are placed soon all the same, counted in the run's own time."""
+"""A tenant that asks for as much as it may: jobs of another tenant that fit are placed soon all the
+same, counted in the run's own time.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,9 +9,9 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.model import JobId, JobSpec, TenantId
+from libs.common.state.cluster import Cluster
 from tests.sim import faults, greed, planted_loads, world
 from tests.sim.checkers import ALL
 from tests.sim.checkers.checker import Checker
@@ -38,7 +40,14 @@ class OthersArePlaced(Checker):
         super().__init__(world)
         self.since: dict[str, float] = {}
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
         now = self.world.loop.now
         if isinstance(fact, f.JobSubmitted) and not greed.is_greedy(fact.job_id):
             self.since[fact.job_id] = now
@@ -51,12 +60,17 @@ class OthersArePlaced(Checker):
 
 def modest(seed: int, shape: object, storm_s: float) -> list[Act]:
     spec = JobSpec(command=Behaviour(400).command())
-    jobs = (f.JobSubmitted(job_id=JobId(f"job-{number}"), spec=spec, tenant=TenantId("blue"), user="u") for number in range(JOBS))
+    jobs = (
+        f.JobSubmitted(job_id=JobId(f"job-{number}"), spec=spec, tenant=TenantId("blue"), user="u")
+        for number in range(JOBS)
+    )
     return [Act(1.0 + number * EVERY_S, number, (job,)) for number, job in enumerate(jobs)]
 
 
 def beside(blows: Sequence[Blow], monkeypatch: pytest.MonkeyPatch) -> World:
-    """Run a modest tenant beside these blows and no other fault, with more dependencies than the random runs have."""
+    """Run a modest tenant beside these blows and no other fault, with more dependencies than the
+    random runs have.
+    """
     monkeypatch.setattr(world, "workload", modest)
     monkeypatch.setattr(greed, "HELD", 40)
     monkeypatch.setattr(greed, "DEPENDENTS", 200)
@@ -78,9 +92,13 @@ def test_planted_search_among_dependents_delays_others(monkeypatch: pytest.Monke
     assert found is not None and found.checker == "test_greedy_tenant"
 
 
-def test_planted_search_among_dependents_is_found_among_all_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_search_among_dependents_is_found_among_all_faults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     planted_loads.a_job_that_ends_is_searched_among_all_dependents(monkeypatch)
-    greedy = [plan for plan in stormy(0, WITHIN) if any(blow.kind == faults.GREEDY for blow in plan.blows)]
+    greedy = [
+        plan for plan in stormy(0, WITHIN) if any(blow.kind == faults.GREEDY for blow in plan.blows)
+    ]
     checkers = [found.checker for plan in greedy if (found := simulate(plan).found) is not None]
     assert "folds_stay_linear" in checkers
 

@@ -1,4 +1,6 @@
-"""After a planned stop nodes are lost as ever, once they have said that their long lease is over: a check that something *does* happen.
+"""After a planned stop nodes are lost as ever, once they have said that their long lease is over: a
+check that something *does* happen.
+
 And a node that is installed again frees nothing that may be alive.
 """
 
@@ -16,22 +18,29 @@ SEEDS = range(8)
 NODES = (2, 2, 4, 2)
 STOP_S = 5.0
 DIES_S = 9.0
-# From the death: the next term's beginning is a moment before, and the silence is looked at ten times in a second.
+# From the death: the next term's beginning is a moment before, and the silence is looked at ten
+# times in a second.
 SOON_S = (LEASE_MS + SETTINGS.margin_ms) / 1e3 + 3.0
 
 
 def ran(seed: int, blow: Blow, *more: type[Checker]) -> Result:
     """A planned stop and what comes after it, and no other fault."""
     blows = (Blow(STOP_S, PLANNED, "", 0.05), blow)
-    return simulate(Plan(seed, Rates(), blows, blow.at_s + blow.length_s, 0.0, NODES), (*ALL, *more))
+    return simulate(
+        Plan(seed, Rates(), blows, blow.at_s + blow.length_s, 0.0, NODES), (*ALL, *more)
+    )
 
 
 class LostSoon(Checker):
-    """The node that died is recorded as lost in time, although the long lease of the stop would still hold."""
+    """The node that died is recorded as lost in time, although the long lease of the stop would
+    still hold.
+    """
 
     lost_s = 0.0
 
-    def after(self, cluster: object, fact: object, stamp: object, commit: object, change: object) -> None:
+    def after(
+        self, cluster: object, fact: object, stamp: object, commit: object, change: object
+    ) -> None:
         if isinstance(fact, f.NodeLost):
             self.lost_s = self.world.loop.now
 
@@ -46,7 +55,9 @@ def test_a_node_that_dies_after_a_planned_stop_is_lost_in_time(seed: int) -> Non
     assert ran(seed, Blow(DIES_S, POWER_CUT, "n3", 25.0), LostSoon).found is None
 
 
-def test_a_lease_that_is_said_to_be_over_and_is_not_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_is_said_to_be_over_and_is_not_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     planted.a_long_lease_is_said_to_be_over_and_is_not(monkeypatch)
     dead = Blow(DIES_S, AGENT_DEAD, "agent-n3", 25.0)
     found = [result.found for result in (ran(seed, dead) for seed in SEEDS) if result.found]
@@ -54,19 +65,30 @@ def test_a_lease_that_is_said_to_be_over_and_is_not_is_found(monkeypatch: pytest
 
 
 def reinstalled(seed: int) -> Plan:
-    """Agents that begin with an empty directory while the supervisors of the last ones live: one, or most of them at once."""
-    blows = tuple(Blow(6.0 + index, REINSTALLED, f"agent-n{index}", 0.05) for index in range(3 if seed % 2 else 1))
+    """Agents that begin with an empty directory while the supervisors of the last ones live: one,
+    or most of them at once.
+    """
+    blows = tuple(
+        Blow(6.0 + index, REINSTALLED, f"agent-n{index}", 0.05)
+        for index in range(3 if seed % 2 else 1)
+    )
     return Plan(seed, Rates(), blows, 12.0, 0.0, NODES)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_an_agent_left_alive_is_over_before_one_with_an_empty_directory_is_taken_up(seed: int) -> None:
+def test_what_an_agent_left_alive_is_over_before_one_with_an_empty_directory_is_taken_up(
+    seed: int,
+) -> None:
     assert simulate(reinstalled(seed)).found is None
 
 
-def test_an_empty_directory_that_frees_what_the_last_one_began_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_directory_that_frees_what_the_last_one_began_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     planted.an_empty_directory_speaks_for_the_one_before(monkeypatch)
-    found = [result.found for result in (simulate(reinstalled(seed)) for seed in SEEDS) if result.found]
+    found = [
+        result.found for result in (simulate(reinstalled(seed)) for seed in SEEDS) if result.found
+    ]
     assert found
     assert {each.checker for each in found} <= {
         "at_most_one_attempt_alive",

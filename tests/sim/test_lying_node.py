@@ -1,4 +1,6 @@
-"""One node's key is in an attacker's hands: the other nodes' jobs go on, all readers agree, and a silent node is lost all the same."""
+"""One node's key is in an attacker's hands: the other nodes' jobs go on, all readers agree, and a
+silent node is lost all the same.
+"""
 
 from collections.abc import Callable
 
@@ -21,7 +23,9 @@ LIES = Blow(2.0, faults.LYING, "n0", faults.STORM_S)
 
 
 def one_liar(seed: int) -> Plan:
-    """A node lies all the time, and the scheduler stops as planned, which gives the others a long lease."""
+    """A node lies all the time, and the scheduler stops as planned, which gives the others a long
+    lease.
+    """
     stop = Blow(6.0 + seed % 5, faults.PLANNED, f"n{1 + seed % 3}", 0.05)
     return Plan(seed, Rates(), (LIES, stop), 2.0 + faults.STORM_S, 0.0, (2, 2, 4, 2))
 
@@ -34,9 +38,19 @@ def one_liar_and_a_silent_node(seed: int) -> World:
 
 
 def one_liar_in_an_outage(seed: int, patch: pytest.MonkeyPatch) -> World:
-    """The control plane is away for longer than a lease, and n0 floods the others and sends on what they asked it."""
+    """The control plane is away for longer than a lease, and n0 floods the others and sends on what
+    they asked it.
+    """
     outage = Blow(6.0 + seed % 3, faults.OUTAGE, "control", 2.5 * faults.LONG_LEASE_MS / 1e3)
-    plan = Plan(seed, Rates(), (LIES, outage), outage.at_s + outage.length_s, 0.0, (2, 2, 4, 2), lease_ms=faults.LONG_LEASE_MS)
+    plan = Plan(
+        seed,
+        Rates(),
+        (LIES, outage),
+        outage.at_s + outage.length_s,
+        0.0,
+        (2, 2, 4, 2),
+        lease_ms=faults.LONG_LEASE_MS,
+    )
     patch.setattr(liar, "SENT_ON_EVERY_S", 0.02)
     return run(_run(plan, ALL))[0]
 
@@ -44,7 +58,9 @@ def one_liar_in_an_outage(seed: int, patch: pytest.MonkeyPatch) -> World:
 def expired(world: World, node_id: str) -> list[f.JobFinished]:
     entries = [entry for entry in world.stream.entries if entry.subject != subjects.node(node_id)]
     facts = [fact for entry in entries for fact in read_alone(entry.subject, entry.data).facts]
-    return [fact for fact in facts if isinstance(fact, f.JobFinished) and fact.reason == "lease_expired"]
+    return [
+        fact for fact in facts if isinstance(fact, f.JobFinished) and fact.reason == "lease_expired"
+    ]
 
 
 def is_lost(world: World, node_id: str) -> bool:
@@ -71,14 +87,18 @@ def test_heartbeats_in_its_name_keep_no_silent_node(seed: int) -> None:
 
 @pytest.mark.attack
 @pytest.mark.parametrize("seed", range(4))
-def test_datagrams_of_a_node_that_lies_end_no_lease_of_others(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datagrams_of_a_node_that_lies_end_no_lease_of_others(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = one_liar_in_an_outage(seed, monkeypatch)
     assert world.found is None
     assert world.weather.counts["lease_extended_by_peers"] >= 3
     assert expired(world, "n0") == []
 
 
-def test_planted_questions_without_a_recipient_end_leases_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_questions_without_a_recipient_end_leases_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     planted_lies.questions_name_no_recipient(monkeypatch)
     assert any(expired(one_liar_in_an_outage(seed, monkeypatch), "n0") for seed in range(4))
 
@@ -103,7 +123,11 @@ def test_planted_trust_in_commits_is_found(
     for seed in range(WITHIN):
         found = simulate(one_liar(seed)).found
         if found is not None:
-            print(f"\n{plant.__name__}: found by {found.checker} in seed {seed}: {found.message}"[:300])
+            print(
+                f"\n{plant.__name__}: found by {found.checker} in seed {seed}: {found.message}"[
+                    :300
+                ]
+            )
             assert found.checker == checker
             return
     pytest.fail(f"{WITHIN} seeds do not find that {plant.__doc__}")

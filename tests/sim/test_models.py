@@ -1,4 +1,6 @@
-"""Runs with models and without faults, in which never fewer replicas serve than were asked for; and that the checker would notice."""
+"""Runs with models and without faults, in which never fewer replicas serve than were asked for; and
+that the checker would notice.
+"""
 
 from collections.abc import Callable
 from typing import Final
@@ -6,10 +8,10 @@ from typing import Final
 import msgspec
 import pytest
 
-from libs.common.cluster import Job, Model, is_ready
 from libs.common.model import JobId
-from services.node_agent import serving
-from services.scheduler import models
+from libs.common.state.cluster import Job, Model, is_ready
+from services.node_agent.core import serving
+from services.scheduler.models import models
 from tests.sim import faults
 from tests.sim.models import BAD, model_acts
 from tests.sim.world import simulate
@@ -24,13 +26,21 @@ def with_models(name: str = "") -> list[int]:
 
 
 def test_without_faults_never_fewer_replicas_serve_than_were_asked_for() -> None:
-    assert [simulate(faults.calm(seed)).found for seed in with_models()] == [None] * len(with_models())
+    assert [simulate(faults.calm(seed)).found for seed in with_models()] == [None] * len(
+        with_models()
+    )
     assert len(with_models()) > 10 and len(with_models(BAD)) > 3
 
 
-def test_a_redeployment_that_ends_the_old_ones_first_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redeployment_that_ends_the_old_ones_first_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def hasty(model: Model, present: list[Job], heard: list[Job]) -> list[JobId]:
-        return [job.job_id for job in present if model.jobs[job.job_id] < model.generation and is_ready(job)]
+        return [
+            job.job_id
+            for job in present
+            if model.jobs[job.job_id] < model.generation and is_ready(job)
+        ]
 
     monkeypatch.setattr(models, "_outdated", hasty)
     assert _found_by_the_checker(with_models())
@@ -47,16 +57,23 @@ def test_a_dead_replica_that_is_not_replaced_is_found(monkeypatch: pytest.Monkey
     assert _found_by_the_checker(with_models(), plan_of=faults.plan)
 
 
-def test_an_agent_that_does_not_probe_what_it_adopts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_does_not_probe_what_it_adopts_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(serving, "adopted", lambda probe: None)
     assert _found_by_the_checker(with_models(), plan_of=agents_restarted)
 
 
 def agents_restarted(seed: int) -> faults.Plan:
-    """No fault but that every agent dies now and then, and is back at once: also while replicas start."""
+    """No fault but that every agent dies now and then, and is back at once: also while replicas
+    start.
+    """
     calm = faults.calm(seed)
     times = [(at_s, index) for at_s in range(1, 16) for index in range(len(calm.nodes))]
-    blows = tuple(faults.Blow(at_s + index / 10, faults.AGENT_DEAD, f"agent-n{index}", 0.3) for at_s, index in times)
+    blows = tuple(
+        faults.Blow(at_s + index / 10, faults.AGENT_DEAD, f"agent-n{index}", 0.3)
+        for at_s, index in times
+    )
     return msgspec.structs.replace(calm, blows=blows, storm_s=17.0)
 
 
@@ -64,10 +81,14 @@ _addition = models._addition
 
 
 def _only_at_first(model: Model) -> object:
-    return _addition(model) if model.next_ordinal <= model.generation * model.spec.replicas else None
+    return (
+        _addition(model) if model.next_ordinal <= model.generation * model.spec.replicas else None
+    )
 
 
-def _found_by_the_checker(seeds: list[int], plan_of: Callable[[int], faults.Plan] = faults.calm) -> bool:
+def _found_by_the_checker(
+    seeds: list[int], plan_of: Callable[[int], faults.Plan] = faults.calm
+) -> bool:
     runs = (simulate(plan_of(seed)) for seed in seeds)
     found = next((run.found for run in runs if run.found is not None), None)
     print(found)

@@ -1,11 +1,13 @@
-"""What goes on without a lease: it lives through its node's silence, and runs elsewhere only after a word of the node or of an operator."""
+"""What goes on without a lease: it lives through its node's silence, and runs elsewhere only after
+a word of the node or of an operator.
+"""
 
 from collections.abc import Iterator
 
 import pytest
 
 from libs.common import facts as f
-from libs.common.node_life import DECLARED_DEAD
+from libs.common.life.node_life import DECLARED_DEAD
 from tests.sim import faults, workload
 from tests.sim.checkers import ALL
 from tests.sim.faults import Blow, Plan
@@ -46,7 +48,11 @@ def recorded(world: World) -> list[f.AnyFact | f.Unknown]:
 
 def reasons(world: World) -> list[str]:
     """Of each loss of n2, the node on which something always runs."""
-    return [fact.reason for fact in recorded(world) if isinstance(fact, f.NodeLost) and fact.node_id == "n2"]
+    return [
+        fact.reason
+        for fact in recorded(world)
+        if isinstance(fact, f.NodeLost) and fact.node_id == "n2"
+    ]
 
 
 def goes_on(fact: f.JobStarted | f.JobFinished) -> bool:
@@ -57,17 +63,31 @@ def goes_on(fact: f.JobStarted | f.JobFinished) -> bool:
 def given_up(world: World) -> list[tuple[str, int]]:
     """Attempts that had begun on n2 and were over as lost."""
     facts = recorded(world)
-    began = {(fact.job_id, fact.attempt) for fact in facts if isinstance(fact, f.JobStarted) and fact.node_id == "n2" and goes_on(fact)}
-    over = [fact for fact in facts if isinstance(fact, f.JobRequeued | f.JobClosed) and fact.reason == "node_lost"]
+    began = {
+        (fact.job_id, fact.attempt)
+        for fact in facts
+        if isinstance(fact, f.JobStarted) and fact.node_id == "n2" and goes_on(fact)
+    }
+    over = [
+        fact
+        for fact in facts
+        if isinstance(fact, f.JobRequeued | f.JobClosed) and fact.reason == "node_lost"
+    ]
     return [(fact.job_id, fact.attempt) for fact in over if (fact.job_id, fact.attempt) in began]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_silence_of_a_node_ends_or_moves_what_goes_on(seed: int) -> None:
     """Cut off for longer than any lease, and its agent away beside that."""
-    world = lived(seed, Blow(SOON_S, faults.CUT, "n2", 20.0), Blow(SOON_S + 3.0, faults.AGENT_DEAD, "agent-n2", 12.0))
+    world = lived(
+        seed,
+        Blow(SOON_S, faults.CUT, "n2", 20.0),
+        Blow(SOON_S + 3.0, faults.AGENT_DEAD, "agent-n2", 12.0),
+    )
     assert reasons(world) == ["silent"]
-    ends = [fact.reason for fact in recorded(world) if isinstance(fact, f.JobFinished) and goes_on(fact)]
+    ends = [
+        fact.reason for fact in recorded(world) if isinstance(fact, f.JobFinished) and goes_on(fact)
+    ]
     assert given_up(world) == [] and "lease_expired" not in ends
 
 
@@ -79,9 +99,15 @@ def test_a_node_that_answers_after_its_power_cut_says_what_ended_there(seed: int
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_node_that_comes_back_with_another_state_directory_waits_for_an_operator(seed: int) -> None:
+def test_a_node_that_comes_back_with_another_state_directory_waits_for_an_operator(
+    seed: int,
+) -> None:
     """Gone with its disk; or alive, and unknown to the agent that came."""
-    world = lived(seed, Blow(SOON_S, faults.DISK_LOST, "n2", 20.0), Blow(SOON_S + 25.0, faults.REINSTALLED, "agent-n2", 1.0))
+    world = lived(
+        seed,
+        Blow(SOON_S, faults.DISK_LOST, "n2", 20.0),
+        Blow(SOON_S + 25.0, faults.REINSTALLED, "agent-n2", 1.0),
+    )
     assert DECLARED_DEAD in reasons(world)
 
 
@@ -95,7 +121,16 @@ def test_what_is_declared_dead_runs_elsewhere() -> None:
     assert any(given_up(lived(seed, Blow(SOON_S, faults.DEAD, "n2", 40.0))) for seed in SEEDS)
 
 
-def test_a_scheduler_that_requeues_it_like_the_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_requeues_it_like_the_others_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     what_goes_on_is_requeued_like_the_others(monkeypatch)
-    found = [world.found for world in (ran(seed, Blow(SOON_S, faults.CUT, "n2", 20.0)) for seed in SEEDS) if world.found]
-    assert {each.checker for each in found} <= {"continue_waits_for_its_node", "at_most_one_attempt_alive"} and found
+    found = [
+        world.found
+        for world in (ran(seed, Blow(SOON_S, faults.CUT, "n2", 20.0)) for seed in SEEDS)
+        if world.found
+    ]
+    assert {each.checker for each in found} <= {
+        "continue_waits_for_its_node",
+        "at_most_one_attempt_alive",
+    } and found

@@ -1,4 +1,6 @@
-"""A simulation that finds nothing proves nothing: each planted bug must be found, within so many seeds (`pytest -s` says which)."""
+"""A simulation that finds nothing proves nothing: each planted bug must be found, within so many
+seeds (`pytest -s` says which).
+"""
 
 from collections.abc import Callable
 from typing import Final
@@ -56,10 +58,13 @@ WITHIN: Final[dict[Plant, int]] = {
 }
 
 
-# A planted bug that raises one of these does not fit the code any more, or met the time limit of its test: it proves nothing.
+# A planted bug that raises one of these does not fit the code any more, or met the time limit of
+# its test: it proves nothing.
 UNFIT: Final = (": TypeError(", ": AttributeError(", ": NameError(", "from pytest-timeout")
 # A bug that needs a fault which few seeds have is looked for in these seeds only.
-NEEDS: Final[dict[Plant, str]] = {planted.an_empty_directory_speaks_for_the_one_before: faults.REINSTALLED}
+NEEDS: Final[dict[Plant, str]] = {
+    planted.an_empty_directory_speaks_for_the_one_before: faults.REINSTALLED
+}
 
 
 def planned_stop(seed: int) -> faults.Plan:
@@ -72,12 +77,20 @@ def planned_stop(seed: int) -> faults.Plan:
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     for seed in range(WITHIN[plant]):
-        plan = planned_stop(seed) if plant is planted.a_long_lease_is_forgotten else faults.plan(seed)
+        plan = (
+            planned_stop(seed) if plant is planted.a_long_lease_is_forgotten else faults.plan(seed)
+        )
         if plant in NEEDS and all(blow.kind != NEEDS[plant] for blow in plan.blows):
             continue
         found = simulate(plan).found
         if found is not None:
-            print(f"\n{plant.__name__}: found by {found.checker} in seed {seed}: {found.message}"[:300])
-            assert not any(text in found.message for text in UNFIT), f"{plant.__name__} does not fit the code: {found.message}"
+            print(
+                f"\n{plant.__name__}: found by {found.checker} in seed {seed}: {found.message}"[
+                    :300
+                ]
+            )
+            assert not any(text in found.message for text in UNFIT), (
+                f"{plant.__name__} does not fit the code: {found.message}"
+            )
             return
     pytest.fail(f"{WITHIN[plant]} seeds do not find that {plant.__doc__}")

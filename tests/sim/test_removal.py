@@ -1,12 +1,14 @@
-"""Nodes come late and are taken out while jobs run and leases are open, and no count that others rely on changes in one step."""
+"""Nodes come late and are taken out while jobs run and leases are open, and no count that others
+rely on changes in one step.
+"""
 
 import asyncio
 
 import pytest
 
 from libs.common import facts as f
-from libs.common.cluster import is_removed
 from libs.common.model import NodeId
+from libs.common.state.cluster import is_removed
 from tests.sim import planted
 from tests.sim.checkers import ALL
 from tests.sim.faults import APART, CUT, LATE, LONG_LEASE_MS, PLANNED, REMOVED, Blow, Plan
@@ -19,7 +21,8 @@ SEEDS = range(6)
 # Seeds within which a planted bug must be found: a job must be long enough to be caught alive.
 WITHIN = range(24, 36)
 LEAVES = "n4"
-# Two nodes and the one that leaves hear each other and no scheduler: three of five, as the agents count.
+# Two nodes and the one that leaves hear each other and no scheduler: three of five, as the agents
+# count.
 APART_WITH_IT = (
     Blow(5.0, APART, "n0", LEASES_LONG),
     Blow(5.0, APART, "n1", LEASES_LONG),
@@ -29,8 +32,14 @@ APART_WITH_IT = (
 
 
 def without_jobs(back_s: float) -> World:
-    """A node hears nothing of a removal and of a planned stop, and is back long after all else is over."""
-    blows = (Blow(3.0, APART, "n0", back_s - 3.0, lasts=True), Blow(5.0, REMOVED, LEAVES, 0.0), Blow(7.0, PLANNED, "", 0.05))
+    """A node hears nothing of a removal and of a planned stop, and is back long after all else is
+    over.
+    """
+    blows = (
+        Blow(3.0, APART, "n0", back_s - 3.0, lasts=True),
+        Blow(5.0, REMOVED, LEAVES, 0.0),
+        Blow(7.0, PLANNED, "", 0.05),
+    )
 
     async def idle() -> World:
         loop = asyncio.get_running_loop()
@@ -49,26 +58,47 @@ def kinds(world: World) -> list[type[f.AnyFact | f.Unknown]]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_node_that_came_late_and_one_that_is_taken_out_cost_no_job_its_life(seed: int) -> None:
-    world = lived(seed, Blow(0.0, LATE, "agent-n0", 6.0), Blow(9.0, REMOVED, LEAVES, seed % 2), nodes=FIVE)
+    world = lived(
+        seed, Blow(0.0, LATE, "agent-n0", 6.0), Blow(9.0, REMOVED, LEAVES, seed % 2), nodes=FIVE
+    )
     assert is_removed(world.reference, NodeId(LEAVES))
     assert lost(world) == []
-    stopped = [fact for fact in recorded(world, f.JobStopOrdered) if isinstance(fact, f.JobStopOrdered) and fact.reason == "node_removed"]
+    stopped = [
+        fact
+        for fact in recorded(world, f.JobStopOrdered)
+        if isinstance(fact, f.JobStopOrdered) and fact.reason == "node_removed"
+    ]
     assert not stopped or seed % 2 == 0
 
 
 def test_a_node_is_not_removed_while_one_that_believes_it_is_away() -> None:
     """Only when that one is lost."""
     world = lived(0, Blow(5.0, CUT, "n0", LEASES_LONG), Blow(6.0, REMOVED, LEAVES, 0.0), nodes=FIVE)
-    kinds = [fact for entry in world.stream.entries for fact in f.decode(entry.data).facts if isinstance(fact, f.NodeLost | f.NodeRemoved)]
-    assert [(type(fact), fact.node_id) for fact in kinds] == [(f.NodeLost, "n0"), (f.NodeRemoved, LEAVES)]
+    kinds = [
+        fact
+        for entry in world.stream.entries
+        for fact in f.decode(entry.data).facts
+        if isinstance(fact, f.NodeLost | f.NodeRemoved)
+    ]
+    assert [(type(fact), fact.node_id) for fact in kinds] == [
+        (f.NodeLost, "n0"),
+        (f.NodeRemoved, LEAVES),
+    ]
 
 
-@pytest.mark.parametrize(("back_s", "then"), [(30.0, [f.NodeRemoved]), (40.0, [f.NodeLost, f.NodeRemoved, f.NodeReturned])])
-def test_a_node_is_removed_once_one_with_a_long_lease_is_back_or_lost(back_s: float, then: list[type[f.Fact]]) -> None:
+@pytest.mark.parametrize(
+    ("back_s", "then"),
+    [(30.0, [f.NodeRemoved]), (40.0, [f.NodeLost, f.NodeRemoved, f.NodeReturned])],
+)
+def test_a_node_is_removed_once_one_with_a_long_lease_is_back_or_lost(
+    back_s: float, then: list[type[f.Fact]]
+) -> None:
     """Longer than a run that is otherwise over may take to come to rest."""
     world = without_jobs(back_s)
     assert world.found is None, world.found
-    assert [kind for kind in kinds(world) if kind in (f.NodeLost, f.NodeRemoved, f.NodeReturned)] == then
+    assert [
+        kind for kind in kinds(world) if kind in (f.NodeLost, f.NodeRemoved, f.NodeReturned)
+    ] == then
 
 
 def test_that_a_node_is_never_removed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,6 @@
-"""The first half of the seeds of `make test`, and that a seed is one run: the same bytes in every process."""
+"""The first half of the seeds of `make test`, and that a seed is one run: the same bytes in every
+process.
+"""
 
 from tests.sim import faults, regressions
 from tests.sim.seeds import digest_in_child, hold, stormy
@@ -25,4 +27,8 @@ def test_a_seed_is_the_same_bytes_every_time() -> None:
 
 
 def test_a_seed_is_the_same_bytes_whatever_the_order_of_sets() -> None:
-    assert digest_in_child(TWICE, "1") == digest_in_child(TWICE, "2") == simulate(faults.plan(TWICE)).digest
+    assert (
+        digest_in_child(TWICE, "1")
+        == digest_in_child(TWICE, "2")
+        == simulate(faults.plan(TWICE)).digest
+    )

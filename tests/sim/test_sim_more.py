@@ -1,4 +1,6 @@
-"""The second half of the seeds of `make test`, runs without a fault, and that a stormy run is worth its name."""
+"""The second half of the seeds of `make test`, runs without a fault, and that a stormy run is worth
+its name.
+"""
 
 import pytest
 
@@ -30,7 +32,9 @@ def test_every_rule_holds_without_a_fault() -> None:
 def test_jobs_pass_the_first_one_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the checker of backfill would have nothing to look at."""
     passed: list[int] = []
-    monkeypatch.setattr(BackfillNeverDelaysTheHead, "finished", lambda self: passed.append(self.passed))
+    monkeypatch.setattr(
+        BackfillNeverDelaysTheHead, "finished", lambda self: passed.append(self.passed)
+    )
     hold(stormy(0, 5))
     assert sum(passed) >= PASSED_MIN
 

@@ -1,10 +1,12 @@
-"""Two schedulers that begin in the same moment: the log takes one term, and the one that it refused disturbs nothing."""
+"""Two schedulers that begin in the same moment: the log takes one term, and the one that it refused
+disturbs nothing.
+"""
 
 import pytest
 
 from libs.common import facts as f
-from libs.common.cluster import Cluster
-from services.scheduler.take_over import TakeOver
+from libs.common.state.cluster import Cluster
+from services.scheduler.leases.take_over import TakeOver
 from tests.sim import bus, planted
 from tests.sim.checkers import ALL
 from tests.sim.faults import KILL, Blow, Plan
@@ -17,18 +19,27 @@ from tests.sim.world import World, _run
 def test_two_that_begin_together_make_one_term(seed: int) -> None:
     world, _ = run(_run(Plan(seed, Rates(), (), 40.0, 0.0, (2, 2, 4, 2)), ALL))
     assert world.found is None
-    terms = [fact for entry in world.stream.entries for fact in f.decode(entry.data).facts if isinstance(fact, f.TermBegan)]
+    terms = [
+        fact
+        for entry in world.stream.entries
+        for fact in f.decode(entry.data).facts
+        if isinstance(fact, f.TermBegan)
+    ]
     assert len(terms) == 1
 
 
 def terms_of(world: World) -> int:
     entries = world.stream.entries
-    return sum(isinstance(fact, f.TermBegan) for entry in entries for fact in f.decode(entry.data).facts)
+    return sum(
+        isinstance(fact, f.TermBegan) for entry in entries for fact in f.decode(entry.data).facts
+    )
 
 
 @pytest.mark.attack
 @pytest.mark.parametrize("seed", range(3))
-def test_scheduler_fenced_while_it_starts_ends_although_a_cancellation_is_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scheduler_fenced_while_it_starts_ends_although_a_cancellation_is_lost(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = start_race(seed, monkeypatch)
     assert world.found is None
     assert world.weather.counts["cancellation_lost"] > 0
@@ -41,7 +52,9 @@ def test_planted_group_that_cancels_once_leaves_a_zombie(monkeypatch: pytest.Mon
 
 
 def start_race(seed: int, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Run two schedulers that begin a term each, because neither waits for the other, while subscribing takes long."""
+    """Run two schedulers that begin a term each, because neither waits for the other, while
+    subscribing takes long.
+    """
     monkeypatch.setattr(bus, "FLUSH_S", 0.05 + seed * 0.01)
     monkeypatch.setattr(TakeOver, "stand_by", _at_once)
     monkeypatch.setattr(TakeOver, "has_a_rival", _never)
@@ -61,9 +74,14 @@ async def _never(self: TakeOver, cluster: Cluster) -> bool:
 @pytest.mark.attack
 @pytest.mark.parametrize("restart_s", [0.05, 1.0])
 @pytest.mark.parametrize("seed", range(2))
-def test_kill_of_the_leader_makes_one_term_more(seed: int, restart_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kill_of_the_leader_makes_one_term_more(
+    seed: int, restart_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leaders = _leaders_killed(monkeypatch)
-    kills = [Blow(8.0 + 6.0 * number, KILL, f"scheduler-{'ab'[number % 2]}", restart_s) for number in range(4)]
+    kills = [
+        Blow(8.0 + 6.0 * number, KILL, f"scheduler-{'ab'[number % 2]}", restart_s)
+        for number in range(4)
+    ]
     world, _ = run(_run(Plan(seed, Rates(), tuple(kills), 40.0, 0.0, (2, 2, 4, 2)), ALL))
     assert world.found is None
     assert leaders
@@ -84,4 +102,7 @@ def _leaders_killed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_scheduler_that_loses_the_first_race_stands_by_and_does_not_end() -> None:
     world, _ = run(_run(Plan(0, Rates(), (), 20.0, 0.0, (2, 2, 4, 2)), ALL))
     assert world.found is None
-    assert [slot.starts for name, slot in world.slots.items() if name.startswith("scheduler-")] == [1, 1]
+    assert [slot.starts for name, slot in world.slots.items() if name.startswith("scheduler-")] == [
+        1,
+        1,
+    ]

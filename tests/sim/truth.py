@@ -1,6 +1,8 @@
-"""What is really running, known to nobody in the simulation but the checkers: every living simulated process of every job.
+"""What is really running, known to nobody in the simulation but the checkers: every living
+simulated process of every job.
 
-`begin` and `end` are called by the machines (`nodes.py`) at the very instant; the checkers look at each beginning.
+`begin` and `end` are called by the machines (`nodes.py`) at the very instant; the checkers look at
+each beginning.
 """
 
 from collections.abc import Callable

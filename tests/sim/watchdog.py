@@ -1,4 +1,8 @@
-"""The writer that must not be: a watchdog that hears the heartbeats and records NodeLost beside the scheduler. Planted only."""
+"""The writer that must not be: a watchdog that hears the heartbeats and records NodeLost beside the
+scheduler.
+
+Planted only.
+"""
 
 import asyncio
 from typing import Final
@@ -7,20 +11,23 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common import fold, reading, subjects
-from libs.common.clock import Clock
-from libs.common.cluster import Cluster
 from libs.common.messages import Heartbeat
+from libs.common.process.clock import Clock
+from libs.common.state.cluster import Cluster
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Log
 from libs.common.transport.writer import Writer
-from services.scheduler.leases import Leases
+from services.scheduler.leases.leases import Leases
 
 SUBJECT: Final = "facts.watchdog"
 LOOK_S: Final = 0.1
 
 
 class Watchdog:
-    """Its rule is the scheduler's own: a lease and a margin of silence. What it lacks is the scheduler's subject."""
+    """Its rule is the scheduler's own: a lease and a margin of silence.
+
+    What it lacks is the scheduler's subject.
+    """
 
     def __init__(self, log: Log, bus: Bus, clock: Clock) -> None:
         self.log = log

@@ -1,7 +1,9 @@
-"""What goes wrong by chance: the rates of a run, and the dice that all faulty parts of the world throw.
+"""What goes wrong by chance: the rates of a run, and the dice that all faulty parts of the world
+throw.
 
-`Weather.hit` is asked at each append, read, message; it says no once the storm is over. Every hit is counted and kept with its
-virtual time, so that a run of one seed can be told as a story. What goes wrong by plan is in `faults.py`.
+`Weather.hit` is asked at each append, read, message; it says no once the storm is over. Every hit
+is counted and kept with its virtual time, so that a run of one seed can be told as a story. What
+goes wrong by plan is in `faults.py`.
 """
 
 import random

@@ -1,7 +1,10 @@
-"""What the users of one run do: jobs of every kind, cancels, arrays, tenants with limits that change, models. A pure function of the seed.
+"""What the users of one run do: jobs of every kind, cancels, arrays, tenants with limits that
+change, models.
 
-Every fifth job goes on when its node hears no scheduler. Every job can end: none asks for more than the cluster or its
-tenant's lowest limit holds.
+A pure function of the seed.
+
+Every fifth job goes on when its node hears no scheduler. Every job can end: none asks for more than
+the cluster or its tenant's lowest limit holds.
 """
 
 import random
@@ -23,11 +26,19 @@ from tests.sim.turns import turn_acts
 JOBS_MIN: Final = 20
 JOBS_MAX: Final = 28
 SUBMIT_WITHIN_S: Final = 14.0
-# Longer than a lease, its margin and a restart together: such a job outlives its own node's silence if nothing ends it.
+# Longer than a lease, its margin and a restart together: such a job outlives its own node's silence
+# if nothing ends it.
 LONG_S: Final = 30.0
 GOES_ON: Final = 0.2
 SHARES: Final = (25, 30, 50, 60)
-STRATEGIES: Final = ("first_fit", "best_fit", "worst_fit", "round_robin", "least_loaded", "topology")
+STRATEGIES: Final = (
+    "first_fit",
+    "best_fit",
+    "worst_fit",
+    "round_robin",
+    "least_loaded",
+    "topology",
+)
 # Ways to say which part of a device is meant; the last two are instances.
 PARTS: Final[tuple[dict[str, object], ...]] = (
     {},
@@ -65,7 +76,10 @@ def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
     """In order of time."""
     dice, going_on = random.Random(f"workload {seed}"), random.Random(f"control loss {seed}")
     acts = [(0.0, _tenants(dice, f"{seed}", shape, True))]
-    acts += [(dice.uniform(2.0, SUBMIT_WITHIN_S), _tenants(dice, f"{seed} {change}", shape, False)) for change in range(dice.randint(0, 3))]
+    acts += [
+        (dice.uniform(2.0, SUBMIT_WITHIN_S), _tenants(dice, f"{seed} {change}", shape, False))
+        for change in range(dice.randint(0, 3))
+    ]
     for number in range(dice.randint(JOBS_MIN, JOBS_MAX)):
         at_s = dice.choice((0.1, 0.1, dice.uniform(0.1, SUBMIT_WITHIN_S)))
         job_id = JobId(f"job-{number}")
@@ -91,9 +105,15 @@ def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
 def _tenants(dice: random.Random, seed: str, shape: Shape, first: bool) -> tuple[f.AnyFact, ...]:
     limits = {"red": (shape.limit_min, 600, 900), "blue": (shape.limit_min, 500, 0)}
     names = list(limits) if first else [dice.choice(list(limits))]
-    shares = random.Random(f"shares {seed}")  # of its own: the other choices of a seed stay as they were
+    shares = random.Random(
+        f"shares {seed}"
+    )  # of its own: the other choices of a seed stay as they were
     return tuple(
-        f.TenantSet(tenant=TenantId(name), max_gpu_share=dice.choice(limits[name]), shares_devices=shares.random() < SHARING_PART)
+        f.TenantSet(
+            tenant=TenantId(name),
+            max_gpu_share=dice.choice(limits[name]),
+            shares_devices=shares.random() < SHARING_PART,
+        )
         for name in names
     )
 
@@ -125,10 +145,15 @@ def _spec(dice: random.Random, shape: Shape) -> JobSpec:
 
 
 def _placed_somewhere(dice: random.Random, spec: JobSpec) -> JobSpec:
-    """Some say where they run and what of the host they need; of what was a fraction, some say it in memory, or as a MIG instance."""
+    """Some say where they run and what of the host they need; of what was a fraction, some say it
+    in memory, or as a MIG instance.
+    """
     words: dict[str, object] = {}
     if dice.random() < 0.3:
-        words |= {"cpus_milli": dice.choice((500, 1_000, 3_000)), "memory_bytes": dice.choice((0, 1 << 30))}
+        words |= {
+            "cpus_milli": dice.choice((500, 1_000, 3_000)),
+            "memory_bytes": dice.choice((0, 1 << 30)),
+        }
     if spec.gpu_share < WHOLE_GPU:
         words |= dice.choice(PARTS)
     if dice.random() < 0.3:
@@ -144,10 +169,20 @@ def _placed_somewhere(dice: random.Random, spec: JobSpec) -> JobSpec:
 
 def _behaviour(dice: random.Random) -> Behaviour:
     duration_ms = int(
-        1e3 * dice.choice((dice.uniform(0.02, 1.0), dice.uniform(1.0, 4.0), dice.uniform(4.0, 9.0), dice.uniform(9.0, LONG_S)))
+        1e3
+        * dice.choice(
+            (
+                dice.uniform(0.02, 1.0),
+                dice.uniform(1.0, 4.0),
+                dice.uniform(4.0, 9.0),
+                dice.uniform(9.0, LONG_S),
+            )
+        )
     )
     return Behaviour(duration_ms, dice.choice((0, 0, 0, 0, 1, 7)), dice.random() < 0.25)
 
 
 def _cancel(dice: random.Random, job_id: JobId) -> f.CancelRequested:
-    return f.CancelRequested(job_id=job_id, signal=dice.choice((15, 15, 9)), grace_s=dice.choice((0, 1, 2)), user="u")
+    return f.CancelRequested(
+        job_id=job_id, signal=dice.choice((15, 15, 9)), grace_s=dice.choice((0, 1, 2)), user="u"
+    )

@@ -1,7 +1,9 @@
-"""One run: the real services and the real shell on a virtual loop, over a faulty log, bus and machines, watched by the checkers.
+"""One run: the real services and the real shell on a virtual loop, over a faulty log, bus and
+machines, watched by the checkers.
 
-`simulate(plan)` is the whole of it, and a pure function of its plan. A service that ends by anything but a known error (MusterError) is a
-violation too: a bug that its supervisor would hide by starting it again.
+`simulate(plan)` is the whole of it, and a pure function of its plan. A service that ends by
+anything but a known error (MusterError) is a violation too: a bug that its supervisor would hide by
+starting it again.
 """
 
 import asyncio
@@ -15,26 +17,26 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common import fold
-from libs.common.cluster import Cluster, live_jobs
-from libs.common.error_catalogue import Seen
-from libs.common.error_rows import catalogue
+from libs.common.devices.error_catalogue import Seen
+from libs.common.devices.error_rows import catalogue
 from libs.common.errors import Corrupt, MusterError
 from libs.common.model import GpuHold
 from libs.common.reading import read
-from libs.common.settings import Settings
+from libs.common.settings.settings import Settings
+from libs.common.state.cluster import Cluster, live_jobs
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log import Entry
 from libs.common.transport.snapshot_store import MemorySnapshots
-from services.audit.trim import Policy
-from services.audit.trimmer import Trimmer
-from services.node_agent.health.devices import Policy as DevicePolicy
-from services.node_agent.observations import DeviceErred
-from services.node_agent.peers import among
+from services.audit.trim.trim import Policy
+from services.audit.trim.trimmer import Trimmer
+from services.node_agent.core.devices import Policy as DevicePolicy
+from services.node_agent.core.observations import DeviceErred
+from services.node_agent.peers.peers import among
 from services.node_agent.service import Agent
 from services.quota.service import Quota
 from services.quota.state import State as QuotaState
 from services.scheduler.service import Scheduler
-from services.scheduler.state import State as SchedulerState
+from services.scheduler.state.state import State as SchedulerState
 from tests.sim import allocations, controls, devices, faults, operators
 from tests.sim.auditor import Archive, Auditor, keep_trimming
 from tests.sim.bus import CONTROL, Network
@@ -59,19 +61,28 @@ from tests.sim.workload import Shape, workload
 
 # Virtual seconds after the storm within which every job must have ended.
 CALM_MAX_S: Final = 400.0
-# Once every job has ended, the cluster comes to rest: within a pause, a new term and some heartbeats, or when the last node is back.
+# Once every job has ended, the cluster comes to rest: within a pause, a new term and some
+# heartbeats, or when the last node is back.
 QUIET_MAX_S: Final = 20.0
-# That node waits for its next start, registers, hears that there is a new roster and names it: at most a heartbeat each.
+# That node waits for its next start, registers, hears that there is a new roster and names it: at
+# most a heartbeat each.
 BACK_MAX_S: Final = 4.0
 LOOK_EVERY_S: Final = 0.25
-# A farewell reaches a node with its next heartbeat; then its agent may be away for longer than a lease and its margin.
+# A farewell reaches a node with its next heartbeat; then its agent may be away for longer than a
+# lease and its margin.
 HEARD_OF_STOP_S: Final = 1.2
 OUTLIVED_S: Final = 16.0
 # A page of a node's desired state holds two or three simulated jobs.
 PAGE_BYTES: Final = 1_000
 HEALTH: Final = DevicePolicy(catalogue=catalogue())
 SETTINGS: Final = Settings(
-    heartbeat_ms=1_000, lease_ms=5_000, margin_ms=1_500, term_ms=2_000, stop_lease_ms=20_000, cluster_id="simulated", grow_after_s=2
+    heartbeat_ms=1_000,
+    lease_ms=5_000,
+    margin_ms=1_500,
+    term_ms=2_000,
+    stop_lease_ms=20_000,
+    cluster_id="simulated",
+    grow_after_s=2,
 )
 
 
@@ -102,13 +113,16 @@ class World:
         self.lying = frozenset(blow.target for blow in plan.blows if blow.kind == faults.LYING)
         self.found: Found | None = None
         self.cause: BaseException | None = None
-        self.machines = {f"n{index}": self._machine(f"n{index}", gpus) for index, gpus in enumerate(plan.nodes)}
+        self.machines = {
+            f"n{index}": self._machine(f"n{index}", gpus) for index, gpus in enumerate(plan.nodes)
+        }
         self.checkers = [checker(self) for checker in checkers]
         self.truth.watchers.append(self._began)
         self.slots = self._slots()
         self.servers = Servers(self)
 
-    # -- the parts ----------------------------------------------------------------------------------------------
+    # -- the parts
+    # ----------------------------------------------------------------------------------------------
 
     def _machine(self, node_id: str, gpus: int) -> SimMachine:
         machine = SimMachine(self.loop, node_id, gpus, self.truth, self.weather, self.plan.seed)
@@ -117,8 +131,13 @@ class World:
         return machine
 
     def _slots(self) -> dict[str, Slot]:
-        slots = [Slot(self, name, CONTROL, self._scheduler) for name in ("scheduler-a", "scheduler-b")]
-        slots += [Slot(self, "quota", CONTROL, self._quota), Slot(self, "gateway", CONTROL, self._gateway)]
+        slots = [
+            Slot(self, name, CONTROL, self._scheduler) for name in ("scheduler-a", "scheduler-b")
+        ]
+        slots += [
+            Slot(self, "quota", CONTROL, self._quota),
+            Slot(self, "gateway", CONTROL, self._gateway),
+        ]
         slots += [Slot(self, "audit", CONTROL, self._audit)]
         if self.plan.trim is not None:
             slots += [Slot(self, "trimmer", CONTROL, self._trimmer)]
@@ -126,8 +145,17 @@ class World:
         return {slot.name: slot for slot in slots}
 
     async def _scheduler(self, slot: Slot) -> None:
-        settings = msgspec.structs.replace(SETTINGS, instance=slot.name, lease_ms=self.plan.lease_ms)
-        scheduler = Scheduler(slot.open_log(), slot.open_bus(), slot.clock, settings, SimLeadership(slot), self.snapshots)
+        settings = msgspec.structs.replace(
+            SETTINGS, instance=slot.name, lease_ms=self.plan.lease_ms
+        )
+        scheduler = Scheduler(
+            slot.open_log(),
+            slot.open_bus(),
+            slot.clock,
+            settings,
+            SimLeadership(slot),
+            self.snapshots,
+        )
         scheduler.desired_pages.page_bytes = PAGE_BYTES
         slot.service = scheduler
         await scheduler.run(slot.stop)
@@ -137,7 +165,9 @@ class World:
         await slot.service.run(asyncio.Event())
 
     async def _gateway(self, slot: Slot) -> None:
-        slot.service = Client(slot.open_log(), slot.clock, f"g{slot.starts}", self.acts, self.acts_acked)
+        slot.service = Client(
+            slot.open_log(), slot.clock, f"g{slot.starts}", self.acts, self.acts_acked
+        )
         await slot.service.run()
 
     async def _audit(self, slot: Slot) -> None:
@@ -146,7 +176,9 @@ class World:
     async def _trimmer(self, slot: Slot) -> None:
         assert self.plan.trim is not None
         policy = Policy(self.plan.trim.keep_commits, 0, 100)
-        trimmer = Trimmer(slot.open_log(), self.archive, self.snapshots, slot.open_bus(), slot.clock, policy)
+        trimmer = Trimmer(
+            slot.open_log(), self.archive, self.snapshots, slot.open_bus(), slot.clock, policy
+        )
         await keep_trimming(trimmer, self.plan.trim.every_s, self.weather.tell)
 
     async def _agent(self, slot: Slot) -> None:
@@ -154,9 +186,15 @@ class World:
         slot.clock = machine.clock
         jobs, memory = SimSupervisors(machine, slot.process), SimMemory(machine, slot.process)
         identity = identity_of(machine)
-        log, bus, peers = slot.open_log(), slot.open_bus(), peers_of(machine, self.network, slot.process)
+        log, bus, peers = (
+            slot.open_log(),
+            slot.open_bus(),
+            peers_of(machine, self.network, slot.process),
+        )
         driver, outputs = SimDriver(machine, slot.process), MemoryOutputs()
-        slot.service = Agent(identity, log, bus, machine.clock, jobs, driver, outputs, memory, machine.probe, peers)
+        slot.service = Agent(
+            identity, log, bus, machine.clock, jobs, driver, outputs, memory, machine.probe, peers
+        )
         slot.service.state.devices.policy = HEALTH
         await among(peers, machine.disk.incarnation, slot.service.run(asyncio.Event()))
 
@@ -170,7 +208,11 @@ class World:
         """The scheduler of the present term, if it lives."""
         epoch = self.reference.epoch
         found = [(name, slot.service) for name, slot in self.slots.items() if slot.process.alive]
-        return [(name, service) for name, service in found if isinstance(service, Scheduler) and service.state.epoch == epoch]
+        return [
+            (name, service)
+            for name, service in found
+            if isinstance(service, Scheduler) and service.state.epoch == epoch
+        ]
 
     def acknowledged(self) -> list[tuple[str, Cluster]]:
         """The folds of the leader that hold nothing but what was read."""
@@ -180,9 +222,14 @@ class World:
         """The states that work ahead of the log."""
         quota = self.slots["quota"]
         states = [(name, scheduler.state) for name, scheduler in self.leading()]
-        return [*states, ("quota", quota.service.state)] if quota.process.alive and quota.service else states
+        return (
+            [*states, ("quota", quota.service.state)]
+            if quota.process.alive and quota.service
+            else states
+        )
 
-    # -- what is watched ----------------------------------------------------------------------------------------
+    # -- what is watched
+    # ----------------------------------------------------------------------------------------
 
     def violate(self, checker: str, message: str, cause: BaseException | None = None) -> None:
         """The first broken rule ends the run."""
@@ -217,7 +264,8 @@ class World:
         members = placed.members if placed is not None else ()
         return next((member.gpus for member in members if member.node_id == node_id), ())
 
-    # -- the run ------------------------------------------------------------------------------------------------
+    # -- the run
+    # ---------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Storm, calm, end."""
@@ -232,7 +280,9 @@ class World:
         await self._until(lambda: self.loop.now >= self.plan.storm_s, self.plan.storm_s + 1.0)
         self.clear()
         await self._until(self._all_ended, self.plan.storm_s + CALM_MAX_S)
-        await self._until(self._quiet, max(self.loop.now + QUIET_MAX_S, self.plan.over_s + BACK_MAX_S))
+        await self._until(
+            self._quiet, max(self.loop.now + QUIET_MAX_S, self.plan.over_s + BACK_MAX_S)
+        )
         for checker in self.checkers:
             if self.found is None:
                 checker.finished()
@@ -253,29 +303,39 @@ class World:
 
     def _quiet(self) -> bool:
         """All has been read, nothing is in flight, every node is back."""
-        if not operators.all_nodes_settled(self.reference) or len(self.archive.entries) < len(self.stream.entries):
+        if not operators.all_nodes_settled(self.reference) or len(self.archive.entries) < len(
+            self.stream.entries
+        ):
             return False
         folds = [*self.acknowledged(), *((name, state.cluster) for name, state in self.ahead())]
         read = len(folds) >= 3 and all(cluster.seq == self.reference.seq for _, cluster in folds)
         return (
             read
             and not self.controls_left()
-            and all(service.writer.idle for _, service in (*self.leading(), ("quota", self.slots["quota"].service)))
+            and all(
+                service.writer.idle
+                for _, service in (*self.leading(), ("quota", self.slots["quota"].service))
+            )
         )
 
     def controls_left(self) -> list[str]:
         """What is not told yet, of devices whose agents can hear it."""
-        return controls.unanswered(self.reference, {name: machine.capped for name, machine in self.machines.items()})
+        return controls.unanswered(
+            self.reference, {name: machine.capped for name, machine in self.machines.items()}
+        )
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = cause(context.get("exception"))
         if error is not None and not isinstance(error, MusterError):
             self.violate("no_service_dies_of_a_bug", f"{context.get('message')}: {error!r}", error)
 
-    # -- what goes wrong ----------------------------------------------------------------------------------------
+    # -- what goes wrong
+    # ----------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """The storm is over: everything is joined, powered and started again, but for what lasts."""
+        """The storm is over: everything is joined, powered and started again, but for
+        what lasts.
+        """
         self.weather.stormy = False
         away = [blow.target for blow in self.plan.blows if blow.lasts]
         self.network.heal(away)
@@ -308,7 +368,7 @@ class World:
             case faults.CUT:
                 self.network.cut[blow.target] = self.loop.now + blow.length_s
             case faults.APART:
-                self.network.apart[blow.target] = self.loop.now + blow.length_s
+                self.network.anti_affinity[blow.target] = self.loop.now + blow.length_s
             case faults.OUTAGE:
                 self.network.cut[CONTROL] = self.loop.now + blow.length_s
                 self.stall(blow.length_s)
@@ -324,7 +384,9 @@ class World:
                 self._device_errs(blow)
             case faults.DEVICE_KEPT:
                 machine = self.machines[blow.target]
-                machine.kept_until[machine.gpus[int(blow.length_s * 1_000) % len(machine.gpus)].uuid] = self.loop.now + blow.length_s
+                machine.kept_until[
+                    machine.gpus[int(blow.length_s * 1_000) % len(machine.gpus)].uuid
+                ] = self.loop.now + blow.length_s
             case faults.LYING:
                 Liar(self, blow.target, self.loop.now + blow.length_s).begin()
             case faults.FROZEN:
@@ -336,12 +398,16 @@ class World:
         operators.see(self, blow)
 
     def _planned_stop(self, blow: Blow) -> None:
-        """The leader stops, and the agent that is named, if any, dies once it has its long lease: its jobs outlive the next patience."""
+        """The leader stops, and the agent that is named, if any, dies once it has its long lease:
+        its jobs outlive the next patience.
+        """
         for name, _ in self.leading():
             self.slots[name].stop.set()
             self.slots[name].held_until = self.loop.now + blow.length_s
         if blow.target:
-            self.loop.call_later(HEARD_OF_STOP_S, self.slots[f"agent-{blow.target}"].strike, OUTLIVED_S)
+            self.loop.call_later(
+                HEARD_OF_STOP_S, self.slots[f"agent-{blow.target}"].strike, OUTLIVED_S
+            )
 
     def _device_errs(self, blow: Blow) -> None:
         """The driver and the kernel's log both tell of it, if there is an agent to hear them."""
@@ -351,10 +417,16 @@ class World:
         gpu = machine.random.choice(machine.gpus)
         error = Seen("nvidia", gpu.model, "", f"xid {int(blow.length_s)}")
         for source in ("driver", "kernel_log"):
-            slot.process.deliver(slot.service.tell, DeviceErred(gpu.uuid, error, source), delay_s=self.dice.uniform(0.0, 0.3))
+            slot.process.deliver(
+                slot.service.tell,
+                DeviceErred(gpu.uuid, error, source),
+                delay_s=self.dice.uniform(0.0, 0.3),
+            )
 
     def _second_scheduler(self, blow: Blow) -> None:
-        """The leader is paused past its term, so that the standby takes over, and then wakes up as if nothing had been."""
+        """The leader is paused past its term, so that the standby takes over, and then wakes up as
+        if nothing had been.
+        """
         for name, _ in self.leading():
             self.slots[name].process.pause(SETTINGS.term_ms / 1e3 + blow.length_s)
 

@@ -1,4 +1,6 @@
-"""Access entries: bounded, batched, never in anyone's way, and counted where they could not be kept."""
+"""Access entries: bounded, batched, never in anyone's way, and counted where they could not be
+kept.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,12 +8,17 @@ from typing import Any
 
 import pytest
 
-from libs.common.clock import SystemClock
 from libs.common.errors import Corrupt
 from libs.common.facts import FACT_BYTES_MAX, AccessRecorded, AnyFact, check_fact_size
 from libs.common.messages import access_entry
-from services.api_gateway.access import BATCH_BYTES, BUFFER_BYTES_MAX, STRANGERS_MAX, Recorder
-from services.api_gateway.roles import Principal
+from libs.common.process.clock import SystemClock
+from services.api_gateway.access.records import (
+    BATCH_BYTES,
+    BUFFER_BYTES_MAX,
+    STRANGERS_MAX,
+    Recorder,
+)
+from services.api_gateway.access.roles import Principal
 
 ADA = Principal("k1", "physics", "ada", "member")
 
@@ -40,7 +47,14 @@ def recorder(log: Log) -> Recorder:
 
 
 def scope(**fields: Any) -> dict[str, Any]:
-    return {"method": "GET", "path": "/v1/jobs/j1", "request_id": "r1", "client": ("10.0.0.1", 1), "path_params": {"ref": "j1"}, **fields}
+    return {
+        "method": "GET",
+        "path": "/v1/jobs/j1",
+        "request_id": "r1",
+        "client": ("10.0.0.1", 1),
+        "path_params": {"ref": "j1"},
+        **fields,
+    }
 
 
 async def test_an_entry_says_who_asked_for_what_and_whether_they_might() -> None:
@@ -50,17 +64,39 @@ async def test_an_entry_says_who_asked_for_what_and_whether_they_might() -> None
     access.note(scope(path="/v1/x", path_params={}), None, "none", 401, "no key")
     await access.flush()
     allowed, denied = access_entry.unpack(log.facts[0].entries)
-    assert (allowed.key_id, allowed.tenant, allowed.user, allowed.route, allowed.ids) == ("k1", "physics", "ada", "/v1/jobs/{ref}", ("j1",))
-    assert (allowed.status, allowed.denied, allowed.source, allowed.request_id) == (200, "", "10.0.0.1", "r1")
-    assert (denied.key_id, denied.ids, denied.status, denied.denied) == ("", ("/v1/x",), 401, "no key")
-    assert (log.facts[0].count, log.facts[0].first_ns, log.facts[0].last_ns) == (2, allowed.at_ns, denied.at_ns)
+    assert (allowed.key_id, allowed.tenant, allowed.user, allowed.route, allowed.ids) == (
+        "k1",
+        "physics",
+        "ada",
+        "/v1/jobs/{ref}",
+        ("j1",),
+    )
+    assert (allowed.status, allowed.denied, allowed.source, allowed.request_id) == (
+        200,
+        "",
+        "10.0.0.1",
+        "r1",
+    )
+    assert (denied.key_id, denied.ids, denied.status, denied.denied) == (
+        "",
+        ("/v1/x",),
+        401,
+        "no key",
+    )
+    assert (log.facts[0].count, log.facts[0].first_ns, log.facts[0].last_ns) == (
+        2,
+        allowed.at_ns,
+        denied.at_ns,
+    )
 
 
 async def test_much_at_once_goes_out_in_batches_that_the_log_takes() -> None:
     log = Log()
     access = recorder(log)
     for number in range(2_000):
-        access.note(scope(path_params={"ref": f"{number}".zfill(300)}), ADA, "/v1/jobs/{ref}", 200, "")
+        access.note(
+            scope(path_params={"ref": f"{number}".zfill(300)}), ADA, "/v1/jobs/{ref}", 200, ""
+        )
     await access.flush()
     assert sum(fact.count for fact in log.facts) == 2_000 and len(log.facts) > 2
     entries = [entry for fact in log.facts for entry in access_entry.unpack(fact.entries)]

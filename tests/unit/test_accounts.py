@@ -1,4 +1,6 @@
-"""The Unix user of a job: by the operator's table, else the tenant's own; an agent that is not root takes few tenants."""
+"""The Unix user of a job: by the operator's table, else the tenant's own; an agent that is not root
+takes few tenants.
+"""
 
 import os
 import pwd
@@ -7,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from libs.common.errors import Refused
-from services.node_agent import accounts
-from services.node_agent.accounts import own_tenants, parsed, shares_agent
-from services.node_agent.tenant_numbers import TenantNumbers
+from services.node_agent.directories import accounts
+from services.node_agent.directories.accounts import own_tenants, parsed, shares_agent
+from services.node_agent.directories.tenant_numbers import TenantNumbers
 
 TABLE = {"team/ann": "daemon", "ann": "bin", "lab/*": "sys", "root": "self", "gone": "no-such-user"}
 
@@ -20,7 +22,11 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_setting_is_a_table_and_what_is_none_is_refused() -> None:
-    assert parsed(" team/ann=daemon , ann=bin,*=self") == {"team/ann": "daemon", "ann": "bin", "*": "self"}
+    assert parsed(" team/ann=daemon , ann=bin,*=self") == {
+        "team/ann": "daemon",
+        "ann": "bin",
+        "*": "self",
+    }
     assert parsed("") == {}
     for wrong in ("ann", "ann=", "=ann"):
         with pytest.raises(Refused, match="MUSTER_JOB_USERS"):
@@ -28,36 +34,60 @@ def test_the_setting_is_a_table_and_what_is_none_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("root")
-@pytest.mark.parametrize(("tenant", "user", "name"), [("team", "ann", "daemon"), ("other", "ann", "bin"), ("lab", "bob", "sys")])
-def test_a_tenant_s_user_goes_before_a_user_and_that_before_a_tenant(tenant: str, user: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("tenant", "user", "name"),
+    [("team", "ann", "daemon"), ("other", "ann", "bin"), ("lab", "bob", "sys")],
+)
+def test_a_tenant_s_user_goes_before_a_user_and_that_before_a_tenant(
+    tenant: str, user: str, name: str
+) -> None:
     assert accounts.name_of(TABLE, tenant, user) == name
     assert not shares_agent(TABLE, tenant, user)
     found, known = accounts.account_of(TABLE, TenantNumbers(), tenant, user), pwd.getpwnam(name)
-    assert (found.name, found.uid, found.ids[:2], found.home) == (name, known.pw_uid, [known.pw_uid, known.pw_gid], known.pw_dir)
+    assert (found.name, found.uid, found.ids[:2], found.home) == (
+        name,
+        known.pw_uid,
+        [known.pw_uid, known.pw_gid],
+        known.pw_dir,
+    )
     assert found.environment["USER"] == found.environment["LOGNAME"] == name
 
 
 @pytest.mark.usefixtures("root")
 def test_jobs_of_root_s_agent_run_as_their_tenant_s_own_user(tmp_path: Path) -> None:
     numbers = TenantNumbers("c", "70000-70001", str(tmp_path / "table.json"))
-    ann, bob, other = [accounts.account_of(TABLE, numbers, *who) for who in (("team", "bob"), ("team", "eve"), ("rival", "bob"))]
+    ann, bob, other = [
+        accounts.account_of(TABLE, numbers, *who)
+        for who in (("team", "bob"), ("team", "eve"), ("rival", "bob"))
+    ]
     assert ann == bob and {ann.uid, other.uid} == {70_000, 70_001}
     assert (ann.name, ann.uid, ann.home) == ("team", ann.gid, "")
     assert not shares_agent({}, "default", "ann")
 
 
-def test_an_agent_that_is_not_root_takes_its_own_tenant_and_those_that_it_was_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_is_not_root_takes_its_own_tenant_and_those_that_it_was_told_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1)
     own = pwd.getpwuid(1).pw_name
     assert (
-        shares_agent({}, "default", "ann") and shares_agent({"team/*": "self"}, "team", "ann") and shares_agent({"*": own}, "team", "ann")
+        shares_agent({}, "default", "ann")
+        and shares_agent({"team/*": "self"}, "team", "ann")
+        and shares_agent({"*": own}, "team", "ann")
     )
-    with pytest.raises(Refused, match=r"no jobs of tenant team: its agent is not root.*MUSTER_JOB_USERS=team/\*=self"):
+    with pytest.raises(
+        Refused,
+        match=r"no jobs of tenant team: its agent is not root.*MUSTER_JOB_USERS=team/\*=self",
+    ):
         shares_agent({}, "team", "ann")
     with pytest.raises(Refused, match="only an agent that is root can become another user"):
         shares_agent({"default/*": "bin"}, "default", "ann")
     assert own_tenants({}) == ["default"]
-    assert own_tenants({"team/*": "self", "lab/ann": own, "x/*": "bin"}) == ["default", "lab", "team"]
+    assert own_tenants({"team/*": "self", "lab/ann": own, "x/*": "bin"}) == [
+        "default",
+        "lab",
+        "team",
+    ]
     assert own_tenants({"default/*": "bin"}) == []
     assert own_tenants({"*": "self"}) is own_tenants({"ann": "self"}) is None
     assert accounts.lost({"*": "self"}, TenantNumbers()).endswith("it takes jobs of all tenants")
@@ -78,11 +108,16 @@ def test_a_user_that_the_machine_does_not_have_refuses_the_job() -> None:
 def test_what_is_lost_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1)
     own = pwd.getpwuid(1).pw_name
-    shared = f"the agent is not root: every job runs as its user {own} and can read its key; it takes jobs of default only"
+    shared = (
+        f"the agent is not root: every job runs as its user {own} and can read its key; it takes "
+        "jobs of default only"
+    )
     assert accounts.lost({}, TenantNumbers()) == shared
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert accounts.lost({}, TenantNumbers()) == ""
-    assert accounts.lost(TABLE, TenantNumbers()).startswith("MUSTER_JOB_USERS lets jobs run as root")
+    assert accounts.lost(TABLE, TenantNumbers()).startswith(
+        "MUSTER_JOB_USERS lets jobs run as root"
+    )
 
 
 def test_a_user_without_a_name_is_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +127,11 @@ def test_a_user_without_a_name_is_its_number(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("root")
 def test_root_by_any_name_is_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert accounts.lost({"*": "root"}, TenantNumbers()).startswith("MUSTER_JOB_USERS lets jobs run as root")
+    assert accounts.lost({"*": "root"}, TenantNumbers()).startswith(
+        "MUSTER_JOB_USERS lets jobs run as root"
+    )
     assert accounts.lost({"*": "daemon", "gone": "no-such-user"}, TenantNumbers()) == ""
     monkeypatch.setattr(pwd, "getpwnam", lambda name: pwd.getpwuid(0))
-    assert accounts.lost({"ann": "toor"}, TenantNumbers()).startswith("MUSTER_JOB_USERS lets jobs run as root")
+    assert accounts.lost({"ann": "toor"}, TenantNumbers()).startswith(
+        "MUSTER_JOB_USERS lets jobs run as root"
+    )

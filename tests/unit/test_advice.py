@@ -1,4 +1,6 @@
-"""Every flag and every verb that a text of Muster advises exists: all strings of the code are read, not a list of them."""
+"""Every flag and every verb that a text of Muster advises exists: all strings of the code are read,
+not a list of them.
+"""
 
 import ast
 import re
@@ -21,9 +23,9 @@ COMMAND: Final = re.compile(r"\bmuster ([a-z][a-z-]*(?: [a-z][a-z-]*)?)([^()`,;\
 OF_OTHER_PROGRAMS: Final = ("--now", "--proxy-user", "--gpu-reset")
 # Files whose flags are of other programs, or of modules with a command line of their own.
 OTHERS: Final = (
-    "libs/cli/sbatch*.py",
-    "libs/cli/kubernetes*.py",
-    "libs/cli/completion_script.py",
+    "libs/cli/formats/sbatch*.py",
+    "libs/cli/formats/kubernetes*.py",
+    "libs/cli/terminal/completion_script.py",
     "libs/compose/*.py",
     "libs/docs/*.py",
     "libs/embedded/*.py",
@@ -36,17 +38,36 @@ def texts(path: Path) -> Iterator[str]:
     """The strings of a file that are no docstrings; what is put into an f-string is an X."""
     tree = ast.parse(path.read_text())
     said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node) if part is not node}
+    inside = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for part in ast.walk(node)
+        if part is not node
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said | inside:
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values
+            )
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in said | inside
+        ):
             yield node.value
 
 
-def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], set[str]]]:
+def commands(
+    command: click.Command, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], set[str]]]:
     """Each verb by its words, with its flags."""
-    flags = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts) if flag.startswith("--")}
+    flags = {
+        flag
+        for option in command.params
+        for flag in (*option.opts, *option.secondary_opts)
+        if flag.startswith("--")
+    }
     yield path, flags | {"--help"}
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -59,7 +80,10 @@ def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tup
 FLAGS_OF: Final = dict(commands(muster))
 KNOWN: Final = set().union(*FLAGS_OF.values())
 FILES: Final = [
-    path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py")) if not any(path.match(pattern) for pattern in OTHERS)
+    path
+    for folder in CODE
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if not any(path.match(pattern) for pattern in OTHERS)
 ]
 
 
@@ -67,9 +91,20 @@ def wrong_flags(text: str) -> list[str]:
     """The flags of a text that no verb has, and those of a command that its verb does not have."""
     found = [flag for flag in FLAG.findall(text) if flag not in (*KNOWN, *OF_OTHER_PROGRAMS)]
     for words, rest in COMMAND.findall(text):
-        verb = next((tuple(words.split()[:many]) for many in (2, 1) if tuple(words.split()[:many]) in FLAGS_OF), None)
+        verb = next(
+            (
+                tuple(words.split()[:many])
+                for many in (2, 1)
+                if tuple(words.split()[:many]) in FLAGS_OF
+            ),
+            None,
+        )
         found += (
-            [f"muster {' '.join(verb)} {flag}" for flag in FLAG.findall(rest.split(" -- ")[0]) if flag not in FLAGS_OF[verb]]
+            [
+                f"muster {' '.join(verb)} {flag}"
+                for flag in FLAG.findall(rest.split(" -- ")[0])
+                if flag not in FLAGS_OF[verb]
+            ]
             if verb
             else []
         )
@@ -77,7 +112,12 @@ def wrong_flags(text: str) -> list[str]:
 
 
 def test_every_flag_that_a_text_names_exists() -> None:
-    found = [f"{path.relative_to(ROOT)}: {flag}" for path in FILES for text in texts(path) for flag in wrong_flags(text)]
+    found = [
+        f"{path.relative_to(ROOT)}: {flag}"
+        for path in FILES
+        for text in texts(path)
+        for flag in wrong_flags(text)
+    ]
     assert found == []
 
 

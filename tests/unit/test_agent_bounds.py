@@ -1,21 +1,30 @@
-"""The agent's core at its bounds, and what it hears twice, too late, or of attempts that it does not know."""
+"""The agent's core at its bounds, and what it hears twice, too late, or of attempts that it does
+not know.
+"""
 
 import pytest
 
 from libs.common import facts as f
-from libs.common.error_catalogue import Seen
-from libs.common.error_rows import catalogue
-from services.node_agent import actions as a
-from services.node_agent import observations as o
-from services.node_agent import state as s
-from services.node_agent.decide import next_due_ns
-from services.node_agent.health import devices
+from libs.common.devices.error_catalogue import Seen
+from libs.common.devices.error_rows import catalogue
+from services.node_agent.core import actions as a
+from services.node_agent.core import devices
+from services.node_agent.core import observations as o
+from services.node_agent.core import state as s
+from services.node_agent.core.decide import next_due_ns
 from tests.given_node import GPU, Node, clean, finished, over, ref, released, start, started, stop
 
 
 def test_what_is_seen_of_an_unknown_attempt_changes_nothing() -> None:
     node = Node()
-    assert node.see(o.ProcessStarted("nobody.1", 7), o.JobLaunched("nobody.1"), o.FactsStored(9, (o.Mark("nobody.1", 1),))) == []
+    assert (
+        node.see(
+            o.ProcessStarted("nobody.1", 7),
+            o.JobLaunched("nobody.1"),
+            o.FactsStored(9, (o.Mark("nobody.1", 1),)),
+        )
+        == []
+    )
     assert s.accounted(node.state) == []
 
 
@@ -31,7 +40,9 @@ def test_an_end_is_heard_once() -> None:
     assert node.see(clean()) == [over(finished(), released())]
 
 
-def test_a_full_node_takes_no_further_order_in_and_obeys_those_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_node_takes_no_further_order_in_and_obeys_those_that_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(s, "ATTEMPTS_MAX", 1)
     node = Node().running()
     assert node.orders(start("other"), stop("another")) == []
@@ -49,11 +60,19 @@ def test_only_so_many_ended_attempts_are_remembered(monkeypatch: pytest.MonkeyPa
     assert list(node.state.over) == ["second.1"]
 
 
-def test_what_does_not_fit_into_one_record_is_said_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.node_agent.decide.RECORD_FACTS_MAX", 1)
+def test_what_does_not_fit_into_one_record_is_said_with_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.node_agent.core.decide.RECORD_FACTS_MAX", 1)
     node = Node()
     node.orders(start("a"), start("b"))
-    said = node.see(*(seen for job in "ab" for seen in (o.JobLaunched(f"{job}.1"), o.ProcessStarted(f"{job}.1", 77))))
+    said = node.see(
+        *(
+            seen
+            for job in "ab"
+            for seen in (o.JobLaunched(f"{job}.1"), o.ProcessStarted(f"{job}.1", 77))
+        )
+    )
     assert said == [a.Record((started("a"),), (o.Mark("a.1", 1),))]
     assert next_due_ns(node.state) == 0
     assert node.did() == [a.Record((started("b"),), (o.Mark("b.1", 1),))]
@@ -68,11 +87,16 @@ def test_a_second_lease_of_another_digest_asks_no_earlier() -> None:
     assert node.state.ask_at_ns == due_ns > 0
 
 
-def test_errors_of_devices_that_do_not_fit_into_one_record_are_said_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.node_agent.decide.RECORD_FACTS_MAX", 2)
+def test_errors_of_devices_that_do_not_fit_into_one_record_are_said_with_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.node_agent.core.decide.RECORD_FACTS_MAX", 2)
     node = Node()
     node.state.devices.policy = devices.Policy(catalogue=catalogue())
-    told = [o.DeviceErred(GPU, Seen("nvidia", "NVIDIA H100", "610", f"xid {xid}", "words"), "driver") for xid in (31, 43, 13)]
+    told = [
+        o.DeviceErred(GPU, Seen("nvidia", "NVIDIA H100", "610", f"xid {xid}", "words"), "driver")
+        for xid in (31, 43, 13)
+    ]
     said = [
         [fact.error for fact in record.facts if isinstance(fact, f.GpuErrorSeen)]
         for record in node.see(*told)
@@ -80,6 +104,10 @@ def test_errors_of_devices_that_do_not_fit_into_one_record_are_said_with_the_nex
     ]
     assert (said, next_due_ns(node.state)) == ([["xid 31", "xid 43"]], 0)
     more = [
-        fact.error for record in node.did() if isinstance(record, a.Record) for fact in record.facts if isinstance(fact, f.GpuErrorSeen)
+        fact.error
+        for record in node.did()
+        if isinstance(record, a.Record)
+        for fact in record.facts
+        if isinstance(fact, f.GpuErrorSeen)
     ]
     assert (more, node.state.devices.unsaid) == (["xid 13"], [])

@@ -1,20 +1,32 @@
-"""What the agent's core makes of what its devices shall be told: once, one at a time, again when it was lost; the log hears news."""
+"""What the agent's core makes of what its devices shall be told: once, one at a time, again when it
+was lost; the log hears news.
+"""
 
 from typing import Any
 
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.device_controls import hot_policy
+from libs.common.devices.device_controls import hot_policy
 from libs.common.messages import ControlOrder, Desired, Orders
 from libs.common.model import GpuId
-from services.node_agent import actions as a
-from services.node_agent import controls as dc
-from services.node_agent import observations as o
-from services.node_agent import state as s
-from services.node_agent.health.devices import Trouble
+from services.node_agent.core import actions as a
+from services.node_agent.core import controls as dc
+from services.node_agent.core import observations as o
+from services.node_agent.core import state as s
+from services.node_agent.core.devices import Trouble
 from tests.given_node import EPOCH, GPU, INCARNATION, NODE, Node, ref
-from tests.unit.test_agent_devices import ended, erred, fault, gpus, left, node, others, recorded, resetting
+from tests.unit.test_agent_devices import (
+    ended,
+    erred,
+    fault,
+    gpus,
+    left,
+    node,
+    others,
+    recorded,
+    resetting,
+)
 
 POWER = ControlOrder(GPU, "power", "300", 20)
 CLOCKS = ControlOrder(GPU, "clocks", "1200-1500", 21)
@@ -37,7 +49,11 @@ def became(order: ControlOrder, outcome: str = "done", detail: str = "") -> o.De
 
 
 def said(order: ControlOrder, outcome: str = "done", detail: str = "") -> f.GpuControlled:
-    fields: dict[str, Any] = {"control": order.control, "value": order.value, "request": order.request}
+    fields: dict[str, Any] = {
+        "control": order.control,
+        "value": order.value,
+        "request": order.request,
+    }
     return f.GpuControlled(node_id=NODE, uuid=order.uuid, outcome=outcome, detail=detail, **fields)
 
 
@@ -45,7 +61,9 @@ def test_a_wish_is_carried_out_once_and_the_log_hears_what_became_of_it() -> Non
     made = node()
     assert asked(made, POWER) == [a.ControlDevice(POWER)]
     assert asked(made, POWER) == []
-    assert made.see(became(POWER, "denied", "no permission")) == [a.Record((said(POWER, "denied", "no permission"),), ())]
+    assert made.see(became(POWER, "denied", "no permission")) == [
+        a.Record((said(POWER, "denied", "no permission"),), ())
+    ]
     assert desired(made, POWER) == []
 
 
@@ -60,7 +78,10 @@ def test_the_last_wish_counts_and_an_older_one_that_comes_late_does_not() -> Non
     asked(made, POWER)
     assert asked(made, later) == []
     did = made.see(became(POWER))
-    assert (others(did), recorded(did)) == ([a.ControlDevice(replace(later, in_force="300"))], [said(POWER)])
+    assert (others(did), recorded(did)) == (
+        [a.ControlDevice(replace(later, in_force="300"))],
+        [said(POWER)],
+    )
     assert asked(made, POWER) == []
 
 
@@ -76,7 +97,10 @@ def test_the_digest_tells_that_a_wish_is_missing_and_the_full_state_brings_it() 
 
 def test_the_next_agent_puts_back_what_lasts_and_says_nothing_that_the_log_knows() -> None:
     made = node()
-    known = [replace(order, outcome="done", in_force=order.value) for order in (POWER, replace(CLOCKS, value=""), RESET)]
+    known = [
+        replace(order, outcome="done", in_force=order.value)
+        for order in (POWER, replace(CLOCKS, value=""), RESET)
+    ]
     assert desired(made, *known) == [a.ControlDevice(known[0])]
     assert made.see(became(known[0])) == []
 
@@ -92,7 +116,9 @@ def test_what_is_wished_no_more_is_forgotten_and_what_is_newer_stays() -> None:
     asked(made, POWER, replace(CLOCKS, request=60), replace(RESET, uuid=OTHER))
     desired(made)
     assert list(made.state.controls.wishes) == [(GPU, "clocks")]
-    assert recorded(made.see(became(replace(POWER, request=7))))[0] == said(replace(POWER, request=7))
+    assert recorded(made.see(became(replace(POWER, request=7))))[0] == said(
+        replace(POWER, request=7)
+    )
 
 
 def test_a_driver_that_was_begun_anew_is_told_again_what_lasts() -> None:
@@ -105,7 +131,7 @@ def test_a_driver_that_was_begun_anew_is_told_again_what_lasts() -> None:
     assert made.see(o.DeviceAils(GPU, "thermal", None)) == []
 
 
-def test_a_reset_that_was_asked_for_waits_for_the_job_takes_no_other_and_is_answered_when_it_is_over() -> None:
+def test_a_requested_reset_waits_for_the_job_and_keeps_other_jobs_off() -> None:
     made = node().running()
     did = asked(made, RESET)
     assert (others(did), recorded(did)) == ([], [ASKED])
@@ -123,12 +149,18 @@ def test_with_a_reset_goes_what_is_to_be_put_back_and_what_became_of_it_is_said(
     made.see(became(POWER))
     known = replace(POWER, outcome="done", in_force="300")
     assert others(asked(made, RESET)) == [a.ResetDevice(GPU, "reset_asked", (known,))]
-    found = o.DeviceReset(GPU, "", {"reset": "done"}, controls=(replace(known, outcome="failed", detail="no"),))
+    found = o.DeviceReset(
+        GPU, "", {"reset": "done"}, controls=(replace(known, outcome="failed", detail="no"),)
+    )
     assert recorded(made.see(found)) == [BACK, said(POWER, "failed", "no"), said(RESET)]
 
 
 def test_a_device_that_cannot_be_reset_is_as_well_as_before() -> None:
-    for refused, why in (("lacking", "it cannot be reset: no tool"), ("denied", "no permission"), ("failed", "in use")):
+    for refused, why in (
+        ("lacking", "it cannot be reset: no tool"),
+        ("denied", "no permission"),
+        ("failed", "in use"),
+    ):
         made = node()
         asked(made, RESET)
         assert recorded(made.see(o.DeviceReset(GPU, why, refused=refused))) == [
@@ -137,19 +169,26 @@ def test_a_device_that_cannot_be_reset_is_as_well_as_before() -> None:
         ]
 
 
-def test_one_that_needed_a_reset_anyhow_is_not_well_when_it_was_refused_nor_one_that_did_not_come_back() -> None:
+def test_a_device_that_needs_a_reset_stays_bad_when_the_reset_is_refused_or_fails() -> None:
     made = node()
     made.see(erred("xid 46"))
     asked(made, RESET)
     broken = fault("reset_failed", "reboot_node", detail="in use", source="reset")
-    assert recorded(made.see(o.DeviceReset(GPU, "in use", refused="failed"))) == [broken, said(RESET, "failed", "in use")]
+    assert recorded(made.see(o.DeviceReset(GPU, "in use", refused="failed"))) == [
+        broken,
+        said(RESET, "failed", "in use"),
+    ]
     dead = node()
     asked(dead, RESET)
     did = dead.see(o.DeviceReset(GPU, "it does not answer after its reset"))
-    gone = fault("reset_failed", "reboot_node", detail="it does not answer after its reset", source="reset")
+    gone = fault(
+        "reset_failed", "reboot_node", detail="it does not answer after its reset", source="reset"
+    )
     assert recorded(did) == [gone, said(RESET, "failed", "it does not answer after its reset")]
     assert others(did) == [] and dead.did() == []
-    assert others(asked(dead, replace(RESET, request=30))) == [a.ResetDevice(GPU, "reset_failed, reset_asked")]
+    assert others(asked(dead, replace(RESET, request=30))) == [
+        a.ResetDevice(GPU, "reset_failed, reset_asked")
+    ]
 
 
 def test_a_reset_that_was_under_way_answers_the_wish_that_came_meanwhile() -> None:
@@ -171,7 +210,7 @@ def test_the_breaker_holds_back_no_reset_that_an_operator_asked_for() -> None:
     assert others(asked(made, RESET)) == [a.ResetDevice(GPU, "xid 46, reset_asked")]
 
 
-def test_a_device_that_needs_a_boot_is_well_again_when_an_operator_has_it_reset_and_it_is_proved_fine() -> None:
+def test_a_device_that_needs_a_boot_recovers_by_a_reset_that_proves_it_clean() -> None:
     made = node()
     made.see(erred("xid 79"))
     assert others(asked(made, RESET)) == [a.ResetDevice(GPU, "xid 79, reset_asked")]
@@ -179,7 +218,7 @@ def test_a_device_that_needs_a_boot_is_well_again_when_an_operator_has_it_reset_
     assert made.state.devices.troubles == {}
 
 
-def test_a_device_that_needs_a_boot_stays_lost_when_the_reset_that_was_asked_for_did_not_prove_it_fine() -> None:
+def test_a_device_that_needs_a_boot_stays_lost_when_its_reset_proves_nothing() -> None:
     made = node()
     made.see(erred("xid 79"))
     asked(made, RESET)
@@ -187,11 +226,13 @@ def test_a_device_that_needs_a_boot_stays_lost_when_the_reset_that_was_asked_for
     assert set(made.state.devices.troubles[GPU]) == {"xid 79", "reset_failed"}
 
 
-def test_a_device_that_is_being_told_something_is_not_reset_and_one_that_is_reset_is_told_nothing() -> None:
+def test_a_device_is_never_set_and_reset_at_the_same_time() -> None:
     made = node()
     asked(made, POWER)
     assert others(asked(made, RESET)) == []
-    assert others(made.see(became(POWER))) == [a.ResetDevice(GPU, "reset_asked", (replace(POWER, outcome="done", in_force="300"),))]
+    assert others(made.see(became(POWER))) == [
+        a.ResetDevice(GPU, "reset_asked", (replace(POWER, outcome="done", in_force="300"),))
+    ]
     assert others(asked(made, CLOCKS)) == []
 
 
@@ -226,7 +267,9 @@ def test_a_device_that_is_too_hot_is_told_less_by_the_policy_and_let_go_when_it_
     assert s.digest_here(made.state) != digest
 
 
-def test_what_an_operator_wants_comes_back_when_the_device_is_cool_and_what_is_stricter_stays() -> None:
+def test_what_an_operator_wants_comes_back_when_the_device_is_cool_and_what_is_stricter_stays() -> (
+    None
+):
     made, wish = governed("simulated=power:60,nvidia=clocks:50"), replace(POWER, value="600")
     asked(made, wish)
     made.see(became(wish))
@@ -252,18 +295,27 @@ def test_a_reset_of_a_hot_device_puts_back_what_it_is_told_while_it_is_hot() -> 
     made.see(became(POWER))
     (did,) = others(asked(made, RESET))
     assert isinstance(did, a.ResetDevice)
-    assert [(each.control, each.value) for each in did.controls] == [("clocks", "210-990"), ("power", "300")]
+    assert [(each.control, each.value) for each in did.controls] == [
+        ("clocks", "210-990"),
+        ("power", "300"),
+    ]
 
 
 def test_the_next_agent_lets_go_what_the_one_before_it_did_of_its_own() -> None:
     made = node()
     left_over = ControlOrder(GPU, "power", "", 0, "done", "it was too hot", "420")
     assert desired(made, left_over) == [a.ControlDevice(left_over)]
-    assert power_facts(made.see(became(replace(left_over, detail="")))) == [said(left_over, detail="it is cool again")]
+    assert power_facts(made.see(became(replace(left_over, detail="")))) == [
+        said(left_over, detail="it is cool again")
+    ]
 
 
 def test_a_device_that_is_of_no_policy_or_does_not_say_what_it_takes_is_left_alone() -> None:
-    for policy, cards in (("nvidia=power:60", CARDS), ("*=power:60", gpus(2)), ("*=clocks:60", gpus(2))):
+    for policy, cards in (
+        ("nvidia=power:60", CARDS),
+        ("*=power:60", gpus(2)),
+        ("*=clocks:60", gpus(2)),
+    ):
         made = node()
         made.state.controls.policy = hot_policy(policy)
         dc.begin(made.state.controls, cards)

@@ -1,13 +1,15 @@
-"""The agent's core: what it does with orders, leases, the desired state and what became of its jobs."""
+"""The agent's core: what it does with orders, leases, the desired state and what became of its
+jobs.
+"""
 
 import msgspec
 
 from libs.common import facts as f
 from libs.common.model import JobSpec
-from services.node_agent import actions as a
-from services.node_agent import observations as o
-from services.node_agent import state as s
-from services.node_agent.decide import (
+from services.node_agent.core import actions as a
+from services.node_agent.core import observations as o
+from services.node_agent.core import state as s
+from services.node_agent.core.decide import (
     ASK_EVERY_NS,
     CHECK_AGAIN_NS,
     CHECKPOINT_EVERY_NS,
@@ -17,8 +19,25 @@ from services.node_agent.decide import (
     LEASE_NEEDED_NS,
     next_due_ns,
 )
-from services.node_agent.holders import at_work
-from tests.given_node import EPOCH, GPU, INCARNATION, NODE, Node, S, T, clean, finished, over, ref, refused, released, start, started, stop
+from services.node_agent.jobs.holders import at_work
+from tests.given_node import (
+    EPOCH,
+    GPU,
+    INCARNATION,
+    NODE,
+    Node,
+    S,
+    T,
+    clean,
+    finished,
+    over,
+    ref,
+    refused,
+    released,
+    start,
+    started,
+    stop,
+)
 
 
 def test_an_order_is_started() -> None:
@@ -76,7 +95,11 @@ def test_what_cannot_be_launched_is_refused() -> None:
 def test_what_is_seen_of_an_attempt_after_its_end_changes_nothing() -> None:
     node = Node().running().exited()
     before = msgspec.structs.replace(node.state.attempts["j.1"])
-    node.see(o.JobLaunched("j.1"), o.LaunchFailed("j.1", "late"), o.ProcessExited("j.1", o.Exit(True, 9, 0, "late")))
+    node.see(
+        o.JobLaunched("j.1"),
+        o.LaunchFailed("j.1", "late"),
+        o.ProcessExited("j.1", o.Exit(True, 9, 0, "late")),
+    )
     assert node.state.attempts["j.1"] == before
 
 
@@ -145,7 +168,10 @@ def test_a_desired_state_of_another_epoch_or_incarnation_or_an_older_one_is_igno
 
 def test_the_desired_state_repairs_lost_orders() -> None:
     node = Node().running("k")
-    assert node.desired(start("j"), start("k"), stops=(stop("k", seq=50),)) == [a.StartJob(start("j")), a.StopJob(ref("k"), 15, 10_000)]
+    assert node.desired(start("j"), start("k"), stops=(stop("k", seq=50),)) == [
+        a.StartJob(start("j")),
+        a.StopJob(ref("k"), 15, 10_000),
+    ]
 
 
 def test_an_adopted_attempt_of_an_older_incarnation_is_kept_and_stopped_but_never_started() -> None:
@@ -191,9 +217,17 @@ def test_a_job_that_never_executed_is_not_reported_started() -> None:
 
 def test_all_that_a_directory_tells_is_recorded_again_after_a_restart() -> None:
     node = Node(leased=False, adopted=(o.Adopted(ref(), 0, (GPU,), 10),))
-    said = node.see(o.ProcessStarted("j.1", 77), o.ProcessExited("j.1", o.Exit(True, None, 0, "supervisor_lost")))
-    assert said == [a.CheckRelease(ref(), (GPU,), True, True), a.Record((started(),), (o.Mark("j.1", 1),))]
-    assert node.see(clean()) == [over(finished(exit_code=None, reason="supervisor_lost"), released())]
+    said = node.see(
+        o.ProcessStarted("j.1", 77),
+        o.ProcessExited("j.1", o.Exit(True, None, 0, "supervisor_lost")),
+    )
+    assert said == [
+        a.CheckRelease(ref(), (GPU,), True, True),
+        a.Record((started(),), (o.Mark("j.1", 1),)),
+    ]
+    assert node.see(clean()) == [
+        over(finished(exit_code=None, reason="supervisor_lost"), released())
+    ]
 
 
 def test_several_attempts_facts_go_in_one_commit() -> None:
@@ -210,7 +244,14 @@ def test_an_unclean_device_is_checked_again_and_quarantined_at_the_limit() -> No
     assert node.see(dirty) == []
     assert node.later(CHECK_AGAIN_NS) == [a.CheckRelease(ref(), (GPU,), True)]
     node.now_ns = T + node.state.release_ns
-    fault = f.GpuFaulted(node_id=NODE, uuid=GPU, health="offline", reason="quarantined", detail="pid 5 holds it", source="release")
+    fault = f.GpuFaulted(
+        node_id=NODE,
+        uuid=GPU,
+        health="offline",
+        reason="quarantined",
+        detail="pid 5 holds it",
+        source="release",
+    )
     kept, said = node.see(dirty)
     assert said == over(fault, released(devices="held")) and isinstance(kept, a.KeepDevices)
 
@@ -252,7 +293,9 @@ def test_a_shorter_stop_that_was_lost_is_repaired_by_the_digest() -> None:
     there.orders(stop(seq=12, grace_ms=0, signal=9))
     here.lease(digest=s.digest_here(there.state), lease_ms=0)
     assert here.later(s.ASK_AFTER_NS + s.ASK_JITTER_NS) == [a.AskDesired()]
-    assert here.desired(start(), stops=(stop(seq=50, grace_ms=0, signal=9),)) == [a.StopJob(ref(), 9, 0)]
+    assert here.desired(start(), stops=(stop(seq=50, grace_ms=0, signal=9),)) == [
+        a.StopJob(ref(), 9, 0)
+    ]
     assert s.digest_here(here.state) == s.digest_here(there.state)
 
 
@@ -273,7 +316,9 @@ def test_a_stop_for_the_agents_own_reasons_is_not_asked_about() -> None:
 
 def limited(node: Node) -> None:
     """A job with a limit of 60 s and a grace of 3 s runs."""
-    order = msgspec.structs.replace(start(), spec=JobSpec(command=("true",), time_limit_s=60, grace_s=3))
+    order = msgspec.structs.replace(
+        start(), spec=JobSpec(command=("true",), time_limit_s=60, grace_s=3)
+    )
     node.orders(order)
     node.see(o.JobLaunched("j.1"), o.ProcessStarted("j.1", 77, T))
 
@@ -303,7 +348,9 @@ def test_a_job_that_ends_by_itself_or_by_an_order_did_not_end_at_its_limit() -> 
     limited(node)
     assert node.orders(stop()) == [a.StopJob(ref(), 15, 10_000)]
     node.exited(exit_=o.Exit(True, None, 15, "stopped"))
-    assert node.see(clean()) == [over(finished(exit_code=None, signal=15, reason="stopped"), released())]
+    assert node.see(clean()) == [
+        over(finished(exit_code=None, signal=15, reason="stopped"), released())
+    ]
 
 
 def test_a_digest_older_than_our_own_facts_says_nothing() -> None:
@@ -329,9 +376,14 @@ def test_the_same_story_gives_the_same_actions() -> None:
         node = Node()
         jobs = [f"j{n}" for n in range(20)]
         said = node.orders(*(start(job) for job in jobs))
-        said += node.see(*(o.JobLaunched(f"{job}.1") for job in jobs), *(o.ProcessStarted(f"{job}.1", 77) for job in jobs))
+        said += node.see(
+            *(o.JobLaunched(f"{job}.1") for job in jobs),
+            *(o.ProcessStarted(f"{job}.1", 77) for job in jobs),
+        )
         said += node.desired(*(start(job) for job in jobs[::3]))
-        return said + node.see(*(o.ProcessExited(f"{job}.1", o.Exit(True, 0)) for job in reversed(jobs)))
+        return said + node.see(
+            *(o.ProcessExited(f"{job}.1", o.Exit(True, 0)) for job in reversed(jobs))
+        )
 
     assert story() == story()
 
@@ -342,7 +394,9 @@ def test_what_runs_on_a_device_is_the_first_process_of_each_job_that_has_not_end
     assert at_work(node.state) == {}
     node.see(o.JobLaunched("j.1"))
     node.see(o.ProcessStarted("j.1", 4711))
-    assert [(uuid, [each.pid for each in found]) for uuid, found in at_work(node.state).items()] == [(GPU, [4711])]
+    assert [
+        (uuid, [each.pid for each in found]) for uuid, found in at_work(node.state).items()
+    ] == [(GPU, [4711])]
     node.exited()
     assert at_work(node.state) == {}
 
@@ -373,7 +427,7 @@ def test_of_many_checkpoints_the_latest_is_said_now_and_then() -> None:
     assert node.see(o.Checkpointed("j.1", 73)) == [checkpointed(73)]
 
 
-def test_a_checkpoint_that_was_not_said_yet_is_no_answer_to_a_stop_and_the_answer_is_said_at_once() -> None:
+def test_only_a_checkpoint_after_the_stop_answers_it_and_it_is_reported_at_once() -> None:
     node = Node().running()
     node.see(o.Checkpointed("j.1", 70), o.Checkpointed("j.1", 71))
     node.see(o.Checkpointed("j.1", 72))

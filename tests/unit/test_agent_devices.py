@@ -1,4 +1,6 @@
-"""What follows of a device's error, in the agent's core: who ends and as what, what the log is told, when the device is reset."""
+"""What follows of a device's error, in the agent's core: who ends and as what, what the log is
+told, when the device is reset.
+"""
 
 from typing import Any
 
@@ -6,16 +8,16 @@ import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common.error_catalogue import Seen
-from libs.common.error_rows import catalogue
+from libs.common.devices.error_catalogue import Seen
+from libs.common.devices.error_rows import catalogue
 from libs.common.messages import StopOrder
 from libs.common.model import Gpu, GpuHold, GpuId
-from services.node_agent import actions as a
-from services.node_agent import observations as o
-from services.node_agent.decide import next_due_ns
-from services.node_agent.health import devices as d
-from services.node_agent.health import hits
-from services.node_agent.health.devices import SAME_NS, Trouble
+from services.node_agent.core import actions as a
+from services.node_agent.core import devices as d
+from services.node_agent.core import hits
+from services.node_agent.core import observations as o
+from services.node_agent.core.decide import next_due_ns
+from services.node_agent.core.devices import SAME_NS, Trouble
 from tests.given_node import GPU, NODE, Node, S, ref, refused, start
 
 OTHER = GpuId("GPU-n-1")
@@ -23,7 +25,10 @@ GONE = o.Exit(executed=True, exit_code=None, signal=9, reason="stopped")
 
 
 def gpus(count: int) -> list[Gpu]:
-    return [Gpu(GpuId(f"GPU-n-{index}"), index, "simulated", "Simulated H100", 80 << 30) for index in range(count)]
+    return [
+        Gpu(GpuId(f"GPU-n-{index}"), index, "simulated", "Simulated H100", 80 << 30)
+        for index in range(count)
+    ]
 
 
 def node(count: int = 8, **policy: Any) -> Node:
@@ -33,23 +38,61 @@ def node(count: int = 8, **policy: Any) -> Node:
     return made
 
 
-def erred(error: str, uuid: GpuId = GPU, source: str = "driver", key: str = "", text: str = "words") -> o.DeviceErred:
+def erred(
+    error: str, uuid: GpuId = GPU, source: str = "driver", key: str = "", text: str = "words"
+) -> o.DeviceErred:
     return o.DeviceErred(uuid, Seen("nvidia", "NVIDIA H100", "610", error, text), source, key)
 
 
-def seen(error: str, verdict: str, *jobs: str, uuid: GpuId = GPU, source: str = "driver", shadow: bool = False) -> f.GpuErrorSeen:
+def seen(
+    error: str,
+    verdict: str,
+    *jobs: str,
+    uuid: GpuId = GPU,
+    source: str = "driver",
+    shadow: bool = False,
+) -> f.GpuErrorSeen:
     found = tuple(map(ref, jobs))
-    return f.GpuErrorSeen(node_id=NODE, uuid=uuid, error=error, verdict=verdict, source=source, jobs=found, shadow=shadow, detail="words")
+    return f.GpuErrorSeen(
+        node_id=NODE,
+        uuid=uuid,
+        error=error,
+        verdict=verdict,
+        source=source,
+        jobs=found,
+        shadow=shadow,
+        detail="words",
+    )
 
 
 def fault(
-    reason: str, verdict: str, health: str = "offline", uuid: GpuId = GPU, detail: str = "words", source: str = "driver"
+    reason: str,
+    verdict: str,
+    health: str = "offline",
+    uuid: GpuId = GPU,
+    detail: str = "words",
+    source: str = "driver",
 ) -> f.GpuFaulted:
-    return f.GpuFaulted(node_id=NODE, uuid=uuid, health=health, reason=reason, detail=detail, verdict=verdict, source=source)
+    return f.GpuFaulted(
+        node_id=NODE,
+        uuid=uuid,
+        health=health,
+        reason=reason,
+        detail=detail,
+        verdict=verdict,
+        source=source,
+    )
 
 
 def resetting(verdict: str, uuid: GpuId = GPU) -> f.GpuFaulted:
-    return f.GpuFaulted(node_id=NODE, uuid=uuid, health="resetting", reason="reset", detail=d.WHILE_RESET, verdict=verdict)
+    return f.GpuFaulted(
+        node_id=NODE,
+        uuid=uuid,
+        health="resetting",
+        reason="reset",
+        detail=d.WHILE_RESET,
+        verdict=verdict,
+    )
 
 
 def recorded(did: list[a.Action]) -> list[f.NodeFact]:
@@ -99,7 +142,7 @@ def test_a_job_that_was_cancelled_ends_as_stopped_although_its_device_erred_befo
     assert made.state.devices.troubles[GPU].keys() >= {"xid 48"}
 
 
-def test_hardware_ends_the_job_which_is_none_of_its_own_doing_and_is_reset_when_nobody_has_the_device() -> None:
+def test_a_hardware_error_ends_the_job_and_the_device_is_reset_when_it_is_free() -> None:
     made = node().running()
     did = made.see(erred("xid 95"))
     assert others(did) == [a.StopJob(ref(), 15, 1_000)]
@@ -128,23 +171,40 @@ def test_a_device_that_drains_lets_its_job_go_on_and_takes_no_other() -> None:
     made = node().running()
     did = made.see(erred("xid 48"))
     assert others(did) == []
-    assert recorded(did) == [seen("xid 48", "drain_then_reset", "j"), fault("xid 48", "drain_then_reset")]
-    assert recorded(made.orders(start("k", seq=60))) == [refused("k", "a GPU of it is away: xid 48")]
+    assert recorded(did) == [
+        seen("xid 48", "drain_then_reset", "j"),
+        fault("xid 48", "drain_then_reset"),
+    ]
+    assert recorded(made.orders(start("k", seq=60))) == [
+        refused("k", "a GPU of it is away: xid 48")
+    ]
     finished = ended(made, end=o.Exit(executed=True, exit_code=1))[0]
     assert isinstance(finished, f.JobFinished) and finished.reason == "gpu_fault"
     assert a.ResetDevice(GPU, "xid 48") in left(made)
 
 
-def test_a_device_that_only_ails_a_little_takes_work_and_a_hot_one_does_not_until_it_is_cool() -> None:
+def test_a_device_that_only_ails_a_little_takes_work_and_a_hot_one_does_not_until_it_is_cool() -> (
+    None
+):
     made = node()
     ails = Trouble("degraded", "links", source="driver")
-    assert recorded(made.see(o.DeviceAils(GPU, "links", ails))) == [fault("links", "", "degraded", detail="links")]
+    assert recorded(made.see(o.DeviceAils(GPU, "links", ails))) == [
+        fault("links", "", "degraded", detail="links")
+    ]
     assert others(made.orders(start())) == [a.StartJob(start())]
     hot = Trouble("offline", "90 C", source="driver")
-    assert recorded(made.see(o.DeviceAils(GPU, "thermal", hot))) == [fault("thermal", "", detail="90 C")]
-    assert recorded(made.orders(start("k", seq=60))) == [refused("k", "a GPU of it is away: thermal")]
-    assert recorded(made.see(o.DeviceAils(GPU, "thermal", None))) == [fault("links", "", "degraded", detail="links")]
-    assert recorded(made.see(o.DeviceAils(GPU, "links", None))) == [f.GpuRecovered(node_id=NODE, uuid=GPU)]
+    assert recorded(made.see(o.DeviceAils(GPU, "thermal", hot))) == [
+        fault("thermal", "", detail="90 C")
+    ]
+    assert recorded(made.orders(start("k", seq=60))) == [
+        refused("k", "a GPU of it is away: thermal")
+    ]
+    assert recorded(made.see(o.DeviceAils(GPU, "thermal", None))) == [
+        fault("links", "", "degraded", detail="links")
+    ]
+    assert recorded(made.see(o.DeviceAils(GPU, "links", None))) == [
+        f.GpuRecovered(node_id=NODE, uuid=GPU)
+    ]
     assert made.see(o.DeviceAils(GPU, "links", None)) == []
 
 
@@ -166,12 +226,18 @@ def test_the_same_error_of_another_job_s_time_is_another_one() -> None:
     left(made)
     made.running("k")
     did = made.see(erred("xid 31"))
-    assert (others(did), recorded(did)) == ([a.StopJob(ref("k"), 15, 1_000)], [seen("xid 31", "restart_job", "k")])
+    assert (others(did), recorded(did)) == (
+        [a.StopJob(ref("k"), 15, 1_000)],
+        [seen("xid 31", "restart_job", "k")],
+    )
 
 
 def test_of_two_errors_the_harder_verdict_stands() -> None:
     made = node()
-    assert recorded(made.see(erred("xid 79"))) == [seen("xid 79", "reboot_node"), fault("xid 79", "reboot_node")]
+    assert recorded(made.see(erred("xid 79"))) == [
+        seen("xid 79", "reboot_node"),
+        fault("xid 79", "reboot_node"),
+    ]
     assert recorded(made.see(erred("xid 46"))) == [seen("xid 46", "reset")]
     assert made.did() == []
 
@@ -191,14 +257,18 @@ def test_in_the_shadow_it_is_only_said() -> None:
     assert others(made.orders(start("k", seq=60))) == [a.StartJob(start("k", seq=60))]
 
 
-def test_an_application_s_error_on_a_shared_device_ends_the_job_whose_process_it_was_and_no_other() -> None:
+def test_an_application_error_on_a_shared_device_ends_only_the_job_of_that_process() -> None:
     made = node().running().running("k")
     assert others(made.see(erred("xid 31"))) == []
     did = made.see(erred("xid 31", source="kernel_log", key="k.1"))
     assert others(did) == [a.StopJob(ref("k"), 15, 1_000)]
     assert recorded(did) == [seen("xid 31", "restart_job", "k", source="kernel_log")]
     assert others(made.see(erred("xid 95", key="k.1"))) == [a.StopJob(ref(), 15, 1_000)]
-    assert [made.state.attempts[key].hit.reason for key in ("j.1", "k.1") if made.state.attempts[key].hit] == ["gpu_fault"] * 2  # type: ignore[union-attr]
+    assert [
+        made.state.attempts[key].hit.reason
+        for key in ("j.1", "k.1")
+        if made.state.attempts[key].hit
+    ] == ["gpu_fault"] * 2  # type: ignore[union-attr]
 
 
 def test_what_hardware_did_is_not_the_job_s_own_whichever_was_told_first() -> None:
@@ -219,8 +289,12 @@ def test_a_job_that_fails_waits_for_the_first_look_at_its_devices_before_its_end
     assert isinstance(finished, f.JobFinished) and finished.reason == "gpu_fault"
 
 
-@pytest.mark.parametrize(("count", "percent", "resets"), [(1, 50, 1), (4, 50, 2), (8, 50, 4), (8, 25, 2), (8, 1, 1)])
-def test_the_breaker_stops_resets_when_too_many_devices_need_one_and_closes_again(count: int, percent: int, resets: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "percent", "resets"), [(1, 50, 1), (4, 50, 2), (8, 50, 4), (8, 25, 2), (8, 1, 1)]
+)
+def test_the_breaker_stops_resets_when_too_many_devices_need_one_and_closes_again(
+    count: int, percent: int, resets: int
+) -> None:
     made = node(count, breaker_percent=percent)
     did = [action for gpu in gpus(count) for action in others(made.see(erred("xid 46", gpu.uuid)))]
     assert len(did) == min(count, resets)
@@ -240,7 +314,9 @@ def test_the_next_agent_knows_what_is_wrong_and_says_it_again() -> None:
     assert again.did() == []
 
 
-def test_the_next_agent_says_again_that_a_device_is_well_for_the_log_may_not_have_heard_it() -> None:
+def test_the_next_agent_says_again_that_a_device_is_well_for_the_log_may_not_have_heard_it() -> (
+    None
+):
     made = node()
     made.see(o.DeviceAils(GPU, "thermal", Trouble("offline", "hot")))
     made.see(o.DeviceAils(GPU, "thermal", None))
@@ -265,7 +341,7 @@ def test_a_machine_that_was_started_again_has_its_devices_back_if_they_answer() 
     assert recorded(missing.did())[0] == fault("xid 79", "reboot_node")
 
 
-def test_a_reset_that_the_agent_did_not_live_to_see_is_done_again_and_what_has_passed_is_forgotten() -> None:
+def test_a_reset_that_an_agent_did_not_finish_is_repeated_by_the_next_one() -> None:
     made = node()
     made.see(erred("xid 46"))
     made.see(o.DeviceAils(OTHER, "thermal", Trouble("offline", "hot")))
@@ -287,16 +363,28 @@ def test_a_device_that_is_not_clean_is_quarantined_and_keeps_it_until_that_is_ov
     d.begin(again.state.devices, "boot", gpus(8), data)
     assert recorded(again.did()) == [said[0]]
     assert d.quarantined(again.state.devices) == [GPU]
-    assert recorded(again.see(o.DeviceAils(GPU, "quarantined", None))) == [f.GpuRecovered(node_id=NODE, uuid=GPU)]
+    assert recorded(again.see(o.DeviceAils(GPU, "quarantined", None))) == [
+        f.GpuRecovered(node_id=NODE, uuid=GPU)
+    ]
     assert d.quarantined(again.state.devices) == []
 
 
-def test_a_job_whose_device_is_lost_is_over_at_once_and_not_when_its_device_would_have_to_be_clean() -> None:
-    for error, processes, over in (("xid 79", "gone", True), ("xid 79", "left: 5 sh", False), ("xid 95", "gone", False)):
+def test_a_job_on_a_lost_device_ends_without_waiting_for_a_clean_device() -> None:
+    for error, processes, over in (
+        ("xid 79", "gone", True),
+        ("xid 79", "left: 5 sh", False),
+        ("xid 95", "gone", False),
+    ):
         made = node().running()
         made.see(erred(error))
         made.see(o.ProcessExited("j.1", GONE))
-        said = recorded(made.see(o.ReleaseChecked("j.1", {"processes": processes}, False, {GPU: "the device is lost"})))
+        said = recorded(
+            made.see(
+                o.ReleaseChecked(
+                    "j.1", {"processes": processes}, False, {GPU: "the device is lost"}
+                )
+            )
+        )
         assert [type(fact) for fact in said] == ([f.JobFinished, f.JobReleased] if over else [])
         if over:
             assert recorded(made.did()) == []
@@ -323,14 +411,18 @@ def test_a_reset_ends_what_it_mends_and_nothing_else() -> None:
     mild = node()
     mild.see(o.DeviceAils(GPU, "thermal", Trouble("offline", "hot")))
     mild.see(erred("xid 46"))
-    assert recorded(mild.see(o.DeviceReset(GPU, "", {"reset": "done"}))) == [fault("thermal", "", detail="hot", source="")]
+    assert recorded(mild.see(o.DeviceReset(GPU, "", {"reset": "done"}))) == [
+        fault("thermal", "", detail="hot", source="")
+    ]
     back = f.GpuRecovered(node_id=NODE, uuid=GPU, checks={"reset": "done"})
     assert recorded(mild.see(o.DeviceAils(GPU, "thermal", None))) == [back]
 
 
 def test_a_job_whose_mps_daemon_died_ends_as_the_machine_s_fault() -> None:
     made = node().running()
-    assert others(made.see(o.ShareLost("j.1", "the MPS daemon 7 died"))) == [a.StopJob(ref(), 15, 1_000)]
+    assert others(made.see(o.ShareLost("j.1", "the MPS daemon 7 died"))) == [
+        a.StopJob(ref(), 15, 1_000)
+    ]
     finished, _ = ended(made)
     assert isinstance(finished, f.JobFinished)
     assert (finished.reason, finished.detail) == ("mps_lost", "the MPS daemon 7 died")
@@ -347,4 +439,6 @@ def test_the_record_of_a_start_says_how_its_part_is_kept_apart() -> None:
     made = node()
     made.orders(start())
     (started,) = recorded(made.see(o.JobLaunched("j.1"), o.ProcessStarted("j.1", 77, 1, "cu_mask")))
-    assert started == f.JobStarted(job_id=ref().job_id, attempt=1, node_id=NODE, pid=77, isolation="cu_mask")
+    assert started == f.JobStarted(
+        job_id=ref().job_id, attempt=1, node_id=NODE, pid=77, isolation="cu_mask"
+    )

@@ -1,7 +1,9 @@
-"""The agent's core and the lease: what an answer extends, what it replaces, and which term a heartbeat may name."""
+"""The agent's core and the lease: what an answer extends, what it replaces, and which term a
+heartbeat may name.
+"""
 
-from services.node_agent import actions as a
-from services.node_agent import state as s
+from services.node_agent.core import actions as a
+from services.node_agent.core import state as s
 from tests.given_node import EPOCH, INCARNATION, Node, S, T
 
 
@@ -14,7 +16,9 @@ def test_a_lease_counts_from_when_the_heartbeat_was_sent_and_is_never_shortened(
     assert node.did() == []
 
 
-def test_a_newer_term_replaces_the_long_lease_of_a_planned_stop_before_a_heartbeat_names_it() -> None:
+def test_a_newer_term_replaces_the_long_lease_of_a_planned_stop_before_a_heartbeat_names_it() -> (
+    None
+):
     node = Node()
     node.lease(lease_ms=600_000)
     assert node.did() == [a.ExtendLease(T + 600 * S)]

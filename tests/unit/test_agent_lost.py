@@ -1,10 +1,23 @@
-"""The agent's core on a node that the scheduler held for lost: everything ends and it begins again, but what ignores the lease goes on."""
+"""The agent's core on a node that the scheduler held for lost: everything ends and it begins again,
+but what ignores the lease goes on.
+"""
 
-from services.node_agent import actions as a
-from services.node_agent import observations as o
-from services.node_agent import state as s
-from services.node_agent.decide import next_due_ns
-from tests.given_node import EPOCH, INCARNATION, Node, clean, finished, over, ref, refused, released, start
+from services.node_agent.core import actions as a
+from services.node_agent.core import observations as o
+from services.node_agent.core import state as s
+from services.node_agent.core.decide import next_due_ns
+from tests.given_node import (
+    EPOCH,
+    INCARNATION,
+    Node,
+    clean,
+    finished,
+    over,
+    ref,
+    refused,
+    released,
+    start,
+)
 
 
 def test_a_node_held_for_lost_kills_everything_and_begins_again() -> None:
@@ -13,7 +26,9 @@ def test_a_node_held_for_lost_kills_everything_and_begins_again() -> None:
     assert node.did() == [a.KillJob(ref())]
     assert node.did() == []
     node.exited(exit_=o.Exit(True, None, 9, "stopped"))
-    assert node.see(clean()) == [over(finished(exit_code=None, signal=9, reason="stopped"), released())]
+    assert node.see(clean()) == [
+        over(finished(exit_code=None, signal=9, reason="stopped"), released())
+    ]
     forgotten, again = node.see(o.FactsStored(30, (o.Mark("j.1", 3),)))
     assert forgotten == a.ForgetJob(ref(), 0, ())
     assert isinstance(again, a.BeginAgain)

@@ -1,15 +1,17 @@
-"""What the agent's core makes of modes that divide devices: they need a free card, and other devices are registered."""
+"""What the agent's core makes of modes that divide devices: they need a free card, and other
+devices are registered.
+"""
 
 from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.messages import ControlOrder, StartOrder
 from libs.common.model import MIG, GpuHold, GpuId
-from services.node_agent import actions as a
-from services.node_agent import observations as o
-from services.node_agent.controls import Key
-from services.node_agent.decide import next_due_ns
-from services.node_agent.holders import slices_of_others
+from services.node_agent.core import actions as a
+from services.node_agent.core import observations as o
+from services.node_agent.core.controls import Key
+from services.node_agent.core.decide import next_due_ns
+from services.node_agent.jobs.holders import slices_of_others
 from tests.given_node import GPU, INCARNATION, NODE, Node, ref, start
 from tests.unit.test_agent_controls import OTHER, POWER, asked, became, desired, said
 from tests.unit.test_agent_devices import ended, fault, left, node, others, recorded
@@ -22,13 +24,17 @@ AGAIN = a.BeginAgain("its devices are others now")
 
 
 def with_modes(made: Node, **modes: str) -> Node:
-    found: dict[Key, str] = {(GPU, control.replace("_", "-")): mode for control, mode in modes.items()}
+    found: dict[Key, str] = {
+        (GPU, control.replace("_", "-")): mode for control, mode in modes.items()
+    }
     made.state.controls.modes = found
     return made
 
 
 def waits(order: ControlOrder, uuid: GpuId = GPU) -> f.GpuFaulted:
-    return fault(f"{order.control}_asked", "", uuid=uuid, detail="it was asked for", source="operator")
+    return fault(
+        f"{order.control}_asked", "", uuid=uuid, detail="it was asked for", source="operator"
+    )
 
 
 def test_a_mode_waits_until_nobody_has_the_device_and_keeps_new_work_off() -> None:
@@ -47,12 +53,16 @@ def test_a_device_that_is_so_already_is_not_waited_for() -> None:
     assert recorded(asked(off, replace(ON, value=""))) == [said(replace(ON, value=""))]
 
 
-def test_the_next_agent_leaves_alone_what_is_so_and_what_was_not_to_be_had_and_sets_what_was_lost() -> None:
-    for outcome, mode, did in (("done", "on", []), ("lacking", "off", []), ("done", "off", [a.ControlDevice(replace(ON, outcome="done"))])):
+def test_the_next_agent_sets_only_the_modes_that_were_lost() -> None:
+    for outcome, mode, did in (
+        ("done", "on", []),
+        ("lacking", "off", []),
+        ("done", "off", [a.ControlDevice(replace(ON, outcome="done"))]),
+    ):
         made = with_modes(node(), mig=mode)
-        assert others(desired(made, replace(ON, outcome=outcome, in_force="on" if outcome == "done" else ""))) == [
-            replace(each, order=replace(each.order, in_force="on")) for each in did
-        ]
+        assert others(
+            desired(made, replace(ON, outcome=outcome, in_force="on" if outcome == "done" else ""))
+        ) == [replace(each, order=replace(each.order, in_force="on")) for each in did]
 
 
 def test_other_devices_are_registered_before_anything_is_said_of_them() -> None:
@@ -65,7 +75,7 @@ def test_other_devices_are_registered_before_anything_is_said_of_them() -> None:
     assert made.state.controls.modes == {(GPU, "mig"): "on"}
 
 
-def test_they_are_registered_once_the_log_has_what_was_said_so_that_no_attempt_that_is_over_is_accounted_for() -> None:
+def test_an_agent_registers_after_its_earlier_facts_are_stored() -> None:
     made = with_modes(node(), mig="off").running()
     made.see(STORED)
     asked(made, ON)
@@ -88,7 +98,11 @@ def test_devices_that_are_the_same_are_not_registered_again_nor_those_of_a_lost_
 
 def test_all_parts_of_a_card_are_kept_free_for_it_and_told_one_thing_at_a_time() -> None:
     made = node()
-    made.state.controls.modes = {(GPU, CPX.control): "SPX", (PART, CPX.control): "SPX", (OTHER, CPX.control): "SPX"}
+    made.state.controls.modes = {
+        (GPU, CPX.control): "SPX",
+        (PART, CPX.control): "SPX",
+        (OTHER, CPX.control): "SPX",
+    }
     order = replace(start(), gpus=(GpuHold(PART),))
     made.orders(order)
     made.see(o.JobLaunched("j.1"), o.ProcessStarted("j.1", 5, 1))
@@ -106,7 +120,9 @@ def test_the_other_parts_of_a_card_that_is_divided_no_more_are_told_nothing() ->
     made.see(STORED)
     made.see(o.DevicesFound({(GPU, CPX.control): "SPX"}, True), became(whole))
     did = made.did()
-    assert others(did) == [] and {fact for fact in recorded(did) if isinstance(fact, f.GpuControlled)} == {
+    assert others(did) == [] and {
+        fact for fact in recorded(did) if isinstance(fact, f.GpuControlled)
+    } == {
         said(whole),
         said(replace(whole, uuid=PART)),
     }
@@ -115,28 +131,46 @@ def test_the_other_parts_of_a_card_that_is_divided_no_more_are_told_nothing() ->
 def test_a_device_that_came_to_be_so_while_it_was_waited_for_takes_work_again() -> None:
     made = with_modes(node(), mig="off").running()
     assert recorded(desired(made, replace(ON, outcome="done", in_force="on"))) == [waits(ON)]
-    assert recorded(made.see(o.DevicesFound({(GPU, "mig"): "on"}, False))) == [f.GpuRecovered(node_id=NODE, uuid=GPU)]
+    assert recorded(made.see(o.DevicesFound({(GPU, "mig"): "on"}, False))) == [
+        f.GpuRecovered(node_id=NODE, uuid=GPU)
+    ]
 
 
-def test_what_a_card_was_told_is_put_back_when_its_mode_was_set_for_it_may_have_been_reset_for_that() -> None:
-    for outcome, put_back in (("done", True), ("failed", True), ("lacking", False), ("denied", False)):
+def test_settings_of_a_card_are_restored_after_its_mode_changes() -> None:
+    for outcome, put_back in (
+        ("done", True),
+        ("failed", True),
+        ("lacking", False),
+        ("denied", False),
+    ):
         made = with_modes(node(), mig="off")
         asked(made, POWER)
         made.see(became(POWER))
         asked(made, ON)
-        did = made.see(o.DevicesFound({(GPU, "mig"): "on" if outcome == "done" else "off"}, False), became(ON, outcome))
+        did = made.see(
+            o.DevicesFound({(GPU, "mig"): "on" if outcome == "done" else "off"}, False),
+            became(ON, outcome),
+        )
         known = replace(POWER, outcome="done", in_force="300")
         assert others(did) == ([a.ControlDevice(known)] if put_back else [])
-        assert [each for each in recorded(made.see(became(known))) if isinstance(each, f.GpuControlled)] == []
+        assert [
+            each for each in recorded(made.see(became(known))) if isinstance(each, f.GpuControlled)
+        ] == []
 
 
 def test_a_card_is_reset_once_at_a_time_and_its_other_parts_take_no_work_meanwhile() -> None:
     made = node()
-    made.state.controls.modes = {(GPU, CPX.control): "CPX", (PART, CPX.control): "CPX", (OTHER, CPX.control): "CPX"}
+    made.state.controls.modes = {
+        (GPU, CPX.control): "CPX",
+        (PART, CPX.control): "CPX",
+        (OTHER, CPX.control): "CPX",
+    }
     reset = ControlOrder(GPU, "reset", "", 40)
     did = asked(made, reset, replace(reset, uuid=PART))
     assert others(did) == [a.ResetDevice(GPU, "reset_asked")]
-    assert [(fact.uuid, fact.health) for fact in recorded(did) if isinstance(fact, f.GpuFaulted)] == [
+    assert [
+        (fact.uuid, fact.health) for fact in recorded(did) if isinstance(fact, f.GpuFaulted)
+    ] == [
         (GPU, "resetting"),
         (PART, "resetting"),
     ]
@@ -154,7 +188,9 @@ def test_a_card_is_reset_once_at_a_time_and_its_other_parts_take_no_work_meanwhi
     assert others(made.see(o.DeviceReset(GPU, "", {"reset": "done"}))) == [a.ControlDevice(known)]
 
 
-def test_of_a_card_that_was_not_reset_nothing_is_put_back_and_its_other_parts_take_work_again() -> None:
+def test_of_a_card_that_was_not_reset_nothing_is_put_back_and_its_other_parts_take_work_again() -> (
+    None
+):
     made, reset = node(), ControlOrder(GPU, "reset", "", 40)
     made.state.controls.modes = {(GPU, CPX.control): "CPX", (PART, CPX.control): "CPX"}
     asked(made, replace(POWER, uuid=PART))
@@ -168,7 +204,9 @@ def test_of_a_card_that_was_not_reset_nothing_is_put_back_and_its_other_parts_ta
 def test_what_attempts_own_of_a_card_are_all_slices_but_of_those_that_were_refused() -> None:
     made = Node(adopted=(o.Adopted(ref("old"), 0, (GPU,), 10, slices={GPU: 0b1}),))
     holds = (GpuHold(GPU, 50, MIG, "3g.40gb", 0b1111_0000),)
-    orders: list[StartOrder] = [replace(start(job), gpus=holds if job == "j" else (GpuHold(OTHER),)) for job in ("j", "k")]
+    orders: list[StartOrder] = [
+        replace(start(job), gpus=holds if job == "j" else (GpuHold(OTHER),)) for job in ("j", "k")
+    ]
     made.orders(*orders)
     assert slices_of_others(made.state, "") == {GPU: 0b1111_0001}
     assert slices_of_others(made.state, "j.1") == {GPU: 0b1}

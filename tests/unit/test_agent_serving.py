@@ -1,4 +1,6 @@
-"""The agent's replicas: probed from their start, said to be ready or not, ended when they never are."""
+"""The agent's replicas: probed from their start, said to be ready or not, ended when they never
+are.
+"""
 
 from typing import Any
 
@@ -8,10 +10,22 @@ from msgspec.structs import replace
 from libs.common import facts as f
 from libs.common.messages import StartOrder
 from libs.common.model import JobId, Serve
-from services.node_agent import actions as a
-from services.node_agent import observations as o
-from services.node_agent.serving import EVERY_STARTING_NS, argv_of
-from tests.given_node import GPU, NODE, Node, S, clean, finished, over, ref, released, start, started
+from services.node_agent.core import actions as a
+from services.node_agent.core import observations as o
+from services.node_agent.core.serving import EVERY_STARTING_NS, argv_of
+from tests.given_node import (
+    GPU,
+    NODE,
+    Node,
+    S,
+    clean,
+    finished,
+    over,
+    ref,
+    released,
+    start,
+    started,
+)
 
 KEY = "j.1"
 EVERY_READY_NS = 5_000_000_000
@@ -27,14 +41,21 @@ def unready(reason: str) -> f.ReplicaUnready:
 def order() -> StartOrder:
     whole = start()
     serve = Serve("chat", 1, "/health", 60)
-    return replace(whole, port=29_501, spec=replace(whole.spec, command=("serve", "--port={port}", "{port}"), serve=serve))
+    return replace(
+        whole,
+        port=29_501,
+        spec=replace(whole.spec, command=("serve", "--port={port}", "{port}"), serve=serve),
+    )
 
 
 def serving() -> Node:
     """A replica that runs, and is being asked for the first time."""
     node = Node()
     assert node.orders(order()) == [a.StartJob(order())]
-    assert node.see(o.JobLaunched(KEY), o.ProcessStarted(KEY, 77)) == [ASK, said(started(), level=1)]
+    assert node.see(o.JobLaunched(KEY), o.ProcessStarted(KEY, 77)) == [
+        ASK,
+        said(started(), level=1),
+    ]
     return node
 
 
@@ -88,7 +109,9 @@ def test_another_job_is_never_probed() -> None:
     assert node.later(3_600 * S) == []
 
 
-def test_a_ready_replica_is_unready_after_three_failures_in_a_row_and_ready_after_one_success() -> None:
+def test_a_ready_replica_is_unready_after_three_failures_in_a_row_and_ready_after_one_success() -> (
+    None
+):
     node = answering()
     assert failing(node, 2) == []
     assert node.later(EVERY_READY_NS) == [ASK]
@@ -122,12 +145,17 @@ def test_an_answer_of_a_job_that_serves_nothing_is_no_news() -> None:
 
 
 def test_a_model_says_how_its_replicas_are_probed() -> None:
-    serve = Serve("chat", 1, "/health", 60, health_interval_s=30, health_timeout_s=20, health_failures=1)
+    serve = Serve(
+        "chat", 1, "/health", 60, health_interval_s=30, health_timeout_s=20, health_failures=1
+    )
     patient = replace(order(), spec=replace(order().spec, serve=serve))
     ask = a.ProbeReplica(ref(), 29_501, "/health", 20)
     node = Node()
     node.orders(patient)
-    assert node.see(o.JobLaunched(KEY), o.ProcessStarted(KEY, 77)) == [ask, said(started(), level=1)]
+    assert node.see(o.JobLaunched(KEY), o.ProcessStarted(KEY, 77)) == [
+        ask,
+        said(started(), level=1),
+    ]
     assert node.see(o.Probed(KEY, "")) == [said(READY)]
     assert node.later(30 * S - 1) == []
     assert node.later(1) == [ask]
@@ -144,9 +172,9 @@ def test_a_replica_that_is_not_ready_in_time_is_ended_and_its_end_says_so() -> N
     assert a.StopJob(ref(), 15, 10_000) not in node.later(60 * S - 1)
     node.see(o.Probed(KEY, "no connection"))
     assert node.later(1) == [a.StopJob(ref(), 15, 10_000)]
-    assert node.see(o.ProcessExited(KEY, o.Exit(executed=True, exit_code=None, signal=15, reason="stopped"))) == [
-        a.CheckRelease(ref(), (GPU,), True, True)
-    ]
+    assert node.see(
+        o.ProcessExited(KEY, o.Exit(executed=True, exit_code=None, signal=15, reason="stopped"))
+    ) == [a.CheckRelease(ref(), (GPU,), True, True)]
     end = finished(exit_code=None, signal=15, reason="startup_timeout")
     assert node.see(clean()) == [over(end, released())]
 

@@ -1,6 +1,6 @@
 """Bytes by tenant and minute: acts, refuses with a time, drains, and agrees between gateways."""
 
-from services.api_gateway.allowance import KEPT_MAX, MINUTE_NS, SECOND_NS, Allowance
+from services.api_gateway.access.allowance import KEPT_MAX, MINUTE_NS, SECOND_NS, Allowance
 
 T = 1_000 * MINUTE_NS
 

@@ -19,14 +19,32 @@ from libs.common.model import Array, JobId
         ("0-99999%1", list(range(100_000)), 1),
     ],
 )
-def test_an_array_is_written_as_slurm_writes_it(text: str, numbers: list[int], at_once: int) -> None:
+def test_an_array_is_written_as_slurm_writes_it(
+    text: str, numbers: list[int], at_once: int
+) -> None:
     array = arrays.parse(text)
     assert [arrays.number_at(array, place) for place in range(arrays.count(array))] == numbers
     assert (array.at_once, arrays.written(array)) == (at_once, text)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "3-1", "0-9:0", "1,", "0-9%", "0-9%0", "0-9%-1", "5,1", "0-5,5-9", "0-3:2,1", "٣", "1 - 3", "-1"]
+    "text",
+    [
+        "",
+        "a",
+        "3-1",
+        "0-9:0",
+        "1,",
+        "0-9%",
+        "0-9%0",
+        "0-9%-1",
+        "5,1",
+        "0-5,5-9",
+        "0-3:2,1",
+        "٣",
+        "1 - 3",
+        "-1",
+    ],
 )
 def test_what_is_no_array_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected numbers as in 0-99"):
@@ -44,7 +62,9 @@ RANGES = st.tuples(st.integers(-9, 99), st.integers(-9, 99), st.integers(-1, 5))
 
 
 @given(st.lists(RANGES, max_size=4), st.integers(-2, 200))
-def test_places_and_numbers_agree_whatever_stands_in_the_log(ranges: list[tuple[int, int, int]], number: int) -> None:
+def test_places_and_numbers_agree_whatever_stands_in_the_log(
+    ranges: list[tuple[int, int, int]], number: int
+) -> None:
     array = Array(tuple(ranges))
     numbers = [arrays.number_at(array, place) for place in range(arrays.count(array))]
     assert arrays.number_at(array, len(numbers)) == -1
@@ -53,7 +73,9 @@ def test_places_and_numbers_agree_whatever_stands_in_the_log(ranges: list[tuple[
 
 def test_an_elements_id_names_its_array_and_its_number() -> None:
     assert arrays.element_of(arrays.element_id(JobId("job_7"), 12)) == ("job_7", 12)
-    assert [arrays.element_of(text) for text in ("j", "j_", "_3", "j_03", "j_-1", "j_1234567890", "j_²")] == [("", -1)] * 7
+    assert [
+        arrays.element_of(text) for text in ("j", "j_", "_3", "j_03", "j_-1", "j_1234567890", "j_²")
+    ] == [("", -1)] * 7
 
 
 @pytest.mark.attack

@@ -1,9 +1,11 @@
-"""What jobs usually ask for: newer ones weigh more, the counts are bounded, and another mix is learnt only when it is another."""
+"""What jobs usually ask for: newer ones weigh more, the counts are bounded, and another mix is
+learnt only when it is another.
+"""
 
 import pytest
 
-from libs.common import arrivals
-from libs.common.arrivals import FIRST, Arrival, Arrivals, kind_of, learnt_of, note
+from libs.common.state import arrivals
+from libs.common.state.arrivals import FIRST, Arrival, Arrivals, kind_of, learnt_of, note
 from tests.given import spec
 
 WHOLE, HALF = spec(gpus=1), spec(gpus=1, gpu_share=50, cpus_milli=2_000, model=("L4", "A10"))
@@ -37,10 +39,15 @@ def test_another_mix_is_learnt_and_nearly_the_same_is_not() -> None:
 
 
 def test_what_a_card_decides_is_no_part_of_the_mix() -> None:
-    assert noted((FIRST, spec(gpu_memory_bytes=1 << 30)), (FIRST, spec(mig_profile="1g.5gb"))) == Arrivals()
+    assert (
+        noted((FIRST, spec(gpu_memory_bytes=1 << 30)), (FIRST, spec(mig_profile="1g.5gb")))
+        == Arrivals()
+    )
 
 
-def test_counts_that_have_grown_are_halved_so_that_newer_jobs_weigh_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_that_have_grown_are_halved_so_that_newer_jobs_weigh_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(arrivals, "TOTAL_MAX", 10)
     found = noted((1, HALF), (9, WHOLE))
     assert (found.counts, found.total) == ({kind_of(WHOLE): 4}, 4), "what came once is forgotten"

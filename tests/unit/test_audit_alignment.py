@@ -1,12 +1,16 @@
-"""Tracing a damaged archive: what is named when it is in too many pieces, and when a record fits no free place."""
+"""Tracing a damaged archive: what is named when it is in too many pieces, and when a record fits no
+free place.
+"""
 
 import pytest
 
-from services.audit import alignment
+from services.audit.chain import alignment
 from tests.property.test_audit_edits import archive, changed, look, named
 
 
-def test_an_archive_in_too_many_pieces_is_said_to_be_that_and_not_traced_further(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_in_too_many_pieces_is_said_to_be_that_and_not_traced_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(alignment, "SEGMENTS_MAX", 3)
     shuffled = archive(12)[::-1]
     found = look(shuffled)
@@ -22,7 +26,9 @@ def test_a_record_whose_numbers_fit_no_free_place_is_given_the_one_that_is_left(
     assert named(records) == [(3, "changed")]
 
 
-def test_a_changed_record_of_which_no_copy_was_kept_is_named_by_its_hash_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_record_of_which_no_copy_was_kept_is_named_by_its_hash_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(alignment, "KEPT_MAX", 0)
     records = archive(8)
     records[3] = changed(records[3], data=b"forged")

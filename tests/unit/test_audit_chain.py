@@ -5,10 +5,10 @@ import pytest
 
 from libs.common.errors import Corrupt
 from libs.common.transport.log import Entry
-from services.audit.alignment import Finding
-from services.audit.chain import GENESIS, extend, link
-from services.audit.reading import UNREADABLE, FactRow, read
-from services.audit.verify import Report, render
+from services.audit.chain.alignment import Finding
+from services.audit.chain.chain import GENESIS, extend, link
+from services.audit.chain.verify import Report, render
+from services.audit.store.reading import UNREADABLE, FactRow, read
 
 ENTRIES = [Entry(seq, "facts.scheduler", b"commit %d" % seq) for seq in range(1, 6)]
 
@@ -33,7 +33,10 @@ def test_nothing_to_extend_gives_no_links() -> None:
 
 
 def test_the_meaning_of_a_link_never_changes() -> None:
-    assert link(1, "facts.quota", b"\x01", 0, GENESIS) == "97a06a87f4f29c92f612902035be5031071d60872333a28bf0adcc5e31bfceea"
+    assert (
+        link(1, "facts.quota", b"\x01", 0, GENESIS)
+        == "97a06a87f4f29c92f612902035be5031071d60872333a28bf0adcc5e31bfceea"
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,9 @@ def test_the_meaning_of_a_link_never_changes() -> None:
         (1, "facts.a4:data", b"", 0, GENESIS),
     ],
 )
-def test_every_field_and_every_border_between_fields_is_under_the_hash(other: tuple[int, str, bytes, int, str]) -> None:
+def test_every_field_and_every_border_between_fields_is_under_the_hash(
+    other: tuple[int, str, bytes, int, str],
+) -> None:
     assert link(*other) != link(1, "facts.a", b"data", 0, GENESIS)
 
 
@@ -65,8 +70,14 @@ def test_an_archive_that_begins_behind_the_logs_first_commit_is_refused() -> Non
 
 
 def test_facts_are_read_whatever_their_kind() -> None:
-    data = commit({"kind": "job.placed", "job_id": "j1"}, {"kind": "of.tomorrow", "node_id": "n1", "new": [1, {2: 3}]})
-    assert read(4, data).facts == (FactRow(4, 0, "job.placed", "j1", None, 7), FactRow(4, 1, "of.tomorrow", None, "n1", 7))
+    data = commit(
+        {"kind": "job.placed", "job_id": "j1"},
+        {"kind": "of.tomorrow", "node_id": "n1", "new": [1, {2: 3}]},
+    )
+    assert read(4, data).facts == (
+        FactRow(4, 0, "job.placed", "j1", None, 7),
+        FactRow(4, 1, "of.tomorrow", None, "n1", 7),
+    )
 
 
 def test_a_commit_with_more_fields_than_we_know_is_read() -> None:
@@ -100,7 +111,9 @@ def test_a_commit_that_cannot_be_read_has_no_rows_and_stops_nothing(data: bytes)
 
 
 def test_an_id_that_no_database_could_store_is_left_out() -> None:
-    assert read(1, commit({"kind": "a.b", "job_id": "x\0", "node_id": 3})).facts == (FactRow(1, 0, "a.b", None, None, 7),)
+    assert read(1, commit({"kind": "a.b", "job_id": "x\0", "node_id": 3})).facts == (
+        FactRow(1, 0, "a.b", None, None, 7),
+    )
 
 
 def test_a_clean_report_is_one_line() -> None:

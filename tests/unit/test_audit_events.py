@@ -1,4 +1,6 @@
-"""Events of archived commits: CloudEvents 1.0, one for each fact and each access entry, whatever a commit holds."""
+"""Events of archived commits: CloudEvents 1.0, one for each fact and each access entry, whatever a
+commit holds.
+"""
 
 import json
 from typing import Any
@@ -11,11 +13,20 @@ from hypothesis import strategies as st
 
 from libs.common.errors import Refused
 from libs.common.messages.access_entry import AccessEntry, encode, pack
-from services.audit.chain import GENESIS, link
-from services.audit.events import BEGINNING, DEPTH_MAX, EVENT_BYTES_MAX, Position, events, parse_position, show_position, source_of
-from services.audit.events import encode as encode_event
-from services.audit.reading import read
-from services.audit.store import Record
+from services.audit.chain.chain import GENESIS, link
+from services.audit.export.events import (
+    BEGINNING,
+    DEPTH_MAX,
+    EVENT_BYTES_MAX,
+    Position,
+    events,
+    parse_position,
+    show_position,
+    source_of,
+)
+from services.audit.export.events import encode as encode_event
+from services.audit.store.reading import read
+from services.audit.store.store import Record
 
 AT_NS = 1_700_000_000_123_456_789
 
@@ -34,10 +45,22 @@ def shown(stored: Record) -> list[dict[str, Any]]:
 
 
 def access(number: int) -> AccessEntry:
-    return AccessEntry(AT_NS - number, f"req-{number}", "k1", "t1", "ann", "GET", "/v1/jobs/{ref}", ("j1",), 403, "no role", "10.0.0.9")
+    return AccessEntry(
+        AT_NS - number,
+        f"req-{number}",
+        "k1",
+        "t1",
+        "ann",
+        "GET",
+        "/v1/jobs/{ref}",
+        ("j1",),
+        403,
+        "no role",
+        "10.0.0.9",
+    )
 
 
-def test_a_fact_is_one_event_with_the_attributes_of_the_specification_and_its_place_in_the_chain() -> None:
+def test_a_fact_is_one_event_with_the_specified_attributes_and_its_place_in_the_chain() -> None:
     stored = commit({"kind": "job.placed", "job_id": "j1", "port": 29500})
     assert shown(stored) == [
         {
@@ -57,7 +80,11 @@ def test_a_fact_is_one_event_with_the_attributes_of_the_specification_and_its_pl
 
 
 def test_a_batch_of_access_records_is_one_event_for_each_entry() -> None:
-    batch = {"kind": "access.recorded", "entries": pack([encode(access(0)), encode(access(1))]), "count": 2}
+    batch = {
+        "kind": "access.recorded",
+        "entries": pack([encode(access(0)), encode(access(1))]),
+        "count": 2,
+    }
     found = shown(commit({"kind": "job.queued", "job_id": "j1"}, batch))
     assert [each["id"] for each in found] == ["7-0", "7-1-0", "7-1-1"]
     assert [each["type"] for each in found[1:]] == ["io.muster.access.recorded"] * 2
@@ -65,20 +92,44 @@ def test_a_batch_of_access_records_is_one_event_for_each_entry() -> None:
     assert found[2]["time"] == "2023-11-14T22:13:20.123456Z"
 
 
-def test_that_access_records_were_dropped_is_an_event_of_its_own_behind_those_that_were_kept() -> None:
-    found = shown(commit({"kind": "access.recorded", "entries": pack([encode(access(0))]), "count": 1, "dropped": 3}))
-    assert [(each["id"], each["data"].get("dropped")) for each in found] == [("7-0-0", None), ("7-0", 3)]
+def test_that_access_records_were_dropped_is_an_event_of_its_own_behind_those_that_were_kept() -> (
+    None
+):
+    found = shown(
+        commit(
+            {
+                "kind": "access.recorded",
+                "entries": pack([encode(access(0))]),
+                "count": 1,
+                "dropped": 3,
+            }
+        )
+    )
+    assert [(each["id"], each["data"].get("dropped")) for each in found] == [
+        ("7-0-0", None),
+        ("7-0", 3),
+    ]
     assert "entries" not in found[1]["data"]
 
 
 def test_a_batch_that_cannot_be_read_is_shown_as_it_is() -> None:
-    assert [each["data"]["entries"] for each in shown(commit({"kind": "access.recorded", "entries": b"no"}))] == ["bm8="]
-    assert shown(commit({"kind": "access.recorded", "entries": "text"}))[0]["data"]["entries"] == "text"
+    assert [
+        each["data"]["entries"]
+        for each in shown(commit({"kind": "access.recorded", "entries": b"no"}))
+    ] == ["bm8="]
+    assert (
+        shown(commit({"kind": "access.recorded", "entries": "text"}))[0]["data"]["entries"]
+        == "text"
+    )
 
 
 def test_a_commit_that_cannot_be_read_is_one_event_with_its_bytes() -> None:
     (found,) = shown(record(b"\xff\x00"))
-    assert (found["id"], found["type"], found["data"]) == ("7-0", "io.muster.commit.unreadable", {"commit": "/wA="})
+    assert (found["id"], found["type"], found["data"]) == (
+        "7-0",
+        "io.muster.commit.unreadable",
+        {"commit": "/wA="},
+    )
     assert "time" not in found and "subject" not in found
 
 
@@ -87,8 +138,18 @@ def test_a_commit_without_facts_has_no_events() -> None:
 
 
 def test_what_json_does_not_know_is_told_in_what_it_knows() -> None:
-    odd: dict[object, object] = {"kind": "of.tomorrow", "bytes": b"\x00", 3: {b"k": [1.5, None]}, "big": 1 << 63}
-    assert shown(commit(odd))[0]["data"] == {"kind": "of.tomorrow", "bytes": "AA==", "3": {"b'k'": [1.5, None]}, "big": 1 << 63}
+    odd: dict[object, object] = {
+        "kind": "of.tomorrow",
+        "bytes": b"\x00",
+        3: {b"k": [1.5, None]},
+        "big": 1 << 63,
+    }
+    assert shown(commit(odd))[0]["data"] == {
+        "kind": "of.tomorrow",
+        "bytes": "AA==",
+        "3": {"b'k'": [1.5, None]},
+        "big": 1 << 63,
+    }
 
 
 def test_what_is_nested_too_deep_is_left_out() -> None:
@@ -105,12 +166,20 @@ def test_an_event_that_no_message_can_hold_says_so() -> None:
     assert "the archive has them" in json.loads(found)["data"]["left_out"]
 
 
-@given(st.binary(max_size=300) | st.builds(lambda facts: msgpack.packb([1, 1, "w", 1, 1, 5, 0, facts]), st.lists(st.just({"kind": "a.b"}))))
+@given(
+    st.binary(max_size=300)
+    | st.builds(
+        lambda facts: msgpack.packb([1, 1, "w", 1, 1, 5, 0, facts]),
+        st.lists(st.just({"kind": "a.b"})),
+    )
+)
 def test_no_bytes_can_stop_the_events_and_the_same_bytes_give_the_same(data: bytes) -> None:
     assert shown(record(data)) == shown(record(data))
 
 
-places = st.lists(st.integers(0, 99), min_size=1, max_size=3).map(lambda numbers: Position(*numbers))
+places = st.lists(st.integers(0, 99), min_size=1, max_size=3).map(
+    lambda numbers: Position(*numbers)
+)
 
 
 @given(places)
@@ -131,4 +200,8 @@ def test_what_is_no_place_is_refused(text: str) -> None:
 
 
 def test_a_source_is_a_uri_reference_whatever_the_cluster_is_called() -> None:
-    assert (source_of("prod-1"), source_of("a b/c"), source_of("")) == ("prod-1", "a%20b%2Fc", "muster")
+    assert (source_of("prod-1"), source_of("a b/c"), source_of("")) == (
+        "prod-1",
+        "a%20b%2Fc",
+        "muster",
+    )

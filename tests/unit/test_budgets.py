@@ -1,4 +1,6 @@
-"""A tenant's budget of GPU hours bounds what its allocations will have held: what it has not left for one is not placed."""
+"""A tenant's budget of GPU hours bounds what its allocations will have held: what it has not left
+for one is not placed.
+"""
 
 import pytest
 from msgspec.structs import replace
@@ -8,9 +10,19 @@ from libs.common import subjects
 from libs.common.change import Stamp
 from libs.common.facts import AnyFact
 from libs.common.model import GPU_HOUR_SHARE_MS, Allocation, JobId, TenantId
-from services.scheduler.explain import explain
-from services.scheduler.state import State
-from tests.given import SECOND_NS, finished, given, member, placed, registered, released, started, waiting
+from services.scheduler.explain.explain import explain
+from services.scheduler.state.state import State
+from tests.given import (
+    SECOND_NS,
+    finished,
+    given,
+    member,
+    placed,
+    registered,
+    released,
+    started,
+    waiting,
+)
 from tests.unit.test_preemption import told
 from tests.unit.test_scheduler_decide import decisions
 
@@ -42,11 +54,15 @@ def test_an_allocation_is_placed_within_what_the_budget_has_left_and_not_beyond(
 
 def test_without_a_budget_nobody_counts_and_of_a_job_nobody_knows() -> None:
     assert begin(given(registered("a"), wants("j", 99 * HOUR))) == ["j"]
-    assert begin(given(registered("a"), limited(1), waiting("j", tenant="t", time_limit_s=99 * HOUR))) == ["j"]
+    assert begin(
+        given(registered("a"), limited(1), waiting("j", tenant="t", time_limit_s=99 * HOUR))
+    ) == ["j"]
 
 
 def test_what_others_of_the_tenant_hold_counts_until_they_are_over() -> None:
-    state = given(registered("a"), limited(3), holds("i", 0, 2 * HOUR), wants("j", 2 * HOUR), wants("k", HOUR))
+    state = given(
+        registered("a"), limited(3), holds("i", 0, 2 * HOUR), wants("j", 2 * HOUR), wants("k", HOUR)
+    )
     assert begin(state) == ["k"]
     told(state, finished("i", "a", None, run_ms=HOUR * 1_000, signal=15), released("i", "a"))
     assert begin(state) == []
@@ -57,16 +73,26 @@ def test_what_others_of_the_tenant_hold_counts_until_they_are_over() -> None:
 def test_an_extension_takes_what_is_left() -> None:
     longer = f.AllocationExtended(job_id=JobId("i"), attempt=1, expires_ns=3 * HOUR * SECOND_NS)
     for said, begun in (([], ["j"]), ([longer], [])):
-        assert begin(given(registered("a"), limited(3), holds("i", 0, HOUR), said, wants("j", HOUR))) == begun
+        assert (
+            begin(given(registered("a"), limited(3), holds("i", 0, HOUR), said, wants("j", HOUR)))
+            == begun
+        )
 
 
 def test_who_asks_for_more_than_is_left_lets_others_of_its_tenant_pass() -> None:
-    same = [*wants("long", 9 * HOUR), *wants("short", HOUR), *waiting("job", tenant="t"), *wants("other", 9 * HOUR, tenant="u")]
+    same = [
+        *wants("long", 9 * HOUR),
+        *wants("short", HOUR),
+        *waiting("job", tenant="t"),
+        *wants("other", 9 * HOUR, tenant="u"),
+    ]
     assert begin(given(registered("a"), limited(1), same)) == ["short", "job", "other"]
 
 
 def test_a_scheduler_that_takes_over_counts_the_same() -> None:
-    state = State(given(registered("a"), limited(3), holds("i", 0, 2 * HOUR), wants("j", 2 * HOUR)).cluster)
+    state = State(
+        given(registered("a"), limited(3), holds("i", 0, 2 * HOUR), wants("j", 2 * HOUR)).cluster
+    )
     state.begin(1, 0)
     assert begin(state) == []
 
@@ -75,8 +101,14 @@ def test_a_scheduler_that_takes_over_counts_the_same() -> None:
 def test_why_names_the_budget_and_the_one_that_would_do(hours: int) -> None:
     state = given(registered("a"), limited(hours), holds("i", 0, 2 * HOUR), wants("j", 2 * HOUR))
     shown = explain(state, JobId("j"))
-    assert f"tenant t has {hours - 2}.0 GPU hours left of its budget of {hours}, and this allocation would hold 2.0" in shown["answer"]
-    assert "raise the budget of tenant t to 4 GPU hours (muster tenant set t --gpu-hours 4)" in shown["changes"]
+    assert (
+        f"tenant t has {hours - 2}.0 GPU hours left of its budget of {hours}, and this "
+        "allocation would hold 2.0"
+    ) in shown["answer"]
+    assert (
+        "raise the budget of tenant t to 4 GPU hours (muster tenant set t --gpu-hours 4)"
+        in shown["changes"]
+    )
 
 
 def test_what_was_charged_is_not_left() -> None:

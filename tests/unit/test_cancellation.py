@@ -1,11 +1,13 @@
-"""`heed`: a task that was told to end ends, even when the await in between forgot it; `before`: so does what is still opening."""
+"""`heed`: a task that was told to end ends, even when the await in between forgot it; `before`: so
+does what is still opening.
+"""
 
 import asyncio
 
 import pytest
 
-from libs.common.cancellation import Stopped, before, heed
 from libs.common.errors import Unavailable
+from libs.common.process.cancellation import Stopped, before, heed
 
 
 async def _forgetful(rounds: list[int]) -> None:

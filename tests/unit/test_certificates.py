@@ -1,4 +1,6 @@
-"""Certificates of a cluster's own authority, as OpenSSL (through `ssl`) judges them in a real handshake."""
+"""Certificates of a cluster's own authority, as OpenSSL (through `ssl`) judges them in a real
+handshake.
+"""
 
 import socket
 import ssl
@@ -18,9 +20,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def shake(folder: Path, trusted: Path, host: str) -> str:
-    """What is wrong with the server `nats-1` for a client that trusts `trusted` and calls it `host`; empty when nothing is."""
+    """What is wrong with the server `nats-1` for a client that trusts `trusted` and calls it
+    `host`; empty when nothing is.
+    """
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(certificates.certificate_file(folder, "nats-1"), certificates.key_file(folder, "nats-1"))
+    server.load_cert_chain(
+        certificates.certificate_file(folder, "nats-1"), certificates.key_file(folder, "nats-1")
+    )
     ours, theirs = socket.socketpair()
     answering = threading.Thread(target=_answer, args=(server, theirs))
     answering.start()

@@ -1,4 +1,6 @@
-"""The files by which jobs say that their work is saved: whose time counts, and how often they are looked at."""
+"""The files by which jobs say that their work is saved: whose time counts, and how often they are
+looked at.
+"""
 
 import asyncio
 import os
@@ -9,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from libs.common.model import AttemptRef
-from services.node_agent import state as s
-from services.node_agent.checkpoints import watch
-from services.node_agent.job_directories import CHECKPOINT, JobDirectories
-from services.node_agent.observations import Adopted
+from services.node_agent.core import state as s
+from services.node_agent.core.observations import Adopted
+from services.node_agent.directories.job_directories import CHECKPOINT, JobDirectories
+from services.node_agent.jobs.checkpoints import watch
 from tests.given_node import INCARNATION, NODE, ref
 from tests.sim.loop import run
 
@@ -44,7 +46,9 @@ def jobs(tmp_path: Path) -> Counting:
 
 
 @pytest.mark.parametrize("at_s", [FAR_S, -5])
-def test_whatever_time_a_job_gives_its_file_it_counts_when_it_was_touched(jobs: Counting, at_s: int) -> None:
+def test_whatever_time_a_job_gives_its_file_it_counts_when_it_was_touched(
+    jobs: Counting, at_s: int
+) -> None:
     before_ns = time.time_ns() - SECOND_NS  # a file system's clock has coarse steps
     os.utime(jobs.save(ref()), (at_s, at_s))
     first_ns = jobs.checkpointed_ns(ref())
@@ -52,7 +56,9 @@ def test_whatever_time_a_job_gives_its_file_it_counts_when_it_was_touched(jobs: 
     assert jobs.checkpointed_ns(ref()) == first_ns
 
 
-def test_a_file_of_a_clock_that_is_ahead_counts_as_of_now(jobs: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_a_clock_that_is_ahead_counts_as_of_now(
+    jobs: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs.save(ref())
     monkeypatch.setattr(time, "time_ns", lambda: 5 * SECOND_NS)
     assert jobs.checkpointed_ns(ref()) == 5 * SECOND_NS

@@ -1,4 +1,6 @@
-"""Which node has a device that several register: the first of those that are not lost, in whatever order the facts came."""
+"""Which node has a device that several register: the first of those that are not lost, in whatever
+order the facts came.
+"""
 
 from itertools import permutations
 
@@ -7,12 +9,25 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import fold
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact
 from libs.common.folds.claim_fold import BIRTHS_MAX, UUIDS_MAX
 from libs.common.model import GpuId
+from libs.common.state.cluster import Cluster
 from services.api_gateway.views.nodes import ContestShown, node_shown
-from tests.history import History, begun, copy, faulted, lost, node, picture, recovered, registered, returned, stamp_of, subject_of
+from tests.history import (
+    History,
+    begun,
+    copy,
+    faulted,
+    lost,
+    node,
+    picture,
+    recovered,
+    registered,
+    returned,
+    stamp_of,
+    subject_of,
+)
 
 X = "n1g1"
 
@@ -100,16 +115,27 @@ def test_the_first_claim_stays_the_first_over_any_number_of_restarts() -> None:
 
 def hidden(name: str, *uuids: str, incarnation: int) -> f.NodeRegistered:
     """A registration whose driver does not show the last of these devices."""
-    return msgspec.structs.replace(registered(name, *uuids, incarnation=incarnation), absent=(GpuId(uuids[-1]),))
+    return msgspec.structs.replace(
+        registered(name, *uuids, incarnation=incarnation), absent=(GpuId(uuids[-1]),)
+    )
 
 
 def test_a_contested_device_is_shown_on_both_nodes() -> None:
     history = contested()
-    one, two = (node_shown(history.cluster, history.cluster.nodes[node(name)]).contested for name in ("n1", "n2"))
+    one, two = (
+        node_shown(history.cluster, history.cluster.nodes[node(name)]).contested
+        for name in ("n1", "n2")
+    )
     assert one == two == {X: ContestShown("n1", ["n2"], True)}
     assert history.say(hidden("n1", X, incarnation=2))
-    one, two = (node_shown(history.cluster, history.cluster.nodes[node(name)]).contested for name in ("n1", "n2"))
-    assert (one, two) == ({X: ContestShown("n2", ["n1"], False)}, {X: ContestShown("n2", ["n1"], True)})
+    one, two = (
+        node_shown(history.cluster, history.cluster.nodes[node(name)]).contested
+        for name in ("n1", "n2")
+    )
+    assert (one, two) == (
+        {X: ContestShown("n2", ["n1"], False)},
+        {X: ContestShown("n2", ["n1"], True)},
+    )
 
 
 def test_cards_exchanged_between_two_machines_are_where_they_were_put() -> None:
@@ -127,7 +153,9 @@ def test_a_removed_node_s_device_goes_to_the_next() -> None:
 
 def test_of_three_the_next_in_order_gets_it() -> None:
     history = begun(nodes=3)
-    assert history.say(registered("n3", "n3g1", X, incarnation=2), registered("n2", "n2g1", X, incarnation=2))
+    assert history.say(
+        registered("n3", "n3g1", X, incarnation=2), registered("n2", "n2g1", X, incarnation=2)
+    )
     assert history.say(registered("n1", incarnation=2))
     assert (owner(history), gpus(history, "n1")) == ("n3", [])
     assert history.say(lost("n3", 2), lost("n2", 2))
@@ -142,14 +170,21 @@ def test_each_node_s_words_on_a_device_s_health_are_its_own() -> None:
     assert history.say(recovered("n2", X))
     assert history.cluster.gpus[GpuId(X)].health == "degraded"
     assert history.say(faulted("n2", X), lost("n1"))
-    assert (history.cluster.gpus[GpuId(X)].reason, history.cluster.nodes[node("n2")].state) == ("xid", "degraded")
+    assert (history.cluster.gpus[GpuId(X)].reason, history.cluster.nodes[node("n2")].state) == (
+        "xid",
+        "degraded",
+    )
     assert not history.say(recovered("n3", X))
 
 
 def test_words_on_a_device_that_another_has_are_forgotten_with_the_state_directory() -> None:
     history = begun(nodes=2)
-    assert history.say(registered("n2", "n2g1", X, incarnation=2, directory="one"), faulted("n2", X))
-    elsewhere = msgspec.structs.replace(registered("n2", "n2g1", X, incarnation=3, directory="two"), tells_health=True)
+    assert history.say(
+        registered("n2", "n2g1", X, incarnation=2, directory="one"), faulted("n2", X)
+    )
+    elsewhere = msgspec.structs.replace(
+        registered("n2", "n2g1", X, incarnation=3, directory="two"), tells_health=True
+    )
     assert history.say(elsewhere)
     assert [claim.health for claim in history.cluster.contested[GpuId(X)]] == ["healthy", "healthy"]
 
@@ -171,9 +206,15 @@ CROSSED: dict[str, tuple[AnyFact, AnyFact]] = {
     "a loss and the next registration": (lost("n1"), registered("n1", X, incarnation=2)),
     "a loss and a registration without it": (lost("n1"), registered("n2", "n2g1", incarnation=3)),
     "a loss and a registration that hides it": (lost("n1"), hidden("n1", X, incarnation=2)),
-    "a registration that hides it and another's": (hidden("n1", X, incarnation=2), registered("n3", "n3g1", X, incarnation=2)),
+    "a registration that hides it and another's": (
+        hidden("n1", X, incarnation=2),
+        registered("n3", "n3g1", X, incarnation=2),
+    ),
     "a loss and a word on its health": (lost("n1"), faulted("n1", X)),
-    "a removal and another's registration": (f.NodeRemoved(node_id=node("n1")), registered("n3", "n3g1", X, incarnation=2)),
+    "a removal and another's registration": (
+        f.NodeRemoved(node_id=node("n1")),
+        registered("n3", "n3g1", X, incarnation=2),
+    ),
 }
 
 
@@ -215,4 +256,11 @@ def test_a_word_on_a_wish_that_another_replaced_is_not_kept() -> None:
 
 
 def controlled(name: str, value: str, request: int, outcome: str = "done") -> f.GpuControlled:
-    return f.GpuControlled(node_id=node(name), uuid=GpuId(X), control="power", value=value, request=request, outcome=outcome)
+    return f.GpuControlled(
+        node_id=node(name),
+        uuid=GpuId(X),
+        control="power",
+        value=value,
+        request=request,
+        outcome=outcome,
+    )

@@ -4,14 +4,29 @@ from datetime import UTC, datetime
 
 import pytest
 
-from libs.cli.durations import age, between, instant_option, parse_duration, show_age, show_duration
+from libs.cli.flags.durations import (
+    age,
+    between,
+    instant_option,
+    parse_duration,
+    show_age,
+    show_duration,
+)
 
 NOW = datetime(2025, 6, 1, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90", 90), ("90s", 90), ("1h30m", 5400), ("2d", 172_800), ("1d2h3m4s", 93_784), ("12:00:00", 43_200), ("1-12:00:00", 129_600)],
+    [
+        ("90", 90),
+        ("90s", 90),
+        ("1h30m", 5400),
+        ("2d", 172_800),
+        ("1d2h3m4s", 93_784),
+        ("12:00:00", 43_200),
+        ("1-12:00:00", 129_600),
+    ],
 )
 def test_all_written_forms_of_a_duration_are_read(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
@@ -27,11 +42,24 @@ def test_what_is_no_duration_is_refused_with_the_accepted_forms(text: str) -> No
 
 
 def test_a_length_is_shown_in_its_two_largest_units() -> None:
-    assert [show_duration(s) for s in (0, 42, 724, 3720, 273_600)] == ["0s", "42s", "12m04s", "1h02m", "3d04h"]
+    assert [show_duration(s) for s in (0, 42, 724, 3720, 273_600)] == [
+        "0s",
+        "42s",
+        "12m04s",
+        "1h02m",
+        "3d04h",
+    ]
 
 
 def test_an_age_is_shown_in_one_unit() -> None:
-    assert [show_age(s) for s in (-3, 0.2, 42, 200, 7300, 200_000)] == ["now", "now", "42s ago", "3m ago", "2h ago", "2d ago"]
+    assert [show_age(s) for s in (-3, 0.2, 42, 200, 7300, 200_000)] == [
+        "now",
+        "now",
+        "42s ago",
+        "3m ago",
+        "2h ago",
+        "2d ago",
+    ]
 
 
 def test_what_has_not_happened_has_no_age() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.cli.jobfile import read_jobs
+from libs.cli.formats.jobfile import read_jobs
 from libs.common.errors import Refused
 
 
@@ -19,7 +19,8 @@ def fault(text: str) -> str:
 
 def test_the_short_form_becomes_the_gateways_json() -> None:
     text = (
-        "name: train\ncommand: [python, train.py, 3]\ngpus: 2\nfraction: 0.5\ntime_limit: 1h30m\ngrace: 5\nrequeue: no\nlabels: {team: nlp}"
+        "name: train\ncommand: [python, train.py, 3]\ngpus: 2\nfraction: 0.5\ntime_limit: "
+        "1h30m\ngrace: 5\nrequeue: no\nlabels: {team: nlp}"
     )
     assert only(text) == {
         "name": "train",
@@ -39,13 +40,22 @@ def test_a_command_as_text_is_run_by_a_shell() -> None:
 
 
 def test_texts_stay_as_they_were_written() -> None:
-    assert only("command: [a]\nenv: {N: 010, T: yes, V: 1.10, E: ''}")["env"] == {"N": "010", "T": "yes", "V": "1.10", "E": ""}
+    assert only("command: [a]\nenv: {N: 010, T: yes, V: 1.10, E: ''}")["env"] == {
+        "N": "010",
+        "T": "yes",
+        "V": "1.10",
+        "E": "",
+    }
 
 
-@pytest.mark.parametrize(("text", "nodes"), [("4", {"nodes": 4}), ("2..8", {"nodes": 2, "nodes_max": 8})])
+@pytest.mark.parametrize(
+    ("text", "nodes"), [("4", {"nodes": 4}), ("2..8", {"nodes": 2, "nodes_max": 8})]
+)
 def test_nodes_are_a_number_or_the_fewest_and_the_most(text: str, nodes: dict[str, int]) -> None:
     assert only(f"command: [a]\nnodes: {text}") == {"command": ["a"], **nodes}
-    assert only(f"command: [a]\nnodes: 2\nnodes_max: {nodes['nodes']}")["nodes_max"] == nodes["nodes"]
+    assert (
+        only(f"command: [a]\nnodes: 2\nnodes_max: {nodes['nodes']}")["nodes_max"] == nodes["nodes"]
+    )
 
 
 def test_a_clock_time_is_not_taken_for_a_number() -> None:
@@ -55,7 +65,10 @@ def test_a_clock_time_is_not_taken_for_a_number() -> None:
 
 def test_several_documents_are_several_jobs_and_know_their_lines() -> None:
     found = read_jobs("command: [a]\n---\n---\n# second\ncommand: [b]\n", "job.yaml")
-    assert [(written.place, written.job["command"]) for written in found] == [("job.yaml:1", ["a"]), ("job.yaml:5", ["b"])]
+    assert [(written.place, written.job["command"]) for written in found] == [
+        ("job.yaml:1", ["a"]),
+        ("job.yaml:5", ["b"]),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -64,20 +77,59 @@ def test_several_documents_are_several_jobs_and_know_their_lines() -> None:
         ("command: [a]\ngpu: 2", "job.yaml:2: unknown key 'gpu' (did you mean 'gpus'?)"),
         ("cmd: [a]", "job.yaml:1: unknown key 'cmd' (did you mean 'command'?)"),
         ("command: [a]\nzzz: 1", "job.yaml:2: unknown key 'zzz'"),
-        ("command: [a]\ngpus: two", "job.yaml:2: 'gpus' must be a whole number, not a text ('two')"),
-        ("command: [a]\nnodes: 2-8", "job.yaml:2: 'nodes' must be a number of nodes, or two such as 2..8, not a text ('2-8')"),
-        ("command: [a]\ngpus: 1.5", "job.yaml:2: 'gpus' must be a whole number, not a number ('1.5')"),
+        (
+            "command: [a]\ngpus: two",
+            "job.yaml:2: 'gpus' must be a whole number, not a text ('two')",
+        ),
+        (
+            "command: [a]\nnodes: 2-8",
+            (
+                "job.yaml:2: 'nodes' must be a number of nodes, or two such as 2..8, not a text "
+                "('2-8')"
+            ),
+        ),
+        (
+            "command: [a]\ngpus: 1.5",
+            "job.yaml:2: 'gpus' must be a whole number, not a number ('1.5')",
+        ),
         ("command: [a]\ngpus:", "job.yaml:2: 'gpus' must be a whole number, not nothing"),
-        ("command: [a]\ngpus: true", "job.yaml:2: 'gpus' must be a whole number, not a truth value ('true')"),
-        ("command: [a]\nrequeue: 1", "job.yaml:2: 'requeue' must be true or false, not a whole number ('1')"),
-        ("command: [a]\n\nenv: [A=1]", "job.yaml:3: 'env' must be a mapping of names to texts, not a list"),
+        (
+            "command: [a]\ngpus: true",
+            "job.yaml:2: 'gpus' must be a whole number, not a truth value ('true')",
+        ),
+        (
+            "command: [a]\nrequeue: 1",
+            "job.yaml:2: 'requeue' must be true or false, not a whole number ('1')",
+        ),
+        (
+            "command: [a]\n\nenv: [A=1]",
+            "job.yaml:3: 'env' must be a mapping of names to texts, not a list",
+        ),
         ("command: [a]\nenv:\n  A: [1]", "job.yaml:3: 'A' of 'env' must be a text, not a list"),
         ("command: [a]\nname: [x]", "job.yaml:2: 'name' must be a text, not a list"),
-        ("command: []", "job.yaml:1: 'command' must be a list of arguments, or a text for /bin/sh -c, not an empty list"),
-        ("command:\n- a\n- {b: c}", "job.yaml:3: an argument of 'command' must be a text, not a mapping"),
+        (
+            "command: []",
+            (
+                "job.yaml:1: 'command' must be a list of arguments, or a text for /bin/sh -c, "
+                "not an empty list"
+            ),
+        ),
+        (
+            "command:\n- a\n- {b: c}",
+            "job.yaml:3: an argument of 'command' must be a text, not a mapping",
+        ),
         ("command: [a]\ngpus: 1\ngpus: 2", "job.yaml:3: 'gpus' is there twice"),
-        ("command: [a]\ntime_limit: 5\ntime_limit_s: 6", "job.yaml:3: 'time_limit_s' says again what another key has said"),
-        ("gpus: 1", "job.yaml:1: there is no 'command': it must be a list of arguments, or a text for /bin/sh -c"),
+        (
+            "command: [a]\ntime_limit: 5\ntime_limit_s: 6",
+            "job.yaml:3: 'time_limit_s' says again what another key has said",
+        ),
+        (
+            "gpus: 1",
+            (
+                "job.yaml:1: there is no 'command': it must be a list of arguments, or a text "
+                "for /bin/sh -c"
+            ),
+        ),
         ("- a\n- b", "job.yaml:1: a job is a mapping of keys to values, this is a list"),
         ("", "job.yaml: there is no job in it"),
         ("---\n---\n", "job.yaml: there is no job in it"),
@@ -88,7 +140,9 @@ def test_a_fault_names_line_key_and_what_is_expected(text: str, expected: str) -
 
 
 def test_a_bad_duration_says_how_one_is_written() -> None:
-    assert fault("command: [a]\ntime_limit: soon").startswith("job.yaml:2: 'time_limit' must be a duration such as 90, 1h30m")
+    assert fault("command: [a]\ntime_limit: soon").startswith(
+        "job.yaml:2: 'time_limit' must be a duration such as 90, 1h30m"
+    )
 
 
 @pytest.mark.parametrize("text", ["a: [", "a: 'x", "\tx: 1", "a: b: c", "{a", "&x *x", "a: \x07"])

@@ -1,12 +1,14 @@
-"""Kubernetes Pods and Jobs: what they become, and that whatever is not honoured is named with its line."""
+"""Kubernetes Pods and Jobs: what they become, and that whatever is not honoured is named with its
+line.
+"""
 
 import pytest
 
-from libs.cli.job_fields import Written
-from libs.cli.jobfile import read_jobs
+from libs.cli.formats.job_fields import Written
+from libs.cli.formats.jobfile import read_jobs
 from libs.common.errors import Refused
 from libs.common.model import JobId
-from services.api_gateway.intents import submission
+from services.api_gateway.intents.job_intents import submission
 
 GIB = 1 << 30
 
@@ -69,7 +71,9 @@ spec:
           requiredDuringSchedulingIgnoredDuringExecution:
             nodeSelectorTerms:
               - matchExpressions:
-                  - {key: nvidia.com/gpu.product, operator: In, values: [NVIDIA-H100-80GB-HBM3, NVIDIA-H200]}
+                  - key: nvidia.com/gpu.product
+                    operator: In
+                    values: [NVIDIA-H100-80GB-HBM3, NVIDIA-H200]
                   - {key: zone, operator: In, values: [a]}
                   - {key: zone, operator: NotIn, values: [b]}
         podAntiAffinity:
@@ -165,10 +169,13 @@ def test_a_job_keeps_its_tries_its_limits_and_where_it_must_run() -> None:
         "time_limit_s": 3600,
         "grace_s": 60,
     }
-    term = "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
+    term = (
+        "spec.template.spec.affinity.nodeAffinity."
+        "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
+    )
     assert named(written) == [
-        f"k.yaml:23: {term}.matchExpressions[2].zone NotIn",
-        "k.yaml:28: spec.template.spec.tolerations",
+        f"k.yaml:25: {term}.matchExpressions[2].zone NotIn",
+        "k.yaml:30: spec.template.spec.tolerations",
     ]
 
 
@@ -180,7 +187,10 @@ def test_the_gateway_takes_what_a_manifest_becomes(text: str) -> None:
 
 def test_a_plain_pod_becomes_a_job_without_gpus_and_without_a_warning() -> None:
     written = only(PLAIN)
-    assert (written.job, written.warnings) == ({"name": "x", "command": ["a"], "gpus": 0, "cpus": 1.0, "retries": 0}, ())
+    assert (written.job, written.warnings) == (
+        {"name": "x", "command": ["a"], "gpus": 0, "cpus": 1.0, "retries": 0},
+        (),
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,20 +203,29 @@ def test_a_plain_pod_becomes_a_job_without_gpus_and_without_a_warning() -> None:
     ],
 )
 def test_completions_are_an_array(words: str, array: str | None) -> None:
-    written = only(f"apiVersion: batch/v1\nkind: Job\nspec: {{{words}, template: {{spec: {{containers: [{{command: [a]}}]}}}}}}\n")
+    written = only(
+        f"apiVersion: batch/v1\nkind: Job\nspec: {{{words}, template: {{spec: {{containers: "
+        f"[{{command: [a]}}]}}}}}}\n"
+    )
     assert written.job.get("array") == array
     assert named(written) == (["k.yaml:3: spec.parallelism"] if words == "parallelism: 3" else [])
 
 
 def test_tries_of_each_index_go_before_those_of_all() -> None:
     words = "backoffLimitPerIndex: 1, completions: 2"
-    text = f"apiVersion: batch/v1\nkind: Job\nspec: {{{words}, template: {{spec: {{containers: [{{command: [a]}}]}}}}}}\n"
+    text = (
+        f"apiVersion: batch/v1\nkind: Job\nspec: {{{words}, template: {{spec: {{containers: "
+        f"[{{command: [a]}}]}}}}}}\n"
+    )
     assert only(text).job["retries"] == 1
     with pytest.raises(Refused, match="completions' and parallelism must be at most 100000"):
         only(text.replace("completions: 2", "completions: 100001"))
 
 
-@pytest.mark.parametrize(("kind", "suspend", "held"), [("Job", "true", True), ("Job", "false", None), ("Pod", "true", None)])
+@pytest.mark.parametrize(
+    ("kind", "suspend", "held"),
+    [("Job", "true", True), ("Job", "false", None), ("Pod", "true", None)],
+)
 def test_a_suspended_job_is_held(kind: str, suspend: str, held: bool | None) -> None:
     inner = "containers: [{command: [a]}]"
     spec = f"template: {{spec: {{{inner}}}}}" if kind == "Job" else inner
@@ -216,7 +235,10 @@ def test_a_suspended_job_is_held(kind: str, suspend: str, held: bool | None) -> 
 
 
 def test_a_job_is_tried_again_as_often_as_kubernetes_does_by_itself() -> None:
-    text = "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: [{command: [a]}]}}}\n"
+    text = (
+        "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: [{command: "
+        "[a]}]}}}\n"
+    )
     assert only(text).job["retries"] == 6
 
 
@@ -235,53 +257,112 @@ def test_devices_are_whole_or_a_part_of_one(limits: str, job: dict[str, object])
 
 
 def test_kaiwos_memory_is_in_mebibytes_and_a_fraction_goes_before_it() -> None:
-    assert limited("{amd.com/gpu: 1}", '{kaiwo.ai/gpu-memory: "4000"}').job["gpu_memory_bytes"] == 4000 << 20
+    assert (
+        limited("{amd.com/gpu: 1}", '{kaiwo.ai/gpu-memory: "4000"}').job["gpu_memory_bytes"]
+        == 4000 << 20
+    )
     written = limited("{}", '{kaiwo.ai/gpu-fraction: "0.5", kaiwo.ai/gpu-memory: "4000"}')
-    assert (written.job["gpus"], written.job["gpu_share"], "gpu_memory_bytes" in written.job) == (1, 50, False)
+    assert (written.job["gpus"], written.job["gpu_share"], "gpu_memory_bytes" in written.job) == (
+        1,
+        50,
+        False,
+    )
     assert named(written) == ["k.yaml:3: annotation kaiwo.ai/gpu-memory"]
 
 
 def test_a_request_is_what_is_asked_for_where_a_limit_stands_beside_it() -> None:
-    text = "apiVersion: v1\nkind: Pod\nspec: {containers: [{command: [a], resources: {limits: {cpu: 4}, requests: {cpu: 1500m}}}]}\n"
+    text = (
+        "apiVersion: v1\nkind: Pod\nspec: {containers: [{command: [a], resources: {limits: {cpu: "
+        "4}, requests: {cpu: 1500m}}}]}\n"
+    )
     written = only(text)
     assert written.job["cpus"] == 1.5
     assert named(written) == ["k.yaml:3: spec.containers[0].resources.limits.cpu"]
 
 
 def test_several_terms_are_alternatives_and_named() -> None:
-    must = "requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: []}, {matchFields: []}]}"
-    assert "a job has no alternatives" in only(PLAIN + f"  affinity: {{nodeAffinity: {{{must}}}}}\n").warnings[0]
+    must = (
+        "requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: []}, "
+        "{matchFields: []}]}"
+    )
+    assert (
+        "a job has no alternatives"
+        in only(PLAIN + f"  affinity: {{nodeAffinity: {{{must}}}}}\n").warnings[0]
+    )
 
 
 def test_a_pod_that_kubernetes_would_start_again_is_tried_once_and_says_so() -> None:
-    assert only(PLAIN + "  restartPolicy: Always\n").warnings[0].startswith("k.yaml:7: spec.restartPolicy: Always is not honoured")
+    assert (
+        only(PLAIN + "  restartPolicy: Always\n")
+        .warnings[0]
+        .startswith("k.yaml:7: spec.restartPolicy: Always is not honoured")
+    )
 
 
 def test_manifests_and_job_files_stand_in_one_file() -> None:
-    assert [written.job["command"] for written in read_jobs(PLAIN + "---\ncommand: [b]\n", "k.yaml")] == [["a"], ["b"]]
+    assert [
+        written.job["command"] for written in read_jobs(PLAIN + "---\ncommand: [b]\n", "k.yaml")
+    ] == [["a"], ["b"]]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("apiVersion: apps/v1\nkind: Deployment\n", "k.yaml:1: kind 'Deployment' is not read, only Pod and Job"),
-        ("apiVersion: v1\nkind: Pod\nspec: {containers: [{}, {}]}", "k.yaml:3: 2 containers: a job is one program"),
-        ("apiVersion: v1\nkind: Pod\nspec: {containers: [{image: x}]}", "k.yaml:3: the container has no 'command'"),
+        (
+            "apiVersion: apps/v1\nkind: Deployment\n",
+            "k.yaml:1: kind 'Deployment' is not read, only Pod and Job",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nspec: {containers: [{}, {}]}",
+            "k.yaml:3: 2 containers: a job is one program",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nspec: {containers: [{image: x}]}",
+            "k.yaml:3: the container has no 'command'",
+        ),
         ("apiVersion: v1\nkind: Pod\nspec: [a]", "k.yaml:3: 'spec' must be a mapping, not a list"),
-        ("apiVersion: v1\nkind: Pod\nspec: {containers: a}", "k.yaml:3: 'spec.containers' must be a list, not a text"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: [a]}", "k.yaml:3: 'metadata.name' must be a text, not a list"),
-        (PLAIN + "  activeDeadlineSeconds: soon", "k.yaml:7: 'spec.activeDeadlineSeconds' must be a whole number"),
-        (PLAIN + "    resources: {limits: {amd.com/gpu: 1500m}}", "k.yaml:7: amd.com/gpu: give whole GPUs, or 10m to 990m"),
-        (PLAIN + "    resources: {limits: {amd.com/gpu: 1, nvidia.com/gpu: 1}}", "k.yaml:7: one job has one kind of GPU"),
-        (PLAIN + "    resources: {limits: {cpu: much}}", "k.yaml:7: 'spec.containers[0].resources.limits.cpu' must be a quantity"),
-        (PLAIN + "  nodeName: a\n  nodeSelector: {kubernetes.io/hostname: b}", "k.yaml:8: nothing that 'kubernetes.io/hostname' allows"),
+        (
+            "apiVersion: v1\nkind: Pod\nspec: {containers: a}",
+            "k.yaml:3: 'spec.containers' must be a list, not a text",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: [a]}",
+            "k.yaml:3: 'metadata.name' must be a text, not a list",
+        ),
+        (
+            PLAIN + "  activeDeadlineSeconds: soon",
+            "k.yaml:7: 'spec.activeDeadlineSeconds' must be a whole number",
+        ),
+        (
+            PLAIN + "    resources: {limits: {amd.com/gpu: 1500m}}",
+            "k.yaml:7: amd.com/gpu: give whole GPUs, or 10m to 990m",
+        ),
+        (
+            PLAIN + "    resources: {limits: {amd.com/gpu: 1, nvidia.com/gpu: 1}}",
+            "k.yaml:7: one job has one kind of GPU",
+        ),
+        (
+            PLAIN + "    resources: {limits: {cpu: much}}",
+            "k.yaml:7: 'spec.containers[0].resources.limits.cpu' must be a quantity",
+        ),
+        (
+            PLAIN + "  nodeName: a\n  nodeSelector: {kubernetes.io/hostname: b}",
+            "k.yaml:8: nothing that 'kubernetes.io/hostname' allows",
+        ),
     ],
 )
 def test_a_fault_names_its_line(text: str, expected: str) -> None:
     assert fault(text).startswith(expected)
 
 
-@pytest.mark.parametrize("annotation", ['{kaiwo.ai/gpu-fraction: "1.5"}', "{kaiwo.ai/gpu-fraction: half}", "{kaiwo.ai/gpu-memory: 4G}"])
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        '{kaiwo.ai/gpu-fraction: "1.5"}',
+        "{kaiwo.ai/gpu-fraction: half}",
+        "{kaiwo.ai/gpu-memory: 4G}",
+    ],
+)
 def test_a_part_of_a_gpu_that_cannot_be_is_refused(annotation: str) -> None:
     with pytest.raises(Refused, match=r"k\.yaml:3: kaiwo\.ai/gpu-"):
         limited("{}", annotation)

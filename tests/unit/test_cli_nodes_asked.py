@@ -3,11 +3,13 @@
 import click
 import pytest
 
+from libs.cli.flags.numbers import Nodes
 from libs.cli.jobs import gpus_asked
-from libs.cli.numbers import Nodes
 
 
-@pytest.mark.parametrize(("text", "nodes"), [("4", {"nodes": 4}), ("2..8", {"nodes": 2, "nodes_max": 8})])
+@pytest.mark.parametrize(
+    ("text", "nodes"), [("4", {"nodes": 4}), ("2..8", {"nodes": 2, "nodes_max": 8})]
+)
 def test_a_flag_is_a_number_or_the_fewest_and_the_most(text: str, nodes: dict[str, int]) -> None:
     assert Nodes().convert(text, None, None) == Nodes().convert(nodes, None, None) == nodes
 
@@ -18,6 +20,8 @@ def test_what_is_no_number_of_nodes_is_refused(text: str) -> None:
         Nodes().convert(text, None, None)
 
 
-@pytest.mark.parametrize(("nodes", "most", "text"), [(1, 1, "8"), (4, 4, "4x8"), (2, 8, "2..8x8"), (1, 2, "1..2x8")])
+@pytest.mark.parametrize(
+    ("nodes", "most", "text"), [(1, 1, "8"), (4, 4, "4x8"), (2, 8, "2..8x8"), (1, 2, "1..2x8")]
+)
 def test_what_a_job_asks_for_is_shown_in_one_word(nodes: int, most: int, text: str) -> None:
     assert gpus_asked({"nodes": nodes, "nodes_max": most, "gpus": 8}) == text

@@ -1,41 +1,63 @@
-"""`muster nodes` warns of nodes on which users do not keep jobs apart: once for each reason, beside the table."""
+"""`muster nodes` warns of nodes on which users do not keep jobs apart: once for each reason, beside
+the table.
+"""
 
 import pytest
 
 from libs.cli.verbs import nodes
-from libs.common.means import lost, only_tenants
+from libs.common.devices.means import lost, only_tenants
 
 
 def node(name: str, **isolation: str) -> dict[str, object]:
     return {"id": name, "isolation": isolation}
 
 
-def test_nodes_that_share_a_reason_are_named_in_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    nodes._warn([node(f"node-{number}", users=lost("the agent is not root")) for number in range(10)])
+def test_nodes_that_share_a_reason_are_named_in_one_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nodes._warn(
+        [node(f"node-{number}", users=lost("the agent is not root")) for number in range(10)]
+    )
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith("\nWARNING: users do not keep jobs apart on node-0, node-1, ") and shown.err.count("WARNING") == 1
+    assert (
+        shown.err.startswith("\nWARNING: users do not keep jobs apart on node-0, node-1, ")
+        and shown.err.count("WARNING") == 1
+    )
     assert shown.err.endswith("node-7 and 2 more: the agent is not root\n")
 
 
-def test_nodes_that_keep_users_apart_and_old_gateways_cause_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nodes_that_keep_users_apart_and_old_gateways_cause_no_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     nodes._warn([node("a", users="enforced", cpu=lost("no controller")), {"id": "b"}])
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_gpu_that_two_nodes_register_is_explained_on_both(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gpu_that_two_nodes_register_is_explained_on_both(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     contest = {"node_id": "a", "others": ["b"], "shown": True}
     nodes._print_contested({"id": "a", "contested": {"GPU-1": contest}})
     owners = capsys.readouterr().out
     assert "GPU-1 is registered by b too." in owners and "remove the other node" in owners
-    nodes._print_contested({"id": "b", "contested": {"GPU-1": contest, "GPU-2": {**contest, "shown": False}}})
+    nodes._print_contested(
+        {"id": "b", "contested": {"GPU-1": contest, "GPU-2": {**contest, "shown": False}}}
+    )
     others = capsys.readouterr().out
-    assert "GPU-1 belongs to a: it registered it first." in others and "muster node remove a" in others
-    assert "GPU-2 belongs to a: no driver of this node shows it." in others and "MUSTER_GPUS_REMOVED" in others
+    assert (
+        "GPU-1 belongs to a: it registered it first." in others and "muster node remove a" in others
+    )
+    assert (
+        "GPU-2 belongs to a: no driver of this node shows it." in others
+        and "MUSTER_GPUS_REMOVED" in others
+    )
 
 
 def test_what_of_a_registration_does_not_count_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    nodes._print_left_out({"gpus_ignored": 3, "left_out": ["1 of 257 labels: at most 256 are taken"]})
+    nodes._print_left_out(
+        {"gpus_ignored": 3, "left_out": ["1 of 257 labels: at most 256 are taken"]}
+    )
     out = capsys.readouterr().out
     assert "3 of its GPUs are ignored" in out and "under another name" in out
     assert "Its agent left out 1 of 257 labels" in out
@@ -44,7 +66,9 @@ def test_what_of_a_registration_does_not_count_is_named(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == ""
 
 
-def test_one_node_says_what_it_lost_and_whose_jobs_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_node_says_what_it_lost_and_whose_jobs_it_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     nodes._print_lost({"users": lost("the agent is not root"), **only_tenants(["default", "lab"])})
     assert capsys.readouterr().out.splitlines()[1:] == [
         "This node has lost:",

@@ -16,7 +16,9 @@ def written(path: Path, value: object) -> dict[str, str]:
 
 
 def test_the_profile_is_used(tmp_path: Path) -> None:
-    profile = read_profile(written(tmp_path / "p.json", {"gateway": "http://h:1/", "key": "k", "state": "/s"}))
+    profile = read_profile(
+        written(tmp_path / "p.json", {"gateway": "http://h:1/", "key": "k", "state": "/s"})
+    )
     assert profile == ("http://h:1", "k", str(tmp_path / "p.json"), "ada", "/s", "")
 
 
@@ -27,7 +29,9 @@ def test_the_environment_goes_before_the_profile(tmp_path: Path) -> None:
 
 
 def test_without_a_profile_the_default_is_tried(tmp_path: Path) -> None:
-    assert read_profile({"MUSTER_PROFILE": str(tmp_path / "none"), "USER": "ada"}).url == DEFAULT_URL
+    assert (
+        read_profile({"MUSTER_PROFILE": str(tmp_path / "none"), "USER": "ada"}).url == DEFAULT_URL
+    )
 
 
 @pytest.mark.parametrize("value", ["{", "[1]"])
@@ -41,11 +45,17 @@ def test_the_profile_lies_in_the_configuration_directory() -> None:
 
 
 def test_how_long_a_gateway_is_looked_for_is_the_user_s_to_say() -> None:
-    assert (away_s({}), away_s({"MUSTER_AWAY_S": "5"}), away_s({"MUSTER_AWAY_S": "0"})) == (120.0, 5.0, 0.0)
+    assert (away_s({}), away_s({"MUSTER_AWAY_S": "5"}), away_s({"MUSTER_AWAY_S": "0"})) == (
+        120.0,
+        5.0,
+        0.0,
+    )
     with pytest.raises(Refused, match="no whole number of seconds"):
         away_s({"MUSTER_AWAY_S": "2m"})
 
 
 def test_both_names_of_the_command_are_one_program() -> None:
-    scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
+    scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
+        "scripts"
+    ]
     assert scripts == dict.fromkeys(("muster", "gpu-platform"), "libs.cli.main:main")

@@ -1,13 +1,15 @@
-"""Scripts with #SBATCH lines: what they become, and that whatever is not honoured is named with its line."""
+"""Scripts with #SBATCH lines: what they become, and that whatever is not honoured is named with its
+line.
+"""
 
 import pytest
 
-from libs.cli.job_fields import Written
-from libs.cli.sbatch import is_script, read_script
-from libs.cli.sbatch_flags import ALONE, HONOURED, MAY_TAKE, NOT_HONOURED, SHORT
+from libs.cli.formats.job_fields import Written
+from libs.cli.formats.sbatch import is_script, read_script
+from libs.cli.formats.sbatch_flags import ALONE, HONOURED, MAY_TAKE, NOT_HONOURED, SHORT
 from libs.common.errors import Refused
 from libs.common.model import JobId
-from services.api_gateway.intents import submission
+from services.api_gateway.intents.job_intents import submission
 
 GIB = 1 << 30
 
@@ -44,7 +46,11 @@ os.system("srun hostname")
 
 
 def read(*lines: str, begin: str = "#!/bin/bash") -> Written:
-    return read_script("\n".join((begin, *(f"#SBATCH {line}" for line in lines), "true")), "x.sbatch", {"HF_HOME": "/hf"})
+    return read_script(
+        "\n".join((begin, *(f"#SBATCH {line}" for line in lines), "true")),
+        "x.sbatch",
+        {"HF_HOME": "/hf"},
+    )
 
 
 def fault(*lines: str) -> str:
@@ -73,8 +79,12 @@ def test_a_training_script_becomes_a_job_with_all_that_it_asks_for() -> None:
         "requeue": False,
     }
     assert written.warnings == (
-        "scripts/train.sbatch:3: --nodes: the script runs on each of the 2 nodes, in Slurm on the first one only",
-        "scripts/train.sbatch:3: --ntasks-per-node: the script runs once on each node, with the CPUs of its 4 tasks:"
+        (
+            "scripts/train.sbatch:3: --nodes: the script runs on each of the 2 nodes, in Slurm "
+            "on the first one only"
+        ),
+        "scripts/train.sbatch:3: --ntasks-per-node: the script runs once on each node, with "
+        "the CPUs of its 4 tasks:"
         " start them there (torchrun, mpirun)",
     )
 
@@ -116,12 +126,25 @@ def test_a_script_without_a_word_to_honour_gets_no_warning() -> None:
 
 
 def test_slurms_own_commands_in_the_script_are_named() -> None:
-    written = read_script("#!/bin/sh\nset -e\nsrun -n 4 ./a\nMASTER=$(scontrol show hostnames)\necho srunning\n", "x", {})
-    assert [warning.split(": ")[:2] for warning in written.warnings] == [["x:3", "srun"], ["x:4", "scontrol"]]
+    written = read_script(
+        "#!/bin/sh\nset -e\nsrun -n 4 ./a\nMASTER=$(scontrol show hostnames)\necho srunning\n",
+        "x",
+        {},
+    )
+    assert [warning.split(": ")[:2] for warning in written.warnings] == [
+        ["x:3", "srun"],
+        ["x:4", "scontrol"],
+    ]
 
 
 def test_a_script_without_gpus_asks_for_none_and_for_a_cpu() -> None:
-    assert read("-J plain").job | {"command": []} == {"command": [], "name": "plain", "nodes": 1, "gpus": 0, "cpus": 1}
+    assert read("-J plain").job | {"command": []} == {
+        "command": [],
+        "name": "plain",
+        "nodes": 1,
+        "gpus": 0,
+        "cpus": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -148,7 +171,11 @@ def test_a_range_of_nodes_is_taken_where_each_has_as_much_of_its_own() -> None:
     assert "each of the 2 to 4 nodes" in written.warnings[0]
     for totals in ("--gpus=8", "-n 8"):
         written = read("-N 2-4", totals)
-        assert written.job["nodes"] == 2 and "nodes_max" not in written.job and "does not grow" in written.warnings[0]
+        assert (
+            written.job["nodes"] == 2
+            and "nodes_max" not in written.job
+            and "does not grow" in written.warnings[0]
+        )
 
 
 def test_what_is_said_of_each_cpu_or_gpu_is_added_up() -> None:
@@ -181,7 +208,11 @@ def test_times_are_slurms_own(text: str, seconds: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "nodes"),
-    [("a,b", ["a", "b"]), ("n[08-10,2]x", ["n08x", "n09x", "n10x", "n2x"]), ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"])],
+    [
+        ("a,b", ["a", "b"]),
+        ("n[08-10,2]x", ["n08x", "n09x", "n10x", "n2x"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+    ],
 )
 def test_a_list_of_nodes_is_unfolded(text: str, nodes: list[str]) -> None:
     assert of(f"-w {text}", field="node_list") == nodes
@@ -190,13 +221,23 @@ def test_a_list_of_nodes_is_unfolded(text: str, nodes: list[str]) -> None:
 def test_one_leaf_switch_is_a_rack_and_a_wait_for_it_a_preference() -> None:
     assert of("--switches=1", field="rack") == "required"
     assert of("--switches=1@10:00", field="rack") == "preferred"
-    assert read("--switches=2").warnings == ("x.sbatch:2: --switches: not honoured but for 1: nodes are near by rack and spine",)
+    assert read("--switches=2").warnings == (
+        "x.sbatch:2: --switches: not honoured but for 1: nodes are near by rack and spine",
+    )
 
 
 def test_whom_a_job_waits_for_is_read_and_what_is_held_is_held() -> None:
     job = read("-J x --dependency=afterok:j1:j2,afterany:j3_7,singleton", "--hold").job
-    assert (job["after"], job["singleton"], job["hold"]) == (["afterok:j1:j2", "afterany:j3_7"], True, True)
-    assert submission(job, JobId("j9")).spec.after == (("afterok", "j1"), ("afterok", "j2"), ("afterany", "j3_7"))
+    assert (job["after"], job["singleton"], job["hold"]) == (
+        ["afterok:j1:j2", "afterany:j3_7"],
+        True,
+        True,
+    )
+    assert submission(job, JobId("j9")).spec.after == (
+        ("afterok", "j1"),
+        ("afterok", "j2"),
+        ("afterany", "j3_7"),
+    )
     assert read("-J x").job.keys().isdisjoint({"after", "singleton", "hold"})
 
 
@@ -206,13 +247,28 @@ def test_whom_a_job_waits_for_is_read_and_what_is_held_is_held() -> None:
         ("--nodes=two", "x.sbatch:2: --nodes=two: expected a whole number"),
         ("--nodes=4-2", "x.sbatch:2: --nodes=4-2: expected a number of nodes, or two as in 2-4"),
         ("-N 0", "x.sbatch:2: --nodes=0: expected a number of nodes, or two as in 2-4"),
-        ("-N 2 --gpus=3", "x.sbatch:2: --gpus=3: 2 nodes cannot share these evenly: say --gpus-per-node"),
+        (
+            "-N 2 --gpus=3",
+            "x.sbatch:2: --gpus=3: 2 nodes cannot share these evenly: say --gpus-per-node",
+        ),
         ("--gpus=a:b:1", "x.sbatch:2: --gpus=a:b:1: expected a number of GPUs, or MODEL:NUMBER"),
-        ("--gres=gpu:a:b:1", "x.sbatch:2: --gres=gpu:a:b:1: expected a number of GPUs, or MODEL:NUMBER"),
+        (
+            "--gres=gpu:a:b:1",
+            "x.sbatch:2: --gres=gpu:a:b:1: expected a number of GPUs, or MODEL:NUMBER",
+        ),
         ("--time=soon", "x.sbatch:2: --time=soon: expected MINUTES, MINUTES:SECONDS"),
         ("-a 3-1", "x.sbatch:2: --array=3-1: expected numbers as in 0-99, 0-99:2 or 1,5,7-9"),
-        ("-d afternotok:j1", "x.sbatch:2: --dependency=afternotok:j1: expected afterok:JOB, afterany:JOB or singleton"),
-        ("-d afterok:j1?afterok:j2", "x.sbatch:2: --dependency=afterok:j1?afterok:j2: expected afterok:JOB"),
+        (
+            "-d afternotok:j1",
+            (
+                "x.sbatch:2: --dependency=afternotok:j1: expected afterok:JOB, afterany:JOB or "
+                "singleton"
+            ),
+        ),
+        (
+            "-d afterok:j1?afterok:j2",
+            "x.sbatch:2: --dependency=afterok:j1?afterok:j2: expected afterok:JOB",
+        ),
         ("-d afterok", "x.sbatch:2: --dependency=afterok: expected afterok:JOB"),
         ("--mem=much", "x.sbatch:2: --mem=much: expected a size such as 64G, or 4096 in MiB"),
         ("-w n[1-", "x.sbatch:2: --nodelist=n[1-: expected nodes such as a,b or node[01-04]"),
@@ -220,7 +276,10 @@ def test_whom_a_job_waits_for_is_read_and_what_is_held_is_held() -> None:
         ("-w n[0-99][0-99]", "x.sbatch:2: --nodelist=n[0-99][0-99]: expected at most 1024 nodes"),
         ("--job-name", "x.sbatch:2: --job-name needs a value"),
         ("--job-name='x", 'x.sbatch:2: "--job-name=\'x" cannot be read: No closing quotation'),
-        ("--gpus-per-node=a100:1 --gres=gpu:h100:1", "x.sbatch: one job has one kind of GPU, not a100 and h100"),
+        (
+            "--gpus-per-node=a100:1 --gres=gpu:h100:1",
+            "x.sbatch: one job has one kind of GPU, not a100 and h100",
+        ),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused_with_its_line(line: str, expected: str) -> None:

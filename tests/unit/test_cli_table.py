@@ -1,12 +1,16 @@
 """Tables: honest widths, cut only where told, no control characters."""
 
-from libs.cli.table import GREEN, Column, cut, render, width_of
+from libs.cli.terminal.table import GREEN, Column, cut, render, width_of
 
 COLUMNS = (Column("ID"), Column("N", right=True), Column("NAME", flexible=True))
 
 
 def test_columns_are_aligned_and_lines_end_without_spaces() -> None:
-    assert render(COLUMNS, [["a", "1", "x"], ["bbb", "20", "yy"]]) == ["ID    N  NAME", "a     1  x", "bbb  20  yy"]
+    assert render(COLUMNS, [["a", "1", "x"], ["bbb", "20", "yy"]]) == [
+        "ID    N  NAME",
+        "a     1  x",
+        "bbb  20  yy",
+    ]
 
 
 def test_without_headers_only_rows_are_there_and_set_the_width() -> None:

@@ -20,4 +20,8 @@ def test_words_of_other_tools_lead_to_verbs_that_exist() -> None:
 
 
 def test_a_mistyped_verb_is_recognised_and_a_strange_one_is_not() -> None:
-    assert [suggestion(name) for name in ("canel", "squeue", "xyzzy")] == [" (did you mean 'cancel'?)", " (did you mean 'ps'?)", ""]
+    assert [suggestion(name) for name in ("canel", "squeue", "xyzzy")] == [
+        " (did you mean 'cancel'?)",
+        " (did you mean 'ps'?)",
+        "",
+    ]

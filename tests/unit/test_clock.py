@@ -4,8 +4,8 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.clock import APART_MAX_S, ClockWatch
 from libs.common.model import JobId
+from libs.common.process.clock import APART_MAX_S, ClockWatch
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from libs.common.transport.writer import Writer
 
@@ -26,7 +26,9 @@ class Stopped:
 
 
 @pytest.mark.parametrize(("off_s", "word"), [(3_600, "ahead of"), (-3_600, "behind")])
-def test_a_writer_whose_clock_is_far_off_is_named_once(off_s: int, word: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_writer_whose_clock_is_far_off_is_named_once(
+    off_s: int, word: str, caplog: pytest.LogCaptureFixture
+) -> None:
     watch = ClockWatch(Stopped(NOW_S))
     for _ in range(3):
         watch.look("facts.scheduler", (NOW_S + off_s) * 1_000_000_000)
@@ -40,7 +42,9 @@ def test_a_writer_whose_clock_is_near_is_not_named(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize(("behind_s", "lines"), [(3_600, 1), (30, 0), (-3_600, 0)])
-async def test_a_writer_that_begins_behind_its_own_subject_says_so(behind_s: int, lines: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_writer_that_begins_behind_its_own_subject_says_so(
+    behind_s: int, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
     stream = MemoryStream()
     before = Writer(MemoryLog(stream), Stopped(NOW_S), subjects.QUOTA, lambda: 0)
     await before.attach()

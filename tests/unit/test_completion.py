@@ -1,4 +1,6 @@
-"""The completion scripts hold every verb and option, and bash, which is everywhere, completes with its own."""
+"""The completion scripts hold every verb and option, and bash, which is everywhere, completes with
+its own.
+"""
 
 import shutil
 import subprocess
@@ -7,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.cli.completion_script import SHELLS, script
 from libs.cli.main import muster
+from libs.cli.terminal.completion_script import SHELLS, script
 from libs.cli.verb_group import VERBS
 from libs.cli.verbs import completion
 
@@ -27,8 +29,13 @@ def test_the_verb_offers_the_shells_that_there_are_scripts_for() -> None:
 def completed(folder: Path, words: Sequence[str]) -> list[str]:
     source = folder / "muster.bash"
     source.write_text(script("bash", muster))
-    call = f'source {source}; COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _muster; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    done = subprocess.run(["bash", "-c", call, "bash", *words], capture_output=True, text=True, check=True, timeout=20)
+    call = (
+        f'source {source}; COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _muster; printf "%s\\n" '
+        f'"${{COMPREPLY[@]}}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", call, "bash", *words], capture_output=True, text=True, check=True, timeout=20
+    )
     return done.stdout.split()
 
 
@@ -43,7 +50,9 @@ def completed(folder: Path, words: Sequence[str]) -> list[str]:
         (["muster", "xyzzy-"], []),
     ],
 )
-def test_bash_completes_what_is_begun(tmp_path: Path, words: list[str], expected: list[str]) -> None:
+def test_bash_completes_what_is_begun(
+    tmp_path: Path, words: list[str], expected: list[str]
+) -> None:
     assert completed(tmp_path, words) == expected
 
 

@@ -1,4 +1,6 @@
-"""What the `init` container fills the volumes with, and that deploy/docker-compose.yml agrees with it."""
+"""What the `init` container fills the volumes with, and that deploy/docker-compose.yml agrees with
+it.
+"""
 
 import json
 import os
@@ -10,10 +12,10 @@ import pytest
 import yaml
 from cryptography import x509
 
-from libs.common import settings
 from libs.common.errors import Refused
-from libs.common.other_variables import ELSEWHERE
-from libs.common.settings import Settings
+from libs.common.settings import settings
+from libs.common.settings.other_variables import ELSEWHERE
+from libs.common.settings.settings import Settings
 from libs.common.transport.log_jetstream import TLS_NAME
 from libs.compose import containers as c
 from libs.compose.provision import provision, reset_key
@@ -41,7 +43,11 @@ def root(tmp_path: Path, owners: dict[str, int]) -> Path:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
 
 
 def test_a_second_run_makes_nothing_new(root: Path) -> None:
@@ -52,7 +58,9 @@ def test_a_second_run_makes_nothing_new(root: Path) -> None:
 
 def accepted(root: Path) -> list[str]:
     """What both gateways take."""
-    found = {(root / name / c.IDENTITY / c.API_KEYS).read_text() for name in ("gateway-a", "gateway-b")}
+    found = {
+        (root / name / c.IDENTITY / c.API_KEYS).read_text() for name in ("gateway-a", "gateway-b")
+    }
     assert len(found) == 1
     return found.pop().split()
 
@@ -83,20 +91,38 @@ def test_no_two_clusters_share_a_secret(root: Path, tmp_path: Path) -> None:
     assert [name for name in kept if kept[name] == others[name]] == []
 
 
-def test_the_nats_servers_may_call_each_other_by_any_of_their_names_and_nobody_else_has_one(root: Path) -> None:
+def test_the_nats_servers_may_call_each_other_by_any_of_their_names_and_nobody_else_has_one(
+    root: Path,
+) -> None:
     def names(path: Path) -> set[str]:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
-        return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName))
+        return set(
+            certificate.extensions.get_extension_for_class(
+                x509.SubjectAlternativeName
+            ).value.get_values_for_type(x509.DNSName)
+        )
 
-    found = {name: names(root / name / c.IDENTITY / "server.pem") for name in (*c.SERVERS, c.POSTGRES, "gateway-a")}
+    found = {
+        name: names(root / name / c.IDENTITY / "server.pem")
+        for name in (*c.SERVERS, c.POSTGRES, "gateway-a")
+    }
     assert all(found[name] == {*c.SERVERS, TLS_NAME} for name in c.SERVERS)
-    assert (found[c.POSTGRES], found["gateway-a"]) == ({c.POSTGRES, TLS_NAME}, {c.GATEWAY, TLS_NAME})
+    assert (found[c.POSTGRES], found["gateway-a"]) == (
+        {c.POSTGRES, TLS_NAME},
+        {c.GATEWAY, TLS_NAME},
+    )
 
 
 def test_a_container_holds_no_seed_but_its_own(root: Path) -> None:
-    seeds = {path.read_text().strip(): path.stem for path in (root / c.AUTHORITY / "keys").glob("*.seed")}
+    seeds = {
+        path.read_text().strip(): path.stem for path in (root / c.AUTHORITY / "keys").glob("*.seed")
+    }
     holds = {
-        name: sorted(seeds[seed] for path in (root / name).rglob("*") if path.is_file() and (seed := path.read_text().strip()) in seeds)
+        name: sorted(
+            seeds[seed]
+            for path in (root / name).rglob("*")
+            if path.is_file() and (seed := path.read_text().strip()) in seeds
+        )
         for name in VOLUMES
         if name != c.AUTHORITY
     }
@@ -107,27 +133,47 @@ def test_a_container_holds_no_seed_but_its_own(root: Path) -> None:
         "audit": ["audit", "audit-heads", "trimmer"],
         **{f"nats-{number}": ["keeper"] for number in (1, 2, 3)},
         **{f"gateway-{which}": [f"gateway-{which}"] for which in "ab"},
-        **{node_id: [f"node-{node_id}"] for node_id in ("node-1", "node-2", "node-3", "node-4", "nvidia", "amd")},
+        **{
+            node_id: [f"node-{node_id}"]
+            for node_id in ("node-1", "node-2", "node-3", "node-4", "nvidia", "amd")
+        },
     }
 
 
 def test_no_container_holds_the_authoritys_key(root: Path) -> None:
     secret = (root / c.AUTHORITY / "authority.key").read_bytes()
-    assert [name for name, data in contents(root).items() if data == secret] == [f"{c.AUTHORITY}/authority.key"]
+    assert [name for name, data in contents(root).items() if data == secret] == [
+        f"{c.AUTHORITY}/authority.key"
+    ]
 
 
-def test_the_administrators_key_is_what_the_gateways_accept_and_lies_in_clear_with_the_command_alone(root: Path) -> None:
+def test_the_administrator_key_is_accepted_by_gateways_and_stored_in_clear_only_for_the_cli(
+    root: Path,
+) -> None:
     key = json.loads((root / c.CLI / "profile.json").read_text())["key"]
     for which in "ab":
-        assert identity.digest(key) in (root / f"gateway-{which}" / c.IDENTITY / c.API_KEYS).read_text().split()
-    assert [name for name, data in contents(root).items() if key.encode() in data] == ["authority/admin.key", "cli/profile.json"]
+        assert (
+            identity.digest(key)
+            in (root / f"gateway-{which}" / c.IDENTITY / c.API_KEYS).read_text().split()
+        )
+    assert [name for name, data in contents(root).items() if key.encode() in data] == [
+        "authority/admin.key",
+        "cli/profile.json",
+    ]
 
 
-def test_each_volume_belongs_to_the_user_of_its_container(root: Path, owners: dict[str, int]) -> None:
-    found = {name: {uid for path, uid in owners.items() if Path(path).is_relative_to(root / name)} for name in VOLUMES}
-    assert found == {name: {c.POSTGRES_UID} if name == c.POSTGRES else {c.MUSTER_UID} for name in VOLUMES if name != c.AUTHORITY} | {
-        c.AUTHORITY: set()
+def test_each_volume_belongs_to_the_user_of_its_container(
+    root: Path, owners: dict[str, int]
+) -> None:
+    found = {
+        name: {uid for path, uid in owners.items() if Path(path).is_relative_to(root / name)}
+        for name in VOLUMES
     }
+    assert found == {
+        name: {c.POSTGRES_UID} if name == c.POSTGRES else {c.MUSTER_UID}
+        for name in VOLUMES
+        if name != c.AUTHORITY
+    } | {c.AUTHORITY: set()}
 
 
 def test_a_volume_that_is_not_mounted_is_refused(root: Path) -> None:
@@ -147,31 +193,51 @@ def test_init_sees_the_volume_of_every_container_that_is_given_something() -> No
     mounted = dict(reversed(each.split(":")) for each in services()["init"]["volumes"])
     assert sorted(mounted) == sorted(f"/volumes/{name}" for name in VOLUMES)
     for each in c.given():
-        own = [text.removesuffix(":ro").split(":") for text in services()[each.container]["volumes"]]
-        assert [volume for volume, where in own if where == c.STATE] == [mounted[f"/volumes/{each.container}"]], each.container
+        own = [
+            text.removesuffix(":ro").split(":") for text in services()[each.container]["volumes"]
+        ]
+        assert [volume for volume, where in own if where == c.STATE] == [
+            mounted[f"/volumes/{each.container}"]
+        ], each.container
 
 
 def test_nobody_but_init_mounts_the_authority() -> None:
-    assert [name for name, each in services().items() if any("authority:" in text for text in each["volumes"])] == ["init"]
+    assert [
+        name
+        for name, each in services().items()
+        if any("authority:" in text for text in each["volumes"])
+    ] == ["init"]
 
 
 def test_only_the_gateways_publish_and_on_loopback_unless_told_otherwise() -> None:
     found = {name: each["ports"] for name, each in services().items() if "ports" in each}
     assert list(found) == ["gateway-a", "gateway-b"]
-    assert all(port.startswith("${MUSTER_PUBLISH:-127.0.0.1}:") for ports in found.values() for port in ports)
+    assert all(
+        port.startswith("${MUSTER_PUBLISH:-127.0.0.1}:")
+        for ports in found.values()
+        for port in ports
+    )
 
 
-def test_what_is_published_for_other_machines_is_published_on_the_address_that_was_named_and_speaks_tls() -> None:
-    listen: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "listen.yml").read_text())["services"]
+def test_ports_for_other_machines_are_published_on_the_named_address_with_tls() -> None:
+    listen: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "listen.yml").read_text())[
+        "services"
+    ]
     ports = {name: each["ports"] for name, each in listen.items() if "ports" in each}
     assert sorted(ports) == ["gateway-a", *c.SERVERS]
-    assert all(port.startswith("${MUSTER_LISTEN}:") and port.endswith((":4222", ":8443")) for each in ports.values() for port in each)
+    assert all(
+        port.startswith("${MUSTER_LISTEN}:") and port.endswith((":4222", ":8443"))
+        for each in ports.values()
+        for port in each
+    )
     assert listen["gateway-a"]["environment"] == listen["gateway-b"]["environment"]
     assert set(listen) <= set(services())
 
 
 def test_every_variable_of_the_containers_is_one_that_all_programs_know() -> None:
-    """The `.env` beside compose.yaml is read by the command too, and a name that it does not know stops it."""
+    """The `.env` beside compose.yaml is read by the command too, and a name that it does not know
+    stops it.
+    """
     texts = [(ROOT / "deploy" / name).read_text() for name in ("docker-compose.yml", "listen.yml")]
     names = {name for text in texts for name in re.findall(r"\$\{(MUSTER_[A-Z0-9_]+)", text)}
     assert "MUSTER_LISTEN" in names
@@ -180,13 +246,21 @@ def test_every_variable_of_the_containers_is_one_that_all_programs_know() -> Non
 
 def test_every_container_is_read_only_without_rights_and_bounded_in_what_it_logs() -> None:
     for name, each in services().items():
-        assert each["read_only"] and each["cap_drop"] == ["ALL"] and each["security_opt"] == ["no-new-privileges:true"], name
+        assert (
+            each["read_only"]
+            and each["cap_drop"] == ["ALL"]
+            and each["security_opt"] == ["no-new-privileges:true"]
+        ), name
         assert each["logging"]["options"]["max-size"], name
         assert each.get("user") != "0" or name == "init"
 
 
 def test_each_node_keeps_its_tenants_user_ids_in_a_volume() -> None:
-    nodes = {name: each for name, each in services().items() if "services.node_agent" in each.get("command", ())}
+    nodes = {
+        name: each
+        for name, each in services().items()
+        if "services.node_agent" in each.get("command", ())
+    }
     assert len(nodes) == 6
     for name, each in nodes.items():
         assert each["environment"]["MUSTER_TENANT_UID_TABLE"] == "/state/tenant-uids.json"

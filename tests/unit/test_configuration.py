@@ -1,12 +1,14 @@
-"""Where a setting's value comes from: the order of the sources, and that no mistake is passed over in silence."""
+"""Where a setting's value comes from: the order of the sources, and that no mistake is passed over
+in silence.
+"""
 
 from pathlib import Path
 
 import pytest
 
-from libs.common.configuration import CONFIG_DIR, DEFAULT, ENV_FILE, read, resolve
 from libs.common.errors import Refused
-from libs.common.settings import FILES, HELP, Settings, environment, shown
+from libs.common.settings.configuration import CONFIG_DIR, DEFAULT, ENV_FILE, read, resolve
+from libs.common.settings.settings import FILES, HELP, Settings, environment, shown
 from libs.docs.settings_page import env_example
 
 
@@ -18,28 +20,52 @@ def given(tmp_path: Path, dotenv: str = "", **files: str) -> dict[str, str]:
     return {CONFIG_DIR: str(tmp_path), ENV_FILE: str(tmp_path / "env")}
 
 
-def test_a_flag_goes_before_the_environment_before_the_env_file_before_yaml_before_the_default(tmp_path: Path) -> None:
-    environ = given(tmp_path, "MUSTER_GATEWAY_PORT=2\n", cluster="gateway_port: 1\nlease_ms: 9000\n")
+def test_a_flag_goes_before_the_environment_before_the_env_file_before_yaml_before_the_default(
+    tmp_path: Path,
+) -> None:
+    environ = given(
+        tmp_path, "MUSTER_GATEWAY_PORT=2\n", cluster="gateway_port: 1\nlease_ms: 9000\n"
+    )
     assert read(environ=environ).gateway_port == 2
     assert read(environ={**environ, "MUSTER_GATEWAY_PORT": "3"}).gateway_port == 3
     found = resolve(["--gateway-port", "4"], {**environ, "MUSTER_GATEWAY_PORT": "3"})
     assert (found.settings.gateway_port, found.settings.lease_ms, found.problems) == (4, 9_000, ())
     named = {name: found.sources[name] for name in ("gateway_port", "lease_ms", "nats")}
-    assert named == {"gateway_port": "flag", "lease_ms": str(tmp_path / "cluster.yaml"), "nats": DEFAULT}
+    assert named == {
+        "gateway_port": "flag",
+        "lease_ms": str(tmp_path / "cluster.yaml"),
+        "nats": DEFAULT,
+    }
 
 
 def test_without_any_source_all_are_defaults() -> None:
     found = resolve(environ={CONFIG_DIR: "", ENV_FILE: ""})
-    assert (found.settings, set(found.sources.values()), found.problems) == (Settings(), {DEFAULT}, ())
+    assert (found.settings, set(found.sources.values()), found.problems) == (
+        Settings(),
+        {DEFAULT},
+        (),
+    )
 
 
 @pytest.mark.parametrize(
     ("dotenv", "files", "variables", "flags", "said"),
     [
-        ("", {}, {"MUSTER_GATEWAY_PROT": "1"}, [], "MUSTER_GATEWAY_PROT is not known: did you mean MUSTER_GATEWAY_PORT?"),
+        (
+            "",
+            {},
+            {"MUSTER_GATEWAY_PROT": "1"},
+            [],
+            "MUSTER_GATEWAY_PROT is not known: did you mean MUSTER_GATEWAY_PORT?",
+        ),
         ("", {}, {"MUSTER_APIKEY": "1"}, [], "did you mean MUSTER_API_KEY?"),
         ("MUSTER_LEAS_MS=1", {}, {}, [], "did you mean MUSTER_LEASE_MS?"),
-        ("", {"cluster": "gateway_prot: 1"}, {}, [], "gateway_prot is not known: did you mean gateway_port?"),
+        (
+            "",
+            {"cluster": "gateway_prot: 1"},
+            {},
+            [],
+            "gateway_prot is not known: did you mean gateway_port?",
+        ),
         ("", {}, {}, ["--log-levl=DEBUG"], "did you mean --log-level?"),
         ("", {}, {}, ["--log-level"], "--log-level needs a value"),
         ("", {"monitoring": "gateway_port: 1"}, {}, [], "gateway_port belongs in cluster.yaml"),
@@ -48,7 +74,13 @@ def test_without_any_source_all_are_defaults() -> None:
         ("", {"cluster": "- gateway_port"}, {}, [], "write one `key: value` a line"),
         ("", {"cluster": "gateway_port: true"}, {}, [], "must be a whole number"),
         ("", {"cluster": "nats: 4222"}, {}, [], "must be a text"),
-        ("MUSTER_NATS=nats://a, nats://b", {}, {}, [], "line 1: put the value of MUSTER_NATS in quotes"),
+        (
+            "MUSTER_NATS=nats://a, nats://b",
+            {},
+            {},
+            [],
+            "line 1: put the value of MUSTER_NATS in quotes",
+        ),
         ('MUSTER_NATS="', {}, {}, [], "line 1"),
         ("", {}, {"MUSTER_GATEWAY_PORT": "many"}, [], "MUSTER_GATEWAY_PORT must be a whole number"),
         ("", {}, {"MUSTER_GATEWAY_PORT": "70000"}, [], "must be from 0 to 65535"),
@@ -59,7 +91,12 @@ def test_without_any_source_all_are_defaults() -> None:
     ],
 )
 def test_a_mistake_in_any_source_is_refused_by_name(
-    tmp_path: Path, dotenv: str, files: dict[str, str], variables: dict[str, str], flags: list[str], said: str
+    tmp_path: Path,
+    dotenv: str,
+    files: dict[str, str],
+    variables: dict[str, str],
+    flags: list[str],
+    said: str,
 ) -> None:
     with pytest.raises(Refused) as refused:
         read(flags, {**given(tmp_path, dotenv, **files), **variables})
@@ -68,18 +105,30 @@ def test_a_mistake_in_any_source_is_refused_by_name(
 
 def test_all_mistakes_are_said_together(tmp_path: Path) -> None:
     environ = {**given(tmp_path, "MUSTER_ONE=1", cluster="two: 2"), "MUSTER_THREE": "3"}
-    assert [name in str(resolve(environ=environ).problems) for name in ("MUSTER_ONE", "two", "MUSTER_THREE")] == [True] * 3
+    assert [
+        name in str(resolve(environ=environ).problems)
+        for name in ("MUSTER_ONE", "two", "MUSTER_THREE")
+    ] == [True] * 3
 
 
 def test_what_a_command_or_a_job_reads_and_what_is_not_ours_is_no_mistake(tmp_path: Path) -> None:
-    environ = given(tmp_path, "POSTGRES_PASSWORD=a b\nexport MUSTER_LOG_LEVEL='debug' # loud\n\n# MUSTER_NO=1\n")
-    found = resolve(environ={**environ, "MUSTER_API_KEY": "k", "MUSTER_JOB_ID": "j", "PATH": "/bin"})
+    environ = given(
+        tmp_path, "POSTGRES_PASSWORD=a b\nexport MUSTER_LOG_LEVEL='debug' # loud\n\n# MUSTER_NO=1\n"
+    )
+    found = resolve(
+        environ={**environ, "MUSTER_API_KEY": "k", "MUSTER_JOB_ID": "j", "PATH": "/bin"}
+    )
     assert (found.problems, found.settings.log_level) == ((), "DEBUG")
 
 
 def test_a_value_is_not_said_where_it_may_be_a_secret() -> None:
     problems = resolve(
-        environ={CONFIG_DIR: "", ENV_FILE: "", "MUSTER_AUDIT_URL": "postgresql://u:hunter2@db/m", "MUSTER_LEASE_MS": "hunter2"}
+        environ={
+            CONFIG_DIR: "",
+            ENV_FILE: "",
+            "MUSTER_AUDIT_URL": "postgresql://u:hunter2@db/m",
+            "MUSTER_LEASE_MS": "hunter2",
+        }
     )
     assert problems.problems and "hunter2" not in str(problems.problems)
 
@@ -89,7 +138,10 @@ def test_a_password_in_an_address_is_hidden_and_nothing_else() -> None:
         shown("audit_url", "postgresql+psycopg://muster:hunter2@db/m?sslmode=require")
         == "postgresql+psycopg://muster:***@db/m?sslmode=require"
     )
-    assert shown("nats", "nats://u:hunter2@a:4222,nats://b:4222") == "nats://u:***@a:4222,nats://b:4222"
+    assert (
+        shown("nats", "nats://u:hunter2@a:4222,nats://b:4222")
+        == "nats://u:***@a:4222,nats://b:4222"
+    )
     assert shown("nats", "nats://a:4222") == "nats://a:4222"
 
 
@@ -99,7 +151,10 @@ def test_a_child_s_environment_gives_the_same_settings() -> None:
 
 
 def test_the_example_with_every_line_taken_is_the_defaults(tmp_path: Path) -> None:
-    lines = [line.removeprefix("#") if line.startswith("#MUSTER_") else line for line in env_example().splitlines()]
+    lines = [
+        line.removeprefix("#") if line.startswith("#MUSTER_") else line
+        for line in env_example().splitlines()
+    ]
     assert sum(line.startswith("MUSTER_") for line in lines) == len(HELP)
     found = resolve(environ=given(tmp_path, "\n".join(lines)))
     assert (found.settings, found.problems) == (Settings(), ())

@@ -1,4 +1,6 @@
-"""What a container engine is told of a job: its user, its bounds, its devices by vendor; and which images a job may name."""
+"""What a container engine is told of a job: its user, its bounds, its devices by vendor; and which
+images a job may name.
+"""
 
 from typing import Any
 
@@ -6,10 +8,13 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.model import Gpu, GpuId, JobId, JobSpec
-from services.api_gateway.intents import submission
+from services.api_gateway.intents.job_intents import submission
 from services.node_agent.runtimes.container import INIT, TETHER, Host, body_of, mounted
 
-FILES = {GpuId("G0"): ("/dev/dri/card0", "/dev/dri/renderD128"), GpuId("G1"): ("/dev/dri/renderD129",)}
+FILES = {
+    GpuId("G0"): ("/dev/dri/card0", "/dev/dri/renderD128"),
+    GpuId("G1"): ("/dev/dri/renderD129",),
+}
 HOST = Host("/x/init", FILES, False, 100, "0:0")
 
 
@@ -29,7 +34,11 @@ def spec(**wish: Any) -> JobSpec:
 
 def test_the_command_takes_the_entry_point_s_place_behind_init_and_its_user_is_the_job_s() -> None:
     body = body_of(spec(stdin=True), ["python", "t.py"], {"A": "1=2"}, [7, 8, 9], (), {}, HOST)
-    assert (body["Image"], body["Entrypoint"], body["Cmd"]) == ("i:1", [INIT, TETHER, "python", "t.py"], [])
+    assert (body["Image"], body["Entrypoint"], body["Cmd"]) == (
+        "i:1",
+        [INIT, TETHER, "python", "t.py"],
+        [],
+    )
     assert (body["Env"], body["User"], body["HostConfig"]["GroupAdd"], body["OpenStdin"]) == (
         ["A=1=2", "NVIDIA_VISIBLE_DEVICES=void"],
         "7:8",
@@ -41,27 +50,55 @@ def test_the_command_takes_the_entry_point_s_place_behind_init_and_its_user_is_t
 
 
 def test_bounds_of_the_host_are_the_container_s() -> None:
-    body = body_of(spec(memory_bytes=1 << 30, cpus_milli=1_500), ["true"], {}, [], (), {"cpus": "0-3", "memory_nodes": "1"}, HOST)
+    body = body_of(
+        spec(memory_bytes=1 << 30, cpus_milli=1_500),
+        ["true"],
+        {},
+        [],
+        (),
+        {"cpus": "0-3", "memory_nodes": "1"},
+        HOST,
+    )
     told = body["HostConfig"]
-    assert (told["Memory"], told["MemorySwap"], told["NanoCpus"]) == (1 << 30, 1 << 30, 1_500_000_000)
-    assert (told["CpusetCpus"], told["CpusetMems"], told["PidsLimit"], told["ShmSize"]) == ("0-3", "1", 100, 1 << 29)
+    assert (told["Memory"], told["MemorySwap"], told["NanoCpus"]) == (
+        1 << 30,
+        1 << 30,
+        1_500_000_000,
+    )
+    assert (told["CpusetCpus"], told["CpusetMems"], told["PidsLimit"], told["ShmSize"]) == (
+        "0-3",
+        "1",
+        100,
+        1 << 29,
+    )
     assert host_config()["ShmSize"] == 8 << 30
 
 
 @pytest.mark.parametrize(
     ("held", "cdi", "told"),
-    [((), False, "void"), (("nvidia",), True, "void"), (("amd",), False, "void"), (("nvidia", "nvidia"), False, "G0,G1")],
+    [
+        ((), False, "void"),
+        (("nvidia",), True, "void"),
+        (("amd",), False, "void"),
+        (("nvidia", "nvidia"), False, "G0,G1"),
+    ],
 )
-def test_an_image_cannot_name_devices_to_the_engine_s_default_runtime(held: tuple[str, ...], cdi: bool, told: str) -> None:
+def test_an_image_cannot_name_devices_to_the_engine_s_default_runtime(
+    held: tuple[str, ...], cdi: bool, told: str
+) -> None:
     has = [gpu(index, vendor) for index, vendor in enumerate(held)]
     env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in has)}
     body = body_of(spec(), ["true"], env, [], has, {}, Host("/x/init", FILES, cdi, 100, "0:0"))
-    assert [each for each in body["Env"] if each.startswith("NVIDIA_")] == [f"NVIDIA_VISIBLE_DEVICES={told}"]
+    assert [each for each in body["Env"] if each.startswith("NVIDIA_")] == [
+        f"NVIDIA_VISIBLE_DEVICES={told}"
+    ]
 
 
 def test_nvidia_s_devices_are_named_to_cdi_or_to_its_own_runtime() -> None:
     by_cdi = Host("/x/init", {}, True, 100, "0:0")
-    assert host_config(gpu(0, "nvidia"), host=by_cdi)["DeviceRequests"] == [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=G0"]}]
+    assert host_config(gpu(0, "nvidia"), host=by_cdi)["DeviceRequests"] == [
+        {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=G0"]}
+    ]
     (asked,) = host_config(gpu(0, "nvidia"), gpu(1, "nvidia"))["DeviceRequests"]
     assert asked == {"Driver": "nvidia", "DeviceIDs": ["G0", "G1"], "Capabilities": [["gpu"]]}
 
@@ -77,10 +114,23 @@ def test_others_are_their_device_files_and_simulated_ones_are_none() -> None:
 
 
 def test_a_mount_says_whether_it_is_written() -> None:
-    assert mounted("/a", "/b") == {"Type": "bind", "Source": "/a", "Target": "/b", "ReadOnly": False}
+    assert mounted("/a", "/b") == {
+        "Type": "bind",
+        "Source": "/a",
+        "Target": "/b",
+        "ReadOnly": False,
+    }
 
 
-@pytest.mark.parametrize("image", ["python:3.11", "a/b", "registry.example:5000/team/train@sha256:" + "0" * 64, "localhost/x_y:1"])
+@pytest.mark.parametrize(
+    "image",
+    [
+        "python:3.11",
+        "a/b",
+        "registry.example:5000/team/train@sha256:" + "0" * 64,
+        "localhost/x_y:1",
+    ],
+)
 def test_an_image_is_named_as_engines_name_it(image: str) -> None:
     assert submission({"command": ["true"], "image": image}, JobId("j")).spec.image == image
 

@@ -1,9 +1,11 @@
-"""What a node's devices are to be told, as the scheduler orders it: what somebody wishes or what is in force, and nothing else."""
+"""What a node's devices are to be told, as the scheduler orders it: what somebody wishes or what is
+in force, and nothing else.
+"""
 
 from libs.common import facts as f
 from libs.common.messages import ControlOrder
 from libs.common.model import GpuId, NodeId
-from services.scheduler.orders import control_orders, controls_of
+from services.scheduler.orders.orders import control_orders, controls_of
 from tests.given import given, registered, tell
 
 NODE, GPU = NodeId("a"), GpuId("a-gpu0")
@@ -22,5 +24,16 @@ def test_a_wish_is_ordered_once_the_log_has_it_of_a_node_that_hears_it() -> None
 
 def test_what_a_node_tried_by_itself_in_vain_is_no_order() -> None:
     cluster = given(registered("a", takes_controls=True)).cluster
-    tell(cluster, f.GpuControlled(node_id=NODE, uuid=GPU, control="power", value="200", request=0, outcome="failed", detail="no"))
+    tell(
+        cluster,
+        f.GpuControlled(
+            node_id=NODE,
+            uuid=GPU,
+            control="power",
+            value="200",
+            request=0,
+            outcome="failed",
+            detail="no",
+        ),
+    )
     assert list(controls_of(cluster, NODE)) == []

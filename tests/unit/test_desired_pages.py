@@ -1,22 +1,24 @@
-"""A node's full desired state in pages: all of one answer as of one sequence, and the agent takes only the whole."""
+"""A node's full desired state in pages: all of one answer as of one sequence, and the agent takes
+only the whole.
+"""
 
 import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common.cluster import Cluster
 from libs.common.errors import Unavailable
 from libs.common.messages import Desired, DesiredAsk, Orders, StartOrder, by_bytes
 from libs.common.model import JobId, NodeId
+from libs.common.state.cluster import Cluster
 from libs.common.subjects import desired as desired_subject
 from libs.common.transport.bus_memory import MemoryBus
-from services.node_agent import state as agent_state
-from services.node_agent.decide import decide
+from services.node_agent.core import state as agent_state
+from services.node_agent.core.decide import decide
+from services.node_agent.core.observations import OrdersCame
 from services.node_agent.desired import fetch
-from services.node_agent.observations import OrdersCame
-from services.scheduler import desired_pages
-from services.scheduler.desired_pages import DesiredPages
-from services.scheduler.orders import NO_IMAGES, desired, start_orders
+from services.scheduler.orders import desired_pages
+from services.scheduler.orders.desired_pages import DesiredPages
+from services.scheduler.orders.orders import NO_IMAGES, desired, start_orders
 from tests.given import EPOCH, given, member, placed, registered, tell, waiting
 from tests.given_node import start
 
@@ -29,18 +31,27 @@ def cluster(*nodes: str, jobs: int = JOBS) -> Cluster:
     history = [registered(node, gpus=jobs) for node in nodes]
     for node in nodes:
         for n in range(jobs):
-            history += [*waiting(f"{node}{n}", env={"X": "x" * 200}), placed(f"{node}{n}", member(node, n))]  # type: ignore[list-item]
+            history += [
+                *waiting(f"{node}{n}", env={"X": "x" * 200}),
+                placed(f"{node}{n}", member(node, n)),
+            ]  # type: ignore[list-item]
     return given(*history).cluster
 
 
-def ask(pages: DesiredPages, state: Cluster, page: int = 0, seq: int = 0, node: NodeId = A) -> Desired:
-    return msgspec.msgpack.decode(pages.answer(state, node, EPOCH, DesiredAsk(node, 1, seq, page)), type=Desired)
+def ask(
+    pages: DesiredPages, state: Cluster, page: int = 0, seq: int = 0, node: NodeId = A
+) -> Desired:
+    return msgspec.msgpack.decode(
+        pages.answer(state, node, EPOCH, DesiredAsk(node, 1, seq, page)), type=Desired
+    )
 
 
 def stop_all(state: Cluster) -> None:
     state.seq += 1
     for job in list(state.jobs.values()):
-        tell(state, f.JobStopOrdered(job_id=job.job_id, attempt=1, reason="cancelled"), seq=state.seq)
+        tell(
+            state, f.JobStopOrdered(job_id=job.job_id, attempt=1, reason="cancelled"), seq=state.seq
+        )
 
 
 def test_orders_are_split_by_bytes_and_keep_their_turn() -> None:
@@ -113,11 +124,13 @@ class Answering:
         self.asked.append(wish.page)
         if len(self.asked) == 3:
             stop_all(self.state)
-            self.pages = DesiredPages(PAGE)  # as another scheduler, which keeps nothing of this one's
+            self.pages = DesiredPages(
+                PAGE
+            )  # as another scheduler, which keeps nothing of this one's
         return self.pages.answer(self.state, A, EPOCH, wish)
 
 
-async def test_the_agent_starts_over_when_a_page_is_of_another_sequence_and_takes_only_the_whole() -> None:
+async def test_the_agent_uses_only_pages_of_one_sequence_and_starts_over_otherwise() -> None:
     end = Answering()
     await end.bus.subscribe(desired_subject("a"), end.answer)
     assert await fetch(end.bus, A, 1) == desired(end.state, A, EPOCH)
@@ -135,17 +148,27 @@ async def test_a_page_that_does_not_come_gives_nothing() -> None:
         await fetch(end.bus, A, 1)
 
 
-@pytest.mark.parametrize(("isolation", "image", "begins"), [({}, "", True), ({}, "i:1", False), ({"images": "enforced"}, "i:1", True)])
-def test_an_agent_that_knows_no_images_is_told_to_refuse_a_job_with_one(isolation: dict[str, str], image: str, begins: bool) -> None:
+@pytest.mark.parametrize(
+    ("isolation", "image", "begins"),
+    [({}, "", True), ({}, "i:1", False), ({"images": "enforced"}, "i:1", True)],
+)
+def test_an_agent_that_knows_no_images_is_told_to_refuse_a_job_with_one(
+    isolation: dict[str, str], image: str, begins: bool
+) -> None:
     node = msgspec.structs.replace(registered("a"), isolation=isolation)
     state = given(node, *waiting("j", image=image), placed("j", member("a", 0))).cluster
     full = desired(state, A, EPOCH)
     fact = placed("j", member("a", 0))
     ((_, sent),) = start_orders(state, state.jobs[JobId("j")], fact, 7)
-    assert ([order.job_id for order in full.starts] == ["j"], isinstance(sent, StartOrder)) == (begins, begins)
+    assert ([order.job_id for order in full.starts] == ["j"], isinstance(sent, StartOrder)) == (
+        begins,
+        begins,
+    )
     if not begins:
         assert [(stop.job_id, stop.reason) for stop in full.stops] == [("j", NO_IMAGES)]
         agent = agent_state.begin(A, 1, ())
         agent_state.apply(agent, OrdersCame(Orders(EPOCH, (sent,))), 0)
         (recorded,) = decide(agent, 0)
-        assert recorded.facts == (f.JobRefused(job_id=JobId("j"), attempt=1, node_id=A, reason=NO_IMAGES),)  # type: ignore[union-attr]
+        assert recorded.facts == (
+            f.JobRefused(job_id=JobId("j"), attempt=1, node_id=A, reason=NO_IMAGES),
+        )  # type: ignore[union-attr]

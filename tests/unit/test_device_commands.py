@@ -1,23 +1,27 @@
-"""What each control is for a driver, and its answer as an outcome; here with simulated devices, whose samples show what they were told."""
+"""What each control is for a driver, and its answer as an outcome; here with simulated devices,
+whose samples show what they were told.
+"""
 
 import pytest
 from msgspec.structs import replace
 
-from libs.common import device_controls as c
+from libs.common.devices import device_controls as c
 from libs.common.messages import ControlOrder
 from libs.common.model import GpuId
-from services.node_agent.actions import ResetDevice
-from services.node_agent.device_commands import COMMANDS, carry_out, outcome_of
+from services.node_agent.core.actions import ResetDevice
+from services.node_agent.core.observations import DeviceReset
+from services.node_agent.devices.device_commands import COMMANDS, carry_out, outcome_of
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Done, Lacking
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.health.resetting import reset
-from services.node_agent.observations import DeviceReset
 
 GPU = GpuId("GPU-n-0")
 
 
-def order(control: str, value: str, outcome: str = "", detail: str = "", uuid: GpuId = GPU) -> ControlOrder:
+def order(
+    control: str, value: str, outcome: str = "", detail: str = "", uuid: GpuId = GPU
+) -> ControlOrder:
     return ControlOrder(uuid, control, value, 7, outcome, detail)
 
 
@@ -28,7 +32,9 @@ async def shown(driver: SimulatedDriver) -> tuple[object, object, object]:
 
 def test_every_control_but_the_reset_is_a_command() -> None:
     assert sorted(COMMANDS) == sorted(name for name in c.ROWS if name != c.RESET)
-    assert [COMMANDS[name]("") for name in ("power", "clocks", "persistence", "compute-mode", "ecc")] == [
+    assert [
+        COMMANDS[name]("") for name in ("power", "clocks", "persistence", "compute-mode", "ecc")
+    ] == [
         r.SetPowerCap(0),
         r.LockClocks(0, 0),
         r.SetPersistence(False),
@@ -40,7 +46,10 @@ def test_every_control_but_the_reset_is_a_command() -> None:
         r.SetPartition(compute="SPX"),
         r.SetPartition(memory="NPS1"),
     ]
-    assert (COMMANDS["clocks"]("1200-1500"), COMMANDS["ecc"]("off")) == (r.LockClocks(1200, 1500), r.SetEcc(False))
+    assert (COMMANDS["clocks"]("1200-1500"), COMMANDS["ecc"]("off")) == (
+        r.LockClocks(1200, 1500),
+        r.SetEcc(False),
+    )
 
 
 async def test_what_a_simulated_device_is_told_shows_in_its_samples_until_it_is_taken_off() -> None:
@@ -63,7 +72,9 @@ async def test_a_reset_loses_what_a_device_was_told_and_what_lasts_is_put_back_w
     await carry_out(driver, power)
     await carry_out(driver, order("clocks", "1500-1500"))
     found = await reset(driver, keep, ResetDevice(GPU, "asked", (power,)))
-    assert found == DeviceReset(GPU, "", {"reset": "done", "driver": "answers", "memory": "free"}, controls=(power,))
+    assert found == DeviceReset(
+        GPU, "", {"reset": "done", "driver": "answers", "memory": "free"}, controls=(power,)
+    )
     assert await shown(driver) == (300_000, 1980, 70_000)
 
 
@@ -72,17 +83,31 @@ async def test_a_reset_loses_what_a_device_was_told_and_what_lasts_is_put_back_w
     [
         (order("power", "5"), "failed", "5000 mW is out of bounds: 200000 to 700000"),
         (order("clocks", "100-1500"), "failed", "100 MHz is out of bounds: 210 to 1980"),
-        (order("power", "300", uuid=GpuId("x")), "failed", "this node has no GPU x: muster gpus lists them"),
+        (
+            order("power", "300", uuid=GpuId("x")),
+            "failed",
+            "this node has no GPU x: muster gpus lists them",
+        ),
         (order("ecc", "on"), "lacking", "a simulated device has none"),
         (order("mig", "on"), "done", ""),
         (order("compute-partition", "CPX"), "lacking", "a simulated device has none"),
         (order("persistence", "on"), "done", "simulated: nothing comes of it"),
-        (order("power", "300 W of a later version"), "lacking", "this node's agent does not know it: it is older than the gateway"),
-        (order("colour", "red"), "lacking", "this node's agent does not know it: it is older than the gateway"),
+        (
+            order("power", "300 W of a later version"),
+            "lacking",
+            "this node's agent does not know it: it is older than the gateway",
+        ),
+        (
+            order("colour", "red"),
+            "lacking",
+            "this node's agent does not know it: it is older than the gateway",
+        ),
     ],
 )
 async def test_what_is_not_done_says_why(asked: ControlOrder, outcome: str, detail: str) -> None:
-    assert await carry_out(SimulatedDriver("n", 1), asked) == replace(asked, outcome=outcome, detail=detail)
+    assert await carry_out(SimulatedDriver("n", 1), asked) == replace(
+        asked, outcome=outcome, detail=detail
+    )
 
 
 async def test_a_model_that_nobody_knows_lacks_what_is_not_known_of_it() -> None:
@@ -96,4 +121,8 @@ async def test_a_model_that_nobody_knows_lacks_what_is_not_known_of_it() -> None
 
 
 def test_no_permission_is_told_apart_from_what_is_not_there() -> None:
-    assert [outcome_of(each) for each in (Done(), Lacking("x"), Lacking("x", denied=True))] == ["done", "lacking", "denied"]
+    assert [outcome_of(each) for each in (Done(), Lacking("x"), Lacking("x", denied=True))] == [
+        "done",
+        "lacking",
+        "denied",
+    ]

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.common import device_controls as c
+from libs.common.devices import device_controls as c
 from libs.common.errors import Refused
 from libs.common.model import Gpu, GpuId
 
@@ -47,7 +47,9 @@ def test_a_value_is_read_as_it_is_recorded(control: str, value: str, read: str) 
         ("colour", "red", "give one of power"),
     ],
 )
-def test_what_a_device_does_not_take_is_refused_with_what_it_does(control: str, value: str, why: str) -> None:
+def test_what_a_device_does_not_take_is_refused_with_what_it_does(
+    control: str, value: str, why: str
+) -> None:
     with pytest.raises(Refused, match=why):
         c.read(control, value, GPU)
 
@@ -57,27 +59,44 @@ def test_of_a_device_that_says_nothing_of_its_bounds_the_driver_is_asked() -> No
 
 
 def test_what_is_set_lasts_and_what_is_done_once_or_taken_off_does_not() -> None:
-    assert [c.lasts(*one) for one in (("power", "300"), ("power", ""), ("reset", ""), ("colour", "red"))] == [True, False, False, False]
-    assert (c.needs_free("reset"), c.needs_free("power"), c.needs_free("colour")) == (True, False, False)
+    assert [
+        c.lasts(*one) for one in (("power", "300"), ("power", ""), ("reset", ""), ("colour", "red"))
+    ] == [True, False, False, False]
+    assert (c.needs_free("reset"), c.needs_free("power"), c.needs_free("colour")) == (
+        True,
+        False,
+        False,
+    )
     assert (c.range_of("1200-1500"), c.range_of("")) == ((1200, 1500), (0, 0))
 
 
 def test_a_policy_for_hot_devices_is_a_part_of_what_each_takes() -> None:
     policy = c.hot_policy("nvidia=power:60, *=clocks:50")
     assert policy == {"nvidia": ("power", 60), "*": ("clocks", 50)} and c.hot_policy("") == {}
-    assert [c.part_of(*part, GPU) for part in (("power", 60), ("clocks", 50), ("power", 1), ("clocks", 1))] == [
+    assert [
+        c.part_of(*part, GPU)
+        for part in (("power", 60), ("clocks", 50), ("power", 1), ("clocks", 1))
+    ] == [
         "420",
         "210-990",
         "199",
         "210-210",
     ]
     assert c.part_of("power", 60, BARE) == ""
-    for wrong in ("nvidia", "nvidia=power", "nvidia=power:0", "nvidia=power:100", "nvidia=fan:50", "=power:50"):
+    for wrong in (
+        "nvidia",
+        "nvidia=power",
+        "nvidia=power:0",
+        "nvidia=power:100",
+        "nvidia=fan:50",
+        "=power:50",
+    ):
         with pytest.raises(Refused, match="MUSTER_HEALTH_HOT"):
             c.hot_policy(wrong)
 
 
 def test_of_two_values_the_stricter_is_the_one_that_allows_less() -> None:
-    assert [c.stricter(*two) for two in (("300", "420"), ("", "420"), ("300", ""), ("", ""), ("1500-1500", "210-990"))] == [
+    pairs = (("300", "420"), ("", "420"), ("300", ""), ("", ""), ("1500-1500", "210-990"))
+    assert [c.stricter(*two) for two in pairs] == [
         "300", "420", "300", "", "210-990",
     ]  # fmt: skip

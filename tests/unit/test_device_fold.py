@@ -1,12 +1,14 @@
-"""What each fact about a device changes: its health is its node's word, its service the operators', and neither undoes the other."""
+"""What each fact about a device changes: its health is its node's word, its service the operators',
+and neither undoes the other.
+"""
 
 import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.device import ERRORS_KEPT, Control, GpuView
-from libs.common.gpu_life import shown
+from libs.common.life.gpu_life import shown
 from libs.common.model import AttemptRef, GpuId, JobId, NodeId
+from libs.common.state.device import ERRORS_KEPT, Control, GpuView
 from tests.history import History, begun, faulted, recovered
 
 ONE = GpuId("n1g1")
@@ -22,23 +24,55 @@ def service(word: str, uuid: str = "n1g1") -> f.GpuServiceSet:
 
 def error(name: str = "n1", number: int = 31) -> f.GpuErrorSeen:
     jobs = (AttemptRef(JobId("j"), 1),)
-    return f.GpuErrorSeen(node_id=NodeId(name), uuid=ONE, error=f"xid {number}", verdict="restart_job", source="driver", jobs=jobs)
+    return f.GpuErrorSeen(
+        node_id=NodeId(name),
+        uuid=ONE,
+        error=f"xid {number}",
+        verdict="restart_job",
+        source="driver",
+        jobs=jobs,
+    )
 
 
 def test_a_worse_cause_and_a_better_one_both_count_when_they_are_said() -> None:
     history = begun()
-    for health in ("degraded", "offline", "offline", "degraded", "resetting", "resetting", "offline", "resetting", "degraded"):
+    for health in (
+        "degraded",
+        "offline",
+        "offline",
+        "degraded",
+        "resetting",
+        "resetting",
+        "offline",
+        "resetting",
+        "degraded",
+    ):
         assert history.say(faulted("n1", "n1g1", health))
         assert device(history).health == health
     assert history.say(recovered("n1", "n1g1"))
-    assert (device(history).takes_work, device(history).reason, device(history).verdict) == (True, "", "")
+    assert (device(history).takes_work, device(history).reason, device(history).verdict) == (
+        True,
+        "",
+        "",
+    )
 
 
 def test_a_fault_says_what_it_takes_to_bring_the_device_back() -> None:
     history = begun()
-    fault = f.GpuFaulted(node_id=NodeId("n1"), uuid=ONE, health="offline", reason="xid", verdict="reset", source="kernel_log")
+    fault = f.GpuFaulted(
+        node_id=NodeId("n1"),
+        uuid=ONE,
+        health="offline",
+        reason="xid",
+        verdict="reset",
+        source="kernel_log",
+    )
     assert history.say(fault)
-    assert (device(history).verdict, device(history).takes_work, device(history).away) == ("reset", False, "xid")
+    assert (device(history).verdict, device(history).takes_work, device(history).away) == (
+        "reset",
+        False,
+        "xid",
+    )
 
 
 def test_work_is_let_onto_a_device_by_its_health_and_by_its_service() -> None:
@@ -61,8 +95,12 @@ def test_a_degraded_device_takes_work_and_one_that_is_not_there_does_not() -> No
     assert (device(history).takes_work, device(history).away) == (False, "lost")
 
 
-@pytest.mark.parametrize("fact", [service("sad"), service("offline", "none"), error("n2"), recovered("n2", "n1g1")])
-def test_a_service_that_is_none_and_a_device_of_another_node_are_ignored(fact: f.GpuServiceSet | f.GpuErrorSeen) -> None:
+@pytest.mark.parametrize(
+    "fact", [service("sad"), service("offline", "none"), error("n2"), recovered("n2", "n1g1")]
+)
+def test_a_service_that_is_none_and_a_device_of_another_node_are_ignored(
+    fact: f.GpuServiceSet | f.GpuErrorSeen,
+) -> None:
     assert not begun(nodes=2).say(fact)
 
 
@@ -70,23 +108,37 @@ def test_the_last_errors_of_a_device_are_kept_with_the_jobs_that_had_it() -> Non
     history = begun()
     assert history.say(*(error(number=number) for number in range(ERRORS_KEPT + 3)))
     kept = device(history).errors
-    assert [each.error for each in kept] == [f"xid {number}" for number in range(3, ERRORS_KEPT + 3)]
+    assert [each.error for each in kept] == [
+        f"xid {number}" for number in range(3, ERRORS_KEPT + 3)
+    ]
     assert kept[0].jobs == (AttemptRef(JobId("j"), 1),)
     assert device(history).takes_work
 
 
 @pytest.mark.parametrize(
     ("health", "reason", "word", "seen"),
-    [("healthy", "", "draining", "MAINTENANCE"), ("offline", "xid", "online", "OFFLINE"), ("offline", "quarantined", "offline", "ERROR")],
+    [
+        ("healthy", "", "draining", "MAINTENANCE"),
+        ("offline", "xid", "online", "OFFLINE"),
+        ("offline", "quarantined", "offline", "ERROR"),
+    ],
 )
-def test_the_word_for_people_names_maintenance_but_not_over_a_quarantine(health: str, reason: str, word: str, seen: str) -> None:
+def test_the_word_for_people_names_maintenance_but_not_over_a_quarantine(
+    health: str, reason: str, word: str, seen: str
+) -> None:
     assert shown("available", health, reason, word) == seen
 
 
 def test_another_state_directory_knows_nothing_of_what_was_wrong_and_says_what_still_is() -> None:
     for tells in (True, False):
         history = begun()
-        first = f.NodeRegistered(node_id=NodeId("n1"), incarnation=2, address="", gpus=(device(history).gpu,), directory="one")
+        first = f.NodeRegistered(
+            node_id=NodeId("n1"),
+            incarnation=2,
+            address="",
+            gpus=(device(history).gpu,),
+            directory="one",
+        )
         last = replace(first, incarnation=3, directory="other", tells_health=tells)
         assert history.say(first, faulted("n1", "n1g1", "offline"), last)
         assert device(history).health == ("healthy" if tells else "offline")
@@ -97,7 +149,13 @@ def wish(value: str, control: str = "power") -> f.GpuControlRequested:
 
 
 def became(value: str, request: int, outcome: str = "done", node: str = "n1") -> f.GpuControlled:
-    said = {"control": "power", "value": value, "request": request, "outcome": outcome, "detail": outcome}
+    said = {
+        "control": "power",
+        "value": value,
+        "request": request,
+        "outcome": outcome,
+        "detail": outcome,
+    }
     return f.GpuControlled(node_id=NodeId(node), uuid=ONE, **said)  # type: ignore[arg-type]
 
 
@@ -110,7 +168,9 @@ def test_the_last_wish_stands_and_what_is_in_force_is_its_node_s_word() -> None:
     second = history.cluster.seq - 1
     assert device(history).controls == {"power": Control("400", second, "ada", in_force="300")}
     assert history.say(became("400", second, "failed"))
-    assert device(history).controls == {"power": Control("400", second, "ada", "failed", "failed", "300")}
+    assert device(history).controls == {
+        "power": Control("400", second, "ada", "failed", "failed", "300")
+    }
     assert history.say(became("400", second))
     assert device(history).controls["power"].in_force == "400"
 
@@ -118,11 +178,17 @@ def test_the_last_wish_stands_and_what_is_in_force_is_its_node_s_word() -> None:
 def test_what_a_node_did_by_itself_is_shown_beside_the_wish() -> None:
     history = begun()
     assert history.say(became("200", 0))
-    assert device(history).controls == {"power": Control(outcome="done", detail="done", in_force="200")}
+    assert device(history).controls == {
+        "power": Control(outcome="done", detail="done", in_force="200")
+    }
 
 
 def test_a_control_that_there_is_not_and_the_word_of_another_node_are_ignored() -> None:
     history = begun()
-    for fact in (wish("red", "colour"), replace(wish("300"), uuid=GpuId("none")), became("300", 1, node="n2")):
+    for fact in (
+        wish("red", "colour"),
+        replace(wish("300"), uuid=GpuId("none")),
+        became("300", 1, node="n2"),
+    ):
         assert history.say(fact) is False
     assert device(history).controls == {}

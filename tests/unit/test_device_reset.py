@@ -1,15 +1,17 @@
-"""The reset of a device: its evidence first, then the reset, then a look; what went wrong is its answer."""
+"""The reset of a device: its evidence first, then the reset, then a look; what went wrong is its
+answer.
+"""
 
 import json
 
 import pytest
 
 from libs.common.model import GpuId
-from services.node_agent.actions import ResetDevice
+from services.node_agent.core.actions import ResetDevice
+from services.node_agent.core.observations import DeviceReset
 from services.node_agent.drivers.readings import Command, Done, Lacking
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.health.resetting import reset
-from services.node_agent.observations import DeviceReset
 
 GPU = GpuId("GPU-n-0")
 
@@ -49,8 +51,12 @@ class Stubborn(SimulatedDriver):
 
 
 async def test_one_that_its_driver_does_not_begin_with_says_so() -> None:
-    found = await reset(SimulatedDriver("n", 1), Kept().keep, ResetDevice(GpuId("GPU-n-7"), "xid 95"))
-    assert found == DeviceReset(GpuId("GPU-n-7"), "this node has no GPU GPU-n-7: muster gpus lists them", refused="failed")
+    found = await reset(
+        SimulatedDriver("n", 1), Kept().keep, ResetDevice(GpuId("GPU-n-7"), "xid 95")
+    )
+    assert found == DeviceReset(
+        GpuId("GPU-n-7"), "this node has no GPU GPU-n-7: muster gpus lists them", refused="failed"
+    )
 
 
 async def test_evidence_is_kept_and_a_device_that_answers_and_is_free_is_well() -> None:
@@ -59,7 +65,10 @@ async def test_evidence_is_kept_and_a_device_that_answers_and_is_free_is_well() 
     assert found == DeviceReset(GPU, "", {"reset": "done", "driver": "answers", "memory": "free"})
     ((name, data),) = kept.files.items()
     evidence = json.loads(data)
-    assert name.startswith("evidence-GPU-n-0-") and (evidence["reason"], evidence["sample"]["simulated"]) == ("xid 95", True)
+    assert name.startswith("evidence-GPU-n-0-") and (
+        evidence["reason"],
+        evidence["sample"]["simulated"],
+    ) == ("xid 95", True)
 
 
 @pytest.mark.parametrize(
@@ -70,16 +79,20 @@ async def test_evidence_is_kept_and_a_device_that_answers_and_is_free_is_well() 
         ("GPU-n-0", "", True, "No space left on device"),
     ],
 )
-async def test_a_device_that_is_held_or_does_not_answer_or_whose_evidence_cannot_be_kept_is_not_well(
+async def test_a_device_that_is_held_or_silent_or_without_kept_evidence_is_not_reset(
     uuid: str, held: str, full: bool, problem: str
 ) -> None:
     driver = Departing("n", 1) if uuid != GPU else SimulatedDriver("n", 1)
     if held:
         driver.held[GPU] = held
-    assert await reset(driver, Kept(full).keep, ResetDevice(GpuId(uuid), "xid 95")) == DeviceReset(GpuId(uuid), problem)
+    assert await reset(driver, Kept(full).keep, ResetDevice(GpuId(uuid), "xid 95")) == DeviceReset(
+        GpuId(uuid), problem
+    )
 
 
-async def test_a_device_that_still_asks_for_a_reset_or_does_not_stand_its_trial_is_not_well() -> None:
+async def test_a_device_that_still_asks_for_a_reset_or_does_not_stand_its_trial_is_not_well() -> (
+    None
+):
     async def unfit(uuid: GpuId) -> str:
         return "its command ended with 3"
 

@@ -1,12 +1,14 @@
-"""What a job says of simulated devices: a number in a file, and nothing else that it may put there."""
+"""What a job says of simulated devices: a number in a file, and nothing else that it
+may put there.
+"""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from services.node_agent.job_directories import JobDirectories
-from services.node_agent.job_ownership import DEVICE_SECONDS
+from services.node_agent.directories.job_directories import JobDirectories
+from services.node_agent.directories.job_ownership import DEVICE_SECONDS
 from tests.given_node import ref
 
 
@@ -22,7 +24,9 @@ def test_the_number_in_the_file_counts(said: Path, tmp_path: Path) -> None:
     assert JobDirectories(tmp_path).device_s(ref()) == 12.5
 
 
-def test_a_part_of_the_time_is_that_of_all_time(said: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_the_time_is_that_of_all_time(
+    said: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said.write_text("70%\n")
     monkeypatch.setattr("time.monotonic", lambda: 1_000.0)
     assert JobDirectories(tmp_path).device_s(ref()) == 700.0

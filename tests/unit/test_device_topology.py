@@ -1,4 +1,6 @@
-"""How devices lie to each other: by links, bridges and NUMA nodes of four kinds of machines; what is not known stays unknown."""
+"""How devices lie to each other: by links, bridges and NUMA nodes of four kinds of machines; what
+is not known stays unknown.
+"""
 
 from pathlib import Path
 
@@ -9,16 +11,24 @@ from tests.drivers.trees import Machine
 
 
 def way(machine: Machine, one: str, other: str) -> str:
-    there, back = (path(machine.named(a), machine.named(b)) for a, b in ((one, other), (other, one)))
+    there, back = (
+        path(machine.named(a), machine.named(b)) for a, b in ((one, other), (other, one))
+    )
     assert there == back
     return there
 
 
 def test_a_dgx_h100_has_one_fabric_and_a_network_card_near_each_gpu(tmp_path: Path) -> None:
     machine = trees.dgx_h100(tmp_path)
-    assert [part.device for part in machine.parts if part.kind == "nic"] == [f"mlx5_{i}" for i in range(10)]
+    assert [part.device for part in machine.parts if part.kind == "nic"] == [
+        f"mlx5_{i}" for i in range(10)
+    ]
     assert {way(machine, "GPU0", f"GPU{i}") for i in range(1, 8)} == {"NV18"}
-    assert (way(machine, "GPU0", "NIC0"), way(machine, "GPU0", "NIC1"), way(machine, "GPU0", "NIC4")) == ("PXB", "NODE", "SYS")
+    assert (
+        way(machine, "GPU0", "NIC0"),
+        way(machine, "GPU0", "NIC1"),
+        way(machine, "GPU0", "NIC4"),
+    ) == ("PXB", "NODE", "SYS")
     assert len(set(groups(machine.parts).values())) == 1 and len(groups(machine.parts)) == 8
     assert len({switch(part.seat) for part in machine.parts[:8]}) == 8
     assert [part.seat.numa for part in machine.parts[:8]] == [0] * 4 + [1] * 4
@@ -30,22 +40,38 @@ def test_a_dgx_h100_has_one_fabric_and_a_network_card_near_each_gpu(tmp_path: Pa
 
 def test_eight_mi300x_are_linked_each_to_each(tmp_path: Path) -> None:
     machine = trees.mi300x(tmp_path)
-    assert {way(machine, f"GPU{i}", f"GPU{j}") for i in range(8) for j in range(8) if i != j} == {"XGMI"}
+    assert {way(machine, f"GPU{i}", f"GPU{j}") for i in range(8) for j in range(8) if i != j} == {
+        "XGMI"
+    }
     assert len(set(groups(machine.parts).values())) == 1
     assert switch(machine.parts[0].seat) == "0000:03:00.0"
 
 
 def test_four_gpus_on_two_sockets_without_links_have_no_group(tmp_path: Path) -> None:
     machine = trees.two_sockets(tmp_path)
-    assert (way(machine, "GPU0", "GPU1"), way(machine, "GPU2", "GPU3"), way(machine, "GPU1", "GPU2")) == ("PIX", "PHB", "SYS")
+    assert (
+        way(machine, "GPU0", "GPU1"),
+        way(machine, "GPU2", "GPU3"),
+        way(machine, "GPU1", "GPU2"),
+    ) == ("PIX", "PHB", "SYS")
     assert groups(machine.parts) == {}
-    assert [switch(part.seat) for part in machine.parts] == ["0000:3b:00.0", "0000:3b:00.0", "", "", ""]
+    assert [switch(part.seat) for part in machine.parts] == [
+        "0000:3b:00.0",
+        "0000:3b:00.0",
+        "",
+        "",
+        "",
+    ]
     assert topology(machine.parts).spots[4].nearest == ("GPU0", "GPU1")
 
 
 def test_what_a_mixed_machine_does_not_say_is_unknown_and_no_place(tmp_path: Path) -> None:
     machine = trees.mixed(tmp_path)
-    assert (way(machine, "GPU0", "GPU1"), way(machine, "GPU0", "GPU2"), way(machine, "GPU2", "GPU3")) == ("NV4", "?", "?")
+    assert (
+        way(machine, "GPU0", "GPU1"),
+        way(machine, "GPU0", "GPU2"),
+        way(machine, "GPU2", "GPU3"),
+    ) == ("NV4", "?", "?")
     assert list(groups(machine.parts)) == ["0000:00:05.0", "0000:00:06.0"]
     assert machine.named("GPU3").seat == Seat() and machine.named("GPU0").seat.numa == -1
     assert sockets(tmp_path) == ()
@@ -53,5 +79,8 @@ def test_what_a_mixed_machine_does_not_say_is_unknown_and_no_place(tmp_path: Pat
 
 def test_groups_that_are_found_to_touch_are_one(tmp_path: Path) -> None:
     machine = trees.mi300x(tmp_path)
-    chain = [part._replace(links=part.links[max(0, i - 1) : i + 1]) for i, part in enumerate(machine.parts)]
+    chain = [
+        part._replace(links=part.links[max(0, i - 1) : i + 1])
+        for i, part in enumerate(machine.parts)
+    ]
     assert len(set(groups(chain).values())) == 1

@@ -1,4 +1,6 @@
-"""The disk under the log: said once when it is short, and the server is started again once a full one has room."""
+"""The disk under the log: said once when it is short, and the server is started again once a full
+one has room.
+"""
 
 from pathlib import Path
 
@@ -29,11 +31,17 @@ def test_a_disk_with_room_is_no_news() -> None:
 
 
 def test_a_short_disk_is_said_once_until_it_has_room_again_and_the_server_goes_on() -> None:
-    assert Seen().look(63, 40, 10, 64, 30) == ["only 63 MiB are free under /state", "only 30 MiB are free under /state"]
+    assert Seen().look(63, 40, 10, 64, 30) == [
+        "only 63 MiB are free under /state",
+        "only 30 MiB are free under /state",
+    ]
 
 
 def test_after_a_full_disk_the_server_is_started_again_once_there_is_room_enough() -> None:
     seen = Seen()
-    assert seen.look(30, 0, 0, 1, 20) == ["only 30 MiB are free under /state", "the disk under /state is full"]
+    assert seen.look(30, 0, 0, 1, 20) == [
+        "only 30 MiB are free under /state",
+        "the disk under /state is full",
+    ]
     assert seen.look(70, 80)[2:] == ["there is room under /state again", "RESTART"]
     assert seen.look(0)[4:] == ["the disk under /state is full"]

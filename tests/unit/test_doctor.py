@@ -26,7 +26,9 @@ def test_a_slow_disk_is_said_with_its_consequence_and_a_quick_one_is_not(tmp_pat
     assert disk.sync_ms(tmp_path) > 0
 
 
-def test_a_local_directory_is_on_no_network_and_a_virtual_one_is_told_apart_by_its_type(tmp_path: Path) -> None:
+def test_a_local_directory_is_on_no_network_and_a_virtual_one_is_told_apart_by_its_type(
+    tmp_path: Path,
+) -> None:
     assert disk.network_kind(tmp_path / "not" / "there") == ""
     kinds = dict(disk.NETWORK_TYPES)
     try:

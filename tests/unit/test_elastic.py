@@ -5,18 +5,30 @@ from typing import Any
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, Member, NodeId, TenantId
-from services.scheduler.explain import explain
+from services.scheduler.explain.explain import explain
 from services.scheduler.placement.gang import widest
-from services.scheduler.state import State
-from services.scheduler.what_if import WhatIfAsk, what_if
-from tests.given import finished, given, member, placed, registered, released, spec, started, waiting
+from services.scheduler.questions.what_if import WhatIfAsk, what_if
+from services.scheduler.state.state import State
+from tests.given import (
+    finished,
+    given,
+    member,
+    placed,
+    registered,
+    released,
+    spec,
+    started,
+    waiting,
+)
 from tests.unit.test_preemption import told
 from tests.unit.test_scheduler_decide import decisions
 
 THREE = [registered(name) for name in "abc"]
 
 
-def elastic(job: str = "j", fewest: int = 2, most: int = 4, gpus: int = 4, **fields: Any) -> list[AnyFact]:
+def elastic(
+    job: str = "j", fewest: int = 2, most: int = 4, gpus: int = 4, **fields: Any
+) -> list[AnyFact]:
     return waiting(job, nodes=fewest, nodes_max=most, gpus=gpus, **fields)
 
 
@@ -31,7 +43,12 @@ def running(*names: str, **fields: Any) -> list[AnyFact]:
 
 def nodes_of(facts: list[AnyFact], job: str = "j") -> list[str]:
     """Where it is placed."""
-    return [member.node_id for fact in facts if isinstance(fact, f.JobPlaced) and fact.job_id == job for member in fact.members]
+    return [
+        member.node_id
+        for fact in facts
+        if isinstance(fact, f.JobPlaced) and fact.job_id == job
+        for member in fact.members
+    ]
 
 
 def lose(state: State, name: str) -> list[AnyFact]:
@@ -45,7 +62,9 @@ def lose(state: State, name: str) -> list[AnyFact]:
 def test_it_is_placed_on_as_many_nodes_as_there_are_and_never_on_more_than_it_may_have() -> None:
     assert decisions(given(THREE, elastic())) == [placed("j", *on("a", "b", "c"))]
     assert decisions(given(THREE, elastic(fewest=1, most=2))) == [placed("j", *on("a", "b"))]
-    assert decisions(given(THREE, elastic(fewest=1, most=9, rack="required"))) == [placed("j", *on("a"))]
+    assert decisions(given(THREE, elastic(fewest=1, most=9, rack="required"))) == [
+        placed("j", *on("a"))
+    ]
 
 
 def test_fewer_nodes_than_it_needs_are_none() -> None:
@@ -88,12 +107,19 @@ def test_with_fewer_than_it_needs_it_waits_in_line() -> None:
 
 
 def test_one_that_makes_room_begins_again_on_what_is_left() -> None:
-    state = given(THREE, running("a", "b", "c", fewest=1, priority=10, preemptible=True), waiting("high", gpus=4, priority=90))
+    state = given(
+        THREE,
+        running("a", "b", "c", fewest=1, priority=10, preemptible=True),
+        waiting("high", gpus=4, priority=90),
+    )
     decisions(state)
     for name in "abc":
         told(state, finished("j", name, None, signal=15, reason="stopped"), released("j", name))
     said = decisions(state)
-    assert sorted([*nodes_of(said, "high"), *nodes_of(said)]) == ["a", "b", "c"] and len(nodes_of(said)) == 2
+    assert (
+        sorted([*nodes_of(said, "high"), *nodes_of(said)]) == ["a", "b", "c"]
+        and len(nodes_of(said)) == 2
+    )
 
 
 def test_what_is_reserved_for_a_gang_is_not_given_up_for_fewer_nodes_sooner() -> None:
@@ -106,14 +132,25 @@ def test_what_is_reserved_for_a_gang_is_not_given_up_for_fewer_nodes_sooner() ->
 
 
 def running_elsewhere() -> list[AnyFact]:
-    return [*waiting("old", nodes=2, gpus=4), placed("old", *on("a", "b")), started("old", "a"), started("old", "b")]
+    return [
+        *waiting("old", nodes=2, gpus=4),
+        placed("old", *on("a", "b")),
+        started("old", "a"),
+        started("old", "b"),
+    ]
 
 
 def test_a_proof_asks_for_what_it_needs_and_whatif_shows_what_it_would_be_given() -> None:
-    state = given(THREE, [*waiting("rock", nodes=2, gpus=1), placed("rock", *on("a", "b", gpus=1))], elastic())
+    state = given(
+        THREE, [*waiting("rock", nodes=2, gpus=1), placed("rock", *on("a", "b", gpus=1))], elastic()
+    )
     assert "it needs 2 nodes with 4 GPUs" in explain(state, JobId("j"))["answer"]
     asked = WhatIfAsk(spec(nodes=2, nodes_max=4, gpus=4), TenantId("default"))
-    assert [rank["node_id"] for rank in what_if(given(THREE), asked)["placement"]] == ["a", "b", "c"]
+    assert [rank["node_id"] for rank in what_if(given(THREE), asked)["placement"]] == [
+        "a",
+        "b",
+        "c",
+    ]
 
 
 def test_the_widest_choice_is_found_by_a_few_questions() -> None:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from libs.common import arrays
 from libs.common.messages import Peer, StartOrder
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, NodeId
-from services.node_agent.environment import environment, passed_on
+from services.node_agent.jobs.environment import environment, passed_on
 
 PEERS = (Peer(NodeId("a"), "10.0.0.1", 2), Peer(NodeId("b"), "10.0.0.2", 2))
 BASE = {"PATH": "/bin", "HOME": "/root", "LANG": "C.UTF-8"}
@@ -15,17 +15,31 @@ def inventory(vendor: str) -> list[Gpu]:
     return [Gpu(GpuId(f"GPU-b-{index}"), index, vendor, "M", 80 << 30) for index in range(4)]
 
 
-def order(env: dict[str, str] | None = None, gpus: tuple[int, ...] = (1, 3), share: int = 100) -> StartOrder:
-    spec = JobSpec(command=("train",), name="bert", workdir="/data", env=env or {}, nodes=2, gpus=2, gpu_share=share)
+def order(
+    env: dict[str, str] | None = None, gpus: tuple[int, ...] = (1, 3), share: int = 100
+) -> StartOrder:
+    spec = JobSpec(
+        command=("train",),
+        name="bert",
+        workdir="/data",
+        env=env or {},
+        nodes=2,
+        gpus=2,
+        gpu_share=share,
+    )
     holds = tuple(GpuHold(GpuId(f"GPU-b-{index}"), share) for index in gpus)
     return StartOrder(JobId("j-1"), 3, 5, 40, 1, holds, spec, "team", "ann", PEERS, 29_511)
 
 
 def test_an_element_knows_its_number_under_all_its_names() -> None:
     one = order()
-    element = replace(one, job_id=JobId("j-1_5"), spec=replace(one.spec, array=arrays.parse("1-9:2%2")))
+    element = replace(
+        one, job_id=JobId("j-1_5"), spec=replace(one.spec, array=arrays.parse("1-9:2%2"))
+    )
     found = environment(element, "b", inventory("nvidia"), BASE)
-    assert {name: value for name, value in found.items() if "ARRAY" in name or "COMPLETION" in name} == {
+    assert {
+        name: value for name, value in found.items() if "ARRAY" in name or "COMPLETION" in name
+    } == {
         "SLURM_ARRAY_JOB_ID": "j-1",
         "SLURM_ARRAY_TASK_ID": "5",
         "SLURM_ARRAY_TASK_COUNT": "5",
@@ -90,11 +104,18 @@ def test_a_members_environment_word_by_word() -> None:
 
 def visible(vendor: str, gpus: tuple[int, ...] = (1, 3)) -> dict[str, str]:
     found = environment(order(gpus=gpus), "b", inventory(vendor), {})
-    return {name: value for name, value in found.items() if name.startswith(("CUDA", "ROCR", "HIP", "ZE", "GPU", "NVIDIA"))}
+    return {
+        name: value
+        for name, value in found.items()
+        if name.startswith(("CUDA", "ROCR", "HIP", "ZE", "GPU", "NVIDIA"))
+    }
 
 
 def test_devices_are_made_visible_the_vendors_way_and_only_one_way() -> None:
-    assert visible("simulated") == {"CUDA_VISIBLE_DEVICES": "GPU-b-1,GPU-b-3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert visible("simulated") == {
+        "CUDA_VISIBLE_DEVICES": "GPU-b-1,GPU-b-3",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
     assert visible("amd") == {"ROCR_VISIBLE_DEVICES": "GPU-b-1,GPU-b-3"}
     assert visible("intel") == {"ZE_AFFINITY_MASK": "1,3"}
 
@@ -119,9 +140,18 @@ def test_the_user_may_set_anything_but_what_the_cluster_vouches_for() -> None:
 
 
 def test_a_share_is_told_in_hundredths() -> None:
-    assert environment(order(gpus=(0,), share=25), "b", inventory("nvidia"), {})["MUSTER_GPU_SHARE"] == "25"
+    assert (
+        environment(order(gpus=(0,), share=25), "b", inventory("nvidia"), {})["MUSTER_GPU_SHARE"]
+        == "25"
+    )
 
 
 def test_the_agents_own_secrets_never_reach_a_job() -> None:
-    own = {"MUSTER_NKEY_SEED_FILE": "/k", "MUSTER_NATS": "nats://x", "NATS_CREDS": "c", "AWS_SECRET_ACCESS_KEY": "s", "PATH": "/bin"}
+    own = {
+        "MUSTER_NKEY_SEED_FILE": "/k",
+        "MUSTER_NATS": "nats://x",
+        "NATS_CREDS": "c",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "PATH": "/bin",
+    }
     assert passed_on(own) == {"PATH": "/bin"}

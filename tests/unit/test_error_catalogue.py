@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from libs.common.error_catalogue import (
+from libs.common.devices.error_catalogue import (
     APPLICATION,
     CATALOGUES,
     DEVICE,
@@ -22,7 +22,7 @@ from libs.common.error_catalogue import (
     version,
     worse,
 )
-from libs.common.error_rows import catalogue, site_rows
+from libs.common.devices.error_rows import catalogue, site_rows
 from libs.common.errors import Refused
 
 NVIDIA = {
@@ -42,8 +42,21 @@ OPEN = (61, 74, *range(144, 151), 154)
 KNOWN = [(number, word) for word, numbers in NVIDIA.items() for number in numbers]
 
 
-def xid(number: int, text: str = "", recovery: int | None = None, model: str = "", driver: str = "610.12") -> Seen:
-    return Seen("nvidia", model or CARD.get(number, "NVIDIA H100 80GB HBM3"), driver, f"xid {number}", text, recovery)
+def xid(
+    number: int,
+    text: str = "",
+    recovery: int | None = None,
+    model: str = "",
+    driver: str = "610.12",
+) -> Seen:
+    return Seen(
+        "nvidia",
+        model or CARD.get(number, "NVIDIA H100 80GB HBM3"),
+        driver,
+        f"xid {number}",
+        text,
+        recovery,
+    )
 
 
 def changed(to: str, words: str) -> str:
@@ -53,24 +66,33 @@ def changed(to: str, words: str) -> str:
 @pytest.mark.parametrize(("number", "word"), KNOWN)
 def test_every_row_has_the_verdict_of_the_guidance(number: int, word: str) -> None:
     assert judge(xid(number), catalogue(), {"xid 31": "replace", "xid 48": "ignore"}) == Judgement(
-        word, APPLICATION if number in OF_THE_JOB else "hardware", "catalogue", INSTANCE if number in CONTAINED else DEVICE
+        word,
+        APPLICATION if number in OF_THE_JOB else "hardware",
+        "catalogue",
+        INSTANCE if number in CONTAINED else DEVICE,
     )
 
 
 def test_an_error_of_a_switch_is_judged_by_its_number_before_its_kind() -> None:
     fatal = Seen("nvidia", "NVIDIA H100", "610", "sxid 24007", kind="sxid fatal")
     mild = Seen("nvidia", "NVIDIA H100", "610", "sxid 12028", kind="sxid non-fatal")
-    assert judge(fatal, catalogue(), {}) == Judgement("reboot_node", "hardware", "catalogue", FABRIC)
+    assert judge(fatal, catalogue(), {}) == Judgement(
+        "reboot_node", "hardware", "catalogue", FABRIC
+    )
     assert judge(mild, catalogue(), {}) == Judgement("ignore", "hardware", "catalogue", FABRIC)
     known = catalogue().rows
     own = Row("nvidia", ("sxid 24007",), "this one", "ignore", reach="fabric")
     assert judge(fatal, Catalogue("", (own, *known)), {}).verdict == "ignore"
     left_open = Catalogue("", (Row("nvidia", ("sxid fatal",), "any", "", reach="fabric"),))
-    assert judge(fatal, left_open, {"sxid fatal": "reset", "sxid 24007": "replace"}) == Judgement("replace", "hardware", "site", FABRIC)
+    assert judge(fatal, left_open, {"sxid fatal": "reset", "sxid 24007": "replace"}) == Judgement(
+        "replace", "hardware", "site", FABRIC
+    )
     assert judge(fatal, left_open, {"sxid fatal": "reset"}).verdict == "reset"
 
 
-def test_a_contained_error_reaches_the_whole_device_when_the_driver_asks_for_a_reset_at_once() -> None:
+def test_a_contained_error_reaches_the_whole_device_when_the_driver_asks_for_a_reset_at_once() -> (
+    None
+):
     reaches = {action: judge(xid(94, recovery=action), catalogue(), {}) for action in (0, 1, 4)}
     assert [(found.verdict, found.reach) for found in reaches.values()] == [
         ("restart_job", INSTANCE),
@@ -82,8 +104,12 @@ def test_a_contained_error_reaches_the_whole_device_when_the_driver_asks_for_a_r
 
 @pytest.mark.parametrize("number", OPEN)
 def test_what_the_catalogue_leaves_open_the_site_says_and_else_it_drains(number: int) -> None:
-    assert judge(xid(number), catalogue(), {f"xid {number}": "replace"}) == Judgement("replace", "hardware", "site")
-    assert judge(xid(number), catalogue(), {}) == Judgement("drain_then_reset", "hardware", "default")
+    assert judge(xid(number), catalogue(), {f"xid {number}": "replace"}) == Judgement(
+        "replace", "hardware", "site"
+    )
+    assert judge(xid(number), catalogue(), {}) == Judgement(
+        "drain_then_reset", "hardware", "default"
+    )
 
 
 def test_an_error_that_nobody_knows_drains_and_is_reset() -> None:
@@ -91,10 +117,21 @@ def test_an_error_that_nobody_knows_drains_and_is_reset() -> None:
 
 
 def test_every_row_is_tested_here_and_its_words_are_known() -> None:
-    errors = [error for row in catalogue().rows if row.vendor == "nvidia" for error in row.errors if error.startswith("xid ")]
+    errors = [
+        error
+        for row in catalogue().rows
+        if row.vendor == "nvidia"
+        for error in row.errors
+        if error.startswith("xid ")
+    ]
     tested = [f"xid {number}" for number in chain(OPEN, (number for number, _ in KNOWN))]
     assert sorted(dict.fromkeys(errors)) == sorted(tested)
-    assert [row for name in CATALOGUES for row in catalogue(name).rows if row.verdict not in ("", *VERDICTS)] == []
+    assert [
+        row
+        for name in CATALOGUES
+        for row in catalogue(name).rows
+        if row.verdict not in ("", *VERDICTS)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +148,9 @@ def test_every_row_is_tested_here_and_its_words_are_known() -> None:
         ("amd", "xid 31", "drain_then_reset", "hardware"),
     ],
 )
-def test_vendors_without_xids_have_rows_of_their_own(vendor: str, error: str, word: str, cause: str) -> None:
+def test_vendors_without_xids_have_rows_of_their_own(
+    vendor: str, error: str, word: str, cause: str
+) -> None:
     judged = judge(Seen(vendor, "MI300X", "", error), catalogue(), {})
     assert (judged.verdict, judged.cause) == (word, cause)
 
@@ -126,23 +165,33 @@ def test_a_row_is_of_its_products_and_drivers_only() -> None:
 
 @pytest.mark.parametrize(
     ("action", "word"),
-    [*dict.fromkeys((3, 4, 5), "drain_then_reset").items(), (1, "reset"), (6, "reset"), (2, "reboot_node"), (7, "reboot_node")],
+    [
+        *dict.fromkeys((3, 4, 5), "drain_then_reset").items(),
+        (1, "reset"),
+        (6, "reset"),
+        (2, "reboot_node"),
+        (7, "reboot_node"),
+    ],
 )
 def test_the_recovery_field_goes_before_everything(action: int, word: str) -> None:
     told = xid(154, changed("2", "Node Reboot Required"), recovery=action)
-    assert judge(told, catalogue(), {"xid 154": "replace"}) == Judgement(word, "hardware", "recovery field")
+    assert judge(told, catalogue(), {"xid 154": "replace"}) == Judgement(
+        word, "hardware", "recovery field"
+    )
     assert judge(xid(31, recovery=action), catalogue(), {}).verdict == word
 
 
 def test_a_recovery_field_of_none_spares_the_device_and_not_the_job() -> None:
-    found = [judge(xid(number, recovery=0), catalogue(), {}).verdict for number in (31, 95, 48, 63, 999)]
+    found = [
+        judge(xid(number, recovery=0), catalogue(), {}).verdict for number in (31, 95, 48, 63, 999)
+    ]
     assert found == ["restart_job", "restart_job", "ignore", "ignore", "ignore"]
 
 
 def test_xid_154_goes_before_the_catalogue_and_the_site() -> None:
-    assert judge(xid(154, changed("4", "Drain and Reset")), catalogue(), {"xid 154": "replace"}) == Judgement(
-        "drain_then_reset", "hardware", "xid 154"
-    )
+    assert judge(
+        xid(154, changed("4", "Drain and Reset")), catalogue(), {"xid 154": "replace"}
+    ) == Judgement("drain_then_reset", "hardware", "xid 154")
     assert judge(xid(154, changed("0", "None")), catalogue(), {}).verdict == "ignore"
 
 
@@ -152,19 +201,29 @@ def test_an_xid_154_that_says_nothing_known_is_as_any_other(text: str) -> None:
 
 
 def test_a_recovery_action_of_a_later_driver_is_not_believed() -> None:
-    assert judge(xid(95, recovery=77), catalogue(), {}) == Judgement("reset", "hardware", "catalogue")
+    assert judge(xid(95, recovery=77), catalogue(), {}) == Judgement(
+        "reset", "hardware", "catalogue"
+    )
 
 
 def test_the_platform_design_s_table_can_be_chosen_and_differs_where_it_says_so() -> None:
     ours, theirs = catalogue(), catalogue(PLATFORM_DESIGN)
-    differ = [number for number, _ in KNOWN if judge(xid(number), ours, {}).verdict != judge(xid(number), theirs, {}).verdict]
+    differ = [
+        number
+        for number, _ in KNOWN
+        if judge(xid(number), ours, {}).verdict != judge(xid(number), theirs, {}).verdict
+    ]
     assert sorted(differ) == [31, 43, 48]
     assert [judge(xid(number), theirs, {}).verdict for number in (31, 43, 48)] == ["reset"] * 3
     assert judge(xid(31, recovery=0), theirs, {}).verdict == "restart_job"
 
 
 def test_of_two_verdicts_the_harder_one_counts() -> None:
-    assert (worse("reset", "reboot_node"), worse("reset", "drain_then_reset"), worse("ignore", "ignore")) == (
+    assert (
+        worse("reset", "reboot_node"),
+        worse("reset", "drain_then_reset"),
+        worse("ignore", "ignore"),
+    ) == (
         "reboot_node",
         "reset",
         "ignore",
@@ -172,7 +231,10 @@ def test_of_two_verdicts_the_harder_one_counts() -> None:
 
 
 def test_a_catalogue_and_a_site_s_rows_are_checked_when_they_are_read() -> None:
-    assert site_rows(" xid 74=reset, xid 144 = replace,") == {"xid 74": "reset", "xid 144": "replace"}
+    assert site_rows(" xid 74=reset, xid 144 = replace,") == {
+        "xid 74": "reset",
+        "xid 144": "replace",
+    }
     assert site_rows("") == {}
     with pytest.raises(Refused, match="must be ERROR=VERDICT"):
         site_rows("xid 74=explode")
@@ -181,8 +243,12 @@ def test_a_catalogue_and_a_site_s_rows_are_checked_when_they_are_read() -> None:
 
 
 def test_what_readings_show_keeps_new_work_off_and_ends_no_job() -> None:
-    sram, risen = (Seen("nvidia", "NVIDIA H100", "610", error) for error in ("sram_threshold", "uncorrected"))
+    sram, risen = (
+        Seen("nvidia", "NVIDIA H100", "610", error) for error in ("sram_threshold", "uncorrected")
+    )
     assert judge(sram, catalogue(), {}) == Judgement("replace", "hardware", "catalogue", NEW_WORK)
-    assert judge(risen, catalogue(), {}) == Judgement("drain_then_reset", "hardware", "catalogue", NEW_WORK)
+    assert judge(risen, catalogue(), {}) == Judgement(
+        "drain_then_reset", "hardware", "catalogue", NEW_WORK
+    )
     row = row_of(risen, catalogue().rows)
     assert row is not None and (row.most, row.window_s) == (0, 3_600)

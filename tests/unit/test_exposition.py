@@ -1,4 +1,6 @@
-"""A node's metrics: what is lacking has no line, DCGM's names are for NVIDIA alone, and the series of jobs are bounded."""
+"""A node's metrics: what is lacking has no line, DCGM's names are for NVIDIA alone, and the series
+of jobs are bounded.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,9 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec
-from services.node_agent import state as s
+from services.node_agent.core import state as s
+from services.node_agent.core.devices import Devices, Trouble, hurt
 from services.node_agent.drivers.readings import Lacking, LinkErrors, Process, Sample
-from services.node_agent.exposition import (
+from services.node_agent.metrics.exposition import (
     BY_LINK,
     DCGM,
     ERRORS,
@@ -26,12 +29,13 @@ from services.node_agent.exposition import (
     job_shares,
     text,
 )
-from services.node_agent.health.devices import Devices, Trouble, hurt
 
 CARD = Gpu(GpuId("GPU-1"), 0, "nvidia", 'H100 "80GB"', 80 << 30, pci_bus="0000:01:00.0")
 OTHER = Gpu(GpuId("GPU-2"), 1, "amd", "MI300X", 192 << 30, pci_bus="0000:02:00.0")
 NUMBERS = {
-    field.name: 1_000 for field in fields(Sample) if field.name not in ("pci_bus", "simulated", "throttled", "processes", "link_counts")
+    field.name: 1_000
+    for field in fields(Sample)
+    if field.name not in ("pci_bus", "simulated", "throttled", "processes", "link_counts")
 }
 FULL = Sample(pci_bus=CARD.pci_bus, **NUMBERS, throttled=("power_cap",), processes=(Process(7, 1),))  # type: ignore[arg-type]
 BARE = Sample(pci_bus=OTHER.pci_bus, at_ns=2 * 10**9, busy_percent=25)
@@ -40,11 +44,17 @@ Found = dict[tuple[str, str], float]
 
 
 def found(
-    samples: Mapping[GpuId, Sample], jobs: Mapping[GpuId, Sequence[JobShare]] | None = None, gpus: Sequence[Gpu] = (CARD, OTHER)
+    samples: Mapping[GpuId, Sample],
+    jobs: Mapping[GpuId, Sequence[JobShare]] | None = None,
+    gpus: Sequence[Gpu] = (CARD, OTHER),
 ) -> Found:
     """(name, UUID) -> value."""
     families = text_string_to_metric_families(text("n1", gpus, samples, jobs or {}))
-    return {(named(one.name), one.labels["UUID"]): one.value for family in families for one in family.samples}
+    return {
+        (named(one.name), one.labels["UUID"]): one.value
+        for family in families
+        for one in family.samples
+    }
 
 
 def named(name: str) -> str:
@@ -53,18 +63,33 @@ def named(name: str) -> str:
 
 
 def labels(jobs: Mapping[GpuId, Sequence[JobShare]], name: str) -> list[dict[str, str]]:
-    families = text_string_to_metric_families(text("n1", [CARD], {CARD.uuid: FULL}, jobs, "580.65.06"))
+    families = text_string_to_metric_families(
+        text("n1", [CARD], {CARD.uuid: FULL}, jobs, "580.65.06")
+    )
     return [one.labels for family in families for one in family.samples if one.name == name]
 
 
 def test_what_a_card_tells_stands_under_both_names_in_the_units_of_each() -> None:
     values = found({CARD.uuid: FULL})
-    assert values["muster_gpu_busy_ratio", CARD.uuid] == 10 and values["DCGM_FI_DEV_GPU_UTIL", CARD.uuid] == 1_000
-    assert values["muster_gpu_power_watts", CARD.uuid] == values["DCGM_FI_DEV_POWER_USAGE", CARD.uuid] == 1
-    assert values["muster_gpu_clock_hertz", CARD.uuid] == 10**9 and values["DCGM_FI_DEV_SM_CLOCK", CARD.uuid] == 1_000
+    assert (
+        values["muster_gpu_busy_ratio", CARD.uuid] == 10
+        and values["DCGM_FI_DEV_GPU_UTIL", CARD.uuid] == 1_000
+    )
+    assert (
+        values["muster_gpu_power_watts", CARD.uuid]
+        == values["DCGM_FI_DEV_POWER_USAGE", CARD.uuid]
+        == 1
+    )
+    assert (
+        values["muster_gpu_clock_hertz", CARD.uuid] == 10**9
+        and values["DCGM_FI_DEV_SM_CLOCK", CARD.uuid] == 1_000
+    )
     assert values["muster_gpu_energy_joules_total", CARD.uuid] == 1
     assert values["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", CARD.uuid] == 1_000
-    assert values["DCGM_FI_DEV_XID_ERRORS", CARD.uuid] == 0 and values["muster_gpu_processes", CARD.uuid] == 1
+    assert (
+        values["DCGM_FI_DEV_XID_ERRORS", CARD.uuid] == 0
+        and values["muster_gpu_processes", CARD.uuid] == 1
+    )
     assert {name for name, _ in values} >= {each.name for each in (*OURS, *DCGM)}
 
 
@@ -77,27 +102,47 @@ def test_dcgm_s_names_are_for_nvidia_alone() -> None:
 def test_what_is_lacking_has_no_line_and_a_device_that_is_silent_is_not_up() -> None:
     values = found({OTHER.uuid: BARE})
     of_it = {name: value for (name, uuid), value in values.items() if uuid == OTHER.uuid}
-    assert of_it == {"muster_gpu_up": 1, "muster_gpu_sampled_seconds": 2, "muster_gpu_busy_ratio": 0.25}
-    assert {name: value for (name, uuid), value in values.items() if uuid == CARD.uuid} == {"muster_gpu_up": 0, XID[0]: 0}
+    assert of_it == {
+        "muster_gpu_up": 1,
+        "muster_gpu_sampled_seconds": 2,
+        "muster_gpu_busy_ratio": 0.25,
+    }
+    assert {name: value for (name, uuid), value in values.items() if uuid == CARD.uuid} == {
+        "muster_gpu_up": 0,
+        XID[0]: 0,
+    }
 
 
 def test_what_is_left_of_memory_is_lacking_unless_both_are_known() -> None:
     for lacking in ({"memory_total_bytes": Lacking("no")}, {"memory_used_bytes": Lacking("no")}):
-        assert ("DCGM_FI_DEV_FB_FREE", CARD.uuid) not in found({CARD.uuid: replace(FULL, **lacking)})
+        assert ("DCGM_FI_DEV_FB_FREE", CARD.uuid) not in found(
+            {CARD.uuid: replace(FULL, **lacking)}
+        )
 
 
 def test_reserved_memory_is_not_free() -> None:
-    sizes = {"memory_total_bytes": 100 << 20, "memory_used_bytes": 10 << 20, "memory_reserved_bytes": 30 << 20}
+    sizes = {
+        "memory_total_bytes": 100 << 20,
+        "memory_used_bytes": 10 << 20,
+        "memory_reserved_bytes": 30 << 20,
+    }
     values = found({CARD.uuid: replace(FULL, **sizes)})
-    assert [values[f"DCGM_FI_DEV_FB_{name}", CARD.uuid] for name in ("FREE", "USED", "RESERVED")] == [60, 10, 30]
+    assert [
+        values[f"DCGM_FI_DEV_FB_{name}", CARD.uuid] for name in ("FREE", "USED", "RESERVED")
+    ] == [60, 10, 30]
     without = found({CARD.uuid: replace(FULL, **{**sizes, "memory_reserved_bytes": Lacking("no")})})
-    assert without["DCGM_FI_DEV_FB_FREE", CARD.uuid] == 90 and ("DCGM_FI_DEV_FB_RESERVED", CARD.uuid) not in without
+    assert (
+        without["DCGM_FI_DEV_FB_FREE", CARD.uuid] == 90
+        and ("DCGM_FI_DEV_FB_RESERVED", CARD.uuid) not in without
+    )
 
 
 def test_the_last_xid_shows_for_a_device_that_does_not_answer_any_more() -> None:
     written = text("n1", [CARD, OTHER], {OTHER.uuid: BARE}, {}, "580.65.06", {CARD.uuid: 79})
     (line,) = [line for line in written.splitlines() if line.startswith("DCGM")]
-    assert line.startswith("DCGM_FI_DEV_XID_ERRORS{") and line.endswith(',DCGM_FI_DRIVER_VERSION="580.65.06"} 79')
+    assert line.startswith("DCGM_FI_DEV_XID_ERRORS{") and line.endswith(
+        ',DCGM_FI_DRIVER_VERSION="580.65.06"} 79'
+    )
 
 
 def test_a_device_is_named_as_nvidia_s_exporter_names_it() -> None:
@@ -144,12 +189,18 @@ def test_of_a_job_that_the_agent_was_not_told_of_yet_nothing_is_said() -> None:
     order = StartOrder(JobId("j1"), 1, 1, 1, 0, gpus, JobSpec(command=("true",)), "blue", "", (), 0)
     known = s.Attempt(ref=AttemptRef(JobId("j1"), 1), phase=s.LAUNCHED, order=order)
     unknown = s.Attempt(ref=AttemptRef(JobId("j2"), 1), phase=s.LAUNCHED)
-    assert job_shares({CARD.uuid: [known, unknown]}) == {CARD.uuid: [JobShare(JobId("j1"), "blue", 30)]}
+    assert job_shares({CARD.uuid: [known, unknown]}) == {
+        CARD.uuid: [JobShare(JobId("j1"), "blue", 30)]
+    }
 
 
 def test_every_name_stands_on_the_page() -> None:
     page = (Path(__file__).parents[2] / "docs" / "howto" / "watch-devices.md").read_text()
-    assert [name for name in (XID[0], *(each.name for each in (*OURS, *DCGM))) if f"`{name}`" not in page] == []
+    assert [
+        name
+        for name in (XID[0], *(each.name for each in (*OURS, *DCGM)))
+        if f"`{name}`" not in page
+    ] == []
     assert all(name in page for name in (UP[0], THROTTLED[0], SHARES[0]))
 
 
@@ -165,8 +216,12 @@ def test_pci_address_of_another_vendor_stays_as_its_driver_writes_it() -> None:
 def test_errors_and_troubles_of_a_device_have_a_series_each() -> None:
     devices = Devices(counts={CARD.uuid: {"xid 94": 2}})
     hurt(devices, CARD.uuid, "sxid 24007", Trouble("degraded", verdict="reboot_node", alone=True))
-    families = text_string_to_metric_families(text("n1", [CARD, OTHER], {}, {}, healths=health(devices)))
-    series = [one for family in families for one in family.samples if one.name in (ERRORS[0], TROUBLES[0])]
+    families = text_string_to_metric_families(
+        text("n1", [CARD, OTHER], {}, {}, healths=health(devices))
+    )
+    series = [
+        one for family in families for one in family.samples if one.name in (ERRORS[0], TROUBLES[0])
+    ]
     assert [(one.name, one.labels["UUID"], one.value) for one in series] == [
         ("muster_gpu_errors_total", CARD.uuid, 2),
         ("muster_gpu_trouble", CARD.uuid, 1),

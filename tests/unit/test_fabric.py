@@ -1,15 +1,17 @@
-"""A node whose NVLink fabric is not up: its devices serve jobs that have one GPU there, and no others."""
+"""A node whose NVLink fabric is not up: its devices serve jobs that have one GPU there, and no
+others.
+"""
 
 from libs.common import facts as f
-from libs.common import gpu_life
-from libs.common.cluster import Cluster
+from libs.common.life import gpu_life
 from libs.common.model import Gpu, GpuId, NodeId
+from libs.common.state.cluster import Cluster
+from services.node_agent.core import devices as d
+from services.node_agent.core.devices import Devices, Trouble
 from services.node_agent.drivers.readings import Sample
-from services.node_agent.health import devices as d
-from services.node_agent.health.devices import Devices, Trouble
 from services.node_agent.health.watch import FABRIC
 from services.scheduler.placement.hardware import NONE, Hardware, key_of
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.resource_request import ResourceRequest
 from tests.history import begun, recovered
 
 ONE = GpuId("n1g1")
@@ -19,14 +21,19 @@ GPUS = [Gpu(GpuId(f"g{index}"), index, "nvidia", "H100", 80 << 30) for index in 
 
 def test_single_hardware_serves_one_device_and_no_pair() -> None:
     up, down = Hardware(GPUS, ()), Hardware(GPUS, (), single=True)
-    assert up.pick(3, 2, Wish(gpus=2)) is not NONE
-    assert down.pick(3, 2, Wish(gpus=2)) is NONE and down.pick(3, 1, Wish()) is not NONE
+    assert up.pick(3, 2, ResourceRequest(gpus=2)) is not NONE
+    assert (
+        down.pick(3, 2, ResourceRequest(gpus=2)) is NONE
+        and down.pick(3, 1, ResourceRequest()) is not NONE
+    )
     assert key_of(GPUS, ()) != key_of(GPUS, (), True)
 
 
 def test_fault_that_says_alone_is_folded_and_recovery_clears_it() -> None:
     history = begun()
-    fault = f.GpuFaulted(node_id=NodeId("n1"), uuid=ONE, health="degraded", reason=FABRIC, alone=True)
+    fault = f.GpuFaulted(
+        node_id=NodeId("n1"), uuid=ONE, health="degraded", reason=FABRIC, alone=True
+    )
     assert history.say(fault)
     cluster: Cluster = history.cluster
     assert cluster.gpus[ONE].alone and cluster.gpus[ONE].takes_work

@@ -1,4 +1,6 @@
-"""Facts on the wire: what is read back, what is refused, and what the golden examples hold for ever."""
+"""Facts on the wire: what is read back, what is refused, and what the golden examples hold for
+ever.
+"""
 
 import msgspec
 import pytest
@@ -22,7 +24,9 @@ def raw(facts: object, min_reader: int = VERSION) -> bytes:
 
 
 def of_size(size: int) -> f.JobRejected:
-    empty = len(msgspec.msgpack.encode(f.JobRejected(job_id=JobId("j"), reason="x" * 65_000))) - 65_000
+    empty = (
+        len(msgspec.msgpack.encode(f.JobRejected(job_id=JobId("j"), reason="x" * 65_000))) - 65_000
+    )
     return f.JobRejected(job_id=JobId("j"), reason="x" * (size - empty))
 
 
@@ -37,7 +41,9 @@ def test_the_same_commit_has_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("fact", EXAMPLES, ids=f.kind_of)
 def test_a_golden_example_decodes_to_what_was_recorded(fact: f.AnyFact) -> None:
-    assert msgspec.msgpack.decode(bytes.fromhex(recorded()[f.kind_of(fact)]), type=f.AnyFact) == fact
+    assert (
+        msgspec.msgpack.decode(bytes.fromhex(recorded()[f.kind_of(fact)]), type=f.AnyFact) == fact
+    )
 
 
 def test_every_kind_has_one_golden_example() -> None:
@@ -54,10 +60,14 @@ def test_an_example_sets_every_field_to_other_than_its_default() -> None:
     for fact in EXAMPLES:
         for field in msgspec.structs.fields(fact):
             known = field.default if field.default is not msgspec.NODEFAULT else None
-            assert getattr(fact, field.name) != known or f"{f.kind_of(fact)}.{field.name}" in LEFT_AT_DEFAULT
+            assert (
+                getattr(fact, field.name) != known
+                or f"{f.kind_of(fact)}.{field.name}" in LEFT_AT_DEFAULT
+            )
 
 
-# Fields whose default is what a right writer says nearly always, whose None is the case to hold, or that came after the example.
+# Fields whose default is what a right writer says nearly always, whose None is the case to hold, or
+# that came after the example.
 LEFT_AT_DEFAULT = (
     "usage.charged.cpu_ms",
     "usage.charged.memory_ms",
@@ -72,13 +82,34 @@ LEFT_AT_DEFAULT = (
     "node.registered.peer_address",
     "node.registered.peer_key",
     "node.registered.directory",
-    *(f"node.registered.{name}" for name in ("cpus_milli", "memory_bytes", "labels", "rack", "spine", "sockets", "tells_health")),
+    *(
+        f"node.registered.{name}"
+        for name in (
+            "cpus_milli",
+            "memory_bytes",
+            "labels",
+            "rack",
+            "spine",
+            "sockets",
+            "tells_health",
+        )
+    ),
     "node.registered.takes_controls",
     *(f"node.registered.{name}" for name in ("drivers", "absent", "left_out")),
     "job.submitted.request",
     "model.deployed.request",
     *("replicas.scaled.grace_s", "replicas.scaled.drain_until_ns"),
-    *(f"tenant.set.{name}" for name in ("gpu_hours", "requests_per_minute", "tokens_per_minute", "shares_devices", "removed", "user")),
+    *(
+        f"tenant.set.{name}"
+        for name in (
+            "gpu_hours",
+            "requests_per_minute",
+            "tokens_per_minute",
+            "shares_devices",
+            "removed",
+            "user",
+        )
+    ),
     "tenant.set.gpu_hours_per",
     "budget.exhausted.month",
     "queue.set.backfill",
@@ -90,7 +121,9 @@ LEFT_AT_DEFAULT = (
 
 def test_a_fact_without_the_fields_that_came_later_gets_their_defaults() -> None:
     early = raw([{"kind": "job.submitted", "job_id": "j", "spec": {"command": ["true"]}}])
-    assert decode(early).facts == (f.JobSubmitted(job_id=JobId("j"), spec=JobSpec(command=("true",))),)
+    assert decode(early).facts == (
+        f.JobSubmitted(job_id=JobId("j"), spec=JobSpec(command=("true",))),
+    )
 
 
 def test_a_field_of_a_later_version_is_skipped() -> None:
@@ -105,9 +138,13 @@ def test_a_kind_of_a_later_version_is_kept_as_bytes_beside_the_known_ones() -> N
     assert f.kind_of(unknown) == "job.dreamt"
 
 
-@pytest.mark.parametrize("facts", [[], [{"kind": "job.admitted", "job_id": "j"}], [{"kind": "job.dreamt"}]])
+@pytest.mark.parametrize(
+    "facts", [[], [{"kind": "job.admitted", "job_id": "j"}], [{"kind": "job.dreamt"}]]
+)
 def test_a_commit_that_needs_a_later_reader_stops_this_one(facts: object) -> None:
-    with pytest.raises(TooNew, match=f"needs reader version {f.READS + 1}, this is version {f.READS}: upgrade"):
+    with pytest.raises(
+        TooNew, match=f"needs reader version {f.READS + 1}, this is version {f.READS}: upgrade"
+    ):
         decode(raw(facts, min_reader=f.READS + 1))
 
 
@@ -143,13 +180,17 @@ def test_bytes_that_are_no_commit_are_corrupt(data: bytes) -> None:
         ({"kind": "job.admitted", "job_id": b"\xff"}, "job.admitted"),
     ],
 )
-def test_a_fact_that_is_not_what_its_kind_must_be_is_skipped_and_hides_no_other(fact: object, name: str) -> None:
+def test_a_fact_that_is_not_what_its_kind_must_be_is_skipped_and_hides_no_other(
+    fact: object, name: str
+) -> None:
     unread, read = decode(raw([fact, {"kind": "job.admitted", "job_id": "j"}])).facts
     assert (f.kind_of(unread), type(unread), read) == (name, Unknown, ADMITTED)
 
 
 def test_a_text_that_is_no_unicode_is_skipped_too() -> None:
-    data = encode(commit(f.JobAdmitted(job_id=JobId("j\x7f")), ADMITTED)).replace(b"j\x7f", b"j\xff")
+    data = encode(commit(f.JobAdmitted(job_id=JobId("j\x7f")), ADMITTED)).replace(
+        b"j\x7f", b"j\xff"
+    )
     assert [f.kind_of(fact) for fact in decode(data).facts] == ["job.admitted"] * 2
 
 

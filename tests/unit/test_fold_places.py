@@ -1,4 +1,6 @@
-"""The log's places: gaps are found, old news changes nothing; and the small rules of the scheduler's indexes."""
+"""The log's places: gaps are found, old news changes nothing; and the small rules of the
+scheduler's indexes.
+"""
 
 from collections import Counter
 
@@ -7,14 +9,14 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import fold, subjects
-from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt
 from libs.common.facts import Commit
 from libs.common.model import AttemptRef, JobId, NodeId
-from libs.common.ordering import JobQueue
+from libs.common.state.cluster import Cluster
+from libs.common.state.ordering import JobQueue
 from services.scheduler.policies import fifo
-from services.scheduler.ports import PORT_FIRST, PORT_LAST
-from services.scheduler.queue import Queue
+from services.scheduler.queueing.queue import Queue
+from services.scheduler.state.ports import PORT_FIRST, PORT_LAST
 from tests.given import ended, given, member, placed, registered, tell, waiting
 
 
@@ -37,13 +39,20 @@ def test_a_gap_in_a_writers_numbers_stops_the_reader() -> None:
 def test_an_unknown_fact_is_counted_and_changes_nothing() -> None:
     cluster = Cluster()
     unknown = f.Unknown(name="job.dreamt", raw=b"")
-    fold.apply_entry(cluster, 1, subjects.QUOTA, Commit(1, 1, subjects.QUOTA, 1, 0, 0, 0, (unknown,)))
+    fold.apply_entry(
+        cluster, 1, subjects.QUOTA, Commit(1, 1, subjects.QUOTA, 1, 0, 0, 0, (unknown,))
+    )
     assert (cluster.facts, cluster.ignored) == (1, 1)
 
 
 def test_the_loss_of_an_incarnation_before_the_return_does_not_take_the_node_again() -> None:
     node = NodeId("a")
-    history = [registered("a"), f.NodeLost(node_id=node, incarnation=1), registered("a", incarnation=2), registered("a", incarnation=3)]
+    history = [
+        registered("a"),
+        f.NodeLost(node_id=node, incarnation=1),
+        registered("a", incarnation=2),
+        registered("a", incarnation=3),
+    ]
     cluster = given(*history, f.NodeReturned(node_id=node, incarnation=3)).cluster
     tell(cluster, f.NodeLost(node_id=node, incarnation=2))
     assert cluster.nodes[node].state == "healthy"
@@ -70,12 +79,19 @@ def test_an_address_without_a_free_port_gives_0() -> None:
 def test_the_ports_of_a_node_that_moved_are_those_of_its_new_address() -> None:
     state = given(registered("a"), waiting("j"), placed("j", member("a", 0), port=PORT_FIRST))
     attempts = (AttemptRef(JobId("j"), 1),)
-    moved = msgspec.structs.replace(registered("a", incarnation=2, attempts=attempts), address="10.0.0.9")
+    moved = msgspec.structs.replace(
+        registered("a", incarnation=2, attempts=attempts), address="10.0.0.9"
+    )
     state._look_at(tell(state.cluster, moved))
     state.cluster.port_last = PORT_LAST
-    assert (state.ports.free(state.cluster, "127.0.0.1"), state.ports.free(state.cluster, "10.0.0.9")) == (PORT_FIRST, PORT_FIRST + 1)
+    assert (
+        state.ports.free(state.cluster, "127.0.0.1"),
+        state.ports.free(state.cluster, "10.0.0.9"),
+    ) == (PORT_FIRST, PORT_FIRST + 1)
 
 
 def test_a_port_that_was_just_given_back_is_not_the_next() -> None:
-    state = given(registered("a"), waiting("j"), placed("j", member("a", 0), port=PORT_FIRST), ended("j", "a"))
+    state = given(
+        registered("a"), waiting("j"), placed("j", member("a", 0), port=PORT_FIRST), ended("j", "a")
+    )
     assert state.ports.free(state.cluster, "127.0.0.1") == PORT_FIRST + 1

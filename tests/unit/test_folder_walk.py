@@ -1,4 +1,6 @@
-"""The walk by descriptors: everything is visited once, contents first; a folder that moves away under it ends the walk or raises."""
+"""The walk by descriptors: everything is visited once, contents first; a folder that moves away
+under it ends the walk or raises.
+"""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.folder_walk import Found, opened_up, remove_tree, size_of, walk
+from libs.common.safety.folder_walk import Found, opened_up, remove_tree, size_of, walk
 
 
 @pytest.fixture
@@ -34,7 +36,9 @@ def test_the_walk_visits_contents_before_their_folder_and_follows_no_link(tree: 
     assert visited.index("a") > max(visited.index("b"), visited.index("z"))
 
 
-def test_a_folder_that_moves_during_the_walk_is_never_left_upwards(tree: int, tmp_path: Path) -> None:
+def test_a_folder_that_moves_during_the_walk_is_never_left_upwards(
+    tree: int, tmp_path: Path
+) -> None:
     def moved(strict: bool) -> list[str]:
         seen = []
         for found in walk(tree, strict=strict):
@@ -49,7 +53,9 @@ def test_a_folder_that_moves_during_the_walk_is_never_left_upwards(tree: int, tm
         moved(strict=True)
 
 
-def test_entries_that_vanish_are_passed_over_unless_the_walk_is_strict(tree: int, tmp_path: Path) -> None:
+def test_entries_that_vanish_are_passed_over_unless_the_walk_is_strict(
+    tree: int, tmp_path: Path
+) -> None:
     def without_the_rest(strict: bool) -> int:
         count = 0
         for found in walk(tree, strict=strict):
@@ -76,8 +82,14 @@ def test_the_size_leaves_out_holes_and_counts_a_file_with_two_names_once(tmp_pat
     assert size_of(tmp_path) == once
 
 
-def test_the_size_counts_blocks_of_files_and_links_but_not_what_a_link_names(tree: int, tmp_path: Path) -> None:
-    taken = {path.name: path.lstat().st_blocks * 512 for path in (tmp_path / "top").rglob("*") if path.is_symlink() or path.is_file()}
+def test_the_size_counts_blocks_of_files_and_links_but_not_what_a_link_names(
+    tree: int, tmp_path: Path
+) -> None:
+    taken = {
+        path.name: path.lstat().st_blocks * 512
+        for path in (tmp_path / "top").rglob("*")
+        if path.is_symlink() or path.is_file()
+    }
     assert size_of(tmp_path / "top") == sum(taken.values()) > 0
     assert size_of(tmp_path / "top", leave_out="z") == sum(taken.values()) - taken["z"]
     assert size_of(tmp_path / "gone") == size_of(tmp_path / "top" / "link") == 0
@@ -88,7 +100,11 @@ def test_removal_takes_the_link_and_leaves_its_target(tree: int, tmp_path: Path)
     assert not (tmp_path / "top").exists()
     assert (tmp_path / "outside" / "secret").read_bytes() == b"1234"
     (tmp_path / "link").symlink_to(tmp_path / "outside")
-    assert remove_tree(tmp_path / "link") and remove_tree(tmp_path / "gone") and remove_tree(tmp_path / "gone" / "deeper")
+    assert (
+        remove_tree(tmp_path / "link")
+        and remove_tree(tmp_path / "gone")
+        and remove_tree(tmp_path / "gone" / "deeper")
+    )
     assert (tmp_path / "outside").exists() and not (tmp_path / "link").is_symlink()
 
 
@@ -106,4 +122,7 @@ def test_a_folder_without_rights_is_opened_up_and_a_link_is_not(tmp_path: Path) 
             opened_up("gone", folder)
     finally:
         os.close(folder)
-    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("closed", "other")] == [0o700, 0o500]
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("closed", "other")] == [
+        0o700,
+        0o500,
+    ]

@@ -1,15 +1,17 @@
-"""What a request about an allocation means: acts, refuses naming the field or saying why not now."""
+"""What a request about an allocation means: acts, refuses naming the field or saying
+why not now.
+"""
 
 import pytest
 
 from libs.common import facts as f
-from libs.common.cluster import Cancel, Cluster, Job, MemberView
 from libs.common.errors import Refused
 from libs.common.model import KEEPER, Allocation, GpuHold, GpuId, JobId, NodeId, TenantId
-from libs.common.ordering import SECOND_NS
-from libs.common.tenant import Tenant
-from services.api_gateway import allocation_intents as intents
-from services.api_gateway.intents import YEAR_S, submission
+from libs.common.state.cluster import Cancel, Cluster, Job, MemberView
+from libs.common.state.ordering import SECOND_NS
+from libs.common.state.tenant import Tenant
+from services.api_gateway.intents import allocation_intents as intents
+from services.api_gateway.intents.job_intents import YEAR_S, submission
 from services.api_gateway.problems import Problem
 from tests.given import spec
 
@@ -18,15 +20,38 @@ BEGAN_NS = 1_000 * SECOND_NS
 
 
 def held(state: str = "running", **fields: object) -> Job:
-    job = Job(J, spec(allocation=Allocation(60), **fields), TenantId("t"), "ada", 1, state=state, attempt=2)
+    job = Job(
+        J,
+        spec(allocation=Allocation(60), **fields),
+        TenantId("t"),
+        "ada",
+        1,
+        state=state,
+        attempt=2,
+    )
     job.placed_ns, job.expires_ns = BEGAN_NS, BEGAN_NS + 60 * SECOND_NS
     return job
 
 
 def test_an_allocation_is_a_job_that_only_waits_and_never_moves() -> None:
-    fact = intents.allocation({"gpus": 2, "expires": "2h", "warn": "10m", "labels": {"team": "a"}, "user": "ada", "model": "H100"}, J)
+    fact = intents.allocation(
+        {
+            "gpus": 2,
+            "expires": "2h",
+            "warn": "10m",
+            "labels": {"team": "a"},
+            "user": "ada",
+            "model": "H100",
+        },
+        J,
+    )
     assert (fact.job_id, fact.user, fact.spec.allocation) == (J, "ada", Allocation(7_200, 600))
-    assert (fact.spec.command, fact.spec.requeue, fact.spec.gpus, fact.spec.model) == (KEEPER, False, 2, ("H100",))
+    assert (fact.spec.command, fact.spec.requeue, fact.spec.gpus, fact.spec.model) == (
+        KEEPER,
+        False,
+        2,
+        ("H100",),
+    )
     assert fact.spec.estimate_s == 7_200 and fact.spec.kind == "allocation"
 
 
@@ -56,7 +81,10 @@ def test_what_is_said_of_a_command_is_refused(field: str) -> None:
         intents.allocation({field: "x"}, J)
 
 
-@pytest.mark.parametrize(("field", "value"), [("expires", 0), ("expires", "soon"), ("expires", YEAR_S + 1), ("warn", -1), ("gpus", 65)])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("expires", 0), ("expires", "soon"), ("expires", YEAR_S + 1), ("warn", -1), ("gpus", 65)],
+)
 def test_what_cannot_be_is_refused_by_its_name(field: str, value: object) -> None:
     with pytest.raises(Refused, match=field):
         intents.allocation({field: value}, J)
@@ -68,18 +96,27 @@ def test_nobody_submits_an_allocation_as_a_job() -> None:
 
 
 def test_an_extension_is_counted_from_the_end_that_is_known() -> None:
-    wanted = f.AllocationExtended(job_id=J, attempt=2, expires_ns=BEGAN_NS + 3_660 * SECOND_NS, user="bob")
+    wanted = f.AllocationExtended(
+        job_id=J, attempt=2, expires_ns=BEGAN_NS + 3_660 * SECOND_NS, user="bob"
+    )
     assert intents.extension({"by": "1h", "user": "bob"}, held(), Cluster()) == wanted
 
 
-@pytest.mark.parametrize("body", [None, {}, {"by": 0}, {"by": "x"}, {"until": "1h"}, {"by": YEAR_S}])
+@pytest.mark.parametrize(
+    "body", [None, {}, {"by": 0}, {"by": "x"}, {"until": "1h"}, {"by": YEAR_S}]
+)
 def test_an_extension_that_means_nothing_is_refused(body: object) -> None:
     with pytest.raises(Refused):
         intents.extension(body, held(), Cluster())
 
 
 @pytest.mark.parametrize(
-    ("state", "said"), [("queued", "when it is placed"), ("pending", "when it is placed"), ("releasing", "given back")]
+    ("state", "said"),
+    [
+        ("queued", "when it is placed"),
+        ("pending", "when it is placed"),
+        ("releasing", "given back"),
+    ],
 )
 def test_what_is_not_held_is_not_extended(state: str, said: str) -> None:
     with pytest.raises(Problem, match=said):
@@ -93,7 +130,9 @@ def test_what_is_about_to_end_or_runs_a_command_is_not_extended() -> None:
         with pytest.raises(Problem, match="given back"):
             intents.extension({"by": 1}, job, Cluster())
     with pytest.raises(Problem, match="no allocation"):
-        intents.extension({"by": 1}, Job(J, spec(), TenantId("t"), "ada", 1, state="running"), Cluster())
+        intents.extension(
+            {"by": 1}, Job(J, spec(), TenantId("t"), "ada", 1, state="running"), Cluster()
+        )
 
 
 def test_a_tenant_without_a_budget_left_keeps_what_it_holds_and_for_no_longer() -> None:
@@ -106,12 +145,23 @@ def test_a_tenant_without_a_budget_left_keeps_what_it_holds_and_for_no_longer() 
 
 
 def test_an_extension_beyond_what_the_budget_has_left_is_refused() -> None:
-    """It holds one device, and is to hold it for two hours in all; another tenant's counts for that one."""
+    """It holds one device, and is to hold it for two hours in all; another tenant's counts for that
+    one.
+    """
     job, other = held(), held()
     member = MemberView(NodeId("a"), 1, 0, (GpuHold(GpuId("g"), 100),), 1)
-    job.members, other.members, other.tenant = {NodeId("a"): member}, {NodeId("a"): member}, TenantId("u")
+    job.members, other.members, other.tenant = (
+        {NodeId("a"): member},
+        {NodeId("a"): member},
+        TenantId("u"),
+    )
     left_s = 7_200 - (job.expires_ns - job.placed_ns) // SECOND_NS
-    cluster = Cluster(jobs={J: job, JobId("k"): other}, tenants={TenantId("t"): Tenant(TenantId("t"), gpu_hours=2)})
+    cluster = Cluster(
+        jobs={J: job, JobId("k"): other},
+        tenants={TenantId("t"): Tenant(TenantId("t"), gpu_hours=2)},
+    )
     assert intents.extension({"by": left_s}, job, cluster)
-    with pytest.raises(Problem, match="GPU hours left of its budget of 2, and this extension would take"):
+    with pytest.raises(
+        Problem, match="GPU hours left of its budget of 2, and this extension would take"
+    ):
         intents.extension({"by": left_s + 1}, job, cluster)

@@ -1,26 +1,35 @@
-"""What operators want devices to be told: acts, refuses what cannot be, waits only where nothing new may come."""
+"""What operators want devices to be told: acts, refuses what cannot be, waits only where nothing
+new may come.
+"""
 
 from typing import Any
 
 import pytest
 
-from libs.common.cluster import Cluster, GpuView, Node
 from libs.common.errors import Refused
 from libs.common.facts import GpuControlRequested
 from libs.common.model import Gpu, GpuId, NodeId
-from services.api_gateway.control_intents import control
+from libs.common.state.cluster import Cluster, GpuView, Node
+from services.api_gateway.intents.control_intents import control
 from services.api_gateway.problems import Problem
 
 NODE = NodeId("n")
 
 
-def device(held_by: str = "", service: str = "online", present: bool = True, uuid: str = "g") -> GpuView:
+def device(
+    held_by: str = "", service: str = "online", present: bool = True, uuid: str = "g"
+) -> GpuView:
     gpu = Gpu(GpuId(uuid), 0, "nvidia", "H100", 1, power_mw=(200_000, 700_000))
     return GpuView(NODE, gpu, present, service=service, holds={held_by: 100} if held_by else {})
 
 
 def said(name: str, *views: GpuView, hears: bool = True, **body: Any) -> list[GpuControlRequested]:
-    return control({**body, "user": "ada"}, name, views, Cluster(nodes={NODE: Node(NODE, "healthy", takes_controls=hears)}))
+    return control(
+        {**body, "user": "ada"},
+        name,
+        views,
+        Cluster(nodes={NODE: Node(NODE, "healthy", takes_controls=hears)}),
+    )
 
 
 def fact(name: str, value: str = "", uuid: str = "g") -> GpuControlRequested:
@@ -50,11 +59,19 @@ def test_what_a_device_does_not_take_is_refused(name: str, body: dict[str, Any],
 
 def test_a_card_that_is_divided_is_free_when_all_its_parts_are() -> None:
     parts = [device(uuid="g"), device("j.1", uuid="g.1"), device(uuid="h")]
-    cluster = Cluster(nodes={NODE: Node(NODE, "healthy", takes_controls=True, gpus=[part.gpu.uuid for part in parts])})
+    cluster = Cluster(
+        nodes={
+            NODE: Node(NODE, "healthy", takes_controls=True, gpus=[part.gpu.uuid for part in parts])
+        }
+    )
     cluster.gpus = {part.gpu.uuid: part for part in parts}
-    with pytest.raises(Problem, match="compute-partition needs the device free, and j has a part of it"):
+    with pytest.raises(
+        Problem, match="compute-partition needs the device free, and j has a part of it"
+    ):
         control({"value": "SPX"}, "compute-partition", parts[:1], cluster)
-    assert control({"value": "off"}, "mig", parts[2:], cluster) == [GpuControlRequested(uuid=GpuId("h"), control="mig", value="off")]
+    assert control({"value": "off"}, "mig", parts[2:], cluster) == [
+        GpuControlRequested(uuid=GpuId("h"), control="mig", value="off")
+    ]
     with pytest.raises(Refused, match="give one of SPX, DPX, TPX, QPX, CPX, default"):
         control({"value": "cpx"}, "compute-partition", parts[2:], cluster)
 
@@ -62,7 +79,10 @@ def test_a_card_that_is_divided_is_free_when_all_its_parts_are() -> None:
 def test_a_reset_needs_a_device_that_nobody_has_or_that_drains() -> None:
     assert said("reset", device()) == [fact("reset")]
     assert said("reset", device("j.1", "draining")) == [fact("reset")]
-    with pytest.raises(Problem, match="reset needs the device free, and j has a part of it: muster drain --gpu-id g") as found:
+    with pytest.raises(
+        Problem,
+        match="reset needs the device free, and j has a part of it: muster drain --gpu-id g",
+    ) as found:
         said("reset", device("j.1"), device(uuid="h"))
     assert (found.value.status, found.value.more) == (409, {"jobs": ["j"]})
     with pytest.raises(Problem, match=r"j7 \.\.\."):

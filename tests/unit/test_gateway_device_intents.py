@@ -1,12 +1,14 @@
-"""What operators say of devices: acts, refuses while somebody has them, stays quiet where it is so already."""
+"""What operators say of devices: acts, refuses while somebody has them, stays quiet where it is so
+already.
+"""
 
 import pytest
 
-from libs.common.cluster import Cluster, GpuView, Job
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, GpuServiceSet, RequeueRequested
 from libs.common.model import Allocation, Gpu, GpuId, JobId, NodeId, Serve, TenantId
-from services.api_gateway.device_intents import ServiceFact, service
+from libs.common.state.cluster import Cluster, GpuView, Job
+from services.api_gateway.intents.device_intents import ServiceFact, service
 from services.api_gateway.problems import Problem
 from tests.given import spec
 
@@ -16,7 +18,12 @@ FORCED = {**OFFLINE, "force": True}
 
 
 def device(held_by: str = "", now: str = "online") -> GpuView:
-    return GpuView(NodeId("n"), Gpu(UUID, 0, "nvidia", "H100", 1), service=now, holds={held_by: 100} if held_by else {})
+    return GpuView(
+        NodeId("n"),
+        Gpu(UUID, 0, "nvidia", "H100", 1),
+        service=now,
+        holds={held_by: 100} if held_by else {},
+    )
 
 
 def said(body: object, view: GpuView, state: str = "running", **asked: object) -> list[ServiceFact]:
@@ -47,13 +54,22 @@ def test_a_device_that_somebody_has_does_not_go_offline() -> None:
 
 
 def test_by_force_a_job_waits_for_its_next_attempt() -> None:
-    assert said(FORCED, device("j.2")) == [fact("offline"), RequeueRequested(job_id=JobId("j"), attempt=2, user="ada")]
+    assert said(FORCED, device("j.2")) == [
+        fact("offline"),
+        RequeueRequested(job_id=JobId("j"), attempt=2, user="ada"),
+    ]
 
 
 def test_by_force_a_replica_an_allocation_and_what_must_not_run_twice_end() -> None:
-    for asked in ({"serve": Serve(model="m", generation=1)}, {"allocation": Allocation(expires_s=60)}, {"requeue": False}):
+    for asked in (
+        {"serve": Serve(model="m", generation=1)},
+        {"allocation": Allocation(expires_s=60)},
+        {"requeue": False},
+    ):
         first, ended = said(FORCED, device("j.2"), **asked)
-        assert first == fact("offline") and isinstance(ended, CancelRequested) and ended.user == "ada"
+        assert (
+            first == fact("offline") and isinstance(ended, CancelRequested) and ended.user == "ada"
+        )
 
 
 def test_what_ends_already_or_is_not_known_any_more_is_left_alone() -> None:
@@ -70,7 +86,14 @@ def test_an_attempt_that_was_told_to_end_is_not_told_again() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [{}, {"service": "away"}, {"service": "draining", "force": True}, {"service": "offline", "force": "yes"}, {"servce": "online"}, []],
+    [
+        {},
+        {"service": "away"},
+        {"service": "draining", "force": True},
+        {"service": "offline", "force": "yes"},
+        {"servce": "online"},
+        [],
+    ],
 )
 def test_what_means_nothing_is_refused(body: object) -> None:
     with pytest.raises(Refused):

@@ -1,15 +1,17 @@
-"""What the gateway takes as a request, refuses, and leaves alone; compared by the facts that come of it."""
+"""What the gateway takes as a request, refuses, and leaves alone; compared by the facts that come
+of it.
+"""
 
 from typing import Any
 
 import pytest
 
-from libs.common.cluster import Cancel, Job, Node
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead
 from libs.common.model import JobId, JobSpec, NodeId, TenantId
-from services.api_gateway import plain_secrets
-from services.api_gateway.intents import cancellation, declaration, submission
+from libs.common.state.cluster import Cancel, Job, Node
+from services.api_gateway.intents.job_intents import cancellation, declaration, submission
+from services.api_gateway.secrets import plain_secrets
 
 J = JobId("j1")
 
@@ -19,8 +21,18 @@ def job(cancel: Cancel | None = None) -> Job:
 
 
 def test_a_request_becomes_the_fact_that_it_describes() -> None:
-    body = {"command": ["python", "t.py"], "name": "t", "user": "ada", "nodes": 2, "gpus": 8, "priority": 0, "labels": {"a": "b/c"}}
-    spec = JobSpec(command=("python", "t.py"), name="t", nodes=2, gpus=8, priority=0, labels={"a": "b/c"})
+    body = {
+        "command": ["python", "t.py"],
+        "name": "t",
+        "user": "ada",
+        "nodes": 2,
+        "gpus": 8,
+        "priority": 0,
+        "labels": {"a": "b/c"},
+    }
+    spec = JobSpec(
+        command=("python", "t.py"), name="t", nodes=2, gpus=8, priority=0, labels={"a": "b/c"}
+    )
     assert submission(body, J) == JobSubmitted(job_id=J, spec=spec, user="ada")
 
 
@@ -38,8 +50,12 @@ def test_a_request_becomes_the_fact_that_it_describes() -> None:
         ({"grace_s": "1m", "start_s": "2m"}, {"grace_s": 60, "start_s": 120}),
     ],
 )
-def test_the_ways_to_write_a_share_and_a_time(given: dict[str, Any], wanted: dict[str, Any]) -> None:
-    assert submission({"command": ["true"], **given}, J).spec == JobSpec(command=("true",), **wanted)
+def test_the_ways_to_write_a_share_and_a_time(
+    given: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    assert submission({"command": ["true"], **given}, J).spec == JobSpec(
+        command=("true",), **wanted
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +132,17 @@ def test_a_cancel_takes_a_signal_by_number_and_by_name(name: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [{"signal": 0}, {"signal": 65}, {"signal": "NOPE"}, {"signal": "²"}, {"grace_s": -1}, {"grace": 1}, [], {"signal": True}]
+    "body",
+    [
+        {"signal": 0},
+        {"signal": 65},
+        {"signal": "NOPE"},
+        {"signal": "²"},
+        {"grace_s": -1},
+        {"grace": 1},
+        [],
+        {"signal": True},
+    ],
 )
 def test_a_cancel_that_is_not_valid_is_refused(body: object) -> None:
     with pytest.raises(Refused):
@@ -125,7 +151,9 @@ def test_a_cancel_that_is_not_valid_is_refused(body: object) -> None:
 
 def test_a_cancel_that_asks_for_no_more_than_was_asked_records_nothing() -> None:
     assert cancellation(None, job(Cancel(7, 15))) is None
-    assert cancellation({"grace_s": 3}, job(Cancel(7, 15))) == CancelRequested(job_id=J, signal=15, grace_s=3)
+    assert cancellation({"grace_s": 3}, job(Cancel(7, 15))) == CancelRequested(
+        job_id=J, signal=15, grace_s=3
+    )
 
 
 def test_a_node_is_declared_dead_as_it_is_now_and_once() -> None:
@@ -151,11 +179,18 @@ def test_a_job_over_the_devices_of_one_commit_is_refused() -> None:
 
 
 @pytest.mark.attack
-def test_the_size_of_a_request_is_checked_before_any_pattern_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_request_is_checked_before_any_pattern_reads_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     read: list[int] = []
     monkeypatch.setattr(plain_secrets, "in_text", lambda text: read.append(len(text)) or "")
-    monkeypatch.setattr(plain_secrets, "in_command", lambda words: read.append(len(" ".join(words))) or "")
-    for body in ({"command": ["sh", "-c", "x://" * 30_000]}, {"command": ["true"], "env": {"A": "eyJaaaaaaaa-" * 10_000}}):
+    monkeypatch.setattr(
+        plain_secrets, "in_command", lambda words: read.append(len(" ".join(words))) or ""
+    )
+    for body in (
+        {"command": ["sh", "-c", "x://" * 30_000]},
+        {"command": ["true"], "env": {"A": "eyJaaaaaaaa-" * 10_000}},
+    ):
         with pytest.raises(Refused, match="over the bound"):
             submission(body, J)
     assert read == []

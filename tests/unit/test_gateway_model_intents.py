@@ -4,13 +4,18 @@ from typing import Any
 
 import pytest
 
-from libs.common.cluster import Model
 from libs.common.errors import Refused
 from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed
 from libs.common.model import JobId, ModelSpec, TenantId
-from libs.common.model_view import ASKED
-from services.api_gateway.intents import submission
-from services.api_gateway.model_intents import deployment, redeployment, scaling, undeployment
+from libs.common.state.cluster import Model
+from libs.common.state.model_view import ASKED
+from services.api_gateway.intents.job_intents import submission
+from services.api_gateway.intents.model_intents import (
+    deployment,
+    redeployment,
+    scaling,
+    undeployment,
+)
 
 TENANT = TenantId("default")
 HASH = "ab" * 32
@@ -23,9 +28,24 @@ def known(**fields: Any) -> Model:
 
 
 def test_a_deployment_says_what_was_asked_for() -> None:
-    asked = {**BODY, "replicas": 2, "fraction": 0.5, "startup_timeout": "10m", "health_path": "/healthz", "user": "ada"}
-    spec = ModelSpec(command=("serve", "{port}"), replicas=2, gpu_share=50, startup_timeout_s=600, health_path="/healthz")
-    assert deployment(asked, None, TENANT) == ModelDeployed(name="chat", spec=spec, tenant=TENANT, user="ada")
+    asked = {
+        **BODY,
+        "replicas": 2,
+        "fraction": 0.5,
+        "startup_timeout": "10m",
+        "health_path": "/healthz",
+        "user": "ada",
+    }
+    spec = ModelSpec(
+        command=("serve", "{port}"),
+        replicas=2,
+        gpu_share=50,
+        startup_timeout_s=600,
+        health_path="/healthz",
+    )
+    assert deployment(asked, None, TENANT) == ModelDeployed(
+        name="chat", spec=spec, tenant=TENANT, user="ada"
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,24 +83,47 @@ def test_what_is_not_valid_is_refused_by_its_name(more: dict[str, Any], word: st
 
 
 def test_a_model_may_say_where_its_replicas_run_in_the_words_of_a_job() -> None:
-    asked = {"model": "H100|H200", "gpu_memory": "20GiB", "cpus": 8, "node_labels": {"disk": "ssd"}, "interconnect": "required", "gpus": 2}
+    asked = {
+        "model": "H100|H200",
+        "gpu_memory": "20GiB",
+        "cpus": 8,
+        "node_labels": {"disk": "ssd"},
+        "interconnect": "required",
+        "gpus": 2,
+    }
     spec = deployment({**BODY, **asked}, None, TENANT).spec
     job = submission({"command": BODY["command"], **asked}, JobId("j")).spec
-    assert {name: getattr(spec, name) for name in ASKED} == {name: getattr(job, name) for name in ASKED}
-    assert (spec.model, spec.gpu_memory_bytes, spec.cpus_milli) == (("H100", "H200"), 20 << 30, 8_000)
+    assert {name: getattr(spec, name) for name in ASKED} == {
+        name: getattr(job, name) for name in ASKED
+    }
+    assert (spec.model, spec.gpu_memory_bytes, spec.cpus_milli) == (
+        ("H100", "H200"),
+        20 << 30,
+        8_000,
+    )
 
 
 @pytest.mark.parametrize(
     ("before", "said", "after"),
     [
-        ({"gpu_share": 50}, {"gpu_memory": "20GiB"}, {"gpu_share": 100, "gpu_memory_bytes": 20 << 30}),
+        (
+            {"gpu_share": 50},
+            {"gpu_memory": "20GiB"},
+            {"gpu_share": 100, "gpu_memory_bytes": 20 << 30},
+        ),
         ({"mig_profile": "1g.10gb"}, {"fraction": 0.25}, {"gpu_share": 25, "mig_profile": ""}),
         ({"upload": HASH}, {"workdir": "/srv"}, {"upload": "", "workdir": "/srv"}),
         ({"workdir": "/srv"}, {"upload": HASH}, {"upload": HASH, "workdir": ""}),
-        ({"upload": HASH, "model": ("H100",)}, {"vendor": "nvidia"}, {"upload": HASH, "model": ("H100",), "vendor": "nvidia"}),
+        (
+            {"upload": HASH, "model": ("H100",)},
+            {"vendor": "nvidia"},
+            {"upload": HASH, "model": ("H100",), "vendor": "nvidia"},
+        ),
     ],
 )
-def test_a_redeployment_that_says_another_way_takes_back_the_one_before(before: dict[str, Any], said: Any, after: dict[str, Any]) -> None:
+def test_a_redeployment_that_says_another_way_takes_back_the_one_before(
+    before: dict[str, Any], said: Any, after: dict[str, Any]
+) -> None:
     deployed = Model("chat", TENANT, "ada", ModelSpec(command=("serve",), **before), 7, replicas=1)
     spec = redeployment(said, deployed).spec
     assert {name: getattr(spec, name) for name in after} == after
@@ -95,16 +138,33 @@ def test_a_name_that_is_deployed_is_refused_and_one_that_was_is_free() -> None:
 def test_a_redeployment_changes_what_it_names_and_keeps_the_number_that_is_wanted_now() -> None:
     same = redeployment(None, known())
     assert same == ModelDeployed(
-        name="chat", spec=ModelSpec(command=("serve", "{port}"), gpu_share=50, startup_timeout_s=30, replicas=5), tenant=TENANT, user="ada"
+        name="chat",
+        spec=ModelSpec(command=("serve", "{port}"), gpu_share=50, startup_timeout_s=30, replicas=5),
+        tenant=TENANT,
+        user="ada",
     )
-    other = redeployment({"command": ["new"], "startup_timeout": 60, "fraction": 1.0, "user": "bob"}, known())
-    assert (other.spec.command, other.spec.startup_timeout_s, other.spec.gpu_share, other.spec.replicas) == (("new",), 60, 100, 5)
+    other = redeployment(
+        {"command": ["new"], "startup_timeout": 60, "fraction": 1.0, "user": "bob"}, known()
+    )
+    assert (
+        other.spec.command,
+        other.spec.startup_timeout_s,
+        other.spec.gpu_share,
+        other.spec.replicas,
+    ) == (("new",), 60, 100, 5)
     assert other.user == "bob"
 
 
 def test_a_scaling_is_a_whole_number_within_bounds() -> None:
     assert scaling({"replicas": 0}, known()) == ModelScaled(name="chat", replicas=0)
-    for wrong in ({}, {"replicas": 1.5}, {"replicas": True}, {"replicas": -1}, {"replicas": 5_000}, {"replica": 1}):
+    for wrong in (
+        {},
+        {"replicas": 1.5},
+        {"replicas": True},
+        {"replicas": -1},
+        {"replicas": 5_000},
+        {"replica": 1},
+    ):
         with pytest.raises(Refused):
             scaling(wrong, known())
 

@@ -1,16 +1,18 @@
-"""What a request about the order means: acts, refuses naming the field, stays quiet where it is so already."""
+"""What a request about the order means: acts, refuses naming the field, stays quiet where it is so
+already.
+"""
 
 import pytest
 
 from libs.common import facts as f
-from libs.common.cluster import Cluster, Job
 from libs.common.errors import Refused
 from libs.common.model import JobId, JobSpec, TenantId
-from libs.common.ordering import JobQueue
-from services.api_gateway import order_intents as intents
-from services.api_gateway.intents import submission
+from libs.common.state.cluster import Cluster, Job
+from libs.common.state.ordering import JobQueue
+from services.api_gateway.access.roles import MEMBER, OPERATOR, Principal
+from services.api_gateway.intents import order_intents as intents
+from services.api_gateway.intents.job_intents import submission
 from services.api_gateway.problems import Denied, Problem
-from services.api_gateway.roles import MEMBER, OPERATOR, Principal
 from tests.given import spec
 
 J = JobId("j")
@@ -21,15 +23,32 @@ def job(state: str = "queued", **fields: object) -> Job:
 
 
 def test_a_submission_is_read_in_people_s_words() -> None:
-    body = {"command": ["x"], "deadline": "2026-12-24T18:00:00Z", "estimate": "2h", "after": "afterok:a:b,afterany:c", "queue": "night"}
+    body = {
+        "command": ["x"],
+        "deadline": "2026-12-24T18:00:00Z",
+        "estimate": "2h",
+        "after": "afterok:a:b,afterany:c",
+        "queue": "night",
+    }
     found = submission(body, J).spec
-    assert (found.deadline_ns, found.estimate_s, found.queue) == (1_798_135_200_000_000_000, 7_200, "night")
+    assert (found.deadline_ns, found.estimate_s, found.queue) == (
+        1_798_135_200_000_000_000,
+        7_200,
+        "night",
+    )
     assert found.after == (("afterok", "a"), ("afterok", "b"), ("afterany", "c"))
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("after", "before:a"), ("after", "afterok"), ("after", 3), ("after", [["afterok", 3]]), ("deadline", "soon"), ("estimate", "x")],
+    [
+        ("after", "before:a"),
+        ("after", "afterok"),
+        ("after", 3),
+        ("after", [["afterok", 3]]),
+        ("deadline", "soon"),
+        ("estimate", "x"),
+    ],
 )
 def test_what_cannot_be_read_is_refused_by_its_name(field: str, value: object) -> None:
     with pytest.raises(Refused, match=field):
@@ -49,12 +68,18 @@ def test_names_of_jobs_become_ids_and_queues_must_be_there() -> None:
 
 
 def test_an_update_says_what_changes_and_nothing_else() -> None:
-    assert intents.update({"priority": 80}, job(), "bob") == f.JobUpdated(job_id=J, priority=80, user="bob")
-    assert intents.update({"time_limit": "1h"}, job(), "bob") == f.JobUpdated(job_id=J, time_limit_s=3_600, user="bob")
+    assert intents.update({"priority": 80}, job(), "bob") == f.JobUpdated(
+        job_id=J, priority=80, user="bob"
+    )
+    assert intents.update({"time_limit": "1h"}, job(), "bob") == f.JobUpdated(
+        job_id=J, time_limit_s=3_600, user="bob"
+    )
     assert intents.update({"priority": 50}, job(), "bob") is None
 
 
-@pytest.mark.parametrize("values", [{}, {"priority": 101}, {"priority": "high"}, {"priority": True}, {"time_limit": -1}])
+@pytest.mark.parametrize(
+    "values", [{}, {"priority": 101}, {"priority": "high"}, {"priority": True}, {"time_limit": -1}]
+)
 def test_an_update_that_means_nothing_is_refused(values: dict[str, object]) -> None:
     with pytest.raises(Refused):
         intents.update(values, job(), "bob")
@@ -108,14 +133,19 @@ def test_a_queue_is_set_by_policy_weight_and_ageing() -> None:
 
 def test_a_queue_has_time_slices_where_that_is_said() -> None:
     wish = {"policy": "las", "time_slice": "10m"}
-    assert intents.queue_setting(wish, "night", "root") == f.QueueSet(queue="night", policy="las", user="root", time_slice_s=600)
+    assert intents.queue_setting(wish, "night", "root") == f.QueueSet(
+        queue="night", policy="las", user="root", time_slice_s=600
+    )
     with pytest.raises(Refused, match="ageing"):
         intents.queue_setting(wish | {"ageing": "1m"}, "night", "root")
     with pytest.raises(Refused, match="time_slice"):
         intents.queue_setting(wish | {"time_slice": -1}, "night", "root")
 
 
-@pytest.mark.parametrize("wish", [None, {}, {"policy": "best"}, {"policy": "fifo", "weight": 0}, {"policy": "fifo", "speed": 1}])
+@pytest.mark.parametrize(
+    "wish",
+    [None, {}, {"policy": "best"}, {"policy": "fifo", "weight": 0}, {"policy": "fifo", "speed": 1}],
+)
 def test_a_queue_that_means_nothing_is_refused(wish: object) -> None:
     with pytest.raises(Refused):
         intents.queue_setting(wish, "night", "root")

@@ -6,7 +6,7 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.model import JobId, JobSpec
-from services.api_gateway.intents import submission
+from services.api_gateway.intents.job_intents import submission
 
 J = JobId("j1")
 GIB = 1 << 30
@@ -31,7 +31,10 @@ def spec_of(**given: Any) -> JobSpec:
         ({"model": ["H100"]}, {"model": ("H100",)}),
         ({"node_list": "n1,n2"}, {"node_list": ("n1", "n2")}),
         ({"mig_profile": "1g.10gb"}, {"mig_profile": "1g.10gb"}),
-        ({"rack": "required", "allow_cross_numa": False}, {"rack": "required", "allow_cross_numa": False}),
+        (
+            {"rack": "required", "allow_cross_numa": False},
+            {"rack": "required", "allow_cross_numa": False},
+        ),
     ],
 )
 def test_the_ways_to_write_where_a_job_runs(given: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -46,7 +49,10 @@ def test_the_ways_to_write_where_a_job_runs(given: dict[str, Any], wanted: dict[
         ({"mig_profile": "1g.10gb", "gpu_memory": "1GiB"}, "fraction, gpu_memory and mig_profile"),
         ({"mig_profile": "9g.1gb"}, "mig_profile: '9g.1gb' is on no card"),
         ({"isolation": "mig"}, "isolation: mig needs a mig_profile"),
-        ({"isolation": "mps", "mig_profile": "1g.10gb"}, "isolation: a MIG instance is never shared under mps"),
+        (
+            {"isolation": "mps", "mig_profile": "1g.10gb"},
+            "isolation: a MIG instance is never shared under mps",
+        ),
         ({"isolation": "walls"}, "isolation: 'walls' is not known"),
         ({"gpus": 0}, "gpus: a job without GPUs says how many CPUs"),
         ({"gpus": 0, "cpus": 1, "gpu_uuids": ["x"]}, "gpus: 0 GPUs have no memory"),

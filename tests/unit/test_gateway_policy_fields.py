@@ -4,7 +4,7 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.model import JobId, JobSpec
-from services.api_gateway.intents import submission
+from services.api_gateway.intents.job_intents import submission
 
 
 def spec(**fields: object) -> JobSpec:
@@ -13,8 +13,15 @@ def spec(**fields: object) -> JobSpec:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"scheduling_policy": "fifo"}, {"scheduling_policy": "priority", "priority": 0}, {"scheduling_policy": "gang", "nodes": 2}]
-    + [{"scheduling_policy": "affinity", name: value} for name, value in (("node_list", ["n1"]), ("node_labels", {"a": "b"}))],
+    [
+        {"scheduling_policy": "fifo"},
+        {"scheduling_policy": "priority", "priority": 0},
+        {"scheduling_policy": "gang", "nodes": 2},
+    ]
+    + [
+        {"scheduling_policy": "affinity", name: value}
+        for name, value in (("node_list", ["n1"]), ("node_labels", {"a": "b"}))
+    ],
 )
 def test_a_word_that_fits_its_job_is_kept(fields: dict[str, object]) -> None:
     assert spec(**fields).scheduling_policy == fields["scheduling_policy"]
@@ -38,12 +45,23 @@ def test_without_a_word_nothing_is_changed() -> None:
         ({"scheduling_policy": "affinity", "node_list": []}, "say where it may run"),
         ({"scheduling_policy": "gang"}, "give nodes, 2 or more"),
         ({"scheduling_policy": "real_time", "priority": 1}, "its priority is 100"),
-        ({"scheduling_policy": "real_time", "reject_if_impossible": False}, "leave out reject_if_impossible"),
-        ({"scheduling_policy": "lottery"}, "'lottery' is not known: leave it out, or give fifo, priority, affinity, gang, real_time"),
+        (
+            {"scheduling_policy": "real_time", "reject_if_impossible": False},
+            "leave out reject_if_impossible",
+        ),
+        (
+            {"scheduling_policy": "lottery"},
+            (
+                "'lottery' is not known: leave it out, or give fifo, priority, affinity, gang, "
+                "real_time"
+            ),
+        ),
         ({"scheduling_policy": 7}, "7 is not known"),
         ({"scheduling_policy": ["fifo"]}, "is not known"),
     ],
 )
-def test_what_contradicts_the_word_is_refused_with_the_remedy(fields: dict[str, object], remedy: str) -> None:
+def test_what_contradicts_the_word_is_refused_with_the_remedy(
+    fields: dict[str, object], remedy: str
+) -> None:
     with pytest.raises(Refused, match=f"^scheduling_policy: .*{remedy}"):
         spec(**fields)

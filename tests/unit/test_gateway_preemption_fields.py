@@ -4,7 +4,7 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.model import JobId
-from services.api_gateway.intents import submission
+from services.api_gateway.intents.job_intents import submission
 
 JOB = {"command": ["true"]}
 
@@ -15,10 +15,22 @@ def spec(**fields: object) -> object:
 
 def test_people_s_words_are_read() -> None:
     asked = submission(
-        {**JOB, "preemptible": True, "checkpoint_grace": "1m", "checkpoint_signal": "USR1", "min_run": "10m"}, JobId("j")
+        {
+            **JOB,
+            "preemptible": True,
+            "checkpoint_grace": "1m",
+            "checkpoint_signal": "USR1",
+            "min_run": "10m",
+        },
+        JobId("j"),
     ).spec
     assert (asked.checkpoint_grace_s, asked.checkpoint_signal, asked.min_run_s) == (60, 10, 600)
-    assert submission({**JOB, "preemptible": True, "checkpoint_grace_s": 0, "min_run_s": "90"}, JobId("j")).spec.min_run_s == 90
+    assert (
+        submission(
+            {**JOB, "preemptible": True, "checkpoint_grace_s": 0, "min_run_s": "90"}, JobId("j")
+        ).spec.min_run_s
+        == 90
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,6 +44,8 @@ def test_people_s_words_are_read() -> None:
         ({"preemptible": True, "checkpoint_grace": "2d"}, "checkpoint_grace_s"),
     ],
 )
-def test_what_means_nothing_or_contradicts_itself_is_refused(fields: dict[str, object], words: str) -> None:
+def test_what_means_nothing_or_contradicts_itself_is_refused(
+    fields: dict[str, object], words: str
+) -> None:
     with pytest.raises(Refused, match=words):
         spec(**fields)

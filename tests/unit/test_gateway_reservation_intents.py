@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from libs.common import facts as f
-from libs.common.cluster import Cluster
 from libs.common.errors import Refused
 from libs.common.model import TenantId
-from services.api_gateway import reservation_intents as intents
+from libs.common.state.cluster import Cluster
+from services.api_gateway.intents import reservation_intents as intents
 from services.api_gateway.problems import Denied, Problem
 from tests.given import SECOND_NS, given, registered, spec
 
@@ -17,7 +17,11 @@ HOUR_NS = 3_600 * SECOND_NS
 
 
 def cluster() -> Cluster:
-    nodes = [registered("a", labels={"gpu": "h100"}), registered("b"), registered("c", labels={"gpu": "h100"})]
+    nodes = [
+        registered("a", labels={"gpu": "h100"}),
+        registered("b"),
+        registered("c", labels={"gpu": "h100"}),
+    ]
     return given(f.TenantSet(tenant=TenantId("red")), nodes).cluster
 
 
@@ -26,7 +30,9 @@ def wished(found: Cluster | None = None, name: str = "course", **wish: Any) -> f
 
 
 def test_nodes_are_kept_for_a_tenant_from_a_time_on() -> None:
-    assert wished(nodes=["b", "b"], tenants=["red"], start="2026-12-24T18:00:00Z") == f.ReservationSet(
+    assert wished(
+        nodes=["b", "b"], tenants=["red"], start="2026-12-24T18:00:00Z"
+    ) == f.ReservationSet(
         reservation="course",
         nodes=("b",),
         start_ns=1_798_135_200 * SECOND_NS,
@@ -38,7 +44,12 @@ def test_nodes_are_kept_for_a_tenant_from_a_time_on() -> None:
 
 def test_a_maintenance_begins_now_and_is_for_nobody() -> None:
     found = wished(nodes=["a"], maintenance=True)
-    assert (found.start_ns, found.end_ns, found.tenants, found.users) == (NOW, NOW + HOUR_NS, (), ())
+    assert (found.start_ns, found.end_ns, found.tenants, found.users) == (
+        NOW,
+        NOW + HOUR_NS,
+        (),
+        (),
+    )
 
 
 def test_nodes_may_be_given_by_number_and_labels() -> None:
@@ -57,7 +68,9 @@ def test_a_node_that_is_lost_is_not_chosen() -> None:
 
 def test_a_node_is_kept_for_one_at_a_time_but_may_always_be_maintained() -> None:
     found = cluster()
-    found.reservations["other"] = intents.Reservation("other", wished(nodes=["a"], users=["ada"]).nodes, NOW, NOW + HOUR_NS)
+    found.reservations["other"] = intents.Reservation(
+        "other", wished(nodes=["a"], users=["ada"]).nodes, NOW, NOW + HOUR_NS
+    )
     with pytest.raises(Problem, match="node a is kept for other"):
         wished(found, nodes=["a"], users=["ada"])
     assert wished(found, count=1, users=["ada"]).nodes == ("b",)
@@ -106,7 +119,9 @@ def test_a_start_that_is_no_date_and_time_is_refused(start: str) -> None:
         wished(nodes=["a"], users=["ada"], start=start)
 
 
-@pytest.mark.parametrize("start, duration", [("9999-12-31T00:00:00Z", "365d"), ("0001-01-01T00:00:00+14:00", "1h")])
+@pytest.mark.parametrize(
+    "start, duration", [("9999-12-31T00:00:00Z", "365d"), ("0001-01-01T00:00:00+14:00", "1h")]
+)
 def test_a_start_in_a_far_year_is_refused(start: str, duration: str) -> None:
     with pytest.raises(Refused, match="start:"):
         wished(nodes=["a"], tenants=["red"], start=start, duration=duration)
@@ -117,12 +132,16 @@ def test_only_what_is_there_can_be_cleared() -> None:
     with pytest.raises(Problem, match="no reservation"):
         intents.clearance(found, "course", "root")
     found.reservations["course"] = intents.Reservation("course", (), 0, 1)
-    assert intents.clearance(found, "course", "root") == f.ReservationCleared(reservation="course", user="root")
+    assert intents.clearance(found, "course", "root") == f.ReservationCleared(
+        reservation="course", user="root"
+    )
 
 
 def test_a_job_names_a_reservation_that_is_for_it() -> None:
     found = cluster()
-    found.reservations["course"] = intents.Reservation("course", (), 0, 1, (TenantId("red"),), ("ada",))
+    found.reservations["course"] = intents.Reservation(
+        "course", (), 0, 1, (TenantId("red"),), ("ada",)
+    )
     job = spec(reservation="course")
     intents.check(found, spec(), TenantId("blue"), "bob")
     intents.check(found, job, TenantId("red"), "bob")

@@ -10,13 +10,24 @@ NOW_NS = 1_767_225_600_123_000_000
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [(90, 90), ("90", 90), ("45s", 45), ("2d", 172_800), ("1h30m", 5_400), ("01:02:03", 3_723), ("1-02:03:04", 93_784), ("0", 0)],
+    [
+        (90, 90),
+        ("90", 90),
+        ("45s", 45),
+        ("2d", 172_800),
+        ("1h30m", 5_400),
+        ("01:02:03", 3_723),
+        ("1-02:03:04", 93_784),
+        ("0", 0),
+    ],
 )
 def test_a_duration_is_read_in_every_accepted_form(text: object, seconds: int) -> None:
     assert duration_s(text, "x") == seconds
 
 
-@pytest.mark.parametrize("text", ["", "h", "1h1h", "-5", "1.5h", "1:2", "²", "9" * 40, None, 1.5, True, "00:61:00"])
+@pytest.mark.parametrize(
+    "text", ["", "h", "1h1h", "-5", "1.5h", "1:2", "²", "9" * 40, None, 1.5, True, "00:61:00"]
+)
 def test_what_is_no_duration_is_refused_by_name(text: object) -> None:
     with pytest.raises(Refused, match="limit"):
         duration_s(text, "limit")

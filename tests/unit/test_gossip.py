@@ -2,8 +2,8 @@
 
 from libs.common.messages import Roster, RosterEntry
 from libs.common.model import NodeId
-from services.node_agent import gossip as g
-from services.node_agent.gossip import MS, RENEWED, Gossip
+from services.node_agent.peers import gossip as g
+from services.node_agent.peers.gossip import MS, RENEWED, Gossip
 
 LEASE_MS = 16_000
 LEASE = LEASE_MS * MS
@@ -15,7 +15,9 @@ NAMES = [NodeId(name) for name in ("a", "b", "c", "d", "e")]
 
 
 def roster(size: int, seq: int = 1, cluster_id: str = "home") -> Roster:
-    nodes = tuple(RosterEntry(name, f"10.0.0.{number}:9", "", 1) for number, name in enumerate(NAMES[:size]))
+    nodes = tuple(
+        RosterEntry(name, f"10.0.0.{number}:9", "", 1) for number, name in enumerate(NAMES[:size])
+    )
     return Roster(cluster_id, seq, f"of {size}", LEASE_MS, nodes)
 
 
@@ -32,11 +34,17 @@ def asking(size: int) -> Gossip:
     return gossip
 
 
-def answer(gossip: Gossip, peer: str, unrenewed_ms: int = 1_000, after_ns: int = 0, nonce: bytes = NONCE) -> int:
-    return g.answered(gossip, NodeId(peer), g.cookie(nonce, NodeId(peer)), unrenewed_ms, T + 9 * S + after_ns)
+def answer(
+    gossip: Gossip, peer: str, unrenewed_ms: int = 1_000, after_ns: int = 0, nonce: bytes = NONCE
+) -> int:
+    return g.answered(
+        gossip, NodeId(peer), g.cookie(nonce, NodeId(peer)), unrenewed_ms, T + 9 * S + after_ns
+    )
 
 
-def test_a_strict_majority_that_is_not_renewed_extends_the_lease_from_the_moment_of_asking() -> None:
+def test_a_strict_majority_that_is_not_renewed_extends_the_lease_from_the_moment_of_asking() -> (
+    None
+):
     gossip = asking(4)
     assert answer(gossip, "b") == 0
     assert answer(gossip, "c", after_ns=WINDOW // 2) == T + 9 * S + LEASE
@@ -81,7 +89,7 @@ def test_a_node_that_knows_of_no_other_asks_nobody() -> None:
     assert g.ask_at_ns(silent(2), T + LEASE) is not None
 
 
-def test_peers_are_asked_from_half_a_lease_and_a_window_on_once_in_a_window_until_the_deadline() -> None:
+def test_peers_are_asked_once_per_window_from_half_a_lease_until_the_deadline() -> None:
     gossip = silent(3)
     assert g.ask_at_ns(gossip, T + LEASE) == T + LEASE // 2 + WINDOW
     g.ask(gossip, NONCE, T + 9 * S)
@@ -115,10 +123,12 @@ def test_an_extension_renews_nothing() -> None:
     assert g.unrenewed_ms(gossip, T + 10 * S) == 2_000
 
 
-def test_a_process_that_begins_may_have_been_renewed_until_now_but_not_beyond_what_its_lease_says() -> None:
+def test_a_new_process_counts_as_renewed_until_now_but_not_beyond_its_lease() -> None:
     assert g.unrenewed_ms(g.begin(NAMES[0], roster(3), 0, T), T + S) == RENEWED
     assert g.unrenewed_ms(g.begin(NAMES[0], roster(3), T + 4 * S, T), T) == 4_000
-    assert g.unrenewed_ms(g.begin(NAMES[0], roster(3), T + 90 * S, T), T + LEASE // 2 - 1) == RENEWED
+    assert (
+        g.unrenewed_ms(g.begin(NAMES[0], roster(3), T + 90 * S, T), T + LEASE // 2 - 1) == RENEWED
+    )
 
 
 def test_a_roster_is_taken_only_when_it_goes_on_from_the_one_that_is_kept() -> None:

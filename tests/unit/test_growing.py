@@ -7,11 +7,21 @@ import pytest
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, NodeId, TenantId
-from services.scheduler.attempts import ATTEMPTS_MAX, may_try_again
-from services.scheduler.backfill import LOOKED_PAST_MAX
-from services.scheduler.explain import explain
-from services.scheduler.state import State
-from tests.given import EPOCH, finished, given, member, placed, registered, released, started, waiting
+from services.scheduler.decide.attempts import ATTEMPTS_MAX, may_try_again
+from services.scheduler.explain.explain import explain
+from services.scheduler.queueing.backfill import LOOKED_PAST_MAX
+from services.scheduler.state.state import State
+from tests.given import (
+    EPOCH,
+    finished,
+    given,
+    member,
+    placed,
+    registered,
+    released,
+    started,
+    waiting,
+)
 from tests.unit.test_elastic import THREE, nodes_of, on, running
 from tests.unit.test_preemption import told
 from tests.unit.test_scheduler_decide import decisions
@@ -23,7 +33,10 @@ J = JobId("j")
 
 def ripe(*history: AnyFact | list[AnyFact], **fields: Any) -> State:
     """`j` has run on a and b for as long as it takes, and c is free."""
-    state = State(given(THREE, running("a", "b", **{**SAVES, **fields}), *history).cluster, grow_after_s=AFTER_S)
+    state = State(
+        given(THREE, running("a", "b", **{**SAVES, **fields}), *history).cluster,
+        grow_after_s=AFTER_S,
+    )
     state.begin(EPOCH, 0)
     decisions(state, now_s=0)
     return state
@@ -31,7 +44,12 @@ def ripe(*history: AnyFact | list[AnyFact], **fields: Any) -> State:
 
 def grown(state: State, now_s: float = AFTER_S) -> list[str]:
     """The nodes that are reserved for its next attempt."""
-    return [m.node_id for fact in decisions(state, now_s) if isinstance(fact, f.DevicesReserved) for m in fact.members]
+    return [
+        m.node_id
+        for fact in decisions(state, now_s)
+        if isinstance(fact, f.DevicesReserved)
+        for m in fact.members
+    ]
 
 
 def test_it_begins_anew_with_more_nodes_once_it_has_run_for_a_while() -> None:
@@ -39,14 +57,35 @@ def test_it_begins_anew_with_more_nodes_once_it_has_run_for_a_while() -> None:
     assert decisions(state, now_s=AFTER_S - 1) == []
     assert decisions(state, now_s=AFTER_S) == [
         f.DevicesReserved(job_id=J, attempt=2, members=tuple(on("a", "b", "c"))),
-        f.JobPreempted(job_id=J, attempt=1, by=J, signal=10, grace_ms=40_000, lost_share_ms=800 * AFTER_S * 1_000),
+        f.JobPreempted(
+            job_id=J,
+            attempt=1,
+            by=J,
+            signal=10,
+            grace_ms=40_000,
+            lost_share_ms=800 * AFTER_S * 1_000,
+        ),
     ]
     assert explain(state, J)["answer"] == "it saves its work and ends, to begin anew on a, b, c"
     told(state, f.JobCheckpointed(job_id=J, attempt=1, node_id=NodeId("a"), asked=True))
-    assert decisions(state) == [f.JobStopOrdered(job_id=J, attempt=1, reason="grown", signal=15, grace_ms=10_000)]
-    told(state, *(fact for name in "ab" for fact in (finished("j", name, None, signal=15, reason="stopped"), released("j", name))))
+    assert decisions(state) == [
+        f.JobStopOrdered(job_id=J, attempt=1, reason="grown", signal=15, grace_ms=10_000)
+    ]
+    told(
+        state,
+        *(
+            fact
+            for name in "ab"
+            for fact in (
+                finished("j", name, None, signal=15, reason="stopped"),
+                released("j", name),
+            )
+        ),
+    )
     said = decisions(state)
-    assert said[0] == f.JobRequeued(job_id=J, attempt=1, reason="grown", counted=False) and nodes_of(said) == ["a", "b", "c"]
+    assert said[0] == f.JobRequeued(
+        job_id=J, attempt=1, reason="grown", counted=False
+    ) and nodes_of(said) == ["a", "b", "c"]
     kept = state.cluster.jobs[J].preemption
     assert (kept.grown, kept.times, kept.reserved) == (1, 0, ())
 
@@ -74,8 +113,26 @@ def test_who_has_as_many_as_it_may_or_ends_already_is_left_alone() -> None:
 
 def test_nobody_who_waits_and_could_use_the_nodes_is_passed() -> None:
     """Not even one that needs more than there is now; but one that could never run there."""
-    assert grown(ripe(waiting("wide", nodes=3, gpus=1, node_list=(NodeId("a"), NodeId("b"), NodeId("c")), gpu_share=100)), 0) == []
-    big = [registered("d", gpus=8), *waiting("rock", gpus=8), placed("rock", member("d", *range(8)))]
+    assert (
+        grown(
+            ripe(
+                waiting(
+                    "wide",
+                    nodes=3,
+                    gpus=1,
+                    node_list=(NodeId("a"), NodeId("b"), NodeId("c")),
+                    gpu_share=100,
+                )
+            ),
+            0,
+        )
+        == []
+    )
+    big = [
+        registered("d", gpus=8),
+        *waiting("rock", gpus=8),
+        placed("rock", member("d", *range(8))),
+    ]
     assert grown(ripe(big, waiting("whole", nodes=2, gpus=8))) == ["a", "b", "c"]
     assert grown(ripe(big, waiting("one", gpus=8))) == ["a", "b", "c"]
     assert grown(ripe(big, waiting("three", nodes=3, gpus=4, rack="none"))) == []
@@ -88,7 +145,10 @@ def test_a_limit_counts_what_it_will_have() -> None:
     assert grown(ripe(limited(8))) == grown(ripe(limited(11))) == []
     assert grown(ripe(limited(12), registered("d"))) == ["a", "b", "c"]
     by_memory = {"gpu_memory_bytes": 80 << 30}
-    assert (grown(ripe(limited(11), **by_memory)), grown(ripe(limited(12), **by_memory))) == ([], ["a", "b", "c"])
+    assert (grown(ripe(limited(11), **by_memory)), grown(ripe(limited(12), **by_memory))) == (
+        [],
+        ["a", "b", "c"],
+    )
 
 
 def test_what_it_is_to_have_counts_for_the_limit_while_it_ends() -> None:
@@ -98,7 +158,17 @@ def test_what_it_is_to_have_counts_for_the_limit_while_it_ends() -> None:
     assert grown(state) == ["a", "b", "c"]
     told(state, *waiting("late", gpus=1))
     assert decisions(state) == []
-    told(state, *(fact for name in "ab" for fact in (finished("j", name, None, signal=15, reason="stopped"), released("j", name))))
+    told(
+        state,
+        *(
+            fact
+            for name in "ab"
+            for fact in (
+                finished("j", name, None, signal=15, reason="stopped"),
+                released("j", name),
+            )
+        ),
+    )
     said = decisions(state)
     assert (nodes_of(said), nodes_of(said, "late")) == (["a", "b", "c"], [])
 
@@ -113,7 +183,9 @@ def test_one_on_hold_is_not_begun_anew_for_it_would_not_begin() -> None:
 
 
 def test_one_whose_own_node_is_to_be_kept_for_others_is_not_begun_anew() -> None:
-    soon = f.ReservationSet(reservation="m", nodes=(NodeId("a"),), start_ns=1 << 59, end_ns=1 << 60, user="u")
+    soon = f.ReservationSet(
+        reservation="m", nodes=(NodeId("a"),), start_ns=1 << 59, end_ns=1 << 60, user="u"
+    )
     assert grown(ripe(soon)) == []
 
 
@@ -126,22 +198,37 @@ def test_who_waits_at_a_limit_is_in_the_way_of_its_own_tenant_only() -> None:
 
 def test_behind_too_many_kinds_of_jobs_nobody_is_begun_anew() -> None:
     def kinds(count: int) -> list[AnyFact]:
-        return [fact for number in range(count) for fact in waiting(f"w{number}", node_labels={"none": f"{number}"})]
+        return [
+            fact
+            for number in range(count)
+            for fact in waiting(f"w{number}", node_labels={"none": f"{number}"})
+        ]
 
     assert grown(ripe(kinds(LOOKED_PAST_MAX))) == ["a", "b", "c"]
     assert grown(ripe(kinds(LOOKED_PAST_MAX + 1))) == []
 
 
 def test_nodes_that_are_kept_for_others_are_not_taken() -> None:
-    kept = f.ReservationSet(reservation="m", nodes=(NodeId("c"),), start_ns=0, end_ns=1 << 60, user="u")
+    kept = f.ReservationSet(
+        reservation="m", nodes=(NodeId("c"),), start_ns=0, end_ns=1 << 60, user="u"
+    )
     assert grown(ripe(kept)) == []
     assert grown(ripe(kept, registered("d"))) == ["a", "b", "d"]
 
 
 def test_who_waits_for_its_own_reservation_wants_no_other_nodes() -> None:
     tenants = (TenantId("default"),)
-    kept = f.ReservationSet(reservation="m", nodes=(NodeId("d"),), start_ns=1 << 59, end_ns=1 << 60, tenants=tenants, user="u")
-    assert grown(ripe(registered("d"), kept, waiting("early", gpus=4, reservation="m"), most=3)) == ["a", "b", "c"]
+    kept = f.ReservationSet(
+        reservation="m",
+        nodes=(NodeId("d"),),
+        start_ns=1 << 59,
+        end_ns=1 << 60,
+        tenants=tenants,
+        user="u",
+    )
+    assert grown(
+        ripe(registered("d"), kept, waiting("early", gpus=4, reservation="m"), most=3)
+    ) == ["a", "b", "c"]
 
 
 def test_growing_uses_up_none_of_its_attempts() -> None:

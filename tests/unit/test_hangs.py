@@ -3,11 +3,11 @@
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.error_catalogue import Seen
+from libs.common.devices.error_catalogue import Seen
 from libs.common.model import GpuId
-from services.node_agent import actions as a
-from services.node_agent import observations as o
-from services.node_agent.health import hangs
+from services.node_agent.core import actions as a
+from services.node_agent.core import hangs
+from services.node_agent.core import observations as o
 from tests.given_node import GPU, NODE, Node, S, finished, ref, start
 from tests.unit.test_agent_devices import GONE, left, node, others, recorded
 
@@ -38,13 +38,31 @@ def looks(made: Node, seconds: int, sign: int = 1) -> list[a.Action]:
 
 
 def seen(shadow: bool = False) -> f.GpuErrorSeen:
-    told = {"error": "no_progress", "verdict": "drain_then_reset", "source": "watchdog", "detail": DETAIL}
+    told = {
+        "error": "no_progress",
+        "verdict": "drain_then_reset",
+        "source": "watchdog",
+        "detail": DETAIL,
+    }
     return f.GpuErrorSeen(node_id=NODE, uuid=GPU, jobs=(ref(),), shadow=shadow, **told)  # type: ignore[arg-type]
 
 
-def fault(health: str = "offline", reason: str = "no_progress", detail: str = DETAIL, source: str = "watchdog") -> f.GpuFaulted:
+def fault(
+    health: str = "offline",
+    reason: str = "no_progress",
+    detail: str = DETAIL,
+    source: str = "watchdog",
+) -> f.GpuFaulted:
     verdict = "drain_then_reset"
-    return f.GpuFaulted(node_id=NODE, uuid=GPU, health=health, reason=reason, detail=detail, verdict=verdict, source=source)
+    return f.GpuFaulted(
+        node_id=NODE,
+        uuid=GPU,
+        health=health,
+        reason=reason,
+        detail=detail,
+        verdict=verdict,
+        source=source,
+    )
 
 
 def hung(made: Node) -> list[a.Action]:
@@ -53,7 +71,7 @@ def hung(made: Node) -> list[a.Action]:
     return made.see(o.EvidenceSaved("j.1", WHERE))
 
 
-def test_a_job_that_is_busy_without_progress_ends_as_hung_after_its_evidence_was_saved_and_its_device_is_reset() -> None:
+def test_a_hung_job_ends_after_its_evidence_is_saved_and_its_device_is_reset() -> None:
     made = watched()
     did = hung(made)
     assert others(did) == [a.StopJob(ref(), 15, 1_000)]
@@ -97,12 +115,17 @@ def test_a_job_that_ends_while_its_evidence_is_saved_did_not_hang_and_its_device
     look(made)
     looks(made, TIMEOUT_S)
     made.see(o.ProcessExited("j.1", o.Exit(executed=True, exit_code=0)))
-    assert recorded(made.see(o.EvidenceSaved("j.1", WHERE))) == [] and made.state.devices.troubles == {}
+    assert (
+        recorded(made.see(o.EvidenceSaved("j.1", WHERE))) == []
+        and made.state.devices.troubles == {}
+    )
     end = recorded(made.see(o.ReleaseChecked("j.1", {"processes": "gone"}, True)))[0]
     assert end == finished()
 
 
-def test_a_job_that_named_no_time_is_never_asked_about_and_one_that_is_ending_not_any_more() -> None:
+def test_a_job_that_named_no_time_is_never_asked_about_and_one_that_is_ending_not_any_more() -> (
+    None
+):
     made = node().running()
     assert looks(made, 1_000) == [] and made.see(o.EvidenceSaved("j.1", WHERE)) == []
     assert made.see(o.EvidenceSaved("k.1", WHERE), o.JobLooked("k.1", True, ())) == []
@@ -130,7 +153,9 @@ def test_in_the_shadow_the_job_ends_for_it_asked_and_the_device_stays() -> None:
     assert made.state.devices.troubles == {}
 
 
-def test_a_device_without_a_reset_on_which_only_a_job_hung_is_used_on_and_another_one_is_not() -> None:
+def test_a_device_without_a_reset_on_which_only_a_job_hung_is_used_on_and_another_one_is_not() -> (
+    None
+):
     for error, well in (("", True), ("xid 46", False)):
         made = watched()
         hung(made)
@@ -138,7 +163,11 @@ def test_a_device_without_a_reset_on_which_only_a_job_hung_is_used_on_and_anothe
             made.see(o.DeviceErred(GPU, hit_by(error), "driver"))
         made.see(o.ProcessExited("j.1", GONE), o.ReleaseChecked("j.1", {}, True))
         left(made)
-        said = recorded(made.see(o.DeviceReset(GPU, "it cannot be reset: no tool", refused="lacking")))
-        back = f.GpuRecovered(node_id=NODE, uuid=GPU, checks={"reset": "not done: it cannot be reset: no tool"})
+        said = recorded(
+            made.see(o.DeviceReset(GPU, "it cannot be reset: no tool", refused="lacking"))
+        )
+        back = f.GpuRecovered(
+            node_id=NODE, uuid=GPU, checks={"reset": "not done: it cannot be reset: no tool"}
+        )
         assert (said == [back]) is well
         assert (GpuId(GPU) in made.state.devices.troubles) is not well

@@ -5,14 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.error_catalogue import Row, Seen
-from libs.common.error_rows import catalogue
+from libs.common.devices.error_catalogue import Row, Seen
+from libs.common.devices.error_rows import catalogue
 from libs.common.model import Gpu, GpuId
+from services.node_agent.core.devices import Trouble
+from services.node_agent.core.observations import DeviceAils, DeviceErred, Observation
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Event, LinkErrors, Sample
-from services.node_agent.health.devices import Trouble
 from services.node_agent.health.watch import NO_ROWS, Limits, Watch
-from services.node_agent.observations import DeviceAils, DeviceErred, Observation
 
 ONE, TWO = GpuId("g1"), GpuId("g2")
 GPUS = [
@@ -44,7 +44,9 @@ class Told:
         return said
 
 
-def event(kind: str, number: int = 0, address: str = "0000:01:00.0", vendor: str = "nvidia") -> Event:
+def event(
+    kind: str, number: int = 0, address: str = "0000:01:00.0", vendor: str = "nvidia"
+) -> Event:
     return Event(1, vendor, address, kind, number, "words")
 
 
@@ -53,22 +55,32 @@ def sample(at_s: int = 1, **readings: Any) -> Sample:
 
 
 def erred(
-    error: str, told: str = "driver", key: str = "", uuid: GpuId = ONE, action: int | None = None, text: str = "words"
+    error: str,
+    told: str = "driver",
+    key: str = "",
+    uuid: GpuId = ONE,
+    action: int | None = None,
+    text: str = "words",
 ) -> DeviceErred:
     return DeviceErred(uuid, Seen("nvidia", "NVIDIA H100", "610.1", error, text, action), told, key)
 
 
-def test_events_of_the_driver_have_the_catalogue_s_names_and_those_of_the_kernel_s_log_where_both_tell() -> None:
+def test_driver_events_have_catalogue_names_and_those_of_the_kernel_log_where_both_report() -> None:
     told = Told()
     assert told.round(event(r.XID, 79)) == [erred("xid 79")]
     assert told.round(event(r.ECC), event(r.LOST)) == [erred("xid 48"), erred("xid 79")]
-    assert told.round(event(r.PAGE_FAULT), event(r.RESET_BEGAN)) == [erred("page_fault"), erred("driver_reset")]
+    assert told.round(event(r.PAGE_FAULT), event(r.RESET_BEGAN)) == [
+        erred("page_fault"),
+        erred("driver_reset"),
+    ]
     assert told.round(event(r.OTHER, 5), event(r.THERMAL), event(r.RESET_ENDED)) == []
     assert told.round(event(r.XID, 79, "0000:09:00.0")) == []
 
 
 def test_the_recovery_field_is_the_one_that_was_read_after_the_error() -> None:
-    assert Told().round(event(r.XID, 95), g1=sample(recovery_action=4), g2=sample(recovery_action=1)) == [erred("xid 95", action=4)]
+    assert Told().round(
+        event(r.XID, 95), g1=sample(recovery_action=4), g2=sample(recovery_action=1)
+    ) == [erred("xid 95", action=4)]
 
 
 def test_a_line_of_the_kernel_s_log_waits_for_the_round_and_names_the_job_of_its_process() -> None:
@@ -88,12 +100,18 @@ def test_the_last_xid_of_each_device_is_known_whoever_told_it() -> None:
     assert told.watch.xids == {ONE: 94, TWO: 79}
 
 
-def test_a_driver_that_does_not_answer_takes_its_device_or_all_of_its_vendor_out_until_it_does() -> None:
+def test_a_silent_driver_takes_its_device_or_its_vendor_out_until_it_answers() -> None:
     told = Told()
     wedged = Trouble("offline", "words", source="driver")
     assert told.round(event(r.WEDGED)) == [DeviceAils(ONE, r.WEDGED, wedged)]
-    assert told.round(event(r.ANSWERS)) == [DeviceAils(ONE, r.WEDGED, None), DeviceAils(ONE, r.LOST, None)]
-    assert told.round(event(r.WEDGED, address="")) == [DeviceAils(ONE, r.WEDGED, wedged), DeviceAils(TWO, r.WEDGED, wedged)]
+    assert told.round(event(r.ANSWERS)) == [
+        DeviceAils(ONE, r.WEDGED, None),
+        DeviceAils(ONE, r.LOST, None),
+    ]
+    assert told.round(event(r.WEDGED, address="")) == [
+        DeviceAils(ONE, r.WEDGED, wedged),
+        DeviceAils(TWO, r.WEDGED, wedged),
+    ]
     assert told.round(event(r.WEDGED, address="", vendor="amd")) == []
 
 
@@ -107,11 +125,24 @@ def test_a_hot_device_rests_from_one_mark_until_it_is_below_another() -> None:
     assert told.round(g1=sample(temperature_c=79)) == [DeviceAils(ONE, "thermal", None)]
 
 
-def test_a_remap_that_waits_asks_for_a_reset_when_nobody_has_the_device_and_one_that_failed_for_hands() -> None:
+def test_a_pending_remap_asks_for_a_reset_and_a_failed_one_for_repair() -> None:
     (pending, failed) = Told().round(g1=sample(remap_pending=1, remap_failed=1))
-    assert isinstance(pending, DeviceAils) and pending.trouble is not None and isinstance(failed, DeviceAils) and failed.trouble is not None
-    assert (pending.reason, pending.trouble.health, pending.trouble.verdict) == ("remap_pending", "degraded", "drain_then_reset")
-    assert (failed.reason, failed.trouble.health, failed.trouble.verdict) == ("remap_failed", "offline", "replace")
+    assert (
+        isinstance(pending, DeviceAils)
+        and pending.trouble is not None
+        and isinstance(failed, DeviceAils)
+        and failed.trouble is not None
+    )
+    assert (pending.reason, pending.trouble.health, pending.trouble.verdict) == (
+        "remap_pending",
+        "degraded",
+        "drain_then_reset",
+    )
+    assert (failed.reason, failed.trouble.health, failed.trouble.verdict) == (
+        "remap_failed",
+        "offline",
+        "replace",
+    )
     assert Told().round(g1=sample(remap_pending=0, remap_failed=0)) == []
 
 
@@ -132,10 +163,17 @@ def test_corrected_errors_are_told_once_when_there_are_too_many_in_a_window() ->
 
 def test_what_links_sent_again_is_counted_by_itself_and_per_device() -> None:
     told = Told(corrected_max=1, link_errors_max=10, corrected_window_s=60)
-    assert told.round(g1=sample(1, link_errors=5, pcie_replays=0), g2=sample(1, link_errors=0)) == []
+    assert (
+        told.round(g1=sample(1, link_errors=5, pcie_replays=0), g2=sample(1, link_errors=0)) == []
+    )
     said = told.round(g1=sample(2, link_errors=16, pcie_replays=11), g2=sample(2, link_errors=10))
-    assert [(one.uuid, one.error.error) for one in said if isinstance(one, DeviceErred)] == [(ONE, "link_errors"), (ONE, "pcie_replays")]
-    assert [one.uuid for one in told.round(g2=sample(3, link_errors=11)) if isinstance(one, DeviceErred)] == [TWO]
+    assert [(one.uuid, one.error.error) for one in said if isinstance(one, DeviceErred)] == [
+        (ONE, "link_errors"),
+        (ONE, "pcie_replays"),
+    ]
+    assert [
+        one.uuid for one in told.round(g2=sample(3, link_errors=11)) if isinstance(one, DeviceErred)
+    ] == [TWO]
 
 
 def test_what_a_device_cannot_tell_says_nothing() -> None:
@@ -147,7 +185,9 @@ def test_an_error_of_a_mig_instance_comes_with_the_slices_of_that_instance() -> 
     told = Told()
     assert told.watch.heard("3,1,1,-;NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7, Contained")
     (said,) = told.round()
-    assert said == msgspec.structs.replace(erred("xid 94", "kernel_log", "j.1", text="MIG instance 5: pid=7, Contained"), slices=0b11)
+    assert said == msgspec.structs.replace(
+        erred("xid 94", "kernel_log", "j.1", text="MIG instance 5: pid=7, Contained"), slices=0b11
+    )
     found = msgspec.structs.replace(event(r.XID, 94), instance=5)
     assert [one.slices for one in told.round(found) if isinstance(one, DeviceErred)] == [0b11]
     (unknown,) = told.round(msgspec.structs.replace(event(r.XID, 94), instance=6))
@@ -155,16 +195,20 @@ def test_an_error_of_a_mig_instance_comes_with_the_slices_of_that_instance() -> 
 
 
 @pytest.mark.attack
-def test_an_error_of_a_switch_is_told_of_each_device_on_its_fabric_whatever_their_recovery_fields_say() -> None:
+def test_an_error_of_a_switch_is_reported_for_each_device_on_its_fabric() -> None:
     told = Told()
-    assert told.watch.heard("3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout")
+    assert told.watch.heard(
+        "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout"
+    )
     text = "nvidia-nvswitch0 (0000:c3:00.0): Fatal, Link 30 timeout"
     fatal = Seen("nvidia", "NVIDIA H100", "610.1", "sxid 24007", text, kind="sxid fatal")
     said = told.round(g1=sample(recovery_action=0))
     assert said == [DeviceErred(ONE, fatal, "kernel_log"), DeviceErred(TWO, fatal, "kernel_log")]
     other = Gpu(GpuId("a1"), 2, "amd", "MI300X", 192 << 30, pci_bus="0000:03:00.0", links="x")
     told.gpus = [msgspec.structs.replace(GPUS[0], links="links-0"), GPUS[1], other]
-    told.watch.heard("3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout")
+    told.watch.heard(
+        "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout"
+    )
     assert told.round() == [DeviceErred(ONE, fatal, "kernel_log")]
 
 
@@ -175,10 +219,16 @@ def test_uncorrected_errors_that_rise_are_told_of_by_the_limit_of_the_catalogue(
     assert told.round(g1=sample(2, ecc_uncorrected=3)) == []
     text = "1 uncorrected errors within 3600 s"
     assert told.round(g1=sample(3, ecc_uncorrected=4)) == [erred("uncorrected", text=text)]
-    told.watch.catalogue = msgspec.structs.replace(catalogue(), rows=(Row("", ("uncorrected",), "", "", most=2, window_s=60),))
+    told.watch.catalogue = msgspec.structs.replace(
+        catalogue(), rows=(Row("", ("uncorrected",), "", "", most=2, window_s=60),)
+    )
     told.watch.rows.clear()
     assert told.round(g2=sample(4, ecc_uncorrected=2)) == []
-    assert [one.uuid for one in told.round(g2=sample(5, ecc_uncorrected=3)) if isinstance(one, DeviceErred)] == [TWO]
+    assert [
+        one.uuid
+        for one in told.round(g2=sample(5, ecc_uncorrected=3))
+        if isinstance(one, DeviceErred)
+    ] == [TWO]
     told.watch.catalogue = NO_ROWS
     told.watch.rows.clear()
     assert told.round(g2=sample(6, ecc_uncorrected=99, sram_threshold=1)) == []
@@ -189,7 +239,10 @@ def test_an_sram_threshold_that_is_passed_is_told_of_once_until_it_is_not_any_mo
     told = Told()
     assert told.round(g1=sample(sram_threshold=0, sram_uncorrected=0)) == []
     (said,) = told.round(g1=sample(sram_threshold=1, sram_uncorrected=5))
-    assert isinstance(said, DeviceErred) and (said.error.error, said.uuid) == ("sram_threshold", ONE)
+    assert isinstance(said, DeviceErred) and (said.error.error, said.uuid) == (
+        "sram_threshold",
+        ONE,
+    )
     assert said.error.text == "its driver says so; uncorrectable SRAM errors since it was loaded: 5"
     assert told.round(g1=sample(sram_threshold=1)) == []
     assert told.round(g1=sample(sram_threshold=0)) == [DeviceAils(ONE, "sram_threshold", None)]
@@ -202,7 +255,9 @@ def test_link_errors_name_the_link_that_has_most() -> None:
     assert told.round(g1=sample(1, link_errors=5)) == []
     (said,) = told.round(g1=sample(2, link_errors=42, link_counts=links))
     assert isinstance(said, DeviceErred)
-    assert said.error.text == "37 errors of its links, which sent again within 3600 s; link 3 has the most (40 x replay)"
+    assert said.error.text == (
+        "37 errors of its links, which sent again within 3600 s; link 3 has the most (40 x replay)"
+    )
     assert told.round(g2=sample(2, link_errors=1, link_counts=())) == []
 
 

@@ -8,7 +8,13 @@ from services.api_gateway.views.history import summary
 from tests.golden.examples import EXAMPLES
 
 N, G, J = NodeId("n"), GpuId("GPU-n-0"), JobId("j")
-CLEAN = {"processes": "gone", "devices": "free", "mps": "other jobs use it", "holders": "none", "scrub": "not done: no way"}
+CLEAN = {
+    "processes": "gone",
+    "devices": "free",
+    "mps": "other jobs use it",
+    "holders": "none",
+    "scrub": "not done: no way",
+}
 
 
 def released(**checks: str) -> str:
@@ -31,13 +37,25 @@ def test_a_receipt_is_clean_when_every_check_says_so() -> None:
     ],
 )
 def test_a_receipt_with_one_check_that_failed_does_not_say_clean(check: str, said: str) -> None:
-    assert released(**{**CLEAN, check: said}) == f"attempt 1 on n is over, not proved clean: {check} {said}"
+    assert (
+        released(**{**CLEAN, check: said})
+        == f"attempt 1 on n is over, not proved clean: {check} {said}"
+    )
 
 
 def test_a_device_that_is_held_is_quarantined_and_by_whom_is_said() -> None:
-    fact = f.GpuFaulted(node_id=N, uuid=G, health="offline", reason="quarantined", detail="open in process 4711 python")
+    fact = f.GpuFaulted(
+        node_id=N,
+        uuid=G,
+        health="offline",
+        reason="quarantined",
+        detail="open in process 4711 python",
+    )
     assert summary(fact) == "GPU GPU-n-0 on n is quarantined: held by open in process 4711 python"
-    assert summary(f.GpuFaulted(node_id=N, uuid=G, health="offline", reason="quarantined")) == "GPU GPU-n-0 on n is quarantined"
+    assert (
+        summary(f.GpuFaulted(node_id=N, uuid=G, health="offline", reason="quarantined"))
+        == "GPU GPU-n-0 on n is quarantined"
+    )
 
 
 @pytest.mark.parametrize("kind", f.KINDS)
@@ -46,13 +64,30 @@ def test_every_kind_of_fact_says_more_than_its_kind(kind: str) -> None:
 
 
 def test_a_reservation_says_whose_it_is_and_when() -> None:
-    fact = f.ReservationSet(reservation="course", nodes=tuple(map(NodeId, "abcde")), start_ns=0, end_ns=10**9, users=("ada",))
+    fact = f.ReservationSet(
+        reservation="course",
+        nodes=tuple(map(NodeId, "abcde")),
+        start_ns=0,
+        end_ns=10**9,
+        users=("ada",),
+    )
     assert summary(fact).startswith("reservation course for ada on a, b, c, d and 1 more, from ")
-    assert summary(f.ReservationCleared(reservation="course", user="ada")) == "reservation course removed by ada"
-    assert summary(f.JobUpdated(job_id=J, time_limit_s=5, held=False)) == "changed by someone: time limit 5 s, released"
+    assert (
+        summary(f.ReservationCleared(reservation="course", user="ada"))
+        == "reservation course removed by ada"
+    )
+    assert (
+        summary(f.JobUpdated(job_id=J, time_limit_s=5, held=False))
+        == "changed by someone: time limit 5 s, released"
+    )
 
 
 def test_a_device_that_failed_says_what_it_said() -> None:
-    fact = f.GpuFaulted(node_id=N, uuid=G, health="offline", reason="xid 79", detail="fallen off the bus")
+    fact = f.GpuFaulted(
+        node_id=N, uuid=G, health="offline", reason="xid 79", detail="fallen off the bus"
+    )
     assert summary(fact) == "GPU GPU-n-0 on n is offline (xid 79: fallen off the bus)"
-    assert summary(f.GpuFaulted(node_id=N, uuid=G, health="resetting", reason="reset")) == "GPU GPU-n-0 on n is resetting (reset)"
+    assert (
+        summary(f.GpuFaulted(node_id=N, uuid=G, health="resetting", reason="reset"))
+        == "GPU GPU-n-0 on n is resetting (reset)"
+    )

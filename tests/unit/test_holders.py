@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from libs.common.model import MIG, GpuHold, GpuId
-from services.node_agent import observations as o
-from services.node_agent.holders import can_be_told, undivided
+from services.node_agent.core import observations as o
+from services.node_agent.jobs.holders import can_be_told, undivided
 from tests.given_node import GPU, Node, start
 
 OTHER = GpuId("GPU-n-1")
@@ -12,7 +12,12 @@ OTHER = GpuId("GPU-n-1")
 
 def test_beside_instances_it_can_be_told_and_beside_a_whole_device_it_can_not() -> None:
     made = Node()
-    made.orders(replace(start("part"), gpus=(GpuHold(GPU, 50, MIG, "3g.40gb", 0b1111),)), replace(start("whole"), gpus=(GpuHold(OTHER),)))
-    assert can_be_told(made.state, [GPU, OTHER]) == [GPU] and undivided(made.state, [GPU, OTHER]) == []
+    made.orders(
+        replace(start("part"), gpus=(GpuHold(GPU, 50, MIG, "3g.40gb", 0b1111),)),
+        replace(start("whole"), gpus=(GpuHold(OTHER),)),
+    )
+    assert (
+        can_be_told(made.state, [GPU, OTHER]) == [GPU] and undivided(made.state, [GPU, OTHER]) == []
+    )
     made.see(o.LaunchFailed("whole.1", "no"))
     assert can_be_told(made.state, [GPU, OTHER]) == [GPU, OTHER]

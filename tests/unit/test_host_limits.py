@@ -1,4 +1,6 @@
-"""What of the host a job is bound to: what it asked for, near its devices where that is known and enough."""
+"""What of the host a job is bound to: what it asked for, near its devices where that is known and
+enough.
+"""
 
 from functools import partial
 from pathlib import Path
@@ -6,8 +8,8 @@ from pathlib import Path
 from libs.common.messages import StartOrder
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec
 from services.node_agent.drivers.sysfs import Numa, device_nodes, numas
-from services.node_agent.limits import limits_of
-from services.node_agent.supervision.cgroups import Limits
+from services.node_agent.jobs.limits import limits_of
+from services.node_agent.machine.cgroups import Limits
 from tests.drivers import trees
 
 GIB = 1 << 30
@@ -17,7 +19,19 @@ GPUS = [Gpu(GpuId(f"GPU-{index}"), index, "nvidia", "M", GIB, numa=index - 1) fo
 
 def order(*gpus: int, cpus_milli: int = 0, memory_bytes: int = 0) -> StartOrder:
     spec = JobSpec(command=("true",), cpus_milli=cpus_milli, memory_bytes=memory_bytes)
-    return StartOrder(JobId("j"), 1, 1, 1, 0, tuple(GpuHold(GPUS[gpu].uuid) for gpu in gpus), spec, "t", "u", (), 0)
+    return StartOrder(
+        JobId("j"),
+        1,
+        1,
+        1,
+        0,
+        tuple(GpuHold(GPUS[gpu].uuid) for gpu in gpus),
+        spec,
+        "t",
+        "u",
+        (),
+        0,
+    )
 
 
 def test_a_job_is_bound_to_what_it_asked_for() -> None:
@@ -27,7 +41,9 @@ def test_a_job_is_bound_to_what_it_asked_for() -> None:
 
 
 def test_its_processors_lie_beside_its_devices_and_its_memory_only_where_it_said_how_much() -> None:
-    assert limits_of(order(2), GPUS, HERE, {}) == Limits(cpus_milli=0, memory_bytes=0, cpus="2,3", memory_nodes="", denied=[])
+    assert limits_of(order(2), GPUS, HERE, {}) == Limits(
+        cpus_milli=0, memory_bytes=0, cpus="2,3", memory_nodes="", denied=[]
+    )
     assert limits_of(order(2, memory_bytes=GIB), GPUS, HERE, {})["memory_nodes"] == "1"
     assert limits_of(order(1, 2, memory_bytes=16 * GIB), GPUS, HERE, {}) == Limits(
         cpus_milli=0, memory_bytes=16 * GIB, cpus="0,1,2,3", memory_nodes="0,1", denied=[]
@@ -43,18 +59,33 @@ def test_what_is_not_enough_or_not_known_binds_nothing() -> None:
 
 
 def test_a_job_is_denied_every_device_but_its_own_and_what_it_shares_with_another() -> None:
-    nodes = {GPUS[0].uuid: ((195, 0), (226, 128)), GPUS[1].uuid: ((195, 1),), GPUS[2].uuid: ((195, 1), (195, 2))}
+    nodes = {
+        GPUS[0].uuid: ((195, 0), (226, 128)),
+        GPUS[1].uuid: ((195, 1),),
+        GPUS[2].uuid: ((195, 1), (195, 2)),
+    }
     assert limits_of(order(1), GPUS, {}, nodes)["denied"] == [[195, 0], [195, 2], [226, 128]]
     assert limits_of(order(0, 1, 2), GPUS, {}, nodes)["denied"] == []
-    assert limits_of(order(), GPUS, {}, nodes)["denied"] == [[195, 0], [195, 1], [195, 2], [226, 128]]
+    assert limits_of(order(), GPUS, {}, nodes)["denied"] == [
+        [195, 0],
+        [195, 1],
+        [195, 2],
+        [226, 128],
+    ]
 
 
 def test_the_kernel_says_by_what_a_device_is_opened(tmp_path: Path) -> None:
     for path, text in (
         ("sys/bus/pci/devices/0000:1b:00.0/drm/card1/dev", "226:1\n"),
         ("sys/bus/pci/devices/0000:1b:00.0/drm/renderD128/dev", "226:128\n"),
-        ("proc/driver/nvidia/gpus/0000:1b:00.0/information", "Model: \t\t H100\nDevice Minor: \t 3\n"),
-        ("proc/devices", "Character devices:\n  1 mem\n195 nvidia-frontend\n\nBlock devices:\n259 blkext\n"),
+        (
+            "proc/driver/nvidia/gpus/0000:1b:00.0/information",
+            "Model: \t\t H100\nDevice Minor: \t 3\n",
+        ),
+        (
+            "proc/devices",
+            "Character devices:\n  1 mem\n195 nvidia-frontend\n\nBlock devices:\n259 blkext\n",
+        ),
     ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common import inventory as stock
-from libs.common.cluster import Cluster
-from libs.common.inventory import Inventory, Stocks
 from libs.common.model import NodeId
+from libs.common.state import inventory as stock
+from libs.common.state.cluster import Cluster
+from libs.common.state.inventory import Inventory, Stocks
 from libs.common.transport.bus import MESSAGE_BYTES_MAX
 from tests.given import given, member, placed, registered, waiting
 
@@ -17,10 +17,19 @@ def inventory(cluster: Cluster, after: str = "", stocks: Stocks | None = None) -
 
 
 def test_it_says_of_every_device_how_much_of_it_is_free() -> None:
-    faulted = f.GpuFaulted(node_id=NodeId("b"), uuid=member("b", 1).gpus[0].uuid, health="offline", reason="xid")
-    held = [*waiting("i"), placed("i", member("a", 0)), *waiting("j", gpu_share=30), placed("j", member("b", 0, share=30))]
+    faulted = f.GpuFaulted(
+        node_id=NodeId("b"), uuid=member("b", 1).gpus[0].uuid, health="offline", reason="xid"
+    )
+    held = [
+        *waiting("i"),
+        placed("i", member("a", 0)),
+        *waiting("j", gpu_share=30),
+        placed("j", member("b", 0, share=30)),
+    ]
     drained = f.GpuServiceSet(uuid=member("a", 1).gpus[0].uuid, service="draining", user="u")
-    found = inventory(given(registered("a", gpus=2), registered("b", gpus=2), held, faulted, drained).cluster)
+    found = inventory(
+        given(registered("a", gpus=2), registered("b", gpus=2), held, faulted, drained).cluster
+    )
     assert [(node.id, node.state) for node in found.nodes] == [("a", "healthy"), ("b", "degraded")]
     assert [node.model for node in found.nodes] == ["Simulated H100", "Simulated H100"]
     assert [node.gpus for node in found.nodes] == [
@@ -30,7 +39,9 @@ def test_it_says_of_every_device_how_much_of_it_is_free() -> None:
     assert found.next is None
 
 
-def test_what_is_more_than_one_message_holds_comes_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_more_than_one_message_holds_comes_in_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = given(*(registered(name) for name in "abcde")).cluster
     monkeypatch.setattr(stock, "DEVICES_MAX", 9)
     pages, after = [], ""
@@ -53,5 +64,9 @@ def test_a_node_that_was_removed_is_not_there_and_its_page_goes_on_behind_it() -
 def test_one_answer_s_devices_fit_into_one_message() -> None:
     row = ("GPU-" + "0" * 36, "resetting", 100)
     per_device = len(msgspec.json.encode(row)) + 1
-    per_node = len(msgspec.json.encode(stock.NodeStock(NodeId("n" * 32), "unreachable", "NVIDIA H100 80GB HBM3", [])))
+    per_node = len(
+        msgspec.json.encode(
+            stock.NodeStock(NodeId("n" * 32), "unreachable", "NVIDIA H100 80GB HBM3", [])
+        )
+    )
     assert stock.DEVICES_MAX * per_device + stock.DEVICES_MAX // 8 * per_node < MESSAGE_BYTES_MAX

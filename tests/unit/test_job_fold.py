@@ -1,13 +1,14 @@
-"""What each fact about a job changes, and what it must not. `History.say` answers whether a fact took effect, and holds
-that one that did not changed nothing.
+"""What each fact about a job changes, and what it must not.
+
+`History.say` answers whether a fact took effect, and holds that one that did not changed nothing.
 """
 
 import pytest
 
 from libs.common import facts as f
-from libs.common import job_life
 from libs.common.facts import AnyFact, Unknown
 from libs.common.folds import job_fold
+from libs.common.life import job_life
 from libs.common.model import TenantId
 from tests.history import (
     History,
@@ -28,7 +29,13 @@ from tests.history import (
     submitted,
 )
 
-OTHER_SUBJECTS = ("facts.gateway.a", "facts.quota", "facts.scheduler", "facts.node.n1", "facts.node.n2")
+OTHER_SUBJECTS = (
+    "facts.gateway.a",
+    "facts.quota",
+    "facts.scheduler",
+    "facts.node.n1",
+    "facts.node.n2",
+)
 
 
 def cancel(name: str, grace_s: int = 10) -> f.CancelRequested:
@@ -50,7 +57,9 @@ def gang(nodes: int = 2) -> History:
     """One job `j`, placed on every node, nothing started yet."""
     history = begun(nodes)
     history.queue("j", nodes=nodes)
-    assert history.say(placed("j", *(member(f"n{n}", f"n{n}g1", rank=n - 1) for n in range(1, nodes + 1))))
+    assert history.say(
+        placed("j", *(member(f"n{n}", f"n{n}g1", rank=n - 1) for n in range(1, nodes + 1)))
+    )
     return history
 
 
@@ -72,7 +81,16 @@ def test_a_job_lives_from_submission_to_its_end() -> None:
     ):
         assert history.say(fact)
         states.append(history.job("j").state)
-    assert states == ["pending", "pending", "queued", "placed", "running", "releasing", "releasing", "completed"]
+    assert states == [
+        "pending",
+        "pending",
+        "queued",
+        "placed",
+        "running",
+        "releasing",
+        "releasing",
+        "completed",
+    ]
     assert (history.holds("n1g1"), waiting(history)) == ({}, 0)
 
 
@@ -93,13 +111,23 @@ def test_a_rejected_job_waits_no_longer_and_an_admitted_one_cannot_be_rejected()
     history.say(submitted("j"), submitted("k"), f.JobAdmitted(job_id=job("k")))
     assert history.say(f.JobRejected(job_id=job("j"), reason="too many"))
     assert not history.say(f.JobRejected(job_id=job("k"), reason="too many"))
-    assert (history.job("j").state, history.job("j").reason, waiting(history)) == ("rejected", "too many", 1)
+    assert (history.job("j").state, history.job("j").reason, waiting(history)) == (
+        "rejected",
+        "too many",
+        1,
+    )
 
 
 def test_of_several_cancels_the_shortest_grace_counts() -> None:
     history = begun()
     history.queue("j")
-    assert [history.say(cancel("j", grace)) for grace in (10, 30, 0, 0, 10)] == [True, False, True, False, False]
+    assert [history.say(cancel("j", grace)) for grace in (10, 30, 0, 0, 10)] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
     assert history.job("j").cancel.grace_s == 0  # type: ignore[union-attr]
 
 
@@ -124,7 +152,11 @@ def test_a_gang_is_releasing_when_its_last_member_ended() -> None:
 def test_a_member_that_refuses_gives_its_devices_back_at_once() -> None:
     history = gang()
     assert history.say(refused("j", "n1"))
-    assert (history.members("j"), history.holds("n1g1"), history.holds("n2g1")) == ({"n1": "refused", "n2": "placed"}, {}, {"j.1": 100})
+    assert (history.members("j"), history.holds("n1g1"), history.holds("n2g1")) == (
+        {"n1": "refused", "n2": "placed"},
+        {},
+        {"j.1": 100},
+    )
 
 
 def test_a_requeued_job_forgets_its_attempt_and_counts_what_must_be_counted() -> None:
@@ -132,12 +164,24 @@ def test_a_requeued_job_forgets_its_attempt_and_counts_what_must_be_counted() ->
     history.say(stop("j"), finished("j", "n1", exit_code=None), released("j", "n1"))
     assert history.say(f.JobRequeued(job_id=job("j"), attempt=1, reason="failed", counted=True))
     after = history.job("j")
-    assert (after.state, after.attempt, after.retries_used, after.members, after.stop_reason) == ("queued", 2, 1, {}, "")
-    assert (waiting(history), history.holds("n1g1"), history.cluster.nodes["n1"].members) == (1, {}, {})  # type: ignore[index]
+    assert (after.state, after.attempt, after.retries_used, after.members, after.stop_reason) == (
+        "queued",
+        2,
+        1,
+        {},
+        "",
+    )
+    assert (waiting(history), history.holds("n1g1"), history.cluster.nodes["n1"].members) == (
+        1,
+        {},
+        {},
+    )  # type: ignore[index]
 
 
 @pytest.mark.parametrize("shorter_first", [True, False])
-def test_the_first_reason_to_stop_is_kept_and_the_shortest_grace_counts(shorter_first: bool) -> None:
+def test_the_first_reason_to_stop_is_kept_and_the_shortest_grace_counts(
+    shorter_first: bool,
+) -> None:
     history = running()
     shorter = f.JobStopOrdered(job_id=job("j"), attempt=1, reason="cancelled", signal=9, grace_ms=0)
     first, second = (shorter, stop("j")) if shorter_first else (stop("j"), shorter)
@@ -169,14 +213,20 @@ def test_a_fact_of_an_attempt_that_was_requeued_changes_nothing(fact: AnyFact) -
     assert not history.say(fact)
 
 
-@pytest.mark.parametrize("fact", [*late(1), *late(2), cancel("j"), submitted("j"), f.JobAdmitted(job_id=job("j"))], ids=f.kind_of)
+@pytest.mark.parametrize(
+    "fact",
+    [*late(1), *late(2), cancel("j"), submitted("j"), f.JobAdmitted(job_id=job("j"))],
+    ids=f.kind_of,
+)
 def test_a_fact_of_an_ended_job_changes_nothing(fact: AnyFact) -> None:
     history = running()
     history.say(finished("j", "n1"), released("j", "n1"), closed("j"))
     assert not history.say(fact)
 
 
-@pytest.mark.parametrize("fact", [*late(1), *late(7), cancel("j"), f.JobQueued(job_id=job("j"))], ids=f.kind_of)
+@pytest.mark.parametrize(
+    "fact", [*late(1), *late(7), cancel("j"), f.JobQueued(job_id=job("j"))], ids=f.kind_of
+)
 def test_a_fact_of_a_job_that_nobody_submitted_changes_nothing(fact: AnyFact) -> None:
     assert not begun().say(fact)
 
@@ -186,7 +236,11 @@ def test_a_fact_of_an_attempt_that_is_not_yet_changes_nothing(fact: AnyFact) -> 
     assert not running().say(fact)
 
 
-@pytest.mark.parametrize("fact", [started("j", "n2"), finished("j", "n2"), released("j", "n2"), refused("j", "n2")], ids=f.kind_of)
+@pytest.mark.parametrize(
+    "fact",
+    [started("j", "n2"), finished("j", "n2"), released("j", "n2"), refused("j", "n2")],
+    ids=f.kind_of,
+)
 def test_a_node_without_a_member_of_the_attempt_has_nothing_to_say_of_it(fact: AnyFact) -> None:
     history = begun(2)
     history.queue("j")
@@ -224,7 +278,11 @@ def test_a_job_that_waits_cannot_end_as_if_it_had_run(outcome: str) -> None:
     assert not history.say(closed("j", outcome))
 
 
-@pytest.mark.parametrize("fact", [*late(1), submitted("k"), cancel("j"), f.JobRejected(job_id=job("j"), reason="x")], ids=f.kind_of)
+@pytest.mark.parametrize(
+    "fact",
+    [*late(1), submitted("k"), cancel("j"), f.JobRejected(job_id=job("j"), reason="x")],
+    ids=f.kind_of,
+)
 def test_a_writer_records_only_its_own_kinds(fact: AnyFact) -> None:
     history = gang(1)
     own = history.say(fact)
@@ -236,9 +294,19 @@ def test_a_writer_records_only_its_own_kinds(fact: AnyFact) -> None:
 
 
 def may_say(fact: AnyFact) -> list[str]:
-    owner = f.GatewayFact.__args__, f.QuotaFact.__args__, f.SchedulerFact.__args__, f.NodeFact.__args__
+    owner = (
+        f.GatewayFact.__args__,
+        f.QuotaFact.__args__,
+        f.SchedulerFact.__args__,
+        f.NodeFact.__args__,
+    )
     row = next(i for i, kinds in enumerate(owner) if type(fact) in kinds)
-    return [["facts.gateway.a"], ["facts.quota"], ["facts.scheduler"], [f"facts.node.{getattr(fact, 'node_id', '')}"]][row]
+    return [
+        ["facts.gateway.a"],
+        ["facts.quota"],
+        ["facts.scheduler"],
+        [f"facts.node.{getattr(fact, 'node_id', '')}"],
+    ][row]
 
 
 def test_a_scheduler_of_an_older_term_changes_nothing() -> None:
@@ -256,13 +324,18 @@ def test_a_fact_of_an_unknown_kind_is_counted_and_changes_nothing() -> None:
     assert not history.say(Unknown(name="job.dreamt", raw=b"\x80"))
 
 
-def test_ended_jobs_beyond_the_bound_leave_oldest_end_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_jobs_beyond_the_bound_leave_oldest_end_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 2)
     history = begun()
     for name in ("a", "b", "c", "d"):
         history.queue(name)
     history.say(*(closed(name, "cancelled") for name in ("c", "a", "d")))
-    assert (list(history.cluster.jobs), list(history.cluster.ended)) == (["a", "b", "d"], ["a", "d"])
+    assert (list(history.cluster.jobs), list(history.cluster.ended)) == (
+        ["a", "b", "d"],
+        ["a", "d"],
+    )
     assert job_life.ENDED.count(history.job("a").state) == 1
 
 
@@ -278,7 +351,9 @@ def test_a_job_that_left_is_as_if_it_had_never_been(monkeypatch: pytest.MonkeyPa
 
 def test_a_late_release_of_a_closed_attempt_ends_what_the_node_accounts_for() -> None:
     history = running()
-    history.say(lost("n1"), requeued("j"), registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),)))
+    history.say(
+        lost("n1"), requeued("j"), registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),))
+    )
     node = history.cluster.nodes["n1"]  # type: ignore[index]
     assert list(node.accounted) == ["j.1"]
     assert history.say(finished("j", "n1")) is False

@@ -1,4 +1,6 @@
-"""A server comes to accept exactly the nodes that the log says, whatever was lost, restarted or behind meanwhile."""
+"""A server comes to accept exactly the nodes that the log says, whatever was lost, restarted or
+behind meanwhile.
+"""
 
 import asyncio
 import signal
@@ -13,8 +15,8 @@ from libs.common.model import NodeId
 from libs.common.transport.bus_memory import MemoryBus
 from libs.embedded import keeper
 from libs.embedded.keeper import Keeper
-from services.api_gateway.admission import Admission
-from services.api_gateway.membership_intents import hash_secret
+from services.api_gateway.agents.admission import Admission
+from services.api_gateway.intents.membership_intents import hash_secret
 from tests.history import History
 
 SECRET = "s" * 32
@@ -42,7 +44,9 @@ class Server:
 
 def join(history: History, name: str) -> None:
     history.say(f.NodeInvited(node_id=NodeId(name), secret_hash=hash_secret(SECRET), expires_ns=1))
-    history.say(f.NodeJoined(node_id=NodeId(name), secret_hash=hash_secret(SECRET), public_key=KEYS[name]))
+    history.say(
+        f.NodeJoined(node_id=NodeId(name), secret_hash=hash_secret(SECRET), public_key=KEYS[name])
+    )
 
 
 def remove(history: History, name: str) -> None:
@@ -66,7 +70,9 @@ async def test_a_server_accepts_what_joined_and_is_reloaded_for_it(tmp_path: Pat
     assert server.said == ["nodes of other machines: far"]
 
 
-async def test_a_server_is_left_alone_while_nothing_changes_and_when_nobody_answers(tmp_path: Path) -> None:
+async def test_a_server_is_left_alone_while_nothing_changes_and_when_nobody_answers(
+    tmp_path: Path,
+) -> None:
     history, bus, server = History(), MemoryBus(), Server(tmp_path)
     assert not await server.keeper.ask(bus)
     await gateway(history, bus)
@@ -79,7 +85,9 @@ async def test_a_server_is_left_alone_while_nothing_changes_and_when_nobody_answ
         assert each.signals == []
 
 
-async def test_a_removed_node_has_time_to_hear_of_it_and_then_is_not_accepted(tmp_path: Path) -> None:
+async def test_a_removed_node_has_time_to_hear_of_it_and_then_is_not_accepted(
+    tmp_path: Path,
+) -> None:
     history, bus, server = History(), MemoryBus(), Server(tmp_path)
     history.cluster.timing = history.cluster.timing.__class__(100, 1_000, 100, 300)
     await gateway(history, bus)
@@ -137,7 +145,9 @@ async def test_a_gateway_hears_which_node_a_server_does_not_accept_and_why(tmp_p
     assert server.said == ["node near is not accepted: bad key", "nodes of other machines: far"]
 
 
-async def test_a_file_that_cannot_be_written_is_tried_again_and_stops_no_server(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_written_is_tried_again_and_stops_no_server(
+    tmp_path: Path,
+) -> None:
     history, bus, server = History(), MemoryBus(), Server(tmp_path)
     await gateway(history, bus)
     join(history, FAR)
@@ -149,7 +159,9 @@ async def test_a_file_that_cannot_be_written_is_tried_again_and_stops_no_server(
     assert server.file == keeper.load(tmp_path) == Admitted({FAR: KEYS[FAR]})
 
 
-async def test_a_revoked_node_loses_its_key_at_once_and_stays_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_revoked_node_loses_its_key_at_once_and_stays_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     history, bus, server = History(), MemoryBus(), Server(tmp_path)
     over: dict[NodeId, str] = {}
     admission = Admission(lambda: history.cluster, bus, over)
@@ -176,7 +188,9 @@ async def test_a_revoked_node_loses_its_key_at_once_and_stays_refused(tmp_path: 
 async def test_every_server_hears_of_a_revoked_node_also_while_the_log_takes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A flood may keep the log from storing anything, so the sequence by which servers say how far they are stands still."""
+    """A flood may keep the log from storing anything, so the sequence by which servers say how far
+    they are stands still.
+    """
     monkeypatch.setattr(keeper, "RELOAD_PAUSE_S", 0.0)
     history, bus = History(), MemoryBus()
     over: dict[NodeId, str] = {}

@@ -2,9 +2,21 @@
 
 import pytest
 
-from libs.common import ledger
 from libs.common.model import MIG, MPS, GpuHold, GpuId, NodeId, TenantId
-from tests.history import History, begun, finished, job, lost, member, placed, registered, released, requeued, started
+from libs.common.state import ledger
+from tests.history import (
+    History,
+    begun,
+    finished,
+    job,
+    lost,
+    member,
+    placed,
+    registered,
+    released,
+    requeued,
+    started,
+)
 
 
 def two_devices() -> History:
@@ -24,13 +36,21 @@ def wish(*shares: int) -> list[GpuHold]:
 
 
 def end(history: History, name: str, node: str, attempt: int = 1) -> None:
-    assert history.say(started(name, node, attempt), finished(name, node, 0, attempt), released(name, node, attempt))
+    assert history.say(
+        started(name, node, attempt),
+        finished(name, node, 0, attempt),
+        released(name, node, attempt),
+    )
 
 
 def test_a_placement_holds_its_shares_for_its_attempt() -> None:
     history = two_devices()
     assert history.say(placed("a", member("n1", "n1g1", "n1g2", share=40)))
-    assert (history.holds("n1g1"), history.holds("n1g2"), held(history)) == ({"a.1": 40}, {"a.1": 40}, 80)
+    assert (history.holds("n1g1"), history.holds("n1g2"), held(history)) == (
+        {"a.1": 40},
+        {"a.1": 40},
+        80,
+    )
 
 
 def test_shares_of_one_device_add_up_to_the_whole_and_no_further() -> None:
@@ -44,7 +64,15 @@ def test_shares_of_one_device_add_up_to_the_whole_and_no_further() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "fits"), [((100,), True), ((1, 100), True), ((0,), False), ((-1,), False), ((101,), False), ((50, 50, 50), False)]
+    ("shares", "fits"),
+    [
+        ((100,), True),
+        ((1, 100), True),
+        ((0,), False),
+        ((-1,), False),
+        ((101,), False),
+        ((50, 50, 50), False),
+    ],
 )
 def test_a_share_is_a_part_of_a_known_device(shares: tuple[int, ...], fits: bool) -> None:
     assert ledger.can_hold(two_devices().cluster, wish(*shares)) is fits
@@ -53,7 +81,9 @@ def test_a_share_is_a_part_of_a_known_device(shares: tuple[int, ...], fits: bool
 def test_a_device_is_named_once_in_an_attempt() -> None:
     history = two_devices()
     assert not history.say(placed("a", member("n1", "n1g1", "n1g1", share=10)))
-    assert not history.say(placed("a", member("n1", "n1g1", share=10), member("n2", "n1g1", rank=1, share=10)))
+    assert not history.say(
+        placed("a", member("n1", "n1g1", share=10), member("n2", "n1g1", rank=1, share=10))
+    )
 
 
 def test_a_placement_that_does_not_fit_everywhere_holds_nothing() -> None:
@@ -64,9 +94,14 @@ def test_a_placement_that_does_not_fit_everywhere_holds_nothing() -> None:
 
 
 def test_a_placement_holds_a_device_that_moved_to_another_node_meanwhile() -> None:
-    """The scheduler folded its placement ahead of the registration: both ways round must end the same."""
+    """The scheduler folded its placement ahead of the registration: both ways round must end the
+    same.
+    """
     ahead, behind = two_devices(), two_devices()
-    placement, moved = placed("a", member("n1", "n1g1")), registered("n2", "n2g1", "n1g1", incarnation=2)
+    placement, moved = (
+        placed("a", member("n1", "n1g1")),
+        registered("n2", "n2g1", "n1g1", incarnation=2),
+    )
     assert ahead.say(placement) and ahead.say(moved)
     assert behind.say(moved) and behind.say(placement)
     assert ahead.holds("n1g1") == behind.holds("n1g1") == {"a.1": 100}
@@ -76,7 +111,9 @@ def test_a_placement_holds_a_device_that_moved_to_another_node_meanwhile() -> No
 
 def test_a_release_frees_only_its_own_attempt() -> None:
     history = two_devices()
-    assert history.say(placed("a", member("n1", "n1g1", share=50)), placed("b", member("n1", "n1g1", share=50)))
+    assert history.say(
+        placed("a", member("n1", "n1g1", share=50)), placed("b", member("n1", "n1g1", share=50))
+    )
     end(history, "a", "n1")
     assert (history.holds("n1g1"), held(history)) == ({"b.1": 50}, 50)
 

@@ -1,11 +1,13 @@
-"""The life tables: every state can be reached, ended ones are final, and what they add up to agrees."""
+"""The life tables: every state can be reached, ended ones are final, and what they add up to
+agrees.
+"""
 
 import pytest
 
-from libs.common import gpu_life, job_life, node_life
-from libs.common.gpu_life import HEALTH_LIFE, SHOWN, shown
-from libs.common.job_life import ENDED, JOB_LIFE, LIVE, MEMBER_ENDED, MEMBER_LIFE, MEMBER_OVER
-from libs.common.node_life import NODE_LIFE
+from libs.common.life import gpu_life, job_life, node_life
+from libs.common.life.gpu_life import HEALTH_LIFE, SHOWN, shown
+from libs.common.life.job_life import ENDED, JOB_LIFE, LIVE, MEMBER_ENDED, MEMBER_LIFE, MEMBER_OVER
+from libs.common.life.node_life import NODE_LIFE
 
 Table = dict[tuple[str, str], str]
 TABLES = {
@@ -19,7 +21,9 @@ TABLES = {
 def reached(table: Table, start: str) -> list[str]:
     found = [start]
     for state in found:
-        found += dict.fromkeys(after for (before, _), after in table.items() if before == state and after not in found)
+        found += dict.fromkeys(
+            after for (before, _), after in table.items() if before == state and after not in found
+        )
     return found
 
 
@@ -47,42 +51,77 @@ def test_an_ended_job_sees_nothing_more() -> None:
 
 
 def test_every_live_job_can_still_end() -> None:
-    assert [state for state in LIVE if not any(end in ENDED for end in reached(JOB_LIFE, state))] == []
+    assert [
+        state for state in LIVE if not any(end in ENDED for end in reached(JOB_LIFE, state))
+    ] == []
 
 
 def test_a_member_that_is_over_can_only_be_lost() -> None:
-    assert [(row, after) for row, after in MEMBER_LIFE.items() if row[0] in MEMBER_OVER and after != job_life.LOST] == []
+    assert [
+        (row, after)
+        for row, after in MEMBER_LIFE.items()
+        if row[0] in MEMBER_OVER and after != job_life.LOST
+    ] == []
 
 
 def test_a_member_that_ended_never_runs_again() -> None:
-    assert [row for row, after in MEMBER_LIFE.items() if row[0] in MEMBER_ENDED and after not in MEMBER_ENDED] == []
+    assert [
+        row
+        for row, after in MEMBER_LIFE.items()
+        if row[0] in MEMBER_ENDED and after not in MEMBER_ENDED
+    ] == []
 
 
 def test_a_job_walks_to_its_end() -> None:
     begin = ("job.submitted", "job.admitted", "job.queued", "job.placed")
-    assert walk(*begin, "members.started", "members.ended", "job.closed:completed") == job_life.COMPLETED
-    assert walk(*begin, "members.ended", "job.requeued", "job.placed", "members.ended", "job.closed:failed") == job_life.FAILED
+    assert (
+        walk(*begin, "members.started", "members.ended", "job.closed:completed")
+        == job_life.COMPLETED
+    )
+    assert (
+        walk(
+            *begin,
+            "members.ended",
+            "job.requeued",
+            "job.placed",
+            "members.ended",
+            "job.closed:failed",
+        )
+        == job_life.FAILED
+    )
     assert walk(*begin[:3], "job.closed:cancelled") == job_life.CANCELLED
     assert walk("job.submitted", "job.rejected") == job_life.REJECTED
 
 
 def test_a_node_that_was_lost_comes_back_only_by_the_schedulers_word() -> None:
-    back = [event for (before, event), after in NODE_LIFE.items() if before == node_life.UNREACHABLE and after in node_life.USABLE]
+    back = [
+        event
+        for (before, event), after in NODE_LIFE.items()
+        if before == node_life.UNREACHABLE and after in node_life.USABLE
+    ]
     assert back == ["node.returned", "node.returned:hurt"]
 
 
-def test_a_hurt_event_never_leads_to_a_healthy_node_and_a_plain_one_never_from_healthy_to_degraded() -> None:
+def test_only_harmful_events_degrade_a_node_and_none_of_them_makes_it_healthy() -> None:
     hurt = [after for (_, event), after in NODE_LIFE.items() if event.endswith(":hurt")]
-    plain = [(before, after) for (before, event), after in NODE_LIFE.items() if not event.endswith(":hurt")]
+    plain = [
+        (before, after)
+        for (before, event), after in NODE_LIFE.items()
+        if not event.endswith(":hurt")
+    ]
     assert node_life.HEALTHY not in hurt
     assert [row for row in plain if row[1] == node_life.DEGRADED] == []
 
 
 def test_every_use_and_health_is_shown_by_one_word() -> None:
     uses = (gpu_life.AVAILABLE, gpu_life.ALLOCATED, gpu_life.IN_USE)
-    assert sorted(SHOWN) == sorted((use, health) for use in uses for health in reached(HEALTH_LIFE, gpu_life.HEALTHY))
+    assert sorted(SHOWN) == sorted(
+        (use, health) for use in uses for health in reached(HEALTH_LIFE, gpu_life.HEALTHY)
+    )
 
 
-@pytest.mark.parametrize(("reason", "word"), [("quarantined", "ERROR"), ("draining", "MAINTENANCE"), ("xid", "DEGRADED")])
+@pytest.mark.parametrize(
+    ("reason", "word"), [("quarantined", "ERROR"), ("draining", "MAINTENANCE"), ("xid", "DEGRADED")]
+)
 def test_a_reason_that_people_must_see_beats_use_and_health(reason: str, word: str) -> None:
     assert shown(gpu_life.AVAILABLE, gpu_life.DEGRADED, reason) == word

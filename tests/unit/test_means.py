@@ -1,6 +1,6 @@
 """Means that a job needs of its node, and means that a node has lost."""
 
-from libs.common import means
+from libs.common.devices import means
 from libs.common.model import IMAGES, MIG, MPS, JobSpec
 from services.node_agent.sharing import ways
 
@@ -17,7 +17,11 @@ def test_a_job_needs_the_means_that_it_asks_for() -> None:
 
 
 def test_a_node_lacks_what_it_says_that_it_lost() -> None:
-    said = {"cpu": means.lost("read-only"), MPS: means.lost("no control program"), MIG: means.lost("")}
+    said = {
+        "cpu": means.lost("read-only"),
+        MPS: means.lost("no control program"),
+        MIG: means.lost(""),
+    }
     assert means.lacking(said, (MIG, MPS)) == MPS
     assert means.why_lacking(said, MPS) == "no control program"
     assert means.lacking(said, (MIG,)) == ""

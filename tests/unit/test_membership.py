@@ -1,21 +1,23 @@
-"""A machine joins once by an invitation, and is removed for ever, safely for those that count it."""
+"""A machine joins once by an invitation, and is removed for ever, safely for those that
+count it.
+"""
 
 import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common import node_life
-from libs.common.cluster import Cluster, Node, membership_of
 from libs.common.errors import Refused
+from libs.common.life import node_life
 from libs.common.messages import Heartbeat, Roster, RosterEntry
 from libs.common.messages.admission import Admitted, Invitation, admitted, invitation
 from libs.common.model import NodeId, Timing
-from services.api_gateway import membership_intents as intents
+from libs.common.state.cluster import Cluster, Node, membership_of
+from services.api_gateway.intents import membership_intents as intents
 from services.api_gateway.problems import Problem
-from services.node_agent import gossip as g
-from services.node_agent.gossip import Gossip
-from services.scheduler.renewals import Renewals
-from services.scheduler.roster import roster
+from services.node_agent.peers import gossip as g
+from services.node_agent.peers.gossip import Gossip
+from services.scheduler.leases.renewals import Renewals
+from services.scheduler.leases.roster import roster
 from tests.history import History, node, registered
 
 NS = 1_000_000_000
@@ -28,13 +30,19 @@ FAR = NodeId("far")
 
 
 def invited(history: History, name: str = "far") -> History:
-    history.say(f.NodeInvited(node_id=NodeId(name), secret_hash=intents.hash_secret(SECRET), expires_ns=NOW + NS))
+    history.say(
+        f.NodeInvited(
+            node_id=NodeId(name), secret_hash=intents.hash_secret(SECRET), expires_ns=NOW + NS
+        )
+    )
     return history
 
 
 def joined(history: History, name: str = "far") -> History:
     invited(history, name)
-    history.say(f.NodeJoined(node_id=NodeId(name), secret_hash=intents.hash_secret(SECRET), public_key=KEY))
+    history.say(
+        f.NodeJoined(node_id=NodeId(name), secret_hash=intents.hash_secret(SECRET), public_key=KEY)
+    )
     return history
 
 
@@ -80,7 +88,11 @@ def test_a_wrong_secret_a_late_one_and_an_unknown_node_are_refused_in_the_same_w
     cluster = invited(History()).cluster
     assert intents.joining(wish(), cluster, NOW).node_id == "far"
     said = []
-    for bad, at in ((wish(secret="x" * 32), NOW), (wish(), NOW + 2 * NS), (wish(node_id="nobody"), NOW)):
+    for bad, at in (
+        (wish(secret="x" * 32), NOW),
+        (wish(), NOW + 2 * NS),
+        (wish(node_id="nobody"), NOW),
+    ):
         with pytest.raises(Problem) as problem:
             intents.joining(bad, cluster, at)
         said.append((problem.value.status, problem.value.detail))
@@ -89,7 +101,10 @@ def test_a_wrong_secret_a_late_one_and_an_unknown_node_are_refused_in_the_same_w
 
 def test_a_name_is_invited_again_until_it_joined_and_never_after() -> None:
     history = invited(History())
-    assert intents.invitation({"node_id": "far"}, history.cluster, "t" * 32, NOW).expires_ns == NOW + intents.VALID_S * NS
+    assert (
+        intents.invitation({"node_id": "far"}, history.cluster, "t" * 32, NOW).expires_ns
+        == NOW + intents.VALID_S * NS
+    )
     with pytest.raises(Problem, match="used once"):
         intents.invitation({"node_id": "far"}, joined(history).cluster, "t" * 32, NOW)
 
@@ -101,7 +116,9 @@ def test_an_invitation_that_is_withdrawn_opens_nothing_and_leaves_its_name_free(
         intents.joining(wish(), history.cluster, NOW)
     invited(history)
     assert intents.joining(wish(), history.cluster, NOW).public_key == KEY
-    assert isinstance(intents.removal(joined(history).cluster, "far", False, "ada"), f.NodeRemovalRequested)
+    assert isinstance(
+        intents.removal(joined(history).cluster, "far", False, "ada"), f.NodeRemovalRequested
+    )
 
 
 def test_no_fact_holds_the_secret() -> None:
@@ -159,8 +176,13 @@ def test_a_node_of_the_launcher_is_removed_only_when_it_is_gone() -> None:
 
 def three() -> Cluster:
     names = [NodeId(name) for name in ("a", "b", "c")]
-    nodes = {name: Node(name, "healthy", 1, address="x", peer_address="x:1", peer_key="k") for name in names}
-    return Cluster(timing=Timing(1_000, 10_000, 1_000, 3_000), nodes=nodes, cluster_id="home", seq=5)
+    nodes = {
+        name: Node(name, "healthy", 1, address="x", peer_address="x:1", peer_key="k")
+        for name in names
+    }
+    return Cluster(
+        timing=Timing(1_000, 10_000, 1_000, 3_000), nodes=nodes, cluster_id="home", seq=5
+    )
 
 
 def leaving(cluster: Cluster, name: str = "c") -> Cluster:
@@ -221,7 +243,9 @@ def test_an_agent_counts_the_majority_without_the_removed() -> None:
     gossip = Gossip(names[0], 0, Roster("home", 1, "x", 16_000, entries))
     g.granted(gossip, NOW)
     assert g.ask(gossip, b"n", NOW + 9 * NS) == 0
-    assert g.answered(gossip, names[1], g.cookie(b"n", names[1]), 1_000, NOW + 9 * NS) == NOW + 25 * NS
+    assert (
+        g.answered(gossip, names[1], g.cookie(b"n", names[1]), 1_000, NOW + 9 * NS) == NOW + 25 * NS
+    )
 
 
 def test_a_node_is_removed_once() -> None:

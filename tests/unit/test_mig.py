@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from libs.common import mig
+from libs.common.devices import mig
 from libs.common.model import MIG, GpuHold, GpuId
 
 
@@ -30,7 +30,10 @@ def test_instances_that_share_no_slice_are_within_the_whole_card(card: str) -> N
     names = list(mig.CARDS[card])
     for chosen in product(names, repeat=3):
         for places in product(*(mig.masks(card, name) for name in chosen)):
-            if sum(mask.bit_count() for mask in places) == (places[0] | places[1] | places[2]).bit_count():
+            if (
+                sum(mask.bit_count() for mask in places)
+                == (places[0] | places[1] | places[2]).bit_count()
+            ):
                 assert sum(mig.share(card, name) for name in chosen) <= 100
 
 

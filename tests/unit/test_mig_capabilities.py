@@ -8,16 +8,21 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.model import GpuId
-from services.node_agent import capabilities as c
+from services.node_agent.devices import capabilities as c
 from services.node_agent.drivers.readings import MigInstance
 from services.node_agent.drivers.sysfs import capabilities
 
 CARD, OTHER = GpuId("GPU-3"), GpuId("GPU-4")
-MINORS = "config 1\nmonitor 2\ngpu3/gi0/access 3\ngpu3/gi0/ci0/access 4\ngpu3/gi1/access 12\ngpu3/gi1/ci0/access 13\ngpu30/gi1/access 800\n"
+MINORS = (
+    "config 1\nmonitor 2\ngpu3/gi0/access 3\ngpu3/gi0/ci0/access 4\ngpu3/gi1/access "
+    "12\ngpu3/gi1/ci0/access 13\ngpu30/gi1/access 800\n"
+)
 INSTANCE = MigInstance(1, "MIG-x", "3g.40gb", 4, 4)
 
 
-def proc(folder: Path, minors: str = MINORS, devices: str = "195 nvidia\n511 nvidia-caps\n") -> Path:
+def proc(
+    folder: Path, minors: str = MINORS, devices: str = "195 nvidia\n511 nvidia-caps\n"
+) -> Path:
     for path, text in (
         ("driver/nvidia/gpus/0000:1b:00.0/information", "Device Minor: \t 3\n"),
         ("driver/nvidia-caps/mig-minors", minors),
@@ -43,10 +48,20 @@ def test_the_driver_says_which_node_is_of_which_instance_of_a_card(tmp_path: Pat
     assert capabilities("0000:1b:00.0", tmp_path / "none") == {}
 
 
-def test_a_job_opens_its_own_instance_and_no_other_of_its_card_and_cuts_none(tmp_path: Path) -> None:
-    known = {CARD: capabilities("0000:1b:00.0", proc(tmp_path)), OTHER: {"config": (511, 1), "monitor": (511, 2), "gi0/access": (511, 900)}}
+def test_a_job_opens_its_own_instance_and_no_other_of_its_card_and_cuts_none(
+    tmp_path: Path,
+) -> None:
+    known = {
+        CARD: capabilities("0000:1b:00.0", proc(tmp_path)),
+        OTHER: {"config": (511, 1), "monitor": (511, 2), "gi0/access": (511, 900)},
+    }
     assert list(c.own(known, {CARD: INSTANCE})) == [(511, 12), (511, 13)]
-    assert sorted(set(c.others(known, {CARD: INSTANCE}))) == [(511, 1), (511, 2), (511, 3), (511, 4)]
+    assert sorted(set(c.others(known, {CARD: INSTANCE}))) == [
+        (511, 1),
+        (511, 2),
+        (511, 3),
+        (511, 4),
+    ]
     assert set(c.others(known, {})) == {(511, 1), (511, 2)} and list(c.own(known, {})) == []
     assert list(c.own({}, {CARD: INSTANCE})) == list(c.others({}, {CARD: INSTANCE})) == []
 
@@ -63,10 +78,15 @@ def test_a_node_that_is_not_there_is_made_or_the_job_is_refused(tmp_path: Path) 
         pytest.skip(f"no device node can be made here: {error}")
     c.make_nodes([(511, 13)], tmp_path)
     made = (tmp_path / "nvidia-caps" / "nvidia-cap13").stat()
-    assert stat.S_ISCHR(made.st_mode) and (made.st_rdev, stat.S_IMODE(made.st_mode)) == (os.makedev(511, 13), 0o444)
+    assert stat.S_ISCHR(made.st_mode) and (made.st_rdev, stat.S_IMODE(made.st_mode)) == (
+        os.makedev(511, 13),
+        0o444,
+    )
 
 
 def test_where_no_node_can_be_made_it_is_said(tmp_path: Path) -> None:
     (tmp_path / "nvidia-caps").touch()
-    with pytest.raises(Refused, match="nvidia-cap13, by which a MIG instance is opened, cannot be made"):
+    with pytest.raises(
+        Refused, match="nvidia-cap13, by which a MIG instance is opened, cannot be made"
+    ):
         c.make_nodes([(511, 13)], tmp_path)

@@ -1,16 +1,26 @@
-"""A node's budget in the log: what an honest node writes never passes it, a flood passes it soon and once."""
+"""A node's budget in the log: what an honest node writes never passes it, a flood passes it soon
+and once.
+"""
 
 import pytest
 
 from libs.common import facts as f
 from libs.common import fold
 from libs.common.change import Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit
 from libs.common.messages.admission import Admitted, admitted
 from libs.common.model import JobId, NodeId
+from libs.common.state.cluster import Cluster
 from libs.common.subjects import NODE_KIND
-from services.api_gateway.node_budget import BYTES_PER_S, COMMIT_BYTES, MOVES, REPEAT_NS, SECOND_NS, NodeBudget, moves_of
+from services.api_gateway.agents.node_budget import (
+    BYTES_PER_S,
+    COMMIT_BYTES,
+    MOVES,
+    REPEAT_NS,
+    SECOND_NS,
+    NodeBudget,
+    moves_of,
+)
 from tests.history import History, begun, member, node, placed, registered
 
 N1 = node("n1")
@@ -84,12 +94,16 @@ def test_an_agent_that_repeats_a_commit_while_the_log_is_full_for_a_day_keeps_it
 
 
 @pytest.mark.parametrize("pause_ns", [0, REPEAT_NS - 1])
-def test_repetitions_in_a_row_without_an_honest_writer_s_pause_cost_their_bytes(pause_ns: int) -> None:
+def test_repetitions_in_a_row_without_an_honest_writer_s_pause_cost_their_bytes(
+    pause_ns: int,
+) -> None:
     budget = NodeBudget(BURST)
     assert any(budget.wrote(N1, b"g" * 500_000, 0, number * pause_ns) for number in range(40))
 
 
-def test_a_message_that_the_log_stored_costs_its_bytes_again_however_slowly_it_is_repeated() -> None:
+def test_a_message_that_the_log_stored_costs_its_bytes_again_however_slowly_it_is_repeated() -> (
+    None
+):
     budget = NodeBudget(BURST)
     assert any(write(budget, 500_000, now_ns=number * SECOND_NS) for number in range(40))
 
@@ -111,7 +125,9 @@ def test_only_a_fact_that_moved_its_job_on_counts_as_a_move() -> None:
     started = f.JobStarted(job_id=JobId("j"), attempt=1, node_id=N1)
     ready = f.ReplicaReady(job_id=JobId("j"), attempt=1, node_id=N1)
     facts: tuple[AnyFact, ...] = (started, started, ready)
-    changes = [fold.apply(history.cluster, fact, Stamp(99, 0, 1, NODE_KIND, "n1")) for fact in facts]
+    changes = [
+        fold.apply(history.cluster, fact, Stamp(99, 0, 1, NODE_KIND, "n1")) for fact in facts
+    ]
     assert moves_of(Commit(1, 1, "facts.node.n1", 1, 1, 0, 0, facts), changes) == 1
     assert f.JobReleased in MOVES
 
@@ -138,7 +154,9 @@ def test_a_node_that_is_revoked_before_it_registers_takes_no_work() -> None:
 
 
 @pytest.mark.parametrize("over", [(), (N1,)])
-def test_the_servers_refuse_a_revoked_node_and_one_over_its_budget(over: tuple[NodeId, ...]) -> None:
+def test_the_servers_refuse_a_revoked_node_and_one_over_its_budget(
+    over: tuple[NodeId, ...],
+) -> None:
     cluster = begun().cluster if over else _revoked_cluster()
     assert admitted(cluster, over) == Admitted({}, (), ("n1",))
     assert admitted(cluster, over).refused == {"n1"}

@@ -1,13 +1,13 @@
-"""What each fact about a node changes, and what it must not; `History.say` holds that an ignored one changes
-nothing.
+"""What each fact about a node changes, and what it must not; `History.say` holds that an ignored
+one changes nothing.
 """
 
 import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.cluster import GpuView, Node
 from libs.common.model import AttemptRef, GpuId
+from libs.common.state.cluster import GpuView, Node
 from services.api_gateway.views.nodes import node_shown
 from tests.history import (
     History,
@@ -46,15 +46,26 @@ def with_job(*names: str) -> History:
 
 def test_a_registration_makes_a_node_with_its_devices() -> None:
     history = begun(nodes=1, gpus=2)
-    assert (of(history).state, of(history).incarnation, of(history).gpus) == ("healthy", 1, ["n1g1", "n1g2"])
+    assert (of(history).state, of(history).incarnation, of(history).gpus) == (
+        "healthy",
+        1,
+        ["n1g1", "n1g2"],
+    )
     assert device(history, "n1g2").gpu.index == 1
 
 
 def test_each_registration_says_which_drivers_a_node_has_now() -> None:
     history = begun()
     assert node_shown(history.cluster, of(history)).drivers == {}
-    assert history.say(replace(registered("n1", "n1g1", incarnation=2), drivers={"nvidia": "580.65.06", "cuda": "13.0"}))
-    assert node_shown(history.cluster, of(history)).drivers == {"nvidia": "580.65.06", "cuda": "13.0"}
+    assert history.say(
+        replace(
+            registered("n1", "n1g1", incarnation=2), drivers={"nvidia": "580.65.06", "cuda": "13.0"}
+        )
+    )
+    assert node_shown(history.cluster, of(history)).drivers == {
+        "nvidia": "580.65.06",
+        "cuda": "13.0",
+    }
     assert history.say(registered("n1", "n1g1", incarnation=3))
     assert node_shown(history.cluster, of(history)).drivers == {}
 
@@ -103,7 +114,9 @@ def test_a_registration_that_accounts_for_an_attempt_keeps_its_member() -> None:
 
 def test_a_registration_without_an_attempt_that_was_over_is_no_loss() -> None:
     history = with_job("n1")
-    assert history.say(finished("j", "n1"), released("j", "n1"), registered("n1", "n1g1", incarnation=2))
+    assert history.say(
+        finished("j", "n1"), released("j", "n1"), registered("n1", "n1g1", incarnation=2)
+    )
     assert history.members("j") == {"n1": "released"}
 
 
@@ -111,7 +124,11 @@ def test_a_lost_node_loses_its_members_and_no_others() -> None:
     history = with_job("n1", "n2")
     assert history.say(lost("n1"))
     assert history.members("j") == {"n1": "lost", "n2": "started"}
-    assert (of(history, "n1").state, of(history, "n2").state, history.job("j").state) == ("unreachable", "healthy", "running")
+    assert (of(history, "n1").state, of(history, "n2").state, history.job("j").state) == (
+        "unreachable",
+        "healthy",
+        "running",
+    )
 
 
 @pytest.mark.parametrize("incarnation", [0, 2])
@@ -148,9 +165,13 @@ def test_a_node_that_was_not_lost_may_be_said_to_have_returned_and_stays_as_it_i
     assert of(history).state == "healthy"
 
 
-def test_a_loss_that_crossed_the_registration_after_it_counts_for_the_old_incarnation_only() -> None:
+def test_a_loss_that_crossed_the_registration_after_it_counts_for_the_old_incarnation_only() -> (
+    None
+):
     history = begun()
-    assert history.say(registered("n1", "n1g1", incarnation=2), lost("n1", incarnation=1), returned("n1"))
+    assert history.say(
+        registered("n1", "n1g1", incarnation=2), lost("n1", incarnation=1), returned("n1")
+    )
     assert (of(history).state, of(history).lost, of(history).returned) == ("healthy", 1, 2)
     assert history.say(registered("n1", "n1g1", incarnation=3))
     assert of(history).state == "healthy"
@@ -158,18 +179,31 @@ def test_a_loss_that_crossed_the_registration_after_it_counts_for_the_old_incarn
 
 def test_a_node_can_be_lost_again() -> None:
     history = begun()
-    assert history.say(lost("n1"), registered("n1", "n1g1", incarnation=2), returned("n1"), lost("n1", incarnation=2))
+    assert history.say(
+        lost("n1"),
+        registered("n1", "n1g1", incarnation=2),
+        returned("n1"),
+        lost("n1", incarnation=2),
+    )
     assert of(history).state == "unreachable"
 
 
 def test_a_hurt_device_degrades_its_node_and_a_recovered_one_heals_it() -> None:
     history = begun(gpus=2)
     assert history.say(faulted("n1", "n1g1"), faulted("n1", "n1g2", "offline"))
-    assert (of(history).state, device(history, "n1g1").health, device(history, "n1g1").reason) == ("degraded", "degraded", "xid")
+    assert (of(history).state, device(history, "n1g1").health, device(history, "n1g1").reason) == (
+        "degraded",
+        "degraded",
+        "xid",
+    )
     assert history.say(recovered("n1", "n1g1"))
     assert of(history).state == "degraded"
     assert history.say(recovered("n1", "n1g2"))
-    assert (of(history).state, device(history, "n1g2").health, device(history, "n1g2").reason) == ("healthy", "healthy", "")
+    assert (of(history).state, device(history, "n1g2").health, device(history, "n1g2").reason) == (
+        "healthy",
+        "healthy",
+        "",
+    )
 
 
 def test_a_hurt_device_takes_no_promise_back() -> None:
@@ -179,9 +213,18 @@ def test_a_hurt_device_takes_no_promise_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "fact", [recovered("n1", "n1g1"), recovered("n1", "none"), faulted("n1", "none"), faulted("n1", "n1g1", "sad"), faulted("n1", "n2g1")]
+    "fact",
+    [
+        recovered("n1", "n1g1"),
+        recovered("n1", "none"),
+        faulted("n1", "none"),
+        faulted("n1", "n1g1", "sad"),
+        faulted("n1", "n2g1"),
+    ],
 )
-def test_what_the_table_or_the_inventory_does_not_know_is_ignored(fact: f.GpuFaulted | f.GpuRecovered) -> None:
+def test_what_the_table_or_the_inventory_does_not_know_is_ignored(
+    fact: f.GpuFaulted | f.GpuRecovered,
+) -> None:
     assert not begun(nodes=2).say(fact)
 
 
@@ -193,7 +236,12 @@ def test_a_device_stays_hurt_over_its_node_s_new_incarnation() -> None:
 
 def test_a_device_that_recovers_on_a_lost_node_counts_when_the_node_returns() -> None:
     history = begun()
-    assert history.say(faulted("n1", "n1g1"), lost("n1"), registered("n1", "n1g1", incarnation=2), recovered("n1", "n1g1"))
+    assert history.say(
+        faulted("n1", "n1g1"),
+        lost("n1"),
+        registered("n1", "n1g1", incarnation=2),
+        recovered("n1", "n1g1"),
+    )
     assert of(history).state == "unreachable"
     assert history.say(returned("n1"))
     assert of(history).state == "healthy"
@@ -201,7 +249,9 @@ def test_a_device_that_recovers_on_a_lost_node_counts_when_the_node_returns() ->
 
 def test_what_a_node_accounts_for_ends_with_its_release_even_of_a_closed_attempt() -> None:
     history = with_job("n1")
-    assert history.say(lost("n1"), f.JobClosed(job_id=history.job("j").job_id, attempt=1, outcome="failed"))
+    assert history.say(
+        lost("n1"), f.JobClosed(job_id=history.job("j").job_id, attempt=1, outcome="failed")
+    )
     assert history.say(registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),)))
     assert list(of(history).accounted) == ["j.1"]
     assert history.say(released("j", "n1"))
@@ -213,12 +263,16 @@ def test_what_a_node_accounts_for_ends_with_its_release_even_of_a_closed_attempt
 
 
 def replaced(*attempts: AttemptRef, directory: str = "other") -> History:
-    """Job `j` runs on n1 of the directory `one`, and an agent of another one registered under that name."""
+    """Job `j` runs on n1 of the directory `one`, and an agent of another one registered under that
+    name.
+    """
     history = begun(nodes=1, gpus=2)
     assert history.say(registered("n1", "n1g1", "n1g2", incarnation=2, directory="one"))
     history.queue("j")
     assert history.say(placed("j", member("n1", "n1g1", incarnation=2)), started("j", "n1"))
-    assert history.say(registered("n1", "n1g1", "n1g2", incarnation=3, attempts=attempts, directory=directory))
+    assert history.say(
+        registered("n1", "n1g1", "n1g2", incarnation=3, attempts=attempts, directory=directory)
+    )
     return history
 
 
@@ -228,16 +282,27 @@ def j_on_n1(history: History) -> str:
 
 def test_an_agent_with_an_empty_directory_frees_nothing_and_is_given_nothing() -> None:
     history = replaced()
-    assert (of(history).state, of(history).replaced, j_on_n1(history)) == ("unreachable", [2], "started")
+    assert (of(history).state, of(history).replaced, j_on_n1(history)) == (
+        "unreachable",
+        [2],
+        "started",
+    )
     assert device(history, "n1g1").held == 100
     assert history.say(lost("n1", incarnation=2))
-    assert (of(history).state, of(history).replaced, j_on_n1(history), device(history, "n1g1").held) == ("unreachable", [], "lost", 0)
+    assert (
+        of(history).state,
+        of(history).replaced,
+        j_on_n1(history),
+        device(history, "n1g1").held,
+    ) == ("unreachable", [], "lost", 0)
     assert history.say(returned("n1", incarnation=3))
     assert of(history).state == "healthy"
 
 
 @pytest.mark.parametrize("directory", ["one", ""])
-def test_an_agent_of_the_same_directory_or_of_before_there_were_names_frees_what_it_does_not_name(directory: str) -> None:
+def test_an_agent_of_the_same_directory_or_of_before_there_were_names_frees_what_it_does_not_name(
+    directory: str,
+) -> None:
     history = replaced(directory=directory)
     assert (of(history).state, of(history).replaced, j_on_n1(history)) == ("healthy", [], "lost")
 
@@ -250,14 +315,20 @@ def test_a_directory_that_replaces_an_unnamed_one_goes_on() -> None:
 
 def test_what_an_agent_says_of_an_attempt_that_it_cannot_know_does_not_count() -> None:
     history = replaced()
-    for fact in (finished("j", "n1"), released("j", "n1"), f.JobRefused(job_id=ref("j").job_id, attempt=1, node_id=node("n1"), reason="")):
+    for fact in (
+        finished("j", "n1"),
+        released("j", "n1"),
+        f.JobRefused(job_id=ref("j").job_id, attempt=1, node_id=node("n1"), reason=""),
+    ):
         assert not history.say(fact)
     assert j_on_n1(history) == "started"
 
 
 def test_a_replaced_incarnation_that_was_lost_before_holds_nothing_up() -> None:
     history = begun(nodes=1)
-    assert history.say(registered("n1", "n1g1", incarnation=2, directory="one"), lost("n1", incarnation=2))
+    assert history.say(
+        registered("n1", "n1g1", incarnation=2, directory="one"), lost("n1", incarnation=2)
+    )
     assert history.say(registered("n1", "n1g1", incarnation=3, directory="other"))
     assert of(history).replaced == []
     assert history.say(returned("n1", incarnation=3))
@@ -266,12 +337,16 @@ def test_a_replaced_incarnation_that_was_lost_before_holds_nothing_up() -> None:
 
 def test_a_return_that_crosses_a_replacement_leaves_the_node_unreachable() -> None:
     history = begun(nodes=1)
-    assert history.say(registered("n1", "n1g1", incarnation=2, directory="one"), lost("n1", incarnation=1))
-    assert history.say(registered("n1", "n1g1", incarnation=3, directory="other"), returned("n1", incarnation=2))
+    assert history.say(
+        registered("n1", "n1g1", incarnation=2, directory="one"), lost("n1", incarnation=1)
+    )
+    assert history.say(
+        registered("n1", "n1g1", incarnation=3, directory="other"), returned("n1", incarnation=2)
+    )
     assert (of(history).state, of(history).replaced) == ("unreachable", [2])
 
 
-def test_a_placement_that_crosses_a_replacement_stays_and_one_that_crosses_a_mere_beginning_is_lost() -> None:
+def test_a_placement_survives_a_concurrent_replacement_and_is_lost_at_a_plain_start() -> None:
     for directory, state in (("other", "placed"), ("one", "lost")):
         history = begun(nodes=1)
         assert history.say(registered("n1", "n1g1", incarnation=2, directory="one"))
@@ -284,7 +359,9 @@ def test_a_placement_that_crosses_a_replacement_stays_and_one_that_crosses_a_mer
 
 def test_the_first_directory_that_comes_back_accounts_for_its_attempts_until_it_is_lost() -> None:
     history = replaced()
-    assert history.say(registered("n1", "n1g1", "n1g2", incarnation=4, attempts=(ref("j"),), directory="one"))
+    assert history.say(
+        registered("n1", "n1g1", "n1g2", incarnation=4, attempts=(ref("j"),), directory="one")
+    )
     assert (of(history).replaced, j_on_n1(history)) == ([2, 3], "started")
     assert history.say(finished("j", "n1"))
     assert history.say(lost("n1", incarnation=3))

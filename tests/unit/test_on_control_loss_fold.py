@@ -1,6 +1,8 @@
-"""What the fold makes of a job that may go on without a lease, and of an operator's word about its node."""
+"""What the fold makes of a job that may go on without a lease, and of an operator's word about its
+node.
+"""
 
-from libs.common.cluster import Node, owes_nothing
+from libs.common.state.cluster import Node, owes_nothing
 from tests.history import (
     History,
     begun,
@@ -33,14 +35,24 @@ def going_on() -> History:
 def test_the_loss_of_a_silent_node_leaves_it_what_may_go_on_there() -> None:
     history = going_on()
     assert history.say(lost("n1"))
-    assert (of(history).state, history.members("j"), history.holds("n1g1")) == ("unreachable", {"n1": "started"}, {"j.1": 100})
+    assert (of(history).state, history.members("j"), history.holds("n1g1")) == (
+        "unreachable",
+        {"n1": "started"},
+        {"j.1": 100},
+    )
     assert history.say(finished("j", "n1"), released("j", "n1"))
-    assert (history.job("j").state, history.members("j"), history.holds("n1g1")) == ("releasing", {"n1": "released"}, {})
+    assert (history.job("j").state, history.members("j"), history.holds("n1g1")) == (
+        "releasing",
+        {"n1": "released"},
+        {},
+    )
 
 
 def test_a_node_that_comes_back_with_it_goes_on_with_it_and_without_it_has_lost_it() -> None:
     history = going_on()
-    assert history.say(lost("n1"), registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),)), returned("n1", 2))
+    assert history.say(
+        lost("n1"), registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),)), returned("n1", 2)
+    )
     assert (history.members("j"), history.holds("n1g1")) == ({"n1": "started"}, {"j.1": 100})
     assert history.say(lost("n1", 2), registered("n1", "n1g1", incarnation=3))
     assert (history.members("j"), history.holds("n1g1")) == ({"n1": "lost"}, {})
@@ -51,7 +63,10 @@ def test_what_an_operator_declared_dead_is_lost_when_the_scheduler_says_so() -> 
     assert history.say(lost("n1"), declared_dead("n1"))
     assert of(history).declared_dead and history.members("j") == {"n1": "started"}
     assert history.say(buried("n1"))
-    assert not of(history).declared_dead and (history.members("j"), history.holds("n1g1")) == ({"n1": "lost"}, {})
+    assert not of(history).declared_dead and (history.members("j"), history.holds("n1g1")) == (
+        {"n1": "lost"},
+        {},
+    )
     assert not history.say(buried("n1"))
 
 
@@ -60,7 +75,10 @@ def test_a_word_is_of_one_silence_only() -> None:
     assert not history.say(declared_dead("n1"))
     assert history.say(lost("n1"))
     assert not history.say(declared_dead("n1", incarnation=2))
-    assert history.say(registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),)), declared_dead("n1", incarnation=2))
+    assert history.say(
+        registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),)),
+        declared_dead("n1", incarnation=2),
+    )
     assert of(history).declared_dead
     assert history.say(returned("n1", 2)) and not of(history).declared_dead
     assert history.say(lost("n1", 2)) and not of(history).declared_dead
@@ -70,7 +88,11 @@ def test_a_word_is_of_one_silence_only() -> None:
 
 def test_a_word_about_a_node_that_has_registered_since_is_not_followed() -> None:
     history = going_on()
-    assert history.say(lost("n1"), declared_dead("n1"), registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),)))
+    assert history.say(
+        lost("n1"),
+        declared_dead("n1"),
+        registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),)),
+    )
     assert not of(history).declared_dead
 
 
@@ -90,8 +112,13 @@ def test_another_state_directory_cannot_say_what_became_of_it_and_an_operator_ca
 
 def test_its_own_state_directory_that_comes_back_goes_on_with_it() -> None:
     history = going_on()
-    assert history.say(registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),), directory="one"))
+    assert history.say(
+        registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),), directory="one")
+    )
     assert history.say(registered("n1", "n1g1", incarnation=3, directory="other"), lost("n1", 2))
-    assert history.say(registered("n1", "n1g1", incarnation=4, attempts=(ref("j"),), directory="one"), lost("n1", 3))
+    assert history.say(
+        registered("n1", "n1g1", incarnation=4, attempts=(ref("j"),), directory="one"),
+        lost("n1", 3),
+    )
     assert history.say(finished("j", "n1"), released("j", "n1"))
     assert history.members("j") == {"n1": "released"}

@@ -1,9 +1,11 @@
-"""The replica with the fewest requests outstanding; a failed one only when no other is left; none twice for one request."""
+"""The replica with the fewest requests outstanding; a failed one only when no other is left; none
+twice for one request.
+"""
 
 from collections import Counter
 
-from libs.common.cluster import Endpoint
 from libs.common.model import JobId
+from libs.common.state.cluster import Endpoint
 from services.api_gateway.openai.balancer import SUSPECT_S, SUSPECTS_MAX, Balancer
 
 A, B, C = (Endpoint(JobId(f"m-{i}"), "10.0.0.1", 7000 + i) for i in range(3))
@@ -22,7 +24,11 @@ def test_the_replica_with_the_fewest_outstanding_requests_is_picked() -> None:
 
 def test_equals_take_turns() -> None:
     balancer = Balancer()
-    assert Counter(balancer.pick((A, B, C), (), 0.0) for _ in range(300)) == {A: 100, B: 100, C: 100}
+    assert Counter(balancer.pick((A, B, C), (), 0.0) for _ in range(300)) == {
+        A: 100,
+        B: 100,
+        C: 100,
+    }
 
 
 def test_a_tried_replica_is_not_picked_again_and_nothing_left_is_none() -> None:

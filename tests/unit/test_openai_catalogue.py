@@ -5,16 +5,18 @@ from collections.abc import Sequence
 import pytest
 
 from libs.common import facts as f
-from libs.common import model_view
-from libs.common.cluster import Cluster, Endpoint
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, JobSpec, ModelSpec, NodeId, Replica, Serve
+from libs.common.state import model_view
+from libs.common.state.cluster import Cluster, Endpoint
 from services.api_gateway.openai.catalogue import Deployed, Served
 from tests.given import given, member, placed, registered, started, tell
 
 SPEC = JobSpec(command=("serve",), serve=Serve("chat", 1))
 DEPLOYED = f.ModelDeployed(name="chat", spec=ModelSpec(command=("serve", "{port}"), replicas=2))
-ADDED = f.ReplicasScaled(model="chat", generation=1, add=tuple(Replica(JobId(f"chat-{n}"), SPEC) for n in (1, 2)))
+ADDED = f.ReplicasScaled(
+    model="chat", generation=1, add=tuple(Replica(JobId(f"chat-{n}"), SPEC) for n in (1, 2))
+)
 HISTORY = (registered("n1"), DEPLOYED, ADDED)
 
 
@@ -34,7 +36,9 @@ def ready(ordinal: int) -> f.ReplicaReady:
 
 def test_a_deployed_model_is_served_where_its_ready_replicas_are() -> None:
     found = catalogue(running(1), running(2), ready(2))
-    assert found.get("chat") == Served("chat", "default", 0) and list(found.all()) == [Served("chat", "default", 0)]
+    assert found.get("chat") == Served("chat", "default", 0) and list(found.all()) == [
+        Served("chat", "default", 0)
+    ]
     assert found.ready("chat") == [Endpoint(JobId("chat-2"), "127.0.0.1", 8_002)]
 
 
@@ -52,7 +56,12 @@ def test_why_none_is_ready_counts_what_starts_and_what_waits() -> None:
 
 
 def unready(ordinal: int) -> f.ReplicaUnready:
-    return f.ReplicaUnready(job_id=JobId(f"chat-{ordinal}"), attempt=1, node_id=NodeId("n1"), reason="no answer within 2 s")
+    return f.ReplicaUnready(
+        job_id=JobId(f"chat-{ordinal}"),
+        attempt=1,
+        node_id=NodeId("n1"),
+        reason="no answer within 2 s",
+    )
 
 
 @pytest.mark.attack
@@ -66,7 +75,9 @@ def test_when_none_is_ready_requests_go_to_those_that_were() -> None:
     model = found.cluster().models["chat"]
     assert found.why_not("chat") == "2 of 2 replicas run but do not answer their health probe"
     assert model_view.state_of(found.cluster(), model) == "unready"
-    assert {model_view.replica_state(job) for job in model_view.replicas(found.cluster(), model)} == {"unready"}
+    assert {
+        model_view.replica_state(job) for job in model_view.replicas(found.cluster(), model)
+    } == {"unready"}
     assert model_view.routable(found.cluster(), "other") == []
 
 

@@ -11,7 +11,12 @@ from services.api_gateway.problems import Problem
 def test_an_error_has_openai_s_four_members() -> None:
     error = ApiError(404, "no such model", "model_not_found", "model")
     assert json.loads(render(error)) == {
-        "error": {"message": "no such model", "type": "invalid_request_error", "param": "model", "code": "model_not_found"}
+        "error": {
+            "message": "no such model",
+            "type": "invalid_request_error",
+            "param": "model",
+            "code": "model_not_found",
+        }
     }
 
 
@@ -23,7 +28,11 @@ def test_a_rate_limit_says_when_to_come_back_at_least_a_second_later() -> None:
 
 def test_the_edge_s_refusal_keeps_its_text() -> None:
     error = of_problem(Problem(401, "no key"))
-    assert (error.status, error.message, error.code) == (401, "Incorrect API key provided: no key", "invalid_api_key")
+    assert (error.status, error.message, error.code) == (
+        401,
+        "Incorrect API key provided: no key",
+        "invalid_api_key",
+    )
 
 
 def test_a_replica_s_refusal_in_the_right_shape_is_untouched() -> None:
@@ -43,4 +52,9 @@ def test_a_replica_s_refusal_in_the_right_shape_is_untouched() -> None:
     ],
 )
 def test_any_other_refusal_of_a_replica_is_put_into_the_shape(body: bytes, message: str) -> None:
-    assert json.loads(shaped(500, body))["error"] == {"message": message, "type": "server_error", "param": None, "code": None}
+    assert json.loads(shaped(500, body))["error"] == {
+        "message": message,
+        "type": "server_error",
+        "param": None,
+        "code": None,
+    }

@@ -1,4 +1,6 @@
-"""Server-sent events cut anywhere: only whole ones go on, all of them do, and the usage is found wherever the cut was."""
+"""Server-sent events cut anywhere: only whole ones go on, all of them do, and the usage is found
+wherever the cut was.
+"""
 
 import json
 
@@ -7,7 +9,9 @@ import pytest
 from services.api_gateway.openai.events import EVENT_BYTES_MAX, Events, Usage, usage_of
 
 WORDS = [b'data: {"choices":[{"delta":{"content":"w%d"}}]}\n\n' % number for number in range(3)]
-EXTRA = b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}\n\n'
+EXTRA = (
+    b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}\n\n'
+)
 DONE = b"data: [DONE]\n\n"
 
 
@@ -47,14 +51,20 @@ def test_the_extra_chunk_that_the_client_asked_for_stays() -> None:
 
 
 def test_usage_beside_text_is_counted_and_its_event_stays() -> None:
-    event = b'data: {"choices":[{"delta":{}}],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
+    event = (
+        b'data: {"choices":[{"delta":{}}],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
+    )
     events = Events(counts=True, strips=True)
     assert events.feed(event) == event
     assert events.usage is not None and events.usage.tokens == 3
 
 
 def test_text_that_looks_like_the_end_or_like_usage_is_neither() -> None:
-    said = b"data: " + json.dumps({"choices": [{"delta": {"content": '[DONE] "usage"'}}]}).encode() + b"\n\n"
+    said = (
+        b"data: "
+        + json.dumps({"choices": [{"delta": {"content": '[DONE] "usage"'}}]}).encode()
+        + b"\n\n"
+    )
     events = Events(counts=True, strips=True)
     assert events.feed(said) == said
     assert not events.done and events.usage is None
@@ -72,7 +82,11 @@ def test_a_last_event_without_its_blank_line_is_flushed() -> None:
 
 
 def chunk(index: int, reason: str | None) -> bytes:
-    return b"data: " + json.dumps({"choices": [{"index": index, "delta": {}, "finish_reason": reason}]}).encode() + b"\n\n"
+    return (
+        b"data: "
+        + json.dumps({"choices": [{"index": index, "delta": {}, "finish_reason": reason}]}).encode()
+        + b"\n\n"
+    )
 
 
 def test_a_stream_is_finished_by_its_finish_reason_wherever_it_is_cut() -> None:
@@ -105,4 +119,6 @@ def test_an_event_without_end_is_not_gathered_for_ever() -> None:
 
 def test_usage_of_an_answer_is_read_and_what_has_none_has_none() -> None:
     assert usage_of(b'{"usage":{"prompt_tokens":3,"total_tokens":3},"data":[]}') == Usage(3, 0, 3)
-    assert [usage_of(body) for body in (b"{}", b"no json", b'{"usage":5}', b'{"usage":null}')] == [None] * 4
+    assert [usage_of(body) for body in (b"{}", b"no json", b'{"usage":5}', b'{"usage":null}')] == [
+        None
+    ] * 4

@@ -1,6 +1,10 @@
-"""No request is refused while its minute has room: whatever the bus delays, at the turn of a minute too. And no minute is spent twice.
+"""No request is refused while its minute has room: whatever the bus delays, at the turn of a minute
+too.
 
-In virtual time, over quota's own ledger. Twin over real gateways: tests/integration/test_rate_limits.py.
+And no minute is spent twice.
+
+In virtual time, over quota's own ledger. Twin over real gateways:
+tests/integration/test_rate_limits.py.
 """
 
 import asyncio
@@ -11,15 +15,15 @@ from random import Random
 import pytest
 
 from libs.common import subjects
-from libs.common.clock import SystemClock
-from libs.common.cluster import Cluster, Tenant
 from libs.common.messages import rate_messages
 from libs.common.messages.rate_messages import Slice
 from libs.common.model import TenantId
+from libs.common.process.clock import SystemClock
+from libs.common.state.cluster import Cluster, Tenant
 from libs.common.transport.bus_memory import MemoryBus
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.openai.errors import ApiError, RateLimited
 from services.api_gateway.openai.limited import Limited
-from services.api_gateway.roles import Principal
 from services.quota.rates import WINDOW_NS, Rates
 from tests.sim.clock import EPOCH_NS, SimClock
 from tests.sim.loop import VirtualLoop, run
@@ -33,9 +37,18 @@ CLIENTS = 32
 
 
 class World:
-    """Quota, and gateways whose questions take `delay()` seconds each way. `spent` is what was used, by the minute when it was."""
+    """Quota, and gateways whose questions take `delay()` seconds each way.
 
-    def __init__(self, loop: VirtualLoop, tenant: Tenant, delay: Callable[[], float], drift: Random | None = None) -> None:
+    `spent` is what was used, by the minute when it was.
+    """
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        tenant: Tenant,
+        delay: Callable[[], float],
+        drift: Random | None = None,
+    ) -> None:
         self.loop, self.delay = loop, delay
         rates = [drift.uniform(0.999, 1.001) if drift is not None else 1.0 for _ in range(2)]
         self.cluster, self.bus, self.wall = Cluster(), MemoryBus(), SimClock(loop)
@@ -43,11 +56,15 @@ class World:
         self.ledger = Rates(0)
         self.answers: list[Slice] = []
         self.spent: Counter[int] = Counter()
-        self.gateways = [Limited(lambda: self.cluster, self, SimClock(loop, rate=rate), 5.0) for rate in rates]  # type: ignore[arg-type]
+        self.gateways = [
+            Limited(lambda: self.cluster, self, SimClock(loop, rate=rate), 5.0) for rate in rates
+        ]  # type: ignore[arg-type]
 
     async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes:
         await asyncio.sleep(self.delay())
-        answer = self.ledger.reserve(self.cluster.tenants[T], rate_messages.decode_ask(data), self.wall.wall_ns())
+        answer = self.ledger.reserve(
+            self.cluster.tenants[T], rate_messages.decode_ask(data), self.wall.wall_ns()
+        )
         self.answers.append(answer)
         await asyncio.sleep(self.delay())
         return rate_messages.encode(answer)
@@ -57,7 +74,9 @@ class World:
         await asyncio.sleep(self.delay())
         self.ledger.take_back(rate_messages.decode_return(data), self.wall.wall_ns())
 
-    async def use(self, gateway: Limited, tokens: int, takes_s: float = 0.0, used: int | None = None) -> None:
+    async def use(
+        self, gateway: Limited, tokens: int, takes_s: float = 0.0, used: int | None = None
+    ) -> None:
         """One request."""
         grant = await gateway.reserve(ADA, "m", tokens)
         self.spent[self.wall.wall_ns() // WINDOW_NS] += tokens if used is None else used
@@ -97,7 +116,12 @@ def test_where_there_is_room_nobody_is_refused_at_the_turn_of_a_minute_either(se
     async def test(loop: VirtualLoop) -> None:
         chance = Random(seed)
         slow_s = chance.choice((0.001, 0.01, 0.1))
-        world = World(loop, Tenant(T, tokens_per_minute=50_000_000), lambda: chance.random() ** 4 * slow_s, drift=chance)
+        world = World(
+            loop,
+            Tenant(T, tokens_per_minute=50_000_000),
+            lambda: chance.random() ** 4 * slow_s,
+            drift=chance,
+        )
         await asyncio.sleep(FIRST_TURN_S + 1.0)
         await asyncio.gather(*(world.use(gateway, 1) for gateway in world.gateways))
         await asyncio.sleep(TURN_S - loop.now - 0.5)
@@ -113,8 +137,13 @@ def test_no_minute_is_spent_twice_however_late_quota_answers(seed: int) -> None:
         chance = Random(seed)
         world = World(loop, Tenant(T, tokens_per_minute=20_000), lambda: chance.random() * 0.05)
         await asyncio.sleep(TURN_S - 1.0)
-        assert all(isinstance(refusal, RateLimited) for refusal in await storm(world, chance, 400, TURN_S + 1.0))
-        assert len(world.spent) == 2 and all(0.8 * 20_000 < spent <= 20_000 for spent in world.spent.values())
+        assert all(
+            isinstance(refusal, RateLimited)
+            for refusal in await storm(world, chance, 400, TURN_S + 1.0)
+        )
+        assert len(world.spent) == 2 and all(
+            0.8 * 20_000 < spent <= 20_000 for spent in world.spent.values()
+        )
 
     in_virtual_time(test)
 
@@ -129,7 +158,9 @@ def test_who_asks_for_what_is_missing_is_not_robbed_of_what_was_here() -> None:
             await asyncio.sleep(after_s)
             await world.use(gateway, 5)
 
-        await asyncio.gather(world.use(gateway, 50), *(small(number / 1_000) for number in range(1, 40)))
+        await asyncio.gather(
+            world.use(gateway, 50), *(small(number / 1_000) for number in range(1, 40))
+        )
         assert [answer.tokens for answer in world.answers[:2]] == [80, 10], "40 of 80 were not used"
 
     in_virtual_time(test)

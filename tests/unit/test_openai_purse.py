@@ -1,4 +1,6 @@
-"""A gateway's part of a minute: spent once, over before quota's minute is, and given back where it is not needed."""
+"""A gateway's part of a minute: spent once, over before quota's minute is, and given back where it
+is not needed.
+"""
 
 from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
@@ -10,7 +12,9 @@ T = TenantId("t")
 
 def filled(requests: int = 10, tokens: int = 100, limit: int = 1_600) -> Purse:
     purse = Purse(T)
-    purse.put(Slice(7, 5_000, True, requests, tokens, 50, limit, 40, limit - tokens), Need(1, 1), SECOND)
+    purse.put(
+        Slice(7, 5_000, True, requests, tokens, 50, limit, 40, limit - tokens), Need(1, 1), SECOND
+    )
     return purse
 
 
@@ -33,7 +37,9 @@ def test_only_what_is_missing_is_asked_for() -> None:
     assert filled().ask(Need(1, 130), 2 * SECOND) == SliceAsk(T, 0, 30)
 
 
-def test_what_is_asked_for_is_added_to_what_was_set_aside_and_a_failed_question_takes_nothing() -> None:
+def test_what_is_asked_for_is_added_to_what_was_set_aside_and_a_failed_question_takes_nothing() -> (
+    None
+):
     purse = filled()
     purse.ask(Need(1, 130), 2 * SECOND)
     assert not purse.take(Need(0, 1), 2 * SECOND)
@@ -101,8 +107,14 @@ def test_what_this_gateway_does_not_need_goes_back() -> None:
 def test_the_headers_name_what_is_limited() -> None:
     purse = filled()
     shown = dict(purse.headers(2 * SECOND))
-    assert shown[b"x-ratelimit-limit-tokens"] == b"1600" and shown[b"x-ratelimit-remaining-tokens"] == b"1600"
-    assert shown[b"x-ratelimit-limit-requests"] == b"50" and shown[b"x-ratelimit-remaining-requests"] == b"50"
+    assert (
+        shown[b"x-ratelimit-limit-tokens"] == b"1600"
+        and shown[b"x-ratelimit-remaining-tokens"] == b"1600"
+    )
+    assert (
+        shown[b"x-ratelimit-limit-requests"] == b"50"
+        and shown[b"x-ratelimit-remaining-requests"] == b"50"
+    )
     assert shown[b"x-ratelimit-reset-tokens"] == b"4s"
     purse.put(Slice(7, 4_000, True, 0, 5, 0, 1_600, 0, 3), Need(0, 5), 2 * SECOND)
     assert b"x-ratelimit-limit-requests" not in dict(purse.headers(2 * SECOND))

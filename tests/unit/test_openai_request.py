@@ -21,7 +21,9 @@ def worst(path: str, **fields: object) -> int:
 
 
 def test_unknown_fields_and_nulls_are_accepted() -> None:
-    wish = request.read(body(stream=None, stream_options=None, n=None, tools=[{"a": 1}], x={"y": [1, None]}))
+    wish = request.read(
+        body(stream=None, stream_options=None, n=None, tools=[{"a": 1}], x={"y": [1, None]})
+    )
     assert (wish.model, wish.streams, wish.usage_asked, wish.bounded) == ("m", False, False, False)
 
 
@@ -42,24 +44,40 @@ def test_unknown_fields_and_nulls_are_accepted() -> None:
 def test_a_malformed_body_is_a_400_that_names_the_field(data: bytes, param: str | None) -> None:
     with pytest.raises(ApiError) as caught:
         request.read(data)
-    assert (caught.value.status, caught.value.type, caught.value.param) == (400, "invalid_request_error", param)
+    assert (caught.value.status, caught.value.type, caught.value.param) == (
+        400,
+        "invalid_request_error",
+        param,
+    )
 
 
 def test_asking_for_usage_leaves_every_other_byte_of_a_field_alone() -> None:
-    data = b'{"model": "m", "messages": [ {"content":"\\u00e9\xc3\xa9"} ], "seed": 1.50, "stream": true}'
+    data = (
+        b'{"model": "m", "messages": [ {"content":"\\u00e9\xc3\xa9"} ], "seed": 1.50, "stream": '
+        b"true}"
+    )
     changed = request.with_usage(data)
     assert b'[ {"content":"\\u00e9\xc3\xa9"} ]' in changed and b"1.50" in changed
     assert json.loads(changed) == {**json.loads(data), "stream_options": {"include_usage": True}}
 
 
-@pytest.mark.parametrize("given", [None, {}, {"include_usage": False}, {"continuous_usage_stats": True, "include_usage": None}])
-def test_asking_for_usage_keeps_the_client_s_other_stream_options(given: dict[str, object] | None) -> None:
+@pytest.mark.parametrize(
+    "given",
+    [None, {}, {"include_usage": False}, {"continuous_usage_stats": True, "include_usage": None}],
+)
+def test_asking_for_usage_keeps_the_client_s_other_stream_options(
+    given: dict[str, object] | None,
+) -> None:
     changed = json.loads(request.with_usage(body(stream_options=given)))
     assert changed["stream_options"] == {**(given or {}), "include_usage": True}
 
 
 def test_a_bound_is_set_where_none_was() -> None:
-    assert json.loads(request.with_bound(body(max_tokens=None, a=[1]), 9)) == {"model": "m", "max_tokens": 9, "a": [1]}
+    assert json.loads(request.with_bound(body(max_tokens=None, a=[1]), 9)) == {
+        "model": "m",
+        "max_tokens": 9,
+        "a": [1],
+    }
 
 
 def test_the_worst_case_is_all_of_the_body_and_all_of_every_answer() -> None:
@@ -88,7 +106,10 @@ def test_the_worst_case_is_all_of_the_body_and_all_of_every_answer() -> None:
 )
 def test_prompts_are_counted_and_of_very_many_a_bound_is_given(prompt: bytes, prompts: int) -> None:
     data = b'{"model":"m","max_tokens":10,"prompt":' + prompt + b"}"
-    assert request.worst_case_tokens(request.read(data), data, request.COMPLETIONS, 0) == len(data) + 10 * prompts
+    assert (
+        request.worst_case_tokens(request.read(data), data, request.COMPLETIONS, 0)
+        == len(data) + 10 * prompts
+    )
 
 
 def test_no_wish_is_beyond_what_can_be_counted() -> None:

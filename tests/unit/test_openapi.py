@@ -1,21 +1,24 @@
-"""The OpenAPI document says every route with typed bodies and answers, and nothing that is not there."""
+"""The OpenAPI document says every route with typed bodies and answers, and nothing that is not
+there.
+"""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from libs.common.clock import SystemClock
-from libs.common.settings import Settings
+from libs.common.process.clock import SystemClock
+from libs.common.settings.settings import Settings
 from libs.common.transport.bus_memory import MemoryBus
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log_memory import MemoryLog
 from libs.common.transport.snapshot_store import MemorySnapshots
-from services.api_gateway import intents, roles
+from services.api_gateway.access import roles
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import ANSWERS
 from services.api_gateway.http.app import create_routes
-from services.audit.events import CloudEvent
+from services.api_gateway.intents import job_intents as intents
+from services.audit.export.events import CloudEvent
 
 # What needs no key.
 OPEN = {("GET", path) for path in (*roles.PROBES, "/join/ca")} | {("POST", "/join")}
@@ -23,12 +26,18 @@ OPEN = {("GET", path) for path in (*roles.PROBES, "/join/ca")} | {("POST", "/joi
 
 @pytest.fixture
 async def document() -> dict[str, Any]:
-    gateway = Gateway(MemoryLog(), MemoryBus(), SystemClock(), Settings(), MemoryOutputs(), MemorySnapshots())
+    gateway = Gateway(
+        MemoryLog(), MemoryBus(), SystemClock(), Settings(), MemoryOutputs(), MemorySnapshots()
+    )
     return create_routes(gateway).openapi()
 
 
 def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(method.upper(), path): each for path, methods in document["paths"].items() for method, each in methods.items()}
+    return {
+        (method.upper(), path): each
+        for path, methods in document["paths"].items()
+        for method, each in methods.items()
+    }
 
 
 def references(value: Any) -> set[str]:
@@ -42,11 +51,15 @@ def test_every_route_has_a_row_of_answers_and_every_row_a_route() -> None:
     assert set(ANSWERS) == set(roles.ROUTES) | OPEN
 
 
-async def test_every_route_is_in_the_document_with_its_answers_and_problems(document: dict[str, Any]) -> None:
+async def test_every_route_is_in_the_document_with_its_answers_and_problems(
+    document: dict[str, Any],
+) -> None:
     found = operations(document)
     assert set(found) == set(ANSWERS)
     for route, operation in found.items():
-        assert {str(status) for status in ANSWERS[route].statuses} <= set(operation["responses"]), route
+        assert {str(status) for status in ANSWERS[route].statuses} <= set(operation["responses"]), (
+            route
+        )
         assert bool(operation["security"]) == (route[1] not in roles.PUBLIC), route
         assert route[1] in roles.PROBES or "401" in operation["responses"], route
 
@@ -54,7 +67,9 @@ async def test_every_route_is_in_the_document_with_its_answers_and_problems(docu
 async def test_no_field_of_a_body_is_without_a_type(document: dict[str, Any]) -> None:
     for route, operation in operations(document).items():
         for media in operation.get("requestBody", {}).get("content", {}).values():
-            untyped = [name for name, schema in media["schema"].get("properties", {}).items() if not schema]
+            untyped = [
+                name for name, schema in media["schema"].get("properties", {}).items() if not schema
+            ]
             assert untyped == [], route
 
 
@@ -64,17 +79,27 @@ async def test_no_reference_leads_nowhere(document: dict[str, Any]) -> None:
 
 
 async def test_the_bounds_of_a_job_are_those_that_are_enforced(document: dict[str, Any]) -> None:
-    body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"][
+        "schema"
+    ]
     assert set(body["properties"]) == set(intents.SUBMIT_FIELDS) and body["required"] == ["command"]
     for name, low, high in intents.RANGES:
         schema = body["properties"][name]
         assert "anyOf" in schema or (schema["minimum"], schema["maximum"]) == (low, high), name
 
 
-async def test_events_of_the_audit_are_described_as_the_audit_makes_them(document: dict[str, Any]) -> None:
+async def test_events_of_the_audit_are_described_as_the_audit_makes_them(
+    document: dict[str, Any],
+) -> None:
     described = document["components"]["schemas"]["CloudEvent"]
-    assert set(described["properties"]) == set(msgspec.json.schema(CloudEvent)["$defs"]["CloudEvent"]["properties"])
-    optional = {field.name for field in msgspec.structs.fields(CloudEvent) if "Unset" in str(field.type)}
+    assert set(described["properties"]) == set(
+        msgspec.json.schema(CloudEvent)["$defs"]["CloudEvent"]["properties"]
+    )
+    optional = {
+        field.name for field in msgspec.structs.fields(CloudEvent) if "Unset" in str(field.type)
+    }
     assert set(described["required"]) == set(described["properties"]) - optional
     content = operations(document)[("GET", "/v1/audit/events")]["responses"]["200"]["content"]
-    assert content["application/cloudevents-batch+json"]["schema"]["items"] == {"$ref": "#/components/schemas/CloudEvent"}
+    assert content["application/cloudevents-batch+json"]["schema"]["items"] == {
+        "$ref": "#/components/schemas/CloudEvent"
+    }

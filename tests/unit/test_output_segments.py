@@ -1,4 +1,6 @@
-"""Output that rotates: offsets stay true, also when the supervisor died in the middle of a rotation."""
+"""Output that rotates: offsets stay true, also when the supervisor died in the middle of a
+rotation.
+"""
 
 import errno
 import os
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from services.node_agent.supervision import output
-from services.node_agent.supervision.pump import INDEX, Pump
+from services.node_agent.supervisor.pump import INDEX, Pump
 
 LIMIT = 16_384
 HALF = LIMIT // 2
@@ -36,7 +38,10 @@ def test_offsets_name_the_same_bytes_after_rotations(folder: Path) -> None:
     pumped(folder, WHOLE[:total])
     piece = output.read(str(folder), "stdout", 0, 1 << 20)
     assert (piece.offset, piece.data) == (2 * HALF, WHOLE[2 * HALF : total])
-    assert output.read(str(folder), "stdout", 3 * HALF - 5, 10).data == WHOLE[3 * HALF - 5 : 3 * HALF + 5]
+    assert (
+        output.read(str(folder), "stdout", 3 * HALF - 5, 10).data
+        == WHOLE[3 * HALF - 5 : 3 * HALF + 5]
+    )
     assert output.read(str(folder), "stdout", total + 50, 10) == (total, b"", False)
 
 
@@ -66,7 +71,9 @@ def test_a_rotation_cut_short_after_the_rename_is_read_right(folder: Path) -> No
     assert output.read(str(folder), "stdout", 0, 1 << 20) == (HALF, WHOLE[HALF : 2 * HALF], False)
 
 
-def test_bytes_that_the_disk_refuses_are_counted_and_cost_no_offset(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_the_disk_refuses_are_counted_and_cost_no_offset(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, read_end, write_end = os.write, *os.pipe()
     pump = Pump(read_end, "stdout", LIMIT)
 
@@ -84,4 +91,8 @@ def test_bytes_that_the_disk_refuses_are_counted_and_cost_no_offset(folder: Path
 
 def test_the_tail_is_the_newest_bytes(folder: Path) -> None:
     pumped(folder, WHOLE[: HALF + 10])
-    assert output.tail(str(folder), "stdout", 20) == (HALF - 10, WHOLE[HALF - 10 : HALF + 10], False)
+    assert output.tail(str(folder), "stdout", 20) == (
+        HALF - 10,
+        WHOLE[HALF - 10 : HALF + 10],
+        False,
+    )

@@ -1,4 +1,6 @@
-"""A commit too large in plain form is packed: what is read back, what is refused, and that a few bytes never become gigabytes."""
+"""A commit too large in plain form is packed: what is read back, what is refused, and that a few
+bytes never become gigabytes.
+"""
 
 import zlib
 
@@ -10,7 +12,7 @@ from libs.common.errors import Corrupt, Refused, TooNew
 from libs.common.facts import packing
 from libs.common.model import JobId
 from libs.common.subjects import SCHEDULER
-from services.scheduler.oversize import TOO_LARGE, smaller
+from services.scheduler.decide.oversize import TOO_LARGE, smaller
 from tests.attack.test_large_commits import gang, preemptions
 from tests.given import given, member, placed, registered, waiting
 
@@ -21,7 +23,9 @@ def commit(*facts: f.AnyFact | f.Unknown, writer: str = SCHEDULER) -> f.Commit:
     return f.Commit(f.VERSION, f.VERSION, writer, 3, 7, 1_700_000_000_000_000_000, 41, facts)
 
 
-def handmade(packed: bytes, min_reader: int = f.PACKED, facts: object = (), writer: str = SCHEDULER) -> bytes:
+def handmade(
+    packed: bytes, min_reader: int = f.PACKED, facts: object = (), writer: str = SCHEDULER
+) -> bytes:
     return msgspec.msgpack.encode([1, min_reader, writer, 1, 0, 5, 0, facts, packed])
 
 
@@ -34,7 +38,9 @@ def test_a_packed_commit_reads_back_as_it_was() -> None:
 
 
 def test_an_old_reader_is_stopped_by_a_packed_commit() -> None:
-    assert msgspec.msgpack.decode(f.encode_packed(commit(gang(2, 8))))[1] == f.PACKED == f.VERSION + 1
+    assert (
+        msgspec.msgpack.decode(f.encode_packed(commit(gang(2, 8))))[1] == f.PACKED == f.VERSION + 1
+    )
 
 
 def test_a_plain_commit_may_name_the_later_reader() -> None:
@@ -56,7 +62,9 @@ def test_a_packed_commit_for_a_later_reader_stops_this_one() -> None:
 BOMB = zlib.compress(b"\0" * (packing.UNPACKED_BYTES_MAX + 1))
 
 
-@pytest.mark.parametrize("packed", [b"", b"nonsense", BOMB, packing.pack(b"\x91") + b"more", packing.pack(b"\x81")])
+@pytest.mark.parametrize(
+    "packed", [b"", b"nonsense", BOMB, packing.pack(b"\x91") + b"more", packing.pack(b"\x81")]
+)
 def test_damaged_or_endless_packed_facts_are_refused(packed: bytes) -> None:
     with pytest.raises(Corrupt, match="packed facts"):
         f.decode(handmade(packed))
@@ -83,7 +91,12 @@ def test_facts_that_do_not_shrink_enough_are_refused() -> None:
 
 
 def test_what_fits_is_what_can_be_encoded() -> None:
-    groups = ([f.JobAdmitted(job_id=JobId("j"))], [gang(1_280, 8)], [gang(1_024, 16)], preemptions(10_000))
+    groups = (
+        [f.JobAdmitted(job_id=JobId("j"))],
+        [gang(1_280, 8)],
+        [gang(1_024, 16)],
+        preemptions(10_000),
+    )
     assert all(f.fits(group, SCHEDULER) for group in groups)
     assert all(len(f.encode_packed(commit(*group))) <= f.COMMIT_BYTES_MAX for group in groups)
 

@@ -1,4 +1,6 @@
-"""The same directory gives the same archive anywhere; what is ignored stays out; what cannot be sent is named."""
+"""The same directory gives the same archive anywhere; what is ignored stays out; what cannot be
+sent is named.
+"""
 
 import io
 import os
@@ -7,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from libs.cli.packing import Packed, pack
+from libs.cli.formats.packing import Packed, pack
 from libs.common.errors import Refused
+from libs.common.safety.unpacking import unpack
 from libs.common.transport.uploads import Bounds
-from libs.common.unpacking import unpack
 
 BOUNDS = Bounds(1 << 20, 100)
 
@@ -50,17 +52,44 @@ def test_the_same_directory_has_the_same_name_wherever_and_whenever_it_is(tmp_pa
 
 
 def test_it_comes_out_as_it_went_in(tmp_path: Path) -> None:
-    assert names(fill(tmp_path / "a"), tmp_path) == ["empty", "latest", "run.sh", "src", "src/train.py"]
-    assert (tmp_path / "unpacked/latest").read_text() == "print('hello')" and os.access(tmp_path / "unpacked/run.sh", os.X_OK)
+    assert names(fill(tmp_path / "a"), tmp_path) == [
+        "empty",
+        "latest",
+        "run.sh",
+        "src",
+        "src/train.py",
+    ]
+    assert (tmp_path / "unpacked/latest").read_text() == "print('hello')" and os.access(
+        tmp_path / "unpacked/run.sh", os.X_OK
+    )
 
 
 def test_what_the_ignore_file_names_stays_out_as_git_has_it(tmp_path: Path) -> None:
     folder = fill(tmp_path / "a")
-    for name in ("data/big", "src/x.pyc", "keep.pyc", ".git/HEAD", ".muster/keys/seed", "docs/build/x", "build/y"):
+    for name in (
+        "data/big",
+        "src/x.pyc",
+        "keep.pyc",
+        ".git/HEAD",
+        ".muster/keys/seed",
+        "docs/build/x",
+        "build/y",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")
     (folder / ".gitignore").write_text("/data\n*.pyc\n!/keep.pyc\n/build/\n# nothing\n\n")
-    kept = [".gitignore", "docs", "docs/build", "docs/build/x", "empty", "keep.pyc", "latest", "run.sh", "src", "src/train.py"]
+    kept = [
+        ".gitignore",
+        "docs",
+        "docs/build",
+        "docs/build/x",
+        "empty",
+        "keep.pyc",
+        "latest",
+        "run.sh",
+        "src",
+        "src/train.py",
+    ]
     assert names(folder, tmp_path) == kept
 
 

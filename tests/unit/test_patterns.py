@@ -1,8 +1,9 @@
-"""Every regular expression of the project takes linear time: its steps are counted, no clock is read.
+"""Every regular expression of the project takes linear time: its steps are counted, no clock is
+read.
 
-A hostile text is a piece of the pattern's own letters repeated many times. Twice the text may cost about twice the steps. A pattern that is
-not linear (`a+b` searched in `aaaa...`) costs four times as many. RE2's patterns (`plain_secrets.py`) are linear by construction and are
-not counted here.
+A hostile text is a piece of the pattern's own letters repeated many times. Twice the text may cost
+about twice the steps. A pattern that is not linear (`a+b` searched in `aaaa...`) costs four times
+as many. RE2's patterns (`plain_secrets.py`) are linear by construction and are not counted here.
 """
 
 import ast
@@ -16,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from libs.common import redaction
+from libs.common.safety import redaction
 from tests.steps import SINGLE, Steps, c, parser
 
 pytestmark = pytest.mark.attack
@@ -35,7 +36,10 @@ ALL_SEARCHED: Final = (redaction.__name__,)
 
 
 class Found(NamedTuple):
-    """A compiled pattern. `searched`: a match may begin anywhere, else only at the text's beginning."""
+    """A compiled pattern.
+
+    `searched`: a match may begin anywhere, else only at the text's beginning.
+    """
 
     pattern: re.Pattern[Any]
     searched: bool
@@ -51,8 +55,14 @@ def deep() -> Iterator[None]:
 
 
 def patterns() -> dict[str, Found]:
-    """Each compiled pattern of libs and services that stands in a module, by its module, name and place."""
-    files = [path.relative_to(ROOT) for top in ("libs", "services") for path in sorted((ROOT / top).rglob("*.py"))]
+    """Each compiled pattern of libs and services that stands in a module, by its module, name and
+    place.
+    """
+    files = [
+        path.relative_to(ROOT)
+        for top in ("libs", "services")
+        for path in sorted((ROOT / top).rglob("*.py"))
+    ]
     found: dict[str, Found] = {}
     for path in files:
         text = (ROOT / path).read_text()
@@ -62,23 +72,40 @@ def patterns() -> dict[str, Found]:
 
 
 def _in(module: str, tree: ast.Module) -> Iterator[tuple[str, Found]]:
-    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-    searched = {call.value.id for call in calls if isinstance(call.value, ast.Name) and call.attr in SEARCHING}
+    calls = [
+        node.func
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
+    searched = {
+        call.value.id
+        for call in calls
+        if isinstance(call.value, ast.Name) and call.attr in SEARCHING
+    }
     for name, value in vars(importlib.import_module(module)).items():
         values = value if isinstance(value, tuple | list) else (value,)
         flat = [each for one in values for each in (one if isinstance(one, tuple) else (one,))]
         for place, each in enumerate(flat):
             if isinstance(each, re.Pattern):
-                yield f"{module}.{name}.{place}", Found(each, name in searched or module in ALL_SEARCHED)
+                yield (
+                    f"{module}.{name}.{place}",
+                    Found(each, name in searched or module in ALL_SEARCHED),
+                )
 
 
 def pieces(pattern: re.Pattern[Any]) -> tuple[list[str], list[str]]:
-    """The literal words of the pattern, and letters of its classes, each as often as its repetition needs at least."""
-    source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    """The literal words of the pattern, and letters of its classes, each as often as its repetition
+    needs at least.
+    """
+    source = (
+        pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    )
     words: list[str] = []
     letters: list[str] = []
     _collect(list(parser.parse(source, pattern.flags & ~re.UNICODE)), 1, words, letters)
-    return list(dict.fromkeys(words))[:PIECES_MAX], list(dict.fromkeys([*letters, "a"]))[:PIECES_MAX]
+    return list(dict.fromkeys(words))[:PIECES_MAX], list(dict.fromkeys([*letters, "a"]))[
+        :PIECES_MAX
+    ]
 
 
 def _collect(nodes: list[Any], times: int, words: list[str], letters: list[str]) -> None:
@@ -91,7 +118,9 @@ def _collect(nodes: list[Any], times: int, words: list[str], letters: list[str])
             words.append(word)
             word = ""
         if kind in SINGLE:
-            known = [char for char in LETTERS if Steps(re.compile("."), char)._is((kind, value), char)]
+            known = [
+                char for char in LETTERS if Steps(re.compile("."), char)._is((kind, value), char)
+            ]
             letters += [char * max(1, times) for char in known[:LETTERS_MAX]]
         elif kind is c.BRANCH:
             for each in value[1]:
@@ -167,13 +196,16 @@ def test_the_steps_are_those_of_the_same_matches(name: str) -> None:
     for first, pumped in attacks(pattern)[::3]:
         text = first + pumped * 2 + "!"
         given = text if isinstance(pattern.pattern, str) else text.encode("latin-1", "replace")
-        assert Steps(pattern, text).search_all() == [each.span() for each in pattern.finditer(given)]
+        assert Steps(pattern, text).search_all() == [
+            each.span() for each in pattern.finditer(given)
+        ]
 
 
-# A line of the kernel's log, a number's first letter and a value after its name are read at their beginning, not whole.
+# A line of the kernel's log, a number's first letter and a value after its name are read at their
+# beginning, not whole.
 READ_AT_THEIR_BEGINNING: Final = (
     "services/api_gateway/http/app.py",
-    "libs/common/redaction.py",
+    "libs/common/safety/redaction.py",
     "services/node_agent/health/kernel_lines.py",
     "services/api_gateway/openai/request.py",
 )
@@ -183,7 +215,9 @@ READ_AT_THEIR_BEGINNING: Final = (
 def test_no_pattern_ends_before_a_newline(name: str) -> None:
     """`$` matches before a last newline: names are held by `fullmatch`, an end by `\\Z`."""
     pattern = PATTERNS[name].pattern
-    source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    source = (
+        pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    )
     assert not source.replace(r"\$", "").endswith("$"), source
 
 
@@ -193,6 +227,12 @@ def test_a_name_is_matched_whole() -> None:
         name = str(path.relative_to(ROOT))
         if name.startswith(OF_THE_USER) or name in READ_AT_THEIR_BEGINNING:
             continue
-        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-        found += [f"{name}:{call.lineno}" for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "match"]
+        calls = [
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+        ]
+        found += [
+            f"{name}:{call.lineno}"
+            for call in calls
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "match"
+        ]
     assert found == []

@@ -4,12 +4,19 @@ import msgspec
 import nkeys
 import pytest
 
-from libs.common.cluster import Cluster, Node
 from libs.common.messages import Roster, RosterEntry
 from libs.common.model import NodeId, Timing
-from services.node_agent.peer_messages import DATAGRAM_BYTES_MAX, PeerAnswer, PeerAsk, Reader, Said, Signer
-from services.node_agent.peers_udp import place
-from services.scheduler.roster import NODES_MAX, WORD_MAX, roster
+from libs.common.state.cluster import Cluster, Node
+from services.node_agent.peers.peer_messages import (
+    DATAGRAM_BYTES_MAX,
+    PeerAnswer,
+    PeerAsk,
+    Reader,
+    Said,
+    Signer,
+)
+from services.node_agent.peers.peers_udp import place
+from services.scheduler.leases.roster import NODES_MAX, WORD_MAX, roster
 
 NONCE = b"0123456789abcdef"
 
@@ -19,10 +26,14 @@ def signer(number: int) -> Signer:
 
 
 KEYS = {NodeId("a"): signer(1), NodeId("b"): signer(2)}
-ROSTER = Roster("home", 1, "", 13_000, tuple(RosterEntry(name, "", key.public, 5) for name, key in KEYS.items()))
+ROSTER = Roster(
+    "home", 1, "", 13_000, tuple(RosterEntry(name, "", key.public, 5) for name, key in KEYS.items())
+)
 
 
-def ask(node: str = "b", cluster: str = "home", incarnation: int = 5, nonce: bytes = NONCE) -> PeerAsk:
+def ask(
+    node: str = "b", cluster: str = "home", incarnation: int = 5, nonce: bytes = NONCE
+) -> PeerAsk:
     return PeerAsk(cluster, NodeId(node), incarnation, nonce)
 
 
@@ -56,7 +67,12 @@ def test_older_build_reads_a_question_that_names_its_recipient() -> None:
 @pytest.mark.parametrize(
     "said",
     [ask(cluster="away"), ask(incarnation=4), ask(node="nobody"), ask(nonce=b"short")],
-    ids=["of another cluster", "of an older life", "of nobody in the roster", "without a whole nonce"],
+    ids=[
+        "of another cluster",
+        "of an older life",
+        "of nobody in the roster",
+        "without a whole nonce",
+    ],
 )
 def test_what_is_not_of_the_roster_is_dropped(said: Said) -> None:
     assert heard(said) is None
@@ -66,7 +82,17 @@ def test_what_another_signed_is_dropped() -> None:
     assert heard(ask(), by=1) is None
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00", b"\xff" * 40, b"\x92\xc4\x01\x00\xc4\x00", b"\x90", b"x" * (DATAGRAM_BYTES_MAX + 1)])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x00",
+        b"\xff" * 40,
+        b"\x92\xc4\x01\x00\xc4\x00",
+        b"\x90",
+        b"x" * (DATAGRAM_BYTES_MAX + 1),
+    ],
+)
 def test_junk_is_dropped(data: bytes) -> None:
     assert Reader(ROSTER).read(data) is None
 
@@ -80,20 +106,48 @@ def test_a_changed_byte_is_found() -> None:
 @pytest.mark.parametrize("key", ["", "U", "UAAA", "1" * 56, "é" * 56])
 def test_what_is_no_public_key_is_said(key: str) -> None:
     entries = (RosterEntry(NodeId("b"), "", key, 5),)
-    assert Reader(msgspec.structs.replace(ROSTER, nodes=entries)).read(signer(2).datagram(ask())) is None
+    assert (
+        Reader(msgspec.structs.replace(ROSTER, nodes=entries)).read(signer(2).datagram(ask()))
+        is None
+    )
 
 
 def test_an_address_is_an_ip_and_a_port() -> None:
     assert place("10.0.0.7:9") == ("10.0.0.7", 9)
-    assert [place(text) for text in ("", "10.0.0.7", "10.0.0.7:", ":9", "10.0.0.7:0", "10.0.0.7:65536", "10.0.0.7:x")] == [None] * 7
+    assert [
+        place(text)
+        for text in (
+            "",
+            "10.0.0.7",
+            "10.0.0.7:",
+            ":9",
+            "10.0.0.7:0",
+            "10.0.0.7:65536",
+            "10.0.0.7:x",
+        )
+    ] == [None] * 7
 
 
 # The roster that the scheduler gives.
 
 
 def cluster(size: int, word: str = "10.0.0.1:40000") -> Cluster:
-    nodes = [Node(NodeId(f"{'n' * 58}{number:05}"), "healthy", number, peer_address=word, peer_key="U" * 56) for number in range(size)]
-    return Cluster(seq=9, cluster_id="home", timing=Timing(lease_ms=13_000), nodes={node.node_id: node for node in nodes})
+    nodes = [
+        Node(
+            NodeId(f"{'n' * 58}{number:05}"),
+            "healthy",
+            number,
+            peer_address=word,
+            peer_key="U" * 56,
+        )
+        for number in range(size)
+    ]
+    return Cluster(
+        seq=9,
+        cluster_id="home",
+        timing=Timing(lease_ms=13_000),
+        nodes={node.node_id: node for node in nodes},
+    )
 
 
 def test_a_roster_names_the_nodes_in_order_of_their_first_registration() -> None:

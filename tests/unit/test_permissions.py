@@ -1,4 +1,6 @@
-"""The lists by themselves: one writer a subject, nothing that could undo the log, answers only to those who may ask."""
+"""The lists by themselves: one writer a subject, nothing that could undo the log, answers only to
+those who may ask.
+"""
 
 import pytest
 
@@ -12,7 +14,9 @@ ISOLATED = Fleet(nodes=TOGETHER.nodes, gateways=TOGETHER.gateways, isolated=True
 
 
 def everyone(fleet: Fleet) -> dict[str, Allowed]:
-    return permissions.core(fleet) | {permissions.node_name(node_id): permissions.node(node_id, fleet) for node_id in fleet.nodes}
+    return permissions.core(fleet) | {
+        permissions.node_name(node_id): permissions.node(node_id, fleet) for node_id in fleet.nodes
+    }
 
 
 def covers(pattern: str, subject: str) -> bool:
@@ -20,11 +24,17 @@ def covers(pattern: str, subject: str) -> bool:
     wanted, given = pattern.split("."), subject.split(".")
     if wanted[-1] == ">":
         wanted, given = wanted[:-1], given[: len(wanted) - 1] if len(given) >= len(wanted) else []
-    return len(wanted) == len(given) and all(a in ("*", b) for a, b in zip(wanted, given, strict=True))
+    return len(wanted) == len(given) and all(
+        a in ("*", b) for a, b in zip(wanted, given, strict=True)
+    )
 
 
 def speakers(fleet: Fleet, subject: str) -> list[str]:
-    return [name for name, allowed in everyone(fleet).items() if any(covers(each, subject) for each in allowed.publish)]
+    return [
+        name
+        for name, allowed in everyone(fleet).items()
+        if any(covers(each, subject) for each in allowed.publish)
+    ]
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
@@ -48,30 +58,50 @@ def test_only_the_scheduler_orders_and_only_a_node_beats_for_itself(fleet: Fleet
     assert speakers(fleet, s.orders("1")) == ["scheduler"]
     assert speakers(fleet, s.heartbeat("1")) == ["node-1"]
     assert speakers(fleet, s.outstanding("a")) == ["gateway-a"]
-    assert not [name for name in speakers(fleet, s.ask_node("1", "answered")) if name.startswith("node")]
+    assert not [
+        name for name in speakers(fleet, s.ask_node("1", "answered")) if name.startswith("node")
+    ]
     assert speakers(fleet, s.desired("2")) == ["node-2"]
     assert speakers(fleet, s.roster("2")) == ["node-2"]
     assert speakers(fleet, s.ALIVE) == ["scheduler"]
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
-@pytest.mark.parametrize("verb", ["STREAM.PURGE", "STREAM.DELETE", "STREAM.UPDATE", "STREAM.MSG.DELETE", "STREAM.RESTORE"])
-def test_only_the_trimmer_may_purge_the_log_and_nobody_may_undo_it_otherwise(fleet: Fleet, verb: str) -> None:
-    assert speakers(fleet, f"$JS.API.{verb}.FACTS") == (["trimmer"] if verb == "STREAM.PURGE" else [])
+@pytest.mark.parametrize(
+    "verb",
+    ["STREAM.PURGE", "STREAM.DELETE", "STREAM.UPDATE", "STREAM.MSG.DELETE", "STREAM.RESTORE"],
+)
+def test_only_the_trimmer_may_purge_the_log_and_nobody_may_undo_it_otherwise(
+    fleet: Fleet, verb: str
+) -> None:
+    assert speakers(fleet, f"$JS.API.{verb}.FACTS") == (
+        ["trimmer"] if verb == "STREAM.PURGE" else []
+    )
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
-def test_the_scheduler_makes_streams_and_those_who_make_snapshots_the_bucket_of_their_snapshots(fleet: Fleet) -> None:
-    made = {stream: speakers(fleet, f"$JS.API.STREAM.CREATE.{stream}") for stream in (*permissions.STREAMS, "OTHER")}
+def test_the_scheduler_makes_streams_and_those_who_make_snapshots_the_bucket_of_their_snapshots(
+    fleet: Fleet,
+) -> None:
+    made = {
+        stream: speakers(fleet, f"$JS.API.STREAM.CREATE.{stream}")
+        for stream in (*permissions.STREAMS, "OTHER")
+    }
     snapshots = {permissions.SNAPSHOT_STREAM: ["scheduler", "trimmer", "gateway-a", "gateway-b"]}
-    assert made == {stream: ["scheduler"] for stream in permissions.STREAMS} | {"OTHER": []} | snapshots
+    assert (
+        made
+        == {stream: ["scheduler"] for stream in permissions.STREAMS} | {"OTHER": []} | snapshots
+    )
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
 def test_audit_alone_makes_and_writes_its_streams_and_nobody_undoes_them(fleet: Fleet) -> None:
     for stream in permissions.AUDIT_STREAMS:
         assert speakers(fleet, f"$JS.API.STREAM.CREATE.{stream}") == ["audit"]
-        assert [speakers(fleet, f"$JS.API.STREAM.{verb}.{stream}") for verb in ("PURGE", "DELETE", "UPDATE", "MSG.DELETE")] == [[]] * 4
+        assert [
+            speakers(fleet, f"$JS.API.STREAM.{verb}.{stream}")
+            for verb in ("PURGE", "DELETE", "UPDATE", "MSG.DELETE")
+        ] == [[]] * 4
         assert speakers(fleet, f"$JS.API.CONSUMER.CREATE.{stream}") == ["operator"]
     assert speakers(fleet, s.AUDIT_EVENTS) == speakers(fleet, s.AUDIT_HEADS) == ["audit"]
 
@@ -85,7 +115,11 @@ def test_an_isolated_node_reads_nothing_of_the_log_but_its_own_last_message() ->
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
 def test_nobody_hears_another_s_inbox(fleet: Fleet) -> None:
     for name in permissions.names(fleet):
-        hears = [other for other, allowed in everyone(fleet).items() if any(covers(e, f"_INBOX_{name}.x.y") for e in allowed.subscribe)]
+        hears = [
+            other
+            for other, allowed in everyone(fleet).items()
+            if any(covers(e, f"_INBOX_{name}.x.y") for e in allowed.subscribe)
+        ]
         assert hears == [name]
 
 

@@ -1,45 +1,62 @@
-"""What is looked at ahead and what is remembered: the answers are the same however little of it there may be."""
+"""What is looked at ahead and what is remembered: the answers are the same however little of it
+there may be.
+"""
 
 import pytest
 
 from libs.common.model import JobSpec
 from services.scheduler.placement import capacity
 from services.scheduler.placement.choose import choose
-from services.scheduler.state import State
+from services.scheduler.state.state import State
 from tests.given import ended, given, member, placed, registered, spec, tell, waiting
 
 WISHES = [spec(gpus=gpus) for gpus in (1, 2, 3)]
 
 
 def chosen(state: State) -> list[object]:
-    return [choose(state.capacity, wish, "default") for wish in WISHES]
+    return [choose(state.capacity, request, "default") for request in WISHES]
 
 
 def after_an_end() -> State:
     """Rankings were asked for, and what they know is old."""
-    state = given(registered("a"), registered("b"), waiting("i", gpus=3), placed("i", member("a", 0, 1, 2)))
+    state = given(
+        registered("a"), registered("b"), waiting("i", gpus=3), placed("i", member("a", 0, 1, 2))
+    )
     chosen(state)
     for fact in ended("i", "a"):
         state._look_at(tell(state.cluster, fact))
     return state
 
 
-def test_what_there_is_no_time_for_is_looked_at_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_there_is_no_time_for_is_looked_at_when_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(capacity, "CATCH_UP_MAX", 1)
     state = after_an_end()
     state.capacity.catch_up()
-    left = [ranking for ranking in state.capacity._rankings.values() if ranking.seen != state.capacity.changes.position]
+    left = [
+        ranking
+        for ranking in state.capacity._rankings.values()
+        if ranking.seen != state.capacity.changes.position
+    ]
     assert left and chosen(state) == chosen(after_an_end())
     for _ in WISHES:
         state.capacity.catch_up()
-    assert all(ranking.seen == state.capacity.changes.position for ranking in state.capacity._rankings.values())
+    assert all(
+        ranking.seen == state.capacity.changes.position
+        for ranking in state.capacity._rankings.values()
+    )
 
 
-def test_what_devices_would_have_to_give_is_forgotten_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_devices_would_have_to_give_is_forgotten_and_found_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("services.scheduler.placement.hardware.NEEDS_MAX", 1)
 
-    def asked(wish: JobSpec) -> object:
-        return choose(after_an_end().capacity, wish, "default")
+    def asked(request: JobSpec) -> object:
+        return choose(after_an_end().capacity, request, "default")
 
     state = after_an_end()
-    assert [choose(state.capacity, wish, "default") for wish in (*WISHES, *WISHES)] == [asked(wish) for wish in (*WISHES, *WISHES)]
+    assert [choose(state.capacity, request, "default") for request in (*WISHES, *WISHES)] == [
+        asked(request) for request in (*WISHES, *WISHES)
+    ]

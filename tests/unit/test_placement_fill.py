@@ -1,14 +1,16 @@
-"""What remainders are worth for the jobs that usually come, by hand-worked examples, and where `fragmentation` puts jobs therefore."""
+"""What remainders are worth for the jobs that usually come, by hand-worked examples, and where
+`fragmentation` puts jobs therefore.
+"""
 
 import pytest
 
-from libs.common.arrivals import FIRST, Arrival
 from libs.common.facts import AnyFact
+from libs.common.state.arrivals import FIRST, Arrival
 from services.scheduler.placement import fill
 from services.scheduler.placement.choose import choose
 from services.scheduler.placement.fill import Fill, Fills, Usual
-from services.scheduler.placement.place import Take
-from services.scheduler.placement.strategies.fragmentation import after_take
+from services.scheduler.placement.place import DeviceFit
+from services.scheduler.placement.strategies.fragmentation import after_fit
 from tests.given import given, member, placed, registered, spec, waiting
 
 HALVES = (Usual(1.0, 1, 50, 1),)  # Half a device and 2 CPUs each.
@@ -39,7 +41,9 @@ def test_a_job_that_comes_seldom_fills_less_than_one_that_comes_often() -> None:
     assert 0 < seldom < often <= 50
 
 
-def test_values_that_were_forgotten_are_found_again_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_were_forgotten_are_found_again_and_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kept = Fill(HALVES)
     monkeypatch.setattr(fill, "KEPT_MAX", 1)
     forgetful = Fill(HALVES)
@@ -50,7 +54,9 @@ def test_values_that_were_forgotten_are_found_again_and_the_same(monkeypatch: py
 
 def test_what_comes_hardly_ever_is_not_usual() -> None:
     often, hardly = Arrival(1, 50, 0, ()), Arrival(1, 100, 0, ())
-    assert Fills(((often, 96), (hardly, 4)), {"A10": 100}).of("A10")[0].usual == (Usual(1.0, 1, 50, 0),)
+    assert Fills(((often, 96), (hardly, 4)), {"A10": 100}).of("A10")[0].usual == (
+        Usual(1.0, 1, 50, 0),
+    )
     assert len(Fills(((often, 94), (hardly, 6)), {"A10": 100}).of("A10")[0].usual) == 2
 
 
@@ -59,33 +65,44 @@ def test_a_model_is_scarce_by_how_much_is_asked_of_it_alone_and_how_little_there
     fills = Fills(mix, {"A10": 100, "H100": 300})
     assert (fills.of("A10")[1], fills.of("H100")[1]) == (1.0, 0.0)
     assert Fills(mix, {"A10": 200, "H100": 200}).of("A10")[1] == 0.5
-    assert Fills(mix, {"A10": 400}).of("A10")[1] == 0.0, "where every device is of that model, none is scarce"
-    assert fills.of("A10")[0].usual != fills.of("H100")[0].usual, "who asks for A10 never runs on an H100"
+    assert Fills(mix, {"A10": 400}).of("A10")[1] == 0.0, (
+        "where every device is of that model, none is scarce"
+    )
+    assert fills.of("A10")[0].usual != fills.of("H100")[0].usual, (
+        "who asks for A10 never runs on an H100"
+    )
 
 
 @pytest.mark.parametrize(
-    ("take", "after"),
+    ("fit", "after"),
     [
-        (Take(), (30, 100, 100)),
-        (Take((1,), 100, (100,)), (30, 100)),
-        (Take((0,), 30, (30,)), (100, 100)),
-        (Take((0,), 20, (30,)), (10, 100, 100)),
-        (Take((1, 2), 40, (100, 100)), (30, 60, 60)),
+        (DeviceFit(), (30, 100, 100)),
+        (DeviceFit((1,), 100, (100,)), (30, 100)),
+        (DeviceFit((0,), 30, (30,)), (100, 100)),
+        (DeviceFit((0,), 20, (30,)), (10, 100, 100)),
+        (DeviceFit((1, 2), 40, (100, 100)), (30, 60, 60)),
     ],
 )
-def test_what_a_take_leaves_of_the_open_devices(take: Take, after: tuple[int, ...]) -> None:
-    assert after_take((30, 100, 100), take) == after
+def test_what_a_take_leaves_of_the_open_devices(fit: DeviceFit, after: tuple[int, ...]) -> None:
+    assert after_fit((30, 100, 100), fit) == after
 
 
-def usual(**wish: int) -> list[AnyFact]:
+def usual(**request: int) -> list[AnyFact]:
     """So many jobs that a mix is learnt of them."""
-    return [fact for number in range(FIRST) for fact in waiting(f"usual{number}", **wish)]
+    return [fact for number in range(FIRST) for fact in waiting(f"usual{number}", **request)]
 
 
 def test_a_job_without_gpus_leaves_cpus_to_those_who_need_them_beside_their_gpus() -> None:
     nodes = [registered("a", cpus_milli=8_000), registered("c", gpus=0, cpus_milli=8_000)]
-    assert choose(given(nodes, usual(cpus_milli=2_000)).capacity, spec(gpus=0, cpus_milli=6_000), "")[0][0] == "c"
-    assert choose(given(nodes, usual()).capacity, spec(gpus=0, cpus_milli=6_000), "")[0][0] == "a", "here nobody needs them"
+    assert (
+        choose(given(nodes, usual(cpus_milli=2_000)).capacity, spec(gpus=0, cpus_milli=6_000), "")[
+            0
+        ][0]
+        == "c"
+    )
+    assert (
+        choose(given(nodes, usual()).capacity, spec(gpus=0, cpus_milli=6_000), "")[0][0] == "a"
+    ), "here nobody needs them"
 
 
 def test_a_part_is_taken_of_an_open_device_when_whole_ones_are_what_is_usually_asked_for() -> None:

@@ -1,4 +1,6 @@
-"""A job goes only to nodes that have what it needs beside devices: a node that lost MPS, its container engine or MIG is no place for it."""
+"""A job goes only to nodes that have what it needs beside devices: a node that lost MPS, its
+container engine or MIG is no place for it.
+"""
 
 from typing import Any
 
@@ -6,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.means import ENFORCED, lost, only_tenants
+from libs.common.devices.means import ENFORCED, lost, only_tenants
 from libs.common.model import IMAGES, MIG, MPS, JobId
-from services.scheduler.decide import decide
-from services.scheduler.explain import explain
+from services.scheduler.decide.decide import decide
+from services.scheduler.explain.explain import explain
 from services.scheduler.placement import capacity
-from services.scheduler.reservations import put_off
+from services.scheduler.reservations.reservations import put_off
 from tests.given import given, registered, waiting
 
 J = JobId("j")
@@ -25,11 +27,18 @@ WISHES: dict[str, dict[str, Any]] = {
 
 def node(name: str, **isolation: str) -> f.NodeRegistered:
     plain = registered(name, 2, isolation=isolation)
-    return replace(plain, gpus=tuple(replace(gpu, vendor="nvidia", mig_profiles=CARD) for gpu in plain.gpus))
+    return replace(
+        plain, gpus=tuple(replace(gpu, vendor="nvidia", mig_profiles=CARD) for gpu in plain.gpus)
+    )
 
 
 def homes(*history: Any) -> list[str]:
-    return [member.node_id for fact in decide(given(*history), 0) if isinstance(fact, f.JobPlaced) for member in fact.members]
+    return [
+        member.node_id
+        for fact in decide(given(*history), 0)
+        if isinstance(fact, f.JobPlaced)
+        for member in fact.members
+    ]
 
 
 @pytest.mark.attack
@@ -44,9 +53,13 @@ def test_a_job_is_not_placed_on_a_node_that_lost_what_it_needs(means: str) -> No
 
 @pytest.mark.parametrize("means", list(WISHES))
 def test_why_says_what_the_node_lost_in_the_agent_s_own_words(means: str) -> None:
-    found = explain(given(node("a", **{means: lost("{it} is broken")}), waiting("j", **WISHES[means])), J)
+    found = explain(
+        given(node("a", **{means: lost("{it} is broken")}), waiting("j", **WISHES[means])), J
+    )
     (blocker,) = found["blockers"]
-    assert blocker["what"].startswith(f"{means} lost, which --") and blocker["what"].endswith("{it} is broken")
+    assert blocker["what"].startswith(f"{means} lost, which --") and blocker["what"].endswith(
+        "{it} is broken"
+    )
 
 
 def test_an_image_is_not_run_by_an_agent_that_does_not_know_images() -> None:

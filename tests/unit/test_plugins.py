@@ -1,4 +1,6 @@
-"""Plug-ins: what is good counts by a fact, what is bad is refused when it is loaded or disabled by a fact, and nothing stops."""
+"""Plug-ins: what is good counts by a fact, what is bad is refused when it is loaded or disabled by
+a fact, and nothing stops.
+"""
 
 import gc
 import logging
@@ -11,20 +13,32 @@ from typing import Any
 import pytest
 
 from libs.common import facts as f
-from libs.common.cluster import Cluster
 from libs.common.model import JobId, TenantId
-from libs.common.plugins import ORDER, SCORE, PluginFault
+from libs.common.state.cluster import Cluster
+from libs.common.state.plugins import ORDER, SCORE, PluginFault
 from libs.common.transport import snapshot
-from services.scheduler import plugins, policies
-from services.scheduler.decide import Heard, catch_up, decide
-from services.scheduler.explain import explain
+from services.scheduler import policies
+from services.scheduler.decide.decide import Heard, catch_up, decide
+from services.scheduler.explain.explain import explain
 from services.scheduler.placement import strategies
-from services.scheduler.placement.wish import wish_of
-from services.scheduler.plugged import Guard, Plugged
+from services.scheduler.placement.resource_request import request_of
+from services.scheduler.plugins import plugins
+from services.scheduler.plugins.plugged import Guard, Plugged
 from services.scheduler.preemption.preemptible import Need
-from services.scheduler.state import State
-from services.scheduler.what_if import WhatIfAsk, what_if
-from tests.given import EPOCH, SECOND_NS, given, member, placed, registered, spec, started, tell, waiting
+from services.scheduler.questions.what_if import WhatIfAsk, what_if
+from services.scheduler.state.state import State
+from tests.given import (
+    EPOCH,
+    SECOND_NS,
+    given,
+    member,
+    placed,
+    registered,
+    spec,
+    started,
+    tell,
+    waiting,
+)
 
 HERE = "tests.unit.test_plugins"
 TERM = f.TermBegan(instance="a", orders={"mine": ""}, scores={"mine": ""})
@@ -45,11 +59,11 @@ def by_least(job: Any, queue: Any, now_ns: int) -> Any:
     return (job.spec.gpus,)
 
 
-def widest(place: Any, take: Any, wish: Any, scene: Any) -> Any:
+def widest(place: Any, fit: Any, request: Any, mix: Any) -> Any:
     return place.whole.bit_count()
 
 
-def afraid_of_b(place: Any, take: Any, wish: Any, scene: Any) -> Any:
+def afraid_of_b(place: Any, fit: Any, request: Any, mix: Any) -> Any:
     return 1 // (place.node_id != "b")
 
 
@@ -59,7 +73,10 @@ def afraid_of_boom(job: Any, queue: Any, now_ns: int) -> Any:
 
 NUMBERS = count()
 BAD: dict[str, tuple[Callable[..., Any], str]] = {
-    "raises": (lambda *_: 1 // 0, "it raised ZeroDivisionError: integer division or modulo by zero"),
+    "raises": (
+        lambda *_: 1 // 0,
+        "it raised ZeroDivisionError: integer division or modulo by zero",
+    ),
     "exits": (lambda *_: exit(3), "it raised SystemExit: 3"),
     "floats": (lambda *_: (0.5,), "it gave (0.5, "),
     "nothing": (lambda *_: None, "it gave None, which is no answer"),
@@ -111,7 +128,12 @@ def queue_by(policy: str) -> f.QueueSet:
 
 
 def two() -> list[f.AnyFact]:
-    return [registered("a"), queue_by("mine"), *waiting("i", gpus=2, priority=90), *waiting("j", gpus=1)]
+    return [
+        registered("a"),
+        queue_by("mine"),
+        *waiting("i", gpus=2, priority=90),
+        *waiting("j", gpus=1),
+    ]
 
 
 def test_a_good_order_and_a_good_score_are_loaded_and_used() -> None:
@@ -119,7 +141,9 @@ def test_a_good_order_and_a_good_score_are_loaded_and_used() -> None:
     assert (plugged.orders, plugged.scores, plugged.faults) == ({"mine": ""}, {"mine": ""}, [])
     assert order_of(in_term(TERM, *two())) == ["j", "i"]
     state = in_term(TERM, registered("a", gpus=1), registered("b"), waiting("j", placement="mine"))
-    assert [fact.members[0].node_id for fact in decide(state, 0) if isinstance(fact, f.JobPlaced)] == ["b"]
+    assert [
+        fact.members[0].node_id for fact in decide(state, 0) if isinstance(fact, f.JobPlaced)
+    ] == ["b"]
 
 
 def test_what_the_terms_scheduler_does_not_have_does_not_count() -> None:
@@ -127,7 +151,9 @@ def test_what_the_terms_scheduler_does_not_have_does_not_count() -> None:
     bare = f.TermBegan(instance="b")
     assert order_of(in_term(bare, *two())) == ["i", "j"]
     state = in_term(bare, registered("a", gpus=1), registered("b"), waiting("j", placement="mine"))
-    assert [fact.members[0].node_id for fact in decide(state, 0) if isinstance(fact, f.JobPlaced)] == ["a"]
+    assert [
+        fact.members[0].node_id for fact in decide(state, 0) if isinstance(fact, f.JobPlaced)
+    ] == ["a"]
 
 
 def test_a_scheduler_without_it_takes_over_and_goes_by_its_default() -> None:
@@ -148,13 +174,21 @@ def test_the_next_scheduler_says_what_it_has_not() -> None:
     plugged = Plugged()
     plugged.scores["mine"] = "2.0"
     assert list(plugged.missing(cluster)) == [
-        "the scheduler before had the order mine, version ; this one has none, and its TermBegan says so",
-        "the scheduler before had the score mine, version ; this one has version 2.0, and its TermBegan says so",
+        (
+            "the scheduler before had the order mine, version ; this one has none, and its "
+            "TermBegan says so"
+        ),
+        (
+            "the scheduler before had the score mine, version ; this one has version 2.0, and "
+            "its TermBegan says so"
+        ),
     ]
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_one_is_refused_with_one_line(name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bad_one_is_refused_with_one_line(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     call, reason = BAD[name]
     monkeypatch.setattr(f"{HERE}.by_least", call)
     with caplog.at_level(logging.ERROR):
@@ -174,15 +208,25 @@ def test_a_bad_one_is_refused_with_one_line(name: str, monkeypatch: pytest.Monke
         ("mine", "by_least", SCORE, "it raised TypeError"),
     ],
 )
-def test_what_is_no_plug_in_is_refused(name: str, what: str, kind: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_no_plug_in_is_refused(
+    name: str, what: str, kind: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.ERROR):
         plugged = plugins.load([point(name, what, kind)])
     assert (plugged.orders, plugged.scores, strategies.PLUGGED) == ({}, {}, {})
     assert caplog.records[0].getMessage().split("is refused: ")[1].startswith(reason)
 
 
-def test_of_two_with_one_name_the_first_is_taken_and_no_more_than_the_bound(caplog: pytest.LogCaptureFixture) -> None:
-    plugged = plugins.load([point("mine", "by_least"), point("mine", "by_least"), *(point(f"m{n}", "by_least") for n in range(40))])
+def test_of_two_with_one_name_the_first_is_taken_and_no_more_than_the_bound(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plugged = plugins.load(
+        [
+            point("mine", "by_least"),
+            point("mine", "by_least"),
+            *(point(f"m{n}", "by_least") for n in range(40)),
+        ]
+    )
     assert len(plugged.orders) == plugins.PLUGINS_MAX
     assert "another plug-in has this name" in caplog.text and "more than 32 plug-ins" in caplog.text
 
@@ -191,7 +235,9 @@ def test_an_order_that_depends_on_more_than_it_is_asked_is_refused(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     numbers = count()
-    monkeypatch.setattr(f"{HERE}.by_least", lambda job, *_: (job.seq if next(numbers) < calls else -job.seq,))
+    monkeypatch.setattr(
+        f"{HERE}.by_least", lambda job, *_: (job.seq if next(numbers) < calls else -job.seq,)
+    )
     calls = 1_000
     assert plugins.load([point("mine", "by_least")]).orders == {"mine": ""}
     numbers, calls = count(), next(numbers) // 2
@@ -199,12 +245,16 @@ def test_an_order_that_depends_on_more_than_it_is_asked_is_refused(
     assert "tried twice on the same cluster it led to other decisions" in caplog.text
 
 
-def test_one_that_goes_bad_is_disabled_by_a_fact_before_anything_else_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_goes_bad_is_disabled_by_a_fact_before_anything_else_is_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plugged = plugins.load([point("mine", "by_least")])
     fault = PluginFault(ORDER, "mine", "", "it raised KeyError: 'x'")
     state = in_term(TERM, *two())
     (fact,) = decide(state, 0, Heard(faults=(fault,)))
-    assert fact == f.PluginDisabled(extends="order", name="mine", version="", reason="it raised KeyError: 'x'")
+    assert fact == f.PluginDisabled(
+        extends="order", name="mine", version="", reason="it raised KeyError: 'x'"
+    )
     state.apply_own((fact,), 0)
     assert decide(state, 0, Heard(faults=(fault,)))[0] != fact
     assert order_of(state) == ["i", "j"] and plugged.orders == {"mine": ""}
@@ -240,9 +290,13 @@ def test_a_guard_answers_for_what_went_bad_and_asks_it_no_more() -> None:
         return 10 // (3 - number)
 
     faults: list[str] = []
-    guard = Guard(sometimes, faults.append, lambda value: isinstance(value, int), lambda number: -number)
+    guard = Guard(
+        sometimes, faults.append, lambda value: isinstance(value, int), lambda number: -number
+    )
     assert [guard(number) for number in range(6)] == [3, 5, 10, -3, -4, -5]
-    assert asked == [0, 0, 1, 2, 3] and faults == ["it raised ZeroDivisionError: integer division or modulo by zero"]
+    assert asked == [0, 0, 1, 2, 3] and faults == [
+        "it raised ZeroDivisionError: integer division or modulo by zero"
+    ]
 
 
 def test_no_collection_is_held_against_a_plug_in() -> None:
@@ -258,7 +312,9 @@ def test_no_collection_is_held_against_a_plug_in() -> None:
 def test_of_disabled_versions_the_latest_are_kept() -> None:
     cluster = given().cluster
     for number in range(300):
-        tell(cluster, f.PluginDisabled(extends="score", name="mine", version=str(number), reason="x"))
+        tell(
+            cluster, f.PluginDisabled(extends="score", name="mine", version=str(number), reason="x")
+        )
     assert len(cluster.plugins.disabled) == 256 and "score mine 299" in cluster.plugins.disabled
 
 
@@ -279,9 +335,16 @@ def faults_of(plugged: Plugged) -> tuple[PluginFault, ...]:
     return tuple(plugged.faults)
 
 
-def test_a_score_that_goes_bad_while_room_is_made_is_disabled_and_room_is_made_all_the_same() -> None:
+def test_a_score_that_goes_bad_while_room_is_made_is_disabled_and_room_is_made_all_the_same() -> (
+    None
+):
     plugged = plugins.load([point("mine", "afraid_of_b", SCORE)])
-    state = in_term(TERM, registered("b"), running("low", "b", 0, 1, 2, 3), waiting("high", gpus=4, priority=90, placement="mine"))
+    state = in_term(
+        TERM,
+        registered("b"),
+        running("low", "b", 0, 1, 2, 3),
+        waiting("high", gpus=4, priority=90, placement="mine"),
+    )
     decide(state, 0)
     heard = Heard(faults=faults_of(plugged))
     (disabled,) = decide(state, 0, heard)
@@ -292,26 +355,41 @@ def test_a_score_that_goes_bad_while_room_is_made_is_disabled_and_room_is_made_a
 
 def test_a_score_that_goes_bad_while_nothing_is_to_be_decided_is_noted() -> None:
     plugged = plugins.load([point("mine", "afraid_of_b", SCORE)])
-    state = in_term(TERM, registered("a"), waiting("j", gpus=1, placement="mine"), waiting("i", gpus=4, placement="mine"))
+    state = in_term(
+        TERM,
+        registered("a"),
+        waiting("j", gpus=1, placement="mine"),
+        waiting("i", gpus=4, placement="mine"),
+    )
     assert order_of(state) == ["j"] and plugged.faults == []
     state._look_at(tell(state.cluster, registered("b")))
     catch_up(state)
-    assert [type(fact) for fact in decide(state, 0, Heard(faults=faults_of(plugged)))] == [f.PluginDisabled]
+    assert [type(fact) for fact in decide(state, 0, Heard(faults=faults_of(plugged)))] == [
+        f.PluginDisabled
+    ]
 
 
 def test_what_others_could_offer_is_found_anew_when_a_score_counts_no_more() -> None:
     plugins.load([point("mine", "widest", SCORE)])
-    wish = wish_of(spec(gpus=2, placement="mine"))
+    request = request_of(spec(gpus=2, placement="mine"))
     state = in_term(TERM, registered("a"), registered("b", gpus=2), running("low", "a", 0, 1, 2))
-    before = dict(state.offers(wish, "", Need(90)).of)
-    state.apply_own((f.PluginDisabled(extends="score", name="mine", version="", reason="it was slow"),), 0)
+    before = dict(state.offers(request, "", Need(90)).of)
+    state.apply_own(
+        (f.PluginDisabled(extends="score", name="mine", version="", reason="it was slow"),), 0
+    )
     heir = State(snapshot.copy(state.cluster))
-    assert state.offers(wish, "", Need(90)).of == heir.offers(wish, "", Need(90)).of != before
+    assert state.offers(request, "", Need(90)).of == heir.offers(request, "", Need(90)).of != before
 
 
 def test_a_proof_names_the_order_of_a_plug_in() -> None:
     plugins.load([point("mine", "by_least")])
-    busy = [queue_by("mine"), registered("a", gpus=2), *waiting("k", gpus=2), placed("k", member("a", 0, 1)), started("k", "a")]
+    busy = [
+        queue_by("mine"),
+        registered("a", gpus=2),
+        *waiting("k", gpus=2),
+        placed("k", member("a", 0, 1)),
+        started("k", "a"),
+    ]
     shown = explain(in_term(TERM, *busy, *waiting("j", gpus=2), *waiting("i", gpus=1)), JobId("j"))
     assert shown["before"] == [{"job_id": "i", "why": "is first by the order mine"}]
     assert "by the order of its queue (mine)" in [each["detail"] for each in shown["blockers"]]
@@ -319,11 +397,19 @@ def test_a_proof_names_the_order_of_a_plug_in() -> None:
 
 @pytest.mark.parametrize(("what", "kind"), [("afraid_of_b", SCORE), ("afraid_of_boom", ORDER)])
 def test_why_and_whatif_answer_although_a_plug_in_goes_bad_meanwhile(what: str, kind: str) -> None:
-    wish = spec(gpus=4, name="boom", placement="mine")
-    busy = [queue_by("mine"), registered("b"), *waiting("low", gpus=1), placed("low", member("b", 0)), started("low", "b")]
+    request = spec(gpus=4, name="boom", placement="mine")
+    busy = [
+        queue_by("mine"),
+        registered("b"),
+        *waiting("low", gpus=1),
+        placed("low", member("b", 0)),
+        started("low", "b"),
+    ]
     for ask in (
-        lambda: explain(in_term(TERM, *busy, *waiting("j", gpus=4, name="boom", placement="mine")), JobId("j")),
-        lambda: what_if(in_term(TERM, *busy), WhatIfAsk(wish, TenantId("default"))),
+        lambda: explain(
+            in_term(TERM, *busy, *waiting("j", gpus=4, name="boom", placement="mine")), JobId("j")
+        ),
+        lambda: what_if(in_term(TERM, *busy), WhatIfAsk(request, TenantId("default"))),
     ):
         nothing_is_plugged()
         plugged = plugins.load([point("mine", what, kind)])

@@ -1,12 +1,24 @@
-"""Whom room is made for: within what a tenant may hold, what is reserved counted, and in each queue for itself."""
+"""Whom room is made for: within what a tenant may hold, what is reserved counted, and in each queue
+for itself.
+"""
 
 import pytest
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, TenantId
-from services.scheduler.state import State
-from tests.given import SECOND_NS, ended, finished, given, member, placed, registered, released, waiting
+from services.scheduler.state.state import State
+from tests.given import (
+    SECOND_NS,
+    ended,
+    finished,
+    given,
+    member,
+    placed,
+    registered,
+    released,
+    waiting,
+)
 from tests.unit.test_preemption import running, told
 from tests.unit.test_scheduler_decide import decisions
 
@@ -21,7 +33,10 @@ def three_full_nodes() -> list[AnyFact]:
 
 
 def test_nobody_makes_room_beyond_what_a_tenant_may_hold_with_what_it_has_reserved() -> None:
-    state = given(three_full_nodes(), *(waiting(f"high-{n}", gpus=4, priority=90, tenant="t") for n in range(3)))
+    state = given(
+        three_full_nodes(),
+        *(waiting(f"high-{n}", gpus=4, priority=90, tenant="t") for n in range(3)),
+    )
     assert [fact.job_id for fact in decisions(state)] == ["high-0", "on-a"]
     assert decisions(state_again(state)) == []
 
@@ -31,7 +46,10 @@ def test_nobody_takes_what_its_tenant_has_reserved_from_the_limit() -> None:
     state = given(three_full_nodes(), waiting("high", gpus=4, priority=90, tenant="t"))
     decisions(state)
     told(state, *waiting("small", priority=99, tenant="t"), *ended("on-b", "b")[1:])
-    assert [(type(fact), fact.job_id) for fact in decisions(state)] == [(f.JobClosed, "on-b"), (f.JobPlaced, "high")]
+    assert [(type(fact), fact.job_id) for fact in decisions(state)] == [
+        (f.JobClosed, "on-b"),
+        (f.JobPlaced, "high"),
+    ]
     assert state.cluster.jobs[JobId("small")].state == "queued"
 
 
@@ -45,7 +63,12 @@ def test_what_a_job_has_reserved_does_not_keep_itself_back() -> None:
 def test_a_reservation_that_ends_leaves_its_share_to_its_tenant() -> None:
     """Also where nothing else changes: who made room has not ended yet."""
     free = registered("d", gpus=1)
-    state = given(three_full_nodes(), free, waiting("high", gpus=4, priority=90, tenant="t"), waiting("small", tenant="t"))
+    state = given(
+        three_full_nodes(),
+        free,
+        waiting("high", gpus=4, priority=90, tenant="t"),
+        waiting("small", tenant="t"),
+    )
     assert [fact.job_id for fact in decisions(state)] == ["high", "on-a"]
     told(state, f.JobClosed(job_id=JobId("high"), attempt=1, outcome="cancelled"))
     assert decisions(state) == [placed("small", member("d", 0), port=29_501)]
@@ -59,11 +82,34 @@ def state_again(state: State) -> State:
 
 
 def two_queues(*history: AnyFact, backfill: bool = True) -> State:
-    """The first in line needs a whole node, and no room can be made for it; it is promised `b`, where fewer jobs are in its way."""
-    rocks = [*waiting("rock", gpus=2), placed("rock", member("b", 0, 1)), *waiting("stone"), placed("stone", member("a", 2))]
-    jobs = [*rocks, *waiting("pebble"), placed("pebble", member("a", 3)), *running("low-a", 0, 1), *running("low-b", 2, node="b")]
-    queues = [f.QueueSet(queue="one", policy="priority", backfill=backfill), f.QueueSet(queue="two", policy="priority")]
-    return given(registered("a"), registered("b"), jobs, queues, waiting("big", gpus=4, priority=90, queue="one"), history)
+    """The first in line needs a whole node, and no room can be made for it; it is promised `b`,
+    where fewer jobs are in its way.
+    """
+    rocks = [
+        *waiting("rock", gpus=2),
+        placed("rock", member("b", 0, 1)),
+        *waiting("stone"),
+        placed("stone", member("a", 2)),
+    ]
+    jobs = [
+        *rocks,
+        *waiting("pebble"),
+        placed("pebble", member("a", 3)),
+        *running("low-a", 0, 1),
+        *running("low-b", 2, node="b"),
+    ]
+    queues = [
+        f.QueueSet(queue="one", policy="priority", backfill=backfill),
+        f.QueueSet(queue="two", policy="priority"),
+    ]
+    return given(
+        registered("a"),
+        registered("b"),
+        jobs,
+        queues,
+        waiting("big", gpus=4, priority=90, queue="one"),
+        history,
+    )
 
 
 def test_a_job_for_which_no_room_can_be_made_keeps_it_from_its_own_queue_only() -> None:
@@ -74,17 +120,22 @@ def test_a_job_for_which_no_room_can_be_made_keeps_it_from_its_own_queue_only() 
 
 
 def test_no_room_is_made_past_the_first_of_a_queue_that_nobody_passes() -> None:
-    assert decisions(two_queues(*waiting("small", gpus=2, priority=80, queue="two"), backfill=False)) == []
+    assert (
+        decisions(two_queues(*waiting("small", gpus=2, priority=80, queue="two"), backfill=False))
+        == []
+    )
 
 
 def test_the_room_that_is_made_leaves_the_first_ones_tenant_what_it_may_hold() -> None:
     small = waiting("small", gpus=2, priority=80, queue="two")
     for gpus, ending in ((12, []), (13, ["small", "low-a"])):
-        assert [fact.job_id for fact in decisions(two_queues(limited("default", gpus), *small))] == ending
+        assert [
+            fact.job_id for fact in decisions(two_queues(limited("default", gpus), *small))
+        ] == ending
 
 
 def test_only_so_many_jobs_are_looked_past_to_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     small = waiting("small", gpus=2, priority=80, queue="two")
     assert decisions(two_queues(*small))
-    monkeypatch.setattr("services.scheduler.decide.LOOKED_PAST_MAX", 1)
+    monkeypatch.setattr("services.scheduler.decide.decide.LOOKED_PAST_MAX", 1)
     assert decisions(two_queues(*small)) == []

@@ -1,4 +1,6 @@
-"""The look at a job's devices before it starts: what is fresh and well is not asked again, what is bad is named with its own cause."""
+"""The look at a job's devices before it starts: what is fresh and well is not asked again, what is
+bad is named with its own cause.
+"""
 
 from typing import Any
 
@@ -7,15 +9,15 @@ from msgspec.structs import replace
 
 from libs.common.errors import Refused
 from libs.common.model import GpuId
-from services.node_agent import state as s
+from services.node_agent.core import devices as d
+from services.node_agent.core import state as s
+from services.node_agent.core.devices import Trouble
+from services.node_agent.core.observations import DeviceAils, Observation
+from services.node_agent.devices.sampling import Sampling
 from services.node_agent.drivers.readings import Lacking, Sample
 from services.node_agent.drivers.simulated import SimulatedDriver
-from services.node_agent.health import devices as d
-from services.node_agent.health.devices import Trouble
 from services.node_agent.health.preflight import Preflight, wrong
-from services.node_agent.observations import DeviceAils, Observation
-from services.node_agent.sampling import Sampling
-from services.node_agent.supervision_protocol import Machine
+from services.node_agent.jobs.protocol import Machine
 from tests.given_node import GPU, Node
 
 OTHER = GpuId("GPU-n-1")
@@ -30,16 +32,23 @@ class Looks(SimulatedDriver):
 
     async def sample(self) -> Any:
         self.asked += 1
-        return {uuid: replace(sample, at_ns=sample.at_ns - self.age_ns) for uuid, sample in (await super().sample()).items()}
+        return {
+            uuid: replace(sample, at_ns=sample.at_ns - self.age_ns)
+            for uuid, sample in (await super().sample()).items()
+        }
 
 
-async def looked(driver: Looks, *uuids: GpuId, every_ms: int = 0, **machine: Any) -> tuple[list[Observation], str]:
+async def looked(
+    driver: Looks, *uuids: GpuId, every_ms: int = 0, **machine: Any
+) -> tuple[list[Observation], str]:
     """What is told, and why the job is refused."""
     told: list[Observation] = []
     state, sampling = s.begin(Node().state.node_id, 1, ()), Sampling(driver, every_ms)
     await sampling.look()
     driver.asked = 0
-    preflight = Preflight(driver, sampling, Machine(node_id="n", address="a", **machine), lambda: state, told.append)
+    preflight = Preflight(
+        driver, sampling, Machine(node_id="n", address="a", **machine), lambda: state, told.append
+    )
     try:
         await preflight.look("j.1", uuids)
     except Refused as error:
@@ -58,9 +67,15 @@ async def looked(driver: Looks, *uuids: GpuId, every_ms: int = 0, **machine: Any
         ({}, "", ""),
     ],
 )
-def test_what_speaks_against_work_on_a_device(readings: dict[str, int], reason: str, verdict: str) -> None:
+def test_what_speaks_against_work_on_a_device(
+    readings: dict[str, int], reason: str, verdict: str
+) -> None:
     found = wrong(Sample(pci_bus="0000:01:00.0", at_ns=1, **readings), 85)  # type: ignore[arg-type]
-    assert (found[0], found[1].health, found[1].verdict) == (reason, "offline", verdict) if found is not None else reason == ""
+    assert (
+        (found[0], found[1].health, found[1].verdict) == (reason, "offline", verdict)
+        if found is not None
+        else reason == ""
+    )
 
 
 async def test_devices_that_are_well_are_not_asked_again() -> None:
@@ -74,7 +89,10 @@ async def test_a_bad_device_is_looked_at_again_and_goes_out_of_use_by_its_own_ca
     driver.hears("simulated 0000:02:00.0 reading 90 temperature_c")
     hot = Trouble("offline", "90 C; from 85 C on", source="preflight")
     why = f"GPU {OTHER} is not fit for a job: 90 C; from 85 C on"
-    assert await looked(driver, GPU, OTHER) == ([DeviceAils(OTHER, "thermal", hot)], why) and driver.asked == 1
+    assert (
+        await looked(driver, GPU, OTHER) == ([DeviceAils(OTHER, "thermal", hot)], why)
+        and driver.asked == 1
+    )
     assert await looked(driver, GPU) == ([], "")
     assert await looked(driver, OTHER, preflight=False) == ([], "") and driver.asked == 0
 
@@ -82,7 +100,10 @@ async def test_a_bad_device_is_looked_at_again_and_goes_out_of_use_by_its_own_ca
 async def test_a_device_that_does_not_answer_is_quarantined() -> None:
     lost = GpuId("GPU-n-7")
     trouble = Trouble("offline", "its driver does not answer", source="preflight")
-    assert await looked(Looks(), lost) == ([DeviceAils(lost, "quarantined", trouble)], f"GPU {lost} is not fit for a job: {trouble.detail}")
+    assert await looked(Looks(), lost) == (
+        [DeviceAils(lost, "quarantined", trouble)],
+        f"GPU {lost} is not fit for a job: {trouble.detail}",
+    )
 
 
 async def test_of_a_real_device_an_old_sample_and_used_memory_are_no_proof() -> None:
@@ -108,4 +129,16 @@ def test_what_is_left_of_nobody_s_job_is_asked_of_the_driver_alone() -> None:
 
 def test_what_is_lacking_speaks_against_nothing() -> None:
     lacking: Any = Lacking("none")
-    assert wrong(Sample(pci_bus="p", at_ns=1, temperature_c=lacking, remap_pending=lacking, recovery_action=lacking), 0) is None
+    assert (
+        wrong(
+            Sample(
+                pci_bus="p",
+                at_ns=1,
+                temperature_c=lacking,
+                remap_pending=lacking,
+                recovery_action=lacking,
+            ),
+            0,
+        )
+        is None
+    )

@@ -1,9 +1,11 @@
-"""A public nkey is taken only if nats-server takes it: anything else would make the server refuse its whole file."""
+"""A public nkey is taken only if nats-server takes it: anything else would make the server refuse
+its whole file.
+"""
 
 import nkeys
 import pytest
 
-from libs.common import public_nkey
+from libs.common.safety import public_nkey
 
 
 def made(prefix: int = nkeys.PREFIX_BYTE_USER) -> str:

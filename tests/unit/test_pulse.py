@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.common import pulse
-from libs.common.pulse import Pulse
+from libs.common.process import pulse
+from libs.common.process.pulse import Pulse
 from libs.compose import alive
 
 
@@ -56,13 +56,17 @@ def test_health_check_passes_while_the_pulse_is_young(tmp_path: Path) -> None:
     assert alive.main(str(tmp_path / "alive")) == 0
 
 
-def test_health_check_fails_before_the_first_beat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_health_check_fails_before_the_first_beat(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert alive.main(str(tmp_path / "alive")) == 1
     assert "has not begun yet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("age_s", "killed"), [(alive.OLD_S + 5, False), (alive.KILL_S + 5, True)])
-def test_health_check_fails_on_an_old_pulse_and_kills_after_longer(tmp_path: Path, age_s: float, killed: bool) -> None:
+def test_health_check_fails_on_an_old_pulse_and_kills_after_longer(
+    tmp_path: Path, age_s: float, killed: bool
+) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     file = tmp_path / "alive"
     file.write_text(f"{child.pid}\n")

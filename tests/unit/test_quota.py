@@ -1,17 +1,33 @@
-"""What quota decides: a word on each submission, one charge for each attempt that was placed and ended."""
+"""What quota decides: a word on each submission, one charge for each attempt that was placed and
+ended.
+"""
 
 from collections.abc import Sequence
 
 import msgspec
 
 from libs.common import facts as f
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit
 from libs.common.model import GPU_HOUR_SHARE_MS, TenantId
-from libs.common.ordering import HOUR_NS
+from libs.common.state.cluster import Cluster
+from libs.common.state.ordering import HOUR_NS
 from services.quota.decide import decide
 from services.quota.state import State
-from tests.history import SECOND, begun, closed, finished, job, lost, member, placed, registered, released, requeued, started, submitted
+from tests.history import (
+    SECOND,
+    begun,
+    closed,
+    finished,
+    job,
+    lost,
+    member,
+    placed,
+    registered,
+    released,
+    requeued,
+    started,
+    submitted,
+)
 
 TENANT = TenantId("default")
 # 2026-11-21 12:00 UTC, and the last second of that month.
@@ -22,7 +38,10 @@ HOUR = NOVEMBER_NS // HOUR_NS
 
 
 class World:
-    """A history as quota reads it. `decided` is what quota says next; `record` is that coming back from the log."""
+    """A history as quota reads it.
+
+    `decided` is what quota says next; `record` is that coming back from the log.
+    """
 
     def __init__(self) -> None:
         self.history = begun()
@@ -42,7 +61,9 @@ class World:
         return list(decide(self.state, self.now_ns))
 
     def record(self) -> list[AnyFact]:
-        """Everything that quota has to say, as the shell does it: folded ahead, then passed over in the log."""
+        """Everything that quota has to say, as the shell does it: folded ahead, then passed over in
+        the log.
+        """
         said: list[AnyFact] = []
         while facts := decide(self.state, self.now_ns):
             self.state.apply_own(facts, SECOND)
@@ -72,7 +93,10 @@ def limited(max_waiting: int) -> World:
 
 def run(world: World, name: str, share: int = 100, attempt: int = 1) -> None:
     """A job's whole attempt but for its close; each fact is one second after the one before it."""
-    world.say(placed(name, member("n1", "n1g1", share=share), attempt=attempt), started(name, "n1", attempt))
+    world.say(
+        placed(name, member("n1", "n1g1", share=share), attempt=attempt),
+        started(name, "n1", attempt),
+    )
     world.say(finished(name, "n1", 0, attempt), released(name, "n1", attempt))
 
 
@@ -153,18 +177,30 @@ def test_an_ended_attempt_is_charged_from_its_placement_to_its_close() -> None:
     run(world, "a", share=50)
     assert world.decided() == []
     world.say(closed("a"))
-    assert world.decided() == [f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=50 * 4_000, hour=HOUR)]
+    assert world.decided() == [
+        f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=50 * 4_000, hour=HOUR)
+    ]
 
 
-def test_a_member_is_charged_for_the_time_that_its_node_measured_whatever_the_wall_clocks_say() -> None:
+def test_a_member_is_charged_for_the_time_that_its_node_measured_whatever_the_wall_clocks_say() -> (
+    None
+):
     world = World()
     world.say(registered("n2", "n2g1"))
     world.queue("a")
-    world.say(placed("a", member("n1", "n1g1"), member("n2", "n2g1", rank=1, share=50)), started("a", "n1"), started("a", "n2"))
+    world.say(
+        placed("a", member("n1", "n1g1"), member("n2", "n2g1", rank=1, share=50)),
+        started("a", "n1"),
+        started("a", "n2"),
+    )
     for name, run_ms in (("n1", 700), ("n2", 300)):
         world.say(msgspec.structs.replace(finished("a", name), run_ms=run_ms), released("a", name))
     world.say(closed("a"))
-    assert world.decided() == [f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=100 * 700 + 50 * 300, hour=HOUR)]
+    assert world.decided() == [
+        f.UsageCharged(
+            job_id=job("a"), attempt=1, tenant=TENANT, share_ms=100 * 700 + 50 * 300, hour=HOUR
+        )
+    ]
 
 
 def test_an_attempt_is_charged_once() -> None:
@@ -191,7 +227,9 @@ def test_an_attempt_whose_node_was_lost_is_charged() -> None:
     world = World()
     world.queue("a")
     world.say(placed("a", member("n1", "n1g1")), started("a", "n1"), lost("n1"), requeued("a"))
-    assert world.decided() == [f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=300_000, hour=HOUR)]
+    assert world.decided() == [
+        f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=300_000, hour=HOUR)
+    ]
 
 
 def test_a_job_that_never_ran_is_charged_nothing() -> None:
@@ -236,7 +274,11 @@ def budget(gpu_hours: int) -> World:
 
 
 def charged(world: World, hours: int, attempt: int = 1) -> None:
-    world.say(f.UsageCharged(job_id=job("a"), attempt=attempt, tenant=TENANT, share_ms=hours * GPU_HOUR_SHARE_MS))
+    world.say(
+        f.UsageCharged(
+            job_id=job("a"), attempt=attempt, tenant=TENANT, share_ms=hours * GPU_HOUR_SHARE_MS
+        )
+    )
 
 
 def test_a_budget_that_is_used_up_is_said_once() -> None:
@@ -244,7 +286,9 @@ def test_a_budget_that_is_used_up_is_said_once() -> None:
     charged(world, 1)
     assert world.decided() == []
     charged(world, 1, attempt=2)
-    assert world.record() == [f.BudgetExhausted(tenant=TENANT, gpu_hours=2, used_share_ms=2 * GPU_HOUR_SHARE_MS)]
+    assert world.record() == [
+        f.BudgetExhausted(tenant=TENANT, gpu_hours=2, used_share_ms=2 * GPU_HOUR_SHARE_MS)
+    ]
     charged(world, 1, attempt=3)
     assert world.decided() == [] and world.again().decided() == []
     assert world.state.cluster.tenants[TENANT].exhausted
@@ -286,7 +330,11 @@ def test_a_month_s_budget_is_used_up_by_that_month_s_charges() -> None:
     world.say(f.TenantSet(tenant=TENANT, gpu_hours=2, gpu_hours_per="month"))
     assert world.record() == [f.BudgetRenewed(tenant=TENANT, month=202_611)]
     charged(world, 2, attempt=2)
-    assert world.record() == [f.BudgetExhausted(tenant=TENANT, gpu_hours=2, used_share_ms=2 * GPU_HOUR_SHARE_MS, month=202_611)]
+    assert world.record() == [
+        f.BudgetExhausted(
+            tenant=TENANT, gpu_hours=2, used_share_ms=2 * GPU_HOUR_SHARE_MS, month=202_611
+        )
+    ]
     assert world.again().decided() == [] and world.state.cluster.tenants[TENANT].exhausted
 
 
@@ -299,7 +347,11 @@ def test_the_next_month_of_utc_renews_the_budget_once() -> None:
     world.now_ns += SECOND
     assert world.record() == [f.BudgetRenewed(tenant=TENANT, month=202_612)]
     tenant = world.again().state.cluster.tenants[TENANT]
-    assert (tenant.exhausted, tenant.month_share_ms, tenant.used_share_ms) == (False, 0, GPU_HOUR_SHARE_MS)
+    assert (tenant.exhausted, tenant.month_share_ms, tenant.used_share_ms) == (
+        False,
+        0,
+        GPU_HOUR_SHARE_MS,
+    )
     charged(world, 1, attempt=2)
     assert names(world.record()) == [("BudgetExhausted", "")]
 
@@ -308,7 +360,10 @@ def test_what_is_said_of_another_month_uses_up_nothing_of_this_one() -> None:
     world = monthly(1)
     before = world.state.cluster.ignored
     world.say(f.BudgetExhausted(tenant=TENANT, gpu_hours=1, used_share_ms=1, month=202_610))
-    assert not world.state.cluster.tenants[TENANT].exhausted and world.state.cluster.ignored == before + 1
+    assert (
+        not world.state.cluster.tenants[TENANT].exhausted
+        and world.state.cluster.ignored == before + 1
+    )
 
 
 def test_a_clock_that_went_back_renews_nothing() -> None:
@@ -327,7 +382,7 @@ def test_a_charge_after_the_turn_of_the_month_is_the_new_month_s() -> None:
     assert world.state.cluster.tenants[TENANT].month_share_ms > 0
 
 
-def test_a_budget_for_life_is_not_renewed_and_what_was_said_of_the_month_does_not_count_for_it() -> None:
+def test_a_lifetime_budget_is_not_renewed_and_ignores_the_month() -> None:
     world = monthly(1)
     charged(world, 1)
     world.record()

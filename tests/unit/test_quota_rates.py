@@ -1,10 +1,12 @@
-"""The ledger of a minute: given out once, over any number of askers, and never again after a restart."""
+"""The ledger of a minute: given out once, over any number of askers, and never again after a
+restart.
+"""
 
 from random import Random
 
-from libs.common.cluster import Tenant
 from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
+from libs.common.state.cluster import Tenant
 from services.quota.rates import SLICES, WINDOW_NS, Rates
 
 T = TenantId("t")
@@ -21,7 +23,9 @@ def tenant(requests: int = 0, tokens: int = 0) -> Tenant:
 
 def test_a_slice_is_what_is_asked_for_or_a_small_part_of_the_limit() -> None:
     rates, limited = open_rates(), tenant(tokens=3_200)
-    assert rates.reserve(limited, SliceAsk(T, 0, 10), MINUTE) == Slice(1_000, 60_000, True, 0, 3_200 // SLICES, 0, 3_200, 0, 3_100)
+    assert rates.reserve(limited, SliceAsk(T, 0, 10), MINUTE) == Slice(
+        1_000, 60_000, True, 0, 3_200 // SLICES, 0, 3_200, 0, 3_100
+    )
     assert rates.reserve(limited, SliceAsk(T, 0, 500), MINUTE + 1).tokens == 500
 
 
@@ -29,7 +33,13 @@ def test_what_is_not_there_is_not_given_in_part() -> None:
     rates, limited = open_rates(), tenant(requests=5, tokens=100)
     assert rates.reserve(limited, SliceAsk(T, 1, 90), MINUTE).given
     refused = rates.reserve(limited, SliceAsk(T, 1, 11), MINUTE)
-    assert (refused.given, refused.requests, refused.tokens, refused.requests_left, refused.tokens_left) == (False, 0, 0, 4, 10)
+    assert (
+        refused.given,
+        refused.requests,
+        refused.tokens,
+        refused.requests_left,
+        refused.tokens_left,
+    ) == (False, 0, 0, 4, 10)
     assert rates.reserve(limited, SliceAsk(T, 1, 10), MINUTE).given
 
 
@@ -40,11 +50,15 @@ def test_all_slices_of_a_minute_together_never_pass_the_limit() -> None:
         for _ in range(500):
             now = MINUTE + chance.randrange(WINDOW_NS)
             if chance.random() < 0.3:
-                back = SliceReturn(T, 1_000, chance.randrange(held[0] + 1), chance.randrange(held[1] + 1))
+                back = SliceReturn(
+                    T, 1_000, chance.randrange(held[0] + 1), chance.randrange(held[1] + 1)
+                )
                 rates.take_back(back, now)
                 held = [held[0] - back.requests, held[1] - back.tokens]
             else:
-                given = rates.reserve(limited, SliceAsk(T, chance.randrange(3), chance.randrange(200)), now)
+                given = rates.reserve(
+                    limited, SliceAsk(T, chance.randrange(3), chance.randrange(200)), now
+                )
                 held = [held[0] + given.requests, held[1] + given.tokens]
             assert held[0] <= limited.requests_per_minute and held[1] <= limited.tokens_per_minute
 

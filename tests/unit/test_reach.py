@@ -1,16 +1,18 @@
-"""The reach of an error: the jobs in one MIG instance, or the jobs that need the links between the GPUs of a node."""
+"""The reach of an error: the jobs in one MIG instance, or the jobs that need the links between the
+GPUs of a node.
+"""
 
 import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common.error_catalogue import Seen
-from libs.common.error_rows import catalogue
+from libs.common.devices.error_catalogue import Seen
+from libs.common.devices.error_rows import catalogue
 from libs.common.model import MIG, GpuHold, GpuId
-from services.node_agent import actions as a
-from services.node_agent import observations as o
-from services.node_agent.health import devices as d
-from services.node_agent.health.devices import Trouble
+from services.node_agent.core import actions as a
+from services.node_agent.core import devices as d
+from services.node_agent.core import observations as o
+from services.node_agent.core.devices import Trouble
 from tests.given_node import GPU, Node, ref, start
 from tests.unit.test_agent_devices import erred, gpus, node, others, recorded
 
@@ -36,7 +38,9 @@ def of_instance(error: str, slices: int | None) -> o.DeviceErred:
 
 
 def of_switch(kind: str, uuid: GpuId = GPU, error: str = FATAL) -> o.DeviceErred:
-    return o.DeviceErred(uuid, Seen("nvidia", "NVIDIA H100", "610", error, "words", kind=kind), "kernel_log")
+    return o.DeviceErred(
+        uuid, Seen("nvidia", "NVIDIA H100", "610", error, "words", kind=kind), "kernel_log"
+    )
 
 
 def divided() -> Node:
@@ -63,7 +67,7 @@ def test_the_same_error_in_another_instance_soon_after_is_news() -> None:
     assert stopped(made.see(of_instance("xid 94", HIGH))) == [a.StopJob(ref("high"), 15, 1_000)]
 
 
-def test_an_error_of_an_instance_that_is_gone_ends_no_job_and_one_of_an_unknown_instance_ends_all() -> None:
+def test_an_error_of_a_removed_instance_ends_no_job_and_of_an_unknown_one_ends_all() -> None:
     made = divided()
     assert stopped(made.see(of_instance("xid 94", 0))) == []
     made = divided()
@@ -79,14 +83,18 @@ def test_a_job_with_the_whole_device_is_hit_by_an_error_that_names_an_instance()
 
 
 def test_a_fatal_error_of_a_switch_ends_the_jobs_with_several_gpus_and_keeps_new_ones_off() -> None:
-    made = running(running(node(), "pair", GpuHold(GPU), GpuHold(SECOND)), "one", GpuHold(GpuId("GPU-n-2")))
+    made = running(
+        running(node(), "pair", GpuHold(GPU), GpuHold(SECOND)), "one", GpuHold(GpuId("GPU-n-2"))
+    )
     did = made.see(*(of_switch("sxid fatal", gpu.uuid) for gpu in gpus(8)))
     assert stopped(did) == [a.StopJob(ref("pair"), 15, 1_000)]
     faults = [fact for fact in recorded(did) if isinstance(fact, f.GpuFaulted)]
     assert [(fact.uuid, fact.health, fact.verdict, fact.alone) for fact in faults] == [
         (gpu.uuid, "degraded", "reboot_node", True) for gpu in gpus(8)
     ]
-    made.see(o.ProcessExited("pair.1", o.Exit(executed=True, exit_code=None, signal=9, reason="stopped")))
+    made.see(
+        o.ProcessExited("pair.1", o.Exit(executed=True, exit_code=None, signal=9, reason="stopped"))
+    )
     (finished, _) = recorded(made.see(o.ReleaseChecked("pair.1", {"processes": "gone"}, True)))
     assert isinstance(finished, f.JobFinished)
     assert (finished.reason, finished.detail) == ("gpu_fault", "sxid 24007 of GPU GPU-n-0: words")
@@ -110,7 +118,9 @@ def test_a_non_fatal_error_of_a_switch_is_recorded_and_nothing_follows() -> None
     (seen,) = recorded(did)
     assert others(did) == [] and isinstance(seen, f.GpuErrorSeen)
     assert (seen.error, seen.verdict, seen.jobs) == ("sxid 12028", "ignore", (ref("pair"),))
-    assert made.state.devices.troubles == {} and made.state.devices.counts == {GPU: {"sxid 12028": 1}}
+    assert made.state.devices.troubles == {} and made.state.devices.counts == {
+        GPU: {"sxid 12028": 1}
+    }
 
 
 def test_a_switch_is_one_cause_for_the_breaker_and_its_devices_still_answer() -> None:
@@ -118,14 +128,20 @@ def test_a_switch_is_one_cause_for_the_breaker_and_its_devices_still_answer() ->
     made.see(of_switch("sxid fatal"), of_switch("sxid fatal", SECOND))
     assert made.state.devices.repair_ns == {} and not d.is_gone(made.state.devices, GPU)
     d.hurt(made.state.devices, GPU, "xid 79", Trouble("offline", verdict="reboot_node"))
-    assert d.is_gone(made.state.devices, GPU) and d.out(made.state.devices, [GPU, SECOND], True) == "xid 79"
+    assert (
+        d.is_gone(made.state.devices, GPU)
+        and d.out(made.state.devices, [GPU, SECOND], True) == "xid 79"
+    )
 
 
 def test_a_start_of_the_machine_mends_the_fabric_and_a_new_agent_does_not() -> None:
     made = node(count=2)
     made.see(of_switch("sxid fatal"))
     kept = d.kept(made.state.devices)
-    again, after_boot = d.Devices(d.Policy(catalogue=catalogue())), d.Devices(d.Policy(catalogue=catalogue()))
+    again, after_boot = (
+        d.Devices(d.Policy(catalogue=catalogue())),
+        d.Devices(d.Policy(catalogue=catalogue())),
+    )
     d.begin(again, "boot", gpus(2), kept)
     d.begin(after_boot, "another", gpus(2), kept)
     assert d.out(again, [GPU, SECOND], True) == FATAL and d.out(again, [GPU, SECOND]) == ""

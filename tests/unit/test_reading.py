@@ -1,4 +1,6 @@
-"""Readers of the log: all ignore a node's faulty commit alike, and a core writer's faulty commit stops them."""
+"""Readers of the log: all ignore a node's faulty commit alike, and a core writer's faulty commit
+stops them.
+"""
 
 import msgspec
 import pytest
@@ -6,12 +8,12 @@ import pytest
 from libs.common import facts as f
 from libs.common import fold, reading, subjects
 from libs.common.change import Stamp
-from libs.common.cluster import Cluster, WriterMark
 from libs.common.errors import Corrupt, TooNew
 from libs.common.facts import Commit, packing
 from libs.common.facts.nesting import DEPTH_MAX, VALUES_MAX, array_length, too_deep
 from libs.common.facts.packing import NODE_FACTS_MAX
 from libs.common.model import JobId, NodeId
+from libs.common.state.cluster import Cluster, WriterMark
 from libs.common.transport.log import Entry
 from services.node_agent.incarnation import next_incarnation
 from tests.history import begun, node, registered, stamp_of, submitted
@@ -48,19 +50,28 @@ WRONG = {
     "another writer": raw(commit(subjects.node("n2"))),
     "too new": raw(commit(min_reader=f.READS + 1)),
     "too deep": nested(5_000),
-    "too large": raw(commit(N1, 1, msgspec.structs.replace(BEAT, isolation="x" * f.COMMIT_BYTES_MAX))),
+    "too large": raw(
+        commit(N1, 1, msgspec.structs.replace(BEAT, isolation="x" * f.COMMIT_BYTES_MAX))
+    ),
     "too many facts": raw(commit(N1, 1, *[BEAT] * (NODE_FACTS_MAX + 1))),
     "too many packed facts": packed(b"\xdd\x00\x0f\xff\xfc" + b"\x90" * 0xFFFFC),
     "packed facts that nest": packed(b"\x91" * 100),
-    "packed facts of another writer": packed(b"\xdd\x00\x0f\xff\xfc" + b"\x90" * 0xFFFFC, "facts.scheduler"),
-    "too many values": b"\x98\x01\x01" + msgspec.msgpack.encode(N1) + b"\x01\x00\x00\x00\x91\xdd\x00\x06\x00\x00" + b"\x90" * 0x60000,
+    "packed facts of another writer": packed(
+        b"\xdd\x00\x0f\xff\xfc" + b"\x90" * 0xFFFFC, "facts.scheduler"
+    ),
+    "too many values": b"\x98\x01\x01"
+    + msgspec.msgpack.encode(N1)
+    + b"\x01\x00\x00\x00\x91\xdd\x00\x06\x00\x00"
+    + b"\x90" * 0x60000,
     "number 0": raw(commit(number=0)),
     "a number past all": raw(commit(number=f.NUMBER_MAX + 1)),
     "an epoch past all": raw(commit(epoch=1 << 63)),
     "a sequence below 0": raw(commit(seen=-1)),
     "a time below 0": raw(commit(at_ns=-1)),
     "a time past all": raw(commit(at_ns=1 << 63)),
-    "a list of 4 billion": b"\x98\x01\x01" + msgspec.msgpack.encode(N1) + b"\x01\x00\x00\x00\xdd\xff\xff\xff\xff",
+    "a list of 4 billion": b"\x98\x01\x01"
+    + msgspec.msgpack.encode(N1)
+    + b"\x01\x00\x00\x00\xdd\xff\xff\xff\xff",
 }
 
 
@@ -70,7 +81,9 @@ def test_a_wrong_commit_of_a_node_is_ignored(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", WRONG.values(), ids=WRONG.keys())
-def test_an_ignored_commit_moves_the_position_counts_and_distrusts_its_node_alone(data: bytes) -> None:
+def test_an_ignored_commit_moves_the_position_counts_and_distrusts_its_node_alone(
+    data: bytes,
+) -> None:
     cluster = begun(nodes=2).cluster
     seq, ignored = cluster.seq, cluster.ignored
     changes = fold.apply_entry(cluster, seq + 1, N1, reading.read(cluster.writers, N1, data))
@@ -82,8 +95,12 @@ def test_an_ignored_commit_moves_the_position_counts_and_distrusts_its_node_alon
 
 
 @pytest.mark.attack
-@pytest.mark.parametrize("name", ["too many packed facts", "packed facts of another writer", "too many facts"])
-def test_facts_of_a_hostile_commit_are_counted_before_any_is_decoded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["too many packed facts", "packed facts of another writer", "too many facts"]
+)
+def test_facts_of_a_hostile_commit_are_counted_before_any_is_decoded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoded: list[bytes] = []
     monkeypatch.setattr(f, "_decode_fact", decoded.append)
     assert reading.is_ignored(reading.read({}, N1, WRONG[name]))
@@ -91,7 +108,10 @@ def test_facts_of_a_hostile_commit_are_counted_before_any_is_decoded(name: str, 
 
 
 def test_the_length_of_an_array_is_read_from_its_first_bytes() -> None:
-    assert [array_length(data) for data in (b"", b"\x80", b"\x93", b"\xdc\x01\x00", b"\xdd\x00\x01\x00\x00")] == [0, 0, 3, 256, 65_536]
+    assert [
+        array_length(data)
+        for data in (b"", b"\x80", b"\x93", b"\xdc\x01\x00", b"\xdd\x00\x01\x00\x00")
+    ] == [0, 0, 3, 256, 65_536]
 
 
 def test_values_past_their_bound_are_too_deep() -> None:
@@ -159,7 +179,9 @@ def test_a_registration_far_ahead_of_the_last_is_ignored() -> None:
 
 def test_a_fact_with_too_long_a_list_is_ignored_and_distrusts_its_node() -> None:
     cluster = begun().cluster
-    many = f.JobReleased(job_id=JobId("j"), attempt=1, node_id=node("n1"), checks={str(n): "" for n in range(65)})
+    many = f.JobReleased(
+        job_id=JobId("j"), attempt=1, node_id=node("n1"), checks={str(n): "" for n in range(65)}
+    )
     assert fold.apply(cluster, many, stamp_of(N1, 9)).nodes == ("n1",)
     assert "job.released" in cluster.nodes[node("n1")].distrusted
 
@@ -171,19 +193,46 @@ def test_nesting_is_counted_without_recursion() -> None:
 
 
 def test_long_messages_that_nest_little_are_not_too_deep() -> None:
-    values = [1, -1, 200, 70_000, 1 << 40, 1.5, True, None, "x" * 40, "x" * 300, "x" * 70_000, b"x" * 9, b"x" * 300, b"x" * 70_000]
-    wide = [values, {str(n): [] for n in range(70)}, {str(n): {} for n in range(20)}, list(range(15_000)), "\u07ff" * 99]
+    values = [
+        1,
+        -1,
+        200,
+        70_000,
+        1 << 40,
+        1.5,
+        True,
+        None,
+        "x" * 40,
+        "x" * 300,
+        "x" * 70_000,
+        b"x" * 9,
+        b"x" * 300,
+        b"x" * 70_000,
+    ]
+    wide = [
+        values,
+        {str(n): [] for n in range(70)},
+        {str(n): {} for n in range(20)},
+        list(range(15_000)),
+        "\u07ff" * 99,
+    ]
     assert not too_deep(msgspec.msgpack.encode(wide * 3))
     exts = [msgspec.msgpack.Ext(1, b"x" * size) for size in (1, 2, 4, 8, 16, 9, 300, 70_000)]
     assert not too_deep(msgspec.msgpack.encode([[each] for each in exts] * 20))
-    pairs = b"".join(msgspec.msgpack.encode(str(n)) + msgspec.msgpack.encode(n) for n in range(10_000))
+    pairs = b"".join(
+        msgspec.msgpack.encode(str(n)) + msgspec.msgpack.encode(n) for n in range(10_000)
+    )
     assert not too_deep(b"\x91\xdf" + (10_000).to_bytes(4, "big") + pairs + b"\x90" * 99)
     assert not too_deep(b"\x91" * DEPTH_MAX + b"\xdd")
 
 
 def test_a_stamp_of_a_gateway_is_never_distrusted() -> None:
     cluster = begun().cluster
-    fold.apply(cluster, f.Ignored(name="", raw=b"", reason="junk"), Stamp(9, 9, 0, subjects.GATEWAY_KIND, "n1"))
+    fold.apply(
+        cluster,
+        f.Ignored(name="", raw=b"", reason="junk"),
+        Stamp(9, 9, 0, subjects.GATEWAY_KIND, "n1"),
+    )
     assert cluster.nodes[node("n1")].takes_work
 
 

@@ -1,8 +1,10 @@
-"""What leaves in a support bundle holds no secret: known ones wherever they stand, and what looks like one."""
+"""What leaves in a support bundle holds no secret: known ones wherever they stand, and what looks
+like one.
+"""
 
 import pytest
 
-from libs.common.redaction import HIDDEN, redacted
+from libs.common.safety.redaction import HIDDEN, redacted
 
 SEED = "SUAB" + "C2D4" * 13 + "EF"
 PEM = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----"
@@ -34,9 +36,17 @@ def test_what_looks_like_a_secret_is_hidden(text: str, secret: str) -> None:
 
 
 def test_a_known_secret_is_hidden_wherever_it_stands() -> None:
-    assert redacted("a:correct-horse-battery:b correct-horse", ["correct-horse", "correct-horse-battery"]) == f"a:{HIDDEN}:b {HIDDEN}"
+    assert (
+        redacted(
+            "a:correct-horse-battery:b correct-horse", ["correct-horse", "correct-horse-battery"]
+        )
+        == f"a:{HIDDEN}:b {HIDDEN}"
+    )
 
 
 def test_ordinary_text_stays_as_it_is() -> None:
-    text = "2026-11-21 scheduler INFO placed j4k2 on node-1 (nats://127.0.0.1:4222), 12 tokens/s, key=value, seq 42, abc"
+    text = (
+        "2026-11-21 scheduler INFO placed j4k2 on node-1 (nats://127.0.0.1:4222), 12 tokens/s, "
+        "key=value, seq 42, abc"
+    )
     assert redacted(text, ["abc", ""]) == text

@@ -1,4 +1,6 @@
-"""A job that nodes refuse waits longer each time, avoids them for a while, and ends after a bounded number of attempts."""
+"""A job that nodes refuse waits longer each time, avoids them for a while, and ends after a bounded
+number of attempts.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,12 +10,23 @@ import pytest
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, NodeId
-from libs.common.refusals import Refusals
-from services.scheduler.attempts import REFUSALS_MAX, back_off_ns
-from services.scheduler.decide import decide
-from services.scheduler.explain import explain
-from services.scheduler.state import State
-from tests.given import SECOND_NS, finished, given, member, placed, registered, released, started, tell, waiting
+from libs.common.state.refusals import Refusals
+from services.scheduler.decide.attempts import REFUSALS_MAX, back_off_ns
+from services.scheduler.decide.decide import decide
+from services.scheduler.explain.explain import explain
+from services.scheduler.state.state import State
+from tests.given import (
+    SECOND_NS,
+    finished,
+    given,
+    member,
+    placed,
+    registered,
+    released,
+    started,
+    tell,
+    waiting,
+)
 
 J = JobId("j")
 HOUR = 3_600
@@ -35,17 +48,25 @@ def refuses(*nodes: str) -> Answer:
     def answered(node: str, attempt: int) -> AnyFact | None:
         if node not in nodes:
             return None
-        return f.JobRefused(job_id=J, attempt=attempt, node_id=NodeId(node), reason="no disk: it is full")
+        return f.JobRefused(
+            job_id=J, attempt=attempt, node_id=NodeId(node), reason="no disk: it is full"
+        )
 
     return answered
 
 
 def run(state: State, answer: Answer, until_s: int, from_s: int = 1) -> list[tuple[int, str]]:
-    """Let time pass by the second and the nodes answer at once; (second, node) of each placement."""
+    """Let time pass by the second and the nodes answer at once; (second, node) of each
+    placement.
+    """
     found: list[tuple[int, str]] = []
     for now_s in range(from_s, until_s):
         for _ in range(200):
-            new = [fact for fact in decisions(state, now_s) if isinstance(fact, f.JobPlaced) and fact.job_id == J]
+            new = [
+                fact
+                for fact in decisions(state, now_s)
+                if isinstance(fact, f.JobPlaced) and fact.job_id == J
+            ]
             if not new:
                 break
             for fact in new:
@@ -62,7 +83,7 @@ def job(state: State) -> Any:
 
 
 @pytest.mark.attack
-def test_a_job_that_every_node_refuses_is_tried_slower_each_time_and_then_fails_with_the_reason() -> None:
+def test_a_job_refused_by_every_node_is_tried_ever_more_slowly_and_then_fails() -> None:
     state = given(registered("a"), registered("b"), waiting("j"))
     found = run(state, refuses("a", "b"), HOUR)
     assert len(found) == REFUSALS_MAX
@@ -97,7 +118,10 @@ def test_why_says_who_refused_a_job_that_waits_for_its_next_attempt() -> None:
     state = given(registered("a"), registered("b"), waiting("j"))
     run(state, refuses("a", "b"), 2)
     answer = explain(state, J)
-    assert "a refused it: no disk: it is full; refused 1 of at most 10 times, tried again in 2 s" in answer["answer"]
+    assert (
+        "a refused it: no disk: it is full; refused 1 of at most 10 times, tried again in 2 s"
+        in answer["answer"]
+    )
     assert (answer["estimate"]["in_s"], answer["changes"]) == (2, [])
 
 
@@ -136,7 +160,9 @@ def test_a_cancelled_job_does_not_wait_for_its_next_attempt_to_end() -> None:
 @pytest.mark.parametrize("reason", ["gpu_fault", "supervisor_lost", "mps_lost"])
 def test_a_job_whose_machine_ends_it_at_once_is_not_tried_as_fast_as_that(reason: str) -> None:
     def ends(node: str, attempt: int) -> AnyFact:
-        return f.JobFinished(job_id=J, attempt=attempt, node_id=NodeId(node), exit_code=None, reason=reason)
+        return f.JobFinished(
+            job_id=J, attempt=attempt, node_id=NodeId(node), exit_code=None, reason=reason
+        )
 
     state = given(registered("a"), waiting("j"))
     found = []
@@ -155,7 +181,9 @@ def test_a_job_whose_machine_ends_it_at_once_is_not_tried_as_fast_as_that(reason
 def test_devices_reserved_for_the_next_attempt_do_not_pass_by_a_refusal() -> None:
     kept = f.DevicesReserved(job_id=J, attempt=2, members=(member("a", 0),))
     state = given(registered("a"), registered("b"), waiting("j"), placed("j", member("a", 0)), kept)
-    state._look_at(tell(state.cluster, f.JobRefused(job_id=J, attempt=1, node_id=A, reason="no disk"), 1))
+    state._look_at(
+        tell(state.cluster, f.JobRefused(job_id=J, attempt=1, node_id=A, reason="no disk"), 1)
+    )
     found = run(state, refuses(), 10)
     assert [(now_s > 2, node) for now_s, node in found] == [(True, "b")]
 
@@ -168,7 +196,13 @@ def test_refusals_before_an_attempt_that_ran_do_not_count_any_more() -> None:
     run(state, lambda node, attempt: started("j", node, attempt), 200, from_s=8)
     assert (job(state).state, job(state).refusals.count) == ("running", before.count)
     number = job(state).attempt
-    state._look_at(tell(state.cluster, finished("j", "a", attempt=number, exit_code=None, reason="supervisor_lost"), 201))
+    state._look_at(
+        tell(
+            state.cluster,
+            finished("j", "a", attempt=number, exit_code=None, reason="supervisor_lost"),
+            201,
+        )
+    )
     state._look_at(tell(state.cluster, released("j", "a", attempt=number), 201))
     found = run(state, refuses("a"), 201 + HOUR, from_s=202)
     assert len(found) == REFUSALS_MAX

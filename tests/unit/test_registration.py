@@ -12,7 +12,14 @@ WHOLE = NodeRegistered(node_id=NodeId("n1"), incarnation=1, address="10.0.0.1", 
 
 
 def gpu(number: int, profiles: int = 0) -> Gpu:
-    return Gpu(GpuId(f"g{number}"), number, "nvidia", "H100", 80 << 30, mig_profiles=tuple(map(str, range(profiles))))
+    return Gpu(
+        GpuId(f"g{number}"),
+        number,
+        "nvidia",
+        "H100",
+        80 << 30,
+        mig_profiles=tuple(map(str, range(profiles))),
+    )
 
 
 def of_size(name: str, count: int) -> NodeRegistered:
@@ -50,5 +57,7 @@ def test_profiles_of_a_gpu_are_cut_too() -> None:
 
 
 def test_attempts_are_never_cut_because_one_that_is_not_named_counts_as_over() -> None:
-    fact = replace(WHOLE, attempts=tuple(AttemptRef(JobId(f"j{number}"), 1) for number in range(300)))
+    fact = replace(
+        WHOLE, attempts=tuple(AttemptRef(JobId(f"j{number}"), 1) for number in range(300))
+    )
     assert within(fact) is fact

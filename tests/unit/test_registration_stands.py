@@ -1,4 +1,6 @@
-"""An agent whose registration readers ignored ends, so that its next start registers with a higher incarnation."""
+"""An agent whose registration readers ignored ends, so that its next start registers with a higher
+incarnation.
+"""
 
 import asyncio
 
@@ -23,7 +25,10 @@ async def check(told: Lease, own: int | None = OWN) -> None:
 
 
 def test_agent_ends_when_an_earlier_registration_of_its_incarnation_stands() -> None:
-    with pytest.raises(Unavailable, match="incarnation 4 was registered before, by commit 11: start the agent again"):
+    with pytest.raises(
+        Unavailable,
+        match="incarnation 4 was registered before, by commit 11: start the agent again",
+    ):
         asyncio.run(check(lease(seq=OWN, registered_seq=OWN - 1)))
 
 
@@ -31,8 +36,12 @@ def test_agent_ends_when_an_earlier_registration_of_its_incarnation_stands() -> 
     "told",
     [
         lease(seq=OWN, registered_seq=OWN),
-        lease(seq=OWN - 1, registered_seq=OWN - 2),  # the scheduler has not read this agent's registration
-        lease(seq=OWN + 9, registered_seq=OWN + 1),  # a later one: the append of this agent's next commit tells
+        lease(
+            seq=OWN - 1, registered_seq=OWN - 2
+        ),  # the scheduler has not read this agent's registration
+        lease(
+            seq=OWN + 9, registered_seq=OWN + 1
+        ),  # a later one: the append of this agent's next commit tells
         lease(seq=OWN + 9, registered_seq=0),  # a scheduler that does not know
     ],
 )

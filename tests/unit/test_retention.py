@@ -1,6 +1,6 @@
-"""Which directories of ended attempts go (services/node_agent/retention.py)."""
+"""Which directories of ended attempts go (services/node_agent/directories/retention.py)."""
 
-from services.node_agent.retention import Keep, Kept, Shelf, surplus
+from services.node_agent.directories.retention import Keep, Kept, Shelf, surplus
 
 SECOND = 1_000_000_000
 THREE = [Kept("a", 10, 1 * SECOND), Kept("b", 20, 2 * SECOND), Kept("c", 30, 3 * SECOND)]
@@ -41,7 +41,9 @@ def test_without_a_bound_nothing_goes() -> None:
 
 
 def of_two(keep: Keep, uncopied: tuple[str, ...] = ()) -> str:
-    """Directories of a tenant with 60 bytes in three, and of one with 2 bytes in two that are older."""
+    """Directories of a tenant with 60 bytes in three, and of one with 2 bytes in two that are
+    older.
+    """
     small = Shelf([Kept("x", 1, 0, "quiet"), Kept("y", 1, 0, "quiet")])
     return "".join(one.name for one in surplus([small, Shelf(THREE)], uncopied, keep, 10 * SECOND))
 

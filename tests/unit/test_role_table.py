@@ -1,23 +1,25 @@
-"""The table of roles: every route has its row, and what a row says is what is asked of one thing."""
+"""The table of roles: every route has its row, and what a row says is what is asked of
+one thing.
+"""
 
 from pathlib import Path
 
 import pytest
 from fastapi.routing import APIRoute
 
-from libs.common.clock import SystemClock
-from libs.common.settings import Settings
+from libs.common.process.clock import SystemClock
+from libs.common.settings.settings import Settings
 from libs.common.transport.bus_memory import MemoryBus
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log_memory import MemoryLog
 from libs.common.transport.snapshot_store import MemorySnapshots
-from services.api_gateway import roles
+from services.api_gateway.access import roles
+from services.api_gateway.access.roles import ROLES, ROUTES, Principal, Row
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import ROUTERS
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import request
 from services.api_gateway.problems import Denied
-from services.api_gateway.roles import ROLES, ROUTES, Principal, Row
 
 ADA = Principal("k", "physics", "ada", "member")
 
@@ -31,7 +33,10 @@ def served() -> set[tuple[str, str]]:
         if isinstance(route, APIRoute)
         for method in route.methods or ()
     }
-    found |= {("POST", path) for path in request.ENDPOINTS} | {("GET", openai.MODELS), ("GET", openai.MODEL)}
+    found |= {("POST", path) for path in request.ENDPOINTS} | {
+        ("GET", openai.MODELS),
+        ("GET", openai.MODEL),
+    }
     return {(method, path) for method, path in found if path not in roles.PUBLIC}
 
 
@@ -45,7 +50,9 @@ def test_a_route_without_a_row_is_refused_to_everyone() -> None:
 
 
 def test_a_role_that_is_not_known_reaches_nothing() -> None:
-    assert {roles.reach(role, *route) for route in ROUTES for role in ("", "root", "_make", "count")} == {roles.NOTHING}
+    assert {
+        roles.reach(role, *route) for route in ROUTES for role in ("", "root", "_make", "count")
+    } == {roles.NOTHING}
 
 
 @pytest.mark.parametrize("row", ROUTES.values())
@@ -72,6 +79,12 @@ def test_the_table_is_asked_by_the_app_itself(tmp_path: Path) -> None:
     """Not by each file of routes, which could forget it."""
     from services.api_gateway.http.app import create_routes
 
-    gateway = Gateway(MemoryLog(), MemoryBus(), SystemClock(), Settings(), MemoryOutputs(), MemorySnapshots())
+    gateway = Gateway(
+        MemoryLog(), MemoryBus(), SystemClock(), Settings(), MemoryOutputs(), MemorySnapshots()
+    )
     routes = [route for route in create_routes(gateway).routes if isinstance(route, APIRoute)]
-    assert [route.path for route in routes if "_authorised" not in str([each.call for each in route.dependant.dependencies])] == []
+    assert [
+        route.path
+        for route in routes
+        if "_authorised" not in str([each.call for each in route.dependant.dependencies])
+    ] == []

@@ -1,8 +1,10 @@
-"""Fill levels of the log: every kind of fact has one, and facts that end something have the most room."""
+"""Fill levels of the log: every kind of fact has one, and facts that end something have the most
+room.
+"""
 
 from libs.common import facts as f
 from libs.common.model import JobId
-from services.api_gateway import room
+from services.api_gateway.access import room
 
 
 def test_every_kind_that_a_gateway_records_has_a_level() -> None:

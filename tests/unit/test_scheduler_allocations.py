@@ -2,12 +2,23 @@
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.cluster import WriterMark
 from libs.common.facts import AnyFact
 from libs.common.model import Allocation, JobId
-from services.scheduler.buckets import EXPIRE
-from services.scheduler.state import State
-from tests.given import SECOND_NS, ended, given, member, placed, registered, released, started, tell, waiting
+from libs.common.state.cluster import WriterMark
+from services.scheduler.state.buckets import EXPIRE
+from services.scheduler.state.state import State
+from tests.given import (
+    SECOND_NS,
+    ended,
+    given,
+    member,
+    placed,
+    registered,
+    released,
+    started,
+    tell,
+    waiting,
+)
 from tests.unit.test_scheduler_decide import decisions
 
 J = JobId("j")
@@ -17,8 +28,15 @@ HOUR = 3_600
 def held(expires_s: float = HOUR, at_s: float = 0, warn_s: int = 300) -> State:
     """An allocation that runs, as of a time."""
     until_ns = int((at_s + expires_s) * SECOND_NS)
-    began = f.JobPlaced(job_id=J, attempt=1, members=(member("a", 0),), port=29_500, expires_ns=until_ns)
-    return given(registered("a"), waiting("j", allocation=Allocation(int(expires_s), warn_s), requeue=False), began, started("j", "a"))
+    began = f.JobPlaced(
+        job_id=J, attempt=1, members=(member("a", 0),), port=29_500, expires_ns=until_ns
+    )
+    return given(
+        registered("a"),
+        waiting("j", allocation=Allocation(int(expires_s), warn_s), requeue=False),
+        began,
+        started("j", "a"),
+    )
 
 
 def hear(state: State, *facts: AnyFact) -> None:
@@ -102,33 +120,58 @@ def test_an_extension_of_an_earlier_attempt_or_of_a_job_changes_nothing() -> Non
 
 def closing(state: State, *facts: AnyFact) -> list[AnyFact]:
     hear(state, *facts, *ended("j", "a", 143))
-    return [fact for fact in decisions(state, HOUR + 2) if isinstance(fact, f.JobClosed | f.JobRequeued)]
+    return [
+        fact for fact in decisions(state, HOUR + 2) if isinstance(fact, f.JobClosed | f.JobRequeued)
+    ]
 
 
 def test_an_allocation_that_is_over_or_given_back_is_completed() -> None:
     late, early = held(), held()
     decisions(late, HOUR + 1)
-    assert closing(late) == [f.JobClosed(job_id=J, attempt=1, outcome="completed", reason="expired")]
+    assert closing(late) == [
+        f.JobClosed(job_id=J, attempt=1, outcome="completed", reason="expired")
+    ]
     hear(early, f.CancelRequested(job_id=J))
     decisions(early, 2)
-    assert closing(early) == [f.JobClosed(job_id=J, attempt=1, outcome="completed", reason="released")]
+    assert closing(early) == [
+        f.JobClosed(job_id=J, attempt=1, outcome="completed", reason="released")
+    ]
 
 
 def test_one_whose_keeper_ends_by_itself_has_failed_and_is_not_placed_again() -> None:
-    assert closing(held()) == [f.JobClosed(job_id=J, attempt=1, outcome="failed", reason="failed", exit_code=143)]
+    assert closing(held()) == [
+        f.JobClosed(job_id=J, attempt=1, outcome="failed", reason="failed", exit_code=143)
+    ]
 
 
 def test_one_that_never_began_is_placed_again_for_its_whole_time() -> None:
     state = given(registered("a"), waiting("j", allocation=Allocation(HOUR), requeue=False))
     decisions(state, 5)
-    hear(state, f.JobRefused(job_id=J, attempt=1, node_id=member("a").node_id, reason="no device"), released("j", "a"))
-    again = [fact for now_s in (9, 14) for fact in decisions(state, now_s) if isinstance(fact, f.JobPlaced)]
+    hear(
+        state,
+        f.JobRefused(job_id=J, attempt=1, node_id=member("a").node_id, reason="no device"),
+        released("j", "a"),
+    )
+    again = [
+        fact
+        for now_s in (9, 14)
+        for fact in decisions(state, now_s)
+        if isinstance(fact, f.JobPlaced)
+    ]
     assert [(fact.attempt, fact.expires_ns) for fact in again] == [(2, (HOUR + 14) * SECOND_NS)]
 
 
 def test_how_long_something_was_held_says_nothing_of_how_long_its_tenant_s_jobs_run() -> None:
     state = held()
     decisions(state, HOUR + 1)
-    hear(state, f.JobFinished(job_id=J, attempt=1, node_id=member("a").node_id, exit_code=None, signal=15, run_ms=9), released("j", "a"))
+    hear(
+        state,
+        f.JobFinished(
+            job_id=J, attempt=1, node_id=member("a").node_id, exit_code=None, signal=15, run_ms=9
+        ),
+        released("j", "a"),
+    )
     decisions(state, HOUR + 2)
-    assert state.cluster.jobs[J].state == "completed" and [tenant.use.runs for tenant in state.cluster.tenants.values()] == [0]
+    assert state.cluster.jobs[J].state == "completed" and [
+        tenant.use.runs for tenant in state.cluster.tenants.values()
+    ] == [0]

@@ -1,4 +1,6 @@
-"""What the scheduler decides of jobs that ignore the lease, while their node is silent and after."""
+"""What the scheduler decides of jobs that ignore the lease, while their node is silent
+and after.
+"""
 
 from msgspec.structs import replace
 
@@ -10,7 +12,11 @@ from tests.unit.test_scheduler_decide import decisions
 
 
 def going_on(**spec: object) -> list[AnyFact]:
-    return [*waiting("j", on_control_loss="continue", **spec), placed("j", member("a", 0)), started("j", "a")]
+    return [
+        *waiting("j", on_control_loss="continue", **spec),
+        placed("j", member("a", 0)),
+        started("j", "a"),
+    ]
 
 
 def loss(incarnation: int = 1, reason: str = "silent") -> f.NodeLost:
@@ -28,7 +34,13 @@ def test_what_goes_on_without_a_lease_stays_with_its_silent_node() -> None:
 
 def test_a_node_with_nothing_but_what_is_held_there_is_taken_back() -> None:
     ref = given(registered("a"), going_on()).cluster.jobs[JobId("j")].ref
-    back = given(registered("a"), registered("b"), going_on(), loss(), registered("a", incarnation=2, attempts=(ref,)))
+    back = given(
+        registered("a"),
+        registered("b"),
+        going_on(),
+        loss(),
+        registered("a", incarnation=2, attempts=(ref,)),
+    )
     assert decisions(back) == [f.NodeReturned(node_id=NodeId("a"), incarnation=2)]
 
 
@@ -51,7 +63,9 @@ def test_an_operators_word_about_a_silent_node_is_followed_once() -> None:
 
 def test_an_operators_word_about_a_node_that_registered_since_is_not_followed() -> None:
     ref = given(registered("a"), going_on()).cluster.jobs[JobId("j")].ref
-    state = given(registered("a"), going_on(), loss(), word(), registered("a", incarnation=2, attempts=(ref,)))
+    state = given(
+        registered("a"), going_on(), loss(), word(), registered("a", incarnation=2, attempts=(ref,))
+    )
     assert decisions(state) == [f.NodeReturned(node_id=NodeId("a"), incarnation=2)]
 
 
@@ -67,7 +81,12 @@ def test_a_cancel_waits_for_the_silent_node_and_ends_with_an_operators_word() ->
 
 def test_a_gang_that_goes_on_waits_as_a_whole_for_its_silent_node() -> None:
     spec = waiting("j", nodes=2, on_control_loss="continue")
-    gang = [*spec, placed("j", member("a", 0), member("b", 0, rank=1)), started("j", "a"), started("j", "b")]
+    gang = [
+        *spec,
+        placed("j", member("a", 0), member("b", 0, rank=1)),
+        started("j", "a"),
+        started("j", "b"),
+    ]
     history = [registered("a"), registered("b"), registered("c"), *gang]
     assert decisions(given(history), silent=[(NodeId("a"), 1)]) == [loss()]
     hurt = [*history, loss(), finished("j", "b", 1), released("j", "b")]

@@ -1,14 +1,16 @@
-"""A replica that is to end finishes its answers: no new request, then TERM when the gateways have nothing there or its grace is over."""
+"""A replica that is to end finishes its answers: no new request, then TERM when the gateways have
+nothing there or its grace is over.
+"""
 
 from libs.common import facts as f
-from libs.common import model_view
-from libs.common.cluster import Cluster, Job, WriterMark
 from libs.common.facts import AnyFact
 from libs.common.messages.outstanding import Outstanding, encode
 from libs.common.model import JobId
-from services.scheduler.decide import Heard, decide
-from services.scheduler.drains import FORGOTTEN_NS, GATEWAYS_MAX, LISTEN_NS, Drains
-from services.scheduler.state import State
+from libs.common.state import model_view
+from libs.common.state.cluster import Cluster, Job, WriterMark
+from services.scheduler.decide.decide import Heard, decide
+from services.scheduler.models.drains import FORGOTTEN_NS, GATEWAYS_MAX, LISTEN_NS, Drains
+from services.scheduler.state.state import State
 from tests.given import registered
 from tests.unit.test_scheduler_models import World, deployed
 
@@ -16,7 +18,11 @@ ONE = JobId("chat-1")
 
 
 def stopped(facts: list[AnyFact]) -> list[tuple[str, int, int]]:
-    return [(fact.job_id, fact.signal, fact.grace_ms) for fact in facts if isinstance(fact, f.JobStopOrdered)]
+    return [
+        (fact.job_id, fact.signal, fact.grace_ms)
+        for fact in facts
+        if isinstance(fact, f.JobStopOrdered)
+    ]
 
 
 def retired(grace_s: int = 30) -> World:
@@ -31,7 +37,11 @@ def retired(grace_s: int = 30) -> World:
 def test_a_retired_replica_gets_no_request_and_no_signal_while_it_answers() -> None:
     world = retired()
     job = world.cluster.jobs[ONE]
-    assert world.ready() == [] and model_view.replica_state(job) == "draining" and list(world.state.restless.draining) == [ONE]
+    assert (
+        world.ready() == []
+        and model_view.replica_state(job) == "draining"
+        and list(world.state.restless.draining) == [ONE]
+    )
     world.at_s += 29
     assert world.decide() == []
 
@@ -40,7 +50,10 @@ def test_a_retired_replica_is_stopped_when_its_grace_is_over() -> None:
     world = retired()
     world.at_s += 31
     assert stopped(world.decide()) == [("chat-1", 15, 30_000)]
-    assert world.state.restless.draining == {} and model_view.replica_state(world.cluster.jobs[ONE]) == "stopping"
+    assert (
+        world.state.restless.draining == {}
+        and model_view.replica_state(world.cluster.jobs[ONE]) == "stopping"
+    )
 
 
 def test_a_scheduler_that_takes_over_stops_a_drained_replica_at_the_same_time() -> None:
@@ -88,8 +101,15 @@ def test_a_user_s_cancel_ends_the_drain_whichever_came_first() -> None:
     other.begin("chat-1")
     other.busy = True
     other.hear(cancel)
-    other.hear(f.ReplicasScaled(model="chat", generation=1, retire=(ONE,), grace_s=30, drain_until_ns=1 << 60))
-    assert (other.cluster.jobs[ONE].cancel, other.cluster.jobs[ONE].drain_until_ns) == (world.cluster.jobs[ONE].cancel, 0)
+    other.hear(
+        f.ReplicasScaled(
+            model="chat", generation=1, retire=(ONE,), grace_s=30, drain_until_ns=1 << 60
+        )
+    )
+    assert (other.cluster.jobs[ONE].cancel, other.cluster.jobs[ONE].drain_until_ns) == (
+        world.cluster.jobs[ONE].cancel,
+        0,
+    )
 
 
 def test_the_grace_of_a_redeployment_reaches_the_old_replicas() -> None:
@@ -98,7 +118,9 @@ def test_the_grace_of_a_redeployment_reaches_the_old_replicas() -> None:
     world.busy = True
     world.hear(deployed(1, grace_s=120))
     world.begin("chat-2")
-    assert world.cluster.jobs[ONE].cancel is not None and world.cluster.jobs[ONE].cancel.grace_s == 120
+    assert (
+        world.cluster.jobs[ONE].cancel is not None and world.cluster.jobs[ONE].cancel.grace_s == 120
+    )
     world.at_s += 119
     assert world.decide() == []
     world.at_s += 2
@@ -109,7 +131,9 @@ def test_a_fact_of_before_ends_a_replica_at_once_with_its_own_grace() -> None:
     world = World(registered("a"), deployed(1, grace_s=7))
     world.begin("chat-1")
     world.busy = True
-    assert stopped(world.hear(f.ReplicasScaled(model="chat", generation=1, retire=(ONE,)))) == [("chat-1", 15, 7_000)]
+    assert stopped(world.hear(f.ReplicasScaled(model="chat", generation=1, retire=(ONE,)))) == [
+        ("chat-1", 15, 7_000)
+    ]
 
 
 def test_a_state_built_from_a_snapshot_drains_as_before() -> None:
@@ -122,7 +146,10 @@ def test_a_state_built_from_a_snapshot_drains_as_before() -> None:
 
 
 class Said:
-    """Reports of gateways about one draining replica. The log is at 100 and has its retirement at 90."""
+    """Reports of gateways about one draining replica.
+
+    The log is at 100 and has its retirement at 90.
+    """
 
     def __init__(self) -> None:
         world = retired()
@@ -177,7 +204,9 @@ def test_a_gateway_that_is_silent_for_long_is_forgotten() -> None:
 
 
 def test_a_scheduler_that_takes_over_waits_until_every_gateway_could_report() -> None:
-    """The quiet gateway wrote nothing for ten minutes, has a request there, and its report comes second."""
+    """The quiet gateway wrote nothing for ten minutes, has a request there, and its report comes
+    second.
+    """
     said = Said()
     said.drains.begin(80, 0)
     said.hear("a", 95)

@@ -2,8 +2,8 @@
 
 from libs.common import facts as f
 from libs.common.model import JobId
-from services.scheduler.explain import explain
-from services.scheduler.explain_model import explain_model
+from services.scheduler.explain.explain import explain
+from services.scheduler.questions.why_model import explain_model
 from tests.given import registered, started
 from tests.unit.test_scheduler_models import World, deployed
 
@@ -13,7 +13,9 @@ def test_a_model_that_waits_for_devices_says_for_which() -> None:
     answer = explain_model(world.state, "chat")
     assert answer["state"] == "waiting"
     assert answer["answer"].startswith("replica chat-2 waits: it needs 1 node with 1 GPU")
-    assert [(each["what"], each["detail"]) for each in answer["blockers"]] == [("GPUs in use: needs 1, at most 0 free", "a")]
+    assert [(each["what"], each["detail"]) for each in answer["blockers"]] == [
+        ("GPUs in use: needs 1, at most 0 free", "a")
+    ]
     assert answer["remedy"] == "add 1 node of 1 x Simulated H100"
 
 
@@ -22,7 +24,9 @@ def test_a_redeployment_without_room_for_one_more_says_that_the_others_serve_on(
     world.begin("chat-1")
     world.hear(deployed(1))
     replica, model = explain(world.state, JobId("chat-2")), explain_model(world.state, "chat")
-    assert replica["answer"].endswith("serves on with 1 ready replicas, none of which ends before this one is ready")
+    assert replica["answer"].endswith(
+        "serves on with 1 ready replicas, none of which ends before this one is ready"
+    )
     assert (model["state"], model["blockers"]) == ("redeploying", replica["blockers"])
     assert replica["answer"] in model["answer"]
 
@@ -32,7 +36,10 @@ def test_a_redeployment_that_goes_on_says_which_generation_takes_over() -> None:
     world.begin("chat-1")
     world.hear(deployed(1))
     answer = explain_model(world.state, "chat")
-    assert (answer["state"], answer["answer"]) == ("redeploying", "1 of 1 replicas are ready; generation 2 takes over one by one")
+    assert (answer["state"], answer["answer"]) == (
+        "redeploying",
+        "1 of 1 replicas are ready; generation 2 takes over one by one",
+    )
 
 
 def test_a_crash_loop_is_named_with_its_last_end_and_the_next_beginning() -> None:
@@ -42,17 +49,26 @@ def test_a_crash_loop_is_named_with_its_last_end_and_the_next_beginning() -> Non
         world.end(f"chat-{number}", 3)
     answer = explain_model(world.state, "chat")
     assert answer["state"] == "crash_looping"
-    assert "2 times so far, the last: failed, exit code 3, chat-2; the next one begins at 00:00:02 UTC" in answer["answer"]
+    assert (
+        "2 times so far, the last: failed, exit code 3, chat-2; the next one begins at 00:00:02 UTC"
+        in answer["answer"]
+    )
     assert answer["remedy"] == "look at what it wrote: muster logs chat-2"
 
 
 def test_the_other_states_say_what_they_are() -> None:
     world = World(registered("a"), deployed(1))
-    assert "0 of 1 replicas are ready; the others have not answered /health yet" in explain_model(world.state, "chat")["answer"]
+    assert (
+        "0 of 1 replicas are ready; the others have not answered /health yet"
+        in explain_model(world.state, "chat")["answer"]
+    )
     world.begin("chat-1")
     assert explain_model(world.state, "chat")["answer"] == "1 of 1 replicas are ready"
     world.hear(f.ModelUndeployed(name="chat"))
-    assert explain_model(world.state, "chat")["answer"] == "it is not deployed; 1 replicas have not ended yet"
+    assert (
+        explain_model(world.state, "chat")["answer"]
+        == "it is not deployed; 1 replicas have not ended yet"
+    )
     world.end("chat-1", None, signal=15, reason="stopped")
     assert explain_model(world.state, "chat")["answer"] == "it is not deployed"
     assert explain_model(world.state, "none")["state"] == "unknown"

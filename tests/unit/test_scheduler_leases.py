@@ -1,9 +1,9 @@
 """The scheduler's side of the leases: who may be called silent, and when."""
 
 from libs.common import facts as f
-from libs.common.cluster import Cluster
 from libs.common.model import NodeId
-from services.scheduler.leases import MS, Leases
+from libs.common.state.cluster import Cluster
+from services.scheduler.leases.leases import MS, Leases
 from tests.given import given, registered, tell
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
@@ -27,7 +27,10 @@ class Term:
         self.leases.begin(self.cluster, 0)
 
     def run(self, until: int, *heard: NodeId, taken: bool = False) -> list[NodeId]:
-        """The nodes that were called silent on the way, each once. `taken`: the heartbeats name a lease of this term."""
+        """The nodes that were called silent on the way, each once.
+
+        `taken`: the heartbeats name a lease of this term.
+        """
         found: dict[NodeId, None] = {}
         while self.now < until:
             self.now += STEP
@@ -82,7 +85,9 @@ def test_a_planned_stop_holds_until_its_long_lease_and_a_margin_have_passed() ->
     assert term.leases.extension_is_over(state, term.now)
 
 
-def test_a_node_that_has_taken_a_lease_of_this_term_is_silent_as_ever_after_a_planned_stop() -> None:
+def test_a_node_that_has_taken_a_lease_of_this_term_is_silent_as_ever_after_a_planned_stop() -> (
+    None
+):
     state = cluster()
     tell(state, f.LeaseExtended(duration_ms=600_000))
     term = Term(state)
@@ -133,7 +138,7 @@ def replaced(state: Cluster) -> None:
     tell(state, registered("c", incarnation=3, directory="other"))
 
 
-def test_a_replaced_incarnation_is_silent_a_lease_and_a_margin_after_that_was_seen_whatever_its_successor_says() -> None:
+def test_a_replaced_incarnation_counts_as_silent_after_a_lease_and_a_margin() -> None:
     term = Term()
     term.run(60_000 * MS, A, B, C)
     replaced(term.cluster)
@@ -145,7 +150,9 @@ def test_a_replaced_incarnation_is_silent_a_lease_and_a_margin_after_that_was_se
     assert term.leases.silent(term.cluster, term.now + STEP) == [(C, 2)]
 
 
-def test_a_replaced_incarnation_that_may_hold_the_long_lease_of_a_planned_stop_is_waited_for() -> None:
+def test_a_replaced_incarnation_that_may_hold_the_long_lease_of_a_planned_stop_is_waited_for() -> (
+    None
+):
     state = cluster()
     tell(state, f.LeaseExtended(duration_ms=100_000))
     replaced(state)

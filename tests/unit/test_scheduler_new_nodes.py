@@ -1,21 +1,23 @@
-"""`whatif` with nodes that are not there: as if they had joined, and what stands before the job had been placed first."""
+"""`whatif` with nodes that are not there: as if they had joined, and what stands before the job had
+been placed first.
+"""
 
 import pytest
 
 from libs.common.facts import JobPlaced
 from libs.common.model import TenantId
 from libs.common.new_nodes import NewNodes
-from services.scheduler.decide import decide
-from services.scheduler.proof import trial
-from services.scheduler.state import State
-from services.scheduler.what_if import WhatIfAsk, what_if
+from services.scheduler.decide.decide import decide
+from services.scheduler.explain import trial
+from services.scheduler.questions.what_if import WhatIfAsk, what_if
+from services.scheduler.state.state import State
 from tests.given import given, member, placed, registered, spec, waiting
 
 FULL = (registered("a"), waiting("i", gpus=4), placed("i", member("a", 0, 1, 2, 3)))
 
 
-def asked(state: State, add: NewNodes, **wish: int) -> dict[str, object]:
-    return what_if(state, WhatIfAsk(spec(**wish), TenantId("default"), add))
+def asked(state: State, add: NewNodes, **request: int) -> dict[str, object]:
+    return what_if(state, WhatIfAsk(spec(**request), TenantId("default"), add))
 
 
 ONE = NewNodes(1, 4, "H100")
@@ -24,7 +26,9 @@ ONE = NewNodes(1, 4, "H100")
 def test_a_job_that_waits_for_devices_would_start_on_the_new_node() -> None:
     found = asked(given(*FULL), ONE, gpus=4)
     assert found["would_start"]
-    assert found["answer"] == "with 1 node of 4 H100 GPUs more, and 0 jobs before it placed: it would start now, on new_1"
+    assert found["answer"] == (
+        "with 1 node of 4 H100 GPUs more, and 0 jobs before it placed: it would start now, on new_1"
+    )
 
 
 def test_what_stands_before_it_takes_the_new_devices_first() -> None:

@@ -7,7 +7,7 @@ from libs.common import subjects
 from libs.common.facts import AnyFact
 from libs.common.folds import job_fold
 from libs.common.model import JobId
-from services.scheduler.state import State
+from services.scheduler.state.state import State
 from tests.given import EPOCH, ended, given, member, placed, registered, waiting
 
 
@@ -21,7 +21,9 @@ def closed(job: str) -> f.JobClosed:
 
 def test_a_port_is_free_again_when_the_last_job_that_has_it_is_over() -> None:
     both = [placed(job, member("n", index), port=0) for index, job in enumerate("ab")]
-    state = given(registered("n"), waiting("a"), waiting("b"), both, ended("a", "n"), ended("b", "n"))
+    state = given(
+        registered("n"), waiting("a"), waiting("b"), both, ended("a", "n"), ended("b", "n")
+    )
     fold(state, closed("a"))
     assert state.ports.used["127.0.0.1"][0] == 1
     fold(state, closed("b"))
@@ -29,10 +31,14 @@ def test_a_port_is_free_again_when_the_last_job_that_has_it_is_over() -> None:
 
 
 def test_an_attempt_that_follows_another_in_one_commit_has_its_own_port() -> None:
-    state = given(registered("n"), waiting("a"), placed("a", member("n", 0), port=1), ended("a", "n", 1))
+    state = given(
+        registered("n"), waiting("a"), placed("a", member("n", 0), port=1), ended("a", "n", 1)
+    )
     again = f.JobRequeued(job_id=JobId("a"), attempt=1, reason="gpu_error", counted=False)
     healed = placed("a", member("n", 0, 1), attempt=2, port=2)
-    commit = f.Commit(f.VERSION, f.VERSION, subjects.SCHEDULER, 1, EPOCH, 0, state.seq, (again, healed))
+    commit = f.Commit(
+        f.VERSION, f.VERSION, subjects.SCHEDULER, 1, EPOCH, 0, state.seq, (again, healed)
+    )
     state.apply_entry(state.seq + 1, subjects.SCHEDULER, commit)
     assert list(state.ports.used["127.0.0.1"]) == [2]
     assert state.queue_held == State(state.cluster).queue_held == {"default": 200}

@@ -1,12 +1,12 @@
 """A node that is to be removed is emptied, takes nothing more, and is removed when it may be."""
 
 from libs.common import facts as f
-from libs.common.cluster import membership_of
 from libs.common.model import AttemptRef, NodeId
-from services.scheduler.decide import remove_node, vacate
-from services.scheduler.placement.choose import NOTHING, choose
-from services.scheduler.placement.circles import circle_of
-from services.scheduler.state import State
+from libs.common.state.cluster import membership_of
+from services.scheduler.decide.decide import remove_node, vacate
+from services.scheduler.placement.choose import NO_PLACEMENT, choose
+from services.scheduler.placement.sharing_domains import sharing_domain_of
+from services.scheduler.state.state import State
 from tests.history import History, job, member, placed, registered, submitted
 
 N1, N2 = NodeId("n1"), NodeId("n2")
@@ -16,14 +16,22 @@ def running(wait: bool = False) -> State:
     """One job on n1, which is to be removed; n2 is free."""
     history = History()
     history.say(registered("n1", "g1"), registered("n2", "g2"))
-    history.say(submitted("j"), f.JobAdmitted(job_id=job("j")), f.JobQueued(job_id=job("j")), placed("j", member("n1", "g1")))
+    history.say(
+        submitted("j"),
+        f.JobAdmitted(job_id=job("j")),
+        f.JobQueued(job_id=job("j")),
+        placed("j", member("n1", "g1")),
+    )
     history.say(f.NodeRemovalRequested(node_id=N1, wait=wait))
     return State(history.cluster)
 
 
 def test_what_runs_on_a_node_to_be_removed_is_stopped() -> None:
     (order,) = vacate(running())
-    assert isinstance(order, f.JobStopOrdered) and (order.job_id, order.reason) == ("j", "node_removed")
+    assert isinstance(order, f.JobStopOrdered) and (order.job_id, order.reason) == (
+        "j",
+        "node_removed",
+    )
 
 
 def test_with_wait_it_may_end_by_itself() -> None:
@@ -33,8 +41,10 @@ def test_with_wait_it_may_end_by_itself() -> None:
 def test_nothing_is_placed_on_a_node_that_leaves() -> None:
     state = running()
     spec = state.cluster.jobs[job("j")].spec
-    choice = choose(state.capacity, spec, circle_of(state.cluster, state.cluster.jobs[job("j")].tenant))
-    assert choice is not NOTHING and [node_id for node_id, _ in choice] == [N2]
+    choice = choose(
+        state.capacity, spec, sharing_domain_of(state.cluster, state.cluster.jobs[job("j")].tenant)
+    )
+    assert choice is not NO_PLACEMENT and [node_id for node_id, _ in choice] == [N2]
 
 
 def test_a_node_with_a_job_is_not_removed_and_an_empty_one_is_once() -> None:
@@ -49,8 +59,16 @@ def test_a_node_with_a_job_is_not_removed_and_an_empty_one_is_once() -> None:
 def holding(*more: f.AnyFact) -> State:
     """n1, to be removed, was lost while it held a job that ignores the lease."""
     history = History()
-    history.say(registered("n1", "g1"), submitted("j", on_control_loss="continue"), f.JobAdmitted(job_id=job("j")))
-    history.say(f.JobQueued(job_id=job("j")), placed("j", member("n1", "g1")), f.NodeRemovalRequested(node_id=N1))
+    history.say(
+        registered("n1", "g1"),
+        submitted("j", on_control_loss="continue"),
+        f.JobAdmitted(job_id=job("j")),
+    )
+    history.say(
+        f.JobQueued(job_id=job("j")),
+        placed("j", member("n1", "g1")),
+        f.NodeRemovalRequested(node_id=N1),
+    )
     history.say(f.NodeLost(node_id=N1, incarnation=1), *more)
     return State(history.cluster)
 
@@ -70,4 +88,6 @@ def test_a_lost_node_whose_job_may_go_on_is_not_removed_until_it_is_declared_dea
 def test_a_node_that_came_back_with_what_was_declared_dead_is_not_removed() -> None:
     back = registered("n1", "g1", incarnation=2, attempts=(AttemptRef(job("j"), 1),))
     assert remove_node(holding(dead(), REQUEUED, back), [N1]) == ()
-    assert remove_node(holding(dead(), REQUEUED, back, dead(2)), [N1]) == (f.NodeRemoved(node_id=N1),)
+    assert remove_node(holding(dead(), REQUEUED, back, dead(2)), [N1]) == (
+        f.NodeRemoved(node_id=N1),
+    )

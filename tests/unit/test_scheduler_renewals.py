@@ -1,11 +1,13 @@
-"""No node is lost while most nodes may have gone on by themselves: the scheduler's half of the rule."""
+"""No node is lost while most nodes may have gone on by themselves: the scheduler's half of the
+rule.
+"""
 
 import pytest
 
-from libs.common.cluster import Cluster, Node
 from libs.common.messages import Heartbeat
 from libs.common.model import NodeId, Timing
-from services.scheduler.renewals import Renewals
+from libs.common.state.cluster import Cluster, Node
+from services.scheduler.leases.renewals import Renewals
 
 MS = 1_000_000
 LEASE_MS = 10_000
@@ -13,7 +15,10 @@ SILENCE_MS = 11_000
 CHECK_MS = 100
 BEAT_MS = 1_000
 NAMES = [NodeId(name) for name in ("a", "b", "c", "d")]
-CLUSTER = Cluster(timing=Timing(BEAT_MS, LEASE_MS, 1_000, 3_000), nodes={name: Node(name, "healthy", 1) for name in NAMES})
+CLUSTER = Cluster(
+    timing=Timing(BEAT_MS, LEASE_MS, 1_000, 3_000),
+    nodes={name: Node(name, "healthy", 1) for name in NAMES},
+)
 T_MS = 1_000_000
 
 
@@ -47,7 +52,12 @@ class Watched:
             self.held[name] = sent_ns
 
     def losable(self) -> str:
-        return "".join(name for name, _ in self.renewals.losable(CLUSTER, [(name, 1) for name in NAMES], self.now_ms * MS))
+        return "".join(
+            name
+            for name, _ in self.renewals.losable(
+                CLUSTER, [(name, 1) for name in NAMES], self.now_ms * MS
+            )
+        )
 
 
 A, B, C, D = NAMES
@@ -74,7 +84,9 @@ def test_none_is_lost_while_most_are_not_renewed_nor_for_a_silence_after() -> No
 
 def test_every_roster_that_a_node_may_have_counts_until_it_names_a_larger_one() -> None:
     watched = Watched().go(5_000, *NAMES).go(SILENCE_MS + 6_000, C, D)
-    assert watched.losable() == "d"  # the others may know of no more than three, of which two are not renewed
+    assert (
+        watched.losable() == "d"
+    )  # the others may know of no more than three, of which two are not renewed
     watched = Watched(roster_nodes=4).go(5_000, *NAMES).go(SILENCE_MS + 6_000, C, D)
     assert watched.losable() == "abcd"
 
@@ -107,8 +119,12 @@ def test_a_node_that_registers_starts_no_count_again() -> None:
         del CLUSTER.nodes[NodeId("e")]
 
 
-def test_nodes_that_were_replaced_are_lost_when_their_new_agents_are_heard_and_nobody_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are given no lease before: counted as any other, a fleet that was installed again would wait for ever."""
+def test_nodes_that_were_replaced_are_lost_when_their_new_agents_are_heard_and_nobody_else_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are given no lease before: counted as any other, a fleet that was installed again would
+    wait for ever.
+    """
     watched = Watched().go(2_000, *NAMES)
     for name in NAMES[:3]:
         monkeypatch.setattr(CLUSTER.nodes[name], "replaced", [1])
@@ -116,7 +132,9 @@ def test_nodes_that_were_replaced_are_lost_when_their_new_agents_are_heard_and_n
     assert watched.go(SILENCE_MS + LEASE_MS).losable() == ""
 
 
-def test_an_agent_that_replaced_another_makes_no_other_node_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_replaced_another_makes_no_other_node_be_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The one of before may be alive, and say to its peers that it is not renewed."""
     watched = Watched().go(2_000, *NAMES)
     monkeypatch.setattr(CLUSTER.nodes[NAMES[0]], "replaced", [1])

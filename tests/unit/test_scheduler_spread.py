@@ -1,4 +1,6 @@
-"""The replicas of a model keep apart where there is room: over nodes unless the model asks for racks or for nothing."""
+"""The replicas of a model keep apart where there is room: over nodes unless the model asks for
+racks or for nothing.
+"""
 
 from collections import Counter
 from typing import Any
@@ -26,7 +28,11 @@ def homes(world: World) -> list[str]:
 
 
 def test_replicas_of_a_model_spread_over_nodes_by_default() -> None:
-    assert sorted(homes(world_of(registered("a"), registered("b"), registered("c")))) == ["a", "b", "c"]
+    assert sorted(homes(world_of(registered("a"), registered("b"), registered("c")))) == [
+        "a",
+        "b",
+        "c",
+    ]
 
 
 def test_fractions_of_a_gpu_spread_too() -> None:
@@ -35,24 +41,41 @@ def test_fractions_of_a_gpu_spread_too() -> None:
 
 
 def test_more_replicas_than_nodes_are_spread_evenly() -> None:
-    assert sorted(Counter(homes(world_of(registered("a"), registered("b"), registered("c"), replicas=7))).values()) == [2, 2, 3]
+    assert sorted(
+        Counter(
+            homes(world_of(registered("a"), registered("b"), registered("c"), replicas=7))
+        ).values()
+    ) == [2, 2, 3]
 
 
 def test_replicas_share_a_node_where_there_is_no_room_elsewhere() -> None:
-    assert Counter(homes(world_of(registered("a", gpus=1), registered("b", gpus=8), replicas=4))) == {"a": 1, "b": 3}
+    assert Counter(
+        homes(world_of(registered("a", gpus=1), registered("b", gpus=8), replicas=4))
+    ) == {"a": 1, "b": 3}
 
 
 def test_a_model_that_does_not_spread_is_packed() -> None:
-    assert set(homes(world_of(registered("a"), registered("b"), registered("c"), spread="none"))) == {"a"}
+    assert set(
+        homes(world_of(registered("a"), registered("b"), registered("c"), spread="none"))
+    ) == {"a"}
 
 
 def test_replicas_spread_over_racks_before_nodes() -> None:
-    world = world_of(*(in_rack(node, node[0]) for node in ("a1", "a2", "a3", "b1")), replicas=4, spread="rack")
+    world = world_of(
+        *(in_rack(node, node[0]) for node in ("a1", "a2", "a3", "b1")), replicas=4, spread="rack"
+    )
     assert Counter(homes(world)) == {"a1": 1, "a2": 1, "b1": 2}
 
 
 def test_nodes_without_a_rack_spread_as_racks_of_their_own() -> None:
-    world = world_of(in_rack("a1", "a"), in_rack("a2", "a"), registered("alone"), registered("lonely"), replicas=3, spread="rack")
+    world = world_of(
+        in_rack("a1", "a"),
+        in_rack("a2", "a"),
+        registered("alone"),
+        registered("lonely"),
+        replicas=3,
+        spread="rack",
+    )
     assert Counter(homes(world)) == {"a1": 1, "alone": 1, "lonely": 1}
 
 
@@ -64,10 +87,18 @@ def test_a_redeployment_leaves_the_new_replicas_spread() -> None:
     for number in (4, 5, 6):
         world.begin(f"chat-{number}")
         world.at_s += 20
-        for old in (job for job in ("chat-1", "chat-2", "chat-3") if world.cluster.jobs[JobId(job)].stop_reason):
+        for old in (
+            job
+            for job in ("chat-1", "chat-2", "chat-3")
+            if world.cluster.jobs[JobId(job)].stop_reason
+        ):
             if JobId(old) in world.model.jobs:
                 world.end(old, 0)
-    assert sorted(homes(world)) == ["a", "b", "c"] and world.living() == ["chat-4", "chat-5", "chat-6"]
+    assert sorted(homes(world)) == ["a", "b", "c"] and world.living() == [
+        "chat-4",
+        "chat-5",
+        "chat-6",
+    ]
 
 
 def test_another_model_s_replicas_do_not_count() -> None:
@@ -78,4 +109,6 @@ def test_another_model_s_replicas_do_not_count() -> None:
 
 def test_the_same_facts_spread_the_same_way() -> None:
     nodes = [in_rack(f"n{number}", f"r{number % 3}") for number in range(7)]
-    assert homes(world_of(*nodes, replicas=9, spread="rack")) == homes(world_of(*nodes, replicas=9, spread="rack"))
+    assert homes(world_of(*nodes, replicas=9, spread="rack")) == homes(
+        world_of(*nodes, replicas=9, spread="rack")
+    )

@@ -1,4 +1,6 @@
-"""`whatif`: where a job would start now, or what stands in its way; and that asking changes nothing."""
+"""`whatif`: where a job would start now, or what stands in its way; and that asking changes
+nothing.
+"""
 
 from typing import Any
 
@@ -6,14 +8,14 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.model import TenantId
-from services.scheduler.decide import decide
-from services.scheduler.state import State
-from services.scheduler.what_if import WhatIfAsk, what_if
+from services.scheduler.decide.decide import decide
+from services.scheduler.questions.what_if import WhatIfAsk, what_if
+from services.scheduler.state.state import State
 from tests.given import given, member, placed, registered, spec, waiting
 
 
-def asked(state: State, tenant: str = "default", **wish: int) -> dict[str, Any]:
-    return what_if(state, WhatIfAsk(spec(**wish), TenantId(tenant)))
+def asked(state: State, tenant: str = "default", **request: int) -> dict[str, Any]:
+    return what_if(state, WhatIfAsk(spec(**request), TenantId(tenant)))
 
 
 def test_a_job_that_fits_is_told_where_it_would_start_and_that_is_where_it_starts() -> None:
@@ -23,12 +25,21 @@ def test_a_job_that_fits_is_told_where_it_would_start_and_that_is_where_it_start
     assert found["answer"] == "it would start now, on b"
     (fact,) = decide(given(*history, waiting("j", gpus=2)), 0)
     assert isinstance(fact, f.JobPlaced)
-    chosen = [{"rank": m.rank, "node_id": m.node_id, "gpus": [{"uuid": h.uuid, "share": h.share} for h in m.gpus]} for m in fact.members]
+    chosen = [
+        {
+            "rank": m.rank,
+            "node_id": m.node_id,
+            "gpus": [{"uuid": h.uuid, "share": h.share} for h in m.gpus],
+        }
+        for m in fact.members
+    ]
     assert found["placement"] == chosen
 
 
 def test_a_job_for_which_nothing_is_free_is_told_the_blockers() -> None:
-    found = asked(given(registered("a"), waiting("i", gpus=4), placed("i", member("a", 0, 1, 2, 3))), gpus=1)
+    found = asked(
+        given(registered("a"), waiting("i", gpus=4), placed("i", member("a", 0, 1, 2, 3))), gpus=1
+    )
     assert (found["would_start"], found["placement"]) == (False, [])
     (blocker,) = found["blockers"]
     assert (blocker["what"], blocker["detail"]) == ("GPUs in use: needs 1, at most 0 free", "a")
@@ -36,10 +47,14 @@ def test_a_job_for_which_nothing_is_free_is_told_the_blockers() -> None:
 
 def test_a_job_that_can_never_fit_is_told_the_cheapest_change() -> None:
     found = asked(given(registered("a")), gpus=5)
-    assert not found["would_start"] and "could never hold it" in str(found["answer"]) and found["remedy"]
+    assert (
+        not found["would_start"]
+        and "could never hold it" in str(found["answer"])
+        and found["remedy"]
+    )
 
 
-def test_a_job_before_it_that_waits_for_devices_is_in_its_way_and_one_that_stands_aside_is_not() -> None:
+def test_only_earlier_jobs_that_wait_for_devices_block_a_job() -> None:
     held = [registered("a"), waiting("i", gpus=2), placed("i", member("a", 0, 1))]
     assert not asked(given(*held, waiting("first", gpus=4)), gpus=1)["would_start"]
     assert asked(given(*held, waiting("never", gpus=64)), gpus=1)["would_start"]
@@ -48,7 +63,10 @@ def test_a_job_before_it_that_waits_for_devices_is_in_its_way_and_one_that_stand
 
 @pytest.mark.parametrize(
     ("limits", "said"),
-    [({"max_gpu_share": 100}, "holds 0 of at most 1 GPUs"), ({"max_waiting": 1}, "may have 1 jobs waiting and has 1")],
+    [
+        ({"max_gpu_share": 100}, "holds 0 of at most 1 GPUs"),
+        ({"max_waiting": 1}, "may have 1 jobs waiting and has 1"),
+    ],
 )
 def test_a_tenant_s_limit_is_in_its_way(limits: dict[str, int], said: str) -> None:
     never = waiting("w", gpus=64, tenant="t")
@@ -59,8 +77,14 @@ def test_a_tenant_s_limit_is_in_its_way(limits: dict[str, int], said: str) -> No
 
 
 def test_it_would_pass_a_job_that_waits_where_that_one_is_not_delayed() -> None:
-    busy = [*waiting("i", gpus=2, time_limit_s=1_000), placed("i", member("a", 0, 1)), *waiting("big", gpus=4)]
+    busy = [
+        *waiting("i", gpus=2, time_limit_s=1_000),
+        placed("i", member("a", 0, 1)),
+        *waiting("big", gpus=4),
+    ]
     assert not asked(given(registered("a"), busy))["would_start"]
-    assert asked(given(registered("a"), busy), time_limit_s=60)["answer"] == "it would start now, on a"
+    assert (
+        asked(given(registered("a"), busy), time_limit_s=60)["answer"] == "it would start now, on a"
+    )
     strict = f.QueueSet(queue="default", policy="priority", backfill=False)
     assert not asked(given(registered("a"), strict, busy), time_limit_s=60)["would_start"]

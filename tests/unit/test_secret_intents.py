@@ -2,12 +2,12 @@
 
 import pytest
 
-from libs.common.cluster import Cluster, Secret
 from libs.common.errors import Refused
 from libs.common.facts import SecretRemoved, SecretSet
 from libs.common.model import TenantId
+from libs.common.state.cluster import Cluster, Secret
+from services.api_gateway.intents.secret_intents import VALUE_BYTES_MAX, check, removal, setting
 from services.api_gateway.problems import Problem
-from services.api_gateway.secret_intents import VALUE_BYTES_MAX, check, removal, setting
 
 T = TenantId("physics")
 
@@ -17,7 +17,10 @@ def cluster() -> Cluster:
 
 
 def test_a_new_secret_is_version_1_and_a_known_one_the_next() -> None:
-    assert setting({"value": "v"}, Cluster(), T, "a", "ada") == (SecretSet(tenant=T, name="a", version=1, user="ada"), "v")
+    assert setting({"value": "v"}, Cluster(), T, "a", "ada") == (
+        SecretSet(tenant=T, name="a", version=1, user="ada"),
+        "v",
+    )
     assert setting({"value": "v"}, cluster(), T, "hf-token", "ada")[0].version == 3
 
 
@@ -35,7 +38,9 @@ def test_a_name_that_is_no_name_is_refused(name: str) -> None:
 
 
 def test_only_what_is_there_is_removed() -> None:
-    assert removal(cluster(), T, "hf-token", "ada") == SecretRemoved(tenant=T, name="hf-token", user="ada")
+    assert removal(cluster(), T, "hf-token", "ada") == SecretRemoved(
+        tenant=T, name="hf-token", user="ada"
+    )
     with pytest.raises(Problem):
         removal(cluster(), "chemistry", "hf-token", "ada")
 
@@ -55,6 +60,8 @@ def test_a_job_may_name_its_own_tenant_s_secrets() -> None:
         (T, {"a-b": "hf-token"}),
     ],
 )
-def test_a_job_may_not_name_another_s_or_a_variable_twice(tenant: str, secrets: dict[str, str]) -> None:
+def test_a_job_may_not_name_another_s_or_a_variable_twice(
+    tenant: str, secrets: dict[str, str]
+) -> None:
     with pytest.raises(Refused):
         check(cluster(), tenant, secrets, {"OTHER": "1"})

@@ -7,9 +7,9 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.clock import SystemClock
 from libs.common.facts import AnyFact, Commit
-from libs.common.service import YOUNG_MAX, Shell, Silent, Smaller, freeze_collector
+from libs.common.process.clock import SystemClock
+from libs.common.process.service import YOUNG_MAX, Shell, Silent, Smaller, freeze_collector
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from libs.common.transport.writer import Writer
 from tests.attack.test_large_commits import gang, preemptions
@@ -48,7 +48,9 @@ class Fold:
 def deciding(state: Fold, decisions: list[list[AnyFact]], smaller: Smaller) -> Shell:
     log = MemoryLog(MemoryStream())
     writer = Writer(log, SystemClock(), subjects.SCHEDULER, lambda: 0)
-    return Shell(log, writer, state, lambda _: decisions.pop(0) if decisions else [], Silent(), smaller)
+    return Shell(
+        log, writer, state, lambda _: decisions.pop(0) if decisions else [], Silent(), smaller
+    )
 
 
 async def test_what_no_commit_can_hold_is_never_applied() -> None:
@@ -66,14 +68,21 @@ async def test_a_decision_without_anything_smaller_is_dropped() -> None:
     assert state.applied == [later]
 
 
-async def test_what_is_smaller_and_fits_no_commit_either_is_not_recorded(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_smaller_and_fits_no_commit_either_is_not_recorded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     state, later = Fold(), preemptions(2)
     shell = deciding(state, [[gang(1_024, 64)], [gang(1_024, 64)], later], lambda facts: facts)
     shell.decide()
     shell.decide()
     assert state.applied == []
-    assert [record.getMessage() for record in caplog.records if "fit into no commit either" in record.getMessage()] == [
-        f"1 facts beginning with job.placed of {f.size_of(gang(1_024, 64))} bytes in place of a larger commit fit into no commit either: "
+    assert [
+        record.getMessage()
+        for record in caplog.records
+        if "fit into no commit either" in record.getMessage()
+    ] == [
+        f"1 facts beginning with job.placed of {f.size_of(gang(1_024, 64))} bytes in place "
+        "of a larger commit fit into no commit either: "
         "they are not recorded; use shorter names"
     ]
     shell.decide()

@@ -1,4 +1,6 @@
-"""`ServingTasks`: the end of one serving task ends all, even when a library forgets a cancellation."""
+"""`ServingTasks`: the end of one serving task ends all, even when a library forgets a
+cancellation.
+"""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,7 +8,7 @@ from collections.abc import Coroutine
 import pytest
 
 from libs.common.errors import Fenced
-from libs.common.serving_tasks import ServingTasks, serve_together, until
+from libs.common.process.serving_tasks import ServingTasks, serve_together, until
 
 WITHIN_S = 10
 
@@ -61,7 +63,9 @@ async def test_return_of_one_ends_the_others_without_an_error() -> None:
     await within(serve_together(stop=until(stop), other=until(other)))
 
 
-async def test_the_first_error_is_raised_and_later_ones_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_first_error_is_raised_and_later_ones_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def fails_at_its_end() -> None:
         try:
             await asyncio.sleep(60)

@@ -1,4 +1,6 @@
-"""What a job with a plain part of a device may use of its memory, and what follows of it in the agent's core."""
+"""What a job with a plain part of a device may use of its memory, and what follows of it in the
+agent's core.
+"""
 
 from typing import Any
 
@@ -7,11 +9,11 @@ from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.model import GpuHold, GpuId
-from services.node_agent import actions as a
-from services.node_agent import observations as o
-from services.node_agent.health import shares
-from services.node_agent.health.hangs import APART_NS
-from services.node_agent.health.shares import WARN_EVERY_NS, Share, Use
+from services.node_agent.core import actions as a
+from services.node_agent.core import observations as o
+from services.node_agent.core import shares
+from services.node_agent.core.hangs import APART_NS
+from services.node_agent.core.shares import WARN_EVERY_NS, Share, Use
 from tests.given_node import GPU, NODE, Node, S, finished, ref, start
 from tests.unit.test_agent_devices import GONE, node, others, recorded
 
@@ -23,7 +25,9 @@ WHY = f"50 bytes of GPU {GPU} for {GRACE_S} s, its part is 40"
 
 def shared(grace_s: int = GRACE_S, **fields: Any) -> Node:
     made, order = node(share_grace_s=grace_s), start()
-    made.orders(replace(order, gpus=(GpuHold(GPU, PART),), spec=replace(order.spec, grace_s=7, **fields)))
+    made.orders(
+        replace(order, gpus=(GpuHold(GPU, PART),), spec=replace(order.spec, grace_s=7, **fields))
+    )
     made.see(o.JobLaunched("j.1"), o.ProcessStarted("j.1", 77))
     return made
 
@@ -37,10 +41,18 @@ def looks(made: Node, use: Use, seconds: int = 1) -> list[a.Action]:
 
 
 def warned(grace_s: int = GRACE_S) -> f.JobOverShare:
-    return f.JobOverShare(job_id=ref().job_id, attempt=1, node_id=NODE, uuid=GPU, used_bytes=50, share_bytes=40, grace_s=grace_s)
+    return f.JobOverShare(
+        job_id=ref().job_id,
+        attempt=1,
+        node_id=NODE,
+        uuid=GPU,
+        used_bytes=50,
+        share_bytes=40,
+        grace_s=grace_s,
+    )
 
 
-def test_who_uses_more_than_its_part_is_warned_once_and_then_ended_with_the_grace_that_it_asked_for() -> None:
+def test_a_job_over_its_share_is_warned_once_and_then_ended_with_its_grace() -> None:
     made = shared()
     assert looks(made, HAS) == []
     assert recorded(looks(made, MORE, GRACE_S)) == [warned()]

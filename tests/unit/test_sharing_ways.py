@@ -1,4 +1,6 @@
-"""What jobs that share a device are told of their part, by vendor; and compute units that no two of them have."""
+"""What jobs that share a device are told of their part, by vendor; and compute units that no two of
+them have.
+"""
 
 import pytest
 
@@ -17,13 +19,19 @@ def part(index: int, share: int = 50, isolation: str = MPS) -> GpuHold:
     return GpuHold(GpuId(f"G{index}"), share, isolation)
 
 
-@pytest.mark.parametrize(("vendor", "way"), [("nvidia", "mps"), ("amd", "cu_mask"), ("simulated", "simulated")])
+@pytest.mark.parametrize(
+    ("vendor", "way"), [("nvidia", "mps"), ("amd", "cu_mask"), ("simulated", "simulated")]
+)
 def test_each_vendor_has_its_own_way(vendor: str, way: str) -> None:
     assert ways.way_of([part(0)], [gpu(0, vendor)]) == way
 
 
 def test_what_did_not_ask_for_it_is_left_alone_mig_among_it() -> None:
-    assert ways.way_of([part(0, isolation="")], [gpu(0)]) == ways.way_of([part(0, isolation=MIG)], [gpu(0)]) == ""
+    assert (
+        ways.way_of([part(0, isolation="")], [gpu(0)])
+        == ways.way_of([part(0, isolation=MIG)], [gpu(0)])
+        == ""
+    )
     assert ways.way_of([], []) == ""
 
 
@@ -36,11 +44,24 @@ def test_devices_that_cannot_be_shared_so_refuse_the_job(held: list[Gpu]) -> Non
 def test_a_daemon_is_of_one_tenant_one_user_and_one_set_of_devices() -> None:
     one = ways.daemon_name("t", "u", [GpuId("a"), GpuId("b")])
     assert one == ways.daemon_name("t", "u", [GpuId("b"), GpuId("a")])
-    assert len({one, *(ways.daemon_name(*each) for each in (("x", "u", ["a", "b"]), ("t", "x", ["a", "b"]), ("t", "u", ["a"])))}) == 4  # type: ignore[arg-type]
+    assert (
+        len(
+            {
+                one,
+                *(
+                    ways.daemon_name(*each)
+                    for each in (("x", "u", ["a", "b"]), ("t", "x", ["a", "b"]), ("t", "u", ["a"]))
+                ),
+            }
+        )
+        == 4
+    )  # type: ignore[arg-type]
 
 
 def test_a_part_is_threads_and_memory_numbered_as_the_daemon_sees_its_devices() -> None:
-    told = ways.mps_variables("/m", [part(1, 25), part(0, 25)], [gpu(1, memory_bytes=40 * GIB), gpu(0)], 0)
+    told = ways.mps_variables(
+        "/m", [part(1, 25), part(0, 25)], [gpu(1, memory_bytes=40 * GIB), gpu(0)], 0
+    )
     assert told == {
         "CUDA_MPS_PIPE_DIRECTORY": "/m/pipe",
         "CUDA_MPS_LOG_DIRECTORY": "/m/log",
@@ -48,19 +69,28 @@ def test_a_part_is_threads_and_memory_numbered_as_the_daemon_sees_its_devices() 
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=20480M,1=10240M",
         "CUDA_VISIBLE_DEVICES": "G0,G1",
     }
-    assert ways.daemon_variables("/m", [GpuId("G1"), GpuId("G0")])["CUDA_VISIBLE_DEVICES"] == "G0,G1"
+    assert (
+        ways.daemon_variables("/m", [GpuId("G1"), GpuId("G0")])["CUDA_VISIBLE_DEVICES"] == "G0,G1"
+    )
 
 
 def test_memory_that_was_asked_for_is_the_bound_and_what_is_not_known_bounds_nothing() -> None:
     asked = ways.mps_variables("/m", [part(0, 13)], [gpu(0)], 10 * GIB)
     assert asked["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=10240M"
-    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in ways.mps_variables("/m", [part(0)], [gpu(0, memory_bytes=0)], 0)
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in ways.mps_variables(
+        "/m", [part(0)], [gpu(0, memory_bytes=0)], 0
+    )
 
 
 def test_masks_are_said_for_each_device_and_to_hip_only_where_they_are_one() -> None:
     held = [gpu(1, "amd"), gpu(0, "amd")]
-    assert ways.mask_variables({GpuId("G0"): "f", GpuId("G1"): "f0"}, held) == {"HSA_CU_MASK": "0:0xf0;1:0xf"}
-    assert ways.mask_variables({GpuId("G0"): "f"}, held[1:]) == {"HSA_CU_MASK": "0:0xf", "ROC_GLOBAL_CU_MASK": "0xf"}
+    assert ways.mask_variables({GpuId("G0"): "f", GpuId("G1"): "f0"}, held) == {
+        "HSA_CU_MASK": "0:0xf0;1:0xf"
+    }
+    assert ways.mask_variables({GpuId("G0"): "f"}, held[1:]) == {
+        "HSA_CU_MASK": "0:0xf",
+        "ROC_GLOBAL_CU_MASK": "0xf",
+    }
 
 
 def test_compute_units_are_given_by_share_and_to_nobody_twice() -> None:

@@ -3,12 +3,14 @@
 import nkeys
 import pytest
 
-from libs.common.cluster import Cluster
+from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot
 from libs.common.transport.signed_snapshots import SignedSnapshots
 from libs.common.transport.snapshot_store import BASE_OBJECT, CLUSTER_OBJECT, MemorySnapshots
 
-TRIMMER, READER = (nkeys.encode_seed(bytes([number]) * 32, nkeys.PREFIX_BYTE_USER) for number in (1, 2))
+TRIMMER, READER = (
+    nkeys.encode_seed(bytes([number]) * 32, nkeys.PREFIX_BYTE_USER) for number in (1, 2)
+)
 PUBLIC = SignedSnapshots(MemorySnapshots(), TRIMMER, "").public
 
 
@@ -16,9 +18,14 @@ def state(seq: int) -> bytes:
     return snapshot.encode(Cluster(cluster_id="c", seq=seq))
 
 
-async def test_an_older_base_that_is_put_back_is_refused_by_a_reader_that_knows_a_newer_one(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_older_base_that_is_put_back_is_refused_by_a_reader_that_knows_a_newer_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bucket = MemorySnapshots()
-    trimmer, reader = SignedSnapshots(bucket, TRIMMER, PUBLIC), SignedSnapshots(bucket, READER, PUBLIC)
+    trimmer, reader = (
+        SignedSnapshots(bucket, TRIMMER, PUBLIC),
+        SignedSnapshots(bucket, READER, PUBLIC),
+    )
     await trimmer.put(BASE_OBJECT, state(3))
     older = bucket.objects[BASE_OBJECT]
     assert await reader.get(BASE_OBJECT) == state(3)
@@ -31,9 +38,14 @@ async def test_an_older_base_that_is_put_back_is_refused_by_a_reader_that_knows_
     assert await reader.get(BASE_OBJECT) == state(9)
 
 
-async def test_a_base_of_another_version_is_given_to_whoever_decodes_it_and_hides_no_older_one(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_base_of_another_version_is_given_to_whoever_decodes_it_and_hides_no_older_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bucket = MemorySnapshots()
-    trimmer, reader = SignedSnapshots(bucket, TRIMMER, PUBLIC), SignedSnapshots(bucket, READER, PUBLIC)
+    trimmer, reader = (
+        SignedSnapshots(bucket, TRIMMER, PUBLIC),
+        SignedSnapshots(bucket, READER, PUBLIC),
+    )
     await trimmer.put(BASE_OBJECT, state(7))
     newer = bucket.objects[BASE_OBJECT]
     assert await reader.get(BASE_OBJECT) == state(7)
@@ -46,23 +58,33 @@ async def test_a_base_of_another_version_is_given_to_whoever_decodes_it_and_hide
     assert await reader.get(BASE_OBJECT) == state(7)
 
 
-async def test_a_base_that_is_not_taken_is_named_with_the_reason_and_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_base_that_is_not_taken_is_named_with_the_reason_and_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bucket = MemorySnapshots()
     bucket.objects[BASE_OBJECT] = state(3)
     assert await SignedSnapshots(bucket, READER, PUBLIC).get(BASE_OBJECT) is None
-    assert f"base is not used: it is not signed by the trimmer {PUBLIC} (MUSTER_TRIMMER_KEY_FILE)" in caplog.text
+    assert (
+        f"base is not used: it is not signed by the trimmer {PUBLIC} (MUSTER_TRIMMER_KEY_FILE)"
+        in caplog.text
+    )
     assert "leave audit running until its trimmer has folded the archive" in caplog.text
     caplog.clear()
     assert await SignedSnapshots(bucket, READER, "").get(BASE_OBJECT) is None
     assert "set MUSTER_TRIMMER_KEY_FILE to the file with the trimmer's public nkey" in caplog.text
 
 
-async def test_a_process_s_own_snapshot_without_its_signature_is_replaced_by_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_process_s_own_snapshot_without_its_signature_is_replaced_by_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bucket = MemorySnapshots()
     reader = SignedSnapshots(bucket, READER, PUBLIC)
     bucket.objects[f"{CLUSTER_OBJECT}.{reader.public}"] = state(3)
     assert await reader.get(CLUSTER_OBJECT) is None
-    assert f"cluster is not used: it is not signed by this process's key {reader.public}; the log is folded instead" in caplog.text
+    assert (
+        f"cluster is not used: it is not signed by this process's key {reader.public}; the "
+        "log is folded instead"
+    ) in caplog.text
     await reader.put(CLUSTER_OBJECT, state(5))
     await reader.put(CLUSTER_OBJECT, state(4))
     assert await reader.get(CLUSTER_OBJECT) == state(4)

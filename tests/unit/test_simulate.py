@@ -1,4 +1,6 @@
-"""A replay by hand-worked examples: what the scheduler's rules do with a trace in virtual time, and what is measured."""
+"""A replay by hand-worked examples: what the scheduler's rules do with a trace in virtual time, and
+what is measured.
+"""
 
 import sys
 from pathlib import Path
@@ -27,8 +29,12 @@ def replayed(nodes: str, *rows: Row, order: str = "fifo", until: int | None = No
     return replay
 
 
-def resorted(nodes: str, *rows: Row, order: str, overhead: int = 0, until: int | None = None) -> Resort:
-    replay = Resort(nodes_of(nodes), requests(rows, 8), order, DEFAULT, meter_of(nodes), overhead * SECOND)
+def resorted(
+    nodes: str, *rows: Row, order: str, overhead: int = 0, until: int | None = None
+) -> Resort:
+    replay = Resort(
+        nodes_of(nodes), requests(rows, 8), order, DEFAULT, meter_of(nodes), overhead * SECOND
+    )
     replay.run(until and until * SECOND)
     return replay
 
@@ -45,10 +51,21 @@ def test_a_job_that_does_not_fit_waits_for_the_one_before_it() -> None:
     assert ends(replayed("1x8", LONG, SHORT)) == {"long": 100, "short": 110}
 
 
-@pytest.mark.parametrize(("backfill", "limits", "done"), [(None, 0, 130), (True, 0, 130), (True, 1, 30), (False, 1, 130)])
-def test_a_short_job_passes_where_its_limit_says_that_it_is_short(backfill: bool | None, limits: float, done: int) -> None:
+@pytest.mark.parametrize(
+    ("backfill", "limits", "done"), [(None, 0, 130), (True, 0, 130), (True, 1, 30), (False, 1, 130)]
+)
+def test_a_short_job_passes_where_its_limit_says_that_it_is_short(
+    backfill: bool | None, limits: float, done: int
+) -> None:
     rows = [Row("long", 0, 100, 6), Row("whole", 1, 10, 8), Row("short", 10, 30, 2)]
-    replay = Replay(nodes_of("1x8"), requests(rows, 8, limits=limits), "fifo", DEFAULT, meter_of("1x8"), backfill)
+    replay = Replay(
+        nodes_of("1x8"),
+        requests(rows, 8, limits=limits),
+        "fifo",
+        DEFAULT,
+        meter_of("1x8"),
+        backfill,
+    )
     replay.run()
     assert ends(replay)["short"] == done
 
@@ -59,7 +76,11 @@ def test_a_job_ends_at_its_limit() -> None:
 
 def test_priority_goes_before_who_came_first() -> None:
     rows = (LONG, SHORT, Row("urgent", 20, 5, 8, priority=90))
-    assert ends(replayed("1x8", *rows, order="priority")) == {"long": 100, "urgent": 85, "short": 115}
+    assert ends(replayed("1x8", *rows, order="priority")) == {
+        "long": 100,
+        "urgent": 85,
+        "short": 115,
+    }
     assert ends(replayed("1x8", *rows, order="fifo")) == {"long": 100, "short": 110, "urgent": 105}
 
 
@@ -69,16 +90,25 @@ def test_a_gang_runs_on_all_of_its_nodes_at_once() -> None:
 
 
 def test_what_the_cluster_could_never_hold_is_counted_and_delays_nobody() -> None:
-    for replay in (replayed("1x8", Row("huge", 0, 10, 9), Row("a", 1, 5, 8)), resorted("1x8", Row("huge", 0, 10, 9), SHORT, order="las")):
+    for replay in (
+        replayed("1x8", Row("huge", 0, 10, 9), Row("a", 1, 5, 8)),
+        resorted("1x8", Row("huge", 0, 10, 9), SHORT, order="las"),
+    ):
         assert replay.rejected == 1
         assert len(replay.meter.completions) == 1
         assert replay.meter.waiting == 0 and replay.meter.queued_ns == 0
 
 
 def test_a_replay_is_cut_off_at_its_time() -> None:
-    for replay in (replayed("1x8", LONG, SHORT, until=50), resorted("1x8", LONG, SHORT, order="fifo", until=50)):
+    for replay in (
+        replayed("1x8", LONG, SHORT, until=50),
+        resorted("1x8", LONG, SHORT, order="fifo", until=50),
+    ):
         assert ends(replay) == {}
-        assert report(replay.meter)["utilisation_pct"] == {"while_queued": 100.0, "whole_run": 100.0}
+        assert report(replay.meter)["utilisation_pct"] == {
+            "while_queued": 100.0,
+            "whole_run": 100.0,
+        }
 
 
 def test_use_is_charged_as_quota_does() -> None:
@@ -108,7 +138,9 @@ def test_what_does_not_fit_is_passed_over_by_smaller_jobs() -> None:
 
 def test_las_keeps_who_has_used_little_before_who_has_used_much() -> None:
     hour = 3_600
-    replay = resorted("1x8", Row("long", 0, 100 * hour, 8), Row("new", 50 * hour, hour, 8), order="las")
+    replay = resorted(
+        "1x8", Row("long", 0, 100 * hour, 8), Row("new", 50 * hour, hour, 8), order="las"
+    )
     assert ends(replay) == {"new": hour, "long": 101 * hour}
     assert replay.preemptions == 1
 
@@ -123,7 +155,13 @@ def test_what_is_measured_of_two_jobs_in_a_row() -> None:
     found = report(replayed("1x8", Row("a", 0, 100, 4), Row("b", 0, 20, 8, "red")).meter)
     assert found["utilisation_pct"] == {"while_queued": 50.0, "whole_run": 58.33}
     assert found["stranded_pct"] == 50.0
-    assert found["queue_delay_s"]["all"] == {"n": 2, "mean": 50.0, "p50": 100.0, "p90": 100.0, "p99": 100.0}
+    assert found["queue_delay_s"]["all"] == {
+        "n": 2,
+        "mean": 50.0,
+        "p50": 100.0,
+        "p90": 100.0,
+        "p99": 100.0,
+    }
     assert list(found["queue_delay_s"]["by_size"]) == ["3-4", "5-8"]
     assert list(found["queue_delay_s"]["by_tenant"]) == ["default", "red"]
     assert found["jain"] == 0.5
@@ -131,7 +169,9 @@ def test_what_is_measured_of_two_jobs_in_a_row() -> None:
 
 def test_fairness_is_one_when_all_are_served_alike_and_a_part_when_one_has_all() -> None:
     meter = Meter({NodeId("n"): 400})
-    for request in requests([Row("a", 0, 1, 4, "red"), Row("b", 0, 1, 4, "blue"), Row("c", 0, 1, 2, "blue")], 8):
+    for request in requests(
+        [Row("a", 0, 1, 4, "red"), Row("b", 0, 1, 4, "blue"), Row("c", 0, 1, 2, "blue")], 8
+    ):
         meter.wait(request)
         if request.job_id == "a":
             meter.place(request, [(NodeId("n"), 200)])
@@ -149,7 +189,15 @@ def test_a_meter_that_gave_away_more_than_there_is_stops() -> None:
 
 
 def test_sizes_are_grouped_by_powers_of_two() -> None:
-    assert [size_of(volume)[1] for volume in (0, 46, 100, 200, 300, 800, 1_600)] == ["none", "below 1", "1", "2", "3-4", "5-8", "9-16"]
+    assert [size_of(volume)[1] for volume in (0, 46, 100, 200, 300, 800, 1_600)] == [
+        "none",
+        "below 1",
+        "1",
+        "2",
+        "3-4",
+        "5-8",
+        "9-16",
+    ]
 
 
 def test_the_lines_of_the_plots_are_means_over_time_and_parts_of_the_jobs() -> None:
@@ -167,7 +215,10 @@ def ask(tmp_path: Path, **words: object) -> process.Ask:
 
 def test_the_same_question_has_the_same_answer_and_a_seed_another(tmp_path: Path) -> None:
     assert process.simulate(ask(tmp_path)) == process.simulate(ask(tmp_path))
-    means = {seed: process.simulate(ask(tmp_path, seed=seed))["runs"][0]["completion_s"]["mean"] for seed in range(8)}
+    means = {
+        seed: process.simulate(ask(tmp_path, seed=seed))["runs"][0]["completion_s"]["mean"]
+        for seed in range(8)
+    }
     assert set(means.values()) == {60.0, 105.0}
 
 
@@ -182,12 +233,16 @@ def test_the_same_question_has_the_same_answer_and_a_seed_another(tmp_path: Path
         ({"trace": "nope.csv"}, "no file nope.csv"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_runs(tmp_path: Path, words: dict[str, object], said: str) -> None:
+def test_what_cannot_be_done_is_refused_before_anything_runs(
+    tmp_path: Path, words: dict[str, object], said: str
+) -> None:
     with pytest.raises(Refused, match=said):
         process.simulate(ask(tmp_path, **words))
 
 
-def test_a_trace_is_looked_for_in_the_folder_of_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_is_looked_for_in_the_folder_of_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = ask(tmp_path)
     monkeypatch.setenv(process.TRACES, str(tmp_path))
     assert process.found("jobs.csv") == Path(asked.trace)
@@ -196,10 +251,15 @@ def test_a_trace_is_looked_for_in_the_folder_of_traces(tmp_path: Path, monkeypat
 def test_plots_are_saved_where_matplotlib_is_there(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     process.simulate(ask(tmp_path, plots=str(tmp_path / "out")))
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["completion.svg", "utilisation.svg"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "completion.svg",
+        "utilisation.svg",
+    ]
 
 
-def test_without_matplotlib_plots_are_refused_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_plots_are_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(Refused, match="muster-gpu\\[plots\\]"):
         process.simulate(ask(tmp_path, plots=str(tmp_path / "out")))

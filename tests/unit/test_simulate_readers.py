@@ -1,4 +1,6 @@
-"""Trace files and lists of nodes: each form is recognised by its columns and read as jobs of the product; what cannot be read is said."""
+"""Trace files and lists of nodes: each form is recognised by its columns and read as jobs of the
+product; what cannot be read is said.
+"""
 
 from pathlib import Path
 
@@ -21,7 +23,10 @@ def written(path: Path, *lines: str) -> Path:
         (("job_id,submit_s,gpus,duration_s,vc", "0,10,8,60,red"), Row("0", 10, 60, 8, "red")),
         (("job_id,submit_s,gpus,duration_s,model", "0,10.0,8,60.5,bert"), Row("0", 10, 60.5, 8)),
         (
-            ("job_id,submit_s,gpus,duration_s,tenant,share,priority,gpu_model", "a,0,1,5,red,50,70,T4|A10"),
+            (
+                "job_id,submit_s,gpus,duration_s,tenant,share,priority,gpu_model",
+                "a,0,1,5,red,50,70,T4|A10",
+            ),
             Row("a", 0, 5, 1, "red", 50, 70, models=("T4", "A10")),
         ),
         (
@@ -29,12 +34,23 @@ def written(path: Path, *lines: str) -> Path:
                 "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time,scheduled_time",
                 "p,6000,12288,1,460,T4,100,500,200",
             ),
-            Row("p", 100, 300, 1, share=46, cpus_milli=6_000, memory_bytes=12_288 * MIB, models=("T4",)),
+            Row(
+                "p",
+                100,
+                300,
+                1,
+                share=46,
+                cpus_milli=6_000,
+                memory_bytes=12_288 * MIB,
+                models=("T4",),
+            ),
         ),
     ],
     ids=["philly", "muri", "plain", "openb"],
 )
-def test_each_form_is_read_by_its_own_reader(tmp_path: Path, lines: tuple[str, ...], expected: Row) -> None:
+def test_each_form_is_read_by_its_own_reader(
+    tmp_path: Path, lines: tuple[str, ...], expected: Row
+) -> None:
     assert readers.read(written(tmp_path / "jobs.csv", *lines)) == [expected]
 
 
@@ -49,12 +65,17 @@ def test_each_form_is_read_by_its_own_reader(tmp_path: Path, lines: tuple[str, .
     ],
     ids=["columns", "number", "negative", "empty", "no-times"],
 )
-def test_what_cannot_be_read_is_refused_with_its_place(tmp_path: Path, lines: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_read_is_refused_with_its_place(
+    tmp_path: Path, lines: tuple[str, ...], said: str
+) -> None:
     with pytest.raises(Refused, match=said):
         readers.read(written(tmp_path / "jobs.csv", *lines))
 
 
-@pytest.mark.parametrize(("gpus", "shape"), [(0, (1, 0)), (1, (1, 1)), (8, (1, 8)), (12, (2, 6)), (32, (4, 8)), (13, (2, 7))])
+@pytest.mark.parametrize(
+    ("gpus", "shape"),
+    [(0, (1, 0)), (1, (1, 1)), (8, (1, 8)), (12, (2, 6)), (32, (4, 8)), (13, (2, 7))],
+)
 def test_a_job_takes_as_few_nodes_as_can_be(gpus: int, shape: tuple[int, int]) -> None:
     [request] = requests([Row("a", 0, 1, gpus)], 8)
     assert (request.spec.nodes, request.spec.gpus) == shape
@@ -62,7 +83,10 @@ def test_a_job_takes_as_few_nodes_as_can_be(gpus: int, shape: tuple[int, int]) -
 
 def test_jobs_come_in_order_and_faster_at_a_higher_speed() -> None:
     found = requests([Row("late", 20, 1, 1), Row("soon", 10, 1, 1)], 8, speed=2.0)
-    assert [(request.job_id, request.submit_ns) for request in found] == [("soon", 5 * SECOND), ("late", 10 * SECOND)]
+    assert [(request.job_id, request.submit_ns) for request in found] == [
+        ("soon", 5 * SECOND),
+        ("late", 10 * SECOND),
+    ]
 
 
 def test_a_name_that_comes_twice_is_refused() -> None:
@@ -70,7 +94,9 @@ def test_a_name_that_comes_twice_is_refused() -> None:
         requests([Row("a", 0, 1, 1), Row("a", 1, 1, 1)], 8)
 
 
-@pytest.mark.parametrize("wrong", [{"gpus": 10_000_000}, {"share": 0}, {"share": 101}, {"priority": 101}])
+@pytest.mark.parametrize(
+    "wrong", [{"gpus": 10_000_000}, {"share": 0}, {"share": 101}, {"priority": 101}]
+)
 def test_a_job_that_no_cluster_would_take_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(Refused, match="no job may ask for what a asks"):
         requests([Row("a", 0, 1, 1)._replace(**wrong)], 8)  # type: ignore[arg-type]
@@ -82,8 +108,16 @@ def test_another_order_keeps_the_times_and_the_jobs() -> None:
 
 
 def test_a_short_form_and_a_list_name_nodes(tmp_path: Path) -> None:
-    listed = written(tmp_path / "nodes.csv", "sn,cpu_milli,memory_mib,gpu,model", "one,64000,1024,2,T4", "two,32000,1024,0,")
-    assert [(node.node_id, len(node.gpus), node.cpus_milli) for node in nodes_of(str(listed))] == [("one", 2, 64_000), ("two", 0, 32_000)]
+    listed = written(
+        tmp_path / "nodes.csv",
+        "sn,cpu_milli,memory_mib,gpu,model",
+        "one,64000,1024,2,T4",
+        "two,32000,1024,0,",
+    )
+    assert [(node.node_id, len(node.gpus), node.cpus_milli) for node in nodes_of(str(listed))] == [
+        ("one", 2, 64_000),
+        ("two", 0, 32_000),
+    ]
     assert [(node.node_id, len(node.gpus)) for node in nodes_of("2x8")] == [("n0", 8), ("n1", 8)]
 
 

@@ -1,4 +1,6 @@
-"""`muster simulate` from the command line to the table: the scheduler's process runs and its report is shown."""
+"""`muster simulate` from the command line to the table: the scheduler's process runs and its report
+is shown.
+"""
 
 import json
 from pathlib import Path
@@ -20,17 +22,55 @@ def trace(tmp_path: Path) -> str:
 def test_one_order_is_shown_with_who_waited(trace: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert call(["simulate", "--trace", trace, "--nodes", "1x8"]) == 0
     said = capfd.readouterr().out.splitlines()
-    assert [line.split()[0] for line in said if line] == ["ORDER", "fifo", "GPUS", "3-4", "5-8", "TENANT", "blue", "red"]
-    assert said[1].split()[1:] == ["2", "100.0%", "91.7%", "0.0%", "1m45s", "1m50s", "1m30s", "1m30s", "0", "0.500"]
+    assert [line.split()[0] for line in said if line] == [
+        "ORDER",
+        "fifo",
+        "GPUS",
+        "3-4",
+        "5-8",
+        "TENANT",
+        "blue",
+        "red",
+    ]
+    assert said[1].split()[1:] == [
+        "2",
+        "100.0%",
+        "91.7%",
+        "0.0%",
+        "1m45s",
+        "1m50s",
+        "1m30s",
+        "1m30s",
+        "0",
+        "0.500",
+    ]
 
 
 def test_orders_are_compared_in_one_table(trace: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert call(["simulate", "--trace", trace, "--nodes", "1x8", "--preempt", "--compare", "fifo,las", "-o", "json"]) == 0
+    assert (
+        call(
+            [
+                "simulate",
+                "--trace",
+                trace,
+                "--nodes",
+                "1x8",
+                "--preempt",
+                "--compare",
+                "fifo,las",
+                "-o",
+                "json",
+            ]
+        )
+        == 0
+    )
     found = json.loads(capfd.readouterr().out)
     assert [(run["order"], run["completed"]) for run in found["runs"]] == [("fifo", 2), ("las", 2)]
 
 
-def test_a_fault_is_one_line_and_a_wrong_use_says_why(trace: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_is_one_line_and_a_wrong_use_says_why(
+    trace: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert call(["simulate", "--trace", "nope.csv", "--nodes", "1x8"]) == 1
     assert capfd.readouterr().err.startswith("muster: there is no file nope.csv")
     assert call(["simulate", "--trace", trace, "--nodes", "1x8", "--restart-overhead", "30s"]) == 2

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from libs.common import fold
-from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt
+from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot
 from tests.history import History
 from tests.property.facts_of_all_kinds import moves
@@ -52,7 +52,9 @@ def test_a_snapshot_shares_nothing_with_the_state_it_was_made_of() -> None:
 
 
 def test_any_damaged_byte_is_found() -> None:
-    """But in the head's own words, which are not believed for anything: the cluster id and the sequence are in the state."""
+    """But in the head's own words, which are not believed for anything: the cluster id and the
+    sequence are in the state.
+    """
     data = snapshot.encode(history(3).cluster)
     start = len(data) - len(msgspec.msgpack.encode(history(3).cluster))
     for at in range(start - 32, len(data), 97):
@@ -76,7 +78,9 @@ def test_a_snapshot_that_was_cut_off_is_corrupt(kept: float) -> None:
 def test_a_snapshot_of_another_version_is_not_an_error() -> None:
     data = snapshot.encode(Cluster())
     head = msgspec.msgpack.decode(data)
-    assert snapshot.decode(msgspec.msgpack.encode([snapshot.SNAPSHOT_VERSION + 1, *head[1:]])) is None
+    assert (
+        snapshot.decode(msgspec.msgpack.encode([snapshot.SNAPSHOT_VERSION + 1, *head[1:]])) is None
+    )
 
 
 def test_the_sequence_of_what_is_no_snapshot_is_0() -> None:

@@ -2,8 +2,8 @@
 
 import os
 
-from services.node_agent.supervision.poll_loop import PollLoop
-from services.node_agent.supervision.stdin_feed import MAX_BUFFER_BYTES, StdinFeed
+from services.node_agent.machine.poll_loop import PollLoop
+from services.node_agent.supervisor.stdin_feed import MAX_BUFFER_BYTES, StdinFeed
 
 
 def feed_and_pipe() -> tuple[PollLoop, StdinFeed, int, list[str]]:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from libs.common.model import AttemptRef, JobId
-from services.node_agent.job_directories import JobDirectories
-from services.node_agent.supervision import lost, processes, records
+from services.node_agent.directories.job_directories import JobDirectories
+from services.node_agent.machine import processes
+from services.node_agent.supervision import lost
+from services.node_agent.supervisor import records
 
 
 def test_one_claim_wins(tmp_path: Path) -> None:
@@ -39,7 +41,10 @@ def test_an_exit_is_recorded_in_the_room_reserved_for_it(tmp_path: Path) -> None
     record["leftovers"] = [records.Leftover(pid=n, start_ticks=n, name="n" * 15) for n in range(99)]
     records.write_exit(str(tmp_path), record)
     found = records.read_exit(str(tmp_path))
-    assert found is not None and (found["reason"], len(found["leftovers"])) == ("exited", records.MAX_LEFTOVERS)
+    assert found is not None and (found["reason"], len(found["leftovers"])) == (
+        "exited",
+        records.MAX_LEFTOVERS,
+    )
     assert found["leftovers_more"] == 99 - records.MAX_LEFTOVERS
     assert (tmp_path / records.EXIT).stat().st_size == records.EXIT_BYTES
 
@@ -47,7 +52,9 @@ def test_an_exit_is_recorded_in_the_room_reserved_for_it(tmp_path: Path) -> None
 def test_leftovers_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
     records.place_marker(str(tmp_path), {"rank": 0})
     record = records.unexecuted(lost._nobody("j", 1, 0), "exited", "\ufffd" * 400, 5)
-    record["leftovers"] = [records.Leftover(pid=n, start_ticks=n, name="\ufffd" * 15) for n in range(16)]
+    record["leftovers"] = [
+        records.Leftover(pid=n, start_ticks=n, name="\ufffd" * 15) for n in range(16)
+    ]
     records.write_exit(str(tmp_path), record)
     found = records.read_exit(str(tmp_path))
     assert found is not None and 0 < found["leftovers_more"] == 16 - len(found["leftovers"]) < 16
@@ -59,7 +66,10 @@ async def left_of(tmp_path: Path, *pids: int, more: int = 0, boot_id: str = "") 
     records.place_marker(str(job_dir), {"rank": 0})
     record = records.unexecuted(lost._nobody("j", 1, 0), "exited", "", 5)
     record["boot_id"] = boot_id or processes.boot_id()
-    record["leftovers"] = records.leftovers_of(pids) + [records.Leftover(pid=1 << 30, start_ticks=1, name="gone")] * more
+    record["leftovers"] = (
+        records.leftovers_of(pids)
+        + [records.Leftover(pid=1 << 30, start_ticks=1, name="gone")] * more
+    )
     records.write_exit(str(job_dir), record)
     return await JobDirectories(tmp_path).leftovers(AttemptRef(JobId("j"), 1))
 

@@ -3,10 +3,10 @@
 import pytest
 
 from libs.common import facts as f
-from libs.common import suspects
-from libs.common.cluster import Job
-from libs.common.device import ERRORS_KEPT
 from libs.common.model import AttemptRef, GpuId, JobId, NodeId
+from libs.common.state import suspects
+from libs.common.state.cluster import Job
+from libs.common.state.device import ERRORS_KEPT
 from tests.history import History, begun, member, placed, refused, requeued
 
 
@@ -21,7 +21,14 @@ def world(*jobs: str) -> History:
 def erred(history: History, gpu: int, *jobs: str, verdict: str = "restart_job") -> None:
     refs = tuple(AttemptRef(JobId(job), 1) for job in jobs)
     error = "xid 79" if verdict == "reboot_node" else "xid 31"
-    seen = f.GpuErrorSeen(node_id=NodeId("n1"), uuid=GpuId(f"n1g{gpu}"), error=error, verdict=verdict, source="driver", jobs=refs)
+    seen = f.GpuErrorSeen(
+        node_id=NodeId("n1"),
+        uuid=GpuId(f"n1g{gpu}"),
+        error=error,
+        verdict=verdict,
+        source="driver",
+        jobs=refs,
+    )
     assert history.say(seen)
 
 
@@ -43,11 +50,15 @@ def test_a_device_under_different_jobs_that_had_no_errors_elsewhere_is_suspect()
     assert (of_device(history, 2), suspects.of_job(history.cluster, job(history, "a"))) == ("", "")
 
 
-def test_a_job_with_errors_on_different_devices_is_suspect_and_speaks_against_none_of_them() -> None:
+def test_a_job_with_errors_on_different_devices_is_suspect_and_speaks_against_none_of_them() -> (
+    None
+):
     history = world("bad", "a", "b")
     for gpu in (1, 2):
         erred(history, gpu, "bad")
-    assert suspects.of_job(history.cluster, job(history, "bad")).startswith("it had errors on 2 different GPUs")
+    assert suspects.of_job(history.cluster, job(history, "bad")).startswith(
+        "it had errors on 2 different GPUs"
+    )
     for name in ("a", "b"):
         erred(history, 1, name)
     assert of_device(history, 1) == ""
@@ -59,7 +70,11 @@ def test_the_same_job_again_and_what_means_nothing_count_for_nothing() -> None:
         erred(history, 1, "a")
     for name in ("b", "c"):
         erred(history, 1, name, verdict="ignore")
-    assert (of_device(history, 1), suspects.of_job(history.cluster, job(history, "a")), job(history, "b").gpu_errors) == ("", "", [])
+    assert (
+        of_device(history, 1),
+        suspects.of_job(history.cluster, job(history, "a")),
+        job(history, "b").gpu_errors,
+    ) == ("", "", [])
     assert len(job(history, "a").gpu_errors) == ERRORS_KEPT
 
 
@@ -104,9 +119,18 @@ def test_errors_of_an_nvswitch_speak_against_no_device_no_job_and_no_power_suppl
     for gpu in range(1, 5):
         refs = tuple(AttemptRef(JobId(job), 1) for job in ("a", "b", "c"))
         seen = f.GpuErrorSeen(
-            node_id=NodeId("n1"), uuid=GpuId(f"n1g{gpu}"), error="sxid 24007", verdict="reboot_node", source="kernel_log", jobs=refs
+            node_id=NodeId("n1"),
+            uuid=GpuId(f"n1g{gpu}"),
+            error="sxid 24007",
+            verdict="reboot_node",
+            source="kernel_log",
+            jobs=refs,
         )
         assert history.say(seen)
     cluster = history.cluster
     assert [of_device(history, gpu) for gpu in range(1, 5)] == [""] * 4
-    assert suspects.of_job(cluster, job(history, "a")) == suspects.of_node(cluster, cluster.nodes[NodeId("n1")]) == ""
+    assert (
+        suspects.of_job(cluster, job(history, "a"))
+        == suspects.of_node(cluster, cluster.nodes[NodeId("n1")])
+        == ""
+    )

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from libs.common.errors import Refused
-from services.node_agent import tenant_numbers
-from services.node_agent.tenant_numbers import TenantNumbers, bounds
+from services.node_agent.directories import tenant_numbers
+from services.node_agent.directories.tenant_numbers import TenantNumbers, bounds
 
 
 def numbers(folder: Path, span: str = "70000-70009", cluster: str = "c") -> TenantNumbers:
@@ -16,12 +16,21 @@ def numbers(folder: Path, span: str = "70000-70009", cluster: str = "c") -> Tena
 
 
 def test_each_tenant_of_each_cluster_has_an_id_of_its_own_and_keeps_it(tmp_path: Path) -> None:
-    given = {(cluster, tenant): numbers(tmp_path, cluster=cluster).number(tenant) for cluster in "cd" for tenant in ("a", "b", "e")}
+    given = {
+        (cluster, tenant): numbers(tmp_path, cluster=cluster).number(tenant)
+        for cluster in "cd"
+        for tenant in ("a", "b", "e")
+    }
     assert len(set(given.values())) == 6 and all(70_000 <= uid <= 70_009 for uid in given.values())
-    assert {(cluster, tenant): numbers(tmp_path, cluster=cluster).number(tenant) for cluster, tenant in given} == given
+    assert {
+        (cluster, tenant): numbers(tmp_path, cluster=cluster).number(tenant)
+        for cluster, tenant in given
+    } == given
 
 
-def test_an_id_is_never_given_to_another_tenant_not_even_after_the_range_changed(tmp_path: Path) -> None:
+def test_an_id_is_never_given_to_another_tenant_not_even_after_the_range_changed(
+    tmp_path: Path,
+) -> None:
     before = numbers(tmp_path, "70000-70000").number("a")
     assert numbers(tmp_path, "70001-70001").number("a") == 70_001
     with pytest.raises(Refused, match="no user id is left for c/b in 70000-70001"):
@@ -29,7 +38,9 @@ def test_an_id_is_never_given_to_another_tenant_not_even_after_the_range_changed
     assert before == 70_000
 
 
-def test_an_id_that_a_user_of_the_machine_has_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_that_a_user_of_the_machine_has_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tenant_numbers, "_is_a_user", lambda uid: uid == 70_000)
     assert numbers(tmp_path, "70000-70001").number("a") == 70_001
 
@@ -49,7 +60,9 @@ def test_a_range_that_is_none_is_refused(span: str) -> None:
         bounds(span)
 
 
-def test_a_range_that_a_container_does_not_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_that_a_container_does_not_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mapped = tmp_path / "uid_map"
     mapped.write_text("         0       1000          1\n         1     100000      65536\n")
     monkeypatch.setattr(tenant_numbers, "UID_MAP", str(mapped))

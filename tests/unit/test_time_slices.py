@@ -1,4 +1,6 @@
-"""Turns: in a queue with time slices jobs of equal priority make room for each other, each after its slice, and wait behind the others."""
+"""Turns: in a queue with time slices jobs of equal priority make room for each other, each after
+its slice, and wait behind the others.
+"""
 
 import pytest
 from msgspec.structs import replace
@@ -9,17 +11,35 @@ from libs.common.arrays import parse
 from libs.common.change import Stamp
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, NodeId
-from services.scheduler.explain import explain
-from services.scheduler.state import State
-from tests.given import SECOND_NS, finished, given, member, placed, registered, released, started, waiting
+from services.scheduler.explain.explain import explain
+from services.scheduler.state.state import State
+from tests.given import (
+    SECOND_NS,
+    finished,
+    given,
+    member,
+    placed,
+    registered,
+    released,
+    started,
+    waiting,
+)
 from tests.unit.test_preemption import gang_on, preempted, reserved, running, told
 from tests.unit.test_scheduler_decide import decisions
 
-SAVES = {"preemptible": True, "checkpoint_grace_s": 60, "checkpoint_signal": 10, "grace_s": 5, "priority": 10}
+SAVES = {
+    "preemptible": True,
+    "checkpoint_grace_s": 60,
+    "checkpoint_signal": 10,
+    "grace_s": 5,
+    "priority": 10,
+}
 WHOLE = (0, 1, 2, 3)
 
 
-def sliced(time_slice_s: int = 10, policy: str = "priority", queue: str = "default", **fields: object) -> f.QueueSet:
+def sliced(
+    time_slice_s: int = 10, policy: str = "priority", queue: str = "default", **fields: object
+) -> f.QueueSet:
     return f.QueueSet(queue=queue, policy=policy, time_slice_s=time_slice_s, **fields)  # type: ignore[arg-type]
 
 
@@ -37,7 +57,12 @@ def one_runs(*history: object, **fields: object) -> State:
 def stopped(state: State, job: str, attempt: int = 1) -> None:
     """It has saved its work, and is gone."""
     saved = f.JobCheckpointed(job_id=JobId(job), attempt=attempt, node_id=NodeId("a"), asked=True)
-    told(state, saved, finished(job, "a", None, attempt=attempt, signal=15, reason="stopped"), released(job, "a", attempt))
+    told(
+        state,
+        saved,
+        finished(job, "a", None, attempt=attempt, signal=15, reason="stopped"),
+        released(job, "a", attempt),
+    )
 
 
 def node_of(state: State, job: str) -> str:
@@ -57,7 +82,10 @@ def over(job: str, by: str, now_s: int, attempt: int = 1) -> f.JobPreempted:
 
 def test_who_has_run_for_a_slice_makes_room_for_one_of_equal_priority() -> None:
     state = one_runs(turn("two"))
-    assert decisions(state, now_s=11) == [reserved("two", member("a", *WHOLE)), over("one", "two", now_s=11)]
+    assert decisions(state, now_s=11) == [
+        reserved("two", member("a", *WHOLE)),
+        over("one", "two", now_s=11),
+    ]
 
 
 def test_nobody_makes_room_before_its_slice_is_over() -> None:
@@ -66,7 +94,13 @@ def test_nobody_makes_room_before_its_slice_is_over() -> None:
 
 
 def test_a_slice_counts_from_when_the_job_was_seen_to_run() -> None:
-    state = given(registered("a"), sliced(), waiting("one", **SAVES, gpus=4), placed("one", member("a", *WHOLE)), turn("two"))
+    state = given(
+        registered("a"),
+        sliced(),
+        waiting("one", **SAVES, gpus=4),
+        placed("one", member("a", *WHOLE)),
+        turn("two"),
+    )
     assert decisions(state, now_s=20) == []
     told(state, started("one", "a"))
     assert decisions(state, now_s=25) == decisions(state, now_s=34) == []
@@ -108,7 +142,16 @@ def test_no_turn_is_made_for_who_would_not_give_it_back(asked: dict[str, object]
 def test_a_turn_that_the_log_took_late_is_over_as_much_later() -> None:
     state = one_runs(turn("two"))
     said = decisions(state, now_s=11)
-    commit = f.Commit(f.VERSION, f.VERSION, subjects.SCHEDULER, 1, state.epoch, 19 * SECOND_NS, state.seq, tuple(said))
+    commit = f.Commit(
+        f.VERSION,
+        f.VERSION,
+        subjects.SCHEDULER,
+        1,
+        state.epoch,
+        19 * SECOND_NS,
+        state.seq,
+        tuple(said),
+    )
     state.skip_own(state.seq + 1, subjects.SCHEDULER, commit)
     stopped(state, "one")
     decisions(state, now_s=20)
@@ -138,9 +181,17 @@ def test_a_higher_priority_waits_for_no_slice_and_the_other_keeps_its_place() ->
 
 
 def test_where_jobs_take_turns_the_higher_priority_goes_first_whatever_the_policy() -> None:
-    """Else one of low priority, for which nobody makes room, would stand before those that take turns."""
+    """Else one of low priority, for which nobody makes room, would stand before those that take
+    turns.
+    """
     for policy in ("fifo", "srsf", "las", "deadline", "priority"):
-        state = given(registered("a"), sliced(policy=policy), running("one", *WHOLE, **SAVES), turn("low", priority=1), turn("two"))
+        state = given(
+            registered("a"),
+            sliced(policy=policy),
+            running("one", *WHOLE, **SAVES),
+            turn("low", priority=1),
+            turn("two"),
+        )
         decisions(state)
         assert [fact.job_id for fact in decisions(state, now_s=11)] == ["two", "one"]
 
@@ -170,7 +221,13 @@ def test_slices_that_begin_while_jobs_run_count_from_their_beginning() -> None:
 
 
 def test_another_slice_means_nothing_to_who_has_not_begun() -> None:
-    state = given(registered("a"), sliced(), waiting("one", **SAVES, gpus=4), placed("one", member("a", *WHOLE)), turn("two"))
+    state = given(
+        registered("a"),
+        sliced(),
+        waiting("one", **SAVES, gpus=4),
+        placed("one", member("a", *WHOLE)),
+        turn("two"),
+    )
     reset(state, sliced(1))
     assert decisions(state, now_s=9) == []
 
@@ -185,11 +242,20 @@ def test_a_scheduler_that_takes_over_counts_a_slice_anew() -> None:
 def test_a_gang_makes_room_whole_and_is_given_room_whole() -> None:
     nodes = [registered(name, gpus=2) for name in ("a", "b")]
     gang = gang_on("a", "b", **{name: word for name, word in SAVES.items() if name != "priority"})
-    state = given(*nodes, sliced(), gang, turn("pair", gpus=2), turn("small", gpus=2), turn("again", nodes=2, gpus=2))
+    state = given(
+        *nodes,
+        sliced(),
+        gang,
+        turn("pair", gpus=2),
+        turn("small", gpus=2),
+        turn("again", nodes=2, gpus=2),
+    )
     decisions(state)
     assert [fact.job_id for fact in decisions(state, now_s=11)] == ["pair", "gang"]
     for node in ("a", "b"):
-        told(state, finished("gang", node, None, signal=15, reason="stopped"), released("gang", node))
+        told(
+            state, finished("gang", node, None, signal=15, reason="stopped"), released("gang", node)
+        )
     assert [fact.job_id for fact in decisions(state, now_s=12)] == ["gang", "pair", "small"]
     told(state, started("pair", node_of(state, "pair")))
     assert decisions(state, now_s=20) == decisions(state, now_s=31) == []
@@ -202,17 +268,27 @@ def test_a_gang_makes_room_whole_and_is_given_room_whole() -> None:
 def test_of_an_array_the_next_element_takes_a_turn() -> None:
     state = one_runs(turn("sweep", array=parse("0-3%2")))
     begun, kept, said = decisions(state, now_s=11)
-    assert isinstance(begun, f.ElementBegun) and isinstance(kept, f.DevicesReserved) and kept.job_id == "sweep_0"
+    assert (
+        isinstance(begun, f.ElementBegun)
+        and isinstance(kept, f.DevicesReserved)
+        and kept.job_id == "sweep_0"
+    )
     assert said == over("one", "sweep_0", now_s=11)
 
 
 def test_why_says_whose_turn_it_is() -> None:
     state = given(registered("a"), sliced(600), running("one", *WHOLE, **SAVES), turn("two"))
     decisions(state, now_s=180)
-    assert "waits for its turn: one has run 3 of its 10 minutes" in explain(state, JobId("two"))["answer"]
+    assert (
+        "waits for its turn: one has run 3 of its 10 minutes"
+        in explain(state, JobId("two"))["answer"]
+    )
     decisions(state, now_s=599)
     assert "its turn" in explain(state, JobId("two"))["answer"]
-    assert "its turn" not in explain(one_runs(turn("two", checkpoint_grace_s=0)), JobId("two"))["answer"]
+    assert (
+        "its turn"
+        not in explain(one_runs(turn("two", checkpoint_grace_s=0)), JobId("two"))["answer"]
+    )
 
 
 def test_why_says_who_has_waited_longer_for_its_turn() -> None:

@@ -1,19 +1,28 @@
-"""Up to where the log may be trimmed: acts, refuses, stays quiet; and what the archive must hold of it."""
+"""Up to where the log may be trimmed: acts, refuses, stays quiet; and what the archive must hold of
+it.
+"""
 
 import msgspec
 import pytest
 
 from libs.common.errors import Corrupt
 from libs.common.transport.log import Entry
-from services.audit import chain
-from services.audit.store import Record
-from services.audit.trim import STEP_MAX, Decision, Policy, Standing, decide, prove
+from services.audit.chain import chain
+from services.audit.store.store import Record
+from services.audit.trim.trim import STEP_MAX, Decision, Policy, Standing, decide, prove
 
 POLICY = Policy(keep_commits=100, keep_ns=1, full_percent=50)
 AHEAD = {"the scheduler": 10_000, "quota": 10_000, "the archive": 10_000}
 
 
-def standing(base: int = 0, young: int = 1, last: int = 10_000, size: int = 0, readers: dict[str, int] = AHEAD, bound: int = 0) -> Standing:
+def standing(
+    base: int = 0,
+    young: int = 1,
+    last: int = 10_000,
+    size: int = 0,
+    readers: dict[str, int] = AHEAD,
+    bound: int = 0,
+) -> Standing:
     return Standing(base, young, last, last - base, size, bound, readers)
 
 
@@ -28,13 +37,17 @@ def test_young_commits_go_when_the_log_is_too_full() -> None:
 
 def test_nothing_goes_that_somebody_has_not_read() -> None:
     for name in AHEAD:
-        assert decide(POLICY, standing(young=5_001, readers=AHEAD | {name: 3_000})) == Decision(3_000, name)
+        assert decide(POLICY, standing(young=5_001, readers=AHEAD | {name: 3_000})) == Decision(
+            3_000, name
+        )
         assert decide(POLICY, standing(young=5_001, readers=AHEAD | {name: 0})) == Decision(0, name)
 
 
 def test_one_purge_has_a_bound() -> None:
     far = dict.fromkeys(AHEAD, 1_000_000)
-    assert decide(POLICY, standing(base=7, young=900_000, last=1_000_000, readers=far)) == Decision(7 + STEP_MAX)
+    assert decide(POLICY, standing(base=7, young=900_000, last=1_000_000, readers=far)) == Decision(
+        7 + STEP_MAX
+    )
 
 
 def test_it_stays_quiet_while_little_is_old_the_log_is_short_or_not_full() -> None:

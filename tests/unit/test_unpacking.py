@@ -1,4 +1,6 @@
-"""An archive of anybody's making becomes a directory whole, or nothing is left of it; nothing outside is ever touched."""
+"""An archive of anybody's making becomes a directory whole, or nothing is left of it; nothing
+outside is ever touched.
+"""
 
 import io
 import os
@@ -11,12 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from libs.common.errors import Refused
-from libs.common.unpacking import unpack
+from libs.common.safety.unpacking import unpack
 
 FILES_MAX = 100
 
 
-def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644) -> tuple[tarfile.TarInfo, bytes]:
+def member(
+    name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644
+) -> tuple[tarfile.TarInfo, bytes]:
     made = tarfile.TarInfo(name)
     made.type, made.linkname, made.size, made.mode = kind, link, len(data), mode
     return made, data
@@ -39,15 +43,29 @@ def folder(name: str) -> tuple[tarfile.TarInfo, bytes]:
     return member(name, kind=tarfile.DIRTYPE, mode=0o755)
 
 
-WHOLE = (folder("bin"), member("bin/run", b"#!", mode=0o755), member("a", b"x" * 3_000), link("bin/again", "../a"), link("here", "."))
+WHOLE = (
+    folder("bin"),
+    member("bin/run", b"#!", mode=0o755),
+    member("a", b"x" * 3_000),
+    link("bin/again", "../a"),
+    link("here", "."),
+)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_files_folders_and_links_within_come_out_as_they_went_in(tmp_path: Path, stream: bool) -> None:
+def test_files_folders_and_links_within_come_out_as_they_went_in(
+    tmp_path: Path, stream: bool
+) -> None:
     into = tmp_path / "job"
     unpack(archive(*WHOLE), into, FILES_MAX, stream=stream)
-    assert (into / "a").read_bytes() == b"x" * 3_000 and (into / "bin/again").read_bytes() == b"x" * 3_000
-    assert os.readlink(into / "bin/again") == "../a" and os.access(into / "bin/run", os.X_OK) and not os.access(into / "a", os.X_OK)
+    assert (into / "a").read_bytes() == b"x" * 3_000 and (
+        into / "bin/again"
+    ).read_bytes() == b"x" * 3_000
+    assert (
+        os.readlink(into / "bin/again") == "../a"
+        and os.access(into / "bin/run", os.X_OK)
+        and not os.access(into / "a", os.X_OK)
+    )
     assert stat.S_IMODE(into.stat().st_mode) == 0o700
 
 
@@ -64,7 +82,12 @@ HOSTILE = {
     "an absolute link": (link("a", "/etc"),),
     "a link above": (link("a", ".."),),
     "a link out of a folder": (folder("a"), link("a/b", "../../out")),
-    "links that lead out together": (folder("d"), folder("d/e"), link("d/e/x", "."), link("y", "d/e/x/../../..")),
+    "links that lead out together": (
+        folder("d"),
+        folder("d/e"),
+        link("d/e/x", "."),
+        link("y", "d/e/x/../../.."),
+    ),
     "a file through a link": (link("a", ".."), member("a/x", b"x")),
     "a file through a link within": (folder("b"), link("a", "b"), member("a/x", b"x")),
     "a file over a link": (link("a", "../out"), member("a", b"x")),
@@ -79,16 +102,30 @@ HOSTILE = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_hostile_archive_is_refused_whole_and_touches_nothing_outside(tmp_path: Path, what: str, stream: bool) -> None:
+def test_a_hostile_archive_is_refused_whole_and_touches_nothing_outside(
+    tmp_path: Path, what: str, stream: bool
+) -> None:
     (tmp_path / "out").write_bytes(b"untouched")
     with pytest.raises(Refused):
-        unpack(archive(member("before", b"x"), *HOSTILE[what]), tmp_path / "job", FILES_MAX, stream=stream)
+        unpack(
+            archive(member("before", b"x"), *HOSTILE[what]),
+            tmp_path / "job",
+            FILES_MAX,
+            stream=stream,
+        )
     assert os.listdir(tmp_path) == ["out"] and (tmp_path / "out").read_bytes() == b"untouched"
 
 
-def test_what_claims_to_be_a_sparse_file_is_refused_for_its_size_would_not_be_bounded(tmp_path: Path) -> None:
+def test_what_claims_to_be_a_sparse_file_is_refused_for_its_size_would_not_be_bounded(
+    tmp_path: Path,
+) -> None:
     made, _ = member("big")
-    made.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(1 << 50), "GNU.sparse.name": "big"}
+    made.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.realsize": str(1 << 50),
+        "GNU.sparse.name": "big",
+    }
     made.size = 512
     with pytest.raises(Refused):
         unpack(archive((made, b"1\n0\n0\n".ljust(512, b"\0"))), tmp_path / "job", FILES_MAX)
@@ -109,9 +146,13 @@ def test_what_is_not_wanted_any_more_is_given_up_between_two_files(tmp_path: Pat
     assert os.listdir(tmp_path) == []
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 255)), min_size=1, max_size=8))
-def test_any_damage_is_either_harmless_or_refused(tmp_path: Path, damage: list[tuple[int, int]]) -> None:
+def test_any_damage_is_either_harmless_or_refused(
+    tmp_path: Path, damage: list[tuple[int, int]]
+) -> None:
     data = bytearray(archive(*WHOLE).getvalue())
     for place, value in damage:
         data[place] = value

@@ -1,4 +1,6 @@
-"""Secrets at rest: opened with the vault's key only, in their own tenant's and name's place only."""
+"""Secrets at rest: opened with the vault's key only, in their own tenant's and name's
+place only.
+"""
 
 import base64
 from pathlib import Path
@@ -9,7 +11,7 @@ from nacl.public import PrivateKey, SealedBox
 
 from libs.common.errors import Corrupt, Refused
 from libs.common.transport.kv import MemoryOutputs
-from services.api_gateway.vault import Vault, sealed_to
+from services.api_gateway.secrets.vault import Vault, sealed_to
 
 VALUE = "correct horse battery staple"
 

@@ -1,4 +1,6 @@
-"""When a waiting job may start by itself: from estimates, from history, from limits, or nobody can say."""
+"""When a waiting job may start by itself: from estimates, from history, from limits, or nobody can
+say.
+"""
 
 from typing import Any
 
@@ -6,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.cluster import WriterMark
 from libs.common.facts import AnyFact
 from libs.common.model import Allocation, JobId, TenantId
-from services.scheduler.explain import explain
-from services.scheduler.proof import estimate as estimates
-from services.scheduler.proof.trial import prepare
-from services.scheduler.state import State
+from libs.common.state.cluster import WriterMark
+from services.scheduler.explain import estimate as estimates
+from services.scheduler.explain.explain import explain
+from services.scheduler.explain.trial import prepare
+from services.scheduler.state.state import State
 from tests.given import SECOND_NS, given, member, placed, registered, started, waiting
 
 J = JobId("j")
@@ -30,7 +32,13 @@ def said(*history: Any, at_s: int = 0) -> dict[str, Any]:
 
 
 def test_it_starts_when_the_last_that_it_needs_reaches_its_limit() -> None:
-    found = said(registered("a", 2), busy("x", 0, time_limit_s=600), busy("y", 1, time_limit_s=60), waiting("j", gpus=2), at_s=30)
+    found = said(
+        registered("a", 2),
+        busy("x", 0, time_limit_s=600),
+        busy("y", 1, time_limit_s=60),
+        waiting("j", gpus=2),
+        at_s=30,
+    )
     assert found == {
         "in_s": 570,
         "basis": "once 2 jobs ended (2 by time limits); whoever comes meanwhile may go first",
@@ -44,8 +52,14 @@ def test_an_estimate_counts_before_a_limit_and_a_late_job_by_its_limit() -> None
 
 
 def test_what_the_tenants_jobs_took_counts_where_nobody_guessed() -> None:
-    ended = f.JobFinished(job_id=JobId("old"), attempt=1, node_id=registered("a").node_id, exit_code=0, run_ms=50_000)
-    over = [ended, f.JobReleased(job_id=JobId("old"), attempt=1, node_id=ended.node_id), f.JobClosed(JobId("old"), 1, "completed")]
+    ended = f.JobFinished(
+        job_id=JobId("old"), attempt=1, node_id=registered("a").node_id, exit_code=0, run_ms=50_000
+    )
+    over = [
+        ended,
+        f.JobReleased(job_id=JobId("old"), attempt=1, node_id=ended.node_id),
+        f.JobClosed(JobId("old"), 1, "completed"),
+    ]
     found = said(registered("a", 1), busy("old", 0), over, busy("x", 0), waiting("j"))
     assert found["in_s"] == 50 and "what their tenants' jobs usually take" in found["basis"]
 
@@ -59,32 +73,48 @@ def test_an_allocation_ends_when_was_last_said_of_it() -> None:
 
 
 def test_who_is_before_it_takes_its_turn_first() -> None:
-    found = said(registered("a", 1), busy("x", 0, time_limit_s=60), waiting("first", estimate_s=30), waiting("j"))
+    found = said(
+        registered("a", 1),
+        busy("x", 0, time_limit_s=60),
+        waiting("first", estimate_s=30),
+        waiting("j"),
+    )
     assert found["in_s"] == 90
-    assert found["basis"].startswith("once 2 jobs ended (1 by time limits, 1 by their users' estimates)")
+    assert found["basis"].startswith(
+        "once 2 jobs ended (1 by time limits, 1 by their users' estimates)"
+    )
 
 
 def test_nobody_can_say_when_what_runs_has_no_limit() -> None:
     assert said(registered("a", 1), busy("x", 0), waiting("j")) == {
         "in_s": None,
-        "basis": "none: of 1 job in its way nobody said, by estimate or time limit, how long it takes",
+        "basis": (
+            "none: of 1 job in its way nobody said, by estimate or time limit, how long it takes"
+        ),
     }
     later = said(registered("a", 1), busy("x", 0, time_limit_s=60), waiting("first"), waiting("j"))
     assert later["in_s"] is None and "of 1 job " in later["basis"]
 
 
 def test_a_job_that_would_never_start_is_told_so() -> None:
-    assert said(registered("a", 1), busy("x", 0, time_limit_s=60), waiting("j", gpus=2))["basis"] == (
-        "none: this cluster cannot hold it as it is"
-    )
+    assert said(registered("a", 1), busy("x", 0, time_limit_s=60), waiting("j", gpus=2))[
+        "basis"
+    ] == ("none: this cluster cannot hold it as it is")
     capped = f.TenantSet(tenant=TenantId("t"), max_gpu_share=100)
-    found = said(registered("a", 3), capped, busy("x", 0, time_limit_s=60), waiting("j", gpus=2, tenant="t"))
+    found = said(
+        registered("a", 3), capped, busy("x", 0, time_limit_s=60), waiting("j", gpus=2, tenant="t")
+    )
     assert found["basis"] == "none: it would not start either when all that runs has ended"
 
 
 def test_so_many_ends_are_looked_at_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimates, "ENDS_MAX", 1)
-    found = said(registered("a", 2), busy("x", 0, time_limit_s=60), busy("y", 1, time_limit_s=90), waiting("j", gpus=2))
+    found = said(
+        registered("a", 2),
+        busy("x", 0, time_limit_s=60),
+        busy("y", 1, time_limit_s=90),
+        waiting("j", gpus=2),
+    )
     assert found["basis"] == "none: not once the next 1 jobs ended"
 
 

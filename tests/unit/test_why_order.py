@@ -6,15 +6,22 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.model import JobId
-from services.scheduler.explain import explain
+from services.scheduler.explain.explain import explain
 from tests.given import given, member, placed, registered, started, waiting
 
 J = JobId("j")
 
 
 def before(*history: Any) -> list[str]:
-    busy = [*waiting("i", gpus=2, tenant="other"), placed("i", member("a", 0, 1)), started("i", "a")]
-    return [f"{each['job_id']} {each['why']}" for each in explain(given(registered("a"), busy, *history), J)["before"]]
+    busy = [
+        *waiting("i", gpus=2, tenant="other"),
+        placed("i", member("a", 0, 1)),
+        started("i", "a"),
+    ]
+    return [
+        f"{each['job_id']} {each['why']}"
+        for each in explain(given(registered("a"), busy, *history), J)["before"]
+    ]
 
 
 def queue(policy: str, **fields: Any) -> f.QueueSet:
@@ -27,23 +34,41 @@ def queue(policy: str, **fields: Any) -> f.QueueSet:
         ("priority", {"priority": 60}, {}, "has priority 60, this one 50"),
         ("priority", {}, {}, "was submitted first"),
         ("fifo", {"priority": 60}, {}, "was submitted first"),
-        ("fair_share", {"tenant": "red"}, {"tenant": "other"}, "is of tenant red, which has less for its weight"),
+        (
+            "fair_share",
+            {"tenant": "red"},
+            {"tenant": "other"},
+            "is of tenant red, which has less for its weight",
+        ),
         ("fair_share", {"priority": 60}, {}, "has priority 60, this one 50"),
     ],
 )
-def test_the_reason_is_the_policy_s_own(policy: str, first: dict[str, Any], own: dict[str, Any], why: str) -> None:
-    assert before(queue(policy), waiting("first", gpus=4, **first), waiting("j", **own)) == [f"first {why}"]
+def test_the_reason_is_the_policy_s_own(
+    policy: str, first: dict[str, Any], own: dict[str, Any], why: str
+) -> None:
+    assert before(queue(policy), waiting("first", gpus=4, **first), waiting("j", **own)) == [
+        f"first {why}"
+    ]
 
 
 @pytest.mark.parametrize(
     ("policy", "own", "first", "why"),
     [
         ("srsf", {"estimate_s": 900}, {"estimate_s": 10}, "has less left to do"),
-        ("deadline", {"deadline_ns": 9 << 60}, {"deadline_ns": 1 << 60}, "has the earlier deadline"),
+        (
+            "deadline",
+            {"deadline_ns": 9 << 60},
+            {"deadline_ns": 1 << 60},
+            "has the earlier deadline",
+        ),
     ],
 )
-def test_one_that_came_later_is_before_it_for_a_reason(policy: str, own: dict[str, Any], first: dict[str, Any], why: str) -> None:
-    assert before(queue(policy), waiting("j", **own), waiting("first", gpus=4, **first)) == [f"first {why}"]
+def test_one_that_came_later_is_before_it_for_a_reason(
+    policy: str, own: dict[str, Any], first: dict[str, Any], why: str
+) -> None:
+    assert before(queue(policy), waiting("j", **own), waiting("first", gpus=4, **first)) == [
+        f"first {why}"
+    ]
 
 
 def test_a_queue_that_holds_less_goes_first() -> None:
@@ -65,8 +90,15 @@ def promised(*history: Any) -> list[str]:
 
 def test_what_the_first_is_promised_is_named_where_it_may_be_passed() -> None:
     def busy(limit_s: int) -> list[Any]:
-        return [*waiting("i", gpus=2, time_limit_s=limit_s), placed("i", member("a", 0, 1)), *waiting("big", gpus=4), *waiting("j")]
+        return [
+            *waiting("i", gpus=2, time_limit_s=limit_s),
+            placed("i", member("a", 0, 1)),
+            *waiting("big", gpus=4),
+            *waiting("j"),
+        ]
 
-    assert promised(busy(7_160)) == ["a; in 2h00m at latest: what passes it has ended by then, or runs elsewhere"]
+    assert promised(busy(7_160)) == [
+        "a; in 2h00m at latest: what passes it has ended by then, or runs elsewhere"
+    ]
     assert promised(busy(0)) == ["a; nobody knows when: nothing new begins there"]
     assert promised(f.QueueSet(queue="default", policy="priority", backfill=False), busy(60)) == []

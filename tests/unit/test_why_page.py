@@ -1,4 +1,5 @@
-"""docs/why.md shows what `muster why` really prints: each of its examples is the answer about such a cluster, word for word.
+"""docs/why.md shows what `muster why` really prints: each of its examples is the answer about such
+a cluster, word for word.
 
 `python -m tests.unit.test_why_page` prints them all, to be pasted.
 """
@@ -15,7 +16,7 @@ from libs.cli.verbs.why import show
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, TenantId
-from services.scheduler.explain import explain
+from services.scheduler.explain.explain import explain
 from tests.given import given, member, placed, registered, started, waiting
 from tests.tidy import ROOT
 
@@ -28,16 +29,21 @@ def nodes(count: int, gpus: int = 8, model: str = "H100", first: int = 1) -> lis
     found: list[AnyFact] = []
     for number in range(first, first + count):
         plain = registered(f"node-{number}", gpus, sockets=(0, 1), rack="r1")
-        devices = tuple(replace(gpu, model=model, vendor="nvidia", numa=gpu.index * 2 // gpus) for gpu in plain.gpus)
+        devices = tuple(
+            replace(gpu, model=model, vendor="nvidia", numa=gpu.index * 2 // gpus)
+            for gpu in plain.gpus
+        )
         found.append(replace(plain, gpus=devices))
     return found
 
 
-def busy(job: str, node: int, gpus: int, first: int = 0, hours: int = 0, **fields: object) -> list[AnyFact]:
+def busy(
+    job: str, node: int, gpus: int, first: int = 0, hours: int = 0, **fields: object
+) -> list[AnyFact]:
     """A job that runs there on so many GPUs."""
     name = f"node-{node}"
-    wish = waiting(job, gpus=gpus, time_limit_s=hours * HOUR_S, **fields)
-    return [*wish, placed(job, member(name, *range(first, first + gpus))), started(job, name)]
+    request = waiting(job, gpus=gpus, time_limit_s=hours * HOUR_S, **fields)
+    return [*request, placed(job, member(name, *range(first, first + gpus))), started(job, name)]
 
 
 def lost(node: int) -> AnyFact:
@@ -49,26 +55,53 @@ def impossible() -> list[AnyFact]:
 
 
 def not_enough() -> list[AnyFact]:
-    full = [fact for number in range(1, 4) for fact in busy(f"train{number}", number, 5, hours=2 * number)]
-    return [*nodes(4), *nodes(2, 4, "A100", first=5), *full, lost(4), *waiting("gang", nodes=2, gpus=4, model=("H100",))]
+    full = [
+        fact
+        for number in range(1, 4)
+        for fact in busy(f"train{number}", number, 5, hours=2 * number)
+    ]
+    return [
+        *nodes(4),
+        *nodes(2, 4, "A100", first=5),
+        *full,
+        lost(4),
+        *waiting("gang", nodes=2, gpus=4, model=("H100",)),
+    ]
 
 
 def behind() -> list[AnyFact]:
-    return [*nodes(1), *busy("train", 1, 6, hours=3), *waiting("large", gpus=8, priority=60), *waiting("quick", gpus=1)]
+    return [
+        *nodes(1),
+        *busy("train", 1, 6, hours=3),
+        *waiting("large", gpus=8, priority=60),
+        *waiting("quick", gpus=1),
+    ]
 
 
 def over_limit() -> list[AnyFact]:
     limit = f.TenantSet(tenant=TenantId("vision"), max_gpu_share=800)
-    return [limit, *nodes(2), *busy("train", 1, 6, hours=1, tenant="vision"), *waiting("more", gpus=4, tenant="vision")]
+    return [
+        limit,
+        *nodes(2),
+        *busy("train", 1, 6, hours=1, tenant="vision"),
+        *waiting("more", gpus=4, tenant="vision"),
+    ]
 
 
 def fragmented() -> list[AnyFact]:
-    full = [fact for number in range(1, 5) for fact in busy(f"part{number}", number, 6, hours=number)]
+    full = [
+        fact for number in range(1, 5) for fact in busy(f"part{number}", number, 6, hours=number)
+    ]
     return [*nodes(4), *full, *waiting("wide", gpus=4)]
 
 
 def across_numa() -> list[AnyFact]:
-    return [*nodes(1), *busy("one", 1, 2), *busy("two", 1, 2, first=4), *waiting("near", gpus=4, allow_cross_numa=False)]
+    return [
+        *nodes(1),
+        *busy("one", 1, 2),
+        *busy("two", 1, 2, first=4),
+        *waiting("near", gpus=4, allow_cross_numa=False),
+    ]
 
 
 def held() -> list[AnyFact]:
@@ -76,11 +109,18 @@ def held() -> list[AnyFact]:
 
 
 def dependent() -> list[AnyFact]:
-    return [*nodes(1), *busy("train", 1, 8, hours=1), *waiting("evaluate", after=(("afterok", "train"),))]
+    return [
+        *nodes(1),
+        *busy("train", 1, 8, hours=1),
+        *waiting("evaluate", after=(("afterok", "train"),)),
+    ]
 
 
 def all_away() -> list[AnyFact]:
-    fault = [f.GpuFaulted(registered("node-2").node_id, gpu.uuid, "offline", "draining") for gpu in registered("node-2", 8).gpus]
+    fault = [
+        f.GpuFaulted(registered("node-2").node_id, gpu.uuid, "offline", "draining")
+        for gpu in registered("node-2", 8).gpus
+    ]
     return [*nodes(2), lost(1), *fault, *waiting("alone", gpus=2)]
 
 

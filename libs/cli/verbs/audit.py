@@ -1,4 +1,6 @@
-"""`muster audit`: a process of its own, beside the archive on this machine, that ends as it ends; `head` asks the gateway."""
+"""`muster audit`: a process of its own, beside the archive on this machine, that ends as it ends;
+`head` asks the gateway.
+"""
 
 import json
 import os
@@ -26,12 +28,17 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--head", metavar="FILE", help="Also hold the archive to heads that were kept: lines of `muster audit head`.")
+@click.option(
+    "--head",
+    metavar="FILE",
+    help="Also hold the archive to heads that were kept: lines of `muster audit head`.",
+)
 @click.option("--key", metavar="KEY", help="Only heads signed by this public key count.")
 def verify(head: str | None, key: str | None) -> int:
     """Check the chain of the archive against itself, the log, and heads that were kept elsewhere.
 
-    A chain that was cut off at its end, or rewritten with all its hashes, is whole in itself: a head that someone kept shows it.
+    A chain that was cut off at its end, or rewritten with all its hashes, is whole in itself: a
+    head that someone kept shows it.
 
     Exit code: 0 nothing was changed; 3 something was, and the output says where.
     """
@@ -50,23 +57,44 @@ def head() -> None:
 
 
 @command.command()
-@click.option("--since", metavar="WHEN", help="From a sequence, an RFC 3339 instant, or so long ago (12h) on.")
+@click.option(
+    "--since", metavar="WHEN", help="From a sequence, an RFC 3339 instant, or so long ago (12h) on."
+)
 @click.option("--until", metavar="WHEN", help="Up to then; sequences and instants belong to it.")
-@click.option("--after", metavar="ID", help="Only behind the event with this id: goes on where an earlier export ended.")
-@click.option("--format", "form", type=click.Choice(["ndjson", "csv"]), default="ndjson", help="CloudEvents 1.0, a line each; or rows.")
+@click.option(
+    "--after",
+    metavar="ID",
+    help="Only behind the event with this id: goes on where an earlier export ended.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["ndjson", "csv"]),
+    default="ndjson",
+    help="CloudEvents 1.0, a line each; or rows.",
+)
 @click.option("--output", metavar="FILE", help="A new file; without it, stdout.")
-def export(since: str | None, until: str | None, after: str | None, form: str, output: str | None) -> int:
+def export(
+    since: str | None, until: str | None, after: str | None, form: str, output: str | None
+) -> int:
     """Write every event of the archive, in order.
 
     \b
     muster audit export --since 7d --format csv --output week.csv
     muster audit export --since 120000 | jq .type
     """
-    return _call("export", since=since, until=until, after=after, format=form, output=_absolute(output))
+    return _call(
+        "export", since=since, until=until, after=after, format=form, output=_absolute(output)
+    )
 
 
 @command.command()
-@click.option("--to", metavar="REV", default="head", help="A revision of the schema; head is the newest, base none at all.")
+@click.option(
+    "--to",
+    metavar="REV",
+    default="head",
+    help="A revision of the schema; head is the newest, base none at all.",
+)
 @click.option("--yes", is_flag=True, help="For base: the archive is really to be dropped.")
 def migrate(to: str, yes: bool) -> int:
     """Take the archive's schema up or down, in one transaction.
@@ -84,7 +112,9 @@ def _call(verb: str, *flags: str, **options: str | None) -> int:
     given = [part for name, value in options.items() if value for part in (f"--{name}", value)]
     # -P: a `services` directory where this is called must not be taken for ours.
     line = [sys.executable, "-P", "-m", "services.audit", verb, *given, *flags]
-    code = subprocess.run(line, env={**_of_profile(read_profile()), **os.environ}, check=False).returncode
+    code = subprocess.run(
+        line, env={**_of_profile(read_profile()), **os.environ}, check=False
+    ).returncode
     return code if code >= 0 else 128 - code
 
 
@@ -92,7 +122,10 @@ def _of_profile(profile: Profile) -> dict[str, str]:
     """Where the archive and the log are; the caller's own MUSTER_* go before it."""
     state = Path(profile.state)
     if not profile.state and not {"MUSTER_STATE", "MUSTER_AUDIT_URL"} & set(os.environ):
-        raise Refused("no archive is known here: set MUSTER_STATE to a state directory, or MUSTER_AUDIT_URL, or start a cluster: muster up")
+        raise Refused(
+            "no archive is known here: set MUSTER_STATE to a state directory, or "
+            "MUSTER_AUDIT_URL, or start a cluster: muster up"
+        )
     archive = state / ARCHIVE
     found = {
         "MUSTER_STATE": str(archive if archive.is_dir() else state),

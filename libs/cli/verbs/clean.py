@@ -8,7 +8,11 @@ from libs.cli.embedded_verbs import state_of
 
 
 @click.command(short_help="Remove the state of a stopped cluster.")
-@click.option("--state", type=click.Path(path_type=Path), help="The state directory (default: ./.muster, else the last one started).")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    help="The state directory (default: ./.muster, else the last one started).",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def command(state: Path | None, yes: bool) -> int:
     """Remove the state of a stopped cluster.

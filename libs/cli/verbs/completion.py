@@ -15,7 +15,7 @@ def command(shell: str) -> None:
     eval "$(muster completion zsh)"                                  in ~/.zshrc, after compinit
     muster completion fish > ~/.config/fish/completions/muster.fish
     """
-    from libs.cli.completion_script import script
     from libs.cli.main import muster
+    from libs.cli.terminal.completion_script import script
 
     print(script(shell, muster), end="")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from libs.cli.output import complain, listed, print_table, print_value
-from libs.cli.table import Column
+from libs.cli.terminal.output import complain, listed, print_table, print_value
+from libs.cli.terminal.table import Column
 
 if TYPE_CHECKING:
-    from libs.common.configuration import Configuration
+    from libs.common.settings.configuration import Configuration
 
 COLUMNS = (Column("SETTING"), Column("VALUE", flexible=True), Column("FROM"))
 
@@ -19,7 +19,8 @@ COLUMNS = (Column("SETTING"), Column("VALUE", flexible=True), Column("FROM"))
 def command() -> None:
     """Check the configuration, or show where each value comes from.
 
-    It is what a service or `muster up` would have if it were started here: a running process has read it once, at its start.
+    It is what a service or `muster up` would have if it were started here: a running process has
+    read it once, at its start.
     """
 
 
@@ -30,7 +31,7 @@ def check() -> int:
     \b
     muster config check && systemctl restart muster-agent
     """
-    from libs.common import configuration
+    from libs.common.settings import configuration
 
     found = configuration.resolve()
     problems = [*found.problems, *_missing_files(found)]
@@ -38,14 +39,23 @@ def check() -> int:
         complain(problem)
     if not problems:
         given = sum(source != configuration.DEFAULT for source in found.sources.values())
-        print(f"the configuration is valid: {len(found.sources)} settings, {given} of them not by default")
+        print(
+            f"the configuration is valid: {len(found.sources)} settings, {given} of them not "
+            "by default"
+        )
     return 2 if problems else 0
 
 
 def _missing_files(found: "Configuration") -> list[str]:
     """A named file that this user cannot read."""
-    named = {name: str(getattr(found.settings, name)) for name in found.sources if name.endswith("_file")}
-    return [f"MUSTER_{name.upper()}: {path} cannot be read" for name, path in named.items() if path and not os.access(path, os.R_OK)]
+    named = {
+        name: str(getattr(found.settings, name)) for name in found.sources if name.endswith("_file")
+    }
+    return [
+        f"MUSTER_{name.upper()}: {path} cannot be read"
+        for name, path in named.items()
+        if path and not os.access(path, os.R_OK)
+    ]
 
 
 @command.command()
@@ -58,7 +68,7 @@ def show(changed: bool, form: str, no_headers: bool) -> int:
     muster config show --changed
     muster config show -o json
     """
-    from libs.common import configuration
+    from libs.common.settings import configuration
 
     found = configuration.resolve()
     rows = [row for row in rows_of(found) if not changed or row["source"] != configuration.DEFAULT]
@@ -71,10 +81,14 @@ def show(changed: bool, form: str, no_headers: bool) -> int:
 
 def rows_of(found: "Configuration") -> list[dict[str, str]]:
     """What is shown of a configuration, here and in a support bundle."""
-    from libs.common.settings import shown
+    from libs.common.settings.settings import shown
 
     here = f"{Path.cwd()}/"
     return [
-        {"setting": name, "value": shown(name, getattr(found.settings, name)), "source": source.removeprefix(here)}
+        {
+            "setting": name,
+            "value": shown(name, getattr(found.settings, name)),
+            "source": source.removeprefix(here),
+        }
         for name, source in found.sources.items()
     ]

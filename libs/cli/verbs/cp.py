@@ -11,8 +11,8 @@ from typing import BinaryIO, Final, cast
 import click
 
 from libs.cli.gateway import Stream, job_path, opened
-from libs.cli.output import complain
 from libs.cli.profile import read_profile
+from libs.cli.terminal.output import complain
 from libs.common.errors import Refused
 
 # The gateway answers with this for a folder, and with a file's mode for a file.
@@ -24,13 +24,21 @@ FILES_MAX: Final = 10_000_000
 @click.command(short_help="Copy a file or a folder of a job to here.")
 @click.argument("source", metavar="JOB:PATH")
 @click.argument("target", metavar="[LOCAL]", default=".")
-@click.option("--node", metavar="NODE", help="Whose, of a job on several nodes (default: the first).")
-@click.option("--attempt", type=click.IntRange(1), metavar="N", help="Of an earlier attempt (default: the current one).")
+@click.option(
+    "--node", metavar="NODE", help="Whose, of a job on several nodes (default: the first)."
+)
+@click.option(
+    "--attempt",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of an earlier attempt (default: the current one).",
+)
 def command(source: str, target: str, node: str | None, attempt: int | None) -> None:
     """Copy a file or a folder of a job to here.
 
-    PATH is seen from the job's working directory. It works while the job runs, and afterwards as long as its node keeps its directory.
-    LOCAL is a directory to put it into, or its new name; - writes a file's bytes, or a folder as a tar archive, to standard output.
+    PATH is seen from the job's working directory. It works while the job runs, and afterwards as
+    long as its node keeps its directory. LOCAL is a directory to put it into, or its new name; -
+    writes a file's bytes, or a folder as a tar archive, to standard output.
 
     \b
     muster cp train:checkpoints/last.pt .
@@ -40,10 +48,14 @@ def command(source: str, target: str, node: str | None, attempt: int | None) -> 
     """
     ref, colon, path = source.partition(":")
     if not colon or not ref:
-        raise click.UsageError(f"{source!r} must be JOB:PATH: files are copied from a job (--upload takes them to one)")
+        raise click.UsageError(
+            f"{source!r} must be JOB:PATH: files are copied from a job (--upload takes them to one)"
+        )
     query = {"path": path, "node_id": node, "attempt": attempt}
     with opened(read_profile(), job_path(ref, "files"), query) as answer:
-        name = os.path.basename(os.path.normpath(path)) if path.strip("/.") else ref.replace("/", "-")
+        name = (
+            os.path.basename(os.path.normpath(path)) if path.strip("/.") else ref.replace("/", "-")
+        )
         if target == "-":
             _print(answer)
         elif answer.headers.get_content_type() == TAR:
@@ -73,7 +85,9 @@ def _file(answer: Stream, place: Path) -> None:
         with os.fdopen(descriptor, "wb") as file:
             for piece in answer.pieces():
                 file.write(piece)
-            os.fchmod(file.fileno(), int(answer.headers.get(MODE_HEADER) or "644", 8) & 0o777 & ~_umask())
+            os.fchmod(
+                file.fileno(), int(answer.headers.get(MODE_HEADER) or "644", 8) & 0o777 & ~_umask()
+            )
         os.replace(part, place)
     finally:
         Path(part).unlink(missing_ok=True)
@@ -81,13 +95,19 @@ def _file(answer: Stream, place: Path) -> None:
 
 def _folder(answer: Stream, place: Path) -> None:
     """The same; a folder that is there is left alone."""
-    from libs.common.unpacking import unpack
+    from libs.common.safety.unpacking import unpack
 
     if place.exists():
         raise Refused(f"{place} is there already: remove it, or name another place")
     part = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
     try:
-        unpack(cast(BinaryIO, _Pipe(answer.pieces())), part / "it", FILES_MAX, stream=True, leave_out=_left_out)
+        unpack(
+            cast(BinaryIO, _Pipe(answer.pieces())),
+            part / "it",
+            FILES_MAX,
+            stream=True,
+            leave_out=_left_out,
+        )
         os.chmod(part / "it", 0o777 & ~_umask())
         os.rename(part / "it", place)
     finally:

@@ -2,12 +2,12 @@
 
 import click
 
+from libs.cli.flags.modelflags import asked_model, model_flags
+from libs.cli.formats.uploading import brought
 from libs.cli.gateway import ask
-from libs.cli.modelflags import asked_model, model_flags
 from libs.cli.models import wait_until_ready
-from libs.cli.output import complain
 from libs.cli.profile import read_profile
-from libs.cli.uploading import brought
+from libs.cli.terminal.output import complain
 
 
 @click.command(short_help="Serve a model: keep replicas of a command that answers HTTP.")
@@ -17,12 +17,14 @@ from libs.cli.uploading import brought
 def command(name: str, words: tuple[str, ...], wait: bool, **asked: object) -> int:
     """Serve a model: keep replicas of a command that answers HTTP.
 
-    Each replica is a job with a port of its own: {port} in the command, PORT in its environment. It gets requests while its health path
-    answers 2xx. One that dies is replaced.
+    Each replica is a job with a port of its own: {port} in the command, PORT in its environment. It
+    gets requests while its health path answers 2xx. One that dies is replaced.
 
     \b
-    muster deploy chat --replicas 2 -- vllm serve Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0 --port {port}
-    muster deploy large --gpus 4 --gpu-model 'H100|H200' --interconnect required --upload . -- ./serve.sh {port}
+    muster deploy chat --replicas 2 -- \\
+        vllm serve Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0 --port {port}
+    muster deploy large --gpus 4 --gpu-model 'H100|H200' --interconnect required \\
+        --upload . -- ./serve.sh {port}
     muster deploy tiny --fraction 0.25 --wait -- python3 examples/model_server.py --port {port}
     """
     profile = read_profile()
@@ -31,6 +33,9 @@ def command(name: str, words: tuple[str, ...], wait: bool, **asked: object) -> i
     for warning in answer.get("warnings") or ():
         complain(f"warning: {warning}")
     if not any("{port}" in word for word in words):
-        complain("warning: {port} is nowhere in the command: each replica must listen on the port in its variable PORT")
+        complain(
+            "warning: {port} is nowhere in the command: each replica must listen on the port "
+            "in its variable PORT"
+        )
     print(name, flush=True)
     return wait_until_ready(profile, name) if wait else 0

@@ -4,13 +4,13 @@ from typing import Final
 
 import click
 
-from libs.cli import history
-from libs.cli.durations import age, between, show_duration
+from libs.cli.flags.durations import age, between, show_duration
 from libs.cli.gateway import Json, ask, job_path
 from libs.cli.jobs import command_line, elements_of, gpus_asked, over_in, utc_now, why_of
-from libs.cli.output import formatted, print_table, print_value, tinted
 from libs.cli.profile import read_profile
-from libs.cli.table import BOLD, Column, clean, state_colour
+from libs.cli.terminal import history
+from libs.cli.terminal.output import formatted, print_table, print_value, tinted
+from libs.cli.terminal.table import BOLD, Column, clean, state_colour
 
 MEMBERS: Final = (
     Column("RANK", right=True),
@@ -64,7 +64,13 @@ def _print_job(job: Json) -> None:
         ("Upload", job.get("upload")),
         ("GPUs", f"{gpus_asked(job)}, priority {job.get('priority')}"),
         ("Labels", " ".join(f"{key}={value}" for key, value in (job.get("labels") or {}).items())),
-        ("Attempt", f"{job.get('attempt')} ({job.get('retries_used', 0)} of {job.get('retries', 0)} retries used)"),
+        (
+            "Attempt",
+            (
+                f"{job.get('attempt')} ({job.get('retries_used', 0)} of {job.get('retries', 0)} "
+                "retries used)"
+            ),
+        ),
         ("Time", _times(job)),
         ("Stop asked", _stop(job)),
         ("Preempted", _preempted(job)),
@@ -76,7 +82,10 @@ def _print_job(job: Json) -> None:
     ):
         if text not in (None, ""):
             shown = clean(str(text))
-            print(f"{label + ':':<{LABEL_WIDTH}} {tinted(shown, state_colour(state)) if label == 'State' else shown}")
+            print(
+                f"{label + ':':<{LABEL_WIDTH}} "
+                f"{tinted(shown, state_colour(state)) if label == 'State' else shown}"
+            )
 
 
 def _array(job: Json) -> str:
@@ -123,15 +132,30 @@ def _times_said(times: int | None) -> str:
 
 
 def _checkpoints(job: Json) -> str:
-    return f"{job['checkpoints']}, the last {age(job.get('checkpointed_at'), utc_now())}" if job.get("checkpoints") else ""
+    return (
+        f"{job['checkpoints']}, the last {age(job.get('checkpointed_at'), utc_now())}"
+        if job.get("checkpoints")
+        else ""
+    )
 
 
 def _stop(job: Json) -> str:
-    return ", ".join(filter(None, ("cancel requested" if job.get("cancel_requested") else "", str(job.get("stop_reason") or ""))))
+    return ", ".join(
+        filter(
+            None,
+            (
+                "cancel requested" if job.get("cancel_requested") else "",
+                str(job.get("stop_reason") or ""),
+            ),
+        )
+    )
 
 
 def _how(member: Json) -> str:
-    """Return how a member ended. A plain exit needs no text, because its code stands beside it. A failed container does."""
+    """Return how a member ended.
+
+    A plain exit needs no text, because its code stands beside it. A failed container does.
+    """
     reason, detail = str(member.get("reason") or ""), str(member.get("detail") or "")
     if reason == "exited":
         return detail if detail.startswith(CONTAINER) else ""
@@ -140,7 +164,10 @@ def _how(member: Json) -> str:
 
 def _member(member: Json) -> list[str]:
     code, number = member.get("exit_code"), member.get("signal")
-    gpus = [str(gpu.get("uuid", gpu)) if isinstance(gpu, dict) else str(gpu) for gpu in member.get("gpus") or ()]
+    gpus = [
+        str(gpu.get("uuid", gpu)) if isinstance(gpu, dict) else str(gpu)
+        for gpu in member.get("gpus") or ()
+    ]
     return [
         str(member.get("rank")),
         str(member.get("node_id")),

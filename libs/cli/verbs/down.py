@@ -8,7 +8,11 @@ from libs.cli.embedded_verbs import state_of
 
 
 @click.command(short_help="Stop the cluster that `muster up` started.")
-@click.option("--state", type=click.Path(path_type=Path), help="Its state directory (default: ./.muster, else the last one started).")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    help="Its state directory (default: ./.muster, else the last one started).",
+)
 def command(state: Path | None) -> int:
     """Stop the cluster that `muster up` started.
 

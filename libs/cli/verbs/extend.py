@@ -2,8 +2,8 @@
 
 import click
 
+from libs.cli.flags.jobflags import DURATION
 from libs.cli.gateway import allocation_path, ask
-from libs.cli.jobflags import DURATION
 from libs.cli.many import each_of
 from libs.cli.profile import read_profile
 from libs.cli.verbs.alloc import until_line
@@ -11,7 +11,9 @@ from libs.cli.verbs.alloc import until_line
 
 @click.command(short_help="Let allocations last longer.")
 @click.argument("refs", nargs=-1, required=True, metavar="JOB...")
-@click.option("--by", "by_s", type=DURATION, required=True, help="How much longer: 90, 1h30m or 1-12:00:00.")
+@click.option(
+    "--by", "by_s", type=DURATION, required=True, help="How much longer: 90, 1h30m or 1-12:00:00."
+)
 def command(refs: tuple[str, ...], by_s: int) -> int:
     """Let allocations last longer.
 

@@ -9,8 +9,9 @@ from libs.cli import controls
 def command() -> None:
     """Set power, clocks and modes of GPUs, or reset them.
 
-    What is set stays: it is put back after a reset, and after a restart of the node's agent or of its machine, until --default
-    takes it off. What a GPU or its driver does not have is said to be lacking. `muster health --gpu-id` shows what is set.
+    What is set stays: it is put back after a reset, and after a restart of the node's agent or of
+    its machine, until --default takes it off. What a GPU or its driver does not have is said to be
+    lacking. `muster health --gpu-id` shows what is set.
 
     \b
     muster gpu power 300 --node node-3
@@ -65,7 +66,8 @@ def ecc(value: str, where: controls.Where) -> int:
 def mig(value: str, where: controls.Where) -> int:
     """Turn MIG mode of NVIDIA's GPUs on or off.
 
-    In MIG mode only instances can be used (`--mig 3g.40gb`); a GPU needs to be free for it, and is reset where its card asks for that.
+    In MIG mode only instances can be used (`--mig 3g.40gb`); a GPU needs to be free for it, and is
+    reset where its card asks for that.
 
     \b
     muster drain --gpu-id GPU-8f7e...
@@ -78,7 +80,10 @@ def mig(value: str, where: controls.Where) -> int:
 @controls.value("SPX|DPX|TPX|QPX|CPX")
 @controls.devices
 def compute_partition(value: str, where: controls.Where) -> int:
-    """Divide the compute of AMD's GPUs: each part is a GPU of its own. All of a card needs to be free."""
+    """Divide the compute of AMD's GPUs: each part is a GPU of its own.
+
+    All of a card needs to be free.
+    """
     return controls.tell("compute-partition", value, where)
 
 
@@ -86,7 +91,10 @@ def compute_partition(value: str, where: controls.Where) -> int:
 @controls.value("NPS1|NPS2|NPS4|NPS8")
 @controls.devices
 def memory_partition(value: str, where: controls.Where) -> int:
-    """Divide the memory of AMD's GPUs. The driver may ask for all of its GPUs to be free, and says so."""
+    """Divide the memory of AMD's GPUs.
+
+    The driver may ask for all of its GPUs to be free, and says so.
+    """
     return controls.tell("memory-partition", value, where)
 
 
@@ -95,8 +103,9 @@ def memory_partition(value: str, where: controls.Where) -> int:
 def reset(where: controls.Where) -> int:
     """Reset GPUs that nobody has.
 
-    Refused while a job runs there. Of one that drains it is done when its last job has ended. What can be known of a GPU is saved first,
-    on its node, and it takes work again when it was found well afterwards.
+    Refused while a job runs there. Of one that drains it is done when its last job has ended. What
+    can be known of a GPU is saved first, on its node, and it takes work again when it was found
+    well afterwards.
 
     \b
     muster drain --gpu-id GPU-node-3-5

@@ -3,9 +3,9 @@
 import click
 
 from libs.cli.gateway import ask_all
-from libs.cli.gpus import print_gpus
-from libs.cli.output import listed, print_value
 from libs.cli.profile import read_profile
+from libs.cli.terminal.gpus import print_gpus
+from libs.cli.terminal.output import listed, print_value
 
 
 @click.command(short_help="List GPUs and who holds them.")

@@ -6,10 +6,10 @@ import click
 
 from libs.cli.controls import worded
 from libs.cli.gateway import Json, ask, ask_all
-from libs.cli.gpus import print_gpus
-from libs.cli.output import formatted, print_table, print_value
 from libs.cli.profile import read_profile
-from libs.cli.table import Column
+from libs.cli.terminal.gpus import print_gpus
+from libs.cli.terminal.output import formatted, print_table, print_value
+from libs.cli.terminal.table import Column
 from libs.common.words import counted
 
 ERRORS = (Column("ERROR"), Column("VERDICT"), Column("JOBS", flexible=True))
@@ -43,7 +43,10 @@ def command(uuid: str | None, form: str) -> None:
 
 def _show(gpu: Json, wide: bool) -> None:
     print_gpus([gpu], wide, no_headers=False)
-    print(f"\nhealth {gpu['health']}, service {gpu['service']}" + (f", to be brought back by: {gpu['verdict']}" if gpu["verdict"] else ""))
+    print(
+        f"\nhealth {gpu['health']}, service {gpu['service']}"
+        + (f", to be brought back by: {gpu['verdict']}" if gpu["verdict"] else "")
+    )
     if gpu["detail"]:
         print(gpu["detail"])
     for name, control in gpu["controls"].items():
@@ -56,4 +59,8 @@ def _show(gpu: Json, wide: bool) -> None:
 
 
 def _error(error: Json) -> list[str]:
-    return [str(error["error"]), str(error["verdict"]), ", ".join(str(job["job_id"]) for job in error["jobs"]) or "-"]
+    return [
+        str(error["error"]),
+        str(error["verdict"]),
+        ", ".join(str(job["job_id"]) for job in error["jobs"]) or "-",
+    ]

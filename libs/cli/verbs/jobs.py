@@ -5,7 +5,9 @@ import click
 from libs.cli.verbs import cancel, describe, kill, ps
 
 
-@click.group(short_help="List, describe, cancel and kill jobs: ps, describe, cancel and kill by other names.")
+@click.group(
+    short_help="List, describe, cancel and kill jobs: ps, describe, cancel and kill by other names."
+)
 def command() -> None:
     """List, describe, cancel and kill jobs: ps, describe, cancel and kill by other names."""
 

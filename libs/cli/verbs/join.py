@@ -7,19 +7,37 @@ import click
 
 @click.command(short_help="Make this machine a node of a cluster that runs elsewhere.")
 @click.argument("url", required=False, default="")
-@click.option("--token", metavar="T", default="", help="What `muster node add` printed at the cluster.")
+@click.option(
+    "--token", metavar="T", default="", help="What `muster node add` printed at the cluster."
+)
 @click.option("--foreground", is_flag=True, help="Become the agent (the default).")
-@click.option("--systemd", is_flag=True, help="Write a systemd unit instead, and say how to start it.")
+@click.option(
+    "--systemd", is_flag=True, help="Write a systemd unit instead, and say how to start it."
+)
 @click.option("--again", is_flag=True, help="Start the agent of a machine that has joined before.")
 @click.option(
-    "--simulated-gpus", type=click.IntRange(0, 64), default=0, metavar="N", help="GPUs in name only, instead of this machine's own."
+    "--simulated-gpus",
+    type=click.IntRange(0, 64),
+    default=0,
+    metavar="N",
+    help="GPUs in name only, instead of this machine's own.",
 )
-@click.option("--state", type=click.Path(path_type=Path), help="Where the node's key and jobs are kept.")
-def command(url: str, token: str, foreground: bool, systemd: bool, again: bool, simulated_gpus: int, state: Path | None) -> None:
+@click.option(
+    "--state", type=click.Path(path_type=Path), help="Where the node's key and jobs are kept."
+)
+def command(
+    url: str,
+    token: str,
+    foreground: bool,
+    systemd: bool,
+    again: bool,
+    simulated_gpus: int,
+    state: Path | None,
+) -> None:
     """Make this machine a node of a cluster that runs elsewhere.
 
-    The node's key is made here and stays here. The token names the cluster by the fingerprint of its authority, works once, and
-    carries the only secret.
+    The node's key is made here and stays here. The token names the cluster by the fingerprint of
+    its authority, works once, and carries the only secret.
 
     \b
     muster node add                                     at the cluster: prints the next line
@@ -35,9 +53,15 @@ def command(url: str, token: str, foreground: bool, systemd: bool, again: bool, 
     place = state or agent.default_state()
     if not again:
         told = agent.join(url, invitation(token), place, simulated_gpus)
-        click.echo(f"this machine is node {told.node_id} of {told.cluster_id}; its key and jobs are in {place}")
+        click.echo(
+            f"this machine is node {told.node_id} of {told.cluster_id}; its key and jobs are "
+            f"in {place}"
+        )
     if not systemd:
         agent.exec_agent(place)
     node_id = agent.kept(place)["MUSTER_NODE_ID"]
     path = agent.write_unit(place, node_id)
-    click.echo(f"written: {path}\nstart it with\n  systemctl daemon-reload\n  systemctl enable --now {path.stem}")
+    click.echo(
+        f"written: {path}\nstart it with\n  systemctl daemon-reload\n  systemctl enable "
+        f"--now {path.stem}"
+    )

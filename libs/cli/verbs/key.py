@@ -1,6 +1,8 @@
-"""`muster key create|list|rotate|revoke`, and `muster key reset` for a host whose administrator's key is lost.
+"""`muster key create|list|rotate|revoke`, and `muster key reset` for a host whose administrator's
+key is lost.
 
-A new key goes alone to stdout, so that it can be piped to where it belongs; what is said about it goes to stderr.
+A new key goes alone to stdout, so that it can be piped to where it belongs; what is said about it
+goes to stderr.
 """
 
 from pathlib import Path
@@ -9,13 +11,13 @@ from urllib.parse import quote
 
 import click
 
-from libs.cli.durations import age
 from libs.cli.embedded_verbs import state_of
+from libs.cli.flags.durations import age
 from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.jobs import utc_now
-from libs.cli.output import complain, listed, print_table, print_value
 from libs.cli.profile import read_profile
-from libs.cli.table import Column
+from libs.cli.terminal.output import complain, listed, print_table, print_value
+from libs.cli.terminal.table import Column
 from libs.common.errors import Refused
 
 ROLES: Final = ("viewer", "member", "operator", "admin")
@@ -42,12 +44,25 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--user", required=True, metavar="USER", help="Who acts with it: a person or a service.")
+@click.option(
+    "--user", required=True, metavar="USER", help="Who acts with it: a person or a service."
+)
 @click.option("--tenant", default="", metavar="TENANT", help="Of which tenant (default: yours).")
-@click.option("--role", type=click.Choice(ROLES), default="member", help="What it may do (default member).")
-@click.option("--name", default="", metavar="TEXT", help="For people, such as the machine that it lies on.")
+@click.option(
+    "--role", type=click.Choice(ROLES), default="member", help="What it may do (default member)."
+)
+@click.option(
+    "--name", default="", metavar="TEXT", help="For people, such as the machine that it lies on."
+)
 @click.option("--expires", metavar="DURATION", help="When it ends: 90d, 12h (default never).")
-@click.option("-o", "--output", "form", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print it.")
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    help="How to print it.",
+)
 def create(user: str, tenant: str, role: str, name: str, expires: str | None, form: str) -> None:
     """Create a key and print it, once."""
     body = {"user": user, "tenant": tenant, "role": role, "name": name}
@@ -68,11 +83,30 @@ def list_keys(tenant: str | None, user: str | None, form: str, no_headers: bool)
 
 @command.command()
 @click.argument("key")
-@click.option("--grace", metavar="DURATION", help="How long the old secret still counts (default 1d; 0 ends it at once).")
-@click.option("-o", "--output", "form", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print it.")
+@click.option(
+    "--grace",
+    metavar="DURATION",
+    help="How long the old secret still counts (default 1d; 0 ends it at once).",
+)
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    help="How to print it.",
+)
 def rotate(key: str, grace: str | None, form: str) -> None:
     """Give a key another secret, and print it, once."""
-    _show(ask(read_profile(), "POST", f"{_path(key)}/rotate", body={} if grace is None else {"grace": grace}), form)
+    _show(
+        ask(
+            read_profile(),
+            "POST",
+            f"{_path(key)}/rotate",
+            body={} if grace is None else {"grace": grace},
+        ),
+        form,
+    )
 
 
 @command.command()
@@ -86,13 +120,17 @@ def revoke(keys: tuple[str, ...]) -> None:
 
 
 @command.command()
-@click.option("--state", type=click.Path(path_type=Path), help="The state directory (default: ./.muster, else the last one started).")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    help="The state directory (default: ./.muster, else the last one started).",
+)
 @click.option("--only", is_flag=True, help="Make all other keys of the host void.")
 def reset(state: Path | None, only: bool) -> None:
     """Make a new administrator's key on the host itself, for one that was lost.
 
-    It is written into the profile, and its hash into the state directory, which only the owner of the cluster can do. The gateway
-    takes it within seconds.
+    It is written into the profile, and its hash into the state directory, which only the owner of
+    the cluster can do. The gateway takes it within seconds.
     """
     from libs.embedded import identity, profile, shape
 
@@ -101,7 +139,10 @@ def reset(state: Path | None, only: bool) -> None:
     if found is None:
         raise Refused(f"{directory} holds no cluster: name its state directory with --state")
     path = profile.write(directory, found, identity.new_api_key(directory / "keys", only))
-    print(f"a new administrator's key is in {path}" + ("; all other keys of this host are void" if only else ""))
+    print(
+        f"a new administrator's key is in {path}"
+        + ("; all other keys of this host are void" if only else "")
+    )
 
 
 def _show(made: Json, form: str) -> None:
@@ -109,7 +150,10 @@ def _show(made: Json, form: str) -> None:
         return
     print(made["key"])
     until = f", until {made['expires_at']}" if made.get("expires_at") else ""
-    complain(f"key {made['id']}: {made['role']} {made['user']} of tenant {made['tenant']}{until}; it is not shown again")
+    complain(
+        f"key {made['id']}: {made['role']} {made['user']} of tenant {made['tenant']}{until}; "
+        "it is not shown again"
+    )
 
 
 def _path(key: str) -> str:
@@ -119,4 +163,13 @@ def _path(key: str) -> str:
 def _row(key: Json) -> list[str]:
     expires = "expired" if key["expired"] else key["expires_at"] or "never"
     created = age(key["created_at"], utc_now())
-    return [key["id"], key["tenant"], key["user"], key["role"], key["name"] or "-", created, expires, key["old_until"] or "-"]
+    return [
+        key["id"],
+        key["tenant"],
+        key["user"],
+        key["role"],
+        key["name"] or "-",
+        created,
+        expires,
+        key["old_until"] or "-",
+    ]

@@ -7,13 +7,13 @@ from typing import Final
 
 import click
 
-from libs.cli import history
-from libs.cli.access import show_access
 from libs.cli.faults import Cut, Unreachable
 from libs.cli.gateway import Json, ask, opened
-from libs.cli.output import coloured, listed, print_table, print_value, terminal_width
 from libs.cli.profile import Profile, read_profile
-from libs.cli.table import CYAN, DIM, GAP, clean, cut, paint
+from libs.cli.terminal import history
+from libs.cli.terminal.access import show_access
+from libs.cli.terminal.output import coloured, listed, print_table, print_value, terminal_width
+from libs.cli.terminal.table import CYAN, DIM, GAP, clean, cut, paint
 from libs.common.errors import Refused
 
 PAGE: Final = 1_000
@@ -29,17 +29,38 @@ Wanted = dict[str, object]
 @click.command(short_help="Print the log of facts.")
 @click.option("-j", "--job", metavar="JOB", help="Only about this job.")
 @click.option("--node", metavar="NODE", help="Only about this node.")
-@click.option("-k", "--kind", metavar="KIND", help="Only of this kind (job.placed, node.lost, gpu.faulted ...).")
+@click.option(
+    "-k",
+    "--kind",
+    metavar="KIND",
+    help="Only of this kind (job.placed, node.lost, gpu.faulted ...).",
+)
 @click.option("--since", metavar="WHEN", help="From then on: 10m, 2d, or an RFC 3339 instant.")
 @click.option("--until", metavar="WHEN", help="Up to then.")
 @click.option(
-    "-n", "--limit", type=click.IntRange(1), metavar="N", help="The last N that are shown (default 1000; with -f 10, then what comes)."
+    "-n",
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    help="The last N that are shown (default 1000; with -f 10, then what comes).",
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is recorded from now on.")
-@click.option("--access", is_flag=True, help="Who asked for what, and whether they might, instead of the facts (operators).")
+@click.option(
+    "--access",
+    is_flag=True,
+    help="Who asked for what, and whether they might, instead of the facts (operators).",
+)
 @click.option("--denied", is_flag=True, help="With --access: only what was not allowed.")
 @listed
-def command(limit: int | None, follow: bool, form: str, no_headers: bool, access: bool, denied: bool, **wanted: str | None) -> None:
+def command(
+    limit: int | None,
+    follow: bool,
+    form: str,
+    no_headers: bool,
+    access: bool,
+    denied: bool,
+    **wanted: str | None,
+) -> None:
     """Print the log of facts.
 
     Access records are shown only with --access, and as facts with --kind access.recorded.
@@ -55,7 +76,9 @@ def command(limit: int | None, follow: bool, form: str, no_headers: bool, access
     if access or denied:
         if follow or any(wanted[name] for name in ("job", "node", "kind")):
             raise Refused("--access is read with --since, --until, --denied and -n only")
-        show_access(profile, {**wanted, "denied": denied or None}, limit or LAST, form, not no_headers)
+        show_access(
+            profile, {**wanted, "denied": denied or None}, limit or LAST, form, not no_headers
+        )
         return
     if follow:
         _follow(profile, dict(wanted), limit or (None if wanted["since"] else FOLLOW_LAST), form)

@@ -5,11 +5,11 @@ from typing import Any, Final
 
 import click
 
-from libs.cli.attach import Listener, attach
+from libs.cli.following.attach import Listener, attach
 from libs.cli.gateway import ask, job_path, opened
-from libs.cli.output import complain
 from libs.cli.profile import Profile, read_profile
-from libs.cli.tail import OFFSET_HEADER, SOURCE_HEADER, tail_offset
+from libs.cli.terminal.output import complain
+from libs.cli.terminal.tail import OFFSET_HEADER, SOURCE_HEADER, tail_offset
 
 STREAMS: Final = ("stdout", "stderr")
 
@@ -17,12 +17,39 @@ STREAMS: Final = ("stdout", "stderr")
 @click.command(short_help="Print what a job wrote.")
 @click.argument("ref", metavar="JOB")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
-@click.option("--stream", type=click.Choice(STREAMS), help="Only this one (default: both, each to its own).")
+@click.option(
+    "--stream", type=click.Choice(STREAMS), help="Only this one (default: both, each to its own)."
+)
 @click.option("--stderr", is_flag=True, help="The same as --stream stderr.")
-@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Whose, of a job on several nodes.")
-@click.option("--attempt", type=click.IntRange(1), metavar="N", help="What an earlier attempt wrote (default: the current one).")
-@click.option("-n", "--tail", type=click.IntRange(0), metavar="N", help="Begin with the last N lines of each stream.")
-def command(ref: str, follow: bool, stream: str | None, stderr: bool, rank: int, attempt: int | None, tail: int | None) -> None:
+@click.option(
+    "--rank",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Whose, of a job on several nodes.",
+)
+@click.option(
+    "--attempt",
+    type=click.IntRange(1),
+    metavar="N",
+    help="What an earlier attempt wrote (default: the current one).",
+)
+@click.option(
+    "-n",
+    "--tail",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Begin with the last N lines of each stream.",
+)
+def command(
+    ref: str,
+    follow: bool,
+    stream: str | None,
+    stderr: bool,
+    rank: int,
+    attempt: int | None,
+    tail: int | None,
+) -> None:
     """Print what a job wrote.
 
     Standard output goes to standard output, standard error to standard error.
@@ -39,9 +66,20 @@ def command(ref: str, follow: bool, stream: str | None, stderr: bool, rank: int,
     job = ask(profile, "GET", job_path(ref))
     job_id = str(job["id"])
     whose = {"rank": rank, "attempt": attempt}
-    starts = {name: 0 if tail is None else tail_offset(profile, job_id, {**whose, "stream": name}, tail) for name in wanted}
+    starts = {
+        name: 0 if tail is None else tail_offset(profile, job_id, {**whose, "stream": name}, tail)
+        for name in wanted
+    }
     if follow and attempt in (None, job["attempt"]):
-        attach(profile, job_id, rank, Listener(lambda name, data: _write(name, data) if name in wanted else None, lambda *_: None), starts)
+        attach(
+            profile,
+            job_id,
+            rank,
+            Listener(
+                lambda name, data: _write(name, data) if name in wanted else None, lambda *_: None
+            ),
+            starts,
+        )
         return
     for name in wanted:
         _print(profile, job_id, {**whose, "stream": name, "offset": starts[name]})

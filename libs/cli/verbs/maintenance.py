@@ -4,8 +4,8 @@ from urllib.parse import quote
 
 import click
 
+from libs.cli.flags.jobflags import DURATION
 from libs.cli.gateway import ask
-from libs.cli.jobflags import DURATION
 from libs.cli.profile import read_profile
 
 # A name has so many letters at most.
@@ -14,13 +14,18 @@ NAME_MAX = 63
 
 @click.command(short_help="Keep a node free of jobs during some time.")
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-@click.option("--from", "start", metavar="TIME", help="When it begins: 2026-12-24T08:00:00Z (default: now).")
+@click.option(
+    "--from", "start", metavar="TIME", help="When it begins: 2026-12-24T08:00:00Z (default: now)."
+)
 @click.option("--for", "duration", type=DURATION, required=True, help="How long it lasts: 2h, 5d.")
-@click.option("--name", metavar="NAME", help="A name for it (default: maintenance-NODE, of the first).")
+@click.option(
+    "--name", metavar="NAME", help="A name for it (default: maintenance-NODE, of the first)."
+)
 def command(nodes: tuple[str, ...], start: str | None, duration: int, name: str | None) -> None:
     """Keep a node free of jobs during some time.
 
-    From now on only jobs begin there whose time limit ends before that. What runs there when it begins goes on. `muster unreserve` ends it.
+    From now on only jobs begin there whose time limit ends before that. What runs there when it
+    begins goes on. `muster unreserve` ends it.
 
     \b
     muster maintenance gpu-07 --from 2026-12-24T08:00:00Z --for 4h

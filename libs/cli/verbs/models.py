@@ -5,9 +5,9 @@ import click
 from libs.cli.gateway import ask, ask_all, model_path
 from libs.cli.jobs import command_line, utc_now
 from libs.cli.models import COLUMNS, REPLICA_COLUMNS, Model, replica_row, row
-from libs.cli.output import listed, print_table, print_value
 from libs.cli.profile import Profile, read_profile
-from libs.cli.table import clean
+from libs.cli.terminal.output import listed, print_table, print_value
+from libs.cli.terminal.table import clean
 
 
 @click.command(short_help="List models, or show one with its replicas.")
@@ -30,7 +30,9 @@ def command(name: str | None, every: bool, form: str, no_headers: bool) -> None:
         return
     models = ask_all(profile, "/v1/deployments", "deployments", {"all": "true" if every else None})
     if not print_value(models, form):
-        print_table(COLUMNS, [row(model, utc_now()) for model in models], not no_headers, form == "wide")
+        print_table(
+            COLUMNS, [row(model, utc_now()) for model in models], not no_headers, form == "wide"
+        )
 
 
 def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
@@ -40,4 +42,9 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
     print_table(COLUMNS, [row(model, utc_now())], not no_headers, form == "wide")
     print(f"\ncommand  {clean(command_line(model))}")
     print(f"why      {clean(str(ask(profile, 'GET', model_path(name, 'why'))['answer']))}\n")
-    print_table(REPLICA_COLUMNS, [replica_row(replica, utc_now()) for replica in model["replicas"]], not no_headers, form == "wide")
+    print_table(
+        REPLICA_COLUMNS,
+        [replica_row(replica, utc_now()) for replica in model["replicas"]],
+        not no_headers,
+        form == "wide",
+    )

@@ -15,11 +15,19 @@ def command() -> None:
 
 @command.command()
 @click.argument("name", required=False, default="")
-@click.option("--expires", "expires_in", default="1h", show_default=True, metavar="DURATION", help="How long the token may be used.")
+@click.option(
+    "--expires",
+    "expires_in",
+    default="1h",
+    show_default=True,
+    metavar="DURATION",
+    help="How long the token may be used.",
+)
 def add(name: str, expires_in: str) -> None:
     """Print the command that makes another machine the node NAME.
 
-    The token works once, and is shown once. A name is used once: what was removed is added again under another.
+    The token works once, and is shown once. A name is used once: what was removed is added again
+    under another.
 
     \b
     muster up --listen 10.0.0.1       the cluster must listen to other machines
@@ -27,7 +35,9 @@ def add(name: str, expires_in: str) -> None:
     """
     profile = read_profile()
     said = {"node_id": name, "expires_in": expires_in, "user": profile.user}
-    found = ask(profile, "POST", "/v1/nodes", body={key: value for key, value in said.items() if value})
+    found = ask(
+        profile, "POST", "/v1/nodes", body={key: value for key, value in said.items() if value}
+    )
     click.echo(f"muster join {found['url']} --token {found['token']}")
 
 
@@ -37,14 +47,20 @@ def add(name: str, expires_in: str) -> None:
 def remove(node_id: str, drain: bool) -> None:
     """Take a node out of the cluster.
 
-    Nothing more is placed there. What runs there is stopped and queued again (with --drain it may end by itself). When nothing is left,
-    the node counts no more, its key is void, and its agent ends. Of a node that has not joined yet the token is void.
+    Nothing more is placed there. What runs there is stopped and queued again (with --drain it may
+    end by itself). When nothing is left, the node counts no more, its key is void, and its agent
+    ends. Of a node that has not joined yet the token is void.
 
     \b
     muster node remove gpu-07 --drain
     """
     profile = read_profile()
-    ask(profile, "DELETE", f"/v1/nodes/{quote(node_id, safe='')}", query={"wait": str(drain).lower(), "user": profile.user})
+    ask(
+        profile,
+        "DELETE",
+        f"/v1/nodes/{quote(node_id, safe='')}",
+        query={"wait": str(drain).lower(), "user": profile.user},
+    )
 
 
 @command.command()
@@ -52,8 +68,9 @@ def remove(node_id: str, drain: bool) -> None:
 def dead(node_id: str) -> None:
     """Declare dead a node that the scheduler holds for lost.
 
-    Jobs with --on-control-loss continue may live on a lost node, so they are started nowhere else. Say this when you know
-    that nothing of them is running there any more (the machine is off): they are then lost there, and queued again.
+    Jobs with --on-control-loss continue may live on a lost node, so they are started nowhere else.
+    Say this when you know that nothing of them is running there any more (the machine is off): they
+    are then lost there, and queued again.
 
     \b
     muster nodes                 NODE is unreachable

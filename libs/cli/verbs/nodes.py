@@ -5,13 +5,13 @@ from urllib.parse import quote
 
 import click
 
-from libs.cli.durations import age
+from libs.cli.flags.durations import age
 from libs.cli.gateway import Json, ask, ask_all
-from libs.cli.gpus import print_gpus
 from libs.cli.jobs import utc_now
-from libs.cli.output import listed, print_table, print_value
 from libs.cli.profile import Profile, read_profile
-from libs.cli.table import Column, clean, natural, state_colour
+from libs.cli.terminal.gpus import print_gpus
+from libs.cli.terminal.output import listed, print_table, print_value
+from libs.cli.terminal.table import Column, clean, natural, state_colour
 
 COLUMNS: Final = (
     Column("NODE"),
@@ -24,7 +24,12 @@ COLUMNS: Final = (
     Column("REGISTERED", right=True),
     Column("REASON", flexible=True),
 )
-WIDE_COLUMNS: Final = (*COLUMNS, Column("INCARNATION", right=True), Column("VERSION"), Column("SIMULATED"))
+WIDE_COLUMNS: Final = (
+    *COLUMNS,
+    Column("INCARNATION", right=True),
+    Column("VERSION"),
+    Column("SIMULATED"),
+)
 
 # As NodeRegistered says it of a bound or a means.
 LOST: Final = "lost: "
@@ -66,7 +71,12 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
     if node.get("suspicion"):
         print(f"\nSuspect: {clean(node['suspicion'])}")
     if node.get("drivers"):
-        print("\nDrivers: " + ", ".join(f"{clean(name)} {clean(version)}" for name, version in node["drivers"].items()))
+        print(
+            "\nDrivers: "
+            + ", ".join(
+                f"{clean(name)} {clean(version)}" for name, version in node["drivers"].items()
+            )
+        )
     _print_lost(node["isolation"])
     _print_ignored(node)
     _print_contested(node)
@@ -76,20 +86,32 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
 
 
 def _warn(nodes: list[Json]) -> None:
-    """Say on which nodes users do not keep jobs apart, once for each reason; on stderr, because scripts read the table."""
+    """Say on which nodes users do not keep jobs apart, once for each reason; on stderr, because
+    scripts read the table.
+    """
     found: dict[str, list[str]] = {}
     for node in nodes:
         state = (node.get("isolation") or {}).get(USERS, "")
         if state.startswith(LOST):
             found.setdefault(state.removeprefix(LOST), []).append(node["id"])
     for why, names in found.items():
-        shown = ", ".join(names[:NAMED_MAX]) + (f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else "")
-        click.echo(f"\nWARNING: users do not keep jobs apart on {clean(shown)}: {clean(why)}", err=True)
+        shown = ", ".join(names[:NAMED_MAX]) + (
+            f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+        )
+        click.echo(
+            f"\nWARNING: users do not keep jobs apart on {clean(shown)}: {clean(why)}", err=True
+        )
 
 
 def _print_lost(isolation: dict[str, str]) -> None:
-    """Print each bound between jobs that the node cannot enforce, and each means that it lacks, with the reason."""
-    lost = [(name, state.removeprefix(LOST)) for name, state in isolation.items() if state.startswith(LOST)]
+    """Print each bound between jobs that the node cannot enforce, and each means that it lacks,
+    with the reason.
+    """
+    lost = [
+        (name, state.removeprefix(LOST))
+        for name, state in isolation.items()
+        if state.startswith(LOST)
+    ]
     if lost:
         print("\nThis node has lost:")
     for name, why in lost:
@@ -100,42 +122,78 @@ def _print_lost(isolation: dict[str, str]) -> None:
 
 
 def _print_ignored(node: Json) -> None:
-    """Print which of the node's commits readers of the log ignored, and whether it gets new jobs."""
+    """Print which of the node's commits readers of the log ignored, and whether it gets
+    new jobs.
+    """
     if node.get("ignored"):
         last = f"the last is commit {node['ignored_seq']}: {clean(node['ignored_reason'])}"
         print(f"\n{node['ignored']} messages of this node in the log are ignored; {last}")
     if node.get("revoked"):
         print(f"\nThe servers refuse the key of this node: {clean(node['revoked'])}.")
-        print("Find out what wrote so much: its key may be stolen. Then remove the node, and add the machine under another name.")
+        print(
+            "Find out what wrote so much: its key may be stolen. Then remove the node, and "
+            "add the machine under another name."
+        )
     elif node.get("distrusted"):
-        print("It gets no new jobs until its agent starts again. If that happens again, its key may be stolen: remove the node,")
+        print(
+            "It gets no new jobs until its agent starts again. If that happens again, its "
+            "key may be stolen: remove the node,"
+        )
         print("and add the machine under another name.")
 
 
 def _print_contested(node: Json) -> None:
     """Print which GPUs another node registers too, and what an administrator must do."""
     for uuid, found in (node.get("contested") or {}).items():
-        owner, others, name = clean(found["node_id"]), clean(", ".join(found["others"])), clean(uuid)
+        owner, others, name = (
+            clean(found["node_id"]),
+            clean(", ".join(found["others"])),
+            clean(uuid),
+        )
         if owner == node["id"]:
-            print(f"\n{name} is registered by {others} too. It stays with this node as long as this node shows it.")
-            print("If this node does not have it, start its agent with MUSTER_GPUS_REMOVED set to it; otherwise remove the other node.")
+            print(
+                f"\n{name} is registered by {others} too. It stays with this node as long as "
+                "this node shows it."
+            )
+            print(
+                "If this node does not have it, start its agent with MUSTER_GPUS_REMOVED set "
+                "to it; otherwise remove the other node."
+            )
         else:
-            print(f"\n{name} belongs to {owner}: " + ("it registered it first." if found["shown"] else "no driver of this node shows it."))
-            print(f"If it is in this machine, {owner} is wrong: remove that node (muster node remove {owner}).")
+            print(
+                f"\n{name} belongs to {owner}: "
+                + (
+                    "it registered it first."
+                    if found["shown"]
+                    else "no driver of this node shows it."
+                )
+            )
+            print(
+                f"If it is in this machine, {owner} is wrong: remove that node (muster node "
+                f"remove {owner})."
+            )
             print("If it is not, start this node's agent with MUSTER_GPUS_REMOVED set to it.")
 
 
 def _print_left_out(node: Json) -> None:
     """Print which parts of the node's registration readers ignore."""
     if node.get("gpus_ignored"):
-        print(f"\n{node['gpus_ignored']} of its GPUs are ignored: it has named more UUIDs than a node may in its life.")
+        print(
+            f"\n{node['gpus_ignored']} of its GPUs are ignored: it has named more UUIDs than "
+            "a node may in its life."
+        )
         print("Remove the node, and add the machine under another name.")
     for words in node.get("left_out") or ():
         print(f"\nIts agent left out {clean(words)}.")
 
 
 def _print(nodes: list[Json], wide: bool, no_headers: bool) -> None:
-    print_table(WIDE_COLUMNS if wide else COLUMNS, [_row(node, wide) for node in nodes], not no_headers, wide)
+    print_table(
+        WIDE_COLUMNS if wide else COLUMNS,
+        [_row(node, wide) for node in nodes],
+        not no_headers,
+        wide,
+    )
 
 
 def _row(node: Json, wide: bool) -> list[str]:
@@ -150,5 +208,9 @@ def _row(node: Json, wide: bool) -> list[str]:
         age(node.get("registered_at"), utc_now()),
         str(node.get("reason") or ""),
     ]
-    more = [str(node.get("incarnation", "-")), str(node.get("version") or "-"), "yes" if node.get("simulated") else "no"]
+    more = [
+        str(node.get("incarnation", "-")),
+        str(node.get("version") or "-"),
+        "yes" if node.get("simulated") else "no",
+    ]
     return cells + more if wide else cells

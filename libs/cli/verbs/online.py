@@ -10,7 +10,8 @@ from libs.cli.service import devices, set_service
 def command(nodes: tuple[str, ...], uuids: tuple[str, ...]) -> int:
     """Let work onto nodes or GPUs again.
 
-    It ends what `muster drain` and `muster offline` said. A device that is unwell takes no work before it has recovered.
+    It ends what `muster drain` and `muster offline` said. A device that is unwell takes no work
+    before it has recovered.
 
     \b
     muster online node-3

@@ -6,8 +6,8 @@ import click
 
 from libs.cli.gateway import ask, job_path
 from libs.cli.jobs import ENDED
-from libs.cli.output import complain
 from libs.cli.profile import read_profile
+from libs.cli.terminal.output import complain
 
 
 @click.command(short_help="Reach a port of a running job from this machine.")
@@ -17,14 +17,15 @@ from libs.cli.profile import read_profile
 def command(ref: str, pairs: tuple[str, ...], node: str) -> int:
     """Reach a port of a running job from this machine.
 
-    The job must listen on 127.0.0.1 or on every address of its node. LOCAL is the port here on 127.0.0.1: the same if it
-    is left out, a free one if it is 0. Ends when the job does, or at Ctrl-C.
+    The job must listen on 127.0.0.1 or on every address of its node. LOCAL is the port here on
+    127.0.0.1: the same if it is left out, a free one if it is 0. Ends when the job does, or at
+    Ctrl-C.
 
     \b
     muster port-forward notebook 8888
     muster port-forward train 6006:16006 8265:0
     """
-    from libs.cli.forwarding import Forwarding, Ports
+    from libs.cli.following.forwarding import Forwarding, Ports
 
     ports = [Ports(*_parsed(pair)) for pair in pairs]
     profile = read_profile()

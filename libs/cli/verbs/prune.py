@@ -5,12 +5,12 @@ from typing import Final
 
 import click
 
-from libs.cli.durations import parse_duration
+from libs.cli.flags.durations import parse_duration
+from libs.cli.flags.sizes import parse_size, show_size
 from libs.cli.gateway import Json, ask
-from libs.cli.output import complain, listed, print_table, print_value
 from libs.cli.profile import read_profile
-from libs.cli.sizes import parse_size, show_size
-from libs.cli.table import Column
+from libs.cli.terminal.output import complain, listed, print_table, print_value
+from libs.cli.terminal.table import Column
 from libs.common.words import counted
 
 ANSWER_S: Final = 120.0
@@ -25,30 +25,48 @@ COLUMNS: Final = (
 
 
 @click.command(short_help="Remove the output of ended jobs from the nodes.")
-@click.option("--older-than", metavar="DURATION", help="Of jobs that ended longer ago than this (7d, 12h).")
-@click.option("--keep-bytes", metavar="SIZE", help="Then the oldest, until so much is left on each node (10GiB; 0 removes all).")
+@click.option(
+    "--older-than", metavar="DURATION", help="Of jobs that ended longer ago than this (7d, 12h)."
+)
+@click.option(
+    "--keep-bytes",
+    metavar="SIZE",
+    help="Then the oldest, until so much is left on each node (10GiB; 0 removes all).",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @listed
-def command(older_than: str | None, keep_bytes: str | None, dry_run: bool, form: str, no_headers: bool) -> int:
+def command(
+    older_than: str | None, keep_bytes: str | None, dry_run: bool, form: str, no_headers: bool
+) -> int:
     """Remove the output of ended jobs from the nodes.
 
-    Uploads that no living job names are removed by the same bounds. Jobs that live are never touched, nor is output whose end has not been
-    copied off its node. Nodes also remove output by themselves, within MUSTER_KEEP_HOURS, MUSTER_KEEP_BYTES and MUSTER_KEEP_JOBS.
+    Uploads that no living job names are removed by the same bounds. Jobs that live are never
+    touched, nor is output whose end has not been copied off its node. Nodes also remove output by
+    themselves, within MUSTER_KEEP_HOURS, MUSTER_KEEP_BYTES and MUSTER_KEEP_JOBS.
 
     \b
     muster prune --older-than 7d
     muster prune --keep-bytes 10GiB --dry-run
     """
-    body = {"older_than_s": _read(parse_duration, older_than), "keep_bytes": _read(parse_size, keep_bytes), "dry_run": dry_run}
+    body = {
+        "older_than_s": _read(parse_duration, older_than),
+        "keep_bytes": _read(parse_size, keep_bytes),
+        "dry_run": dry_run,
+    }
     if older_than is None and keep_bytes is None:
         raise click.UsageError("nothing to go by: give --older-than 7d, --keep-bytes 10GiB or both")
     found = ask(read_profile(), "POST", "/v1/prune", body=body, answer_s=ANSWER_S)
     silent = [str(node["node_id"]) for node in found["nodes"] if node["error"]]
     if not print_value(found, form):
-        print_table(COLUMNS, [_row(node) for node in found["nodes"]], not no_headers, form == "wide")
+        print_table(
+            COLUMNS, [_row(node) for node in found["nodes"]], not no_headers, form == "wide"
+        )
         verb = "would be removed" if dry_run else "removed"
         size = show_size(found["size_bytes"] + found["uploads_bytes"])
-        click.echo(f"{counted(found['jobs'], 'job')} and {counted(found['uploads'], 'upload')}, {size} {verb}")
+        click.echo(
+            f"{counted(found['jobs'], 'job')} and {counted(found['uploads'], 'upload')}, "
+            f"{size} {verb}"
+        )
     if silent:
         complain(f"not everywhere: {', '.join(silent)}")
     return 1 if silent else 0
@@ -64,4 +82,11 @@ def _read(parse: Callable[[str], int], text: str | None) -> int | None:
 def _row(node: Json) -> list[str]:
     held = f"{node['uncopied']} not copied off yet" if node["uncopied"] else ""
     removed, kept = show_size(node["size_bytes"]), show_size(node["bytes_left"])
-    return [node["node_id"], str(node["jobs"]), removed, str(node["jobs_left"]), kept, node["error"] or held]
+    return [
+        node["node_id"],
+        str(node["jobs"]),
+        removed,
+        str(node["jobs_left"]),
+        kept,
+        node["error"] or held,
+    ]

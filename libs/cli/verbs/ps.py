@@ -4,24 +4,49 @@ from typing import Any, Final
 
 import click
 
-from libs.cli.durations import instant_option
+from libs.cli.flags.durations import instant_option
 from libs.cli.gateway import ask
 from libs.cli.jobs import COLUMNS, WIDE_COLUMNS, Job, row, utc_now, wide_row
-from libs.cli.output import listed, print_table, print_value
 from libs.cli.profile import Profile, read_profile
+from libs.cli.terminal.output import listed, print_table, print_value
 
 PAGE: Final = 500
 
 
 @click.command(short_help="List jobs.")
 @click.option("-a", "--all", "everyone", is_flag=True, help="Of all users, and ended ones too.")
-@click.option("-s", "--state", multiple=True, metavar="STATE", help="Only these states (pending, queued, running, failed ...).")
-@click.option("-l", "--label", multiple=True, metavar="K=V", help="Only with this label; may be given more than once.")
-@click.option("-x", "--expand", is_flag=True, help="The elements of arrays too, those that have begun.")
+@click.option(
+    "-s",
+    "--state",
+    multiple=True,
+    metavar="STATE",
+    help="Only these states (pending, queued, running, failed ...).",
+)
+@click.option(
+    "-l",
+    "--label",
+    multiple=True,
+    metavar="K=V",
+    help="Only with this label; may be given more than once.",
+)
+@click.option(
+    "-x", "--expand", is_flag=True, help="The elements of arrays too, those that have begun."
+)
 @click.option("-u", "--user", metavar="USER", help="Only of this user (default: you).")
-@click.option("--kind", type=click.Choice(["job", "allocation", "replica"]), help="Only what runs a command, is held, or serves a model.")
+@click.option(
+    "--kind",
+    type=click.Choice(["job", "allocation", "replica"]),
+    help="Only what runs a command, is held, or serves a model.",
+)
 @click.option("--since", metavar="WHEN", help="Submitted since: 10m, 2d, or an RFC 3339 instant.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="At most so many.",
+)
 @listed
 def command(
     everyone: bool,
@@ -64,7 +89,12 @@ def read_jobs(profile: Profile, query: dict[str, Any], limit: int) -> list[Job]:
     jobs: list[Job] = []
     after: object = None
     while len(jobs) < limit:
-        page = ask(profile, "GET", "/v1/jobs", {**query, "limit": min(PAGE, limit - len(jobs)), "after": after})
+        page = ask(
+            profile,
+            "GET",
+            "/v1/jobs",
+            {**query, "limit": min(PAGE, limit - len(jobs)), "after": after},
+        )
         jobs += page["jobs"]
         after = page.get("next")
         if not after or not page["jobs"]:

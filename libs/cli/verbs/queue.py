@@ -5,12 +5,12 @@ from urllib.parse import quote
 
 import click
 
+from libs.cli.flags.jobflags import DURATION
 from libs.cli.gateway import Json, ask, ask_all
-from libs.cli.jobflags import DURATION
-from libs.cli.output import formatted, listed, print_table, print_value
 from libs.cli.profile import read_profile
-from libs.cli.table import Column
-from libs.common.ordering import POLICIES
+from libs.cli.terminal.output import formatted, listed, print_table, print_value
+from libs.cli.terminal.table import Column
+from libs.common.state.ordering import POLICIES
 
 COLUMNS: Final = (
     Column("QUEUE"),
@@ -46,15 +46,36 @@ def list_queues(form: str, no_headers: bool) -> None:
 
 @command.command("set")
 @click.argument("name")
-@click.option("--policy", required=True, metavar="NAME", help=f"Who is first: {', '.join(POLICIES)}, or a plug-in's name.")
-@click.option("--weight", type=click.IntRange(1), metavar="N", help="Its part where queues compete (default 100).")
-@click.option("--ageing", type=DURATION, help="So much waiting makes up for one step of priority (policy priority; default: none).")
+@click.option(
+    "--policy",
+    required=True,
+    metavar="NAME",
+    help=f"Who is first: {', '.join(POLICIES)}, or a plug-in's name.",
+)
+@click.option(
+    "--weight",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Its part where queues compete (default 100).",
+)
+@click.option(
+    "--ageing",
+    type=DURATION,
+    help="So much waiting makes up for one step of priority (policy priority; default: none).",
+)
 @click.option(
     "--backfill/--no-backfill",
     default=None,
-    help="Whether others may pass the first job where that does not delay it (default: not with fifo).",
+    help=(
+        "Whether others may pass the first job where that does not delay it (default: not with "
+        "fifo)."
+    ),
 )
-@click.option("--time-slice", type=DURATION, help="Preemptible jobs of equal priority take turns, each for so long (default: they do not).")
+@click.option(
+    "--time-slice",
+    type=DURATION,
+    help="Preemptible jobs of equal priority take turns, each for so long (default: they do not).",
+)
 @formatted
 def set_queue(name: str, form: str, **given: object) -> None:
     """Make a queue, or exchange how it is ordered."""

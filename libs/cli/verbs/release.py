@@ -12,8 +12,8 @@ from libs.cli.profile import read_profile
 def command(refs: tuple[str, ...]) -> int:
     """Let held jobs be placed, and give allocations back.
 
-    A job on hold waits in line again; what an operator holds only an operator releases. An allocation (muster alloc), which is never on
-    hold, ends: its devices are free.
+    A job on hold waits in line again; what an operator holds only an operator releases. An
+    allocation (muster alloc), which is never on hold, ends: its devices are free.
 
     \b
     muster release train

@@ -5,9 +5,9 @@ from typing import Final
 import click
 
 from libs.cli.gateway import Json, ask_all
-from libs.cli.output import listed, print_table, print_value
 from libs.cli.profile import read_profile
-from libs.cli.table import Column
+from libs.cli.terminal.output import listed, print_table, print_value
+from libs.cli.terminal.table import Column
 
 COLUMNS: Final = (Column("NAME"), Column("FROM"), Column("TO"), Column("FOR"), Column("NODES"))
 

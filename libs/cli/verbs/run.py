@@ -1,6 +1,7 @@
 """`muster run`: submit, follow, forward, and end as the job ends.
 
-Exit code: the job's own; 128 + the signal that ended it; 1 when it ended without one (cancelled before it ran, rejected, lost).
+Exit code: the job's own; 128 + the signal that ended it; 1 when it ended without one (cancelled
+before it ran, rejected, lost).
 """
 
 import signal
@@ -9,31 +10,41 @@ from typing import Final
 
 import click
 
-from libs.cli.attach import Listener, attach
-from libs.cli.ending import end_line
+from libs.cli.flags.jobflags import Asked, asked_job, job_flags
+from libs.cli.following.attach import Listener, attach
+from libs.cli.following.stdin_forwarding import Forwarder, worth_forwarding
+from libs.cli.following.stopping import Stopping
+from libs.cli.formats.uploading import brought
 from libs.cli.gateway import ask
-from libs.cli.jobflags import Asked, asked_job, job_flags
 from libs.cli.jobs import ENDED, exit_code_of
-from libs.cli.output import complain
 from libs.cli.profile import read_profile
-from libs.cli.stdin_forwarding import Forwarder, worth_forwarding
-from libs.cli.stopping import Stopping
-from libs.cli.uploading import brought
-from libs.cli.waiting_note import WaitingNote
+from libs.cli.terminal.ending import end_line
+from libs.cli.terminal.output import complain
+from libs.cli.terminal.waiting_note import WaitingNote
 
 ON_NODE: Final = ("running", "releasing", *ENDED)
 PIPE_CLOSED: Final = 141
 
 
-@click.command(short_help="Run a command on GPUs and stay with it until it ends.", context_settings={"allow_interspersed_args": False})
+@click.command(
+    short_help="Run a command on GPUs and stay with it until it ends.",
+    context_settings={"allow_interspersed_args": False},
+)
 @click.argument("words", nargs=-1, required=True, metavar="[--] COMMAND [ARGS]...")
-@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Whose output, of a job on several nodes.")
+@click.option(
+    "--rank",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Whose output, of a job on several nodes.",
+)
 @click.option("--no-stdin", is_flag=True, help="Do not forward standard input.")
 @job_flags
 def command(words: tuple[str, ...], rank: int, no_stdin: bool, **asked: object) -> int:
     """Run a command on GPUs and stay with it until it ends.
 
-    Output, input and the exit code are the command's own. Ctrl-C asks it to stop (SIGINT); a second one kills it.
+    Output, input and the exit code are the command's own. Ctrl-C asks it to stop (SIGINT); a second
+    one kills it.
 
     \b
     muster run --gpus 2 -- python train.py
@@ -74,7 +85,10 @@ def _run(words: tuple[str, ...], rank: int, forwarded: bool, asked: Asked) -> in
 
 
 class _Output:
-    """Writes what comes, at once. When nobody reads it any more, the job is told as a pipe would tell it: with SIGPIPE."""
+    """Writes what comes, at once.
+
+    When nobody reads it any more, the job is told as a pipe would tell it: with SIGPIPE.
+    """
 
     def __init__(self, stopping: Stopping) -> None:
         self.closed = False

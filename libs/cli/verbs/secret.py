@@ -8,9 +8,9 @@ from urllib.parse import quote
 import click
 
 from libs.cli.gateway import ask
-from libs.cli.output import listed, print_table, print_value
 from libs.cli.profile import read_profile
-from libs.cli.table import Column
+from libs.cli.terminal.output import listed, print_table, print_value
+from libs.cli.terminal.table import Column
 
 COLUMNS: Final = (Column("SECRET"), Column("VERSION", right=True), Column("SET"), Column("USER"))
 
@@ -27,9 +27,14 @@ def command() -> None:
 
 @command.command("set")
 @click.argument("name")
-@click.option("--from-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the value from this file.")
+@click.option(
+    "--from-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Read the value from this file.",
+)
 def set_secret(name: str, from_file: Path | None) -> None:
-    """Keep a secret of your tenant, read from a file, standard input, or asked for; never from the command line, which others can see.
+    """Keep a secret of your tenant, read from a file, standard input, or asked for; never from the
+    command line, which others can see.
 
     One line's end is taken off the value's end.
     """
@@ -43,7 +48,10 @@ def list_secrets(form: str, no_headers: bool) -> None:
     """List your tenant's secrets, without their values."""
     found = ask(read_profile(), "GET", "/v1/secrets")["secrets"]
     if not print_value(found, form):
-        rows = [[each["name"], str(each["version"]), each["set_at"] or "-", each["user"] or "-"] for each in found]
+        rows = [
+            [each["name"], str(each["version"]), each["set_at"] or "-", each["user"] or "-"]
+            for each in found
+        ]
         print_table(COLUMNS, rows, not no_headers, form == "wide")
 
 

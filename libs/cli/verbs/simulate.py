@@ -1,4 +1,7 @@
-"""`muster simulate`: a trace through the scheduler in virtual time. The work is done in services/scheduler/simulate."""
+"""`muster simulate`: a trace through the scheduler in virtual time.
+
+The work is done in services/scheduler/simulate.
+"""
 
 import json
 import subprocess
@@ -8,10 +11,10 @@ from typing import Any, Final
 
 import click
 
-from libs.cli.durations import parse_duration, show_duration
-from libs.cli.numbers import Number
-from libs.cli.output import listed, print_table, print_value
-from libs.cli.table import Column
+from libs.cli.flags.durations import parse_duration, show_duration
+from libs.cli.flags.numbers import Number
+from libs.cli.terminal.output import listed, print_table, print_value
+from libs.cli.terminal.table import Column
 
 SUMMARY: Final = (
     Column("ORDER"),
@@ -39,21 +42,73 @@ def _duration(_context: click.Context, _option: click.Parameter, text: str | Non
 
 
 @click.command(short_help="Replay a trace of jobs in virtual time through the scheduler.")
-@click.option("--trace", required=True, metavar="FILE", help="openb, Philly, Muri, or any CSV with job_id, submit_s, gpus, duration_s.")
-@click.option("--nodes", required=True, metavar="FILE|NxG", help="A list of nodes (openb's form), or 64x8: 64 nodes of 8 GPUs.")
-@click.option("--order", default="fifo", show_default=True, metavar="ORDER", help="The order of the queue.")
-@click.option("--compare", metavar="ORDER,...", help="Several orders, in one table.")
-@click.option("--place", default="fragmentation", show_default=True, metavar="STRATEGY", help="How nodes and devices are chosen.")
-@click.option("--backfill/--no-backfill", default=None, help="Whether jobs may pass the first one (default: not with fifo).")
-@click.option("--limits", type=float, default=0.0, metavar="N", help="Every job has a time limit of N times what it takes.")
-@click.option("--preempt", is_flag=True, help="Sort and place everything anew at each event, as published figures do.")
-@click.option("--restart-overhead", metavar="TIME", callback=_duration, help="With --preempt: what going on again costs a job (default 0).")
-@click.option("--until", metavar="TIME", callback=_duration, help="Stop at this time of the trace.")
-@click.option("--speed", type=Number(), default=1.0, show_default=True, help="2: the same jobs come in half the time.")
 @click.option(
-    "--seed", type=int, default=0, metavar="N", help="The trace's jobs in another order at the same times (default: as they are)."
+    "--trace",
+    required=True,
+    metavar="FILE",
+    help="openb, Philly, Muri, or any CSV with job_id, submit_s, gpus, duration_s.",
 )
-@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Save utilisation.svg and completion.svg.")
+@click.option(
+    "--nodes",
+    required=True,
+    metavar="FILE|NxG",
+    help="A list of nodes (openb's form), or 64x8: 64 nodes of 8 GPUs.",
+)
+@click.option(
+    "--order", default="fifo", show_default=True, metavar="ORDER", help="The order of the queue."
+)
+@click.option("--compare", metavar="ORDER,...", help="Several orders, in one table.")
+@click.option(
+    "--place",
+    default="fragmentation",
+    show_default=True,
+    metavar="STRATEGY",
+    help="How nodes and devices are chosen.",
+)
+@click.option(
+    "--backfill/--no-backfill",
+    default=None,
+    help="Whether jobs may pass the first one (default: not with fifo).",
+)
+@click.option(
+    "--limits",
+    type=float,
+    default=0.0,
+    metavar="N",
+    help="Every job has a time limit of N times what it takes.",
+)
+@click.option(
+    "--preempt",
+    is_flag=True,
+    help="Sort and place everything anew at each event, as published figures do.",
+)
+@click.option(
+    "--restart-overhead",
+    metavar="TIME",
+    callback=_duration,
+    help="With --preempt: what going on again costs a job (default 0).",
+)
+@click.option("--until", metavar="TIME", callback=_duration, help="Stop at this time of the trace.")
+@click.option(
+    "--speed",
+    type=Number(),
+    default=1.0,
+    show_default=True,
+    help="2: the same jobs come in half the time.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    metavar="N",
+    help="The trace's jobs in another order at the same times (default: as they are).",
+)
+@click.option(
+    "--plots",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Save utilisation.svg and completion.svg.",
+)
 @listed
 def command(
     trace: str,
@@ -74,19 +129,34 @@ def command(
 ) -> int:
     """Replay a trace of jobs in virtual time through the scheduler.
 
-    No cluster is needed. A FILE that is not here is looked for in the folder that MUSTER_TRACES names.
+    No cluster is needed. A FILE that is not here is looked for in the folder that MUSTER_TRACES
+    names.
 
     \b
     muster simulate --trace jobs.csv --nodes 8x8
     muster simulate --trace philly/jobs.csv --nodes 64x8 --compare fifo,priority --plots out
-    muster simulate --trace muri/trace1_jobs.csv --nodes 8x8 --preempt --restart-overhead 30s --compare fifo,srsf,las
+    muster simulate --trace muri/trace1_jobs.csv --nodes 8x8 --preempt \\
+        --restart-overhead 30s --compare fifo,srsf,las
     """
     if preempt and backfill is not None:
-        raise click.UsageError("--preempt passes over what does not fit: backfill is of the live scheduler")
+        raise click.UsageError(
+            "--preempt passes over what does not fit: backfill is of the live scheduler"
+        )
     if restart_overhead and not preempt:
         raise click.UsageError("--restart-overhead is for --preempt: without it nobody is stopped")
-    ask: Json = {"trace": trace, "nodes": nodes, "orders": [name.strip() for name in (compare or order).split(",")], "place": place}
-    ask |= {"preempt": preempt, "overhead_s": restart_overhead, "until_s": until, "speed": speed, "seed": seed}
+    ask: Json = {
+        "trace": trace,
+        "nodes": nodes,
+        "orders": [name.strip() for name in (compare or order).split(",")],
+        "place": place,
+    }
+    ask |= {
+        "preempt": preempt,
+        "overhead_s": restart_overhead,
+        "until_s": until,
+        "speed": speed,
+        "seed": seed,
+    }
     ask |= {"plots": str(plots or ""), "backfill": backfill, "limits": limits}
     # -P: a `services` directory where this is called must not be taken for ours.
     line = [sys.executable, "-P", "-m", "services.scheduler.simulate", json.dumps(ask)]
@@ -111,7 +181,9 @@ def _show(found: Json, headers: bool, wide: bool) -> None:
 
 def _summary(run: Json) -> list[str]:
     util, done, wait = run["utilisation_pct"], run["completion_s"], run["queue_delay_s"]["all"]
-    ended = str(run["jobs"]) if run["completed"] == run["jobs"] else f"{run['completed']}/{run['jobs']}"
+    ended = (
+        str(run["jobs"]) if run["completed"] == run["jobs"] else f"{run['completed']}/{run['jobs']}"
+    )
     return [
         run["order"],
         ended,
@@ -125,8 +197,15 @@ def _summary(run: Json) -> list[str]:
 
 
 def _show_waits(title: str, groups: Json, headers: bool, wide: bool) -> None:
-    columns = (Column(title), Column("JOBS", right=True), *(Column(f"WAIT {name.upper()}", right=True) for name in QUANTILES))
-    rows = [[name, str(times["n"]), *(_time(times[each]) for each in QUANTILES)] for name, times in groups.items()]
+    columns = (
+        Column(title),
+        Column("JOBS", right=True),
+        *(Column(f"WAIT {name.upper()}", right=True) for name in QUANTILES),
+    )
+    rows = [
+        [name, str(times["n"]), *(_time(times[each]) for each in QUANTILES)]
+        for name, times in groups.items()
+    ]
     print_table(columns, rows, headers, wide)
 
 

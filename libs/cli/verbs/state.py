@@ -6,15 +6,24 @@ from typing import Final
 import click
 
 from libs.cli.gateway import ask
-from libs.cli.output import print_value
 from libs.cli.profile import read_profile
+from libs.cli.terminal.output import print_value
 
 FOLD_S: Final = 600.0
 
 
 @click.command(short_help="Print the state of the cluster at a past moment of the log.")
-@click.option("--at", type=click.IntRange(0), metavar="SEQ", help="The number in the log (default: now).")
-@click.option("-o", "--output", "form", type=click.Choice(["json", "yaml"]), default="json", help="How to print it.")
+@click.option(
+    "--at", type=click.IntRange(0), metavar="SEQ", help="The number in the log (default: now)."
+)
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["json", "yaml"]),
+    default="json",
+    help="How to print it.",
+)
 def command(at: int | None, form: str) -> None:
     """Print the state of the cluster at a past moment of the log.
 

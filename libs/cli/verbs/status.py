@@ -2,10 +2,10 @@
 
 import click
 
-from libs.cli.gpus import print_gpus
-from libs.cli.output import formatted, print_value
-from libs.cli.overview import read, show
 from libs.cli.profile import read_profile
+from libs.cli.terminal.gpus import print_gpus
+from libs.cli.terminal.output import formatted, print_value
+from libs.cli.terminal.overview import read, show
 
 
 @click.command(short_help="Show how the cluster is, its nodes and its jobs.")

@@ -1,4 +1,6 @@
-"""`muster submit`: jobs from a file, or one command; prints ids and nothing else, so that a script can use them."""
+"""`muster submit`: jobs from a file, or one command; prints ids and nothing else, so that a script
+can use them.
+"""
 
 import os
 import sys
@@ -7,24 +9,30 @@ from pathlib import Path
 import click
 
 from libs.cli.faults import Declined
+from libs.cli.flags.jobflags import Asked, asked_job, job_flags, was_given, working_directory
+from libs.cli.formats.job_fields import Written
+from libs.cli.formats.uploading import brought
 from libs.cli.gateway import ask
-from libs.cli.job_fields import Written
-from libs.cli.jobflags import Asked, asked_job, job_flags, was_given, working_directory
 from libs.cli.jobs import Job
-from libs.cli.output import complain, formatted, print_value
 from libs.cli.profile import Profile, read_profile
-from libs.cli.uploading import brought
+from libs.cli.terminal.output import complain, formatted, print_value
 from libs.common.errors import Refused
 
 
 @click.command(short_help="Submit jobs from files, or one command, and print their ids.")
 @click.argument("what", nargs=-1, metavar="FILE... | -- COMMAND...")
-@click.option("--array", metavar="NUMBERS[%N]", help="Submit it once for each of 0-99, at most N of them at a time: 0-99%4.")
+@click.option(
+    "--array",
+    metavar="NUMBERS[%N]",
+    help="Submit it once for each of 0-99, at most N of them at a time: 0-99%4.",
+)
 @click.option("--dry-run", is_flag=True, help="Check it with the gateway, submit nothing.")
 @job_flags
 @formatted
 @click.pass_context
-def command(ctx: click.Context, /, what: tuple[str, ...], dry_run: bool, form: str, **asked: object) -> None:
+def command(
+    ctx: click.Context, /, what: tuple[str, ...], dry_run: bool, form: str, **asked: object
+) -> None:
     """Submit jobs from files, or one command, and print their ids.
 
     \b
@@ -44,7 +52,8 @@ def command(ctx: click.Context, /, what: tuple[str, ...], dry_run: bool, form: s
       time_limit: 1h30m
       env: {SEED: 1}
 
-    What a script or a manifest says and Muster does not honour is a warning with its line; --dry-run -o json shows the job that it becomes.
+    What a script or a manifest says and Muster does not honour is a warning with its line;
+    --dry-run -o json shows the job that it becomes.
     """
     profile = read_profile()
     written = _written(ctx, what, profile, asked)
@@ -60,7 +69,9 @@ def command(ctx: click.Context, /, what: tuple[str, ...], dry_run: bool, form: s
     print_value(accepted if len(accepted) > 1 else accepted[0], form)
 
 
-def _written(ctx: click.Context, what: tuple[str, ...], profile: Profile, asked: Asked) -> list[Written]:
+def _written(
+    ctx: click.Context, what: tuple[str, ...], profile: Profile, asked: Asked
+) -> list[Written]:
     """All that is to be submitted; every file is read and checked before the first job goes out."""
     if not what:
         raise click.UsageError("give a job file, or a command after --", ctx)
@@ -68,20 +79,25 @@ def _written(ctx: click.Context, what: tuple[str, ...], profile: Profile, asked:
         return [Written("", asked_job(what, profile.user, asked))]
     given = [name for name, value in asked.items() if was_given(name, value)]
     if given:
-        raise click.UsageError(f"flags go with a command (after --), not with a file: say '{given[0]}' in the file", ctx)
+        raise click.UsageError(
+            f"flags go with a command (after --), not with a file: say '{given[0]}' in the file",
+            ctx,
+        )
     return [found for name in what for found in _read(name, profile)]
 
 
 def _read(name: str, profile: Profile) -> list[Written]:
-    from libs.cli.jobfile import read_jobs
-    from libs.cli.sbatch import is_script, read_script
+    from libs.cli.formats.jobfile import read_jobs
+    from libs.cli.formats.sbatch import is_script, read_script
 
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text()
     except UnicodeDecodeError as error:
         raise Refused(f"{name}: this is not a text file") from error
     except OSError as error:
-        raise Refused(f"cannot read the job file {name}: {error.strerror}; a command goes after --") from error
+        raise Refused(
+            f"cannot read the job file {name}: {error.strerror}; a command goes after --"
+        ) from error
     name = "stdin" if name == "-" else name
     found = [read_script(text, name, os.environ)] if is_script(text) else read_jobs(text, name)
     return [written._replace(job=_filled(written.job, profile)) for written in found]
@@ -89,13 +105,23 @@ def _read(name: str, profile: Profile) -> list[Written]:
 
 def _filled(job: Job, profile: Profile) -> Job:
     workdir = (
-        {} if job.get("upload") or (job.get("image") and not job.get("workdir")) else {"workdir": working_directory(job.get("workdir"))}
+        {}
+        if job.get("upload") or (job.get("image") and not job.get("workdir"))
+        else {"workdir": working_directory(job.get("workdir"))}
     )
     return {"user": profile.user, **job, **workdir}
 
 
 def _submit(profile: Profile, place: str, job: Job, dry_run: bool) -> Job:
     try:
-        return ask(profile, "POST", "/v1/jobs", {"dry_run": "true" if dry_run else None}, brought(profile, job, dry_run))
+        return ask(
+            profile,
+            "POST",
+            "/v1/jobs",
+            {"dry_run": "true" if dry_run else None},
+            brought(profile, job, dry_run),
+        )
     except Declined as error:
-        raise Declined(f"{place}: {error}" if place else str(error), error.status, error.body) from error
+        raise Declined(
+            f"{place}: {error}" if place else str(error), error.status, error.body
+        ) from error

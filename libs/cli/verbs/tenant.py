@@ -5,14 +5,22 @@ from urllib.parse import quote
 
 import click
 
+from libs.cli.flags.numbers import Number
 from libs.cli.gateway import Json, ask, ask_all
-from libs.cli.numbers import Number
-from libs.cli.output import formatted, listed, print_table, print_value
 from libs.cli.profile import read_profile
-from libs.cli.table import Column
+from libs.cli.terminal.output import formatted, listed, print_table, print_value
+from libs.cli.terminal.table import Column
 
 GPU_HOURS: Final = ("gpu_hours", "gpu_hours_per")
-LIMITS: Final = ("max_gpus", "max_waiting", "weight", *GPU_HOURS, "requests_per_minute", "tokens_per_minute", "shares_devices")
+LIMITS: Final = (
+    "max_gpus",
+    "max_waiting",
+    "weight",
+    *GPU_HOURS,
+    "requests_per_minute",
+    "tokens_per_minute",
+    "shares_devices",
+)
 COLUMNS: Final = (
     Column("TENANT"),
     Column("GPUS", right=True),
@@ -55,21 +63,66 @@ def show_tenant(name: str, form: str) -> None:
 
 @command.command("set")
 @click.argument("name")
-@click.option("--gpus", "max_gpus", type=Number(0), metavar="N", help="GPUs in use at one time; 0 is no limit.")
-@click.option("--waiting", "max_waiting", type=click.IntRange(0), metavar="N", help="Jobs that may wait; 0 is the default of 200,000.")
-@click.option("--weight", type=click.IntRange(1), metavar="N", help="Its part where tenants compete (default 100).")
-@click.option("--gpu-hours", type=click.IntRange(0), metavar="N", help="Its budget of GPU hours; 0 is no limit.")
-@click.option("--gpu-hours-per", type=click.Choice(["life", "month"]), help="For its whole life (default), or for each month of UTC.")
-@click.option("--requests-per-minute", type=click.IntRange(0), metavar="N", help="To models; 0 is no limit.")
-@click.option("--tokens-per-minute", type=click.IntRange(0), metavar="N", help="To and from models; 0 is no limit.")
-@click.option("--shares-devices/--no-shares-devices", default=None, help="Whether its jobs may share a GPU with those of other tenants.")
+@click.option(
+    "--gpus",
+    "max_gpus",
+    type=Number(0),
+    metavar="N",
+    help="GPUs in use at one time; 0 is no limit.",
+)
+@click.option(
+    "--waiting",
+    "max_waiting",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Jobs that may wait; 0 is the default of 200,000.",
+)
+@click.option(
+    "--weight",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Its part where tenants compete (default 100).",
+)
+@click.option(
+    "--gpu-hours",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Its budget of GPU hours; 0 is no limit.",
+)
+@click.option(
+    "--gpu-hours-per",
+    type=click.Choice(["life", "month"]),
+    help="For its whole life (default), or for each month of UTC.",
+)
+@click.option(
+    "--requests-per-minute", type=click.IntRange(0), metavar="N", help="To models; 0 is no limit."
+)
+@click.option(
+    "--tokens-per-minute",
+    type=click.IntRange(0),
+    metavar="N",
+    help="To and from models; 0 is no limit.",
+)
+@click.option(
+    "--shares-devices/--no-shares-devices",
+    default=None,
+    help="Whether its jobs may share a GPU with those of other tenants.",
+)
 @formatted
 def set_tenant(name: str, form: str, **given: object) -> None:
     """Make a tenant, or change what is given of its limits."""
     profile = read_profile()
     tenants = {tenant["name"]: tenant for tenant in ask_all(profile, "/v1/tenants", "tenants")}
     known = {limit: tenants[name][limit] for limit in LIMITS} if name in tenants else {}
-    _print(ask(profile, "PUT", _path(name), body={**known, **{limit: value for limit, value in given.items() if value is not None}}), form)
+    _print(
+        ask(
+            profile,
+            "PUT",
+            _path(name),
+            body={**known, **{limit: value for limit, value in given.items() if value is not None}},
+        ),
+        form,
+    )
 
 
 @command.command("rm")
@@ -94,7 +147,8 @@ def _row(tenant: Json) -> list[str]:
         tenant["name"],
         _of(tenant["gpus_held"], tenant["max_gpus"]),
         _of(tenant["jobs_waiting"], tenant["max_waiting"]),
-        _of(tenant["gpu_hours_used"], tenant["gpu_hours"]) + (" a month" if tenant["gpu_hours_per"] == "month" else ""),
+        _of(tenant["gpu_hours_used"], tenant["gpu_hours"])
+        + (" a month" if tenant["gpu_hours_per"] == "month" else ""),
         _limit(tenant["requests_per_minute"]),
         _limit(tenant["tokens_per_minute"]),
         str(tenant["weight"]),

@@ -4,7 +4,7 @@ from typing import Final
 
 import click
 
-from libs.cli.overview import watch
+from libs.cli.terminal.overview import watch
 
 EVERY_S: Final = 1.0
 

@@ -6,9 +6,9 @@ from urllib.parse import quote
 import click
 
 from libs.cli.gateway import Json, ask
-from libs.cli.output import formatted, print_table, print_value
 from libs.cli.profile import read_profile
-from libs.cli.table import Column
+from libs.cli.terminal.output import formatted, print_table, print_value
+from libs.cli.terminal.table import Column
 
 LEGEND: Final = """
   X     itself
@@ -38,8 +38,18 @@ def command(node: str, form: str) -> None:
     if print_value(found, form):
         return
     spots = found["spots"]
-    columns = [Column(""), *(Column(str(spot["name"])) for spot in spots), Column("CPU AFFINITY"), Column("NUMA"), Column("DEVICE")]
-    print_table(columns, [_row(spot, path) for spot, path in zip(spots, found["paths"], strict=True)], wide=True)
+    columns = [
+        Column(""),
+        *(Column(str(spot["name"])) for spot in spots),
+        Column("CPU AFFINITY"),
+        Column("NUMA"),
+        Column("DEVICE"),
+    ]
+    print_table(
+        columns,
+        [_row(spot, path) for spot, path in zip(spots, found["paths"], strict=True)],
+        wide=True,
+    )
     print(LEGEND)
     if found["simulated"]:
         print("\nThe devices are simulated, and so is how they lie to each other.")
@@ -48,4 +58,10 @@ def command(node: str, form: str) -> None:
 def _row(spot: Json, path: list[str]) -> list[str]:
     numa = str(spot["numa"]) if spot["numa"] >= 0 else "?"
     near = f" (nearest: {', '.join(spot['nearest'])})" if spot["nearest"] else ""
-    return [str(spot["name"]), *path, str(spot["cpus"] or "?"), numa, f"{spot['device']} {spot['pci_bus']}{near}"]
+    return [
+        str(spot["name"]),
+        *path,
+        str(spot["cpus"] or "?"),
+        numa,
+        f"{spot['device']} {spot['pci_bus']}{near}",
+    ]

@@ -5,9 +5,9 @@ from collections import Counter
 import click
 
 from libs.cli.gateway import Json, ask, ask_all
-from libs.cli.output import formatted, print_table, print_value
 from libs.cli.profile import read_profile
-from libs.cli.table import Column
+from libs.cli.terminal.output import formatted, print_table, print_value
+from libs.cli.terminal.table import Column
 from libs.common.errors import MusterError
 
 DISTRIBUTION = "muster-gpu"
@@ -62,7 +62,11 @@ def _cluster() -> list[dict[str, str]]:
 def _agents(nodes: list[Json]) -> list[dict[str, str]]:
     """One line for each version, the nodes counted or, where few, named."""
     counted = Counter(str(node["version"]) for node in nodes)
-    named = {version: [str(node["id"]) for node in nodes if node["version"] == version] for version in counted}
+    named = {
+        version: [str(node["id"]) for node in nodes if node["version"] == version]
+        for version in counted
+    }
     return [
-        _row("agents", version, ", ".join(named[version]) if count <= 4 else f"{count} nodes") for version, count in sorted(counted.items())
+        _row("agents", version, ", ".join(named[version]) if count <= 4 else f"{count} nodes")
+        for version, count in sorted(counted.items())
     ]

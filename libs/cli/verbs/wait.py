@@ -4,18 +4,20 @@ import time
 
 import click
 
-from libs.cli.jobflags import DURATION
+from libs.cli.flags.jobflags import DURATION
+from libs.cli.following.waiting import wait_for_end
 from libs.cli.jobs import ENDED, exit_code_of
-from libs.cli.output import complain
 from libs.cli.profile import read_profile
-from libs.cli.waiting import wait_for_end
+from libs.cli.terminal.output import complain
 
 TIMED_OUT = 124
 
 
 @click.command(short_help="Wait for jobs to end and exit with their exit code.")
 @click.argument("refs", nargs=-1, required=True, metavar="JOB...")
-@click.option("--timeout", "timeout_s", type=DURATION, help="Give up after so long, with exit code 124.")
+@click.option(
+    "--timeout", "timeout_s", type=DURATION, help="Give up after so long, with exit code 124."
+)
 def command(refs: tuple[str, ...], timeout_s: int | None) -> int:
     """Wait for jobs to end and exit with their exit code.
 

@@ -2,12 +2,19 @@
 
 import click
 
-from libs.cli.jobflags import DURATION
-from libs.cli.overview import watch
+from libs.cli.flags.jobflags import DURATION
+from libs.cli.terminal.overview import watch
 
 
 @click.command(short_help="Watch the cluster live, as often as you say.")
-@click.option("--interval", "every_s", type=DURATION, default="1s", show_default=True, help="How long between two looks.")
+@click.option(
+    "--interval",
+    "every_s",
+    type=DURATION,
+    default="1s",
+    show_default=True,
+    help="How long between two looks.",
+)
 def command(every_s: int) -> None:
     """Watch the cluster live, as often as you say.
 

@@ -2,26 +2,44 @@
 
 import click
 
+from libs.cli.flags.jobflags import Asked, asked_job, job_flags
 from libs.cli.gateway import ask
-from libs.cli.jobflags import Asked, asked_job, job_flags
-from libs.cli.output import formatted, print_value
 from libs.cli.profile import read_profile
-from libs.cli.table import clean
+from libs.cli.terminal.output import formatted, print_value
+from libs.cli.terminal.table import clean
 from libs.cli.verbs.why import print_proof
 
 WOULD_WAIT = 1
 
 
-@click.command(short_help="Say whether a job would start now, or with nodes that are not bought yet.")
+@click.command(
+    short_help="Say whether a job would start now, or with nodes that are not bought yet."
+)
 @click.argument("words", nargs=-1, metavar="[-- COMMAND...]")
 @click.option(
-    "--add-nodes", type=click.IntRange(1), metavar="N", help="As if N more nodes had joined, and what waits had been placed first."
+    "--add-nodes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="As if N more nodes had joined, and what waits had been placed first.",
 )
-@click.option("--add-gpus", type=click.IntRange(1), metavar="N", help="GPUs of each new node (default 8).")
-@click.option("--add-model", metavar="NAME", help="Their model, one that the cluster has: H100 (default: any).")
+@click.option(
+    "--add-gpus", type=click.IntRange(1), metavar="N", help="GPUs of each new node (default 8)."
+)
+@click.option(
+    "--add-model",
+    metavar="NAME",
+    help="Their model, one that the cluster has: H100 (default: any).",
+)
 @job_flags
 @formatted
-def command(words: tuple[str, ...], add_nodes: int | None, add_gpus: int | None, add_model: str | None, form: str, **asked: object) -> int:
+def command(
+    words: tuple[str, ...],
+    add_nodes: int | None,
+    add_gpus: int | None,
+    add_model: str | None,
+    form: str,
+    **asked: object,
+) -> int:
     """Say whether a job would start now, or with nodes that are not bought yet.
 
     Nothing is submitted and nothing is held.
@@ -39,7 +57,11 @@ def command(words: tuple[str, ...], add_nodes: int | None, add_gpus: int | None,
 
 def _added(nodes: int | None, gpus: int | None, model: str | None) -> dict[str, object]:
     given = {"nodes": nodes, "gpus": gpus, "model": model}
-    return {"add_nodes": {name: value for name, value in given.items() if value is not None}} if nodes else {}
+    return (
+        {"add_nodes": {name: value for name, value in given.items() if value is not None}}
+        if nodes
+        else {}
+    )
 
 
 def _ask(words: tuple[str, ...], added: dict[str, object], form: str, asked: Asked) -> int:

@@ -3,8 +3,8 @@
 import click
 
 from libs.cli.gateway import ask
-from libs.cli.output import formatted, print_value
 from libs.cli.profile import read_profile
+from libs.cli.terminal.output import formatted, print_value
 
 
 @click.command(short_help="Show whose key is used here and what it may do.")
@@ -14,4 +14,7 @@ def command(form: str) -> None:
     profile = read_profile()
     found = ask(profile, "GET", "/v1/whoami")
     if not print_value({**found, "gateway": profile.url}, form):
-        print(f"{found['user']} of tenant {found['tenant']}, {found['role']} (key {found['key_id']}) at {profile.url}")
+        print(
+            f"{found['user']} of tenant {found['tenant']}, {found['role']} (key "
+            f"{found['key_id']}) at {profile.url}"
+        )

@@ -2,11 +2,11 @@
 
 import click
 
-from libs.cli.durations import show_duration
+from libs.cli.flags.durations import show_duration
 from libs.cli.gateway import Json, ask, job_path
-from libs.cli.output import formatted, print_table, print_value, tinted
 from libs.cli.profile import read_profile
-from libs.cli.table import BOLD, Column, clean, state_colour
+from libs.cli.terminal.output import formatted, print_table, print_value, tinted
+from libs.cli.terminal.table import BOLD, Column, clean, state_colour
 
 PLAIN = (Column("COUNT", right=True), Column("WHAT"), Column("DETAIL", flexible=True))
 BLOCKERS = (PLAIN[0], Column("BUILD"), *PLAIN[1:])
@@ -15,7 +15,12 @@ BEFORE = (Column("BEFORE IT"), Column("WHY", flexible=True))
 
 @click.command(short_help="Say why a job is where it is, now or at any past moment.")
 @click.argument("ref", metavar="JOB")
-@click.option("--at", type=click.IntRange(1), metavar="SEQ", help="At this number of the log (see: muster log).")
+@click.option(
+    "--at",
+    type=click.IntRange(1),
+    metavar="SEQ",
+    help="At this number of the log (see: muster log).",
+)
 @formatted
 def command(ref: str, at: int | None, form: str) -> None:
     """Say why a job is where it is, now or at any past moment.
@@ -37,12 +42,17 @@ def show(answer: Json) -> None:
 
 
 def print_proof(answer: Json) -> None:
-    """What stands in the way, who goes first, when it may start by itself, and what would start it now."""
+    """What stands in the way, who goes first, when it may start by itself, and what would start it
+    now.
+    """
     blockers = answer.get("blockers") or []
     if blockers:
         columns = BLOCKERS if any(each.get("build") for each in blockers) else PLAIN
         print()
-        print_table(columns, [[str(each.get(column.title.lower(), "")) for column in columns] for each in blockers])
+        print_table(
+            columns,
+            [[str(each.get(column.title.lower(), "")) for column in columns] for each in blockers],
+        )
     before = answer.get("before") or []
     if before:
         print()
@@ -63,4 +73,8 @@ def _when(estimate: Json) -> str:
         return ""
     in_s = estimate["in_s"]
     basis = str(estimate["basis"])
-    return basis.replace("none: ", "no estimate: ", 1) if in_s is None else f"in {show_duration(in_s)}, {basis}"
+    return (
+        basis.replace("none: ", "no estimate: ", 1)
+        if in_s is None
+        else f"in {show_duration(in_s)}, {basis}"
+    )

@@ -1,8 +1,9 @@
 """Every fact, as one tagged union, and the commit that carries facts through the log.
 
-Pure. A fact is past tense, frozen, and lasting: kinds and fields are only added (with defaults), the meaning of a recorded one never
-changes, and tests/golden holds one encoded example of each. A kind that this version does not know decodes to `Unknown`; a commit whose
-`min_reader` is above READS stops the reader. `subjects.py` says which writer may record which kind.
+Pure. A fact is past tense, frozen, and lasting: kinds and fields are only added (with defaults),
+the meaning of a recorded one never changes, and tests/golden holds one encoded example of each. A
+kind that this version does not know decodes to `Unknown`; a commit whose `min_reader` is above
+READS stops the reader. `subjects.py` says which writer may record which kind.
 """
 
 from collections.abc import Sequence
@@ -88,8 +89,9 @@ NUMBER_MAX: Final = 1 << 53
 
 
 class JobStarted(Fact, frozen=True, tag="job.started"):
-    """`isolation` says how its parts of devices are kept apart from others': mps, cu_mask (of an AMD device), simulated (not at all, where
-    `mps` was asked for); empty: it did not ask for that, or the record is of before this field.
+    """`isolation` says how its parts of devices are kept apart from others': mps, cu_mask (of an
+    AMD device), simulated (not at all, where `mps` was asked for); empty: it did not ask for that,
+    or the record is of before this field.
     """
 
     job_id: JobId
@@ -100,9 +102,12 @@ class JobStarted(Fact, frozen=True, tag="job.started"):
 
 
 class JobFinished(Fact, frozen=True, tag="job.finished"):
-    """The member's main process ended. `exit_code` None with `signal` 0 means: ended unseen (`reason` says how).
+    """The member's main process ended.
 
-    `run_ms` is how long it ran, by its node's boot clock, never 0 when it ran at all; 0: nobody measured it.
+    `exit_code` None with `signal` 0 means: ended unseen (`reason` says how).
+
+    `run_ms` is how long it ran, by its node's boot clock, never 0 when it ran at all; 0: nobody
+    measured it.
     """
 
     job_id: JobId
@@ -128,7 +133,10 @@ class JobRefused(Fact, frozen=True, tag="job.refused"):
 
 
 class JobReleased(Fact, frozen=True, tag="job.released"):
-    """The member's devices are back: `checks` names what was proved. What was not clean is in GpuFaulted beside it."""
+    """The member's devices are back: `checks` names what was proved.
+
+    What was not clean is in GpuFaulted beside it.
+    """
 
     job_id: JobId
     attempt: int
@@ -136,7 +144,14 @@ class JobReleased(Fact, frozen=True, tag="job.released"):
     checks: dict[str, str] = {}  # noqa: RUF012  (msgspec copies it)
 
 
-OrderFact = QueueSet | JobUpdated | RequeueRequested | AllocationExtended | ReservationSet | ReservationCleared
+OrderFact = (
+    QueueSet
+    | JobUpdated
+    | RequeueRequested
+    | AllocationExtended
+    | ReservationSet
+    | ReservationCleared
+)
 GatewayFact = (
     JobSubmitted
     | CancelRequested
@@ -161,11 +176,28 @@ GatewayFact = (
 )
 QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed
 JobDecision = (
-    JobQueued | ElementBegun | JobPlaced | JobStopOrdered | JobPreempted | DevicesReserved | JobRequeued | JobClosed | AllocationWarned
+    JobQueued
+    | ElementBegun
+    | JobPlaced
+    | JobStopOrdered
+    | JobPreempted
+    | DevicesReserved
+    | JobRequeued
+    | JobClosed
+    | AllocationWarned
 )
 TermFact = TermBegan | PluginDisabled | ClusterConfigured | LeaseExtended
 SchedulerFact = TermFact | JobDecision | ReplicasScaled | NodeLost | NodeReturned | NodeRemoved
-NodeJobFact = JobStarted | JobCheckpointed | JobOverShare | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready
+NodeJobFact = (
+    JobStarted
+    | JobCheckpointed
+    | JobOverShare
+    | JobFinished
+    | JobRefused
+    | JobReleased
+    | ReplicaReady
+    | ReplicaUnready
+)
 NodeFact = NodeRegistered | NodeJobFact | GpuFaulted | GpuRecovered | GpuErrorSeen | GpuControlled
 AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 
@@ -173,8 +205,9 @@ AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 class Commit(msgspec.Struct, frozen=True, array_like=True):
     """One message of the log: facts that one writer recorded together.
 
-    `number` counts a writer's commits from 1 (`next_number`); `epoch` is the scheduler's term or the node's incarnation (0 for
-    others); `at_ns` is the writer's wall clock; `seen` the stream sequence that it had applied when it decided.
+    `number` counts a writer's commits from 1 (`next_number`); `epoch` is the scheduler's term or
+    the node's incarnation (0 for others); `at_ns` is the writer's wall clock; `seen` the stream
+    sequence that it had applied when it decided.
     """
 
     version: int
@@ -243,26 +276,51 @@ def encode(commit: Commit) -> bytes:
     """The exact bytes of a commit. Raises Refused when a bound of the log is passed."""
     data = _encoder.encode(commit)
     if len(data) > COMMIT_BYTES_MAX:
-        raise Refused(f"a commit of {len(data)} bytes is over the log's bound of {COMMIT_BYTES_MAX}: send less at once")
+        raise Refused(
+            f"a commit of {len(data)} bytes is over the log's bound of {COMMIT_BYTES_MAX}: "
+            "send less at once"
+        )
     return data
 
 
 def encode_packed(commit: Commit) -> bytes:
-    """The exact bytes of a commit that is too large in plain form. Raises Refused when it is too large in packed form too."""
+    """The exact bytes of a commit that is too large in plain form.
+
+    Raises Refused when it is too large in packed form too.
+    """
     plain, most = _encoder.encode(commit.facts), packing.unpacked_max(commit.writer)
     if len(plain) > most:
-        raise Refused(f"the facts of a commit are {len(plain)} bytes, over the log's bound of {most}: send less at once")
-    head = (commit.version, PACKED, commit.writer, commit.number, commit.epoch, commit.at_ns, commit.seen)
+        raise Refused(
+            f"the facts of a commit are {len(plain)} bytes, over the log's bound of {most}: "
+            "send less at once"
+        )
+    head = (
+        commit.version,
+        PACKED,
+        commit.writer,
+        commit.number,
+        commit.epoch,
+        commit.at_ns,
+        commit.seen,
+    )
     data = _encoder.encode(_Packed(*head, (), packing.pack(plain)))
     if len(data) > COMMIT_BYTES_MAX:
-        raise Refused(f"a packed commit of {len(data)} bytes is over the log's bound of {COMMIT_BYTES_MAX}: send less at once")
+        raise Refused(
+            f"a packed commit of {len(data)} bytes is over the log's bound of "
+            f"{COMMIT_BYTES_MAX}: send less at once"
+        )
     return data
 
 
 def fits(facts: Sequence[AnyFact], writer: str) -> bool:
-    """Whether one commit of this writer can hold the facts. Ask before the facts are applied: what is applied must be recorded."""
+    """Whether one commit of this writer can hold the facts.
+
+    Ask before the facts are applied: what is applied must be recorded.
+    """
     plain, room = _encoder.encode(facts), COMMIT_BYTES_MAX - ENVELOPE_BYTES
-    return len(plain) <= room or (len(plain) <= packing.unpacked_max(writer) and len(packing.pack(plain)) <= room)
+    return len(plain) <= room or (
+        len(plain) <= packing.unpacked_max(writer) and len(packing.pack(plain)) <= room
+    )
 
 
 def size_of(fact: AnyFact | Unknown) -> int:
@@ -271,14 +329,22 @@ def size_of(fact: AnyFact | Unknown) -> int:
 
 
 def check_fact_size(fact: AnyFact) -> None:
-    """Raises Refused when one fact is over FACT_BYTES_MAX; called at the edge, before a fact is decided."""
+    """Raises Refused when one fact is over FACT_BYTES_MAX; called at the edge, before a fact is
+    decided.
+    """
     size = size_of(fact)
     if size > FACT_BYTES_MAX:
-        raise Refused(f"{kind_of(fact)} of {size} bytes is over the bound of {FACT_BYTES_MAX}: shorten its texts and lists")
+        raise Refused(
+            f"{kind_of(fact)} of {size} bytes is over the bound of {FACT_BYTES_MAX}: shorten "
+            "its texts and lists"
+        )
 
 
 def decode(data: bytes) -> Commit:
-    """A commit from its bytes. Raises TooNew for a later `min_reader`, Corrupt for bytes that are no commit."""
+    """A commit from its bytes.
+
+    Raises TooNew for a later `min_reader`, Corrupt for bytes that are no commit.
+    """
     try:
         commit = _typed.decode(data)
     except UNDECODABLE:
@@ -287,7 +353,11 @@ def decode(data: bytes) -> Commit:
 
 
 def outline(data: bytes) -> tuple[str, int]:
-    """Return who a commit says that wrote it, and how many plain facts it holds, without decoding them. Raises Corrupt."""
+    """Return who a commit says that wrote it, and how many plain facts it holds, without decoding
+    them.
+
+    Raises Corrupt.
+    """
     try:
         found = _outline.decode(data)
     except UNDECODABLE as error:
@@ -303,12 +373,19 @@ def _decode_packed(commit: Commit, data: bytes) -> Commit:
     try:
         plain = packing.unpack(_packed.decode(data).packed, packing.unpacked_max(commit.writer))
         if packing.is_node(commit.writer) and array_length(plain) > packing.NODE_FACTS_MAX:
-            raise Corrupt(f"the packed facts of a commit of {commit.writer} are more than {packing.NODE_FACTS_MAX}")
+            raise Corrupt(
+                f"the packed facts of a commit of {commit.writer} are more than "
+                f"{packing.NODE_FACTS_MAX}"
+            )
         if packing.is_node(commit.writer) and too_deep(plain):
-            raise Corrupt(f"the packed facts of a commit of {commit.writer} nest more than {DEPTH_MAX} levels")
+            raise Corrupt(
+                f"the packed facts of a commit of {commit.writer} nest more than {DEPTH_MAX} levels"
+            )
         facts = tuple(_decode_fact(bytes(raw)) for raw in _facts.decode(plain))
     except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors too
-        raise Corrupt(f"the packed facts of a commit of {commit.writer} cannot be read: {error}") from error
+        raise Corrupt(
+            f"the packed facts of a commit of {commit.writer} cannot be read: {error}"
+        ) from error
     return msgspec.structs.replace(commit, facts=facts)
 
 
@@ -322,11 +399,22 @@ def _decode_slowly(data: bytes) -> Commit:
     if head.min_reader > READS:
         raise _too_new(head.min_reader)
     facts = tuple(_decode_fact(bytes(raw)) for raw in raws)
-    return Commit(head.version, head.min_reader, head.writer, head.number, head.epoch, head.at_ns, head.seen, facts)
+    return Commit(
+        head.version,
+        head.min_reader,
+        head.writer,
+        head.number,
+        head.epoch,
+        head.at_ns,
+        head.seen,
+        facts,
+    )
 
 
 def _decode_fact(raw: bytes) -> AnyFact | Unknown:
-    """A fact that is not what its kind must be is skipped like an unknown one: one broken agent stops no reader."""
+    """A fact that is not what its kind must be is skipped like an unknown one: one broken agent
+    stops no reader.
+    """
     try:
         fact: AnyFact = _fact.decode(raw)
         return fact
@@ -342,4 +430,7 @@ def _name_of(raw: bytes) -> str:
 
 
 def _too_new(needed: int) -> TooNew:
-    return TooNew(f"a commit needs reader version {needed}, this is version {READS}: upgrade this process, then start it again")
+    return TooNew(
+        f"a commit needs reader version {needed}, this is version {READS}: upgrade this "
+        "process, then start it again"
+    )

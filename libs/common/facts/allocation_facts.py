@@ -1,5 +1,8 @@
-"""Facts about how long allocations last: what their users ask for, what the scheduler says before one is over. Pure; part of the union in
-`facts.py`. When an allocation is over as long as nobody extends it, JobPlaced says.
+"""Facts about how long allocations last: what their users ask for, what the scheduler says before
+one is over.
+
+Pure; part of the union in `facts.py`. When an allocation is over as long as nobody extends it,
+JobPlaced says.
 """
 
 from libs.common.facts.fact import Fact
@@ -7,7 +10,9 @@ from libs.common.model import JobId
 
 
 class AllocationExtended(Fact, frozen=True, tag="allocation.extended"):
-    """This attempt of an allocation lasts until `expires_ns` (of the wall clock), or longer when that was said already."""
+    """This attempt of an allocation lasts until `expires_ns` (of the wall clock), or longer when
+    that was said already.
+    """
 
     job_id: JobId
     attempt: int

@@ -5,8 +5,11 @@ from libs.common.model import JobId, TenantId
 
 
 class ElementBegun(Fact, frozen=True, tag="array.element_begun"):
-    """The array's next element is a job of its own from now on, and waits in the place of its array. `number` is its number; what users
-    may change of a job that waits is as it was when this was decided.
+    """The array's next element is a job of its own from now on, and waits in the place of its
+    array.
+
+    `number` is its number; what users may change of a job that waits is as it was when this was
+    decided.
     """
 
     job_id: JobId

@@ -1,8 +1,9 @@
 """Facts about a device's health and service. Pure; part of the union in `facts.py`.
 
-A device has one health at a time, and its node's agent alone says which: of several causes the worst (`services/node_agent/health/`).
-Whether operators let work onto it is another thing, and the gateways' to say: neither undoes the other. What operators want a device
-to be told is the gateways' to say too, and the agent's what became of it.
+A device has one health at a time, and its node's agent alone says which: of several causes the
+worst (`services/node_agent/health/`). Whether operators let work onto it is another thing, and the
+gateways' to say: neither undoes the other. What operators want a device to be told is the gateways'
+to say too, and the agent's what became of it.
 """
 
 from libs.common.facts.fact import Fact
@@ -10,11 +11,14 @@ from libs.common.model import AttemptRef, GpuId, JobId, NodeId
 
 
 class GpuFaulted(Fact, frozen=True, tag="gpu.faulted"):
-    """`health` is degraded, resetting or offline; `reason` a stable word (quarantined, xid, thermal ...). Said again, the last counts.
+    """`health` is degraded, resetting or offline; `reason` a stable word (quarantined, xid, thermal
+    ...).
 
-    `verdict` (`error_catalogue.VERDICTS`) is what it takes to bring the device back, `source` the reporter of the fault
-    (driver, kernel_log, release ...); empty if unknown. `alone`: the device serves only jobs with one GPU of the node,
-    because its fabric is not up.
+    Said again, the last counts.
+
+    `verdict` (`error_catalogue.VERDICTS`) is what it takes to bring the device back, `source` the
+    reporter of the fault (driver, kernel_log, release ...); empty if unknown. `alone`: the device
+    serves only jobs with one GPU of the node, because its fabric is not up.
     """
 
     node_id: NodeId
@@ -28,7 +32,10 @@ class GpuFaulted(Fact, frozen=True, tag="gpu.faulted"):
 
 
 class GpuRecovered(Fact, frozen=True, tag="gpu.recovered"):
-    """The device was looked at and is well. `checks` names what was proved; empty of one whose cause has simply passed."""
+    """The device was looked at and is well.
+
+    `checks` names what was proved; empty of one whose cause has simply passed.
+    """
 
     node_id: NodeId
     uuid: GpuId
@@ -36,9 +43,12 @@ class GpuRecovered(Fact, frozen=True, tag="gpu.recovered"):
 
 
 class GpuErrorSeen(Fact, frozen=True, tag="gpu.error_seen"):
-    """A device's driver, or the kernel, told of an error: once, however many of them did and however often. `error` is its stable name
-    ("xid 31", "ecc", "lost"), `jobs` are the attempts that had the device then. What follows from it for the device is
-    in GpuFaulted, for a job in JobFinished; with `shadow` nothing does, for the agent only says what it would do.
+    """A device's driver, or the kernel, told of an error: once, however many of them did and
+    however often.
+
+    `error` is its stable name ("xid 31", "ecc", "lost"), `jobs` are the attempts that had the
+    device then. What follows from it for the device is in GpuFaulted, for a job in JobFinished;
+    with `shadow` nothing does, for the agent only says what it would do.
     """
 
     node_id: NodeId
@@ -52,7 +62,9 @@ class GpuErrorSeen(Fact, frozen=True, tag="gpu.error_seen"):
 
 
 class JobOverShare(Fact, frozen=True, tag="job.over_share"):
-    """A job with a plain part of a device uses more of its memory than that part; after `grace_s` of it (0: never) it is ended for it."""
+    """A job with a plain part of a device uses more of its memory than that part; after `grace_s`
+    of it (0: never) it is ended for it.
+    """
 
     job_id: JobId
     attempt: int
@@ -64,7 +76,10 @@ class JobOverShare(Fact, frozen=True, tag="job.over_share"):
 
 
 class GpuServiceSet(Fact, frozen=True, tag="gpu.service_set"):
-    """An operator's word: online, draining (what runs goes on, nothing new comes) or offline. The last counts, whatever its health."""
+    """An operator's word: online, draining (what runs goes on, nothing new comes) or offline.
+
+    The last counts, whatever its health.
+    """
 
     uuid: GpuId
     service: str
@@ -72,8 +87,10 @@ class GpuServiceSet(Fact, frozen=True, tag="gpu.service_set"):
 
 
 class GpuControlRequested(Fact, frozen=True, tag="gpu.control_requested"):
-    """An operator's word: `control` is one of `device_controls.ROWS`, `value` as its row reads it; empty takes it off. The last counts. The
-    sequence of its commit names it (`request` in GpuControlled).
+    """An operator's word: `control` is one of `device_controls.ROWS`, `value` as its row reads it;
+    empty takes it off.
+
+    The last counts. The sequence of its commit names it (`request` in GpuControlled).
     """
 
     uuid: GpuId
@@ -83,8 +100,10 @@ class GpuControlRequested(Fact, frozen=True, tag="gpu.control_requested"):
 
 
 class GpuControlled(Fact, frozen=True, tag="gpu.controlled"):
-    """What became of it: `outcome` is done, lacking, denied or failed (`device_controls.py`), and `detail` says why, or what is still to be
-    done. `request` 0: the agent did it by itself.
+    """What became of it: `outcome` is done, lacking, denied or failed (`device_controls.py`), and
+    `detail` says why, or what is still to be done.
+
+    `request` 0: the agent did it by itself.
     """
 
     node_id: NodeId

@@ -8,13 +8,18 @@ class Fact(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True):
 
 
 class Unknown(Fact, frozen=True, tag="?"):
-    """A fact of a later version, or one that cannot be read: kept as bytes, skipped by every fold, never written."""
+    """A fact of a later version, or one that cannot be read: kept as bytes, skipped by every fold,
+    never written.
+    """
 
     name: str
     raw: bytes
 
 
 class Ignored(Unknown, frozen=True, tag="!"):
-    """A whole commit of an untrusted writer that readers ignore, and why (`reading.py`). Never written."""
+    """A whole commit of an untrusted writer that readers ignore, and why (`reading.py`).
+
+    Never written.
+    """
 
     reason: str = ""

@@ -1,4 +1,6 @@
-"""Facts of the gateways about tenants, their keys, and who asked for what. Pure; part of the union in `facts.py`.
+"""Facts of the gateways about tenants, their keys, and who asked for what.
+
+Pure; part of the union in `facts.py`.
 
 No fact holds a secret: a key is known by the SHA-256 of its text.
 """
@@ -8,11 +10,13 @@ from libs.common.model import PER_LIFE, TenantId
 
 
 class TenantSet(Fact, frozen=True, tag="tenant.set"):
-    """Limits of a tenant; 0 means none. `max_gpu_share` is in hundredths of a GPU in use at one time.
+    """Limits of a tenant; 0 means none.
 
-    `gpu_hours` are for its whole life, or with `gpu_hours_per` = "month" for each month of UTC. `shares_devices` is an administrator's
-    word that its jobs may share a device with those of others. `removed`: its keys are void, and no other is made for it, until it is set
-    again.
+    `max_gpu_share` is in hundredths of a GPU in use at one time.
+
+    `gpu_hours` are for its whole life, or with `gpu_hours_per` = "month" for each month of UTC.
+    `shares_devices` is an administrator's word that its jobs may share a device with those of
+    others. `removed`: its keys are void, and no other is made for it, until it is set again.
     """
 
     tenant: TenantId
@@ -29,7 +33,10 @@ class TenantSet(Fact, frozen=True, tag="tenant.set"):
 
 
 class KeyCreated(Fact, frozen=True, tag="key.created"):
-    """Whoever shows the secret acts as `user` of `tenant` in `role`, until `expires_ns` (0 = for ever). Only its SHA-256 is known here.
+    """Whoever shows the secret acts as `user` of `tenant` in `role`, until `expires_ns` (0 = for
+    ever).
+
+    Only its SHA-256 is known here.
 
     `by` made it; `request` as in JobSubmitted.
     """
@@ -46,7 +53,9 @@ class KeyCreated(Fact, frozen=True, tag="key.created"):
 
 
 class KeyRotated(Fact, frozen=True, tag="key.rotated"):
-    """The key has another secret; the one before it counts until `old_until_ns`, an earlier one no more."""
+    """The key has another secret; the one before it counts until `old_until_ns`, an earlier one no
+    more.
+    """
 
     key_id: str
     secret_hash: str
@@ -60,7 +69,8 @@ class KeyRevoked(Fact, frozen=True, tag="key.revoked"):
 
 
 class AccessRecorded(Fact, frozen=True, tag="access.recorded"):
-    """Who asked the gateway for what, and whether they might: a batch, as a MessagePack array of entries (`access_entry.py`) under zlib.
+    """Who asked the gateway for what, and whether they might: a batch, as a MessagePack array of
+    entries (`access_entry.py`) under zlib.
 
     `dropped` entries before this batch could not be kept: the log was full or did not answer.
     """

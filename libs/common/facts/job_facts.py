@@ -1,11 +1,18 @@
-"""Facts about jobs from users, quota and the scheduler. Pure; part of the union in `facts/__init__.py`."""
+"""Facts about jobs from users, quota and the scheduler.
+
+Pure; part of the union in `facts/__init__.py`.
+"""
 
 from libs.common.facts.fact import Fact
 from libs.common.model import JobId, JobSpec, Member, TenantId
 
 
 class JobSubmitted(Fact, frozen=True, tag="job.submitted"):
-    """A job was submitted. `request`: digest of the request if the job's id was made from an Idempotency-Key, to recognise a repetition."""
+    """A job was submitted.
+
+    `request`: digest of the request if the job's id was made from an Idempotency-Key, to recognise
+    a repetition.
+    """
 
     job_id: JobId
     spec: JobSpec
@@ -35,9 +42,9 @@ class JobRejected(Fact, frozen=True, tag="job.rejected"):
 class UsageCharged(Fact, frozen=True, tag="usage.charged"):
     """One attempt's use, charged once: share (hundredths of a GPU) times milliseconds.
 
-    The time is what the member's node measured, or else the span from placement to close by the schedulers' wall clocks. Host use is in
-    thousandths of a CPU and MiB, times milliseconds. `hour` since 1970 by quota's clock: earlier use has decayed until then
-    (`ordering.py`); 0: unknown.
+    The time is what the member's node measured, or else the span from placement to close by the
+    schedulers' wall clocks. Host use is in thousandths of a CPU and MiB, times milliseconds. `hour`
+    since 1970 by quota's clock: earlier use has decayed until then (`ordering.py`); 0: unknown.
     """
 
     job_id: JobId
@@ -54,8 +61,10 @@ class JobQueued(Fact, frozen=True, tag="job.queued"):
 
 
 class JobPlaced(Fact, frozen=True, tag="job.placed"):
-    """The whole decision: nothing is left to choose on the node. `port` is MASTER_PORT on the first member's node. `expires_ns` (of the
-    wall clock) is when an allocation is over; 0: it is none.
+    """The whole decision: nothing is left to choose on the node.
+
+    `port` is MASTER_PORT on the first member's node. `expires_ns` (of the wall clock) is when an
+    allocation is over; 0: it is none.
     """
 
     job_id: JobId
@@ -76,8 +85,8 @@ class JobStopOrdered(Fact, frozen=True, tag="job.stop_ordered"):
 class JobRequeued(Fact, frozen=True, tag="job.requeued"):
     """`attempt` is the one that ended. `counted` says whether it used up one of the user's retries.
 
-    The next attempt is placed after `not_before_ns`. Nodes that refused this attempt are excluded until
-    `excluded_until_ns`. Both are times of the wall clock; 0: none.
+    The next attempt is placed after `not_before_ns`. Nodes that refused this attempt are excluded
+    until `excluded_until_ns`. Both are times of the wall clock; 0: none.
     """
 
     job_id: JobId
@@ -89,7 +98,10 @@ class JobRequeued(Fact, frozen=True, tag="job.requeued"):
 
 
 class JobClosed(Fact, frozen=True, tag="job.closed"):
-    """The end: `outcome` is completed, failed, cancelled or rejected. `exit_code` is what a shell would show."""
+    """The end: `outcome` is completed, failed, cancelled or rejected.
+
+    `exit_code` is what a shell would show.
+    """
 
     job_id: JobId
     attempt: int

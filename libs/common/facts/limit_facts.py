@@ -5,10 +5,14 @@ from libs.common.model import TenantId
 
 
 class BudgetExhausted(Fact, frozen=True, tag="budget.exhausted"):
-    """The tenant's charges have reached `gpu_hours`: nothing more of it is placed until that limit is raised. What runs goes on.
+    """The tenant's charges have reached `gpu_hours`: nothing more of it is placed until that limit
+    is raised.
 
-    `used_share_ms`: its charges by then, in hundredths of a GPU times milliseconds. `month` (202611, of UTC): of that month alone, and
-    the next one's budget is a new one; 0: of the tenant's whole life.
+    What runs goes on.
+
+    `used_share_ms`: its charges by then, in hundredths of a GPU times milliseconds. `month`
+    (202611, of UTC): of that month alone, and the next one's budget is a new one; 0: of the
+    tenant's whole life.
     """
 
     tenant: TenantId
@@ -18,7 +22,9 @@ class BudgetExhausted(Fact, frozen=True, tag="budget.exhausted"):
 
 
 class BudgetRenewed(Fact, frozen=True, tag="budget.renewed"):
-    """A month (202611, of UTC) has begun for a tenant whose GPU hours are per month: charges in the log behind this are that month's."""
+    """A month (202611, of UTC) has begun for a tenant whose GPU hours are per month: charges in the
+    log behind this are that month's.
+    """
 
     tenant: TenantId
     month: int

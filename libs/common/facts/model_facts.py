@@ -1,4 +1,5 @@
-"""Facts about models and their replicas: what the gateways ask for, what the scheduler makes of it, what the nodes see.
+"""Facts about models and their replicas: what the gateways ask for, what the scheduler makes of it,
+what the nodes see.
 
 Pure; part of the union in `facts.py`.
 """
@@ -8,8 +9,10 @@ from libs.common.model import JobId, ModelSpec, NodeId, Replica, TenantId
 
 
 class ModelDeployed(Fact, frozen=True, tag="model.deployed"):
-    """Serve this model. Said again it is a redeployment: the next generation, which replaces the one before it step by step.
-    `request` as in JobSubmitted.
+    """Serve this model.
+
+    Said again it is a redeployment: the next generation, which replaces the one before it step by
+    step. `request` as in JobSubmitted.
     """
 
     name: str
@@ -31,10 +34,13 @@ class ModelUndeployed(Fact, frozen=True, tag="model.undeployed"):
 
 
 class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):
-    """Replicas that begin and replicas that are retired. The fact is self-contained: later changes of the model do not alter it.
+    """Replicas that begin and replicas that are retired.
 
-    A retired replica gets no new requests. It is stopped when its last request has ended, or at `drain_until_ns` (the wall clock; 0: at
-    once). It then has `grace_s` between TERM and KILL. None, as in facts of older versions: the grace of the replica's own spec.
+    The fact is self-contained: later changes of the model do not alter it.
+
+    A retired replica gets no new requests. It is stopped when its last request has ended, or at
+    `drain_until_ns` (the wall clock; 0: at once). It then has `grace_s` between TERM and KILL.
+    None, as in facts of older versions: the grace of the replica's own spec.
     """
 
     model: str

@@ -1,7 +1,8 @@
 """Measures how deeply a message is nested, without recursion.
 
-Pure. Decoders recurse, and where they give up depends on the caller's stack: two readers could disagree about the same bytes. This count
-depends on the bytes alone. Held by tests/unit/test_reading.py.
+Pure. Decoders recurse, and where they give up depends on the caller's stack: two readers could
+disagree about the same bytes. This count depends on the bytes alone. Held by
+tests/unit/test_reading.py.
 """
 
 from typing import Final
@@ -9,12 +10,14 @@ from typing import Final
 # A valid commit nests about 6 levels.
 DEPTH_MAX: Final = 64
 
-# Values in one commit. A reader spends time on each, and the few packed bytes of a node may hold a million; the registration of a
-# node with 20,000 attempts holds about 100,000.
+# Values in one commit. A reader spends time on each, and the few packed bytes of a node may hold a
+# million; the registration of a node with 20,000 attempts holds about 100,000.
 VALUES_MAX: Final = 1 << 17
 
 # Bytes that cannot begin an array or a map of MessagePack.
-_PLAIN: Final = bytes(byte for byte in range(256) if not (0x80 <= byte <= 0x9F or 0xDC <= byte <= 0xDF))
+_PLAIN: Final = bytes(
+    byte for byte in range(256) if not (0x80 <= byte <= 0x9F or 0xDC <= byte <= 0xDF)
+)
 # By first byte: how many bytes of a size follow, and how many of the value itself beside that size.
 _SIZED: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 _FIXED: Final = {
@@ -66,7 +69,9 @@ def too_deep(data: bytes) -> bool:
 
 
 def array_length(data: bytes) -> int:
-    """Return the number of values in the array at the start of these bytes; 0 if they start with anything else."""
+    """Return the number of values in the array at the start of these bytes; 0 if they start with
+    anything else.
+    """
     first = data[0] if data else 0
     return _value(data, 0)[1] if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD) else 0
 

@@ -1,14 +1,16 @@
 """Compresses the facts of a large commit.
 
-Pure. A packed commit holds a gang of thousands of devices, or thousands of preempted jobs.
-Only a commit that does not fit in plain form is packed, and it names the reader version that it
-needs. A reader bounds what it unpacks: a node's few bytes must not become gigabytes. Held by tests/unit/test_packed_commits.py.
+Pure. A packed commit holds a gang of thousands of devices, or thousands of preempted jobs. Only a
+commit that does not fit in plain form is packed, and it names the reader version that it needs. A
+reader bounds what it unpacks: a node's few bytes must not become gigabytes. Held by
+tests/unit/test_packed_commits.py.
 """
 
 import zlib
 from typing import Final
 
-# Bytes of one commit's facts before packing. A node's commit has a lower bound, because its key may be stolen.
+# Bytes of one commit's facts before packing. A node's commit has a lower bound, because its key may
+# be stolen.
 UNPACKED_BYTES_MAX: Final = 8 << 20
 NODE_UNPACKED_BYTES_MAX: Final = 1 << 20
 # Facts in one commit of a node. An agent puts at most 256 into one.
@@ -31,7 +33,10 @@ def pack(data: bytes) -> bytes:
 
 
 def unpack(data: bytes, bytes_max: int) -> bytes:
-    """Return the bytes that were packed. Raises ValueError for damaged bytes, and for more than `bytes_max`."""
+    """Return the bytes that were packed.
+
+    Raises ValueError for damaged bytes, and for more than `bytes_max`.
+    """
     stream = zlib.decompressobj()
     try:
         found = stream.decompress(data, bytes_max)

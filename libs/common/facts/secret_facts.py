@@ -8,7 +8,10 @@ from libs.common.model import TenantId
 
 
 class SecretSet(Fact, frozen=True, tag="secret.set"):
-    """The tenant has a secret of this name; `version` counts its values. Attempts that begin from now on are given the newest."""
+    """The tenant has a secret of this name; `version` counts its values.
+
+    Attempts that begin from now on are given the newest.
+    """
 
     tenant: TenantId
     name: str

@@ -1,18 +1,18 @@
 """How the facts about an allocation's time change it: one function per kind, named after it.
 
-Pure and total, called by `fold.apply` alone. The latest moment counts, and what became of the attempt meanwhile does not matter: so both
-commute with all that the scheduler decides.
+Pure and total, called by `fold.apply` alone. The latest moment counts, and what became of the
+attempt meanwhile does not matter: so both commute with all that the scheduler decides.
 """
 
 from libs.common import facts as f
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Job
+from libs.common.change import IGNORED, Change, Stamp
+from libs.common.state.cluster import Cluster, Job
 
 
 def extended(cluster: Cluster, fact: f.AllocationExtended, stamp: Stamp) -> Change:
     job = _allocation(cluster, fact)
     if job is None or fact.expires_ns <= job.expires_ns:
-        return NOTHING
+        return IGNORED
     job.expires_ns = fact.expires_ns
     return Change((fact.job_id,))
 
@@ -20,11 +20,15 @@ def extended(cluster: Cluster, fact: f.AllocationExtended, stamp: Stamp) -> Chan
 def warned(cluster: Cluster, fact: f.AllocationWarned, stamp: Stamp) -> Change:
     job = _allocation(cluster, fact)
     if job is None or fact.expires_ns <= job.warned_ns:
-        return NOTHING
+        return IGNORED
     job.warned_ns = fact.expires_ns
     return Change((fact.job_id,))
 
 
 def _allocation(cluster: Cluster, fact: f.AllocationExtended | f.AllocationWarned) -> Job | None:
     job = cluster.jobs.get(fact.job_id)
-    return job if job is not None and job.spec.allocation is not None and job.attempt == fact.attempt else None
+    return (
+        job
+        if job is not None and job.spec.allocation is not None and job.attempt == fact.attempt
+        else None
+    )

@@ -1,42 +1,70 @@
-"""How an array's elements begin and end, and how it is cancelled: one function per kind, or per thing that is done by another kind.
+"""How an array's elements begin and end, and how it is cancelled: one function per kind, or per
+thing that is done by another kind.
 
-Pure and total, called by `fold.apply` and `job_fold.py`. An array is a job that waits in the queue and is never placed: its elements begin
-one by one, in order, each a job like any other. So what has not begun costs nothing, and the bound on how many may be alive is held here.
+Pure and total, called by `fold.apply` and `job_fold.py`. An array is a job that waits in the queue
+and is never placed: its elements begin one by one, in order, each a job like any other. So what has
+not begun costs nothing, and the bound on how many may be alive is held here.
 """
 
 from msgspec.structs import replace
 
-from libs.common import arrays, arrivals, job_life
+from libs.common import arrays
 from libs.common import facts as f
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cancel, Cluster, Job
+from libs.common.change import IGNORED, Change, Stamp
 from libs.common.folds import order_fold
+from libs.common.life import job_life
 from libs.common.model import JobId
+from libs.common.state import arrivals
+from libs.common.state.cluster import Cancel, Cluster, Job
 
 
 def begun(cluster: Cluster, fact: f.ElementBegun, stamp: Stamp) -> Change:
     array = cluster.jobs.get(fact.array)
-    if array is None or array.spec.array is None or array.elements is None or fact.job_id in cluster.jobs:
-        return NOTHING
+    if (
+        array is None
+        or array.spec.array is None
+        or array.elements is None
+        or fact.job_id in cluster.jobs
+    ):
+        return IGNORED
     elements = array.elements
     is_next = fact.number == arrays.number_at(array.spec.array, elements.begun) >= 0
-    if not is_next or fact.job_id != arrays.element_id(fact.array, fact.number) or not array.has_room:
-        return NOTHING
+    if (
+        not is_next
+        or fact.job_id != arrays.element_id(fact.array, fact.number)
+        or not array.has_room
+    ):
+        return IGNORED
     event = "array.element_begun" if array.waiting > 1 else "array.element_begun:last"
     if not job_life.allows(array.state, event):
-        return NOTHING
+        return IGNORED
     array.state = job_life.JOB_LIFE[array.state, event]
     elements.begun += 1
     elements.alive[fact.job_id] = fact.number
     spec = replace(array.spec, priority=fact.priority, time_limit_s=fact.time_limit_s)
-    job = Job(fact.job_id, spec, array.tenant, array.user, array.seq, job_life.QUEUED, admitted=True, array=fact.array)
+    job = Job(
+        fact.job_id,
+        spec,
+        array.tenant,
+        array.user,
+        array.seq,
+        job_life.QUEUED,
+        admitted=True,
+        array=fact.array,
+    )
     job.submitted_ns, job.queued_ns = array.submitted_ns, stamp.at_ns
-    wishes = [wish for wish in (array.cancel, elements.early.pop(fact.job_id, None)) if wish is not None]
+    wishes = [
+        cancel
+        for cancel in (array.cancel, elements.early.pop(fact.job_id, None))
+        if cancel is not None
+    ]
     job.cancel = min(wishes, default=None)
     cluster.jobs[fact.job_id] = job
     arrivals.note(cluster.arrivals, spec)
     order_fold.queued(cluster, job)
-    job.order.usual_ms = array.order.usual_ms  # it goes before what is left of its array, whatever was learnt meanwhile
+    job.order.usual_ms = (
+        array.order.usual_ms
+    )  # it goes before what is left of its array, whatever was learnt meanwhile
     return Change((fact.array, fact.job_id))
 
 
@@ -53,23 +81,33 @@ def ended(cluster: Cluster, job: Job) -> tuple[JobId, ...]:
     return (job.array,)
 
 
-def cancelled(cluster: Cluster, array: Job, wish: Cancel) -> tuple[JobId, ...]:
-    """An array was cancelled: so are its elements, those too that are about to begin. Gives these."""
+def cancelled(cluster: Cluster, array: Job, cancel: Cancel) -> tuple[JobId, ...]:
+    """An array was cancelled: so are its elements, those too that are about to begin.
+
+    Gives these.
+    """
     alive = list(array.elements.alive) if array.elements is not None else []
     for job_id in alive:
         job = cluster.jobs[job_id]
-        job.cancel = wish if job.cancel is None else min(job.cancel, wish)
+        job.cancel = cancel if job.cancel is None else min(job.cancel, cancel)
     return tuple(alive)
 
 
-def cancelled_early(cluster: Cluster, job_id: JobId, wish: Cancel) -> Change:
+def cancelled_early(cluster: Cluster, job_id: JobId, cancel: Cancel) -> Change:
     """An element was cancelled before it has begun: it ends when its turn comes."""
     name, number = arrays.element_of(job_id)
     array = cluster.jobs.get(name)
-    if array is None or array.state in job_life.ENDED or array.spec.array is None or array.elements is None:
-        return NOTHING
+    if (
+        array is None
+        or array.state in job_life.ENDED
+        or array.spec.array is None
+        or array.elements is None
+    ):
+        return IGNORED
     early = array.elements.early.get(job_id)
-    if arrays.place_of(array.spec.array, number) < array.elements.begun or (early is not None and early <= wish):
-        return NOTHING
-    array.elements.early[job_id] = wish
+    if arrays.place_of(array.spec.array, number) < array.elements.begun or (
+        early is not None and early <= cancel
+    ):
+        return IGNORED
+    array.elements.early[job_id] = cancel
     return Change((name,))

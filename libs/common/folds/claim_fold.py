@@ -1,30 +1,37 @@
 """Decides which node has a device when several nodes register the same UUID.
 
-Pure and total, called by `node_fold` and `membership_fold`. A UUID belongs to its node until that node is lost or removed, or registers
-without it. Then it goes to the node that has registered it longest. A node that reports the device as absent yields it to a node that
-shows it, and gets it back when it shows it again. The owner is a function of the registrations and of the lost incarnations. So a
-NodeLost and a NodeRegistered that crossed on the wire lead to the same state in every order. Held by tests/unit/test_claims.py and
-tests/property/test_commute.py.
+Pure and total, called by `node_fold` and `membership_fold`. A UUID belongs to its node until that
+node is lost or removed, or registers without it. Then it goes to the node that has registered it
+longest. A node that reports the device as absent yields it to a node that shows it, and gets it
+back when it shows it again. The owner is a function of the registrations and of the lost
+incarnations. So a NodeLost and a NodeRegistered that crossed on the wire lead to the same state in
+every order. Held by tests/unit/test_claims.py and tests/property/test_commute.py.
 """
 
 from typing import Final
 
 from libs.common import facts as f
-from libs.common import gpu_life
 from libs.common.change import Stamp
-from libs.common.cluster import Claim, Cluster, GpuView, Node, is_removed
-from libs.common.device import Control
 from libs.common.folds.device_fold import follow_devices
+from libs.common.life import gpu_life
 from libs.common.model import Gpu, GpuId, NodeId
+from libs.common.state.cluster import Claim, Cluster, GpuView, Node, is_removed
+from libs.common.state.device import Control
 
-# UUIDs that one node may ever bring into the fold, with those that vanished. Further devices of that node are ignored.
+# UUIDs that one node may ever bring into the fold, with those that vanished. Further devices of
+# that node are ignored.
 UUIDS_MAX: Final = 1_024
 # Registrations that a claim remembers: the oldest, which says who has the device, and the latest.
 BIRTHS_MAX: Final = 64
 
 
-def take_inventory(cluster: Cluster, node: Node, fact: f.NodeRegistered, stamp: Stamp) -> tuple[NodeId, ...]:
-    """Fold a node's registered devices. Return the other nodes whose devices changed. A device that vanished stays known, not present."""
+def take_inventory(
+    cluster: Cluster, node: Node, fact: f.NodeRegistered, stamp: Stamp
+) -> tuple[NodeId, ...]:
+    """Fold a node's registered devices.
+
+    Return the other nodes whose devices changed. A device that vanished stays known, not present.
+    """
     listed = {gpu.uuid: gpu for gpu in fact.gpus}
     touched: list[NodeId] = []
     for uuid in node.listed or node.gpus:
@@ -43,14 +50,23 @@ def take_inventory(cluster: Cluster, node: Node, fact: f.NodeRegistered, stamp: 
 
 
 def settle(cluster: Cluster, node: Node) -> tuple[NodeId, ...]:
-    """Give the devices of a lost or removed node to the nodes that claim them. Return the nodes whose devices changed."""
-    contested = [uuid for uuid, claims in cluster.contested.items() if any(claim.node_id == node.node_id for claim in claims)]
+    """Give the devices of a lost or removed node to the nodes that claim them.
+
+    Return the nodes whose devices changed.
+    """
+    contested = [
+        uuid
+        for uuid, claims in cluster.contested.items()
+        if any(claim.node_id == node.node_id for claim in claims)
+    ]
     return _follow(cluster, [node_id for uuid in contested for node_id in _settle(cluster, uuid)])
 
 
 def claim_of(cluster: Cluster, uuid: GpuId, node_id: NodeId) -> Claim | None:
     """Return the node's claim on a UUID that several nodes claim; None if it has none."""
-    return next((claim for claim in cluster.contested.get(uuid, ()) if claim.node_id == node_id), None)
+    return next(
+        (claim for claim in cluster.contested.get(uuid, ()) if claim.node_id == node_id), None
+    )
 
 
 def forget_words(cluster: Cluster, node: Node) -> None:
@@ -62,7 +78,13 @@ def forget_words(cluster: Cluster, node: Node) -> None:
 
 
 def _forget_health(claim: Claim) -> None:
-    claim.health, claim.reason, claim.detail, claim.verdict, claim.alone = gpu_life.HEALTHY, "", "", "", False
+    claim.health, claim.reason, claim.detail, claim.verdict, claim.alone = (
+        gpu_life.HEALTHY,
+        "",
+        "",
+        "",
+        False,
+    )
 
 
 def _forget(claim: Claim) -> None:
@@ -121,25 +143,47 @@ def _settle(cluster: Cluster, uuid: GpuId) -> list[NodeId]:
         lost = cluster.nodes[claim.node_id].lost
         claim.births = [birth for birth in claim.births if birth[0] > lost] or claim.births[-1:]
     valid = [claim for claim in claims if _is_valid(cluster, claim)]
-    first = min(valid or claims, key=lambda claim: (uuid in cluster.nodes[claim.node_id].absent, claim.births[0][1]))
+    first = min(
+        valid or claims,
+        key=lambda claim: (uuid in cluster.nodes[claim.node_id].absent, claim.births[0][1]),
+    )
     return _give(view, first, claim_of(cluster, uuid, view.node_id))
 
 
 def _is_valid(cluster: Cluster, claim: Claim) -> bool:
-    return claim.births[-1][0] > cluster.nodes[claim.node_id].lost and not is_removed(cluster, claim.node_id)
+    return claim.births[-1][0] > cluster.nodes[claim.node_id].lost and not is_removed(
+        cluster, claim.node_id
+    )
 
 
 def _give(view: GpuView, to: Claim, before: Claim | None) -> list[NodeId]:
-    """Give the device to the node of `to`. Reports of the node that had the device go back to its claim."""
+    """Give the device to the node of `to`.
+
+    Reports of the node that had the device go back to its claim.
+    """
     view.gpu = to.gpu
     if view.node_id == to.node_id:
         return []
     if before is not None:
-        before.health, before.reason, before.detail, before.verdict = view.health, view.reason, view.detail, view.verdict
+        before.health, before.reason, before.detail, before.verdict = (
+            view.health,
+            view.reason,
+            view.detail,
+            view.verdict,
+        )
         before.alone = view.alone
         before.errors = view.errors
-        before.told = {name: _reported(control) for name, control in view.controls.items() if control.outcome or control.in_force}
-    view.health, view.reason, view.detail, view.verdict = to.health, to.reason, to.detail, to.verdict
+        before.told = {
+            name: _reported(control)
+            for name, control in view.controls.items()
+            if control.outcome or control.in_force
+        }
+    view.health, view.reason, view.detail, view.verdict = (
+        to.health,
+        to.reason,
+        to.detail,
+        to.verdict,
+    )
     view.alone = to.alone
     view.errors, view.controls = to.errors, _controls(view.controls, to.told)
     _forget(to)
@@ -150,7 +194,14 @@ def _give(view: GpuView, to: Claim, before: Claim | None) -> list[NodeId]:
 
 def _reported(control: Control) -> Control:
     """Return the part of a control that the node reports."""
-    return Control("", control.request if control.outcome else 0, "", control.outcome, control.detail, control.in_force)
+    return Control(
+        "",
+        control.request if control.outcome else 0,
+        "",
+        control.outcome,
+        control.detail,
+        control.in_force,
+    )
 
 
 def _controls(wishes: dict[str, Control], reports: dict[str, Control]) -> dict[str, Control]:

@@ -1,24 +1,33 @@
 """How each fact about a device changes it: one function per kind, named after the kind.
 
-Pure and total, called by `fold.apply` alone. Health and service are kept apart, so that what a gateway says commutes with what the
-node says. A hurt device degrades its node.
+Pure and total, called by `fold.apply` alone. Health and service are kept apart, so that what a
+gateway says commutes with what the node says. A hurt device degrades its node.
 """
 
 from libs.common import facts as f
-from libs.common import gpu_life, node_life
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Claim, Cluster, Node, node_gpus, was_on
-from libs.common.device import ERRORS_KEPT, Control, GpuError, GpuView
-from libs.common.device_controls import DONE, ROWS
-from libs.common.error_catalogue import IGNORE
+from libs.common.change import IGNORED, Change, Stamp
+from libs.common.devices.device_controls import DONE, ROWS
+from libs.common.devices.error_catalogue import IGNORE
+from libs.common.life import gpu_life, node_life
+from libs.common.state.cluster import Claim, Cluster, Node, node_gpus, was_on
+from libs.common.state.device import ERRORS_KEPT, Control, GpuError, GpuView
 
 
 def faulted(cluster: Cluster, fact: f.GpuFaulted, stamp: Stamp) -> Change:
     view = _spoken_of(cluster, fact)
-    after = gpu_life.HEALTH_LIFE.get((view.health, f"gpu.faulted:{fact.health}")) if view is not None else None
+    after = (
+        gpu_life.HEALTH_LIFE.get((view.health, f"gpu.faulted:{fact.health}"))
+        if view is not None
+        else None
+    )
     if view is None or after is None:
-        return NOTHING
-    view.health, view.reason, view.detail, view.verdict = after, fact.reason, fact.detail, fact.verdict
+        return IGNORED
+    view.health, view.reason, view.detail, view.verdict = (
+        after,
+        fact.reason,
+        fact.detail,
+        fact.verdict,
+    )
     view.alone = fact.alone
     follow_devices(cluster, cluster.nodes[fact.node_id], "gpu.faulted")
     return Change((), (fact.node_id,))
@@ -27,8 +36,14 @@ def faulted(cluster: Cluster, fact: f.GpuFaulted, stamp: Stamp) -> Change:
 def recovered(cluster: Cluster, fact: f.GpuRecovered, stamp: Stamp) -> Change:
     view = _spoken_of(cluster, fact)
     if view is None or (view.health, "gpu.recovered") not in gpu_life.HEALTH_LIFE:
-        return NOTHING
-    view.health, view.reason, view.detail, view.verdict, view.alone = gpu_life.HEALTHY, "", "", "", False
+        return IGNORED
+    view.health, view.reason, view.detail, view.verdict, view.alone = (
+        gpu_life.HEALTHY,
+        "",
+        "",
+        "",
+        False,
+    )
     follow_devices(cluster, cluster.nodes[fact.node_id], "gpu.recovered")
     return Change((), (fact.node_id,))
 
@@ -36,9 +51,15 @@ def recovered(cluster: Cluster, fact: f.GpuRecovered, stamp: Stamp) -> Change:
 def error_seen(cluster: Cluster, fact: f.GpuErrorSeen, stamp: Stamp) -> Change:
     view = _spoken_of(cluster, fact)
     if view is None:
-        return NOTHING
-    view.errors = [*view.errors, GpuError(fact.error, fact.verdict, fact.jobs, stamp.at_ns)][-ERRORS_KEPT:]
-    found = [job for ref in dict.fromkeys(fact.jobs) if (job := cluster.jobs.get(ref.job_id)) is not None and was_on(job, fact.node_id)]
+        return IGNORED
+    view.errors = [*view.errors, GpuError(fact.error, fact.verdict, fact.jobs, stamp.at_ns)][
+        -ERRORS_KEPT:
+    ]
+    found = [
+        job
+        for ref in dict.fromkeys(fact.jobs)
+        if (job := cluster.jobs.get(ref.job_id)) is not None and was_on(job, fact.node_id)
+    ]
     for job in found if fact.verdict != IGNORE else ():
         job.gpu_errors = [*job.gpu_errors, (fact.uuid, fact.error)][-ERRORS_KEPT:]
     return Change(tuple(job.job_id for job in found))
@@ -47,13 +68,13 @@ def error_seen(cluster: Cluster, fact: f.GpuErrorSeen, stamp: Stamp) -> Change:
 def over_share(cluster: Cluster, fact: f.JobOverShare, stamp: Stamp) -> Change:
     """A word to people: it changes nothing."""
     job = cluster.jobs.get(fact.job_id)
-    return Change((fact.job_id,)) if job is not None and was_on(job, fact.node_id) else NOTHING
+    return Change((fact.job_id,)) if job is not None and was_on(job, fact.node_id) else IGNORED
 
 
 def service_set(cluster: Cluster, fact: f.GpuServiceSet, stamp: Stamp) -> Change:
     view = cluster.gpus.get(fact.uuid)
     if view is None or fact.service not in gpu_life.SERVICES:
-        return NOTHING
+        return IGNORED
     view.service = fact.service
     return Change((), (view.node_id,))
 
@@ -62,9 +83,11 @@ def control_requested(cluster: Cluster, fact: f.GpuControlRequested, stamp: Stam
     """No placement goes by what a device is told."""
     view = cluster.gpus.get(fact.uuid)
     if view is None or fact.control not in ROWS:
-        return NOTHING
+        return IGNORED
     before = view.controls.get(fact.control, Control())
-    view.controls[fact.control] = Control(fact.value, stamp.seq, fact.user, in_force=before.in_force)
+    view.controls[fact.control] = Control(
+        fact.value, stamp.seq, fact.user, in_force=before.in_force
+    )
     for claim in cluster.contested.get(fact.uuid, ()):
         _forget_outcome(claim, fact.control)
     return Change()
@@ -78,12 +101,16 @@ def _forget_outcome(claim: Claim, control: str) -> None:
 
 
 def controlled(cluster: Cluster, fact: f.GpuControlled, stamp: Stamp) -> Change:
-    """What is in force is the agent's word alone; of a wish that was exchanged for another one nothing else counts."""
+    """What is in force is the agent's word alone; of a wish that was exchanged for another one
+    nothing else counts.
+    """
     view = _spoken_of(cluster, fact)
     if view is None or fact.control not in ROWS:
-        return NOTHING
+        return IGNORED
     if isinstance(view, Claim):
-        return _told(view, fact, cluster.gpus[fact.uuid].controls.get(fact.control, Control()).request)
+        return _told(
+            view, fact, cluster.gpus[fact.uuid].controls.get(fact.control, Control()).request
+        )
     control = view.controls.setdefault(fact.control, Control())
     if fact.outcome == DONE:
         control.in_force = fact.value
@@ -105,20 +132,37 @@ def _told(claim: Claim, fact: f.GpuControlled, wished: int) -> Change:
 
 
 def follow_devices(cluster: Cluster, node: Node, event: str) -> None:
-    """Move the node along its table, by what its devices are now; where there is no row it stays."""
+    """Move the node along its table, by what its devices are now; where there is no row
+    it stays.
+    """
     hurt = any(view.health != gpu_life.HEALTHY for view in node_gpus(cluster, node))
-    node.state = node_life.NODE_LIFE.get((node.state, f"{event}:hurt" if hurt else event), node.state)
+    node.state = node_life.NODE_LIFE.get(
+        (node.state, f"{event}:hurt" if hurt else event), node.state
+    )
 
 
 def forget_health(cluster: Cluster, node: Node) -> None:
     """What the agent that knew has said; another one finds again what is still so."""
     for view in node_gpus(cluster, node):
-        view.health, view.reason, view.detail, view.verdict, view.alone = gpu_life.HEALTHY, "", "", "", False
+        view.health, view.reason, view.detail, view.verdict, view.alone = (
+            gpu_life.HEALTHY,
+            "",
+            "",
+            "",
+            False,
+        )
 
 
-def _spoken_of(cluster: Cluster, fact: f.GpuFaulted | f.GpuRecovered | f.GpuErrorSeen | f.GpuControlled) -> GpuView | Claim | None:
-    """Return where the node's reports on the device are kept: the device, or the node's claim while another node has it."""
+def _spoken_of(
+    cluster: Cluster, fact: f.GpuFaulted | f.GpuRecovered | f.GpuErrorSeen | f.GpuControlled
+) -> GpuView | Claim | None:
+    """Return where the node's reports on the device are kept: the device, or the node's claim while
+    another node has it.
+    """
     view = cluster.gpus.get(fact.uuid)
     if view is not None and view.node_id == fact.node_id:
         return view
-    return next((claim for claim in cluster.contested.get(fact.uuid, ()) if claim.node_id == fact.node_id), None)
+    return next(
+        (claim for claim in cluster.contested.get(fact.uuid, ()) if claim.node_id == fact.node_id),
+        None,
+    )

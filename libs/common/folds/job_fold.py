@@ -1,19 +1,31 @@
 """How each fact about a job changes it: one function per kind, named after the kind.
 
-Pure and total, called by `fold` alone. A member's facts count only for the current attempt; the job's own state follows its
-members, so that the order in which two nodes speak does not matter.
+Pure and total, called by `fold` alone. A member's facts count only for the current attempt; the
+job's own state follows its members, so that the order in which two nodes speak does not matter.
 """
 
 from collections.abc import Collection
 from typing import Final
 
-from libs.common import arrivals, job_life, ledger
 from libs.common import facts as f
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Charge, Cluster, Elements, Job, MemberView, all_over, known_to_agent, tenant_of
+from libs.common.change import IGNORED, Change, Stamp
 from libs.common.folds import array_fold, model_fold, order_fold, preemption_fold
+from libs.common.life import job_life
 from libs.common.model import JobId, Member, NodeId, attempt_key
-from libs.common.ordering import MIB
+from libs.common.state import arrivals, ledger
+from libs.common.state.cluster import (
+    ENDED_JOBS_KEPT,
+    Cancel,
+    Charge,
+    Cluster,
+    Elements,
+    Job,
+    MemberView,
+    all_over,
+    known_to_agent,
+    tenant_of,
+)
+from libs.common.state.ordering import MIB
 
 # Bound of a member's measured run time: this many times its placed span, plus a margin.
 SPAN_PARTS: Final = 2
@@ -22,8 +34,16 @@ SPAN_MORE_MS: Final = 60_000
 
 def submitted(cluster: Cluster, fact: f.JobSubmitted, stamp: Stamp) -> Change:
     if fact.job_id in cluster.jobs:
-        return NOTHING
-    job = Job(fact.job_id, fact.spec, fact.tenant, fact.user, stamp.seq, request=fact.request, submitted_ns=stamp.at_ns)
+        return IGNORED
+    job = Job(
+        fact.job_id,
+        fact.spec,
+        fact.tenant,
+        fact.user,
+        stamp.seq,
+        request=fact.request,
+        submitted_ns=stamp.at_ns,
+    )
     job.elements = Elements() if fact.spec.array is not None else None
     cluster.jobs[fact.job_id] = job
     tenant_of(cluster, fact.tenant).waiting += job.waiting
@@ -33,20 +53,22 @@ def submitted(cluster: Cluster, fact: f.JobSubmitted, stamp: Stamp) -> Change:
 
 def cancel_requested(cluster: Cluster, fact: f.CancelRequested, stamp: Stamp) -> Change:
     job = cluster.jobs.get(fact.job_id)
-    wish = Cancel(fact.grace_s, fact.signal, fact.user)
+    cancel = Cancel(fact.grace_s, fact.signal, fact.user)
     if job is None:
-        return array_fold.cancelled_early(cluster, fact.job_id, wish)
-    if job.state in job_life.ENDED or (job.cancel is not None and job.cancel <= wish and not job.drain_until_ns):
-        return NOTHING
-    job.cancel = wish if job.cancel is None else min(job.cancel, wish)
+        return array_fold.cancelled_early(cluster, fact.job_id, cancel)
+    if job.state in job_life.ENDED or (
+        job.cancel is not None and job.cancel <= cancel and not job.drain_until_ns
+    ):
+        return IGNORED
+    job.cancel = cancel if job.cancel is None else min(job.cancel, cancel)
     job.drain_until_ns = 0
-    return Change((fact.job_id, *array_fold.cancelled(cluster, job, wish)))
+    return Change((fact.job_id, *array_fold.cancelled(cluster, job, cancel)))
 
 
 def admitted(cluster: Cluster, fact: f.JobAdmitted, stamp: Stamp) -> Change:
     job = _job_allowing(cluster, fact.job_id, "job.admitted")
     if job is None or job.admitted:
-        return NOTHING
+        return IGNORED
     job.admitted = True
     return Change((fact.job_id,))
 
@@ -54,7 +76,7 @@ def admitted(cluster: Cluster, fact: f.JobAdmitted, stamp: Stamp) -> Change:
 def rejected(cluster: Cluster, fact: f.JobRejected, stamp: Stamp) -> Change:
     job = _job_allowing(cluster, fact.job_id, "job.rejected")
     if job is None or job.admitted:
-        return NOTHING
+        return IGNORED
     job.reason = fact.reason
     touched = _end(cluster, job, job_life.REJECTED, stamp)
     return Change((fact.job_id, *touched))
@@ -63,7 +85,7 @@ def rejected(cluster: Cluster, fact: f.JobRejected, stamp: Stamp) -> Change:
 def queued(cluster: Cluster, fact: f.JobQueued, stamp: Stamp) -> Change:
     job = _job_allowing(cluster, fact.job_id, "job.queued")
     if job is None or not job.admitted:
-        return NOTHING
+        return IGNORED
     job.state = job_life.QUEUED
     job.queued_ns = stamp.at_ns
     if job.elements is None:
@@ -74,14 +96,22 @@ def queued(cluster: Cluster, fact: f.JobQueued, stamp: Stamp) -> Change:
 
 def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
     job = _job_allowing(cluster, fact.job_id, "job.placed")
-    if job is None or job.elements is not None or job.attempt != fact.attempt or not _placeable(cluster, fact.members):
-        return NOTHING
+    if (
+        job is None
+        or job.elements is not None
+        or job.attempt != fact.attempt
+        or not _placeable(cluster, fact.members)
+    ):
+        return IGNORED
     job.state = job_life.PLACED
     job.placed_ns, job.placed_seq, job.port = stamp.at_ns, stamp.seq, fact.port
     job.expires_ns = max(job.expires_ns, fact.expires_ns)
     cluster.port_last = fact.port or cluster.port_last
     cluster.placed_last = fact.members[-1].node_id
-    job.members = {m.node_id: MemberView(m.node_id, m.incarnation, m.rank, m.gpus, m.incarnation) for m in fact.members}
+    job.members = {
+        m.node_id: MemberView(m.node_id, m.incarnation, m.rank, m.gpus, m.incarnation)
+        for m in fact.members
+    }
     tenant_of(cluster, job.tenant).waiting -= 1
     kept = preemption_fold.free(cluster, job) if job.preemption.reserved else ()
     for member in job.members.values():
@@ -95,14 +125,18 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
 
 
 def dated(cluster: Cluster, fact: f.JobPlaced | f.JobPreempted, stamp: Stamp) -> Change:
-    """What was folded ahead of the log is in the log: only now its time is known, which may be long after its decision."""
+    """What was folded ahead of the log is in the log: only now its time is known, which may be long
+    after its decision.
+    """
     job = cluster.jobs.get(fact.job_id)
     if job is not None and isinstance(fact, f.JobPlaced) and job.attempt == fact.attempt:
         job.placed_ns, job.placed_seq = stamp.at_ns, stamp.seq
-    elif job is not None and isinstance(fact, f.JobPreempted) and fact.sliced:  # by that its next attempt waits
+    elif (
+        job is not None and isinstance(fact, f.JobPreempted) and fact.sliced
+    ):  # by that its next attempt waits
         job.preemption.sliced_ns = stamp.at_ns
     else:
-        return NOTHING
+        return IGNORED
     return Change((fact.job_id,))
 
 
@@ -111,18 +145,18 @@ def _placeable(cluster: Cluster, members: tuple[Member, ...]) -> bool:
     distinct = {member.node_id for member in members}
     if not distinct or len(distinct) != len(members) or not distinct <= cluster.nodes.keys():
         return False
-    return ledger.can_hold(cluster, [wish for member in members for wish in member.gpus])
+    return ledger.can_hold(cluster, [hold for member in members for hold in member.gpus])
 
 
 def stop_ordered(cluster: Cluster, fact: f.JobStopOrdered, stamp: Stamp) -> Change:
     job = _current(cluster, fact.job_id, fact.attempt)
-    return _stop(job, fact.reason, fact.signal, fact.grace_ms) if job is not None else NOTHING
+    return _stop(job, fact.reason, fact.signal, fact.grace_ms) if job is not None else IGNORED
 
 
 def preempted(cluster: Cluster, fact: f.JobPreempted, stamp: Stamp) -> Change:
     job = _current(cluster, fact.job_id, fact.attempt)
     if job is None or job.state not in job_life.ON_NODES:
-        return NOTHING
+        return IGNORED
     if fact.by == job.job_id:
         job.preemption.grown += 1
         return _stop(job, job_life.GROWN, fact.signal, fact.grace_ms)
@@ -134,7 +168,7 @@ def preempted(cluster: Cluster, fact: f.JobPreempted, stamp: Stamp) -> Change:
 def _stop(job: Job, reason: str, signal: int, grace_ms: int) -> Change:
     """The first reason stays; of several stops the shortest grace counts, as on the node."""
     if job.state not in job_life.ON_NODES:
-        return NOTHING
+        return IGNORED
     if not job.stop_reason or grace_ms < job.stop_grace_ms:
         job.stop_signal, job.stop_grace_ms = signal, grace_ms
     job.stop_reason = job.stop_reason or reason
@@ -144,7 +178,7 @@ def _stop(job: Job, reason: str, signal: int, grace_ms: int) -> Change:
 def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
     job = _current(cluster, fact.job_id, fact.attempt)
     if job is None or not job_life.allows(job.state, "job.requeued") or not all_over(job):
-        return NOTHING
+        return IGNORED
     nodes = homes(cluster, job.members.values())
     _note_charge(cluster, job, stamp)
     _note_refusals(job, fact)
@@ -159,19 +193,28 @@ def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
 
 
 def _note_refusals(job: Job, fact: f.JobRequeued) -> None:
-    """Record until when the next attempt waits, and which nodes it avoids. Facts of earlier versions set neither."""
+    """Record until when the next attempt waits, and which nodes it avoids.
+
+    Facts of earlier versions set neither.
+    """
     refused = [member for member in job.members.values() if member.state == job_life.REFUSED]
     if job.started_ns and not refused:
         job.refusals = job.refusals.after_a_run()
     if fact.not_before_ns:
         nodes, reason = [member.node_id for member in refused], refused[0].reason if refused else ""
-        job.refusals = job.refusals.with_one_more(nodes, reason, fact.not_before_ns, fact.excluded_until_ns)
+        job.refusals = job.refusals.with_one_more(
+            nodes, reason, fact.not_before_ns, fact.excluded_until_ns
+        )
 
 
 def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
     job = _current(cluster, fact.job_id, fact.attempt)
-    if job is None or not job_life.allows(job.state, f"job.closed:{fact.outcome}") or not all_over(job):
-        return NOTHING
+    if (
+        job is None
+        or not job_life.allows(job.state, f"job.closed:{fact.outcome}")
+        or not all_over(job)
+    ):
+        return IGNORED
     nodes = homes(cluster, job.members.values())
     _note_charge(cluster, job, stamp)
     if fact.outcome == job_life.COMPLETED:
@@ -188,19 +231,30 @@ def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
     placed_ms = max(0, stamp.at_ns - job.placed_ns) // 1_000_000
     if job.members and job.charged < job.attempt:
         members = job.members.values()
-        used = sum(sum(wish.share for wish in member.gpus) * _used_ms(member, placed_ms) for member in members)
+        used = sum(
+            sum(hold.share for hold in member.gpus) * _used_ms(member, placed_ms)
+            for member in members
+        )
         run_ms = sum(_used_ms(member, placed_ms) for member in members)
-        charge = Charge(job.job_id, job.attempt, job.tenant, used, job.spec.cpus_milli * run_ms, job.spec.memory_bytes // MIB * run_ms)
+        charge = Charge(
+            job.job_id,
+            job.attempt,
+            job.tenant,
+            used,
+            job.spec.cpus_milli * run_ms,
+            job.spec.memory_bytes // MIB * run_ms,
+        )
         cluster.uncharged[attempt_key(job.job_id, job.attempt)] = charge
 
 
 def _used_ms(member: MemberView, placed_ms: int) -> int:
-    """Return the member's run time by its own machine's clock, or the placed span if its node measured none.
+    """Return the member's run time by its own machine's clock, or the placed span if its node
+    measured none.
 
-    Two schedulers' wall clocks may be far apart. The run time is bounded by the time from placement to close, with a
-    margin: the scheduler's clock may go at half speed after a take-over (`Writer.now_ns`), and stand still during one.
-    The member keeps the time that its node reported, because a scheduler that works ahead folds its own JobClosed with
-    another time than the log's.
+    Two schedulers' wall clocks may be far apart. The run time is bounded by the time from placement
+    to close, with a margin: the scheduler's clock may go at half speed after a take-over
+    (`Writer.now_ns`), and stand still during one. The member keeps the time that its node reported,
+    because a scheduler that works ahead folds its own JobClosed with another time than the log's.
     """
     return min(member.run_ms, SPAN_PARTS * placed_ms + SPAN_MORE_MS) or placed_ms
 
@@ -208,7 +262,7 @@ def _used_ms(member: MemberView, placed_ms: int) -> int:
 def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
     job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.started")
     if job is None:
-        return NOTHING
+        return IGNORED
     job.started_ns = max(job.started_ns, stamp.at_ns)
     _follow_members(job)
     return Change((fact.job_id,))
@@ -217,7 +271,7 @@ def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
 def finished(cluster: Cluster, fact: f.JobFinished, stamp: Stamp) -> Change:
     job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.finished")
     if job is None:
-        return NOTHING
+        return IGNORED
     member = job.members[fact.node_id]
     member.exit_code, member.signal = fact.exit_code, fact.signal
     member.reason, member.detail, member.run_ms = fact.reason, fact.detail, fact.run_ms
@@ -229,7 +283,7 @@ def finished(cluster: Cluster, fact: f.JobFinished, stamp: Stamp) -> Change:
 def refused(cluster: Cluster, fact: f.JobRefused, stamp: Stamp) -> Change:
     job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.refused")
     if job is None:
-        return NOTHING
+        return IGNORED
     member = job.members[fact.node_id]
     member.reason = fact.reason
     ledger.release(cluster, job, member)
@@ -240,28 +294,35 @@ def refused(cluster: Cluster, fact: f.JobRefused, stamp: Stamp) -> Change:
 def released(cluster: Cluster, fact: f.JobReleased, stamp: Stamp) -> Change:
     """The node accounts for this attempt no longer, even when the attempt was closed long ago."""
     node = cluster.nodes.get(fact.node_id)
-    was_accounted = node is not None and node.accounted.pop(attempt_key(fact.job_id, fact.attempt), None) is not None
+    was_accounted = (
+        node is not None
+        and node.accounted.pop(attempt_key(fact.job_id, fact.attempt), None) is not None
+    )
     job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.released")
     if job is None:
-        return Change((), (fact.node_id,)) if was_accounted else NOTHING
+        return Change((), (fact.node_id,)) if was_accounted else IGNORED
     member = job.members[fact.node_id]
     ledger.release(cluster, job, member)
     return Change((fact.job_id,), homes(cluster, (member,)))
 
 
 def homes(cluster: Cluster, members: Collection[MemberView]) -> tuple[NodeId, ...]:
-    """The members' nodes, and those that report their devices now: a device may have moved while it was held."""
+    """The members' nodes, and those that report their devices now: a device may have moved while it
+    was held.
+    """
     views = cluster.gpus
-    theirs = [views[wish.uuid].node_id for member in members for wish in member.gpus]
+    theirs = [views[hold.uuid].node_id for member in members for hold in member.gpus]
     return tuple(dict.fromkeys([*[member.node_id for member in members], *theirs]))
 
 
 def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
-    """Mark the member lost when its node was lost, or came back without it; whichever fact came first, the end is the same.
+    """Mark the member lost when its node was lost, or came back without it; whichever fact came
+    first, the end is the same.
 
-    A loss takes a member that was over too, for its JobReleased may have crossed the NodeLost; coming back without a
-    member that was over is no loss. Nor is coming back from another state directory: that says nothing of the member. A job that
-    ignores the lease may live on a lost node, until an operator says that it is dead.
+    A loss takes a member that was over too, for its JobReleased may have crossed the NodeLost;
+    coming back without a member that was over is no loss. Nor is coming back from another state
+    directory: that says nothing of the member. A job that ignores the lease may live on a lost
+    node, until an operator says that it is dead.
     """
     member, node = job.members[node_id], cluster.nodes[node_id]
     gone = member.accounted < node.incarnation and known_to_agent(node, job, member)
@@ -276,7 +337,13 @@ def lose_member(cluster: Cluster, job: Job, member: MemberView) -> bool:
     if after is None:
         return False
     member.state = after
-    member.exit_code, member.signal, member.reason, member.detail, member.run_ms = None, 0, "node_lost", "", 0
+    member.exit_code, member.signal, member.reason, member.detail, member.run_ms = (
+        None,
+        0,
+        "node_lost",
+        "",
+        0,
+    )
     member.ready, member.ready_ns, member.ended_ns = False, 0, 0
     ledger.release(cluster, job, member)
     _follow_members(job)
@@ -290,12 +357,18 @@ def _job_allowing(cluster: Cluster, job_id: JobId, event: str) -> Job | None:
 
 def _current(cluster: Cluster, job_id: JobId, attempt: int) -> Job | None:
     job = cluster.jobs.get(job_id)
-    return job if job is not None and job.attempt == attempt and job.state not in job_life.ENDED else None
+    return (
+        job
+        if job is not None and job.attempt == attempt and job.state not in job_life.ENDED
+        else None
+    )
 
 
-def _member_spoke(cluster: Cluster, job_id: JobId, attempt: int, node_id: NodeId, event: str) -> Job | None:
-    """Move the member along its table; None when the attempt is not current, the table has no such row, or the agent that speaks
-    knows nothing of the member, for it replaced the one that did.
+def _member_spoke(
+    cluster: Cluster, job_id: JobId, attempt: int, node_id: NodeId, event: str
+) -> Job | None:
+    """Move the member along its table; None when the attempt is not current, the table has no such
+    row, or the agent that speaks knows nothing of the member, for it replaced the one that did.
     """
     job = _current(cluster, job_id, attempt)
     member = job.members.get(node_id) if job is not None else None
@@ -309,7 +382,9 @@ def _member_spoke(cluster: Cluster, job_id: JobId, attempt: int, node_id: NodeId
 
 
 def _follow_members(job: Job) -> None:
-    """The job's state follows from its members' states alone, so that it is the same in whatever order they spoke."""
+    """The job's state follows from its members' states alone, so that it is the same in whatever
+    order they spoke.
+    """
     waiting = any(member.state == job_life.PLACED for member in job.members.values())
     ended = all(member.state in job_life.MEMBER_ENDED for member in job.members.values())
     event = "members.ended" if ended else "" if waiting else "members.started"

@@ -1,22 +1,35 @@
 """How facts about tenants and their keys change them: one function per kind, named after the kind.
 
-Pure and total, called by `fold.apply` alone. A revoked key leaves the fold, so that what is here is what counts; the log says what was.
-A removed tenant has no keys, whichever gateway spoke first.
+Pure and total, called by `fold.apply` alone. A revoked key leaves the fold, so that what is here is
+what counts; the log says what was. A removed tenant has no keys, whichever gateway spoke first.
 """
 
 from libs.common import facts as f
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Key, tenant_of
+from libs.common.change import IGNORED, Change, Stamp
+from libs.common.state.cluster import Cluster, Key, tenant_of
 
 
 def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
     tenant = tenant_of(cluster, fact.tenant)
-    tenant.max_gpu_share, tenant.max_waiting, tenant.weight = fact.max_gpu_share, fact.max_waiting, fact.weight
-    tenant.gpu_hours, tenant.shares_devices, tenant.removed = fact.gpu_hours, fact.shares_devices, fact.removed
+    tenant.max_gpu_share, tenant.max_waiting, tenant.weight = (
+        fact.max_gpu_share,
+        fact.max_waiting,
+        fact.weight,
+    )
+    tenant.gpu_hours, tenant.shares_devices, tenant.removed = (
+        fact.gpu_hours,
+        fact.shares_devices,
+        fact.removed,
+    )
     tenant.gpu_hours_per = fact.gpu_hours_per
-    tenant.requests_per_minute, tenant.tokens_per_minute = fact.requests_per_minute, fact.tokens_per_minute
+    tenant.requests_per_minute, tenant.tokens_per_minute = (
+        fact.requests_per_minute,
+        fact.tokens_per_minute,
+    )
     if fact.removed:
-        cluster.keys = {key_id: key for key_id, key in cluster.keys.items() if key.tenant != fact.tenant}
+        cluster.keys = {
+            key_id: key for key_id, key in cluster.keys.items() if key.tenant != fact.tenant
+        }
         cluster.keys_seq = stamp.seq
     return Change()
 
@@ -24,7 +37,7 @@ def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
 def created(cluster: Cluster, fact: f.KeyCreated, stamp: Stamp) -> Change:
     tenant = cluster.tenants.get(fact.tenant)
     if fact.key_id in cluster.keys or (tenant is not None and tenant.removed):
-        return NOTHING
+        return IGNORED
     cluster.keys[fact.key_id] = Key(
         fact.key_id,
         fact.tenant,
@@ -44,7 +57,7 @@ def created(cluster: Cluster, fact: f.KeyCreated, stamp: Stamp) -> Change:
 def rotated(cluster: Cluster, fact: f.KeyRotated, stamp: Stamp) -> Change:
     key = cluster.keys.get(fact.key_id)
     if key is None:
-        return NOTHING
+        return IGNORED
     key.old_hash, key.old_until_ns = key.secret_hash, fact.old_until_ns
     key.secret_hash, key.rotated_ns = fact.secret_hash, stamp.at_ns
     cluster.keys_seq = stamp.seq
@@ -53,7 +66,7 @@ def rotated(cluster: Cluster, fact: f.KeyRotated, stamp: Stamp) -> Change:
 
 def revoked(cluster: Cluster, fact: f.KeyRevoked, stamp: Stamp) -> Change:
     if cluster.keys.pop(fact.key_id, None) is None:
-        return NOTHING
+        return IGNORED
     cluster.keys_seq = stamp.seq
     return Change()
 

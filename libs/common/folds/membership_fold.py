@@ -1,21 +1,23 @@
-"""How each fact about a machine's belonging changes it: one function per kind, named after the kind.
+"""How each fact about a machine's belonging changes it: one function per kind, named after the
+kind.
 
-Pure and total, called by `fold.apply` alone. What a gateway says of a node is kept apart from what the node says of itself, so that
-NodeRegistered commutes with all of it; a removal is for ever, in whatever order it and a registration came.
+Pure and total, called by `fold.apply` alone. What a gateway says of a node is kept apart from what
+the node says of itself, so that NodeRegistered commutes with all of it; a removal is for ever, in
+whatever order it and a registration came.
 """
 
 from libs.common import facts as f
-from libs.common import node_life
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, membership_of
+from libs.common.change import IGNORED, Change, Stamp
 from libs.common.folds import claim_fold
+from libs.common.life import node_life
 from libs.common.model import NodeId
+from libs.common.state.cluster import Cluster, membership_of
 
 
 def invited(cluster: Cluster, fact: f.NodeInvited, stamp: Stamp) -> Change:
     member = membership_of(cluster, fact.node_id)
     if member.public_key or member.leaving:
-        return NOTHING
+        return IGNORED
     member.secret_hash, member.expires_ns = fact.secret_hash, fact.expires_ns
     return Change()
 
@@ -23,8 +25,13 @@ def invited(cluster: Cluster, fact: f.NodeInvited, stamp: Stamp) -> Change:
 def joined(cluster: Cluster, fact: f.NodeJoined, stamp: Stamp) -> Change:
     """Whether the invitation had expired was asked by the gateway, by its own clock."""
     member = cluster.memberships.get(fact.node_id)
-    if member is None or member.public_key or member.leaving or member.secret_hash != fact.secret_hash:
-        return NOTHING
+    if (
+        member is None
+        or member.public_key
+        or member.leaving
+        or member.secret_hash != fact.secret_hash
+    ):
+        return IGNORED
     member.public_key = fact.public_key
     return Change()
 
@@ -40,10 +47,13 @@ def removal_requested(cluster: Cluster, fact: f.NodeRemovalRequested, stamp: Sta
 
 
 def revoked(cluster: Cluster, fact: f.NodeRevoked, stamp: Stamp) -> Change:
-    """The first reason counts. Its jobs end with their leases: the node cannot renew them any more."""
+    """The first reason counts.
+
+    Its jobs end with their leases: the node cannot renew them any more.
+    """
     member = membership_of(cluster, fact.node_id)
     if member.revoked:
-        return NOTHING
+        return IGNORED
     member.revoked = fact.reason or "no reason given"
     node = cluster.nodes.get(fact.node_id)
     if node is None:
@@ -61,7 +71,7 @@ def revocation(cluster: Cluster, node_id: NodeId) -> str:
 def removed(cluster: Cluster, fact: f.NodeRemoved, stamp: Stamp) -> Change:
     member = membership_of(cluster, fact.node_id)
     if member.removed:
-        return NOTHING
+        return IGNORED
     member.leaving, member.wait, member.removed = True, False, True
     node = cluster.nodes.get(fact.node_id)
     if node is None:

@@ -1,34 +1,54 @@
-"""How each fact about a model or its replicas changes them: one function per kind, named after the kind.
+"""How each fact about a model or its replicas changes them: one function per kind, named after the
+kind.
 
-Pure and total, called by `fold.apply` and `job_fold` alone. What the scheduler says of replicas depends on nothing that a gateway may
-say meanwhile: their place in the queue is the model's first, and crashes count only for the generation that is deployed.
+Pure and total, called by `fold.apply` and `job_fold` alone. What the scheduler says of replicas
+depends on nothing that a gateway may say meanwhile: their place in the queue is the model's first,
+and crashes count only for the generation that is deployed.
 """
 
 from typing import Final
 
 from libs.common import facts as f
-from libs.common import job_life
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cancel, Cluster, Job, MemberView, Model, tenant_of
+from libs.common.change import IGNORED, Change, Stamp
+from libs.common.life import job_life
 from libs.common.model import JobId, NodeId, Replica
+from libs.common.state.cluster import Cancel, Cluster, Job, MemberView, Model, tenant_of
 
 # A replica that was ready for so long before it died begins a new count.
 STEADY_NS: Final = 60_000_000_000
 
 
 def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
-    """A living model is its tenant's; the name of an undeployed one is free for any. A request that was repeated is one."""
+    """A living model is its tenant's; the name of an undeployed one is free for any.
+
+    A request that was repeated is one.
+    """
     model = cluster.models.get(fact.name)
     if model is None:
         tenant_of(cluster, fact.tenant)
-        model = Model(fact.name, fact.tenant, fact.user, fact.spec, stamp.seq, fact.spec.replicas, deployed_ns=stamp.at_ns)
+        model = Model(
+            fact.name,
+            fact.tenant,
+            fact.user,
+            fact.spec,
+            stamp.seq,
+            fact.spec.replicas,
+            deployed_ns=stamp.at_ns,
+        )
         model.request = fact.request
         cluster.models[fact.name] = model
         return Change((), (), (fact.name,))
-    if model.deployed and (model.tenant != fact.tenant or (fact.request and fact.request == model.request)):
-        return NOTHING
+    if model.deployed and (
+        model.tenant != fact.tenant or (fact.request and fact.request == model.request)
+    ):
+        return IGNORED
     tenant_of(cluster, fact.tenant)
-    model.tenant, model.user, model.spec, model.replicas = fact.tenant, fact.user, fact.spec, fact.spec.replicas
+    model.tenant, model.user, model.spec, model.replicas = (
+        fact.tenant,
+        fact.user,
+        fact.spec,
+        fact.spec.replicas,
+    )
     model.deployed, model.deployed_ns, model.generation = True, stamp.at_ns, model.generation + 1
     model.crashes, model.last_crash_ns, model.last_crash, model.request = 0, 0, "", fact.request
     return Change((), (), (fact.name,))
@@ -37,7 +57,7 @@ def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
 def scaled(cluster: Cluster, fact: f.ModelScaled, stamp: Stamp) -> Change:
     model = cluster.models.get(fact.name)
     if model is None or not model.deployed or fact.replicas < 0:
-        return NOTHING
+        return IGNORED
     model.replicas = fact.replicas
     return Change((), (), (fact.name,))
 
@@ -45,7 +65,7 @@ def scaled(cluster: Cluster, fact: f.ModelScaled, stamp: Stamp) -> Change:
 def undeployed(cluster: Cluster, fact: f.ModelUndeployed, stamp: Stamp) -> Change:
     model = cluster.models.get(fact.name)
     if model is None or not model.deployed:
-        return NOTHING
+        return IGNORED
     model.deployed, model.replicas = False, 0
     return Change((), (), (fact.name,))
 
@@ -53,13 +73,17 @@ def undeployed(cluster: Cluster, fact: f.ModelUndeployed, stamp: Stamp) -> Chang
 def replicas_scaled(cluster: Cluster, fact: f.ReplicasScaled, stamp: Stamp) -> Change:
     model = cluster.models.get(fact.model)
     if model is None:
-        return NOTHING
-    touched = [replica.job_id for replica in fact.add if _begin(cluster, model, fact, replica, stamp)]
+        return IGNORED
+    touched = [
+        replica.job_id for replica in fact.add if _begin(cluster, model, fact, replica, stamp)
+    ]
     touched += [job_id for job_id in fact.retire if _retire(cluster, model, fact, job_id)]
     return Change(tuple(touched), (), (fact.model,))
 
 
-def _begin(cluster: Cluster, model: Model, fact: f.ReplicasScaled, replica: Replica, stamp: Stamp) -> bool:
+def _begin(
+    cluster: Cluster, model: Model, fact: f.ReplicasScaled, replica: Replica, stamp: Stamp
+) -> bool:
     """A job that nobody submitted: admitted and in the queue from the start."""
     job_id = replica.job_id
     ordinal = ordinal_of(model.name, job_id)
@@ -67,7 +91,15 @@ def _begin(cluster: Cluster, model: Model, fact: f.ReplicasScaled, replica: Repl
         return False
     model.next_ordinal = ordinal + 1
     model.jobs[job_id] = fact.generation
-    job = Job(job_id, replica.spec, fact.tenant, fact.user, model.seq, job_life.JOB_LIFE["", "replicas.scaled"], admitted=True)
+    job = Job(
+        job_id,
+        replica.spec,
+        fact.tenant,
+        fact.user,
+        model.seq,
+        job_life.JOB_LIFE["", "replicas.scaled"],
+        admitted=True,
+    )
     job.submitted_ns = job.queued_ns = stamp.at_ns
     cluster.jobs[job_id] = job
     tenant_of(cluster, fact.tenant).waiting += 1
@@ -79,10 +111,10 @@ def _retire(cluster: Cluster, model: Model, fact: f.ReplicasScaled, job_id: JobI
     if job_id not in model.jobs:
         return False
     job = cluster.jobs[job_id]
-    wish = Cancel(job.spec.grace_s if fact.grace_s is None else fact.grace_s, 15)
+    cancel = Cancel(job.spec.grace_s if fact.grace_s is None else fact.grace_s, 15)
     if job.cancel is None:
         job.drain_until_ns = fact.drain_until_ns
-    job.cancel = wish if job.cancel is None else min(job.cancel, wish)
+    job.cancel = cancel if job.cancel is None else min(job.cancel, cancel)
     return True
 
 
@@ -93,13 +125,17 @@ def replica_id(model: str, ordinal: int) -> JobId:
 def ordinal_of(model: str, job_id: JobId) -> int:
     """The replica's number; -1 when the id is not one of this model."""
     name, _, number = job_id.rpartition("-")
-    return int(number) if name == model and number.isascii() and number.isdigit() and len(number) < 10 else -1
+    return (
+        int(number)
+        if name == model and number.isascii() and number.isdigit() and len(number) < 10
+        else -1
+    )
 
 
 def ready(cluster: Cluster, fact: f.ReplicaReady, stamp: Stamp) -> Change:
     member = _serving(cluster, fact.job_id, fact.attempt, fact.node_id)
     if member is None:
-        return NOTHING
+        return IGNORED
     member.ready, member.ready_ns, member.detail = True, member.ready_ns or stamp.at_ns, ""
     return Change((fact.job_id,))
 
@@ -107,7 +143,7 @@ def ready(cluster: Cluster, fact: f.ReplicaReady, stamp: Stamp) -> Change:
 def unready(cluster: Cluster, fact: f.ReplicaUnready, stamp: Stamp) -> Change:
     member = _serving(cluster, fact.job_id, fact.attempt, fact.node_id)
     if member is None:
-        return NOTHING
+        return IGNORED
     member.ready, member.detail = False, fact.reason
     return Change((fact.job_id,))
 
@@ -122,7 +158,10 @@ def _serving(cluster: Cluster, job_id: JobId, attempt: int, node_id: NodeId) -> 
 
 
 def closed(cluster: Cluster, job: Job, fact: f.JobClosed, stamp: Stamp) -> tuple[str, ...]:
-    """A replica has ended: the model has one fewer, and one crash more if nobody asked for it. Gives the model's name."""
+    """A replica has ended: the model has one fewer, and one crash more if nobody asked for it.
+
+    Gives the model's name.
+    """
     serve = job.spec.serve
     model = cluster.models.get(serve.model) if serve is not None else None
     if model is None or serve is None or model.jobs.pop(job.job_id, None) is None:
@@ -142,9 +181,14 @@ def _crashed(model: Model, job: Job, generation: int, fact: f.JobClosed, stamp: 
     model.crashes = 1 if _was_steady(job) else model.crashes + int(next_wave)
     model.last_crash_ns = stamp.at_ns
     code = f"exit code {fact.exit_code}" if fact.exit_code is not None else ""
-    model.last_crash = ", ".join(word for word in (fact.reason or fact.outcome, code, job.job_id) if word)
+    model.last_crash = ", ".join(
+        word for word in (fact.reason or fact.outcome, code, job.job_id) if word
+    )
 
 
 def _was_steady(job: Job) -> bool:
     """Both times are of the node's clock, so that whoever folds ahead of the log finds the same."""
-    return any(member.ready_ns and member.ended_ns - member.ready_ns >= STEADY_NS for member in job.members.values())
+    return any(
+        member.ready_ns and member.ended_ns - member.ready_ns >= STEADY_NS
+        for member in job.members.values()
+    )

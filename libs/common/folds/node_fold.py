@@ -1,33 +1,37 @@
 """How each fact about a node changes it: one function per kind, named after the kind.
 
-Pure and total, called by `fold.apply` alone. What is lost and what returned are highest incarnations, never toggles,
-so that a NodeLost and a NodeRegistered that crossed on the wire end in the same state in every order.
+Pure and total, called by `fold.apply` alone. What is lost and what returned are highest
+incarnations, never toggles, so that a NodeLost and a NodeRegistered that crossed on the wire end in
+the same state in every order.
 """
 
 from typing import Final
 
 from libs.common import facts as f
-from libs.common import node_life
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Node, is_removed
+from libs.common.change import IGNORED, Change, Stamp
 from libs.common.folds import claim_fold, job_fold, membership_fold
 from libs.common.folds.device_fold import follow_devices, forget_health
+from libs.common.life import node_life
 from libs.common.model import NodeId, attempt_key
+from libs.common.state.cluster import Cluster, Node, is_removed
 
-# A registration further ahead than this of the last one is ignored: one forged number must not lock out the agent's own.
+# A registration further ahead than this of the last one is ignored: one forged number must not lock
+# out the agent's own.
 INCARNATIONS_MAX: Final = 1 << 20
 
 
 def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change:
     node = cluster.nodes.get(fact.node_id)
     if node is not None and fact.incarnation <= node.incarnation:
-        return NOTHING
+        return IGNORED
     if fact.incarnation > (node.incarnation if node is not None else 0) + INCARNATIONS_MAX:
-        return NOTHING
+        return IGNORED
     anew = node is not None and _elsewhere(node, fact)
     if node is None:
         removed = is_removed(cluster, fact.node_id)
-        node = cluster.nodes[fact.node_id] = Node(fact.node_id, node_life.REMOVED if removed else "")
+        node = cluster.nodes[fact.node_id] = Node(
+            fact.node_id, node_life.REMOVED if removed else ""
+        )
         node.revoked = membership_fold.revocation(cluster, fact.node_id)
     elif anew:
         node.severed = node.incarnation
@@ -40,8 +44,17 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     node.simulated = fact.simulated
     node.registered_ns, node.registered_seq = stamp.at_ns, stamp.seq
     node.peer_address, node.peer_key = fact.peer_address, fact.peer_key
-    node.cpus_milli, node.memory_bytes, node.labels = fact.cpus_milli, fact.memory_bytes, fact.labels
-    node.rack, node.spine, node.sockets, node.isolation = fact.rack, fact.spine, fact.sockets, fact.isolation
+    node.cpus_milli, node.memory_bytes, node.labels = (
+        fact.cpus_milli,
+        fact.memory_bytes,
+        fact.labels,
+    )
+    node.rack, node.spine, node.sockets, node.isolation = (
+        fact.rack,
+        fact.spine,
+        fact.sockets,
+        fact.isolation,
+    )
     node.takes_controls, node.drivers, node.distrusted = fact.takes_controls, fact.drivers, ""
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     node.absent, node.left_out = fact.absent, fact.left_out
@@ -60,10 +73,10 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
 def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
     node = cluster.nodes.get(fact.node_id)
     if node is None or fact.incarnation > node.incarnation:
-        return NOTHING
+        return IGNORED
     dead = fact.incarnation if fact.reason == node_life.DECLARED_DEAD else 0
     if fact.incarnation <= node.lost and dead <= node.dead:
-        return NOTHING
+        return IGNORED
     node.lost, node.dead = max(node.lost, fact.incarnation), max(node.dead, dead)
     node.replaced = [each for each in node.replaced if each > node.lost]
     node.reason = fact.reason
@@ -74,11 +87,18 @@ def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
 
 
 def declared_dead(cluster: Cluster, fact: f.NodeDeclaredDead, stamp: Stamp) -> Change:
-    """Only noted: what follows from it is the scheduler's to record, for it alone says who is lost."""
+    """Only noted: what follows from it is the scheduler's to record, for it alone says
+    who is lost.
+    """
     node = cluster.nodes.get(fact.node_id)
     word = (fact.incarnation, fact.lost)
-    if node is None or word <= node.word or not 0 <= fact.lost <= node.lost or not fact.lost <= fact.incarnation <= node.incarnation:
-        return NOTHING
+    if (
+        node is None
+        or word <= node.word
+        or not 0 <= fact.lost <= node.lost
+        or not fact.lost <= fact.incarnation <= node.incarnation
+    ):
+        return IGNORED
     node.word = word
     return Change((), (fact.node_id,))
 
@@ -86,7 +106,7 @@ def declared_dead(cluster: Cluster, fact: f.NodeDeclaredDead, stamp: Stamp) -> C
 def returned(cluster: Cluster, fact: f.NodeReturned, stamp: Stamp) -> Change:
     node = cluster.nodes.get(fact.node_id)
     if node is None or not max(node.lost, node.returned) < fact.incarnation <= node.incarnation:
-        return NOTHING
+        return IGNORED
     node.returned = fact.incarnation
     node.reason = ""
     if not node.replaced:  # one that was replaced meanwhile stays unreachable
@@ -106,7 +126,13 @@ def _account(cluster: Cluster, node: Node) -> None:
 
 
 def _lose_members(cluster: Cluster, node: Node, nodes: tuple[NodeId, ...]) -> Change:
-    """The jobs whose member on this node is gone now, and beside `nodes` those that report a device of such a member."""
-    jobs = [job_id for job_id in list(node.members) if job_fold.lose_if_gone(cluster, cluster.jobs[job_id], node.node_id)]
+    """The jobs whose member on this node is gone now, and beside `nodes` those that report a device
+    of such a member.
+    """
+    jobs = [
+        job_id
+        for job_id in list(node.members)
+        if job_fold.lose_if_gone(cluster, cluster.jobs[job_id], node.node_id)
+    ]
     members = [cluster.jobs[job_id].members[node.node_id] for job_id in jobs]
     return Change(tuple(jobs), tuple(dict.fromkeys((*nodes, *job_fold.homes(cluster, members)))))

@@ -1,17 +1,18 @@
-"""How the facts of ordering change the cluster, and what other facts leave behind for the order: one function per kind, named after it.
+"""How the facts of ordering change the cluster, and what other facts leave behind for the order:
+one function per kind, named after it.
 
-Pure and total, called by `fold.apply` and `job_fold.py`. A change of a job is folded whatever became of the job meanwhile, so that it
-commutes with what the scheduler decides of it.
+Pure and total, called by `fold.apply` and `job_fold.py`. A change of a job is folded whatever
+became of the job meanwhile, so that it commutes with what the scheduler decides of it.
 """
 
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common import job_life
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Job, tenant_of
+from libs.common.change import IGNORED, Change, Stamp
+from libs.common.life import job_life
 from libs.common.model import JobId
-from libs.common.ordering import AFTER_OK, FIFO, SINGLETON, JobQueue, decayed
+from libs.common.state.cluster import Cluster, Job, tenant_of
+from libs.common.state.ordering import AFTER_OK, FIFO, SINGLETON, JobQueue, decayed
 
 # The mean goes by about so many of a tenant's last jobs.
 RUNS_MAX = 64
@@ -19,17 +20,25 @@ RUNS_MAX = 64
 
 def queue_set(cluster: Cluster, fact: f.QueueSet, stamp: Stamp) -> Change:
     backfill = fact.policy != FIFO if fact.backfill is None else fact.backfill
-    weight, ageing_s, slice_s = max(1, fact.weight), max(0, fact.ageing_s), max(0, fact.time_slice_s)
-    cluster.queues[fact.queue] = JobQueue(fact.queue, fact.policy, weight, ageing_s, backfill, slice_s)
+    weight, ageing_s, slice_s = (
+        max(1, fact.weight),
+        max(0, fact.ageing_s),
+        max(0, fact.time_slice_s),
+    )
+    cluster.queues[fact.queue] = JobQueue(
+        fact.queue, fact.policy, weight, ageing_s, backfill, slice_s
+    )
     return Change()
 
 
 def updated(cluster: Cluster, fact: f.JobUpdated, stamp: Stamp) -> Change:
     job = cluster.jobs.get(fact.job_id)
     if job is None:
-        return NOTHING
+        return IGNORED
     given = {"priority": fact.priority, "time_limit_s": fact.time_limit_s}
-    job.spec = replace(job.spec, **{name: value for name, value in given.items() if value is not None})
+    job.spec = replace(
+        job.spec, **{name: value for name, value in given.items() if value is not None}
+    )
     if fact.held is not None:
         job.order.held, job.order.held_by = fact.held, fact.user if fact.held else ""
     return Change((fact.job_id,))
@@ -38,7 +47,7 @@ def updated(cluster: Cluster, fact: f.JobUpdated, stamp: Stamp) -> Change:
 def requeue_requested(cluster: Cluster, fact: f.RequeueRequested, stamp: Stamp) -> Change:
     job = cluster.jobs.get(fact.job_id)
     if job is None or fact.attempt <= job.order.requeue:
-        return NOTHING
+        return IGNORED
     job.order.requeue = fact.attempt
     return Change((fact.job_id,))
 
@@ -75,11 +84,15 @@ def _wait(cluster: Cluster, job: Job, kind: str, other: JobId) -> None:
 def _met(job: Job, kind: str, other: JobId, before: Job | None) -> None:
     """The other one is over. One that is known no more cannot be said to have ended well."""
     if kind == AFTER_OK and (before is None or before.state != job_life.COMPLETED):
-        job.order.in_vain = min(job.order.in_vain or other, other)  # of several the same one, whichever ended first
+        job.order.in_vain = min(
+            job.order.in_vain or other, other
+        )  # of several the same one, whichever ended first
 
 
 def end(cluster: Cluster, ended: Job) -> tuple[JobId, ...]:
-    """A job has ended: who waited for it waits no more. A singleton takes over whom the one before it had still to wait for.
+    """A job has ended: who waited for it waits no more.
+
+    A singleton takes over whom the one before it had still to wait for.
 
     Each dependency costs the same few steps, however many there are.
     """
@@ -98,7 +111,9 @@ def end(cluster: Cluster, ended: Job) -> tuple[JobId, ...]:
 
 
 def _forget(cluster: Cluster, ended: Job, before: list[JobId]) -> None:
-    """One that ended while it waited is nobody's dependent any more, and the singleton before it is the last of its name again."""
+    """One that ended while it waited is nobody's dependent any more, and the singleton before it is
+    the last of its name again.
+    """
     for other, kinds in ended.order.waits.items():
         tenant_of(cluster, ended.tenant).dependencies -= len(kinds)
         left = cluster.dependents[other]
@@ -121,7 +136,9 @@ def queued(cluster: Cluster, job: Job) -> None:
 
 
 def charged(cluster: Cluster, fact: f.UsageCharged) -> None:
-    """Only quota's facts say what was used, and when: the scheduler, which folds its own ahead of the log, has the same number as all."""
+    """Only quota's facts say what was used, and when: the scheduler, which folds its own ahead of
+    the log, has the same number as all.
+    """
     cluster.use_hour = max(cluster.use_hour, fact.hour)
     use = tenant_of(cluster, fact.tenant).use
     hours = cluster.use_hour - use.hour
@@ -132,7 +149,10 @@ def charged(cluster: Cluster, fact: f.UsageCharged) -> None:
 
 
 def completed(cluster: Cluster, job: Job) -> None:
-    """A job ended well: its tenant's next ones are expected to take as long. What was only held says nothing of that."""
+    """A job ended well: its tenant's next ones are expected to take as long.
+
+    What was only held says nothing of that.
+    """
     use = tenant_of(cluster, job.tenant).use
     run_ms = max((member.run_ms for member in job.members.values()), default=0)
     if not run_ms or job.spec.allocation is not None:

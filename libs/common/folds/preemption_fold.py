@@ -1,27 +1,34 @@
 """How the facts of preemption change a job: one function per kind, named after the kind.
 
-Pure and total, called by `fold.apply` alone. What a job says of its checkpoints is kept whatever became of the attempt meanwhile, so
-that it commutes with what the scheduler decides of it.
+Pure and total, called by `fold.apply` alone. What a job says of its checkpoints is kept whatever
+became of the attempt meanwhile, so that it commutes with what the scheduler decides of it.
 """
 
 from libs.common import facts as f
-from libs.common import job_life
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Job, was_on
+from libs.common.change import IGNORED, Change, Stamp
+from libs.common.life import job_life
 from libs.common.model import NodeId
+from libs.common.state.cluster import Cluster, Job, was_on
 
 
 def reserved(cluster: Cluster, fact: f.DevicesReserved, stamp: Stamp) -> Change:
     """Of a job that waits, or that will wait again."""
     job = cluster.jobs.get(fact.job_id)
     known = all(member.node_id in cluster.nodes for member in fact.members)
-    if job is None or job.state not in (job_life.QUEUED, *job_life.ON_NODES) or fact.attempt < job.attempt or not known:
-        return NOTHING
+    if (
+        job is None
+        or job.state not in (job_life.QUEUED, *job_life.ON_NODES)
+        or fact.attempt < job.attempt
+        or not known
+    ):
+        return IGNORED
     before = free(cluster, job)
     job.preemption.reserved = fact.members
     for member in fact.members:
         cluster.nodes[member.node_id].reserved[job.job_id] = member
-    return Change((job.job_id,), tuple(dict.fromkeys((*before, *(member.node_id for member in fact.members)))))
+    return Change(
+        (job.job_id,), tuple(dict.fromkeys((*before, *(member.node_id for member in fact.members))))
+    )
 
 
 def free(cluster: Cluster, job: Job) -> tuple[NodeId, ...]:
@@ -36,8 +43,9 @@ def free(cluster: Cluster, job: Job) -> tuple[NodeId, ...]:
 def checkpointed(cluster: Cluster, fact: f.JobCheckpointed, stamp: Stamp) -> Change:
     job = cluster.jobs.get(fact.job_id)
     if job is None or not was_on(job, fact.node_id):
-        return NOTHING
-    # Nothing is saved after it is recorded: a time to come would make the job the cheapest to preempt for ever.
+        return IGNORED
+    # Nothing is saved after it is recorded: a time to come would make the job the cheapest to
+    # preempt for ever.
     kept, at_ns = job.preemption, min(fact.at_ns or stamp.at_ns, stamp.at_ns)
     if at_ns > kept.checkpointed_ns:  # an agent that begins again says it again
         kept.checkpoints, kept.checkpointed_ns = kept.checkpoints + 1, at_ns

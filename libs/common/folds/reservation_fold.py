@@ -1,20 +1,31 @@
-"""How the facts of reservations change the cluster: one function per kind. Pure and total, called by `fold.apply` alone."""
+"""How the facts of reservations change the cluster: one function per kind.
+
+Pure and total, called by `fold.apply` alone.
+"""
 
 from libs.common import facts as f
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster
-from libs.common.reservation import Reservation
+from libs.common.change import IGNORED, Change, Stamp
+from libs.common.state.cluster import Cluster
+from libs.common.state.reservation import Reservation
 
 
 def was_set(cluster: Cluster, fact: f.ReservationSet, stamp: Stamp) -> Change:
     """Those that were over by then are forgotten."""
-    for name in [name for name, known in cluster.reservations.items() if known.end_ns <= stamp.at_ns]:
+    for name in [
+        name for name, known in cluster.reservations.items() if known.end_ns <= stamp.at_ns
+    ]:
         del cluster.reservations[name]
     cluster.reservations[fact.reservation] = Reservation(
-        fact.reservation, fact.nodes, fact.start_ns, fact.end_ns, fact.tenants, fact.users, fact.user
+        fact.reservation,
+        fact.nodes,
+        fact.start_ns,
+        fact.end_ns,
+        fact.tenants,
+        fact.users,
+        fact.user,
     )
     return Change()
 
 
 def cleared(cluster: Cluster, fact: f.ReservationCleared, stamp: Stamp) -> Change:
-    return Change() if cluster.reservations.pop(fact.reservation, None) is not None else NOTHING
+    return Change() if cluster.reservations.pop(fact.reservation, None) is not None else IGNORED

@@ -1,19 +1,30 @@
-"""How facts about secrets change the state: which names each tenant has. Pure and total, called by `fold.apply` alone."""
+"""How facts about secrets change the state: which names each tenant has.
+
+Pure and total, called by `fold.apply` alone.
+"""
 
 from libs.common import facts as f
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Secret
+from libs.common.change import IGNORED, Change, Stamp
+from libs.common.state.cluster import Cluster, Secret
 
 
 def secret_key(tenant: str, name: str) -> str:
-    """Where it stands in the fold and in the bucket of sealed values: a tenant's name holds no dot."""
+    """Where it stands in the fold and in the bucket of sealed values: a tenant's name
+    holds no dot.
+    """
     return f"{tenant}.{name}"
 
 
 def was_set(cluster: Cluster, fact: f.SecretSet, stamp: Stamp) -> Change:
-    cluster.secrets[secret_key(fact.tenant, fact.name)] = Secret(fact.tenant, fact.name, fact.version, stamp.at_ns, fact.user)
+    cluster.secrets[secret_key(fact.tenant, fact.name)] = Secret(
+        fact.tenant, fact.name, fact.version, stamp.at_ns, fact.user
+    )
     return Change()
 
 
 def removed(cluster: Cluster, fact: f.SecretRemoved, stamp: Stamp) -> Change:
-    return Change() if cluster.secrets.pop(secret_key(fact.tenant, fact.name), None) is not None else NOTHING
+    return (
+        Change()
+        if cluster.secrets.pop(secret_key(fact.tenant, fact.name), None) is not None
+        else IGNORED
+    )

@@ -1,7 +1,11 @@
-"""One request to the gateway as the log keeps it: who asked for what, whether they might, and how it ended. No body, no key.
+"""One request to the gateway as the log keeps it: who asked for what, whether they might, and how
+it ended.
 
-Pure. A batch is what AccessRecorded.entries holds: a MessagePack array of entries under zlib; an entry only ever gains fields with
-defaults, at its end. The gateway writes it (`services/api_gateway/access.py`); whoever has the archive can read it.
+No body, no key.
+
+Pure. A batch is what AccessRecorded.entries holds: a MessagePack array of entries under zlib; an
+entry only ever gains fields with defaults, at its end. The gateway writes it
+(`services/api_gateway/access/records.py`); whoever has the archive can read it.
 """
 
 import struct
@@ -21,8 +25,10 @@ _ARRAY: Final = b"\xdd"
 
 
 class AccessEntry(msgspec.Struct, frozen=True, array_like=True):
-    """`route` is the template, `ids` what stood in its places. `status` 0: the client went before an answer began. `denied` says why, and
-    is empty for what was allowed.
+    """`route` is the template, `ids` what stood in its places.
+
+    `status` 0: the client went before an answer began. `denied` says why, and is empty for what was
+    allowed.
     """
 
     at_ns: int
@@ -36,7 +42,8 @@ class AccessEntry(msgspec.Struct, frozen=True, array_like=True):
     status: int
     denied: str
     source: str
-    # What a route did that its address does not say, without secrets: the command of an exec, the port of a forwarded connection.
+    # What a route did that its address does not say, without secrets: the command of an exec, the
+    # port of a forwarded connection.
     detail: str = ""
 
 

@@ -1,7 +1,9 @@
-"""What opens a channel into a running job, and what is said about it: a process beside the job, or a connection to one of its ports.
+"""What opens a channel into a running job, and what is said about it: a process beside the job, or
+a connection to one of its ports.
 
-Pure. A channel's bytes travel as a job's own output and input do (`messages.OutputAsk`, `messages.StdinPut`), with its id on them: each
-direction has one message under way, and each byte its offset, so a repeated question changes nothing.
+Pure. A channel's bytes travel as a job's own output and input do (`messages.OutputAsk`,
+`messages.StdinPut`), with its id on them: each direction has one message under way, and each byte
+its offset, so a repeated question changes nothing.
 """
 
 from typing import Final
@@ -13,15 +15,20 @@ from libs.common.model import JobId
 # Of a command line; more belongs into a file, or into the standard input of a shell.
 COMMAND_BYTES_MAX: Final = 4 << 10
 CHUNK_BYTES: Final = 64 << 10
-# Bytes under way between the gateway and its client, each way, that the other end has not taken yet.
+# Bytes under way between the gateway and its client, each way, that the other end has not taken
+# yet.
 WINDOW_BYTES: Final = 256 << 10
-# A gateway says so often that a channel is still wanted; an agent that hears nothing for so long ends it.
+# A gateway says so often that a channel is still wanted; an agent that hears nothing for so long
+# ends it.
 KEEPALIVE_S: Final = 10.0
 SILENCE_S: Final = 30.0
 
 
 class Exec(msgspec.Struct, frozen=True, tag="exec"):
-    """A command in the job's surroundings. Without `stdin` it reads nothing; with `tty` it has a terminal, and then one output stream."""
+    """A command in the job's surroundings.
+
+    Without `stdin` it reads nothing; with `tty` it has a terminal, and then one output stream.
+    """
 
     command: tuple[str, ...]
     stdin: bool = False

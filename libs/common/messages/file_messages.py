@@ -1,4 +1,5 @@
-"""What a gateway asks a node about the files of a job, and what it is told: one bounded part after the other.
+"""What a gateway asks a node about the files of a job, and what it is told: one bounded part after
+the other.
 
 Pure. Each question stands alone, so nobody holds anything open between two of them.
 """
@@ -25,8 +26,10 @@ UNREADABLE: Final = "unreadable"
 
 
 class FileAsk(msgspec.Struct, frozen=True):
-    """gateway -> agent: of a file the bytes from `offset` on, of a folder the names behind `after`. `path` is seen from the job's working
-    directory. Names are bytes here and below: nothing makes a job write them in UTF-8.
+    """gateway -> agent: of a file the bytes from `offset` on, of a folder the names behind `after`.
+
+    `path` is seen from the job's working directory. Names are bytes here and below: nothing makes a
+    job write them in UTF-8.
     """
 
     job_id: JobId
@@ -45,7 +48,9 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FilePart(msgspec.Struct, frozen=True):
-    """`identity` tells a file from another one that took its name meanwhile. `more`: there are names behind `last`.
+    """`identity` tells a file from another one that took its name meanwhile.
+
+    `more`: there are names behind `last`.
 
     `fault` is one of the words above, `text` says it in full.
     """

@@ -1,4 +1,7 @@
-"""Reports of gateways about their outstanding requests at replicas. Pure. A lost report delays a drain and loses no request."""
+"""Reports of gateways about their outstanding requests at replicas.
+
+Pure. A lost report delays a drain and loses no request.
+"""
 
 from typing import Final
 
@@ -8,8 +11,9 @@ from libs.common.model import JobId
 
 
 class Outstanding(msgspec.Struct, frozen=True):
-    """A gateway's outstanding requests at retired replicas. The gateway has folded the log up to `seq`. A replica that is not
-    named has none.
+    """A gateway's outstanding requests at retired replicas.
+
+    The gateway has folded the log up to `seq`. A replica that is not named has none.
     """
 
     seq: int
@@ -17,7 +21,9 @@ class Outstanding(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """A gateway to a node: these replicas, by attempt key (`model.attempt_key`), answered requests a moment ago."""
+    """A gateway to a node: these replicas, by attempt key (`model.attempt_key`), answered requests
+    a moment ago.
+    """
 
     keys: tuple[str, ...]
 

@@ -1,7 +1,8 @@
 """What gateways and quota say to each other about a tenant's requests and tokens per minute.
 
-Pure; typed MessagePack on `ask.quota.reserve` and `ask.quota.return`, never stored. A slice is a part of the present minute's budget that
-one gateway alone may spend: slices never overlap, so gateways need not agree about anything else.
+Pure; typed MessagePack on `ask.quota.reserve` and `ask.quota.return`, never stored. A slice is a
+part of the present minute's budget that one gateway alone may spend: slices never overlap, so
+gateways need not agree about anything else.
 """
 
 import msgspec
@@ -18,10 +19,13 @@ class SliceAsk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Slice(msgspec.Struct, frozen=True, array_like=True):
-    """The answer; not `given`: nothing. `window` numbers the minute, which lasts `left_ms` more, counted from when it was asked for.
+    """The answer; not `given`: nothing.
 
-    `starting`: nothing before the next minute, for quota does not know what it gave out before it was started again. The limits are 0
-    where there is none; `requests_left` and `tokens_left` are what nobody has been given yet.
+    `window` numbers the minute, which lasts `left_ms` more, counted from when it was asked for.
+
+    `starting`: nothing before the next minute, for quota does not know what it gave out before it
+    was started again. The limits are 0 where there is none; `requests_left` and `tokens_left` are
+    what nobody has been given yet.
     """
 
     window: int
@@ -37,7 +41,10 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SliceReturn(msgspec.Struct, frozen=True, array_like=True):
-    """gateway -> quota, without an answer: given out in `window`, and not needed. If it is lost, so much stays unused for that minute."""
+    """gateway -> quota, without an answer: given out in `window`, and not needed.
+
+    If it is lost, so much stays unused for that minute.
+    """
 
     tenant: TenantId
     window: int

@@ -1,7 +1,10 @@
-"""What an agent asks the gateways before it starts a job that names secrets, and what it is given. Never stored, never logged.
+"""What an agent asks the gateways before it starts a job that names secrets, and what it is given.
 
-Pure. The node's name is a part of the subject, which the server lets no other node use; the answer is sealed to a key that the agent
-made for this one question, so nothing between the two can read it.
+Never stored, never logged.
+
+Pure. The node's name is a part of the subject, which the server lets no other node use; the answer
+is sealed to a key that the agent made for this one question, so nothing between the two can read
+it.
 """
 
 import msgspec

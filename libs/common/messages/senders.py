@@ -1,8 +1,10 @@
-"""Reads the messages that nodes send on the bus, and proves their senders. No other code reads them.
+"""Reads the messages that nodes send on the bus, and proves their senders.
 
-A node's messages come on a subject that ends with its name, and the server's permissions let no other node publish there. So the subject
-proves the sender. A message that names another node, or that cannot be read, is dropped and counted. Held by
-tests/attack/test_hostile_node.py.
+No other code reads them.
+
+A node's messages come on a subject that ends with its name, and the server's permissions let no
+other node publish there. So the subject proves the sender. A message that names another node, or
+that cannot be read, is dropped and counted. Held by tests/attack/test_hostile_node.py.
 """
 
 import logging
@@ -42,7 +44,9 @@ def readable(decoder: "msgspec.msgpack.Decoder[MessageT]", data: bytes, sent_by:
     try:
         return decoder.decode(data)
     except UNDECODABLE as error:
-        raise Unavailable(f"the answer of {sent_by} cannot be read ({error}): is its agent of this version?") from error
+        raise Unavailable(
+            f"the answer of {sent_by} cannot be read ({error}): is its agent of this version?"
+        ) from error
 
 
 class Senders:
@@ -51,7 +55,9 @@ class Senders:
     def __init__(self) -> None:
         self.dropped: Counter[NodeId] = Counter()
 
-    def read(self, decoder: "msgspec.msgpack.Decoder[FromNodeT]", subject: str, data: bytes) -> FromNodeT | None:
+    def read(
+        self, decoder: "msgspec.msgpack.Decoder[FromNodeT]", subject: str, data: bytes
+    ) -> FromNodeT | None:
         """The message; None for one that is dropped."""
         node_id = sender(subject)
         try:
@@ -67,4 +73,6 @@ class Senders:
     def _drop(self, node_id: NodeId, subject: str, why: str) -> None:
         self.dropped[node_id] += 1
         if self.dropped[node_id] in LOGGED:
-            logger.warning("a message on %s is dropped: %s (%d so far)", subject, why, self.dropped[node_id])
+            logger.warning(
+                "a message on %s is dropped: %s (%d so far)", subject, why, self.dropped[node_id]
+            )

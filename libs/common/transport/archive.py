@@ -1,7 +1,9 @@
-"""What only the archive has, asked over the bus, a page at a time, by services that may not open its database.
+"""What only the archive has, asked over the bus, a page at a time, by services that may not open
+its database.
 
-Audit answers (`services/audit/answers.py`): with the exact bytes of commits that the log no longer holds (a reader of history takes the log
-where it can, else this), with events for consumers outside, and with the newest signed head.
+Audit answers (`services/audit/answers.py`): with the exact bytes of commits that the log no longer
+holds (a reader of history takes the log where it can, else this), with events for consumers
+outside, and with the newest signed head.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -36,7 +38,9 @@ class ArchiveAsk(msgspec.Struct, frozen=True):
 
 
 class EventsAsk(msgspec.Struct, frozen=True):
-    """At most `limit` events behind the one with id `after` (empty: from the first on); if there are none, they are waited for."""
+    """At most `limit` events behind the one with id `after` (empty: from the first on); if there
+    are none, they are waited for.
+    """
 
     after: str
     limit: int
@@ -44,7 +48,10 @@ class EventsAsk(msgspec.Struct, frozen=True):
 
 
 class EventsPage(msgspec.Struct, frozen=True):
-    """(id, JSON) of each event; `upto` is to be asked with next. `refused` says what is wrong with the question."""
+    """(id, JSON) of each event; `upto` is to be asked with next.
+
+    `refused` says what is wrong with the question.
+    """
 
     events: list[tuple[str, bytes]]
     upto: str
@@ -63,21 +70,35 @@ def page(entries: Sequence[Entry]) -> bytes:
 
 
 async def archived(bus: Bus, after: int, upto: int) -> AsyncGenerator[list[Entry], None]:
-    """Consecutive entries from `after` + 1 to `upto`. Raises Unavailable when the archive does not answer, or does not hold them."""
+    """Consecutive entries from `after` + 1 to `upto`.
+
+    Raises Unavailable when the archive does not answer, or does not hold them.
+    """
     while after < upto:
         try:
-            answer = await bus.request(subjects.ask_audit("commits"), _encode(ArchiveAsk(after, upto)), ANSWER_S)
+            answer = await bus.request(
+                subjects.ask_audit("commits"), _encode(ArchiveAsk(after, upto)), ANSWER_S
+            )
         except Unavailable as error:
-            raise Unavailable(f"commit {after + 1} was trimmed from the log, and the archive does not answer: is audit running?") from error
+            raise Unavailable(
+                f"commit {after + 1} was trimmed from the log, and the archive does not "
+                "answer: is audit running?"
+            ) from error
         found = _pages.decode(answer)
-        if [entry.seq for entry in found] != list(range(after + 1, after + 1 + len(found))) or not found:
-            raise Unavailable(f"commit {after + 1} is neither in the log any more nor in the archive; see docs/howto/trim.md")
+        if [entry.seq for entry in found] != list(
+            range(after + 1, after + 1 + len(found))
+        ) or not found:
+            raise Unavailable(
+                f"commit {after + 1} is neither in the log any more nor in the archive; see "
+                "docs/howto/trim.md"
+            )
         after = found[-1].seq
         yield found
 
 
 async def whole(log: Log, bus: Bus, after: int, upto: int) -> AsyncGenerator[list[Entry], None]:
-    """Consecutive entries from `after` + 1 on, up to `upto` or a little more: the log's, or the archive's when the log was trimmed there.
+    """Consecutive entries from `after` + 1 on, up to `upto` or a little more: the log's, or the
+    archive's when the log was trimmed there.
 
     An empty batch means that the log has nothing newer. Raises Unavailable as `archived` does.
     """
@@ -95,7 +116,8 @@ async def whole(log: Log, bus: Bus, after: int, upto: int) -> AsyncGenerator[lis
 
 
 async def job_seqs(bus: Bus, job_id: str) -> list[int]:
-    """The commits that spoke of a job, in order, the first JOB_SEQS_MAX of them; none when the archive knows no such job.
+    """The commits that spoke of a job, in order, the first JOB_SEQS_MAX of them; none when the
+    archive knows no such job.
 
     Raises Unavailable.
     """
@@ -103,9 +125,14 @@ async def job_seqs(bus: Bus, job_id: str) -> list[int]:
 
 
 async def events(bus: Bus, after: str, limit: int, wait_s: float = 0.0) -> EventsPage:
-    """Events behind the one with id `after`; none when there are none within `wait_s`. Raises Refused for what is no id, Unavailable."""
+    """Events behind the one with id `after`; none when there are none within `wait_s`.
+
+    Raises Refused for what is no id, Unavailable.
+    """
     ask = _encode(EventsAsk(after, limit, int(wait_s * 1_000)))
-    found = msgspec.msgpack.decode(await bus.request(subjects.ask_audit("events"), ask, wait_s + ANSWER_S), type=EventsPage)
+    found = msgspec.msgpack.decode(
+        await bus.request(subjects.ask_audit("events"), ask, wait_s + ANSWER_S), type=EventsPage
+    )
     if found.refused:
         raise Refused(found.refused)
     return found

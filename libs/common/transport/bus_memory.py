@@ -1,7 +1,7 @@
 """The in-memory twin of the bus: one object that all services of one process share.
 
-It delivers in order, through the running event loop, never inside the call. Simulations wrap it to lose and delay
-(tests/sim/faults.py).
+It delivers in order, through the running event loop, never inside the call. Simulations wrap it to
+lose and delay (tests/sim/faults.py).
 """
 
 import asyncio
@@ -45,7 +45,9 @@ class Subscription:
 
 
 class ConcurrentSubscription(Subscription):
-    """One listener whose answers may wait: up to `places` messages are handled at once, the others wait in order."""
+    """One listener whose answers may wait: up to `places` messages are handled at once, the others
+    wait in order.
+    """
 
     def __init__(self, pattern: str, handler: Handler, queue: str, places: int) -> None:
         super().__init__(pattern, handler, queue)
@@ -57,7 +59,9 @@ class ConcurrentSubscription(Subscription):
         self.tasks[task] = None
         task.add_done_callback(lambda done: self.tasks.pop(done, None))
 
-    async def _handle(self, subject: str, data: bytes, answer: asyncio.Future[bytes] | None) -> None:
+    async def _handle(
+        self, subject: str, data: bytes, answer: asyncio.Future[bytes] | None
+    ) -> None:
         async with self.places:
             reply = await self.handler(subject, data)
         _settle(subject, answer, reply)
@@ -109,9 +113,18 @@ class MemoryBus:
             raise Unavailable(f"no answer on {subject} within {timeout_s} s") from error
 
     async def subscribe(
-        self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "", places: int = CONCURRENT_MAX
+        self,
+        subject: str,
+        handler: Handler,
+        concurrent: bool = False,
+        queue: str = "",
+        places: int = CONCURRENT_MAX,
     ) -> None:
-        kept = ConcurrentSubscription(subject, handler, queue, places) if concurrent else Subscription(subject, handler, queue)
+        kept = (
+            ConcurrentSubscription(subject, handler, queue, places)
+            if concurrent
+            else Subscription(subject, handler, queue)
+        )
         self.subscriptions.append(kept)
 
     def unsubscribe(self, subscription: Subscription) -> None:

@@ -8,8 +8,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from libs.common.cancellation import heed
 from libs.common.errors import Unavailable
+from libs.common.process.cancellation import heed
 from libs.common.transport.bus import CONCURRENT_MAX, Handler, too_large
 
 # The header by which NATS services say that an answer is none; the value says why.
@@ -48,20 +48,29 @@ class NatsBus:
         try:
             answer = await self.client.request(subject, data, timeout=timeout_s)
         except (NatsError, TimeoutError, OSError) as error:
-            raise Unavailable(f"no answer on {subject} within {timeout_s} s ({error or 'timeout'})") from error
+            raise Unavailable(
+                f"no answer on {subject} within {timeout_s} s ({error or 'timeout'})"
+            ) from error
         heed()
         if answer.headers and ERROR_HEADER in answer.headers:
             raise Unavailable(answer.headers[ERROR_HEADER])
         return answer.data
 
     async def subscribe(
-        self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "", places: int = CONCURRENT_MAX
+        self,
+        subject: str,
+        handler: Handler,
+        concurrent: bool = False,
+        queue: str = "",
+        places: int = CONCURRENT_MAX,
     ) -> None:
         async def answer(msg: Msg) -> None:
             reply = await handler(msg.subject, msg.data)
             if msg.reply and reply is not None:
                 why = self._refused(f"the answer to {msg.subject}", reply)
-                await self._send(msg.reply, b"" if why else reply, {ERROR_HEADER: why} if why else None)
+                await self._send(
+                    msg.reply, b"" if why else reply, {ERROR_HEADER: why} if why else None
+                )
 
         free = asyncio.Semaphore(places)
         running: set[asyncio.Task[None]] = set()
@@ -76,9 +85,13 @@ class NatsBus:
             running.add(task)
             task.add_done_callback(ended)
 
-        await self.client.subscribe(subject, queue=queue, cb=answer_beside if concurrent else answer)
+        await self.client.subscribe(
+            subject, queue=queue, cb=answer_beside if concurrent else answer
+        )
         try:  # the server knows of it before this returns
-            await self.client.flush()  # nats-py sends its PING past what is still to be written: after its answer that is written
+            # nats-py sends its PING past what is still to be written: after its answer that is
+            # written
+            await self.client.flush()
             await self.client.flush()
         except (NatsError, TimeoutError, OSError):
             pass  # while disconnected: subscribed again with the connection

@@ -1,6 +1,8 @@
-"""A small store of bytes by key, beside the log: what may be lost, but should be found off the node that made it.
+"""A small store of bytes by key, beside the log: what may be lost, but should be found off the node
+that made it.
 
-`kv_nats.KvOutputs` is the real one (a JetStream key-value bucket), `MemoryOutputs` its twin in memory.
+`kv_nats.KvOutputs` is the real one (a JetStream key-value bucket), `MemoryOutputs` its twin in
+memory.
 """
 
 from typing import Protocol
@@ -14,19 +16,26 @@ class OutputStore(Protocol):
         ...
 
     async def get(self, key: str) -> bytes | None:
-        """None when there is none. Raises errors.Unavailable when the store does not answer in time."""
+        """None when there is none.
+
+        Raises errors.Unavailable when the store does not answer in time.
+        """
         ...
 
 
 def output_key(node_id: str, job_id: str, attempt: int, rank: int, stream: str) -> str:
-    """Return the key of the last bytes of a member's stream. The first word is the node, which may write no other keys
-    (`subjects.output`).
+    """Return the key of the last bytes of a member's stream.
+
+    The first word is the node, which may write no other keys (`subjects.output`).
     """
     return f"{node_id}.{earlier_output_key(job_id, attempt, rank, stream)}"
 
 
 def earlier_output_key(job_id: str, attempt: int, rank: int, stream: str) -> str:
-    """Return the key that agents of earlier versions used. No node may write such keys any more; stored ones are still read."""
+    """Return the key that agents of earlier versions used.
+
+    No node may write such keys any more; stored ones are still read.
+    """
     return f"{job_id}.{attempt}.{rank}.{stream}"
 
 

@@ -1,8 +1,9 @@
-"""Key-value buckets on JetStream: the scheduler's leadership writes, and the last bytes of ended jobs' output.
+"""Key-value buckets on JetStream: the scheduler's leadership writes, and the last bytes of ended
+jobs' output.
 
-A bucket is a stream `KV_<bucket>` with subjects `$KV.<bucket>.<key>`; a plain publish with an acknowledgement is the
-quorum write, a direct get the read. Only the scheduler makes buckets. In none of them can a
-write remove other keys: rollups and purges are denied.
+A bucket is a stream `KV_<bucket>` with subjects `$KV.<bucket>.<key>`; a plain publish with an
+acknowledgement is the quorum write, a direct get the read. Only the scheduler makes buckets. In
+none of them can a write remove other keys: rollups and purges are denied.
 """
 
 import asyncio
@@ -16,9 +17,9 @@ from nats.js.api import KeyValueConfig, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
 from libs.common import subjects
-from libs.common.cancellation import heed
 from libs.common.errors import Unavailable
-from libs.common.settings import Settings
+from libs.common.process.cancellation import heed
+from libs.common.settings.settings import Settings
 from libs.common.transport.log_jetstream import ASK_TIMEOUT_S
 
 CREATE_TRIES: Final = 20
@@ -28,13 +29,25 @@ logger = logging.getLogger(__name__)
 
 
 async def create_buckets(client: Client, settings: Settings) -> None:
-    """Make LEADER, OUTPUT and SECRETS unless they are there. Raises Unavailable when no leader answers."""
+    """Make LEADER, OUTPUT and SECRETS unless they are there.
+
+    Raises Unavailable when no leader answers.
+    """
     replicas, hours = settings.stream_replicas, settings.tail_hours
-    leader = KeyValueConfig(subjects.LEADER_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
-    output = KeyValueConfig(
-        subjects.OUTPUT_BUCKET, history=1, ttl=hours * 3_600, max_bytes=settings.tail_bytes, storage=StorageType.FILE, replicas=replicas
+    leader = KeyValueConfig(
+        subjects.LEADER_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas
     )
-    secret = KeyValueConfig(subjects.SECRET_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
+    output = KeyValueConfig(
+        subjects.OUTPUT_BUCKET,
+        history=1,
+        ttl=hours * 3_600,
+        max_bytes=settings.tail_bytes,
+        storage=StorageType.FILE,
+        replicas=replicas,
+    )
+    secret = KeyValueConfig(
+        subjects.SECRET_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas
+    )
     for config in (leader, output, secret):
         await _create_bucket(client, config)
 
@@ -61,30 +74,44 @@ async def _create_bucket(client: Client, config: KeyValueConfig) -> None:
 
 
 async def _deny_removals(js: JetStreamContext, config: StreamConfig) -> None:
-    """A message with the header Nats-Rollup would remove every other key of its bucket. A bucket that an earlier version made allows it.
+    """A message with the header Nats-Rollup would remove every other key of its bucket.
 
-    A server with a file of an earlier version does not let the scheduler change a bucket. The bucket is then used as it is.
+    A bucket that an earlier version made allows it.
+
+    A server with a file of an earlier version does not let the scheduler change a bucket. The
+    bucket is then used as it is.
     """
     config.allow_rollup_hdrs, config.deny_purge = False, True
     try:
         await js.update_stream(config)
     except (NatsError, TimeoutError, OSError) as error:
-        logger.error("%s still lets a writer remove all of its keys (%s): restart the NATS servers with this version", config.name, error)
+        logger.error(
+            (
+                "%s still lets a writer remove all of its keys (%s): restart the NATS servers "
+                "with this version"
+            ),
+            config.name,
+            error,
+        )
 
 
 async def _put(client: Client, bucket: str, key: str, data: bytes) -> None:
     try:
-        await client.jetstream(timeout=ASK_TIMEOUT_S).publish(f"$KV.{bucket}.{key}", data, timeout=ASK_TIMEOUT_S)
+        await client.jetstream(timeout=ASK_TIMEOUT_S).publish(
+            f"$KV.{bucket}.{key}", data, timeout=ASK_TIMEOUT_S
+        )
     except (NatsError, TimeoutError, OSError) as error:
         raise Unavailable(f"bucket {bucket} did not take {key} ({error or 'timeout'})") from error
     heed()
 
 
 class KvLeadership:
-    """The scheduler's sign that it reaches a quorum; see `services.scheduler.leases.Leadership`.
+    """The scheduler's sign that it reaches a quorum; see
+    `services.scheduler.leases.leases.Leadership`.
 
-    The key holds the epoch of the term that has it. A term takes it from lower ones alone, and each write names the one before it: so
-    an older leader renews no more once a later one has written, though it may not have read of that term yet.
+    The key holds the epoch of the term that has it. A term takes it from lower ones alone, and each
+    write names the one before it: so an older leader renews no more once a later one has written,
+    though it may not have read of that term yet.
     """
 
     def __init__(self, client: Client) -> None:
@@ -110,11 +137,15 @@ class KvLeadership:
     async def _found(self, epoch: int) -> int:
         """The write that the key has now; 0 when there is none."""
         try:
-            message = await self.client.jetstream(timeout=ASK_TIMEOUT_S).get_last_msg(f"KV_{subjects.LEADER_BUCKET}", self.subject)
+            message = await self.client.jetstream(timeout=ASK_TIMEOUT_S).get_last_msg(
+                f"KV_{subjects.LEADER_BUCKET}", self.subject
+            )
         except NotFoundError:
             return 0
         except (NatsError, TimeoutError, OSError) as error:
-            raise Unavailable(f"the leadership key cannot be read ({error or 'timeout'})") from error
+            raise Unavailable(
+                f"the leadership key cannot be read ({error or 'timeout'})"
+            ) from error
         heed()
         data = message.data or b""
         holder = int(data) if data.isdigit() else 0  # an earlier version wrote a name
@@ -124,7 +155,9 @@ class KvLeadership:
 
 
 class KvOutputs:
-    """The last bytes of each ended member's output, by key `<node>.<job>.<attempt>.<rank>.<stream>`; or another bucket's values."""
+    """The last bytes of each ended member's output, by key
+    `<node>.<job>.<attempt>.<rank>.<stream>`; or another bucket's values.
+    """
 
     def __init__(self, client: Client, bucket: str = subjects.OUTPUT_BUCKET) -> None:
         self.client = client
@@ -142,5 +175,7 @@ class KvOutputs:
         except NotFoundError:
             return None
         except (NatsError, TimeoutError, OSError) as error:
-            raise Unavailable(f"bucket {self.bucket} did not answer ({error or 'timeout'})") from error
+            raise Unavailable(
+                f"bucket {self.bucket} did not answer ({error or 'timeout'})"
+            ) from error
         return message.data

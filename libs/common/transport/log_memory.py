@@ -1,7 +1,8 @@
-"""The in-memory twin of the log: the same refusals, dedupe and gap rules as the stream, without a server.
+"""The in-memory twin of the log: the same refusals, dedupe and gap rules as the stream, without a
+server.
 
-`MemoryStream` is the store that all share, `MemoryLog` one process's way to it (tests/sim wraps it with faults).
-tests/contract holds this and `log_jetstream.JetStreamLog` to one suite.
+`MemoryStream` is the store that all share, `MemoryLog` one process's way to it (tests/sim wraps it
+with faults). tests/contract holds this and `log_jetstream.JetStreamLog` to one suite.
 """
 
 import asyncio
@@ -17,7 +18,8 @@ BATCH_MAX: Final = 512
 class MemoryStream:
     """Entries in order, the last sequence per subject, and the ids that were seen.
 
-    `entries` is the record of all that was ever stored, for those who check; readers get only what was not purged.
+    `entries` is the record of all that was ever stored, for those who check; readers get only what
+    was not purged.
     """
 
     def __init__(self) -> None:
@@ -28,7 +30,9 @@ class MemoryStream:
         self.grown = asyncio.Event()
 
     def store(self, subject: str, data: bytes, expected: int) -> int:
-        """Append as a leader would: a repeated id is answered with its old sequence, a wrong expectation is refused."""
+        """Append as a leader would: a repeated id is answered with its old sequence, a wrong
+        expectation is refused.
+        """
         key = message_id(subject, expected, data)
         if key in self.ids:
             return self.ids[key]
@@ -45,18 +49,29 @@ class MemoryStream:
 
     def at(self, seq: int) -> Entry | None:
         """One entry, unless it was purged or is not yet there."""
-        return self.entries[seq - 1] if 0 < seq <= len(self.entries) and seq not in self.purged else None
+        return (
+            self.entries[seq - 1]
+            if 0 < seq <= len(self.entries) and seq not in self.purged
+            else None
+        )
 
     def bounds(self) -> tuple[int, int]:
         last = len(self.entries)
-        return next((entry.seq for entry in self.entries if entry.seq not in self.purged), last + 1), last
+        return next(
+            (entry.seq for entry in self.entries if entry.seq not in self.purged), last + 1
+        ), last
 
     def following(self, after: int, limit: int) -> list[Entry]:
-        """Consecutive entries, as far as nothing is missing. Raises Trimmed when the first of them is."""
+        """Consecutive entries, as far as nothing is missing.
+
+        Raises Trimmed when the first of them is.
+        """
         if after + 1 in self.purged:
             raise not_held(after + 1)
         found = self.entries[after : after + limit]
-        missing = next((place for place, entry in enumerate(found) if entry.seq in self.purged), len(found))
+        missing = next(
+            (place for place, entry in enumerate(found) if entry.seq in self.purged), len(found)
+        )
         return found[:missing]
 
     def extent(self) -> Extent:
@@ -64,7 +79,9 @@ class MemoryStream:
         return Extent(len(self.entries), len(held), sum(len(entry.data) for entry in held), 0)
 
     def purge(self, keep: Mapping[str, int]) -> None:
-        self.purged.update(entry.seq for entry in self.entries if entry.seq < keep.get(entry.subject, 0))
+        self.purged.update(
+            entry.seq for entry in self.entries if entry.seq < keep.get(entry.subject, 0)
+        )
 
 
 class MemoryLog:
@@ -94,7 +111,10 @@ class MemoryLog:
 
     async def read(self, after: int) -> AsyncIterator[list[Entry]]:
         if after > len(self.stream.entries):
-            raise Corrupt(f"the log ends at {len(self.stream.entries)}, before {after}: it was lost or restored")
+            raise Corrupt(
+                f"the log ends at {len(self.stream.entries)}, before {after}: it was lost or "
+                "restored"
+            )
         while True:
             batch = self.stream.following(after, BATCH_MAX)
             after += len(batch)

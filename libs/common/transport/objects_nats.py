@@ -1,6 +1,8 @@
-"""What the gateway asks of JetStream beside the log: the bucket of snapshots, and how full the log's stream is.
+"""What the gateway asks of JetStream beside the log: the bucket of snapshots, and how full the
+log's stream is.
 
-nats-py is used here as in `log_jetstream.py`. The twin of the bucket is `snapshot_store.MemorySnapshots`.
+nats-py is used here as in `log_jetstream.py`. The twin of the bucket is
+`snapshot_store.MemorySnapshots`.
 """
 
 from typing import Final
@@ -8,20 +10,30 @@ from typing import Final
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js.api import ObjectStoreConfig
-from nats.js.errors import BucketNotFoundError, NotFoundError, ObjectDeletedError, ObjectNotFoundError
+from nats.js.errors import (
+    BucketNotFoundError,
+    NotFoundError,
+    ObjectDeletedError,
+    ObjectNotFoundError,
+)
 from nats.js.object_store import ObjectStore
 
 from libs.common import subjects
-from libs.common.cancellation import heed
 from libs.common.errors import Unavailable
+from libs.common.process.cancellation import heed
 
 ASK_TIMEOUT_S: Final = 5.0
 
 
 class NatsObjects:
-    """Named objects in one bucket. It is made at the first put, unless it is there. All raise Unavailable."""
+    """Named objects in one bucket.
 
-    def __init__(self, client: Client, replicas: int = 1, bucket: str = subjects.SNAPSHOT_BUCKET) -> None:
+    It is made at the first put, unless it is there. All raise Unavailable.
+    """
+
+    def __init__(
+        self, client: Client, replicas: int = 1, bucket: str = subjects.SNAPSHOT_BUCKET
+    ) -> None:
         self.js = client.jetstream(timeout=ASK_TIMEOUT_S)
         self.bucket = bucket
         self.replicas = replicas
@@ -53,19 +65,28 @@ class NatsObjects:
         try:
             return await self.js.object_store(self.bucket)
         except (BucketNotFoundError, NotFoundError):
-            return await self.js.create_object_store(self.bucket, ObjectStoreConfig(replicas=self.replicas))
+            return await self.js.create_object_store(
+                self.bucket, ObjectStoreConfig(replicas=self.replicas)
+            )
 
 
 async def filled_part(client: Client) -> float:
-    """Which part of the log's bytes is used, 0.0 to 1.0; 0.0 for a stream without a bound. Raises Unavailable."""
+    """Which part of the log's bytes is used, 0.0 to 1.0; 0.0 for a stream without a bound.
+
+    Raises Unavailable.
+    """
     try:
         info = await client.jetstream(timeout=ASK_TIMEOUT_S).stream_info(subjects.STREAM)
     except (NatsError, TimeoutError, OSError) as error:
-        raise Unavailable(f"the log does not answer ({error or 'timeout'}): is its leader up?") from error
+        raise Unavailable(
+            f"the log does not answer ({error or 'timeout'}): is its leader up?"
+        ) from error
     heed()
     bound = info.config.max_bytes or 0
     return info.state.bytes / bound if bound > 0 else 0.0
 
 
 def _unavailable(bucket: str, name: str, error: BaseException) -> Unavailable:
-    return Unavailable(f"bucket {bucket} did not answer for {name} ({error or 'timeout'}): is JetStream up?")
+    return Unavailable(
+        f"bucket {bucket} did not answer for {name} ({error or 'timeout'}): is JetStream up?"
+    )

@@ -1,7 +1,8 @@
-"""Bounds what one sender may ask of a handler of the bus, so that no sender uses up the places or the time of the others.
+"""Bounds what one sender may ask of a handler of the bus, so that no sender uses up the places or
+the time of the others.
 
-The sender is the last token of the subject, because the server lets a node use its own subjects only. A message over a bound is
-dropped without an answer. An asker repeats lost messages.
+The sender is the last token of the subject, because the server lets a node use its own subjects
+only. A message over a bound is dropped without an answer. An asker repeats lost messages.
 """
 
 import asyncio
@@ -12,7 +13,8 @@ from libs.common.transport.bus import Handler
 # Messages of one sender that are handled at once, and that may wait for these.
 AT_ONCE: Final = 16
 WAITING_MAX: Final = 48
-# Places of a concurrent subscription with bounded senders. Fewer than 64 hostile senders cannot fill them.
+# Places of a concurrent subscription with bounded senders. Fewer than 64 hostile senders cannot
+# fill them.
 PLACES: Final = 64 * (AT_ONCE + WAITING_MAX)
 # Messages of one sender that a handler reads in a second, and at once after a pause.
 PER_SECOND: Final = 50.0
@@ -20,7 +22,10 @@ BURST: Final = 200.0
 
 
 class Places:
-    """A handler with a bounded number of places for each sender. `dropped` counts messages that found no place."""
+    """A handler with a bounded number of places for each sender.
+
+    `dropped` counts messages that found no place.
+    """
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
@@ -44,7 +49,10 @@ class Places:
 
 
 class Rate:
-    """A handler that reads at most PER_SECOND messages a second from each sender. `dropped` counts the others."""
+    """A handler that reads at most PER_SECOND messages a second from each sender.
+
+    `dropped` counts the others.
+    """
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler

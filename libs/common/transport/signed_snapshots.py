@@ -1,9 +1,10 @@
 """Signs snapshots, and reads only those of trusted makers. It wraps the real store.
 
-The bucket alone proves nothing: every gateway may write it. So `base` counts only if the trimmer signed it, and any other
-object belongs to its maker: it is stored under the maker's key, and only that maker reads it. An unsigned snapshot, from an
-earlier version or from an attacker, is not used: the log is folded, or the trimmer makes a new `base` from the archive.
-Held by tests/attack/test_snapshots.py; decision 25.
+The bucket alone proves nothing: every gateway may write it. So `base` counts only if the trimmer
+signed it, and any other object belongs to its maker: it is stored under the maker's key, and only
+that maker reads it. An unsigned snapshot, from an earlier version or from an attacker, is not used:
+the log is folded, or the trimmer makes a new `base` from the archive. Held by
+tests/attack/test_snapshots.py; decision 25.
 """
 
 import hashlib
@@ -16,13 +17,14 @@ import nkeys
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
-from libs.common import public_nkey
 from libs.common.errors import Refused
-from libs.common.settings import Settings
+from libs.common.safety import public_nkey
+from libs.common.settings.settings import Settings
 from libs.common.transport import snapshot
 from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
 
-# A prefix that no other message of the same key has, so that its signatures are valid for snapshots only.
+# A prefix that no other message of the same key has, so that its signatures are valid for snapshots
+# only.
 CONTEXT: Final = b"\x00muster snapshot 1\x00"
 KEY_ADVICE: Final = "set MUSTER_TRIMMER_KEY_FILE to the file with the trimmer's public nkey"
 
@@ -39,7 +41,9 @@ _decoder = msgspec.msgpack.Decoder(_Signed)
 
 
 class SignedSnapshots:
-    """See `snapshot_store.SnapshotStore`. `trimmer` is the trimmer's public nkey; empty: no `base` is used. `known` is the commit of the
+    """See `snapshot_store.SnapshotStore`.
+
+    `trimmer` is the trimmer's public nkey; empty: no `base` is used. `known` is the commit of the
     newest `base` that this process has seen. An older one is refused.
     """
 
@@ -68,9 +72,15 @@ class SignedSnapshots:
         return data if name != BASE_OBJECT or self._is_newest(snapshot.seq_of(data)) else None
 
     def _is_newest(self, seq: int) -> bool:
-        """Return whether no newer `base` was seen. One of another version has sequence 0 here: whoever decodes it refuses it."""
+        """Return whether no newer `base` was seen.
+
+        One of another version has sequence 0 here: whoever decodes it refuses it.
+        """
         if 0 < seq < self.known:
-            text = "the snapshot base of commit %d is not used: one of commit %d was stored before; check whether a gateway put it back"
+            text = (
+                "the snapshot base of commit %d is not used: one of commit %d was stored before; "
+                "check whether a gateway put it back"
+            )
             logger.error(text, seq, self.known)
             return False
         self.known = max(self.known, seq)
@@ -79,15 +89,21 @@ class SignedSnapshots:
     def _fault(self, name: str) -> str:
         """Return why an object of this name is not used, and what to do."""
         if name != BASE_OBJECT:
-            return f"it is not signed by this process's key {self.public}; the log is folded instead, and the next snapshot replaces it"
+            return (
+                f"it is not signed by this process's key {self.public}; the log is folded "
+                "instead, and the next snapshot replaces it"
+            )
         if not self.trimmer:
             return (
-                "this process does not know the trimmer's key: set MUSTER_TRIMMER_KEY_FILE to the file with the trimmer's public nkey; "
+                "this process does not know the trimmer's key: set MUSTER_TRIMMER_KEY_FILE "
+                "to the file with the trimmer's public nkey; "
                 "until then a trimmed log cannot be read"
             )
         return (
-            f"it is not signed by the trimmer {self.trimmer} (MUSTER_TRIMMER_KEY_FILE), as those of earlier versions are not: leave audit "
-            "running until its trimmer has folded the archive and stored a signed one; until then a trimmed log cannot be read"
+            f"it is not signed by the trimmer {self.trimmer} (MUSTER_TRIMMER_KEY_FILE), as "
+            "those of earlier versions are not: leave audit "
+            "running until its trimmer has folded the archive and stored a signed one; until "
+            "then a trimmed log cannot be read"
         )
 
     async def delete(self, name: str) -> None:
@@ -108,13 +124,19 @@ def opened(name: str, stored: bytes, maker: str) -> bytes | None:
 
 
 def of(settings: Settings, store: SnapshotStore, seed: bytes | None = None) -> SnapshotStore:
-    """Return the store for this process, which signs with `seed` or its own key. Without a key (tests) it signs and checks nothing."""
+    """Return the store for this process, which signs with `seed` or its own key.
+
+    Without a key (tests) it signs and checks nothing.
+    """
     seed = seed or settings.nkey_seed
     return SignedSnapshots(store, seed, trimmer_key(settings)) if seed is not None else store
 
 
 def trimmer_key(settings: Settings) -> str:
-    """Return the public key from MUSTER_TRIMMER_KEY_FILE; empty if it is not set. Raises Refused if the file holds none."""
+    """Return the public key from MUSTER_TRIMMER_KEY_FILE; empty if it is not set.
+
+    Raises Refused if the file holds none.
+    """
     if not settings.trimmer_key_file:
         return ""
     path = Path(settings.trimmer_key_file)

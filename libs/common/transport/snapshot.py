@@ -1,8 +1,10 @@
-"""A snapshot of the cluster's state: format version, cluster id, sequence, state. Start = snapshot + the log's tail.
+"""A snapshot of the cluster's state: format version, cluster id, sequence, state.
 
-Pure: bytes in, bytes out; where they lie is `snapshot_store.py`. A snapshot of another version is not an
-error: the log is folded instead. `tests/unit/test_snapshot.py` holds that snapshot + tail equals the fold of
-everything.
+Start = snapshot + the log's tail.
+
+Pure: bytes in, bytes out; where they lie is `snapshot_store.py`. A snapshot of another version is
+not an error: the log is folded instead. `tests/unit/test_snapshot.py` holds that snapshot + tail
+equals the fold of everything.
 """
 
 import hashlib
@@ -10,14 +12,14 @@ from typing import Final
 
 import msgspec
 
-from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt
+from libs.common.state.cluster import Cluster
 
 # 2: the attempts that are not charged yet. 4: what is held of hosts, and what nodes have. 5: order.
-# 6: allocations, arrays, plug-ins, preemption. 7: gangs of more than one size, that grow, service of devices, isolation of nodes.
-# 8: what devices are told to be. 9: images of jobs: a reader that did not know them has dropped them.
-# 10: dependencies by job, and their number by tenant.
-# 11: claims on devices, what was ignored of nodes.
+# 6: allocations, arrays, plug-ins, preemption. 7: gangs of more than one size, that grow, service
+# of devices, isolation of nodes. 8: what devices are told to be. 9: images of jobs: a reader that
+# did not know them has dropped them. 10: dependencies by job, and their number by tenant. 11:
+# claims on devices, what was ignored of nodes.
 SNAPSHOT_VERSION: Final = 11
 
 
@@ -37,20 +39,29 @@ def encode(cluster: Cluster) -> bytes:
     """The state as bytes, with a digest of its own."""
     state = _encoder.encode(cluster)
     digest = hashlib.sha256(state).digest()
-    return _encoder.encode(_Snapshot(SNAPSHOT_VERSION, cluster.cluster_id, cluster.seq, digest, msgspec.Raw(state)))
+    return _encoder.encode(
+        _Snapshot(SNAPSHOT_VERSION, cluster.cluster_id, cluster.seq, digest, msgspec.Raw(state))
+    )
 
 
 def decode(data: bytes) -> Cluster | None:
-    """The state, or None when another version wrote it (fold the log instead). Raises Corrupt when the bytes are damaged."""
+    """The state, or None when another version wrote it (fold the log instead).
+
+    Raises Corrupt when the bytes are damaged.
+    """
     try:
         head = _decoder.decode(data)
         if head.version != SNAPSHOT_VERSION:
             return None
         if hashlib.sha256(bytes(head.state)).digest() != head.digest:
-            raise Corrupt("the snapshot does not match its own digest: delete it, the log is folded instead")
+            raise Corrupt(
+                "the snapshot does not match its own digest: delete it, the log is folded instead"
+            )
         return msgspec.msgpack.decode(head.state, type=Cluster)
     except msgspec.DecodeError as error:
-        raise Corrupt(f"the snapshot cannot be read ({error}): delete it, the log is folded instead") from error
+        raise Corrupt(
+            f"the snapshot cannot be read ({error}): delete it, the log is folded instead"
+        ) from error
 
 
 def seq_of(data: bytes) -> int:

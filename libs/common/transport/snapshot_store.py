@@ -1,14 +1,16 @@
-"""Where snapshots lie, and how a reader begins: from the newest that it can use, then the log's tail.
+"""Where snapshots lie, and how a reader begins: from the newest that it can use, then the log's
+tail.
 
-Two objects hold a state: `cluster`, the gateway's, made often, and `base`, the trimmer's, which is folded from commits that were proved
-against the archive: behind it the log may be trimmed. The real store is `objects_nats.NatsObjects`, `MemorySnapshots` its twin.
+Two objects hold a state: `cluster`, the gateway's, made often, and `base`, the trimmer's, which is
+folded from commits that were proved against the archive: behind it the log may be trimmed. The real
+store is `objects_nats.NatsObjects`, `MemorySnapshots` its twin.
 """
 
 import logging
 from typing import Final, Protocol
 
-from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt, Unavailable
+from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot
 from libs.common.transport.log import Log, settled_bounds
 
@@ -51,13 +53,22 @@ class MemorySnapshots:
 
 
 async def load(store: SnapshotStore, name: str) -> Cluster | None:
-    """One object's state; None when there is none, another version wrote it, or it is damaged. Raises Unavailable."""
+    """One object's state; None when there is none, another version wrote it, or it is damaged.
+
+    Raises Unavailable.
+    """
     return _decoded(name, await store.get(name) or b"")
 
 
 async def newest(store: SnapshotStore, upto: int | None = None) -> Cluster:
-    """The state to begin from, of a sequence up to `upto`; the empty one when no snapshot is usable or the store is silent."""
-    found = [(snapshot.seq_of(data), name, data) for name in (CLUSTER_OBJECT, BASE_OBJECT) if (data := await _fetched(store, name))]
+    """The state to begin from, of a sequence up to `upto`; the empty one when no snapshot is usable
+    or the store is silent.
+    """
+    found = [
+        (snapshot.seq_of(data), name, data)
+        for name in (CLUSTER_OBJECT, BASE_OBJECT)
+        if (data := await _fetched(store, name))
+    ]
     for seq, name, data in sorted(found, reverse=True):
         cluster = _decoded(name, data) if upto is None or seq <= upto else None
         if cluster is not None:
@@ -75,7 +86,10 @@ async def begin(log: Log, store: SnapshotStore) -> Cluster:
 def check_end(cluster: Cluster, last: int) -> None:
     """Raises Corrupt when the log ends before a state that was folded from it."""
     if cluster.seq > last:
-        raise Corrupt(f"the log ends at {last}, before the snapshot at {cluster.seq}: it was lost or restored; see docs/howto/restore.md")
+        raise Corrupt(
+            f"the log ends at {last}, before the snapshot at {cluster.seq}: it was lost or "
+            "restored; see docs/howto/restore.md"
+        )
 
 
 async def _fetched(store: SnapshotStore, name: str) -> bytes:

@@ -1,8 +1,11 @@
-"""A JetStream stream of one subject and one writer, beside the log: what is published for others to read (AUDIT, AUDIT_HEADS).
+"""A JetStream stream of one subject and one writer, beside the log: what is published for others to
+read (AUDIT, AUDIT_HEADS).
 
-nats-py is used here as in `log_jetstream.py`. Such a stream is a copy of what its writer keeps elsewhere: bounded, the oldest goes first,
-and alone on one server it is not synced at every message (500 messages/s are stored so, 10,000 without). Its end may then be lost with the
-server's machine; the writer asks where it stands (`last`) and goes on from there. Held by tests/integration/test_audit_stream.py.
+nats-py is used here as in `log_jetstream.py`. Such a stream is a copy of what its writer keeps
+elsewhere: bounded, the oldest goes first, and alone on one server it is not synced at every message
+(500 messages/s are stored so, 10,000 without). Its end may then be lost with the server's machine;
+the writer asks where it stands (`last`) and goes on from there. Held by
+tests/integration/test_audit_stream.py.
 """
 
 import json
@@ -14,8 +17,8 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js.errors import APIError, NotFoundError
 
-from libs.common.cancellation import heed
 from libs.common.errors import Unavailable
+from libs.common.process.cancellation import heed
 
 ASK_TIMEOUT_S: Final = 5.0
 MESSAGE_BYTES_MAX: Final = 1 << 20
@@ -23,7 +26,10 @@ DEDUPE_WINDOW_S: Final = 120
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A message as the stream has it. `data` is empty for a number whose message is not there any more."""
+    """A message as the stream has it.
+
+    `data` is empty for a number whose message is not there any more.
+    """
 
     seq: int
     data: bytes
@@ -32,7 +38,9 @@ class Stored(msgspec.Struct, frozen=True):
 class NatsStream:
     """The writer's end. All raise Unavailable when JetStream does not answer or refuses."""
 
-    def __init__(self, client: Client, name: str, subject: str, replicas: int, max_bytes: int) -> None:
+    def __init__(
+        self, client: Client, name: str, subject: str, replicas: int, max_bytes: int
+    ) -> None:
         self.client = client
         self.js = client.jetstream(timeout=ASK_TIMEOUT_S)
         self.name = name
@@ -45,9 +53,13 @@ class NatsStream:
         try:
             await self.js.stream_info(self.name)
         except NotFoundError:
-            answer = await self._ask(f"$JS.API.STREAM.CREATE.{self.name}", json.dumps(self._config()).encode())
+            answer = await self._ask(
+                f"$JS.API.STREAM.CREATE.{self.name}", json.dumps(self._config()).encode()
+            )
             if "error" in json.loads(answer):
-                raise Unavailable(f"the stream {self.name} cannot be made: {json.loads(answer)['error']}") from None
+                raise Unavailable(
+                    f"the stream {self.name} cannot be made: {json.loads(answer)['error']}"
+                ) from None
         except (NatsError, TimeoutError, OSError) as error:
             raise self._unavailable(error) from error
         heed()
@@ -86,19 +98,27 @@ class NatsStream:
     async def append(self, messages: Sequence[tuple[str, bytes]], expected: int) -> int:
         """Store (id, bytes) in order behind message `expected`; the number of the last one.
 
-        Each names the number that it expects before it, so that none is stored twice or out of order; only the last one's answer is
-        awaited, for it is stored only if all before it were. After Unavailable ask `last`: a part may have been stored.
+        Each names the number that it expects before it, so that none is stored twice or out of
+        order; only the last one's answer is awaited, for it is stored only if all before it were.
+        After Unavailable ask `last`: a part may have been stored.
         """
         try:
             for place, (message_id, data) in enumerate(messages[:-1]):
-                await self.client.publish(self.subject, data, headers=_headers(message_id, expected + place))
+                await self.client.publish(
+                    self.subject, data, headers=_headers(message_id, expected + place)
+                )
             message_id, data = messages[-1]
-            ack = await self.js.publish(self.subject, data, headers=_headers(message_id, expected + len(messages) - 1))
+            ack = await self.js.publish(
+                self.subject, data, headers=_headers(message_id, expected + len(messages) - 1)
+            )
         except (APIError, NatsError, TimeoutError, OSError) as error:
             raise self._unavailable(error) from error
         heed()
         if ack.seq != expected + len(messages):
-            raise Unavailable(f"the stream {self.name} stored message {message_id} as {ack.seq}: where it stands is asked again")
+            raise Unavailable(
+                f"the stream {self.name} stored message {message_id} as {ack.seq}: where it "
+                "stands is asked again"
+            )
         return int(ack.seq)
 
     async def put(self, message_id: str, data: bytes) -> None:
@@ -116,7 +136,10 @@ class NatsStream:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: BaseException) -> Unavailable:
-        return Unavailable(f"the stream {self.name} does not take or answer it ({error or 'timeout'}): is JetStream up?")
+        return Unavailable(
+            f"the stream {self.name} does not take or answer it ({error or 'timeout'}): is "
+            "JetStream up?"
+        )
 
 
 def _headers(message_id: str, expected: int) -> dict[str, str]:

@@ -1,8 +1,11 @@
-"""Directories that jobs bring along: how an archive of one is named, kept and asked for. The bytes never pass the log.
+"""Directories that jobs bring along: how an archive of one is named, kept and asked for.
 
-An upload is a tar archive named by the SHA-256 of its bytes, kept for one tenant. `objects_nats.NatsUploads` is the real store,
-`MemoryUploads` its twin; both are held to tests/integration/test_upload_store.py. A node asks a gateway for the pieces, and is given
-those of the job that it is about to start and no others.
+The bytes never pass the log.
+
+An upload is a tar archive named by the SHA-256 of its bytes, kept for one tenant.
+`objects_nats.NatsUploads` is the real store, `MemoryUploads` its twin; both are held to
+tests/integration/test_upload_store.py. A node asks a gateway for the pieces, and is given those of
+the job that it is about to start and no others.
 """
 
 import re
@@ -42,7 +45,9 @@ class Piece(NamedTuple):
 
 
 class UploadAsk(msgspec.Struct, frozen=True):
-    """agent -> gateway: the piece behind `mark` (0: the first) of what this attempt brings along."""
+    """agent -> gateway: the piece behind `mark` (0: the first) of what this attempt
+    brings along.
+    """
 
     job_id: JobId
     attempt: int
@@ -93,7 +98,11 @@ class MemoryUploads:
 
     async def find(self, tenant: str, sha256: str) -> Upload | None:
         found = self.archives.get((tenant, sha256))
-        return Upload(tenant, sha256, len(found), "2026-01-01T00:00:00+00:00") if found is not None else None
+        return (
+            Upload(tenant, sha256, len(found), "2026-01-01T00:00:00+00:00")
+            if found is not None
+            else None
+        )
 
     async def piece(self, tenant: str, sha256: str, mark: int) -> Piece | None:
         data = self.archives.get((tenant, sha256), b"")[mark : mark + PIECE_BYTES]
@@ -103,4 +112,6 @@ class MemoryUploads:
         self.archives.pop((tenant, sha256), None)
 
     async def listed(self) -> list[Upload]:
-        return [found for each in sorted(self.archives) if (found := await self.find(*each)) is not None]
+        return [
+            found for each in sorted(self.archives) if (found := await self.find(*each)) is not None
+        ]

@@ -1,7 +1,10 @@
-"""The bucket UPLOADS: archives of directories, each an object named `<tenant>.<sha256>`. The twin is `uploads.MemoryUploads`.
+"""The bucket UPLOADS: archives of directories, each an object named `<tenant>.<sha256>`.
 
-Only gateways reach it. nats-py's object store writes and removes; pieces and the list are read by direct gets, each behind the message
-before it, so that no consumer is made and any gateway can go on where another one stopped.
+The twin is `uploads.MemoryUploads`.
+
+Only gateways reach it. nats-py's object store writes and removes; pieces and the list are read by
+direct gets, each behind the message before it, so that no consumer is made and any gateway can go
+on where another one stopped.
 """
 
 import json
@@ -18,12 +21,13 @@ from nats.js.errors import APIError, BucketNotFoundError, NotFoundError, ObjectN
 from nats.js.object_store import ObjectStore
 
 from libs.common import subjects
-from libs.common.cancellation import heed
 from libs.common.errors import Refused, Unavailable
+from libs.common.process.cancellation import heed
 from libs.common.transport.uploads import PIECE_BYTES, Piece, Upload
 
 ASK_TIMEOUT_S: Final = 10.0
-# Pieces that belong to no archive after so long are nobody's: a gateway was killed while it wrote them. How often they are looked for.
+# Pieces that belong to no archive after so long are nobody's: a gateway was killed while it wrote
+# them. How often they are looked for.
 ABANDONED_S: Final = 86_400
 SWEEP_S: Final = 3_600
 BUCKET: Final = subjects.UPLOAD_BUCKET
@@ -37,8 +41,10 @@ T = TypeVar("T")
 
 
 class NatsUploads:
-    """See `uploads.UploadStore`. The bucket is made by the first put; what a put that failed has left is removed by it, or, where its
-    gateway was killed, by a later one.
+    """See `uploads.UploadStore`.
+
+    The bucket is made by the first put; what a put that failed has left is removed by it, or, where
+    its gateway was killed, by a later one.
     """
 
     def __init__(self, client: Client, replicas: int, bytes_max: int) -> None:
@@ -61,7 +67,9 @@ class NatsUploads:
     async def piece(self, tenant: str, sha256: str, mark: int) -> Piece | None:
         found = await self._info(tenant, sha256)
         message = await self._next(_pieces(found["nuid"]), mark) if found is not None else None
-        return Piece(message.seq, message.data or b"") if message is not None and message.seq else None
+        return (
+            Piece(message.seq, message.data or b"") if message is not None and message.seq else None
+        )
 
     async def remove(self, tenant: str, sha256: str) -> None:
         try:
@@ -84,29 +92,44 @@ class NatsUploads:
                 yield info
 
     async def _sweep(self) -> None:
-        """Remove the pieces that no archive names and that are old. The pieces are listed first: what is finished meanwhile is named."""
-        pieces = (await _asked(self.js.stream_info(STREAM, subjects_filter=_pieces("*")))).state.subjects or {}
+        """Remove the pieces that no archive names and that are old.
+
+        The pieces are listed first: what is finished meanwhile is named.
+        """
+        pieces = (
+            await _asked(self.js.stream_info(STREAM, subjects_filter=_pieces("*")))
+        ).state.subjects or {}
         named = {_pieces(info["nuid"]): None async for info in self._infos()}
         for subject in [subject for subject in pieces if subject not in named]:
             first = await self._next(subject, 0)
-            if first is not None and first.time is not None and (datetime.now(UTC) - first.time).total_seconds() >= ABANDONED_S:
+            if (
+                first is not None
+                and first.time is not None
+                and (datetime.now(UTC) - first.time).total_seconds() >= ABANDONED_S
+            ):
                 await _asked(self.js.purge_stream(STREAM, subject=subject))
 
     async def _info(self, tenant: str, sha256: str) -> dict[str, Any] | None:
         try:
-            info = await _asked(ObjectStore(BUCKET, STREAM, self.js).get_info(_name(tenant, sha256)))
+            info = await _asked(
+                ObjectStore(BUCKET, STREAM, self.js).get_info(_name(tenant, sha256))
+            )
         except (NotFoundError, ObjectNotFoundError):
             return None
         found: dict[str, Any] = info.as_dict()
         return found
 
     async def _next(self, subject: str, mark: int) -> RawStreamMsg | None:
-        """The first message on `subject` behind `mark`. A replica that lags does not have it, and none answers for a bucket that no
-        upload has made yet: then the leader is asked.
+        """The first message on `subject` behind `mark`.
+
+        A replica that lags does not have it, and none answers for a bucket that no upload has made
+        yet: then the leader is asked.
         """
         for direct in (True, False):
             try:
-                return await _asked(self.js.get_msg(STREAM, seq=mark + 1, subject=subject, direct=direct, next=True))
+                return await _asked(
+                    self.js.get_msg(STREAM, seq=mark + 1, subject=subject, direct=direct, next=True)
+                )
             except NotFoundError:
                 continue
             except Unavailable:
@@ -122,17 +145,26 @@ class NatsUploads:
 
 
 async def _asked(question: Awaitable[T]) -> T:
-    """Raises Refused when there is no room, and Unavailable; what is not found stays nats-py's own error."""
+    """Raises Refused when there is no room, and Unavailable; what is not found stays nats-py's own
+    error.
+    """
     try:
         answer = await question
     except (BucketNotFoundError, NotFoundError, ObjectNotFoundError):
         raise
     except APIError as error:
         if error.err_code in FULL:
-            raise Refused(f"the bucket {BUCKET} is full ({error.description}): remove old uploads, or enlarge it") from error
-        raise Unavailable(f"the bucket {BUCKET} refused ({error.description}): is JetStream well?") from error
+            raise Refused(
+                f"the bucket {BUCKET} is full ({error.description}): remove old uploads, or "
+                "enlarge it"
+            ) from error
+        raise Unavailable(
+            f"the bucket {BUCKET} refused ({error.description}): is JetStream well?"
+        ) from error
     except (NatsError, TimeoutError, OSError) as error:
-        raise Unavailable(f"the bucket {BUCKET} did not answer ({error or 'timeout'}): is JetStream up?") from error
+        raise Unavailable(
+            f"the bucket {BUCKET} did not answer ({error or 'timeout'}): is JetStream up?"
+        ) from error
     heed()
     return answer
 

@@ -1,9 +1,9 @@
-"""A writer: one subject, one live process, commits in order, one in flight, facts decided meanwhile grouped into the
-next.
+"""A writer: one subject, one live process, commits in order, one in flight, facts decided meanwhile
+grouped into the next.
 
-It owns the protocol of an append whose outcome is not known: read the subject's last message from the leader; mine =
-done, still the expected sequence = retry with the same id (bounded), anything else = fenced. Run by the shell
-(`service.py`), the gateway and the agents alike.
+It owns the protocol of an append whose outcome is not known: read the subject's last message from
+the leader; mine = done, still the expected sequence = retry with the same id (bounded), anything
+else = fenced. Run by the shell (`service.py`), the gateway and the agents alike.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from libs.common import facts as f
 from libs.common import reading
-from libs.common.clock import Clock, warn_if_behind
 from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
+from libs.common.process.clock import Clock, warn_if_behind
 from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Log
 
 # An election takes 4 to 9 s; past this the process gives up, and its supervisor starts it again.
@@ -43,16 +43,27 @@ class Group(NamedTuple):
 
 
 def was_stored(future: asyncio.Future[int]) -> bool:
-    """Whether the log has it, once the future is done; else the writer, or who waited, ended before."""
+    """Whether the log has it, once the future is done; else the writer, or who waited, ended
+    before.
+    """
     return not future.cancelled() and future.exception() is None
 
 
 class Writer:
-    """`seen`, the sequence applied so far, is asked when facts are put: a commit carries the lowest of its groups. `epoch`, the
-    term or incarnation, is read at each commit.
+    """`seen`, the sequence applied so far, is asked when facts are put: a commit carries the lowest
+    of its groups.
+
+    `epoch`, the term or incarnation, is read at each commit.
     """
 
-    def __init__(self, log: Log, clock: Clock, subject: str, seen: Callable[[], int], budget_s: float = APPEND_BUDGET_S) -> None:
+    def __init__(
+        self,
+        log: Log,
+        clock: Clock,
+        subject: str,
+        seen: Callable[[], int],
+        budget_s: float = APPEND_BUDGET_S,
+    ) -> None:
         self.log = log
         self.budget_s = budget_s
         self.clock = clock
@@ -73,36 +84,55 @@ class Writer:
     async def attach(self) -> int:
         """Learn where the subject stands, from the leader.
 
-        Returns the sequence of the subject's last message: the caller must have folded up to it before it decides.
+        Returns the sequence of the subject's last message: the caller must have folded up to it
+        before it decides.
         """
         last = await self._last(self.clock.boot_ns())
         self.expected, self.number, self.last_at_ns, self.in_flight = 0, 0, 0, b""
         if last is not None:
             commit = reading.read_alone(self.subject, last.data)
-            self.expected, self.number, self.last_at_ns = last.seq, commit.number, self._last_at_ns(commit)
+            self.expected, self.number, self.last_at_ns = (
+                last.seq,
+                commit.number,
+                self._last_at_ns(commit),
+            )
         self.attached_seq, self.attached_to = self.expected, last
         self.last_boot_ns = self.clock.boot_ns()
         warn_if_behind(self.clock, self.subject, self.last_at_ns)
         return self.expected
 
     def _last_at_ns(self, commit: Commit) -> int:
-        """The time from which this writer goes on. On a subject that may hold forged commits a time far ahead is not believed."""
-        if reading.is_untrusted(self.subject) and commit.at_ns > self.clock.wall_ns() + AHEAD_MAX_NS:
+        """The time from which this writer goes on.
+
+        On a subject that may hold forged commits a time far ahead is not believed.
+        """
+        if (
+            reading.is_untrusted(self.subject)
+            and commit.at_ns > self.clock.wall_ns() + AHEAD_MAX_NS
+        ):
             return 0
         return commit.at_ns
 
     def now_ns(self) -> int:
-        """The wall clock, never before this writer's last commit. Where the wall clock was set back, or this machine's is behind, time
-        goes on at half its speed until that has caught up: whoever waits for it does not wait for ever.
+        """The wall clock, never before this writer's last commit.
+
+        Where the wall clock was set back, or this machine's is behind, time goes on at half its
+        speed until that has caught up: whoever waits for it does not wait for ever.
         """
-        return max(self.clock.wall_ns(), self.last_at_ns + (self.clock.boot_ns() - self.last_boot_ns) // 2)
+        return max(
+            self.clock.wall_ns(), self.last_at_ns + (self.clock.boot_ns() - self.last_boot_ns) // 2
+        )
 
     def put(self, facts: Sequence[AnyFact]) -> asyncio.Future[int]:
-        """Queue one group of facts, kept whole in one commit; the future gives the commit's sequence. Raises Refused
-        when too much waits.
+        """Queue one group of facts, kept whole in one commit; the future gives the commit's
+        sequence.
+
+        Raises Refused when too much waits.
         """
         if len(self._waiting) >= WAITING_GROUPS_MAX:
-            raise Refused(f"{WAITING_GROUPS_MAX} commits wait for the log: try again in a few seconds")
+            raise Refused(
+                f"{WAITING_GROUPS_MAX} commits wait for the log: try again in a few seconds"
+            )
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append(Group(facts, future, self.seen()))
         self._wake.set()
@@ -114,9 +144,11 @@ class Writer:
         return not self._waiting and not self.in_flight
 
     def owns(self, entry: Entry) -> bool:
-        """Whether an entry read back on this subject is ours; raises Fenced when another wrote it after we attached.
+        """Whether an entry read back on this subject is ours; raises Fenced when another wrote it
+        after we attached.
 
-        Up to `expected` every commit after the attachment is ours, for each of ours named the one before it.
+        Up to `expected` every commit after the attachment is ours, for each of ours named the one
+        before it.
         """
         if entry.seq <= self.attached_seq:
             return False
@@ -125,7 +157,10 @@ class Writer:
         raise Fenced(f"another process writes {self.subject}: this one stands down")
 
     async def check_alone(self) -> None:
-        """Check for another writer of this subject while nothing is to be appended. Raises Fenced."""
+        """Check for another writer of this subject while nothing is to be appended.
+
+        Raises Fenced.
+        """
         try:
             last = await self.log.last(self.subject) if self.idle else None
         except Unavailable:
@@ -134,8 +169,10 @@ class Writer:
             raise Fenced(f"another process writes {self.subject}: commit {last.seq} is not ours")
 
     async def run(self) -> None:
-        """Commit what is queued, for ever. Raises Fenced or Unavailable; whoever waits when this ends hears Unavailable, for nobody else
-        would ever tell.
+        """Commit what is queued, for ever.
+
+        Raises Fenced or Unavailable; whoever waits when this ends hears Unavailable, for nobody
+        else would ever tell.
         """
         groups: list[Group] = []
         try:
@@ -153,17 +190,22 @@ class Writer:
         finally:
             for group in (*groups, *self._waiting):
                 if not group.future.done():
-                    group.future.set_exception(Unavailable("this process stopped before the log had answered"))
+                    group.future.set_exception(
+                        Unavailable("this process stopped before the log had answered")
+                    )
 
     def _next(self) -> tuple[list[Group], bytes]:
         """Return the next commit: fewer groups when they pass its bound of bytes together.
 
-        One group that is too large alone is packed. If that is not enough, its future raises Refused,
-        and no group is returned: what one caller asked for must not end this writer.
+        One group that is too large alone is packed. If that is not enough, its future raises
+        Refused, and no group is returned: what one caller asked for must not end this writer.
         """
         groups = self._take()
         while True:
-            facts, seen = [fact for group in groups for fact in group.facts], min(group.seen for group in groups)
+            facts, seen = (
+                [fact for group in groups for fact in group.facts],
+                min(group.seen for group in groups),
+            )
             try:
                 return groups, self._encode(facts, seen)
             except Refused:
@@ -200,7 +242,16 @@ class Writer:
 
     def _commit(self, facts: Sequence[AnyFact], seen: int) -> Commit:
         self.last_at_ns, self.last_boot_ns = self.now_ns(), self.clock.boot_ns()
-        return Commit(f.VERSION, f.VERSION, self.subject, f.next_number(self.number), self.epoch, self.last_at_ns, seen, tuple(facts))
+        return Commit(
+            f.VERSION,
+            f.VERSION,
+            self.subject,
+            f.next_number(self.number),
+            self.epoch,
+            self.last_at_ns,
+            seen,
+            tuple(facts),
+        )
 
     async def _store(self, data: bytes) -> int:
         self.in_flight = data
@@ -220,7 +271,9 @@ class Writer:
             if last is not None and last.seq > self.expected:
                 if last.data == data:
                     return last.seq
-                raise Fenced(f"another process writes {self.subject}: commit {last.seq} is not ours")
+                raise Fenced(
+                    f"another process writes {self.subject}: commit {last.seq} is not ours"
+                )
             await self._pause(began, pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 

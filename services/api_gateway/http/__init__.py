@@ -1,1 +1,4 @@
-"""The REST surface: one file per resource, each a router. What is valid is said by `intents.py`, what is shown by `views/`."""
+"""The REST surface: one file per resource, each a router.
+
+What is valid is said by `intents.py`, what is shown by `views/`.
+"""

@@ -1,4 +1,6 @@
-"""/v1/access: who asked for what, and whether they might; read out of the log, where the audit's chain holds it too."""
+"""/v1/access: who asked for what, and whether they might; read out of the log, where the audit's
+chain holds it too.
+"""
 
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -12,10 +14,10 @@ from libs.common.errors import Corrupt
 from libs.common.messages import access_entry
 from libs.common.messages.access_entry import AccessEntry
 from libs.common.transport.log import Entry
-from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.events import EVENTS_MAX, SCAN_MAX
 from services.api_gateway.http.queries import Query, answer, documented, settled
+from services.api_gateway.intents.fields import check_range
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.identity import AccessShown, access_shown
 
@@ -23,7 +25,10 @@ router = APIRouter(tags=["log"])
 
 
 class AccessQuery(Query, frozen=True):
-    """`last` begins that many commits before the end. `route` is a template's beginning; `denied` leaves out what was allowed."""
+    """`last` begins that many commits before the end.
+
+    `route` is a template's beginning; `denied` leaves out what was allowed.
+    """
 
     since: str = ""
     until: str = ""
@@ -39,7 +44,10 @@ class AccessQuery(Query, frozen=True):
 
 @router.get("/v1/access", openapi_extra=documented(AccessQuery))
 async def access(request: Request) -> Response:
-    """Entries in order; those of a batch stay together. `dropped` is how many could not be kept, by the batches looked at."""
+    """Entries in order; those of a batch stay together.
+
+    `dropped` is how many could not be kept, by the batches looked at.
+    """
     gateway, query = await settled(request, AccessQuery)
     check_range("limit", query.limit, 1, EVENTS_MAX)
     check_range("after", query.after, 0, 1 << 62)
@@ -47,10 +55,20 @@ async def access(request: Request) -> Response:
     after = max(query.after, gateway.cluster.seq - query.last if query.last > 0 else 0)
     rows, cursor = await _page(gateway, wanted, after, query.limit)
     seq = gateway.cluster.seq
-    return answer({"access": rows, "dropped": wanted.dropped, "next": cursor, "more": cursor < seq, "seq": seq})
+    return answer(
+        {
+            "access": rows,
+            "dropped": wanted.dropped,
+            "next": cursor,
+            "more": cursor < seq,
+            "seq": seq,
+        }
+    )
 
 
-async def _page(gateway: Gateway, wanted: "_Wanted", after: int, limit: int) -> tuple[list[AccessShown], int]:
+async def _page(
+    gateway: Gateway, wanted: "_Wanted", after: int, limit: int
+) -> tuple[list[AccessShown], int]:
     upto = min(gateway.cluster.seq, after + SCAN_MAX)
     rows: list[AccessShown] = []
     async with aclosing(gateway.entries.scan(after, upto)) as slices:
@@ -76,8 +94,17 @@ class _Wanted:
         if subjects.writer_kind(entry.subject) != subjects.GATEWAY_KIND:
             return []
         gateway = subjects.node_of(entry.subject)
-        facts = [fact for fact in reading.read_alone(entry.subject, entry.data).facts if isinstance(fact, f.AccessRecorded)]
-        return [access_shown(entry.seq, gateway, each) for fact in facts for each in self._entries(fact) if self._wants(each)]
+        facts = [
+            fact
+            for fact in reading.read_alone(entry.subject, entry.data).facts
+            if isinstance(fact, f.AccessRecorded)
+        ]
+        return [
+            access_shown(entry.seq, gateway, each)
+            for fact in facts
+            for each in self._entries(fact)
+            if self._wants(each)
+        ]
 
     def _entries(self, fact: f.AccessRecorded) -> Iterator[AccessEntry]:
         """A batch that cannot be read is none: one broken gateway stops no reader."""

@@ -1,5 +1,5 @@
-"""/v1/allocations: who holds which device, and devices held without a command: asked for, looked at, extended, given back; /v1/whatif:
-whether a job would start now, and where, or why not.
+"""/v1/allocations: who holds which device, and devices held without a command: asked for, looked
+at, extended, given back; /v1/whatif: whether a job would start now, and where, or why not.
 """
 
 from functools import partial
@@ -8,8 +8,8 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common.cluster import GpuView, Job
-from services.api_gateway import allocation_intents, intents, roles
+from libs.common.state.cluster import GpuView, Job
+from services.api_gateway.access import roles
 from services.api_gateway.http.intents_on_jobs import cancel
 from services.api_gateway.http.jobs import ask_scheduler, meant, submitted
 from services.api_gateway.http.queries import (
@@ -26,7 +26,15 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
-from services.api_gateway.views.allocations import allocation_shown, hold_shown, holder_of, holds, id_of
+from services.api_gateway.intents import allocation_intents
+from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.views.allocations import (
+    allocation_shown,
+    hold_shown,
+    holder_of,
+    holds,
+    id_of,
+)
 
 router = APIRouter(tags=["allocations"])
 
@@ -40,7 +48,9 @@ class HoldsQuery(PageQuery, frozen=True):
 
 @router.get("/v1/allocations", openapi_extra=documented(HoldsQuery))
 async def list_holds(request: Request) -> Response:
-    """Every part of a device that is held now, by whom; of other tenants' jobs only for who sees all."""
+    """Every part of a device that is held now, by whom; of other tenants' jobs only for who sees
+    all.
+    """
     gateway, query = await settled(request, HoldsQuery)
     cluster, who = gateway.cluster, principal_of(request)
 
@@ -50,12 +60,27 @@ async def list_holds(request: Request) -> Response:
         seen = roles.sees_all(who) or (job is not None and roles.sees(who, job.tenant))
         named = query.node in ("", view.node_id) and query.gpu in ("", view.gpu.uuid)
         kind = job.spec.kind if job is not None else ""
-        return seen and named and query.job in ("", key.rpartition(".")[0]) and query.kind in ("", kind)
+        return (
+            seen
+            and named
+            and query.job in ("", key.rpartition(".")[0])
+            and query.kind in ("", kind)
+        )
 
-    return await answer_page("allocations", list(holds(cluster)), query, cluster.seq, id_of, partial(hold_shown, cluster), wanted)
+    return await answer_page(
+        "allocations",
+        list(holds(cluster)),
+        query,
+        cluster.seq,
+        id_of,
+        partial(hold_shown, cluster),
+        wanted,
+    )
 
 
-@router.post("/v1/allocations", status_code=201, openapi_extra=documented(Query, allocation_intents.FIELDS))
+@router.post(
+    "/v1/allocations", status_code=201, openapi_extra=documented(Query, allocation_intents.FIELDS)
+)
 async def allocate(request: Request) -> Response:
     """Ask for devices to be held without a command, for a time that begins with their placement."""
     read(request, Query)
@@ -71,7 +96,9 @@ async def show_allocation(request: Request, ref: str) -> Response:
     return _shown(request, job_of(request, ref))
 
 
-@router.patch("/v1/allocations/{ref}", openapi_extra=documented(Query, allocation_intents.EXTEND_FIELDS))
+@router.patch(
+    "/v1/allocations/{ref}", openapi_extra=documented(Query, allocation_intents.EXTEND_FIELDS)
+)
 async def extend(request: Request, ref: str) -> Response:
     """Let an allocation last longer, `by` so much."""
     read(request, Query)
@@ -89,19 +116,28 @@ async def release(request: Request, ref: str) -> Response:
     return _shown(request, job_of(request, ref), 202)
 
 
-def _shown(request: Request, job: Job, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def _shown(
+    request: Request, job: Job, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
     gateway = gateway_of(request)
     return answer(allocation_shown(gateway.cluster, job, gateway.clock.wall_ns()), status, headers)
 
 
 @router.post("/v1/whatif", openapi_extra=documented(Query, intents.WHAT_IF_FIELDS))
 async def what_if(request: Request) -> Response:
-    """Whether this job would start now, and where, or what stands in its way; with `add_nodes` as if these had joined. Nothing is
-    recorded and nothing is held for it.
+    """Whether this job would start now, and where, or what stands in its way; with `add_nodes` as
+    if these had joined.
+
+    Nothing is recorded and nothing is held for it.
     """
     gateway, _ = await settled(request, Query)
     spec, add = intents.imagined(await signed_body_of(request))
     question = msgspec.msgpack.encode(
-        {"spec": spec, "tenant": principal_of(request).tenant, "add": add, "asker": roles.eyes(principal_of(request))}
+        {
+            "spec": spec,
+            "tenant": principal_of(request).tenant,
+            "add": add,
+            "asker": roles.eyes(principal_of(request)),
+        }
     )
     return await ask_scheduler(gateway, "whatif", question)

@@ -1,7 +1,9 @@
-"""What each route answers, as types: one table, from which the OpenAPI document is made and to which schemathesis holds the real gateway.
+"""What each route answers, as types: one table, from which the OpenAPI document is made and to
+which schemathesis holds the real gateway.
 
-A list is its rows under their name, `next` (what to give as `after` for the following page; null at the end) and `seq`, the last commit
-that the answer has seen. tests/unit/test_openapi.py holds that every route has a row.
+A list is its rows under their name, `next` (what to give as `after` for the following page; null at
+the end) and `seq`, the last commit that the answer has seen. tests/unit/test_openapi.py holds that
+every route has a row.
 """
 
 import types
@@ -9,11 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from libs.common.inventory import Inventory
+from libs.common.devices.topology import Topology
 from libs.common.model import JobSpec
-from libs.common.topology import Topology
-from services.api_gateway.roles import Principal
-from services.api_gateway.secret_intents import SecretShown
+from libs.common.state.inventory import Inventory
+from services.api_gateway.access.roles import Principal
+from services.api_gateway.intents.secret_intents import SecretShown
 from services.api_gateway.views.allocations import AllocationShown, HoldShown
 from services.api_gateway.views.identity import AccessShown, KeyShown, TenantShown
 from services.api_gateway.views.jobs import JobShown
@@ -59,7 +61,10 @@ class SecretList(msgspec.Struct):
 
 
 class NodePruned(msgspec.Struct):
-    """What a node removed, and what it keeps. `uncopied` of what it keeps cannot go yet: the end of their output is only there."""
+    """What a node removed, and what it keeps.
+
+    `uncopied` of what it keeps cannot go yet: the end of their output is only there.
+    """
 
     node_id: str
     jobs: int
@@ -117,15 +122,19 @@ class Ahead(msgspec.Struct):
 
 
 class Estimate(msgspec.Struct):
-    """In how many seconds it may start if nobody changes anything, and from what that is; null where nobody can say, with why."""
+    """In how many seconds it may start if nobody changes anything, and from what that is; null
+    where nobody can say, with why.
+    """
 
     in_s: int | None
     basis: str
 
 
 class Proof(msgspec.Struct):
-    """`changes` are those of a fixed list that start it now, of each kind the least, cheapest first; `remedy` is the first of them, or what
-    else can be done. `before` are the first of those that go before it. `at`: the sequence it is said of.
+    """`changes` are those of a fixed list that start it now, of each kind the least, cheapest
+    first; `remedy` is the first of them, or what else can be done.
+
+    `before` are the first of those that go before it. `at`: the sequence it is said of.
     """
 
     answer: str
@@ -152,7 +161,9 @@ class Placed(msgspec.Struct):
 
 
 class WhatIf(Proof, kw_only=True):
-    """`placement` is empty unless it would start now; `decision_latency_us` is what finding this took the scheduler."""
+    """`placement` is empty unless it would start now; `decision_latency_us` is what finding this
+    took the scheduler.
+    """
 
     would_start: bool
     placement: list[Placed]
@@ -258,7 +269,10 @@ class ServedModels(msgspec.Struct):
 
 
 class Problem(msgspec.Struct):
-    """RFC 9457: what was tried, on what, and what to do. Some have more members, such as `candidates` of an ambiguous name."""
+    """RFC 9457: what was tried, on what, and what to do.
+
+    Some have more members, such as `candidates` of an ambiguous name.
+    """
 
     title: str
     status: int
@@ -286,7 +300,9 @@ class DryRun(msgspec.Struct):
 
 
 class Answer(NamedTuple):
-    """The statuses of success and the body (or an `other` one) under each media type; None where it is no JSON of ours."""
+    """The statuses of success and the body (or an `other` one) under each media type; None where it
+    is no JSON of ours.
+    """
 
     statuses: tuple[int, ...] = (200,)
     kind: Any = None
@@ -300,7 +316,12 @@ class Answer(NamedTuple):
 
 def _list(name: str, row: type, cursor: Any = str | None) -> Answer:  # noqa: ANN401  a type
     rows = types.GenericAlias(list, (row,))
-    return Answer(kind=msgspec.defstruct(f"{row.__name__.removesuffix('Shown')}List", [(name, rows), ("next", cursor), ("seq", int)]))
+    return Answer(
+        kind=msgspec.defstruct(
+            f"{row.__name__.removesuffix('Shown')}List",
+            [(name, rows), ("next", cursor), ("seq", int)],
+        )
+    )
 
 
 GONE: Final = Answer((204,), None, ())

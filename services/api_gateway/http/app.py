@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 
 from libs.common.errors import Refused, Unavailable
-from services.api_gateway import roles
+from services.api_gateway.access import roles
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import (
     access,
@@ -75,17 +75,32 @@ PATHS = {route: compile_path(route[1])[0] for route in ANSWERS}
 
 
 def create_app(gateway: Gateway) -> Edge:
-    """The app for one gateway: the edge is outermost, so that a request to a model passes nothing else."""
+    """The app for one gateway: the edge is outermost, so that a request to a model passes nothing
+    else.
+    """
     return Edge(create_routes(gateway), gateway, gateway.access)
 
 
 def create_routes(gateway: Gateway) -> FastAPI:
     """All routes but OpenAI's."""
-    app = FastAPI(title="Muster", version="1", description="A GPU cluster manager", redoc_url=None, dependencies=[Depends(_authorised)])
-    # A redirection would name what the client's Host said, over plain HTTP behind a proxy with TLS, and the key would go there.
+    app = FastAPI(
+        title="Muster",
+        version="1",
+        description="A GPU cluster manager",
+        redoc_url=None,
+        dependencies=[Depends(_authorised)],
+    )
+    # A redirection would name what the client's Host said, over plain HTTP behind a proxy with TLS,
+    # and the key would go there.
     app.router.redirect_slashes = False
     app.state.gateway = gateway
-    described = cache(lambda: document(get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)))
+    described = cache(
+        lambda: document(
+            get_openapi(
+                title=app.title, version=app.version, description=app.description, routes=app.routes
+            )
+        )
+    )
     app.openapi = described  # type: ignore[method-assign]
     for router in ROUTERS:
         app.include_router(router)
@@ -100,7 +115,11 @@ def create_routes(gateway: Gateway) -> FastAPI:
 async def _authorised(request: Request) -> None:
     """Every route passes here before it runs, whichever file it stands in. Raises Denied 403."""
     route = request.scope["route"].path
-    denial = None if route in roles.PUBLIC else roles.denial(principal_of(request), request.method, route)
+    denial = (
+        None
+        if route in roles.PUBLIC
+        else roles.denial(principal_of(request), request.method, route)
+    )
     if denial is not None:
         raise denial
 
@@ -109,7 +128,9 @@ def _typed(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def on_error(request: Request, error: Exception) -> Response:
         if isinstance(error, Denied):
             request.scope["denied"] = error.detail
-        return refuse(error if isinstance(error, Problem) else Problem(status, str(error)), request.scope)
+        return refuse(
+            error if isinstance(error, Problem) else Problem(status, str(error)), request.scope
+        )
 
     return on_error
 
@@ -117,8 +138,13 @@ def _typed(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
 async def _routing(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     what = f"{request.method} {request.url.path[:200]}"
-    details = {404: f"{what}: there is no such route, see /docs", 405: f"{what}: this method is not taken here, see /docs"}
-    answer = refuse(Problem(error.status_code, details.get(error.status_code, str(error.detail))), request.scope)
+    details = {
+        404: f"{what}: there is no such route, see /docs",
+        405: f"{what}: this method is not taken here, see /docs",
+    }
+    answer = refuse(
+        Problem(error.status_code, details.get(error.status_code, str(error.detail))), request.scope
+    )
     if error.status_code == 405:
         answer.headers["allow"] = ", ".join(_methods(request))
     return answer
@@ -127,10 +153,19 @@ async def _routing(request: Request, error: Exception) -> Response:
 def _methods(request: Request) -> list[str]:
     """The methods that some route takes on this path."""
     path = request.scope["path"]
-    return sorted({method for (method, _), regex in PATHS.items() if regex.match(path) is not None}) or ["GET"]
+    return sorted(
+        {method for (method, _), regex in PATHS.items() if regex.match(path) is not None}
+    ) or ["GET"]
 
 
 async def _bug(request: Request, error: Exception) -> Response:
     return refuse(
-        Problem(500, f"{request.method} {request.url.path[:200]} met a bug in the gateway: its log has the traceback"), request.scope
+        Problem(
+            500,
+            (
+                f"{request.method} {request.url.path[:200]} met a bug in the gateway: its log "
+                "has the traceback"
+            ),
+        ),
+        request.scope,
     )

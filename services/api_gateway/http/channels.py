@@ -1,7 +1,9 @@
-"""/v1/jobs/{ref}/exec and forward: WebSockets into a running job (`channel.py` says what travels on one).
+"""/v1/jobs/{ref}/exec and forward: WebSockets into a running job (`channel.py` says what travels on
+one).
 
-What is wished for comes as base64 of JSON in the header Muster-Channel, not in the address, which proxies write down. Everything is
-checked, and the node has agreed, before the WebSocket is accepted, so a refusal is a problem document as on any route. Tests:
+What is wished for comes as base64 of JSON in the header Muster-Channel, not in the address, which
+proxies write down. Everything is checked, and the node has agreed, before the WebSocket is
+accepted, so a refusal is a problem document as on any route. Tests:
 tests/integration/test_cli_exec.py, test_cli_port_forward.py.
 """
 
@@ -19,26 +21,36 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from libs.common.cluster import Job
 from libs.common.errors import Refused, Unavailable
-from libs.common.messages.channel_messages import COMMAND_BYTES_MAX, ChannelClose, ChannelOpen, Exec, Forward
+from libs.common.messages.channel_messages import (
+    COMMAND_BYTES_MAX,
+    ChannelClose,
+    ChannelOpen,
+    Exec,
+    Forward,
+)
 from libs.common.model import NodeId
-from libs.common.redaction import redacted
-from services.api_gateway import roles
-from services.api_gateway.channel import SIDES, Channel, ask_channel
-from services.api_gateway.fields import check_range
+from libs.common.safety.redaction import redacted
+from libs.common.state.cluster import Job
+from services.api_gateway.access import roles
+from services.api_gateway.channels.channel import SIDES, Channel, ask_channel
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import Query, documented, job_to_change, read
+from services.api_gateway.intents.fields import check_range
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.jobs import ended
 
 HEADER: Final = b"muster-channel"
-# A command of COMMAND_BYTES_MAX in JSON, as base64. The WebSocket library reads lines of up to 8 KiB.
+# A command of COMMAND_BYTES_MAX in JSON, as base64. The WebSocket library reads lines of up to 8
+# KiB.
 HEADER_BYTES_MAX: Final = 8_000
 CHANNELS_MAX: Final = 1_000
 DETAIL_MAX: Final = 1_024
 TERM: Final = re.compile(r"[\w.+-]{0,64}", re.ASCII)
-WISHES: Final[dict[str, type[Exec] | type[Forward]]] = {"/v1/jobs/{ref}/exec": Exec, "/v1/jobs/{ref}/forward": Forward}
+WISHES: Final[dict[str, type[Exec] | type[Forward]]] = {
+    "/v1/jobs/{ref}/exec": Exec,
+    "/v1/jobs/{ref}/forward": Forward,
+}
 _PATH: Final = re.compile(r"/v1/jobs/([^/]+)/(exec|forward)")
 
 router = APIRouter(tags=["streams"])
@@ -79,7 +91,10 @@ def route_of(scope: Scope) -> str | None:
 
 
 class Channels:
-    """All WebSockets of one gateway. The edge has found out who asks, and that their role reaches this far."""
+    """All WebSockets of one gateway.
+
+    The edge has found out who asks, and that their role reaches this far.
+    """
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
@@ -88,7 +103,10 @@ class Channels:
     async def __call__(self, scope: Scope, receive: Receive, send: Send, route: str) -> None:
         """Raises Problem, Refused or Unavailable before anything was accepted."""
         if self.count >= CHANNELS_MAX:
-            raise Problem(503, f"{CHANNELS_MAX} channels are open at this gateway, and no more may be: close one")
+            raise Problem(
+                503,
+                f"{CHANNELS_MAX} channels are open at this gateway, and no more may be: close one",
+            )
         self.count += 1
         try:
             node_id, opened = await self._open(scope, route)
@@ -101,7 +119,9 @@ class Channels:
                 scope["place"].leave()
 
     async def _open(self, scope: Scope, route: str) -> tuple[NodeId, ChannelOpen]:
-        """Authorise the request, then read what it asks for: a request that is denied costs no parsing and no patterns."""
+        """Authorise the request, then read what it asks for: a request that is denied costs no
+        parsing and no patterns.
+        """
         principal = scope["principal"]
         job = self.gateway.job(scope["path_params"]["ref"], principal)
         roles.check_change(principal, f"job {job.job_id}", job.tenant, job.user)
@@ -126,11 +146,15 @@ def _wish(scope: Scope, kind: type[Exec] | type[Forward]) -> Exec | Forward:
     """Raises Refused."""
     raw = next((value for name, value in scope["headers"] if name == HEADER), b"")
     if len(raw) > HEADER_BYTES_MAX:
-        raise Refused(f"the header Muster-Channel has {len(raw)} bytes: send at most {HEADER_BYTES_MAX}")
+        raise Refused(
+            f"the header Muster-Channel has {len(raw)} bytes: send at most {HEADER_BYTES_MAX}"
+        )
     try:
         wish = msgspec.json.decode(b64decode(raw, validate=True), type=kind)
     except (NotBase64, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused(f"the header Muster-Channel is not what is wished for, as base64 of JSON: {error}") from error
+        raise Refused(
+            f"the header Muster-Channel is not what is wished for, as base64 of JSON: {error}"
+        ) from error
     if isinstance(wish, Forward):
         check_range("port", wish.port, 1, 65_535)
         return wish
@@ -142,7 +166,10 @@ def _check_exec(wish: Exec) -> None:
     if not wish.command or not wish.command[0] or "\0" in "".join(wish.command):
         raise Refused("command: name a command, in text without NUL bytes")
     if sum(len(word.encode()) for word in wish.command) > COMMAND_BYTES_MAX:
-        raise Refused(f"command: at most {COMMAND_BYTES_MAX} bytes; give a longer script to a shell's input: muster exec -i JOB -- sh")
+        raise Refused(
+            f"command: at most {COMMAND_BYTES_MAX} bytes; give a longer script to a shell's "
+            "input: muster exec -i JOB -- sh"
+        )
     check_range("rows", wish.rows, SIDES.start, SIDES.stop - 1)
     check_range("columns", wish.columns, SIDES.start, SIDES.stop - 1)
     if TERM.fullmatch(wish.term) is None:
@@ -154,14 +181,26 @@ def _node_of(job: Job, wanted: str) -> NodeId:
     if ended(job):
         raise Problem(410, f"job {job.job_id} has ended: it is {job.state}", state=job.state)
     if job.state != "running":
-        raise Problem(425, f"job {job.job_id} does not run yet or any more: it is {job.state}", state=job.state)
+        raise Problem(
+            425,
+            f"job {job.job_id} does not run yet or any more: it is {job.state}",
+            state=job.state,
+        )
     members = sorted(job.members.values(), key=lambda member: member.rank)
     found = next((member.node_id for member in members if wanted in ("", member.node_id)), None)
     if found is None:
-        raise Problem(422, f"node: job {job.job_id} does not run on {wanted[:64]!r}", candidates=[member.node_id for member in members])
+        raise Problem(
+            422,
+            f"node: job {job.job_id} does not run on {wanted[:64]!r}",
+            candidates=[member.node_id for member in members],
+        )
     return found
 
 
 def problem_of(error: Problem | Refused | Unavailable) -> Problem:
     """As `app.py` does on the other routes."""
-    return error if isinstance(error, Problem) else Problem(422 if isinstance(error, Refused) else 503, str(error))
+    return (
+        error
+        if isinstance(error, Problem)
+        else Problem(422 if isinstance(error, Refused) else 503, str(error))
+    )

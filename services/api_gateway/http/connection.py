@@ -1,11 +1,13 @@
-"""One client's connection: bounds on what a client may do before there is a request, and one system call for what is said in one turn.
+"""One client's connection: bounds on what a client may do before there is a request, and one system
+call for what is said in one turn.
 
-uvicorn's protocol over a transport of our own. A request's head comes within `head_s` and HEAD_BYTES_MAX. The rest of a body comes within
-`head_s` of an answer that did not wait for it, and a WebSocket's handshake within `head_s` of its head. A connection that is
-closed is gone within LINGER_S, whatever the client reads or still sends. An answer's head and body come from the server as separate
-messages; what is written within one turn of the loop goes out at once, but no more than GATHERED_BYTES_MAX wait for that, so that whoever
-writes much is still slowed down by a client that does not read. Held by tests/integration/test_gateway_connection.py and
-test_gateway_hostile.py.
+uvicorn's protocol over a transport of our own. A request's head comes within `head_s` and
+HEAD_BYTES_MAX. The rest of a body comes within `head_s` of an answer that did not wait for it, and
+a WebSocket's handshake within `head_s` of its head. A connection that is closed is gone within
+LINGER_S, whatever the client reads or still sends. An answer's head and body come from the server
+as separate messages; what is written within one turn of the loop goes out at once, but no more than
+GATHERED_BYTES_MAX wait for that, so that whoever writes much is still slowed down by a client that
+does not read. Held by tests/integration/test_gateway_connection.py and test_gateway_hostile.py.
 """
 
 import asyncio
@@ -28,8 +30,8 @@ UPGRADE_HEADERS_MAX: Final = 100
 class Connection(HttpToolsProtocol):
     """A connection that is cut when a request does not arrive in time.
 
-    `_timer` runs while a head is awaited. `_rest_timer` runs while a handshake is awaited, or the rest of a body after its answer.
-    `_refused`: nothing more of this connection is read.
+    `_timer` runs while a head is awaited. `_rest_timer` runs while a handshake is awaited, or the
+    rest of a body after its answer. `_refused`: nothing more of this connection is read.
     """
 
     def __init__(self, *given: Any, head_s: float, **named: Any) -> None:  # noqa: ANN401  what uvicorn gives
@@ -58,7 +60,15 @@ class Connection(HttpToolsProtocol):
         if self._timer is not None:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
-                self._refuse(Problem(431, f"the request's line and headers are over {HEAD_BYTES_MAX} bytes: send fewer or shorter ones"))
+                self._refuse(
+                    Problem(
+                        431,
+                        (
+                            f"the request's line and headers are over {HEAD_BYTES_MAX} bytes: "
+                            "send fewer or shorter ones"
+                        ),
+                    )
+                )
 
     def on_message_begin(self) -> None:
         if not self._refused:
@@ -109,15 +119,35 @@ class Connection(HttpToolsProtocol):
         self.loop.call_later(self.head_s, cut)
 
     def _upgrade_problem(self) -> Problem | None:
-        """Return the fault of a request for a WebSocket; None if there is none. uvicorn would not answer a faulty one."""
+        """Return the fault of a request for a WebSocket; None if there is none. uvicorn would not
+        answer a faulty one.
+        """
         if not self._should_upgrade():
             return None
         if self.parser.get_method() != b"GET" or _has_body(self.headers):
-            return Problem(400, "a request for a WebSocket is a GET without a body: leave out the header Upgrade, or the body")
-        if any(len(name) + len(value) + 2 > UPGRADE_LINE_MAX for name, value in [(b"GET ", self.url + b" HTTP/1.1"), *self.headers]):
-            return Problem(431, f"a line of a WebSocket's head is over {UPGRADE_LINE_MAX} bytes: send shorter ones")
+            return Problem(
+                400,
+                (
+                    "a request for a WebSocket is a GET without a body: leave out the header "
+                    "Upgrade, or the body"
+                ),
+            )
+        if any(
+            len(name) + len(value) + 2 > UPGRADE_LINE_MAX
+            for name, value in [(b"GET ", self.url + b" HTTP/1.1"), *self.headers]
+        ):
+            return Problem(
+                431,
+                f"a line of a WebSocket's head is over {UPGRADE_LINE_MAX} bytes: send shorter ones",
+            )
         if len(self.headers) > UPGRADE_HEADERS_MAX:
-            return Problem(431, f"a WebSocket's head has {len(self.headers)} headers: send at most {UPGRADE_HEADERS_MAX}")
+            return Problem(
+                431,
+                (
+                    f"a WebSocket's head has {len(self.headers)} headers: send at most "
+                    f"{UPGRADE_HEADERS_MAX}"
+                ),
+            )
         return None
 
     def _await_head(self) -> None:
@@ -140,7 +170,11 @@ class Connection(HttpToolsProtocol):
         if self._answers():
             self._await_head()  # the next request's: it may wait for this answer
         elif self._head_bytes:
-            self._refuse(Problem(408, f"the request's line and headers were not complete after {self.head_s:g} s"))
+            self._refuse(
+                Problem(
+                    408, f"the request's line and headers were not complete after {self.head_s:g} s"
+                )
+            )
         else:
             self.transport.close()
 
@@ -155,19 +189,27 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
             return
         body = render(problem)
-        head = f"HTTP/1.1 {problem.status} \r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        head = (
+            f"HTTP/1.1 {problem.status} \r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: "
+            f"{len(body)}\r\nconnection: close\r\n\r\n"
+        )
         self.transport.lingers = True  # type: ignore[attr-defined]
         self.transport.write(head.encode() + body)
         self.transport.close()
 
 
 def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    return any(name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0") for name, value in headers)
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0")
+        for name, value in headers
+    )
 
 
 class Gathering:
-    """A transport; all but what stands here is the real one's. `lingers`: the client may still be sending a request, and would not read
-    the answer if what it sends met a closed connection.
+    """A transport; all but what stands here is the real one's.
+
+    `lingers`: the client may still be sending a request, and would not read the answer if what it
+    sends met a closed connection.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:

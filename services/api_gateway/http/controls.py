@@ -5,10 +5,17 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common.cluster import GpuView, node_gpus
-from services.api_gateway import control_intents
+from libs.common.state.cluster import GpuView, node_gpus
 from services.api_gateway.http.nodes import known_gpu, known_node
-from services.api_gateway.http.queries import Query, answer, asked, documented, principal_of, signed_body_of
+from services.api_gateway.http.queries import (
+    Query,
+    answer,
+    asked,
+    documented,
+    principal_of,
+    signed_body_of,
+)
+from services.api_gateway.intents import control_intents
 from services.api_gateway.views.nodes import gpu_seen, node_full
 
 router = APIRouter(tags=["nodes"])
@@ -18,7 +25,10 @@ _documented = documented(Query, control_intents.CONTROL_FIELDS)
 
 @router.put("/v1/gpus/{uuid}/controls/{control}", status_code=202, openapi_extra=_documented)
 async def control_gpu(request: Request, uuid: str, control: str) -> Response:
-    """Tell a device to be otherwise: its power limit, its clocks, its modes; or reset it. What becomes of it stands in its `controls`."""
+    """Tell a device to be otherwise: its power limit, its clocks, its modes; or reset it.
+
+    What becomes of it stands in its `controls`.
+    """
     view = known_gpu(asked(request), uuid)
     await _ask(request, control, [view])
     return answer(gpu_seen(principal_of(request), asked(request).cluster, view), 202)
@@ -30,7 +40,12 @@ async def control_node(request: Request, node_id: str, control: str) -> Response
     gateway = asked(request)
     node = known_node(gateway, node_id)
     await _ask(request, control, list(node_gpus(gateway.cluster, node)))
-    return answer(node_full(principal_of(request), gateway.cluster, node, gateway.pulse.heard_ns(node.node_id)), 202)
+    return answer(
+        node_full(
+            principal_of(request), gateway.cluster, node, gateway.pulse.heard_ns(node.node_id)
+        ),
+        202,
+    )
 
 
 async def _ask(request: Request, control: str, views: Sequence[GpuView]) -> None:

@@ -1,4 +1,7 @@
-"""/v1/deployments: models that are served. Their replicas are jobs: output, history and why of one are under /v1/jobs."""
+"""/v1/deployments: models that are served.
+
+Their replicas are jobs: output, history and why of one are under /v1/jobs.
+"""
 
 from functools import partial
 
@@ -6,10 +9,11 @@ from fastapi import APIRouter, Request
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from libs.common.cluster import Model
 from libs.common.facts import ModelDeployed
 from libs.common.model import TenantId
-from services.api_gateway import idempotency, model_intents, roles, secret_intents
+from libs.common.state.cluster import Model
+from services.api_gateway.access import idempotency, roles
+from services.api_gateway.access.idempotency import Once
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import uploads
 from services.api_gateway.http.jobs import ask_why
@@ -25,7 +29,7 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
-from services.api_gateway.idempotency import Once
+from services.api_gateway.intents import model_intents, secret_intents
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.views.models import model_shown
 
@@ -38,10 +42,16 @@ class ListQuery(PageQuery, frozen=True):
     all: bool = False
 
 
-@router.post("/v1/deployments", status_code=201, openapi_extra=documented(Query, model_intents.DEPLOY_FIELDS))
+@router.post(
+    "/v1/deployments", status_code=201, openapi_extra=documented(Query, model_intents.DEPLOY_FIELDS)
+)
 async def deploy(request: Request) -> Response:
     """Serve a model: the scheduler keeps as many replicas of its command as are asked for."""
-    gateway, body, tenant = asked(request), await signed_body_of(request), principal_of(request).tenant
+    gateway, body, tenant = (
+        asked(request),
+        await signed_body_of(request),
+        principal_of(request).tenant,
+    )
     once = idempotency.once(request.headers.get(idempotency.HEADER), "model", tenant, body)
     async with gateway.claims.of(once.id):
         return await _deploy_once(request, body, once)
@@ -54,11 +64,22 @@ async def _deploy_once(request: Request, body: object, once: Once) -> Response:
     if known is not None and known.deployed:
         if not roles.sees(principal_of(request), known.tenant):
             raise Problem(
-                409, f"the name {name} is taken: names of models are the whole cluster's, choose another", state="deployed", name=name
+                409,
+                (
+                    f"the name {name} is taken: names of models are the whole cluster's, choose "
+                    "another"
+                ),
+                state="deployed",
+                name=name,
             )
         if known.tenant == tenant and once.digest and known.request == once.digest:
             return answer(model_shown(gateway.cluster, known), 200, idempotency.REPLAYED)
-        raise Problem(409, f"model {name} is deployed already: redeploy it, or undeploy it first", state="deployed", name=name)
+        raise Problem(
+            409,
+            f"model {name} is deployed already: redeploy it, or undeploy it first",
+            state="deployed",
+            name=name,
+        )
     fact = model_intents.deployment(body, known, TenantId(tenant))
     return await _deploy(gateway, replace(fact, request=once.digest), 201)
 
@@ -69,7 +90,13 @@ async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Respons
     await gateway.record(fact)
     model = gateway.cluster.models[fact.name]
     if model.tenant != fact.tenant:
-        raise Problem(409, f"model {fact.name} was deployed by another tenant at the same moment: take another name")
+        raise Problem(
+            409,
+            (
+                f"model {fact.name} was deployed by another tenant at the same moment: take "
+                "another name"
+            ),
+        )
     shown = model_shown(gateway.cluster, model)
     return answer(shown, status, {"location": f"/v1/deployments/{fact.name}"})
 
@@ -78,10 +105,19 @@ async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Respons
 async def list_deployments(request: Request) -> Response:
     """Models by name."""
     gateway, query = await settled(request, ListQuery)
-    seen = [model for model in gateway.cluster.models.values() if roles.sees(principal_of(request), model.tenant)]
+    seen = [
+        model
+        for model in gateway.cluster.models.values()
+        if roles.sees(principal_of(request), model.tenant)
+    ]
     models = sorted(seen, key=lambda model: model.name)
-    shown, wanted = partial(model_shown, gateway.cluster), lambda model: query.all or model.deployed or bool(model.jobs)
-    return await answer_page("deployments", models, query, gateway.cluster.seq, lambda model: model.name, shown, wanted)
+    shown, wanted = (
+        partial(model_shown, gateway.cluster),
+        lambda model: query.all or model.deployed or bool(model.jobs),
+    )
+    return await answer_page(
+        "deployments", models, query, gateway.cluster.seq, lambda model: model.name, shown, wanted
+    )
 
 
 @router.get("/v1/deployments/{name}", openapi_extra=documented(Query))
@@ -100,7 +136,9 @@ async def scale(request: Request, name: str) -> Response:
     return answer(model_shown(gateway.cluster, model))
 
 
-@router.delete("/v1/deployments/{name}", status_code=202, openapi_extra=documented(Query, ("user",)))
+@router.delete(
+    "/v1/deployments/{name}", status_code=202, openapi_extra=documented(Query, ("user",))
+)
 async def undeploy(request: Request, name: str) -> Response:
     """End all replicas; the name and its history stay known."""
     gateway = asked(request)
@@ -109,11 +147,19 @@ async def undeploy(request: Request, name: str) -> Response:
     return answer(model_shown(gateway.cluster, model), 202)
 
 
-@router.post("/v1/deployments/{name}/redeploy", status_code=202, openapi_extra=documented(Query, model_intents.SPEC_FIELDS))
+@router.post(
+    "/v1/deployments/{name}/redeploy",
+    status_code=202,
+    openapi_extra=documented(Query, model_intents.SPEC_FIELDS),
+)
 async def redeploy(request: Request, name: str) -> Response:
     """Exchange all replicas, one after the other; what the body does not name stays as it is."""
     gateway = asked(request)
-    return await _deploy(gateway, model_intents.redeployment(await signed_body_of(request), _deployed(request, name)), 202)
+    return await _deploy(
+        gateway,
+        model_intents.redeployment(await signed_body_of(request), _deployed(request, name)),
+        202,
+    )
 
 
 @router.get("/v1/deployments/{name}/why", openapi_extra=documented(Query))
@@ -137,5 +183,10 @@ def _deployed(request: Request, name: str) -> Model:
     model = _model(request, name)
     roles.check_change(principal_of(request), f"model {model.name}", model.tenant, model.user)
     if not model.deployed:
-        raise Problem(409, f"model {name} is not deployed: POST /v1/deployments deploys it", state="undeployed", name=name)
+        raise Problem(
+            409,
+            f"model {name} is not deployed: POST /v1/deployments deploys it",
+            state="undeployed",
+            name=name,
+        )
     return model

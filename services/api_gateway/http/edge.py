@@ -1,7 +1,9 @@
-"""What every request passes before a route sees it: its id, the key, the bound on its body, readiness, and its measurement.
+"""What every request passes before a route sees it: its id, the key, the bound on its body,
+readiness, and its measurement.
 
-Raw ASGI, for it runs on every request, and because a wrapping response object would hold back streams. The OpenAI surface branches off
-here, before FastAPI's own path; its refusals have OpenAI's shape, all others are problem details.
+Raw ASGI, for it runs on every request, and because a wrapping response object would hold back
+streams. The OpenAI surface branches off here, before FastAPI's own path; its refusals have OpenAI's
+shape, all others are problem details.
 """
 
 import asyncio
@@ -15,14 +17,14 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from libs.common.errors import Refused, Unavailable
-from services.api_gateway import roles
+from services.api_gateway.access import roles
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import channels
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import errors
 from services.api_gateway.openai.clients import is_openai
 from services.api_gateway.problems import MEDIA_TYPE, Denied, Problem, render
-from services.api_gateway.roles import Principal
 
 BODY_BYTES_MAX: Final = 1 << 20
 KEYED: Final = "/v1"
@@ -35,15 +37,23 @@ REQUEST_ID: Final = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
 
 
 class Access(Protocol):
-    """Hears of every request that needs a key once, when its answer begins, or when it ended without one (status 0). `denied` is why it
-    was not allowed, else empty.
+    """Hears of every request that needs a key once, when its answer begins, or when it ended
+    without one (status 0).
+
+    `denied` is why it was not allowed, else empty.
     """
 
-    def note(self, scope: Scope, principal: Principal | None, route: str, status: int, denied: str) -> None: ...
+    def note(
+        self, scope: Scope, principal: Principal | None, route: str, status: int, denied: str
+    ) -> None: ...
 
 
 class Edge:
-    """The outermost app. It puts `request_id` and `principal` into the scope; whoever denies something says why under `denied`."""
+    """The outermost app.
+
+    It puts `request_id` and `principal` into the scope; whoever denies something says why under
+    `denied`.
+    """
 
     def __init__(self, app: ASGIApp, gateway: Gateway, access: Access) -> None:
         self.app = app
@@ -109,7 +119,13 @@ class Edge:
             scope["denied"] = why
             return _unauthorised(bool(gateway.settings.api_keys_file))
         if principal is None or not gateway.caught_up:
-            return Problem(503, f"the gateway is still reading the log (at {gateway.cluster.seq}): try again in a moment")
+            return Problem(
+                503,
+                (
+                    f"the gateway is still reading the log (at {gateway.cluster.seq}): try again "
+                    "in a moment"
+                ),
+            )
         if route is not None:
             denial = roles.denial(principal, scope["method"], route)
             if denial is not None:
@@ -139,8 +155,8 @@ class _Passage:
         self.status = 0
 
     def headers(self) -> tuple[str, bytes, str]:
-        """The authorisation, the length, and the header that is given twice and must not be; the request's id, its own or a new one,
-        goes into the scope.
+        """The authorisation, the length, and the header that is given twice and must not be; the
+        request's id, its own or a new one, goes into the scope.
         """
         authorization: bytes | None = None
         length, request_id, twice, hosts = b"0", b"", "", 0
@@ -163,13 +179,19 @@ class _Passage:
         elif message["type"] in ("http.response.start", "websocket.http.response.start"):
             self._answered(message["status"])
             closing = [(b"connection", b"close")] if message["status"] in UNREAD else []
-            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.scope["request_id"].encode()), *closing]
+            message["headers"] = [
+                *message.get("headers", ()),
+                (b"x-request-id", self.scope["request_id"].encode()),
+                *closing,
+            ]
         await self.inner(message)
 
     def _answered(self, status: int) -> None:
         self.status = status
         route = self.route = self.route or _route(self.scope)
-        self.edge.gateway.telemetry.answered(_method(self.scope), route, status, time.perf_counter() - self.began)
+        self.edge.gateway.telemetry.answered(
+            _method(self.scope), route, status, time.perf_counter() - self.began
+        )
         self._note(status)
 
     def end(self) -> None:
@@ -179,12 +201,18 @@ class _Passage:
     def _note(self, status: int) -> None:
         scope = self.scope
         if "principal" in scope and not scope.get("noted"):
-            self.edge.access.note(scope, scope["principal"], self.route or _route(scope), status, scope.get("denied", ""))
+            self.edge.access.note(
+                scope,
+                scope["principal"],
+                self.route or _route(scope),
+                status,
+                scope.get("denied", ""),
+            )
 
 
 class _Bounded:
-    """A body without a stated length is counted as it comes, and must be here in its time, if it has any; afterwards a
-    disconnect is awaited.
+    """A body without a stated length is counted as it comes, and must be here in its time, if it
+    has any; afterwards a disconnect is awaited.
     """
 
     def __init__(self, receive: Receive, bytes_max: int, within_s: float | None) -> None:
@@ -202,7 +230,9 @@ class _Bounded:
             async with asyncio.timeout_at(self.until_s):
                 message = await self.inner()
         except TimeoutError as error:
-            raise Problem(408, f"the request body was not complete after {self.within_s:g} s") from error
+            raise Problem(
+                408, f"the request body was not complete after {self.within_s:g} s"
+            ) from error
         self.whole = not message.get("more_body")
         self.bytes += len(message.get("body", b""))
         if self.bytes > self.bytes_max:
@@ -228,13 +258,23 @@ def refuse(problem: Problem, scope: Scope) -> Response:
     headers = {"www-authenticate": "Bearer"} if problem.status == 401 else {}
     if "retry_after_s" in problem.more:
         headers["retry-after"] = str(problem.more["retry_after_s"])
-    return Response(render(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
+    return Response(
+        render(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=headers
+    )
 
 
 def _unauthorised(configured: bool) -> Problem:
     if not configured:
-        return Problem(401, "this gateway accepts no key: set MUSTER_API_KEYS_FILE to a file with the SHA-256 of each accepted key")
-    return Problem(401, "the request carries no accepted key: send the header 'Authorization: Bearer <key>'")
+        return Problem(
+            401,
+            (
+                "this gateway accepts no key: set MUSTER_API_KEYS_FILE to a file with the "
+                "SHA-256 of each accepted key"
+            ),
+        )
+    return Problem(
+        401, "the request carries no accepted key: send the header 'Authorization: Bearer <key>'"
+    )
 
 
 def _too_large(bytes_max: int) -> Problem:

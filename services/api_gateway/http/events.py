@@ -1,4 +1,6 @@
-"""/v1/events: the facts of the log, in order; /v1/state: what they added up to at any past moment."""
+"""/v1/events: the facts of the log, in order; /v1/state: what they added up to at any
+past moment.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -15,12 +17,20 @@ from libs.common.errors import Refused
 from libs.common.facts import KINDS, Commit
 from libs.common.model import JobId
 from libs.common.transport.log import Entry
-from services.api_gateway import roles
-from services.api_gateway.fields import check_range
-from services.api_gateway.followers import Following, following
+from services.api_gateway.access import roles
+from services.api_gateway.access.roles import Principal
+from services.api_gateway.channels.followers import Following, following
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import UNBUFFERED, Query, answer, documented, last_event_id, principal_of, settled
-from services.api_gateway.roles import Principal
+from services.api_gateway.http.queries import (
+    UNBUFFERED,
+    Query,
+    answer,
+    documented,
+    last_event_id,
+    principal_of,
+    settled,
+)
+from services.api_gateway.intents.fields import check_range
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.history import concerns, row
 from services.api_gateway.views.others import seen_by
@@ -29,13 +39,27 @@ from services.api_gateway.views.past import fold_to, state_lines
 # One call looks at this many commits at most; `next` goes on from there.
 SCAN_MAX: Final = 20_000
 EVENTS_MAX: Final = 1_000
-# For the last facts at most so many commits are looked at, so many at a time: most commits may be access records, which are not shown.
+# For the last facts at most so many commits are looked at, so many at a time: most commits may be
+# access records, which are not shown.
 LAST_SCAN_MAX: Final = 100_000
 LAST_SLICE: Final = 1_000
 
 # Facts that every tenant may read: of machines and of the cluster's clockwork.
-OF_DEVICES: Final = (f.GpuFaulted, f.GpuRecovered, f.GpuServiceSet, f.GpuControlRequested, f.GpuControlled)
-OF_ALL: Final = (f.TermBegan, f.ClusterConfigured, f.LeaseExtended, f.NodeLost, f.NodeReturned, *OF_DEVICES)
+OF_DEVICES: Final = (
+    f.GpuFaulted,
+    f.GpuRecovered,
+    f.GpuServiceSet,
+    f.GpuControlRequested,
+    f.GpuControlled,
+)
+OF_ALL: Final = (
+    f.TermBegan,
+    f.ClusterConfigured,
+    f.LeaseExtended,
+    f.NodeLost,
+    f.NodeReturned,
+    *OF_DEVICES,
+)
 OF_KEYS: Final = (f.KeyCreated, f.KeyRotated, f.KeyRevoked)
 
 router = APIRouter(tags=["log"])
@@ -45,7 +69,9 @@ _past = asyncio.Semaphore(1)
 
 
 class EventsQuery(Query, frozen=True):
-    """`last` begins so that at least that many of the facts asked for follow; `kind` may be several, or end in `.` for all of a family.
+    """`last` begins so that at least that many of the facts asked for follow; `kind` may be
+    several, or end in `.` for all of a family.
+
     Access records are shown only where they are asked for by kind.
     """
 
@@ -66,8 +92,9 @@ class StateQuery(Query, frozen=True):
 
 @router.get("/v1/events", openapi_extra=documented(EventsQuery))
 async def events(request: Request) -> Response:
-    """Facts in order; with `follow` one a line as they come, and as server-sent events to who accepts text/event-stream: those begin now,
-    or behind `after`, `last` or the header Last-Event-ID.
+    """Facts in order; with `follow` one a line as they come, and as server-sent events to who
+    accepts text/event-stream: those begin now, or behind `after`, `last` or the header
+    Last-Event-ID.
     """
     gateway, query = await settled(request, EventsQuery)
     check_range("limit", query.limit, 1, EVENTS_MAX)
@@ -77,15 +104,35 @@ async def events(request: Request) -> Response:
     after = max(query.after, await _before_last(gateway, wanted, query.last))
     if "text/event-stream" in request.headers.get("accept", ""):
         resumed = last_event_id(request)
-        begin = after if resumed is None and (query.after or query.last) else gateway.cluster.seq if resumed is None else resumed
+        begin = (
+            after
+            if resumed is None and (query.after or query.last)
+            else gateway.cluster.seq
+            if resumed is None
+            else resumed
+        )
         place = gateway.places.take(principal.tenant, job_id)
-        return following(place, Following(_served(gateway, wanted, begin), media_type="text/event-stream", headers=UNBUFFERED))
+        return following(
+            place,
+            Following(
+                _served(gateway, wanted, begin), media_type="text/event-stream", headers=UNBUFFERED
+            ),
+        )
     if query.follow:
         place = gateway.places.take(principal.tenant, job_id)
-        return following(place, Following(_followed(gateway, wanted, after), media_type="application/x-ndjson"))
+        return following(
+            place, Following(_followed(gateway, wanted, after), media_type="application/x-ndjson")
+        )
     upto = min(gateway.cluster.seq, max(0, after) + SCAN_MAX)
     rows, cursor = await _page(gateway, wanted, after, upto, query.limit)
-    return answer({"events": rows, "next": cursor, "more": cursor < gateway.cluster.seq, "seq": gateway.cluster.seq})
+    return answer(
+        {
+            "events": rows,
+            "next": cursor,
+            "more": cursor < gateway.cluster.seq,
+            "seq": gateway.cluster.seq,
+        }
+    )
 
 
 async def _before_last(gateway: Gateway, wanted: "_Wanted", count: int) -> int:
@@ -95,7 +142,9 @@ async def _before_last(gateway: Gateway, wanted: "_Wanted", count: int) -> int:
     while left > 0 and before > oldest:
         after = max(oldest, before - LAST_SLICE)
         async with aclosing(gateway.entries.scan(after, before)) as slices:
-            shown = [(entry.seq, len(wanted.rows(entry))) async for piece in slices for entry in piece]
+            shown = [
+                (entry.seq, len(wanted.rows(entry))) async for piece in slices for entry in piece
+            ]
         for seq, rows in reversed(shown):
             left -= rows
             if left <= 0:
@@ -104,7 +153,9 @@ async def _before_last(gateway: Gateway, wanted: "_Wanted", count: int) -> int:
     return before if count > 0 else 0
 
 
-async def _page(gateway: Gateway, wanted: "_Wanted", after: int, upto: int, limit: int) -> tuple[list[dict[str, object]], int]:
+async def _page(
+    gateway: Gateway, wanted: "_Wanted", after: int, upto: int, limit: int
+) -> tuple[list[dict[str, object]], int]:
     """Rows and the sequence up to which was looked; a commit's facts stay together."""
     rows: list[dict[str, object]] = []
     async with aclosing(gateway.entries.scan(after, upto)) as slices:
@@ -125,11 +176,17 @@ async def _followed(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncIte
 
 
 async def _served(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncIterator[bytes]:
-    """The same as server-sent events. Only a commit's last fact carries its sequence as the id: who comes back with it missed none."""
+    """The same as server-sent events.
+
+    Only a commit's last fact carries its sequence as the id: who comes back with it missed none.
+    """
     async with aclosing(_groups(gateway, wanted, after)) as groups:
         async for rows in groups:
             last = {row["seq"]: place for place, row in enumerate(rows)}
-            yield b"".join(_event(row, last[row["seq"]] == place) for place, row in enumerate(rows)) or b": still here\n\n"
+            yield (
+                b"".join(_event(row, last[row["seq"]] == place) for place, row in enumerate(rows))
+                or b": still here\n\n"
+            )
 
 
 def _event(row: dict[str, object], last: bool) -> bytes:
@@ -137,8 +194,12 @@ def _event(row: dict[str, object], last: bool) -> bytes:
     return b"event: %s\n%sdata: %s\n\n" % (str(row["kind"]).encode(), name, _encode(row))
 
 
-async def _groups(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncGenerator[list[dict[str, object]], None]:
-    """What is wanted behind `after`, whole commits at a time, for ever; an empty group where nothing came for a while."""
+async def _groups(
+    gateway: Gateway, wanted: "_Wanted", after: int
+) -> AsyncGenerator[list[dict[str, object]], None]:
+    """What is wanted behind `after`, whole commits at a time, for ever; an empty group where
+    nothing came for a while.
+    """
     while True:
         async with aclosing(gateway.entries.scan(after, gateway.cluster.seq)) as slices:
             async for piece in slices:
@@ -147,7 +208,10 @@ async def _groups(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncGener
                 if rows:
                     yield rows
         if gateway.cluster.seq <= after:
-            await asyncio.wait((gateway.waiting.sequence(after + 1),), timeout=gateway.settings.keepalive_ms / 1_000)
+            await asyncio.wait(
+                (gateway.waiting.sequence(after + 1),),
+                timeout=gateway.settings.keepalive_ms / 1_000,
+            )
             if gateway.cluster.seq <= after:
                 yield []
 
@@ -155,7 +219,9 @@ async def _groups(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncGener
 class _Wanted:
     """Which facts are asked for. Raises Refused naming a parameter that makes no sense."""
 
-    def __init__(self, gateway: Gateway, query: EventsQuery, principal: Principal, job_id: str) -> None:
+    def __init__(
+        self, gateway: Gateway, query: EventsQuery, principal: Principal, job_id: str
+    ) -> None:
         self.cluster = gateway.cluster
         self.principal = principal
         now_ns = gateway.clock.wall_ns()
@@ -171,10 +237,16 @@ class _Wanted:
         if commit.at_ns < self.since_ns or (self.until_ns and commit.at_ns > self.until_ns):
             return []
         wanted = (fact for fact in commit.facts if self._wants(commit, fact))
-        return [row(entry.seq, commit, seen_by(self.principal, self.cluster, fact)) for fact in wanted]
+        return [
+            row(entry.seq, commit, seen_by(self.principal, self.cluster, fact)) for fact in wanted
+        ]
 
     def _wants(self, commit: Commit, fact: f.AnyFact | f.Unknown) -> bool:
-        if not (f.kind_of(fact).startswith(self.kinds) if self.kinds else not isinstance(fact, f.AccessRecorded)):
+        if not (
+            f.kind_of(fact).startswith(self.kinds)
+            if self.kinds
+            else not isinstance(fact, f.AccessRecorded)
+        ):
             return False
         if not (self.job_id or self._seen(fact)):
             return False
@@ -183,12 +255,16 @@ class _Wanted:
         return not self.node_id or _on_node(commit, fact, self.node_id)
 
     def _seen(self, fact: f.AnyFact | f.Unknown) -> bool:
-        """What is of the asker's tenant, and what is of nobody's; of keys only the administrator hears."""
+        """What is of the asker's tenant, and what is of nobody's; of keys only the administrator
+        hears.
+        """
         if isinstance(fact, OF_KEYS) or roles.sees_all(self.principal):
             return self.principal.role == roles.ADMIN or not isinstance(fact, OF_KEYS)
         job = self.cluster.jobs.get(getattr(fact, "job_id", JobId("")))
         model = self.cluster.models.get(getattr(fact, "model", getattr(fact, "name", "")))
-        tenant = getattr(fact, "tenant", None) or (job.tenant if job else model.tenant if model else "")
+        tenant = getattr(fact, "tenant", None) or (
+            job.tenant if job else model.tenant if model else ""
+        )
         return tenant == self.principal.tenant or isinstance(fact, OF_ALL)
 
 
@@ -202,7 +278,9 @@ def _kinds(text: str) -> tuple[str, ...]:
     kinds = tuple(kind for kind in text.split(",") if kind)
     for kind in kinds:
         if not any(known.startswith(kind) for known in KINDS):
-            raise Refused(f"kind: {kind[:32]!r} is not known: give some of {', '.join(sorted(KINDS))}")
+            raise Refused(
+                f"kind: {kind[:32]!r} is not known: give some of {', '.join(sorted(KINDS))}"
+            )
     return kinds
 
 
@@ -211,7 +289,10 @@ async def state(request: Request) -> Response:
     """The cluster as it was after commit `at`, folded from the log."""
     gateway, query = await settled(request, StateQuery)
     if query.at > gateway.cluster.seq:
-        raise Refused(f"at: {query.at} is not in the log, which ends at {gateway.cluster.seq}: give 0 to {gateway.cluster.seq}")
+        raise Refused(
+            f"at: {query.at} is not in the log, which ends at {gateway.cluster.seq}: give 0 "
+            f"to {gateway.cluster.seq}"
+        )
     async with _past:
         cluster = await fold_to(gateway.entries, gateway.store, query.at)
     return StreamingResponse(state_lines(cluster), media_type="application/json")

@@ -38,7 +38,13 @@ async def metrics(request: Request) -> Response:
 @router.get("/v1/version")
 async def show_version(request: Request) -> Response:
     """The versions of the program and of what it reads."""
-    return answer({"version": _version(), "facts_version": facts.READS, "snapshot_version": snapshot.SNAPSHOT_VERSION})
+    return answer(
+        {
+            "version": _version(),
+            "facts_version": facts.READS,
+            "snapshot_version": snapshot.SNAPSHOT_VERSION,
+        }
+    )
 
 
 def _version() -> str:

@@ -6,12 +6,22 @@ from fastapi import APIRouter, Request
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from libs.common import job_life
-from libs.common.cluster import Job
 from libs.common.errors import Refused
-from services.api_gateway import intents
-from services.api_gateway.fields import check_one_of
-from services.api_gateway.http.queries import Query, answer, documented, gateway_of, job_of, job_to_cancel, read, settled, signed_body_of
+from libs.common.life import job_life
+from libs.common.state.cluster import Job
+from services.api_gateway.http.queries import (
+    Query,
+    answer,
+    documented,
+    gateway_of,
+    job_of,
+    job_to_cancel,
+    read,
+    settled,
+    signed_body_of,
+)
+from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.intents.fields import check_one_of
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.jobs import ended, job_shown
 
@@ -27,7 +37,9 @@ class WaitQuery(Query, frozen=True):
     state: str = ""
 
 
-@router.post("/v1/jobs/{ref}/cancel", status_code=202, openapi_extra=documented(Query, intents.CANCEL_FIELDS))
+@router.post(
+    "/v1/jobs/{ref}/cancel", status_code=202, openapi_extra=documented(Query, intents.CANCEL_FIELDS)
+)
 async def cancel(request: Request, ref: str) -> Response:
     """Ask for the job's end: `signal` first, KILL after `grace_s`."""
     read(request, Query)
@@ -47,7 +59,12 @@ async def kill(request: Request, ref: str) -> Response:
 async def end(request: Request, ref: str, body: object) -> Response:
     gateway, (job, early) = gateway_of(request), job_to_cancel(request, ref)
     if ended(job):
-        raise Problem(409, f"job {job.job_id} has ended already: it is {job.state}", state=job.state, id=job.job_id)
+        raise Problem(
+            409,
+            f"job {job.job_id} has ended already: it is {job.state}",
+            state=job.state,
+            id=job.job_id,
+        )
     fact = intents.cancellation(body, job)
     if fact is not None:
         await gateway.record(replace(fact, job_id=early or job.job_id))
@@ -56,7 +73,9 @@ async def end(request: Request, ref: str, body: object) -> Response:
 
 @router.get("/v1/jobs/{ref}/wait", openapi_extra=documented(WaitQuery))
 async def wait(request: Request, ref: str) -> Response:
-    """The job once it has left `state` (or ended, when no state is given), or as it is when the time is over."""
+    """The job once it has left `state` (or ended, when no state is given), or as it is when the
+    time is over.
+    """
     gateway, query = await settled(request, WaitQuery)
     longest_s = gateway.settings.wait_max_ms / 1_000
     if not 0.0 <= query.timeout_s <= longest_s:

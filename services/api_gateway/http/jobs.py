@@ -9,13 +9,15 @@ from fastapi import APIRouter, Request
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from libs.common import job_life, reading, subjects
-from libs.common.cluster import Job
+from libs.common import reading, subjects
 from libs.common.errors import Refused, Unavailable
 from libs.common.facts import JobSubmitted
+from libs.common.life import job_life
 from libs.common.model import JobId, TenantId
-from services.api_gateway import idempotency, intents, order_intents, reservation_intents, roles, secret_intents
-from services.api_gateway.fields import check_one_of, check_range
+from libs.common.state.cluster import Job
+from services.api_gateway.access import idempotency, roles
+from services.api_gateway.access.idempotency import Once
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import uploads
 from services.api_gateway.http.queries import (
@@ -30,9 +32,10 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
-from services.api_gateway.idempotency import Once
+from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.intents import order_intents, reservation_intents, secret_intents
+from services.api_gateway.intents.fields import check_one_of, check_range
 from services.api_gateway.problems import Problem
-from services.api_gateway.roles import Principal
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.history import concerns, row
 from services.api_gateway.views.jobs import job_shown
@@ -50,7 +53,9 @@ class SubmitQuery(Query, frozen=True):
 
 
 class ListQuery(Query, frozen=True):
-    """`after` is the last answer's `next`. Without `all` only jobs that have not ended. An array is one row; with `elements` those of its
+    """`after` is the last answer's `next`.
+
+    Without `all` only jobs that have not ended. An array is one row; with `elements` those of its
     elements that have begun are rows too.
     """
 
@@ -76,7 +81,9 @@ class WhyQuery(Query, frozen=True):
     at: int = 0
 
 
-@router.post("/v1/jobs", status_code=201, openapi_extra=documented(SubmitQuery, intents.SUBMIT_FIELDS))
+@router.post(
+    "/v1/jobs", status_code=201, openapi_extra=documented(SubmitQuery, intents.SUBMIT_FIELDS)
+)
 async def submit(request: Request) -> Response:
     """Record a job; answered once it is stored and visible to the next read."""
     query = read(request, SubmitQuery)
@@ -84,10 +91,16 @@ async def submit(request: Request) -> Response:
     if query.dry_run:
         return answer({"dry_run": True, "user": fact.user, "spec": fact.spec, "warnings": []})
     job, status, headers = await submitted(gateway_of(request), fact, once)
-    return answer(job_shown(gateway_of(request).cluster, job), status, {"location": f"/v1/jobs/{job.job_id}", **headers})
+    return answer(
+        job_shown(gateway_of(request).cluster, job),
+        status,
+        {"location": f"/v1/jobs/{job.job_id}", **headers},
+    )
 
 
-async def meant(request: Request, kind: str, meaning: Callable[[object, JobId], JobSubmitted]) -> tuple[JobSubmitted, Once]:
+async def meant(
+    request: Request, kind: str, meaning: Callable[[object, JobId], JobSubmitted]
+) -> tuple[JobSubmitted, Once]:
     """The fact that the body means, checked against what the gateway knows. Raises Refused."""
     gateway, tenant = gateway_of(request), principal_of(request).tenant
     body = await signed_body_of(request)
@@ -97,15 +110,21 @@ async def meant(request: Request, kind: str, meaning: Callable[[object, JobId], 
     if job_id not in gateway.cluster.jobs:
         secret_intents.check(gateway.cluster, tenant, fact.spec.secrets, fact.spec.env)
         await uploads.check(gateway, tenant, fact.spec.upload)
-        spec = order_intents.check_order(gateway.cluster, fact.spec, lambda ref: job_of(request, ref))
+        spec = order_intents.check_order(
+            gateway.cluster, fact.spec, lambda ref: job_of(request, ref)
+        )
         order_intents.check_dependencies(gateway.cluster, spec, fact.tenant)
         reservation_intents.check(gateway.cluster, spec, fact.tenant, fact.user)
         fact = replace(fact, spec=spec)
     return fact, once
 
 
-async def submitted(gateway: Gateway, fact: JobSubmitted, once: Once) -> tuple[Job, int, dict[str, str]]:
-    """The job that the fold has, which may be of an earlier request with the same key; the answer's status and headers."""
+async def submitted(
+    gateway: Gateway, fact: JobSubmitted, once: Once
+) -> tuple[Job, int, dict[str, str]]:
+    """The job that the fold has, which may be of an earlier request with the same key; the answer's
+    status and headers.
+    """
     seq = 0
     async with gateway.claims.of(once.id):
         if fact.job_id not in gateway.cluster.jobs:
@@ -133,7 +152,9 @@ async def list_jobs(request: Request) -> Response:
 
 async def _page(gateway: Gateway, page: list[Job], following: int | None) -> Response:
     seq = gateway.cluster.seq
-    return await answer_list("jobs", (job_shown(gateway.cluster, job) for job in page), {"next": following, "seq": seq})
+    return await answer_list(
+        "jobs", (job_shown(gateway.cluster, job) for job in page), {"next": following, "seq": seq}
+    )
 
 
 def _pieces(jobs: list[Job]) -> Iterator[list[Job]]:
@@ -177,7 +198,9 @@ class _Wanted:
 
 def _has_labels(job: Job, labels: Iterable[tuple[str, str | None]]) -> bool:
     """A label without a value only has to be there."""
-    return all(name in job.spec.labels and value in (None, job.spec.labels[name]) for name, value in labels)
+    return all(
+        name in job.spec.labels and value in (None, job.spec.labels[name]) for name, value in labels
+    )
 
 
 def _label(text: str) -> tuple[str, str | None]:
@@ -195,8 +218,12 @@ async def show_job(request: Request, ref: str) -> Response:
         return answer(job_shown(gateway.cluster, job_of(request, ref)))
     except Problem as problem:
         if problem.status == 404 and await gateway.archived_job(ref, principal_of(request)):
-            text = f"job {ref} ended long ago and left the live state; its facts are in the archive: "
-            raise Problem(410, f"{text}muster log --job {ref}, or GET /v1/jobs/{ref}/history") from problem
+            text = (
+                f"job {ref} ended long ago and left the live state; its facts are in the archive: "
+            )
+            raise Problem(
+                410, f"{text}muster log --job {ref}, or GET /v1/jobs/{ref}/history"
+            ) from problem
         raise
 
 
@@ -207,17 +234,27 @@ async def job_history(request: Request, ref: str) -> Response:
     check_range("limit", query.limit, 1, HISTORY_MAX)
     job_id, known = await gateway.job_seqs(ref, principal_of(request))
     seqs = [seq for seq in known if seq > query.after]
-    rows = [line for seq in seqs[: query.limit] for line in await _rows(gateway, principal_of(request), seq, job_id)]
+    rows = [
+        line
+        for seq in seqs[: query.limit]
+        for line in await _rows(gateway, principal_of(request), seq, job_id)
+    ]
     following = seqs[query.limit - 1] if len(seqs) > query.limit else None
     return answer({"id": job_id, "facts": rows, "next": following, "seq": gateway.cluster.seq})
 
 
-async def _rows(gateway: Gateway, principal: Principal, seq: int, job_id: str) -> list[dict[str, object]]:
+async def _rows(
+    gateway: Gateway, principal: Principal, seq: int, job_id: str
+) -> list[dict[str, object]]:
     entry = await gateway.entries.get(seq)
     if entry is None:
         return []
     commit = reading.read_alone(entry.subject, entry.data)
-    return [row(seq, commit, seen_by(principal, gateway.cluster, fact)) for fact in commit.facts if concerns(fact, job_id)]
+    return [
+        row(seq, commit, seen_by(principal, gateway.cluster, fact))
+        for fact in commit.facts
+        if concerns(fact, job_id)
+    ]
 
 
 @router.get("/v1/jobs/{ref}/why", openapi_extra=documented(WhyQuery))
@@ -237,7 +274,15 @@ async def ask_why(request: Request, question: dict[str, object]) -> Response:
 async def ask_scheduler(gateway: Gateway, verb: str, question: bytes) -> Response:
     """The scheduler's answer, as it is. Raises Problem 503."""
     try:
-        proof = await gateway.bus.request(subjects.ask_scheduler(verb), question, gateway.settings.ask_past_ms / 1_000)
+        proof = await gateway.bus.request(
+            subjects.ask_scheduler(verb), question, gateway.settings.ask_past_ms / 1_000
+        )
     except Unavailable as error:
-        raise Problem(503, f"the scheduler does not answer ({error}): is one running? GET /v1/cluster shows the last leader") from error
+        raise Problem(
+            503,
+            (
+                f"the scheduler does not answer ({error}): is one running? GET /v1/cluster shows "
+                "the last leader"
+            ),
+        ) from error
     return Response(proof, media_type="application/json")

@@ -1,4 +1,7 @@
-"""/v1/keys and /v1/whoami: who may ask this gateway for anything. A key is shown once, in the answer that makes it."""
+"""/v1/keys and /v1/whoami: who may ask this gateway for anything.
+
+A key is shown once, in the answer that makes it.
+"""
 
 from functools import partial
 
@@ -6,10 +9,11 @@ from fastapi import APIRouter, Request
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from libs.common.cluster import Key
 from libs.common.facts import KeyCreated, KeyRevoked
-from services.api_gateway import idempotency, identity_intents
-from services.api_gateway.auth import hash_key, new_key, new_key_id
+from libs.common.state.cluster import Key
+from services.api_gateway.access import idempotency
+from services.api_gateway.access.auth import hash_key, new_key, new_key_id
+from services.api_gateway.access.idempotency import Once
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import (
     PageQuery,
@@ -23,7 +27,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     settled,
 )
-from services.api_gateway.idempotency import Once
+from services.api_gateway.intents import identity_intents
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.identity import key_shown
 
@@ -48,18 +52,30 @@ async def list_keys(request: Request) -> Response:
         return query.tenant in ("", key.tenant) and query.user in ("", key.user)
 
     keys, shown = list(gateway.cluster.keys.values()), partial(key_shown, now_ns=now_ns)
-    return await answer_page("keys", keys, query, gateway.cluster.seq, lambda key: key.key_id, shown, wanted)
+    return await answer_page(
+        "keys", keys, query, gateway.cluster.seq, lambda key: key.key_id, shown, wanted
+    )
 
 
-@router.post("/v1/keys", status_code=201, openapi_extra=documented(Query, identity_intents.KEY_FIELDS))
+@router.post(
+    "/v1/keys", status_code=201, openapi_extra=documented(Query, identity_intents.KEY_FIELDS)
+)
 async def create_key(request: Request) -> Response:
-    """Make a key. With a repeated Idempotency-Key the answer is the first one's, without the secret: that was shown once."""
+    """Make a key.
+
+    With a repeated Idempotency-Key the answer is the first one's, without the secret: that was
+    shown once.
+    """
     gateway, principal, body = asked(request), principal_of(request), await body_of(request)
     once = idempotency.once(request.headers.get(idempotency.HEADER), "key", principal.tenant, body)
-    wish = identity_intents.key_creation(body, gateway.cluster, principal.tenant, gateway.clock.wall_ns())
+    wish = identity_intents.key_creation(
+        body, gateway.cluster, principal.tenant, gateway.clock.wall_ns()
+    )
     key_id = once.id or new_key_id()
     text = new_key(key_id)
-    fact = replace(wish, key_id=key_id, secret_hash=hash_key(text), by=principal.user, request=once.digest)
+    fact = replace(
+        wish, key_id=key_id, secret_hash=hash_key(text), by=principal.user, request=once.digest
+    )
     async with gateway.claims.of(once.id):
         if key_id not in gateway.cluster.keys:
             await on_record(request, fact, 201)
@@ -67,7 +83,9 @@ async def create_key(request: Request) -> Response:
 
 
 def _created(gateway: Gateway, fact: KeyCreated, once: Once, text: str) -> Response:
-    """The key that the fold has, which may be of an earlier request with the same Idempotency-Key."""
+    """The key that the fold has, which may be of an earlier request with the same
+    Idempotency-Key.
+    """
     key = gateway.cluster.keys.get(fact.key_id)
     if key is None:
         raise Problem(409, f"tenant {fact.tenant} was removed meanwhile: no key was made")
@@ -82,21 +100,34 @@ def _created(gateway: Gateway, fact: KeyCreated, once: Once, text: str) -> Respo
 async def revoke_key(request: Request, key_id: str) -> Response:
     """The key is void at once, at every gateway that has folded this."""
     gateway = asked(request)
-    await on_record(request, KeyRevoked(key_id=_key(gateway, key_id).key_id, user=principal_of(request).user), 204)
+    await on_record(
+        request,
+        KeyRevoked(key_id=_key(gateway, key_id).key_id, user=principal_of(request).user),
+        204,
+    )
     return Response(status_code=204)
 
 
-@router.post("/v1/keys/{key_id}/rotate", openapi_extra=documented(Query, identity_intents.ROTATE_FIELDS))
+@router.post(
+    "/v1/keys/{key_id}/rotate", openapi_extra=documented(Query, identity_intents.ROTATE_FIELDS)
+)
 async def rotate_key(request: Request, key_id: str) -> Response:
     """Another secret; the one before it counts for `grace` more (a day, if not given)."""
     gateway, body = asked(request), await body_of(request)
     key = _key(gateway, key_id)
     text = new_key(key.key_id)
     now_ns = gateway.clock.wall_ns()
-    await on_record(request, identity_intents.key_rotation(body, key, hash_key(text), principal_of(request).user, now_ns))
+    await on_record(
+        request,
+        identity_intents.key_rotation(
+            body, key, hash_key(text), principal_of(request).user, now_ns
+        ),
+    )
     folded = _key(gateway, key_id)
     if folded.secret_hash != hash_key(text):
-        raise Problem(409, f"key {key_id} was rotated by another request at the same time: rotate it again")
+        raise Problem(
+            409, f"key {key_id} was rotated by another request at the same time: rotate it again"
+        )
     return answer(key_shown(folded, gateway.clock.wall_ns(), text), 200, SECRET)
 
 
@@ -109,5 +140,11 @@ async def whoami(request: Request) -> Response:
 def _key(gateway: Gateway, key_id: str) -> Key:
     found = gateway.cluster.keys.get(key_id)
     if found is None:
-        raise Problem(404, f"no key {key_id[:64]!r} is known: GET /v1/keys lists them; a key of the host stands in MUSTER_API_KEYS_FILE")
+        raise Problem(
+            404,
+            (
+                f"no key {key_id[:64]!r} is known: GET /v1/keys lists them; a key of the host "
+                "stands in MUSTER_API_KEYS_FILE"
+            ),
+        )
     return found

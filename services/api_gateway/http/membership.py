@@ -1,6 +1,7 @@
 """/v1/nodes (invite, remove) and /join: how another machine becomes a node, and stops being one.
 
-/join needs no key: the invitation's secret is the authority, and it goes over TLS to a gateway whose authority the token pins.
+/join needs no key: the invitation's secret is the authority, and it goes over TLS to a gateway
+whose authority the token pins.
 """
 
 import hashlib
@@ -14,9 +15,8 @@ from starlette.responses import Response
 
 from libs.common.facts import NodeRemovalRequested
 from libs.common.messages.admission import Invitation
-from libs.common.settings import Settings
-from services.api_gateway import membership_intents as intents
-from services.api_gateway import roles
+from libs.common.settings.settings import Settings
+from services.api_gateway.access import roles
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import PEM, Invited, Joined, Leaving
 from services.api_gateway.http.queries import (
@@ -31,6 +31,7 @@ from services.api_gateway.http.queries import (
     read,
     signed_body_of,
 )
+from services.api_gateway.intents import membership_intents as intents
 from services.api_gateway.problems import Problem
 
 SECRET_BYTES: Final = 24
@@ -46,21 +47,34 @@ class RemoveQuery(Query, frozen=True):
 
 @router.post("/v1/nodes", status_code=201, openapi_extra=documented(Query, intents.INVITE_FIELDS))
 async def invite(request: Request) -> Response:
-    """A token with which one machine may join, once. It is shown in this answer and nowhere else."""
+    """A token with which one machine may join, once.
+
+    It is shown in this answer and nowhere else.
+    """
     gateway = asked(request)
     authority, secret = _authority(gateway), secrets.token_urlsafe(SECRET_BYTES)
-    fact = intents.invitation(await signed_body_of(request), gateway.cluster, secret, gateway.clock.wall_ns())
+    fact = intents.invitation(
+        await signed_body_of(request), gateway.cluster, secret, gateway.clock.wall_ns()
+    )
     await on_record(request, fact, 201)
     if gateway.cluster.memberships[fact.node_id].secret_hash != fact.secret_hash:
-        raise Problem(409, f"node {fact.node_id} was invited by another request at the same time: ask again")
+        raise Problem(
+            409, f"node {fact.node_id} was invited by another request at the same time: ask again"
+        )
     token = Invitation(fact.node_id, _fingerprint(authority), secret).token
-    return answer(Invited(fact.node_id, _url(gateway.settings), token, fact.expires_ns), 201, {"cache-control": "no-store"})
+    return answer(
+        Invited(fact.node_id, _url(gateway.settings), token, fact.expires_ns),
+        201,
+        {"cache-control": "no-store"},
+    )
 
 
 @router.delete("/v1/nodes/{node_id}", status_code=202, openapi_extra=documented(RemoveQuery))
 async def remove(request: Request, node_id: str) -> Response:
-    """Nothing more is placed there; what runs is stopped, or ends by itself with `wait`; then the node counts no more. A node that has not
-    joined yet never will: its invitation is withdrawn, and its name is free.
+    """Nothing more is placed there; what runs is stopped, or ends by itself with `wait`; then the
+    node counts no more.
+
+    A node that has not joined yet never will: its invitation is withdrawn, and its name is free.
     """
     query, gateway = read(request, RemoveQuery), gateway_of(request)
     user = roles.acting_user(principal_of(request), query.user)
@@ -75,7 +89,9 @@ async def remove(request: Request, node_id: str) -> Response:
 
 @router.get("/join/ca")
 async def authority(request: Request) -> Response:
-    """The certificate that the token names by its fingerprint: public, and proved by nothing but that."""
+    """The certificate that the token names by its fingerprint: public, and proved by nothing but
+    that.
+    """
     return Response(_authority(gateway_of(request)), media_type=PEM)
 
 
@@ -89,12 +105,36 @@ async def join(request: Request) -> Response:
     if gateway.cluster.memberships[fact.node_id].public_key != fact.public_key:
         await gateway.record(fact)
     if gateway.cluster.memberships[fact.node_id].public_key != fact.public_key:
-        raise Problem(403, "this invitation is not known, was used, or has expired: `muster node add` makes another")
+        raise Problem(
+            403,
+            (
+                "this invitation is not known, was used, or has expired: `muster node add` makes "
+                "another"
+            ),
+        )
     if not await gateway.admission.agreed(gateway.cluster.seq, ADMIT_S):
-        raise Problem(503, "the NATS servers do not know the key yet: try again in a moment, the token holds for this machine")
+        raise Problem(
+            503,
+            (
+                "the NATS servers do not know the key yet: try again in a moment, the token "
+                "holds for this machine"
+            ),
+        )
     if why := gateway.admission.refusal(fact.node_id):
-        raise Problem(409, f"the NATS servers do not accept node {fact.node_id}: {why}; remove the node, and join with a new key and token")
-    return answer(Joined(fact.node_id, gateway.cluster.cluster_id, gateway.settings.join_nats or gateway.settings.nats))
+        raise Problem(
+            409,
+            (
+                f"the NATS servers do not accept node {fact.node_id}: {why}; remove the node, "
+                "and join with a new key and token"
+            ),
+        )
+    return answer(
+        Joined(
+            fact.node_id,
+            gateway.cluster.cluster_id,
+            gateway.settings.join_nats or gateway.settings.nats,
+        )
+    )
 
 
 def _url(settings: Settings) -> str:
@@ -104,7 +144,10 @@ def _url(settings: Settings) -> str:
 def _authority(gateway: Gateway) -> str:
     path = gateway.settings.tls_ca_file
     if not gateway.settings.gateway_tls_host or not path:
-        raise Problem(409, "this cluster listens to no other machine: start it with `muster up --listen ADDRESS`")
+        raise Problem(
+            409,
+            "this cluster listens to no other machine: start it with `muster up --listen ADDRESS`",
+        )
     return Path(path).read_text()
 
 

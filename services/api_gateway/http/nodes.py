@@ -1,4 +1,6 @@
-"""/v1/nodes, /v1/gpus, /v1/inventory and /v1/cluster: what there is, how it is, and how it lies to each other."""
+"""/v1/nodes, /v1/gpus, /v1/inventory and /v1/cluster: what there is, how it is, and how it lies to
+each other.
+"""
 
 from functools import partial
 
@@ -6,14 +8,12 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common import gpu_life, node_life
-from libs.common.cluster import GpuView, Node, is_removed
+from libs.common.devices.topology import Topology
+from libs.common.life import gpu_life, node_life
 from libs.common.messages.senders import readable
 from libs.common.model import GpuId, NodeId
+from libs.common.state.cluster import GpuView, Node, is_removed
 from libs.common.subjects import ask_node
-from libs.common.topology import Topology
-from services.api_gateway import intents
-from services.api_gateway.fields import check_one_of
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.jobs import ask_scheduler
 from services.api_gateway.http.queries import (
@@ -27,8 +27,17 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
+from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.intents.fields import check_one_of
 from services.api_gateway.problems import Problem
-from services.api_gateway.views.nodes import NodeShown, cluster_shown, gpu_seen, gpu_state, node_full, node_seen
+from services.api_gateway.views.nodes import (
+    NodeShown,
+    cluster_shown,
+    gpu_seen,
+    gpu_state,
+    node_full,
+    node_seen,
+)
 
 router = APIRouter(tags=["nodes"])
 
@@ -64,7 +73,15 @@ async def list_nodes(request: Request) -> Response:
     def shown(node: Node) -> NodeShown:
         return node_seen(who, cluster, node, pulse.heard_ns(node.node_id))
 
-    return await answer_page("nodes", list(cluster.nodes.values()), query, cluster.seq, lambda node: node.node_id, shown, wanted)
+    return await answer_page(
+        "nodes",
+        list(cluster.nodes.values()),
+        query,
+        cluster.seq,
+        lambda node: node.node_id,
+        shown,
+        wanted,
+    )
 
 
 @router.get("/v1/nodes/{node_id}", openapi_extra=documented(Query))
@@ -72,13 +89,19 @@ async def show_node(request: Request, node_id: str) -> Response:
     """One node with its devices."""
     gateway, _ = await settled(request, Query)
     node = known_node(gateway, node_id)
-    return answer(node_full(principal_of(request), gateway.cluster, node, gateway.pulse.heard_ns(node.node_id)))
+    return answer(
+        node_full(
+            principal_of(request), gateway.cluster, node, gateway.pulse.heard_ns(node.node_id)
+        )
+    )
 
 
 def known_node(gateway: Gateway, node_id: str) -> Node:
     node = gateway.cluster.nodes.get(NodeId(node_id))
     if node is None:
-        raise Problem(404, f"no node {node_id[:64]!r} has registered: GET /v1/nodes lists those that have")
+        raise Problem(
+            404, f"no node {node_id[:64]!r} has registered: GET /v1/nodes lists those that have"
+        )
     return node
 
 
@@ -87,22 +110,42 @@ async def show_topology(request: Request, node_id: str) -> Response:
     """How the node's GPUs and network cards lie to each other, as the node itself says now."""
     gateway, _ = await settled(request, Query)
     node = known_node(gateway, node_id)
-    found = await gateway.bus.request(ask_node(node.node_id, "topology"), b"", gateway.settings.ask_ms / 1_000)
+    found = await gateway.bus.request(
+        ask_node(node.node_id, "topology"), b"", gateway.settings.ask_ms / 1_000
+    )
     return answer(readable(_topology, found, node.node_id))
 
 
-@router.post("/v1/nodes/{node_id}/dead", status_code=202, openapi_extra=documented(Query, intents.DEAD_FIELDS))
+@router.post(
+    "/v1/nodes/{node_id}/dead",
+    status_code=202,
+    openapi_extra=documented(Query, intents.DEAD_FIELDS),
+)
 async def declare_dead(request: Request, node_id: str) -> Response:
-    """Say that nothing of a lost node is running any more: what may go on without a lease is given up there, and may start elsewhere."""
+    """Say that nothing of a lost node is running any more: what may go on without a lease is given
+    up there, and may start elsewhere.
+    """
     gateway, body = asked(request), await signed_body_of(request)
     node = known_node(gateway, node_id)
     if node.usable:
-        said = f"node {node.node_id} is {node.state}: only a node that the scheduler holds for lost can be declared dead"
-        raise Problem(409, f"{said}; cancel its jobs, or wait until GET /v1/nodes shows it as unreachable", state=node.state)
+        said = (
+            f"node {node.node_id} is {node.state}: only a node that the scheduler holds for lost "
+            "can be declared dead"
+        )
+        raise Problem(
+            409,
+            f"{said}; cancel its jobs, or wait until GET /v1/nodes shows it as unreachable",
+            state=node.state,
+        )
     fact = intents.declaration(body, node)
     if fact is not None:
         await gateway.record(fact)
-    return answer(node_seen(principal_of(request), gateway.cluster, node, gateway.pulse.heard_ns(node.node_id)), 202)
+    return answer(
+        node_seen(
+            principal_of(request), gateway.cluster, node, gateway.pulse.heard_ns(node.node_id)
+        ),
+        202,
+    )
 
 
 @router.get("/v1/gpus", openapi_extra=documented(GpusQuery))
@@ -118,7 +161,15 @@ async def list_gpus(request: Request) -> Response:
         return there and state in ("", gpu_state(cluster, view))
 
     views = list(cluster.gpus.values())
-    return await answer_page("gpus", views, query, cluster.seq, lambda view: view.gpu.uuid, partial(gpu_seen, who, cluster), wanted)
+    return await answer_page(
+        "gpus",
+        views,
+        query,
+        cluster.seq,
+        lambda view: view.gpu.uuid,
+        partial(gpu_seen, who, cluster),
+        wanted,
+    )
 
 
 @router.get("/v1/gpus/{uuid}", openapi_extra=documented(Query))
@@ -137,7 +188,9 @@ def known_gpu(gateway: Gateway, uuid: str) -> GpuView:
 
 @router.get("/v1/inventory", openapi_extra=documented(InventoryQuery))
 async def show_inventory(request: Request) -> Response:
-    """Every node's devices and how much of each is free, as the scheduler has it: 10,000 of them in one answer."""
+    """Every node's devices and how much of each is free, as the scheduler has it: 10,000 of them in
+    one answer.
+    """
     gateway, query = await settled(request, InventoryQuery)
     after = known_node(gateway, query.after).node_id if query.after else ""
     return await ask_scheduler(gateway, "inventory", after.encode())

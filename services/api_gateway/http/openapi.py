@@ -1,46 +1,66 @@
-"""/openapi.json: every route with its query, its body, its answer and its problems, made from the types that the code itself uses.
+"""/openapi.json: every route with its query, its body, its answer and its problems, made from the
+types that the code itself uses.
 
-Pure. FastAPI gives the paths and the queries (`queries.documented`), `answers.py` what is answered, the intents' own structs and bounds
-what a body may hold; the OpenAI routes, which stand outside FastAPI, are added. Held by tests/unit/test_openapi.py and, against a real
-gateway, by tests/integration/test_openapi_conformance.py.
+Pure. FastAPI gives the paths and the queries (`queries.documented`), `answers.py` what is answered,
+the intents' own structs and bounds what a body may hold; the OpenAI routes, which stand outside
+FastAPI, are added. Held by tests/unit/test_openapi.py and, against a real gateway, by
+tests/integration/test_openapi_conformance.py.
 """
 
 from typing import Any, Final
 
 import msgspec
 
-from libs.common import gpu_life, mig
+from libs.common.devices import mig
+from libs.common.life import gpu_life
 from libs.common.messages import PruneAsk
-from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, ISOLATIONS, LEVEL_WORDS, LEVELS, PREFERRED, JobSpec, ModelSpec
-from libs.common.ordering import POLICIES
-from services.api_gateway import (
-    idempotency,
+from libs.common.model import (
+    GPUS_PER_NODE_MAX,
+    ID_PATTERN,
+    ISOLATIONS,
+    LEVEL_WORDS,
+    LEVELS,
+    PREFERRED,
+    JobSpec,
+    ModelSpec,
+)
+from libs.common.state.ordering import POLICIES
+from services.api_gateway.access import idempotency, roles
+from services.api_gateway.http.answers import (
+    ANSWERS,
+    BATCH,
+    EVENTS,
+    JSON,
+    LINES,
+    Answer,
+    OpenAIError,
+    Problem,
+)
+from services.api_gateway.http.queries import bounds_of
+from services.api_gateway.intents import (
     identity_intents,
-    intents,
     model_intents,
     order_intents,
     placement_fields,
     policy_fields,
     prune_intents,
     reservation_intents,
-    roles,
 )
-from services.api_gateway.http.answers import ANSWERS, BATCH, EVENTS, JSON, LINES, Answer, OpenAIError, Problem
-from services.api_gateway.http.queries import bounds_of
-from services.api_gateway.identity_intents import KeyWish, TenantWish
-from services.api_gateway.membership_intents import InviteWish, JoinWish
+from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.intents.identity_intents import KeyWish, TenantWish
+from services.api_gateway.intents.membership_intents import InviteWish, JoinWish
+from services.api_gateway.intents.order_intents import QueueWish
+from services.api_gateway.intents.reservation_intents import ReservationWish
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import request as openai_request
-from services.api_gateway.order_intents import QueueWish
 from services.api_gateway.problems import MEDIA_TYPE, TITLES
-from services.api_gateway.reservation_intents import ReservationWish
 
 Schema = dict[str, Any]
 
 
 class CloudEvent(msgspec.Struct):
-    """An event of the audit (CloudEvents 1.0): the attributes of the specification, then Muster's. tests/unit/test_openapi.py holds it to
-    `services/audit/events.py`.
+    """An event of the audit (CloudEvents 1.0): the attributes of the specification, then Muster's.
+    tests/unit/test_openapi.py holds it to `services/audit/export/events.py`.
     """
 
     specversion: str
@@ -57,30 +77,71 @@ class CloudEvent(msgspec.Struct):
 
 
 REF: Final = "#/components/schemas/{name}"
-DURATION: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "maxLength": 32}], "description": '90, "1h30m"'}
-USER: Final[Schema] = {"type": "string", "pattern": f"^({intents.USER.pattern})?$", "description": "empty: the user of the key"}
+DURATION: Final[Schema] = {
+    "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "maxLength": 32}],
+    "description": '90, "1h30m"',
+}
+USER: Final[Schema] = {
+    "type": "string",
+    "pattern": f"^({intents.USER.pattern})?$",
+    "description": "empty: the user of the key",
+}
 DURATIONS: Final = (
-    *("time_limit", "time_limit_s", "start_s", "grace_s", "max_execution_time", "startup_timeout", "startup_timeout_s"),
+    *(
+        "time_limit",
+        "time_limit_s",
+        "start_s",
+        "grace_s",
+        "max_execution_time",
+        "startup_timeout",
+        "startup_timeout_s",
+    ),
     *("estimate", "estimate_s", "ageing", "time_slice", "duration", "expires", "warn", "by"),
-    *("checkpoint_grace", "checkpoint_grace_s", "min_run", "min_run_s", "hang_timeout", "hang_timeout_s"),
+    *(
+        "checkpoint_grace",
+        "checkpoint_grace_s",
+        "min_run",
+        "min_run_s",
+        "hang_timeout",
+        "hang_timeout_s",
+    ),
 )
 # Fields of bodies that no struct holds: aliases, and what is asked of a thing that exists.
-SIZE: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": placement_fields.BYTES_MAX}, {"type": "string"}]}
-SIGNAL: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": intents.SIGNAL_MAX}, {"type": "string"}]}
-NAMES: Final[Schema] = {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}
+SIZE: Final[Schema] = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0, "maximum": placement_fields.BYTES_MAX},
+        {"type": "string"},
+    ]
+}
+SIGNAL: Final[Schema] = {
+    "anyOf": [{"type": "integer", "minimum": 1, "maximum": intents.SIGNAL_MAX}, {"type": "string"}]
+}
+NAMES: Final[Schema] = {
+    "anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]
+}
 FIELDS: Final[dict[str, Schema]] = {
     **dict.fromkeys((*DURATIONS, "grace", "expires_in"), DURATION),
     "user": USER,
     "user_id": USER,
     "node_id": {"type": "string", "pattern": f"^{ID_PATTERN.pattern}$"},
     "name": {"type": "string", "maxLength": 128},
-    "fraction": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "part of each GPU, in steps of 0.01"},
+    "fraction": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "maximum": 1,
+        "description": "part of each GPU, in steps of 0.01",
+    },
     **dict.fromkeys(("signal", "checkpoint_signal"), SIGNAL),
     "on_control_loss": {"type": "string", "enum": list(intents.CONTROL_LOSS)},
     "add_nodes": {
         "type": "object",
         "properties": {
-            "nodes": {"type": "integer", "minimum": 1, "maximum": intents.NEW_NODES_MAX, "default": 1},
+            "nodes": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": intents.NEW_NODES_MAX,
+                "default": 1,
+            },
             "gpus": {"type": "integer", "minimum": 1, "maximum": GPUS_PER_NODE_MAX, "default": 8},
             "model": {"type": "string"},
         },
@@ -92,7 +153,10 @@ FIELDS: Final[dict[str, Schema]] = {
     "replicas": {"type": "integer", "minimum": 0, "maximum": model_intents.REPLICAS_MAX},
     **dict.fromkeys(("gpu_memory", "gpu_memory_min", "memory"), SIZE),
     **dict.fromkeys(("model", "node_list", "gpu_uuids", "gpu_affinity"), NAMES),
-    **{level: {"type": "string", "enum": list(LEVEL_WORDS), "default": PREFERRED} for level in LEVELS},
+    **{
+        level: {"type": "string", "enum": list(LEVEL_WORDS), "default": PREFERRED}
+        for level in LEVELS
+    },
     "cpus": {"type": "number", "minimum": 0, "maximum": placement_fields.CPUS_MILLI_MAX / 1_000},
     "compute_capability": {"type": "string", "pattern": f"^{placement_fields.CAPABILITY.pattern}$"},
     "isolation": {"type": "string", "enum": list(ISOLATIONS)},
@@ -101,15 +165,25 @@ FIELDS: Final[dict[str, Schema]] = {
     "after": {**NAMES, "description": "afterok:JOB or afterany:JOB"},
     "service": {"type": "string", "enum": list(gpu_life.SERVICES)},
     "force": {"type": "boolean", "default": False},
-    "policy": {"type": "string", "description": f"{', '.join(POLICIES)}, or the name of a plug-in's order"},
+    "policy": {
+        "type": "string",
+        "description": f"{', '.join(POLICIES)}, or the name of a plug-in's order",
+    },
 }
-# One of the server-sent events: `event` and `id` where the route's page says so, and JSON as `data`.
+# One of the server-sent events: `event` and `id` where the route's page says so, and JSON as
+# `data`.
 SERVED: Final[Schema] = {
     "type": "object",
-    "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": {"type": "string", "contentMediaType": JSON}},
+    "properties": {
+        "event": {"type": "string"},
+        "id": {"type": "string"},
+        "data": {"type": "string", "contentMediaType": JSON},
+    },
 }
 # Route -> the struct whose fields its body has, the bounds of its numbers, and which it must have.
-BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int], ...], tuple[str, ...]]]] = {
+BODIES: Final[
+    dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int], ...], tuple[str, ...]]]
+] = {
     ("POST", "/v1/jobs"): (JobSpec, intents.RANGES, ("command",)),
     ("POST", "/v1/whatif"): (JobSpec, intents.RANGES, ("command",)),
     ("POST", "/v1/allocations"): (JobSpec, intents.RANGES, ()),
@@ -119,7 +193,11 @@ BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int
     ("PATCH", "/v1/deployments/{name}"): (None, (), ("replicas",)),
     ("PATCH", "/v1/jobs/{ref}"): (JobSpec, intents.RANGES, ()),
     ("PUT", "/v1/queues/{name}"): (QueueWish, order_intents.QUEUE_RANGES, ("policy",)),
-    ("PUT", "/v1/reservations/{name}"): (ReservationWish, reservation_intents.RANGES, ("duration",)),
+    ("PUT", "/v1/reservations/{name}"): (
+        ReservationWish,
+        reservation_intents.RANGES,
+        ("duration",),
+    ),
     ("PUT", "/v1/tenants/{name}"): (TenantWish, identity_intents.RANGES, ()),
     ("POST", "/v1/keys"): (KeyWish, (), ("user",)),
     ("PUT", "/v1/secrets/{name}"): (None, (), ("value",)),
@@ -131,7 +209,12 @@ BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int
 }
 RAW_BODIES: Final = (("PUT", "/v1/jobs/{ref}/stdin"), ("PUT", "/v1/uploads/{sha256}"))
 # What creates something may carry the header Idempotency-Key.
-CREATING: Final = (("POST", "/v1/jobs"), ("POST", "/v1/allocations"), ("POST", "/v1/deployments"), ("POST", "/v1/keys"))
+CREATING: Final = (
+    ("POST", "/v1/jobs"),
+    ("POST", "/v1/allocations"),
+    ("POST", "/v1/deployments"),
+    ("POST", "/v1/keys"),
+)
 PROBLEMS: Final = (400, 401, 403, 404, 405, 409, 410, 413, 422, 425, 426, 503, 507)
 OPENAI_PROBLEMS: Final = (400, 401, 403, 404, 405, 413, 422, 429, 502, 503, 504)
 
@@ -144,7 +227,10 @@ def document(found: Schema) -> Schema:
             _complete(operation, (method.upper(), path), schemas)
     for path in (openai.MODELS, openai.MODEL, *openai_request.ENDPOINTS):
         found["paths"][path] = _openai(path, schemas)
-    found["components"] = {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
+    found["components"] = {
+        "schemas": schemas,
+        "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+    }
     return found
 
 
@@ -152,12 +238,16 @@ def _schemas() -> dict[str, Schema]:
     """Every struct that some answer or body names."""
     kinds = [kind for answer in ANSWERS.values() for kind in answer.kinds]
     bodies = dict.fromkeys(kind for kind, _, _ in BODIES.values() if kind is not None)
-    return msgspec.json.schema_components([*kinds, Problem, OpenAIError, CloudEvent, *bodies], ref_template=REF)[1]
+    return msgspec.json.schema_components(
+        [*kinds, Problem, OpenAIError, CloudEvent, *bodies], ref_template=REF
+    )[1]
 
 
 def _complete(operation: Schema, route: tuple[str, str], schemas: dict[str, Schema]) -> None:
     keyed = route[1] not in roles.PUBLIC
-    operation["responses"] = _answers(ANSWERS[route]) | (_problems(PROBLEMS, "Problem", MEDIA_TYPE) if route[1] not in roles.PROBES else {})
+    operation["responses"] = _answers(ANSWERS[route]) | (
+        _problems(PROBLEMS, "Problem", MEDIA_TYPE) if route[1] not in roles.PROBES else {}
+    )
     operation["security"] = [{"key": []}] if keyed else []
     for parameter in operation.get("parameters", ()):
         _bound(parameter)
@@ -166,7 +256,11 @@ def _complete(operation: Schema, route: tuple[str, str], schemas: dict[str, Sche
     if "requestBody" in operation:
         _describe(operation["requestBody"], route, schemas)
     elif route in RAW_BODIES:
-        operation["requestBody"] = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+        operation["requestBody"] = {
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            }
+        }
 
 
 def _bound(parameter: Schema) -> None:
@@ -179,7 +273,13 @@ def _bound(parameter: Schema) -> None:
 def _idempotency() -> Schema:
     schema = {"type": "string", "pattern": r"^[\x21-\x7e]{1,255}$"}
     text = "whoever repeats the request with the same key and body is given what the first one made"
-    return {"name": idempotency.HEADER, "in": "header", "required": False, "schema": schema, "description": text}
+    return {
+        "name": idempotency.HEADER,
+        "in": "header",
+        "required": False,
+        "schema": schema,
+        "description": text,
+    }
 
 
 def _describe(body: Schema, route: tuple[str, str], schemas: dict[str, Schema]) -> None:
@@ -189,7 +289,9 @@ def _describe(body: Schema, route: tuple[str, str], schemas: dict[str, Schema]) 
     bounds = {name: {"minimum": low, "maximum": high} for name, low, high in ranges}
     schema = body["content"][JSON]["schema"]
     for name in schema["properties"]:
-        schema["properties"][name] = FIELDS[name] if name in FIELDS else known[name] | bounds.get(name, {})
+        schema["properties"][name] = (
+            FIELDS[name] if name in FIELDS else known[name] | bounds.get(name, {})
+        )
     if required:
         schema["required"] = list(required)
     body["required"] = bool(required)
@@ -206,29 +308,50 @@ def _content(text: str, answer: Answer) -> Schema:
 
 def _schema(answer: Answer, media: str) -> Schema:
     if media == JSON:
-        found = [*msgspec.json.schema_components(answer.kinds, ref_template=REF)[0]] or [{"type": "object"}]
+        found = [*msgspec.json.schema_components(answer.kinds, ref_template=REF)[0]] or [
+            {"type": "object"}
+        ]
         return found[0] if len(found) == 1 else {"anyOf": found}
     if media == BATCH:
         return {"type": "array", "items": {"$ref": REF.format(name=CloudEvent.__name__)}}
     if media == EVENTS:
         return SERVED
-    return {"type": "string", "description": "one JSON object a line"} if media == LINES else {"type": "string"}
+    return (
+        {"type": "string", "description": "one JSON object a line"}
+        if media == LINES
+        else {"type": "string"}
+    )
 
 
 def _problems(statuses: tuple[int, ...], kind: str, media: str) -> dict[str, Schema]:
     content = {media: {"schema": {"$ref": REF.format(name=kind)}}}
-    return {str(status): {"description": TITLES.get(status, "Not done"), "content": content} for status in statuses}
+    return {
+        str(status): {"description": TITLES.get(status, "Not done"), "content": content}
+        for status in statuses
+    }
 
 
 def _openai(path: str, schemas: dict[str, Schema]) -> Schema:
-    """An endpoint of OpenAI's surface: bodies and answers are the model server's own, passed through."""
+    """An endpoint of OpenAI's surface: bodies and answers are the model server's own, passed
+    through.
+    """
     method = "POST" if path in openai_request.ENDPOINTS else "GET"
     faults = _problems(OPENAI_PROBLEMS, "OpenAIError", JSON)
-    operation: Schema = {"tags": ["openai"], "responses": _answers(ANSWERS[(method, path)]) | faults, "security": [{"key": []}]}
+    operation: Schema = {
+        "tags": ["openai"],
+        "responses": _answers(ANSWERS[(method, path)]) | faults,
+        "security": [{"key": []}],
+    }
     operation["summary"] = "As OpenAI's API has it; docs/openai.md says what is passed through"
     if path == openai.MODEL:
-        operation["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+        operation["parameters"] = [
+            {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+        ]
     if method == "POST":
-        schema = {"type": "object", "properties": {"model": {"type": "string"}, "stream": {"type": "boolean"}}, "required": ["model"]}
+        schema = {
+            "type": "object",
+            "properties": {"model": {"type": "string"}, "stream": {"type": "boolean"}},
+            "required": ["model"],
+        }
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
     return {method.lower(): operation}

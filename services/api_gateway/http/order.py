@@ -1,12 +1,13 @@
-"""/v1/queues, and what is asked of a job about its place in the queue: PATCH, hold, release, requeue."""
+"""/v1/queues, and what is asked of a job about its place in the queue: PATCH, hold, release,
+requeue.
+"""
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common.cluster import Job
 from libs.common.facts import JobUpdated, RequeueRequested
-from libs.common.ordering import DEFAULT_QUEUE, JobQueue
-from services.api_gateway import intents, order_intents
+from libs.common.state.cluster import Job
+from libs.common.state.ordering import DEFAULT_QUEUE, JobQueue
 from services.api_gateway.http.intents_on_jobs import end
 from services.api_gateway.http.queries import (
     Query,
@@ -21,6 +22,8 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
+from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.intents import order_intents
 from services.api_gateway.views.jobs import job_shown
 from services.api_gateway.views.queues import queue_shown
 
@@ -31,7 +34,9 @@ router = APIRouter(tags=["jobs"])
 async def update(request: Request, ref: str) -> Response:
     """Change the priority of a job, or the time limit of one that has not begun."""
     job, values = await _asked(request, ref, order_intents.UPDATE_FIELDS)
-    return await _recorded(request, job, order_intents.update(values, job, intents.user_of(values)), 200)
+    return await _recorded(
+        request, job, order_intents.update(values, job, intents.user_of(values)), 200
+    )
 
 
 @router.post("/v1/jobs/{ref}/hold", status_code=202, openapi_extra=documented(Query, ("user",)))
@@ -47,17 +52,23 @@ async def release(request: Request, ref: str) -> Response:
     if job_of(request, ref).spec.allocation is not None:
         return await end(request, ref, await signed_body_of(request))
     job, values = await _asked(request, ref, ("user",))
-    return await _recorded(request, job, order_intents.release(job, intents.user_of(values), principal_of(request)))
+    return await _recorded(
+        request, job, order_intents.release(job, intents.user_of(values), principal_of(request))
+    )
 
 
 @router.post("/v1/jobs/{ref}/requeue", status_code=202, openapi_extra=documented(Query, ("user",)))
 async def requeue(request: Request, ref: str) -> Response:
-    """End the job's running attempt and let it wait for the next one; it uses up none of its retries."""
+    """End the job's running attempt and let it wait for the next one; it uses up none of its
+    retries.
+    """
     job, values = await _asked(request, ref, ("user",))
     return await _recorded(request, job, order_intents.requeue(job, intents.user_of(values)))
 
 
-async def _asked(request: Request, ref: str, known: tuple[str, ...]) -> tuple[Job, dict[str, object]]:
+async def _asked(
+    request: Request, ref: str, known: tuple[str, ...]
+) -> tuple[Job, dict[str, object]]:
     read(request, Query)
     body = await signed_body_of(request)
     job = job_to_change(request, ref)
@@ -65,7 +76,9 @@ async def _asked(request: Request, ref: str, known: tuple[str, ...]) -> tuple[Jo
     return job, intents.fields_of({} if body is None else body, known)
 
 
-async def _recorded(request: Request, job: Job, fact: JobUpdated | RequeueRequested | None, status: int = 202) -> Response:
+async def _recorded(
+    request: Request, job: Job, fact: JobUpdated | RequeueRequested | None, status: int = 202
+) -> Response:
     gateway = gateway_of(request)
     if fact is not None:
         await gateway.record(fact)
@@ -88,7 +101,11 @@ async def set_queue(request: Request, name: str) -> Response:
     gateway = gateway_of(request)
     known = name in gateway.cluster.queues
     plugged = gateway.cluster.plugins.orders
-    await gateway.record(order_intents.queue_setting(await body_of(request), name, principal_of(request).user, plugged))
+    await gateway.record(
+        order_intents.queue_setting(
+            await body_of(request), name, principal_of(request).user, plugged
+        )
+    )
     return answer(queue_shown(gateway.cluster, _queue(request, name)), 200 if known else 201)
 
 

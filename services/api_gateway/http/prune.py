@@ -1,4 +1,7 @@
-"""/v1/prune: the output of ended jobs is removed from the nodes, by age and by size. What went is counted per node."""
+"""/v1/prune: the output of ended jobs is removed from the nodes, by age and by size.
+
+What went is counted per node.
+"""
 
 import asyncio
 from typing import Final
@@ -8,16 +11,16 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from libs.common import subjects
-from libs.common.cluster import is_removed
 from libs.common.errors import Unavailable
 from libs.common.facts import UNDECODABLE
 from libs.common.messages import PruneAsk, PruneDone
 from libs.common.model import NodeId
+from libs.common.state.cluster import is_removed
 from libs.common.transport.uploads import Upload
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import NodePruned, PruneAnswer
 from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, read
-from services.api_gateway.prune_intents import FIELDS, asked, old_uploads
+from services.api_gateway.intents.prune_intents import FIELDS, asked, old_uploads
 from services.api_gateway.views.jobs import ended
 
 ASKED_AT_ONCE: Final = 32
@@ -29,38 +32,66 @@ _done = msgspec.msgpack.Decoder(PruneDone)
 
 @router.post("/v1/prune", openapi_extra=documented(Query, FIELDS))
 async def prune(request: Request) -> Response:
-    """Remove from every node the output of jobs that ended longer than `older_than_s` ago, then the oldest until `keep_bytes` are left;
-    and by the same bounds uploads that no living job names.
+    """Remove from every node the output of jobs that ended longer than `older_than_s` ago, then the
+    oldest until `keep_bytes` are left; and by the same bounds uploads that no living job names.
     """
     read(request, Query)
     gateway, ask = gateway_of(request), asked(await body_of(request))
     at_once = asyncio.Semaphore(ASKED_AT_ONCE)
-    nodes = [node_id for node_id in gateway.cluster.nodes if not is_removed(gateway.cluster, node_id)]
+    nodes = [
+        node_id for node_id in gateway.cluster.nodes if not is_removed(gateway.cluster, node_id)
+    ]
     found = await asyncio.gather(*(_pruned(gateway, node_id, ask, at_once) for node_id in nodes))
     uploads = await _uploads(gateway, ask)
     jobs, size = sum(one.jobs for one in found), sum(one.size_bytes for one in found)
-    return answer(PruneAnswer(found, jobs, size, len(uploads), sum(each.size_bytes for each in uploads), ask.dry_run))
+    return answer(
+        PruneAnswer(
+            found, jobs, size, len(uploads), sum(each.size_bytes for each in uploads), ask.dry_run
+        )
+    )
 
 
 async def _uploads(gateway: Gateway, ask: PruneAsk) -> list[Upload]:
     """Those that went, or would. Raises Unavailable."""
     cluster = gateway.cluster
-    needed = {(job.tenant, job.spec.upload): None for job in cluster.jobs.values() if not ended(job)}
-    needed |= {(model.tenant, model.spec.upload): None for model in cluster.models.values() if model.deployed}
+    needed = {
+        (job.tenant, job.spec.upload): None for job in cluster.jobs.values() if not ended(job)
+    }
+    needed |= {
+        (model.tenant, model.spec.upload): None
+        for model in cluster.models.values()
+        if model.deployed
+    }
     found = old_uploads(await gateway.uploads.listed(), needed, ask, gateway.clock.wall_ns())
     for each in () if ask.dry_run else found:
         await gateway.uploads.remove(each.tenant, each.sha256)
     return found
 
 
-async def _pruned(gateway: Gateway, node_id: NodeId, ask: PruneAsk, at_once: asyncio.Semaphore) -> NodePruned:
+async def _pruned(
+    gateway: Gateway, node_id: NodeId, ask: PruneAsk, at_once: asyncio.Semaphore
+) -> NodePruned:
     """A node that does not answer may still be at it, and is counted with nothing."""
     async with at_once:
         try:
             subject = subjects.ask_node(node_id, "prune")
-            done = _done.decode(await gateway.bus.request(subject, _encode(ask), gateway.settings.ask_past_ms / 1_000))
+            done = _done.decode(
+                await gateway.bus.request(
+                    subject, _encode(ask), gateway.settings.ask_past_ms / 1_000
+                )
+            )
         except Unavailable:
             done = PruneDone(error="does not answer")
         except UNDECODABLE as error:
-            done = PruneDone(error=f"answered what is no PruneDone ({error}): is its agent's version older?")
-    return NodePruned(node_id, done.jobs, done.size_bytes, done.jobs_left, done.bytes_left, done.uncopied, done.error)
+            done = PruneDone(
+                error=f"answered what is no PruneDone ({error}): is its agent's version older?"
+            )
+    return NodePruned(
+        node_id,
+        done.jobs,
+        done.size_bytes,
+        done.jobs_left,
+        done.bytes_left,
+        done.uncopied,
+        done.error,
+    )

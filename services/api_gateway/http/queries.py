@@ -1,6 +1,7 @@
 """Query strings and bodies as typed values, answers as JSON: the same words for every route.
 
-msgspec reads and writes them, because a validating framework model on every row of a list costs more than all the rest of a request.
+msgspec reads and writes them, because a validating framework model on every row of a list costs
+more than all the rest of a request.
 """
 
 import asyncio
@@ -13,15 +14,21 @@ from fastapi import Request
 from starlette.responses import Response
 
 from libs.common import arrays
-from libs.common.cluster import Job
 from libs.common.errors import Refused
 from libs.common.facts import AnyFact
 from libs.common.model import JobId
-from services.api_gateway import roles
-from services.api_gateway.fields import UNREADABLE, check_known, check_range, convert, names_of
+from libs.common.state.cluster import Job
+from services.api_gateway.access import roles
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.gateway import Gateway
+from services.api_gateway.intents.fields import (
+    UNREADABLE,
+    check_known,
+    check_range,
+    convert,
+    names_of,
+)
 from services.api_gateway.problems import Problem
-from services.api_gateway.roles import Principal
 
 LIST_SLICE: Final = 200
 # No log has so many commits, and JSON has no larger whole number.
@@ -45,20 +52,30 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageQuery(Query, frozen=True):
-    """A part of a list: at most `limit` rows, those behind the row that the last answer's `next` named."""
+    """A part of a list: at most `limit` rows, those behind the row that the last answer's `next`
+    named.
+    """
 
     limit: int = PAGE_MAX
     after: str = ""
 
 
 def page_of(
-    values: Iterable[T], name_of: Callable[[T], str], query: PageQuery, wanted: Callable[[T], bool] = lambda _: True
+    values: Iterable[T],
+    name_of: Callable[[T], str],
+    query: PageQuery,
+    wanted: Callable[[T], bool] = lambda _: True,
 ) -> tuple[list[T], str | None]:
-    """The page, and the name of its last row when more follow. Raises Refused for a row that is gone."""
+    """The page, and the name of its last row when more follow.
+
+    Raises Refused for a row that is gone.
+    """
     check_range("limit", query.limit, 1, PAGE_MAX)
     rest = iter(values)
     if query.after and not any(name_of(value) == query.after for value in rest):
-        raise Refused(f"after: {query.after[:64]!r} is not in the list any more: read it from its beginning")
+        raise Refused(
+            f"after: {query.after[:64]!r} is not in the list any more: read it from its beginning"
+        )
     page = list(islice(filter(wanted, rest), query.limit + 1))
     more = len(page) > query.limit
     return page[: query.limit], name_of(page[query.limit - 1]) if more else None
@@ -82,17 +99,29 @@ def job_of(request: Request, ref: str) -> Job:
 
 
 def job_to_change(request: Request, ref: str) -> Job:
-    """The job, if the asker may change it. Raises Problem 404 or 409, and Denied 403 for another's."""
+    """The job, if the asker may change it.
+
+    Raises Problem 404 or 409, and Denied 403 for another's.
+    """
     job = job_of(request, ref)
     roles.check_change(principal_of(request), f"job {job.job_id}", job.tenant, job.user)
     return job
 
 
 def job_to_cancel(request: Request, ref: str) -> tuple[Job, JobId]:
-    """The job that is to be cancelled, or the array of an element that has not begun, and that element's id. Raises as `job_to_change`."""
+    """The job that is to be cancelled, or the array of an element that has not begun, and that
+    element's id.
+
+    Raises as `job_to_change`.
+    """
     gateway, principal = gateway_of(request), principal_of(request)
     array, job_id = gateway.element(ref, principal) or (None, JobId(""))
-    if array is None or array.spec.array is None or array.elements is None or job_id in gateway.cluster.jobs:
+    if (
+        array is None
+        or array.spec.array is None
+        or array.elements is None
+        or job_id in gateway.cluster.jobs
+    ):
         return job_to_change(request, ref), JobId("")
     if arrays.place_of(array.spec.array, arrays.element_of(job_id)[1]) < array.elements.begun:
         return job_to_change(request, ref), JobId("")  # which says that it is not there
@@ -101,7 +130,10 @@ def job_to_cancel(request: Request, ref: str) -> tuple[Job, JobId]:
 
 
 async def settled(request: Request, kind: type[Q]) -> tuple[Gateway, Q]:
-    """The gateway and the typed query string, once `min_seq` is folded. Raises Refused or Problem 503."""
+    """The gateway and the typed query string, once `min_seq` is folded.
+
+    Raises Refused or Problem 503.
+    """
     query = read(request, kind)
     gateway = gateway_of(request)
     if query.min_seq > gateway.cluster.seq:
@@ -127,12 +159,16 @@ def read(request: Request, kind: type[Q]) -> Q:
     query = convert(values, kind, strict=False)
     for field in msgspec.structs.fields(kind):
         if field.type is int:
-            check_range(field.name, getattr(query, field.name), *bounds_of(field.name, field.default))
+            check_range(
+                field.name, getattr(query, field.name), *bounds_of(field.name, field.default)
+            )
     return query
 
 
 def bounds_of(name: str, default: int) -> tuple[int, int]:
-    """The least and the greatest value of a whole number in a query string: as documented, so accepted."""
+    """The least and the greatest value of a whole number in a query string: as documented, so
+    accepted.
+    """
     return (1, max(ROWS_MAX, default)) if name == "limit" else (0, SEQ_MAX)
 
 
@@ -143,7 +179,10 @@ def last_event_id(request: Request) -> int | None:
 
 
 async def body_of(request: Request) -> object:
-    """Return the JSON body; None when it is empty. Raises Problem 400, and Refused for `null`, which is no empty body."""
+    """Return the JSON body; None when it is empty.
+
+    Raises Problem 400, and Refused for `null`, which is no empty body.
+    """
     data = await request.body()
     if not data:
         return None
@@ -152,12 +191,16 @@ async def body_of(request: Request) -> object:
     except UNREADABLE as error:
         raise Problem(400, f"the request body is not JSON: {error}") from error
     if body is None:
-        raise Refused("the request body is null: send a JSON object, or no body where none is needed")
+        raise Refused(
+            "the request body is null: send a JSON object, or no body where none is needed"
+        )
     return body
 
 
 def _whole_numbers(value: Any) -> Any:  # noqa: ANN401  JSON
-    """The same value with 2.0 as 2: JSON Schema counts both as integers, and so do clients whose numbers are all floats."""
+    """The same value with 2.0 as 2: JSON Schema counts both as integers, and so do clients whose
+    numbers are all floats.
+    """
     if isinstance(value, dict):
         return {name: _whole_numbers(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -166,7 +209,11 @@ def _whole_numbers(value: Any) -> Any:  # noqa: ANN401  JSON
 
 
 async def signed_body_of(request: Request) -> object:
-    """The JSON body of an intent, in which `user` is the asker; another only where the asker may act for others. Raises Denied 403."""
+    """The JSON body of an intent, in which `user` is the asker; another only where the asker may
+    act for others.
+
+    Raises Denied 403.
+    """
     body = await body_of(request)
     fields = {} if body is None else body
     if isinstance(fields, dict) and "user_id" in fields:
@@ -180,7 +227,10 @@ async def signed_body_of(request: Request) -> object:
 
 
 async def on_record(request: Request, fact: AnyFact, status: int = 200) -> None:
-    """Record a change together with its access record, so that no such change is ever without one. Raises as `Gateway.record`."""
+    """Record a change together with its access record, so that no such change is ever without one.
+
+    Raises as `Gateway.record`.
+    """
     gateway, scope = gateway_of(request), request.scope
     noted = gateway.access.beside(scope, principal_of(request), scope["route"].path, status)
     await gateway.record(fact, noted)
@@ -188,11 +238,17 @@ async def on_record(request: Request, fact: AnyFact, status: int = 200) -> None:
 
 
 def answer(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(_encode(value), status_code=status, media_type="application/json", headers=headers)
+    return Response(
+        _encode(value), status_code=status, media_type="application/json", headers=headers
+    )
 
 
-async def answer_list(name: str, values: Iterable[msgspec.Struct], more: dict[str, object]) -> Response:
-    """A list under its name, and what stands beside it; written in slices, because other requests wait meanwhile."""
+async def answer_list(
+    name: str, values: Iterable[msgspec.Struct], more: dict[str, object]
+) -> Response:
+    """A list under its name, and what stands beside it; written in slices, because other requests
+    wait meanwhile.
+    """
     pieces = []
     rows = iter(values)
     while part := list(islice(rows, LIST_SLICE)):
@@ -222,7 +278,11 @@ def documented(kind: type[Query] | None = None, body: tuple[str, ...] = ()) -> d
     if kind is not None:
         extra["parameters"] = [_parameter(field) for field in msgspec.structs.fields(kind)]
     if body:
-        schema = {"type": "object", "properties": {name: {} for name in body}, "additionalProperties": False}
+        schema = {
+            "type": "object",
+            "properties": {name: {} for name in body},
+            "additionalProperties": False,
+        }
         extra["requestBody"] = {"content": {"application/json": {"schema": schema}}}
     return extra
 

@@ -3,8 +3,16 @@
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from services.api_gateway import reservation_intents as intents
-from services.api_gateway.http.queries import Query, answer, asked, body_of, documented, principal_of, settled
+from services.api_gateway.http.queries import (
+    Query,
+    answer,
+    asked,
+    body_of,
+    documented,
+    principal_of,
+    settled,
+)
+from services.api_gateway.intents import reservation_intents as intents
 from services.api_gateway.views.reservations import reservation_shown
 
 router = APIRouter(tags=["nodes"])
@@ -15,19 +23,30 @@ async def list_reservations(request: Request) -> Response:
     """Reservations and maintenances that are not over, by when they begin."""
     gateway, _ = await settled(request, Query)
     now_ns = gateway.clock.wall_ns()
-    known = sorted(gateway.cluster.reservations.values(), key=lambda each: (each.start_ns, each.name))
-    shown = [reservation_shown(each, principal_of(request)) for each in known if now_ns < each.end_ns]
+    known = sorted(
+        gateway.cluster.reservations.values(), key=lambda each: (each.start_ns, each.name)
+    )
+    shown = [
+        reservation_shown(each, principal_of(request)) for each in known if now_ns < each.end_ns
+    ]
     return answer({"reservations": shown, "next": None, "seq": gateway.cluster.seq})
 
 
 @router.put("/v1/reservations/{name}", openapi_extra=documented(Query, intents.FIELDS))
 async def reserve(request: Request, name: str) -> Response:
-    """Keep nodes for some tenants or users, or for nobody, during some time; one of the same name is exchanged."""
+    """Keep nodes for some tenants or users, or for nobody, during some time; one of the same name
+    is exchanged.
+    """
     gateway = asked(request)
     known = name in gateway.cluster.reservations
     who, now_ns = principal_of(request).user, gateway.clock.wall_ns()
-    await gateway.record(intents.reservation(gateway.cluster, await body_of(request), name, who, now_ns))
-    return answer(reservation_shown(gateway.cluster.reservations[name], principal_of(request)), 200 if known else 201)
+    await gateway.record(
+        intents.reservation(gateway.cluster, await body_of(request), name, who, now_ns)
+    )
+    return answer(
+        reservation_shown(gateway.cluster.reservations[name], principal_of(request)),
+        200 if known else 201,
+    )
 
 
 @router.delete("/v1/reservations/{name}", status_code=204, openapi_extra=documented(Query))

@@ -1,12 +1,25 @@
-"""/v1/secrets: a tenant's secrets by name. A value comes in once, is sealed, and is never shown again."""
+"""/v1/secrets: a tenant's secrets by name.
+
+A value comes in once, is sealed, and is never shown again.
+"""
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from services.api_gateway import room
-from services.api_gateway import secret_intents as intents
-from services.api_gateway.http.queries import Query, answer, answer_list, asked, body_of, documented, on_record, principal_of, settled
-from services.api_gateway.secret_intents import SecretShown
+from services.api_gateway.access import room
+from services.api_gateway.http.queries import (
+    Query,
+    answer,
+    answer_list,
+    asked,
+    body_of,
+    documented,
+    on_record,
+    principal_of,
+    settled,
+)
+from services.api_gateway.intents import secret_intents as intents
+from services.api_gateway.intents.secret_intents import SecretShown
 from services.api_gateway.times import rfc3339
 
 router = APIRouter(tags=["secrets"])
@@ -16,7 +29,14 @@ router = APIRouter(tags=["secrets"])
 async def list_secrets(request: Request) -> Response:
     """The names and versions of the asker's own tenant's secrets."""
     gateway, _ = await settled(request, Query)
-    own = sorted((each for each in gateway.cluster.secrets.values() if each.tenant == principal_of(request).tenant), key=lambda s: s.name)
+    own = sorted(
+        (
+            each
+            for each in gateway.cluster.secrets.values()
+            if each.tenant == principal_of(request).tenant
+        ),
+        key=lambda s: s.name,
+    )
     shown = [SecretShown(each.name, each.version, rfc3339(each.set_ns), each.user) for each in own]
     return await answer_list("secrets", shown, {"seq": gateway.cluster.seq})
 
@@ -25,8 +45,12 @@ async def list_secrets(request: Request) -> Response:
 async def set_secret(request: Request, name: str) -> Response:
     """Keep a secret, or give it another value: jobs that begin from now on are given that one."""
     gateway, principal = asked(request), principal_of(request)
-    fact, value = intents.setting(await body_of(request), gateway.cluster, principal.tenant, name, principal.user)
-    gateway.check_room("a secret", room.RECORDS)  # before its value is kept: no value without its fact
+    fact, value = intents.setting(
+        await body_of(request), gateway.cluster, principal.tenant, name, principal.user
+    )
+    gateway.check_room(
+        "a secret", room.RECORDS
+    )  # before its value is kept: no value without its fact
     await gateway.vault.put(fact.tenant, fact.name, value)
     await on_record(request, fact, 201 if fact.version == 1 else 200)
     shown = SecretShown(fact.name, fact.version, rfc3339(gateway.clock.wall_ns()), fact.user)
@@ -37,6 +61,8 @@ async def set_secret(request: Request, name: str) -> Response:
 async def remove_secret(request: Request, name: str) -> Response:
     """Remove a secret: no job is given it from now on."""
     gateway, principal = asked(request), principal_of(request)
-    await on_record(request, intents.removal(gateway.cluster, principal.tenant, name, principal.user), 204)
+    await on_record(
+        request, intents.removal(gateway.cluster, principal.tenant, name, principal.user), 204
+    )
     await gateway.vault.remove(principal.tenant, name)
     return Response(status_code=204)

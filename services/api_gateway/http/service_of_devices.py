@@ -5,10 +5,17 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common.cluster import GpuView, node_gpus
-from services.api_gateway import device_intents
+from libs.common.state.cluster import GpuView, node_gpus
 from services.api_gateway.http.nodes import known_gpu, known_node
-from services.api_gateway.http.queries import Query, answer, asked, documented, principal_of, signed_body_of
+from services.api_gateway.http.queries import (
+    Query,
+    answer,
+    asked,
+    documented,
+    principal_of,
+    signed_body_of,
+)
+from services.api_gateway.intents import device_intents
 from services.api_gateway.views.nodes import gpu_seen, node_full
 
 router = APIRouter(tags=["nodes"])
@@ -18,7 +25,9 @@ _documented = documented(Query, device_intents.SERVICE_FIELDS)
 
 @router.put("/v1/gpus/{uuid}/service", openapi_extra=_documented)
 async def set_gpu_service(request: Request, uuid: str) -> Response:
-    """Let work onto a device (online), no new work (draining), or none at all (offline: refused while jobs have it, unless `force`)."""
+    """Let work onto a device (online), no new work (draining), or none at all (offline: refused
+    while jobs have it, unless `force`).
+    """
     view = known_gpu(asked(request), uuid)
     await _set(request, [view])
     return answer(gpu_seen(principal_of(request), asked(request).cluster, view))
@@ -30,7 +39,11 @@ async def set_node_service(request: Request, node_id: str) -> Response:
     gateway = asked(request)
     node = known_node(gateway, node_id)
     await _set(request, list(node_gpus(gateway.cluster, node)))
-    return answer(node_full(principal_of(request), gateway.cluster, node, gateway.pulse.heard_ns(node.node_id)))
+    return answer(
+        node_full(
+            principal_of(request), gateway.cluster, node, gateway.pulse.heard_ns(node.node_id)
+        )
+    )
 
 
 async def _set(request: Request, views: Sequence[GpuView]) -> None:

@@ -7,11 +7,19 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
 
-from libs.common.cluster import Job
 from libs.common.errors import Refused
-from services.api_gateway.attachment import Attachment
-from services.api_gateway.fields import check_one_of, check_range
-from services.api_gateway.followers import Following, following
+from libs.common.state.cluster import Job
+from services.api_gateway.channels.attachment import Attachment
+from services.api_gateway.channels.followers import Following, following
+from services.api_gateway.channels.relay import (
+    NODE,
+    OFFSET_MAX,
+    STREAMS,
+    TAIL,
+    Piece,
+    Reader,
+    put_stdin,
+)
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import (
     UNBUFFERED,
@@ -25,8 +33,8 @@ from services.api_gateway.http.queries import (
     read,
     settled,
 )
+from services.api_gateway.intents.fields import check_one_of, check_range
 from services.api_gateway.problems import Problem
-from services.api_gateway.relay import NODE, OFFSET_MAX, STREAMS, TAIL, Piece, Reader, put_stdin
 from services.api_gateway.views.jobs import ended
 
 STDIN_BYTES_MAX: Final = 256 << 10
@@ -36,7 +44,10 @@ router = APIRouter(tags=["streams"])
 
 
 class OutputQuery(Query, frozen=True):
-    """`attempt`: 0 is the current one. `tail_bytes` begins that many bytes before the present end."""
+    """`attempt`: 0 is the current one.
+
+    `tail_bytes` begins that many bytes before the present end.
+    """
 
     stream: str = "stdout"
     rank: int = 0
@@ -65,14 +76,17 @@ class StdinQuery(Query, frozen=True):
 
 @router.get("/v1/jobs/{ref}/output", openapi_extra=documented(OutputQuery))
 async def output(request: Request, ref: str) -> Response:
-    """The raw bytes of one member's stream; X-Muster-Output says whether its node or the stored tail gave them, and that its node
-    pruned the rest."""
+    """The raw bytes of one member's stream; X-Muster-Output says whether its node or the stored
+    tail gave them, and that its node pruned the rest.
+    """
     gateway, query = await settled(request, OutputQuery)
     _check(query)
     job = job_of(request, ref)
     _check_member(job, query.rank)
     if not 0 <= query.attempt <= job.attempt:
-        raise Refused(f"attempt: {query.attempt} is not known: job {job.job_id} is at attempt {job.attempt}")
+        raise Refused(
+            f"attempt: {query.attempt} is not known: job {job.job_id} is at attempt {job.attempt}"
+        )
     reader = Reader(gateway, job, query.attempt or job.attempt, query.rank, query.stream)
     await reader.find()
     offset = query.offset
@@ -82,12 +96,18 @@ async def output(request: Request, ref: str) -> Response:
     first = None if query.follow and not reader.over else await anext(pieces, None)
     if reader.gone:
         raise Problem(410, _gone(reader))
-    headers = {"x-muster-output": _source(reader, first), "x-muster-offset": str(first.offset if first else offset), **UNBUFFERED}
+    headers = {
+        "x-muster-output": _source(reader, first),
+        "x-muster-offset": str(first.offset if first else offset),
+        **UNBUFFERED,
+    }
     media_type = "application/octet-stream"
     if not query.follow:
         return StreamingResponse(_bytes(first, pieces), media_type=media_type, headers=headers)
     place = gateway.places.take(principal_of(request).tenant, job.job_id)
-    return following(place, Following(_bytes(first, pieces), media_type=media_type, headers=headers))
+    return following(
+        place, Following(_bytes(first, pieces), media_type=media_type, headers=headers)
+    )
 
 
 def _source(reader: Reader, first: Piece | None) -> str:
@@ -96,11 +116,18 @@ def _source(reader: Reader, first: Piece | None) -> str:
 
 
 def _gone(reader: Reader) -> str:
-    what = f"the {reader.stream} of job {reader.job.job_id}, attempt {reader.attempt}, rank {reader.rank}"
+    what = (
+        f"the {reader.stream} of job {reader.job.job_id}, attempt {reader.attempt}, rank "
+        f"{reader.rank}"
+    )
     if reader.node_id is None:
         why = "the log does not hold where it ran any more"
     else:
-        why = f"it was pruned on node {reader.node_id}" if reader.pruned else f"node {reader.node_id} does not answer"
+        why = (
+            f"it was pruned on node {reader.node_id}"
+            if reader.pruned
+            else f"node {reader.node_id} does not answer"
+        )
     return f"{what} is gone: {why}, and its end is not stored off the node"
 
 
@@ -121,51 +148,81 @@ def _check(query: OutputQuery) -> None:
 def _check_member(job: Job, rank: int) -> None:
     check_range("rank", rank, 0, job.spec.most_nodes - 1)
     if job.elements is not None:
-        raise Problem(409, f"array {job.job_id} writes nothing itself: name one of its elements, {job.job_id}_NUMBER")
+        raise Problem(
+            409,
+            (
+                f"array {job.job_id} writes nothing itself: name one of its elements, "
+                f"{job.job_id}_NUMBER"
+            ),
+        )
 
 
 @router.get("/v1/jobs/{ref}/attach", openapi_extra=documented(AttachQuery))
 async def attach(request: Request, ref: str) -> Response:
-    """Both streams and every change of state as lines of JSON, until the job has ended (see `attachment.py`)."""
+    """Both streams and every change of state as lines of JSON, until the job has ended (see
+    `attachment.py`).
+    """
     gateway, query = await settled(request, AttachQuery)
     for name, value in (("stdout", query.stdout), ("stderr", query.stderr)):
         check_range(name, value, 0, OFFSET_MAX)
     job = job_of(request, ref)
     _check_member(job, query.rank)
     place = gateway.places.take(principal_of(request).tenant, job.job_id)
-    frames = Attachment(gateway, job, query.rank, {"stdout": query.stdout, "stderr": query.stderr}, query.attempt).frames()
-    return following(place, Following(frames, media_type="application/x-ndjson", headers=UNBUFFERED))
+    frames = Attachment(
+        gateway, job, query.rank, {"stdout": query.stdout, "stderr": query.stderr}, query.attempt
+    ).frames()
+    return following(
+        place, Following(frames, media_type="application/x-ndjson", headers=UNBUFFERED)
+    )
 
 
 @router.put("/v1/jobs/{ref}/stdin", openapi_extra=documented(StdinQuery))
 async def stdin(request: Request, ref: str) -> Response:
-    """Input bytes at `offset`; the answer says how far they were taken, the rest is to be sent again."""
+    """Input bytes at `offset`; the answer says how far they were taken, the rest is to be sent
+    again.
+    """
     gateway, query = gateway_of(request), read(request, StdinQuery)
     check_range("offset", query.offset, 0, OFFSET_MAX)
     check_range("attempt", query.attempt, 0, ATTEMPT_MAX)
     data = await request.body()
     if len(data) > STDIN_BYTES_MAX:
-        raise Problem(413, f"{len(data)} bytes of input are too many at once: send at most {STDIN_BYTES_MAX}")
+        raise Problem(
+            413, f"{len(data)} bytes of input are too many at once: send at most {STDIN_BYTES_MAX}"
+        )
     return await _put(gateway, _taking_input(job_to_change(request, ref)), query, data)
 
 
 async def _put(gateway: Gateway, job: Job, query: StdinQuery, data: bytes) -> Response:
     attempt = job.attempt
     if query.attempt not in (0, attempt):
-        text = f"job {job.job_id} is at attempt {attempt}, not {query.attempt}: it is given its input from the beginning"
+        text = (
+            f"job {job.job_id} is at attempt {attempt}, not {query.attempt}: it is given its "
+            "input from the beginning"
+        )
         raise Problem(409, text, next_offset=0, attempt=attempt)
     taken = await put_stdin(gateway, job, query.offset, data, query.eof)
     if taken.error:
-        raise Problem(409, f"job {job.job_id} did not take its input: {taken.error}", next_offset=taken.next_offset, attempt=attempt)
+        raise Problem(
+            409,
+            f"job {job.job_id} did not take its input: {taken.error}",
+            next_offset=taken.next_offset,
+            attempt=attempt,
+        )
     return answer({"next_offset": taken.next_offset, "attempt": attempt, "closed": taken.closed})
 
 
 def _taking_input(job: Job) -> Job:
     """The job, if it may be given input now. Raises Problem."""
     if not job.spec.stdin:
-        raise Problem(422, f"job {job.job_id} was submitted without input: submit it with stdin: true")
+        raise Problem(
+            422, f"job {job.job_id} was submitted without input: submit it with stdin: true"
+        )
     if ended(job):
-        raise Problem(410, f"job {job.job_id} takes no more input: it is {job.state}", state=job.state)
+        raise Problem(
+            410, f"job {job.job_id} takes no more input: it is {job.state}", state=job.state
+        )
     if not job.members:
-        raise Problem(425, f"job {job.job_id} takes no input yet: it is {job.state}", state=job.state)
+        raise Problem(
+            425, f"job {job.job_id} takes no input yet: it is {job.state}", state=job.state
+        )
     return job

@@ -5,9 +5,8 @@ from functools import partial
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common.cluster import Tenant
-from services.api_gateway import identity_intents as intents
-from services.api_gateway import roles
+from libs.common.state.cluster import Tenant
+from services.api_gateway.access import roles
 from services.api_gateway.http.queries import (
     PageQuery,
     Query,
@@ -21,6 +20,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     settled,
 )
+from services.api_gateway.intents import identity_intents as intents
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.views.identity import tenant_shown
 
@@ -32,10 +32,16 @@ async def list_tenants(request: Request) -> Response:
     """Tenants by name, those that the asker sees."""
     gateway, query = await settled(request, PageQuery)
     names = sorted({intents.DEFAULT, *gateway.cluster.tenants})
-    known = [tenant for tenant in (intents.known_tenant(gateway.cluster, name) for name in names) if tenant is not None]
+    known = [
+        tenant
+        for tenant in (intents.known_tenant(gateway.cluster, name) for name in names)
+        if tenant is not None
+    ]
     seen = [tenant for tenant in known if roles.sees(principal_of(request), tenant.tenant)]
     shown = partial(tenant_shown, gateway.cluster)
-    return await answer_page("tenants", seen, query, gateway.cluster.seq, lambda tenant: tenant.tenant, shown)
+    return await answer_page(
+        "tenants", seen, query, gateway.cluster.seq, lambda tenant: tenant.tenant, shown
+    )
 
 
 @router.get("/v1/tenants/{name}", openapi_extra=documented(Query))
@@ -50,15 +56,25 @@ async def set_tenant(request: Request, name: str) -> Response:
     """Make a tenant, or exchange its limits: what is not named is not limited."""
     gateway = asked(request)
     known = intents.known_tenant(gateway.cluster, name)
-    await on_record(request, intents.tenant_setting(await body_of(request), name, principal_of(request).user), 200 if known else 201)
-    return answer(tenant_shown(gateway.cluster, _tenant(request, name)), 201 if known is None else 200)
+    await on_record(
+        request,
+        intents.tenant_setting(await body_of(request), name, principal_of(request).user),
+        200 if known else 201,
+    )
+    return answer(
+        tenant_shown(gateway.cluster, _tenant(request, name)), 201 if known is None else 200
+    )
 
 
 @router.delete("/v1/tenants/{name}", status_code=204, openapi_extra=documented(Query))
 async def remove_tenant(request: Request, name: str) -> Response:
     """Remove a tenant that has no keys, no deployed models and no jobs that have not ended."""
     gateway = asked(request)
-    await on_record(request, intents.tenant_removal(gateway.cluster, _tenant(request, name), principal_of(request).user), 204)
+    await on_record(
+        request,
+        intents.tenant_removal(gateway.cluster, _tenant(request, name), principal_of(request).user),
+        204,
+    )
     return Response(status_code=204)
 
 

@@ -1,6 +1,8 @@
-"""/v1/uploads: directories that jobs bring along, each sent once by its tenant as an archive named by its SHA-256.
+"""/v1/uploads: directories that jobs bring along, each sent once by its tenant as an archive named
+by its SHA-256.
 
-What comes is kept in a file without a name until its hash is verified: a part, or something else than was named, is never kept.
+What comes is kept in a file without a name until its hash is verified: a part, or something else
+than was named, is never kept.
 """
 
 import asyncio
@@ -14,12 +16,19 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from libs.common.errors import Refused
-from libs.common.settings import Settings
+from libs.common.settings.settings import Settings
 from libs.common.transport.uploads import SHA256, Upload
-from services.api_gateway import room
+from services.api_gateway.access import room
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import UploadShown
-from services.api_gateway.http.queries import Query, answer, documented, gateway_of, principal_of, read
+from services.api_gateway.http.queries import (
+    Query,
+    answer,
+    documented,
+    gateway_of,
+    principal_of,
+    read,
+)
 from services.api_gateway.problems import Problem
 
 # Files without a name that may be open at once; whoever comes then is told to come again.
@@ -36,7 +45,9 @@ async def find(request: Request, sha256: str) -> Response:
     read(request, Query)
     found = await kept(gateway_of(request), principal_of(request).tenant, sha256)
     if found is None:
-        raise Problem(404, f"the tenant has no upload {sha256[:64]}: PUT it first, or muster run --upload DIR")
+        raise Problem(
+            404, f"the tenant has no upload {sha256[:64]}: PUT it first, or muster run --upload DIR"
+        )
     return answer(_shown(found))
 
 
@@ -73,7 +84,9 @@ async def kept(gateway: Gateway, tenant: str, sha256: str) -> Upload | None:
 async def check(gateway: Gateway, tenant: str, sha256: str) -> None:
     """What a job says of its upload. Raises Refused."""
     if sha256 and await kept(gateway, tenant, sha256) is None:
-        raise Refused(f"upload: tenant {tenant} has sent no {sha256[:12]}: muster run --upload DIR sends it")
+        raise Refused(
+            f"upload: tenant {tenant} has sent no {sha256[:12]}: muster run --upload DIR sends it"
+        )
 
 
 async def _receive(request: Request, file: BufferedRandom, sha256: str, settings: Settings) -> None:
@@ -86,7 +99,13 @@ async def _receive(request: Request, file: BufferedRandom, sha256: str, settings
                 piece = await anext(pieces, None)
             waiting += piece or b""
             if size + len(waiting) > settings.upload_bytes:
-                raise Problem(413, f"the upload is over {settings.upload_bytes} bytes: name what is not needed in .musterignore")
+                raise Problem(
+                    413,
+                    (
+                        f"the upload is over {settings.upload_bytes} bytes: name what is not "
+                        "needed in .musterignore"
+                    ),
+                )
             if piece is None or len(waiting) >= WRITE_BYTES:
                 data, waiting = bytes(waiting), bytearray()
                 size += len(data)
@@ -94,9 +113,14 @@ async def _receive(request: Request, file: BufferedRandom, sha256: str, settings
             if piece is None:
                 break
     except (ClientDisconnect, TimeoutError) as error:
-        raise Problem(400, f"the upload broke off after {size} bytes: nothing was kept, send it again") from error
+        raise Problem(
+            400, f"the upload broke off after {size} bytes: nothing was kept, send it again"
+        ) from error
     if digest.hexdigest() != sha256:
-        raise Refused(f"the {size} bytes that came have the SHA-256 {digest.hexdigest()}, not the one that names them: nothing was kept")
+        raise Refused(
+            f"the {size} bytes that came have the SHA-256 {digest.hexdigest()}, not the one "
+            "that names them: nothing was kept"
+        )
 
 
 def _take(file: BufferedRandom, digest: "hashlib._Hash", data: bytes) -> None:
@@ -105,7 +129,9 @@ def _take(file: BufferedRandom, digest: "hashlib._Hash", data: bytes) -> None:
 
 
 async def _keep(gateway: Gateway, tenant: str, sha256: str, file: BufferedRandom) -> None:
-    """To its end even when the request is given up: a put that is cut off would leave its pieces behind."""
+    """To its end even when the request is given up: a put that is cut off would leave its pieces
+    behind.
+    """
     file.seek(0)
     putting = asyncio.ensure_future(gateway.uploads.put(tenant, sha256, file))
     try:

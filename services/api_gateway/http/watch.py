@@ -1,7 +1,8 @@
 """/v1/watch: server-sent events of what changes, for `top` and dashboards.
 
-A change is shown as the job or node is when it is sent, so that a slow client misses intermediate states but never the last one. `id` is a
-sequence; a client that comes back with it (Last-Event-ID, or `after`) is first told what changed since.
+A change is shown as the job or node is when it is sent, so that a slow client misses intermediate
+states but never the last one. `id` is a sequence; a client that comes back with it (Last-Event-ID,
+or `after`) is first told what changed since.
 """
 
 import asyncio
@@ -12,14 +13,20 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common.cluster import live_jobs
 from libs.common.model import JobId, NodeId
-from services.api_gateway import roles
-from services.api_gateway.followers import Following, following
+from libs.common.state.cluster import live_jobs
+from services.api_gateway.access import roles
+from services.api_gateway.access.roles import Principal
+from services.api_gateway.channels.followers import Following, following
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, documented, last_event_id, principal_of, settled
+from services.api_gateway.http.queries import (
+    Query,
+    documented,
+    last_event_id,
+    principal_of,
+    settled,
+)
 from services.api_gateway.problems import Problem
-from services.api_gateway.roles import Principal
 from services.api_gateway.views.jobs import job_shown
 from services.api_gateway.views.nodes import node_seen
 from services.api_gateway.views.waiting import WATCHERS_MAX, Watcher
@@ -42,13 +49,18 @@ async def watch(request: Request) -> Response:
     """Events `job`, `node` and `ready`, each with the object as JSON."""
     gateway, query = await settled(request, WatchQuery)
     if len(gateway.waiting.watchers) >= WATCHERS_MAX:
-        raise Problem(503, f"{WATCHERS_MAX} clients watch already: close one, or ask another gateway")
+        raise Problem(
+            503, f"{WATCHERS_MAX} clients watch already: close one, or ask another gateway"
+        )
     resumed = last_event_id(request)
     after = query.after if resumed is None else resumed
     principal = principal_of(request)
     frames = _events(gateway, after, principal)
     place = gateway.places.take(principal.tenant)
-    return following(place, Following(frames, media_type="text/event-stream", headers={"cache-control": "no-store"}))
+    return following(
+        place,
+        Following(frames, media_type="text/event-stream", headers={"cache-control": "no-store"}),
+    )
 
 
 async def _events(gateway: Gateway, after: int, principal: Principal) -> AsyncIterator[bytes]:
@@ -56,7 +68,9 @@ async def _events(gateway: Gateway, after: int, principal: Principal) -> AsyncIt
     gateway.waiting.watchers.add(watcher)
     try:
         seq = gateway.cluster.seq
-        async for piece in _shown(gateway, principal, seq, _jobs_since(gateway, after), list(gateway.cluster.nodes)):
+        async for piece in _shown(
+            gateway, principal, seq, _jobs_since(gateway, after), list(gateway.cluster.nodes)
+        ):
             yield piece
         yield _event("ready", seq, {"seq": seq})
         while True:
@@ -72,7 +86,9 @@ async def _events(gateway: Gateway, after: int, principal: Principal) -> AsyncIt
 
 def _jobs_since(gateway: Gateway, after: int) -> list[JobId]:
     if after:
-        return [job_id for job_id in gateway.cluster.jobs if gateway.history.changed(job_id) > after]
+        return [
+            job_id for job_id in gateway.cluster.jobs if gateway.history.changed(job_id) > after
+        ]
     return [job.job_id for job in live_jobs(gateway.cluster)]
 
 
@@ -84,7 +100,9 @@ async def _woken(watcher: Watcher, wait_ms: int) -> bool:
         return False
 
 
-async def _shown(gateway: Gateway, principal: Principal, seq: int, jobs: Iterable[JobId], nodes: Iterable[NodeId]) -> AsyncIterator[bytes]:
+async def _shown(
+    gateway: Gateway, principal: Principal, seq: int, jobs: Iterable[JobId], nodes: Iterable[NodeId]
+) -> AsyncIterator[bytes]:
     """The present state of each; an id is only as high as what all of them show."""
     waiting: list[bytes] = []
     for job_id in jobs:
@@ -96,7 +114,16 @@ async def _shown(gateway: Gateway, principal: Principal, seq: int, jobs: Iterabl
             waiting = []
             await asyncio.sleep(0)
     waiting += [
-        _event("node", seq, node_seen(principal, gateway.cluster, gateway.cluster.nodes[node_id], gateway.pulse.heard_ns(node_id)))
+        _event(
+            "node",
+            seq,
+            node_seen(
+                principal,
+                gateway.cluster,
+                gateway.cluster.nodes[node_id],
+                gateway.pulse.heard_ns(node_id),
+            ),
+        )
         for node_id in nodes
     ]
     if waiting:

@@ -1,7 +1,7 @@
 """The endpoints: models by the fold, and the three that a replica answers.
 
-Raw ASGI behind the edge, in front of the other routes: FastAPI's own path costs more than all of this. Every failure is one ApiError,
-rendered in one place.
+Raw ASGI behind the edge, in front of the other routes: FastAPI's own path costs more than all of
+this. Every failure is one ApiError, rendered in one place.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from services.api_gateway import roles
+from services.api_gateway.access import roles
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.openai import errors, request
 from services.api_gateway.openai.body import read_body
 from services.api_gateway.openai.call import Call
 from services.api_gateway.openai.catalogue import Served
 from services.api_gateway.openai.dispatch import Dispatch
 from services.api_gateway.openai.errors import ApiError
-from services.api_gateway.roles import Principal
 
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
@@ -57,7 +57,11 @@ class OpenAI:
 
     def _models(self, scope: Scope, path: str) -> bytes:
         if path == MODELS:
-            shown = [_shown(served) for served in self.gateway.models.all() if roles.sees(scope["principal"], served.tenant)]
+            shown = [
+                _shown(served)
+                for served in self.gateway.models.all()
+                if roles.sees(scope["principal"], served.tenant)
+            ]
             return msgspec.json.encode({"object": "list", "data": shown})
         return msgspec.json.encode(_shown(self._served(scope, path[len("/v1/models/") :])))
 
@@ -66,15 +70,27 @@ class OpenAI:
         if served is None or not roles.sees(scope["principal"], served.tenant):
             if served is not None:
                 scope["denied"] = f"the model is of tenant {served.tenant}"
-            raise ApiError(404, f"the model {name[:64]!r} does not exist or you do not have access to it", "model_not_found", "model")
+            raise ApiError(
+                404,
+                f"the model {name[:64]!r} does not exist or you do not have access to it",
+                "model_not_found",
+                "model",
+            )
         return served
 
     async def _complete(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
         if self.open >= self.settings.model_requests_max:
-            raise ApiError(503, f"this gateway has {self.open} requests open: try again in a moment", "overloaded", retry_after_s=BUSY_S)
+            raise ApiError(
+                503,
+                f"this gateway has {self.open} requests open: try again in a moment",
+                "overloaded",
+                retry_after_s=BUSY_S,
+            )
         self.open += 1
         try:
-            body = await read_body(scope, receive, self.settings.model_body_bytes, self.settings.model_body_ms / 1_000)
+            body = await read_body(
+                scope, receive, self.settings.model_body_bytes, self.settings.model_body_ms / 1_000
+            )
             if body is None:
                 return
             wish = request.read(body)
@@ -87,12 +103,19 @@ class OpenAI:
 
 
 def _shown(served: Served) -> dict[str, object]:
-    return {"id": served.name, "object": "model", "created": served.created_s, "owned_by": served.tenant}
+    return {
+        "id": served.name,
+        "object": "model",
+        "created": served.created_s,
+        "owned_by": served.tenant,
+    }
 
 
 def _check_method(scope: Scope, *allowed: str) -> None:
     if scope["method"] not in allowed:
-        error = ApiError(405, f"{scope['method']} is not taken here: use {allowed[0]}", "method_not_allowed")
+        error = ApiError(
+            405, f"{scope['method']} is not taken here: use {allowed[0]}", "method_not_allowed"
+        )
         error.headers.append((b"allow", ", ".join(allowed).encode()))
         raise error
 

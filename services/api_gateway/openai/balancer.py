@@ -1,13 +1,15 @@
-"""Which replica takes the next request: the ready one with the fewest requests of this gateway outstanding.
+"""Which replica takes the next request: the ready one with the fewest requests of this gateway
+outstanding.
 
-Pure; time comes in as an argument (seconds of one monotonic clock). A replica that just failed is taken only when no other is left, for
-its node says so to the log later than the requests notice. Held by tests/unit/test_openai_balancer.py.
+Pure; time comes in as an argument (seconds of one monotonic clock). A replica that just failed is
+taken only when no other is left, for its node says so to the log later than the requests notice.
+Held by tests/unit/test_openai_balancer.py.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from libs.common.cluster import Endpoint
+from libs.common.state.cluster import Endpoint
 
 SUSPECT_S: Final = 3.0
 # Failures remembered; far more than there are replicas that can fail within that time.
@@ -23,14 +25,19 @@ class Balancer:
         self.suspect_until: dict[Endpoint, float] = {}
         self._turn = 0
 
-    def pick(self, ready: Sequence[Endpoint], tried: Iterable[Endpoint], now: float) -> Endpoint | None:
+    def pick(
+        self, ready: Sequence[Endpoint], tried: Iterable[Endpoint], now: float
+    ) -> Endpoint | None:
         """None when every ready replica has been tried. Equals take turns."""
         left = [endpoint for endpoint in ready if endpoint not in tried] if tried else ready
         if len(left) < 2:
             return left[0] if left else None
         self._turn += 1
         first = self._turn % len(left)
-        return min((*left[first:], *left[:first]), key=lambda each: (self._suspect(each, now), self.outstanding.get(each, 0)))
+        return min(
+            (*left[first:], *left[:first]),
+            key=lambda each: (self._suspect(each, now), self.outstanding.get(each, 0)),
+        )
 
     def _suspect(self, endpoint: Endpoint, now: float) -> bool:
         return bool(self.suspect_until) and self.suspect_until.get(endpoint, 0.0) > now
@@ -47,6 +54,8 @@ class Balancer:
 
     def failed(self, endpoint: Endpoint, now: float) -> None:
         if len(self.suspect_until) >= SUSPECTS_MAX:
-            self.suspect_until = {each: until for each, until in self.suspect_until.items() if until > now}
+            self.suspect_until = {
+                each: until for each, until in self.suspect_until.items() if until > now
+            }
         if len(self.suspect_until) < SUSPECTS_MAX:
             self.suspect_until[endpoint] = now + self.suspect_s

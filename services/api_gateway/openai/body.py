@@ -1,4 +1,6 @@
-"""A request's whole body, within a bound and a time: what is asked must be known before a replica is chosen."""
+"""A request's whole body, within a bound and a time: what is asked must be known before a replica
+is chosen.
+"""
 
 import asyncio
 
@@ -7,19 +9,27 @@ from starlette.types import Message, Receive, Scope
 from services.api_gateway.openai.errors import ApiError
 
 
-async def read_body(scope: Scope, receive: Receive, bytes_max: int, within_s: float) -> bytes | None:
+async def read_body(
+    scope: Scope, receive: Receive, bytes_max: int, within_s: float
+) -> bytes | None:
     """The whole body; None if the client went away. Raises ApiError 413 and 408."""
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     if length.isdigit() and int(length) > bytes_max:
         raise _too_large(bytes_max)
     message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body") and len(message["body"]) <= bytes_max:
+    if (
+        message["type"] == "http.request"
+        and not message.get("more_body")
+        and len(message["body"]) <= bytes_max
+    ):
         return bytes(message["body"])
     try:
         async with asyncio.timeout(within_s):
             return await _gathered(message, receive, bytes_max)
     except TimeoutError as error:
-        raise ApiError(408, f"the request body was not complete after {within_s:g} s", "timeout") from error
+        raise ApiError(
+            408, f"the request body was not complete after {within_s:g} s", "timeout"
+        ) from error
 
 
 async def _gathered(message: Message, receive: Receive, bytes_max: int) -> bytes | None:
@@ -35,4 +45,8 @@ async def _gathered(message: Message, receive: Receive, bytes_max: int) -> bytes
 
 
 def _too_large(bytes_max: int) -> ApiError:
-    return ApiError(413, f"the request body is over {bytes_max} bytes (MUSTER_MODEL_BODY_BYTES): send less at once", "request_too_large")
+    return ApiError(
+        413,
+        f"the request body is over {bytes_max} bytes (MUSTER_MODEL_BODY_BYTES): send less at once",
+        "request_too_large",
+    )

@@ -1,8 +1,8 @@
 """One request from its body to the last byte of its answer.
 
-Nothing is sent to the client before a replica's first event (of a stream) or whole answer (of any other) is here, so until then a failed
-replica costs the client nothing but time; afterwards a failure can only be said in the stream. Held by
-tests/integration/test_openai_*.py.
+Nothing is sent to the client before a replica's first event (of a stream) or whole answer (of any
+other) is here, so until then a failed replica costs the client nothing but time; afterwards a
+failure can only be said in the stream. Held by tests/integration/test_openai_*.py.
 """
 
 import asyncio
@@ -30,7 +30,11 @@ OK: Final = 200
 STATUS_MAX: Final = 599
 # An answer from here on does not show that the replica is alive.
 SERVER_ERROR: Final = 500
-UNFINISHED: Final = ApiError(502, "the model's replica ended its stream before a finish_reason and before [DONE]", "upstream_error")
+UNFINISHED: Final = ApiError(
+    502,
+    "the model's replica ended its stream before a finish_reason and before [DONE]",
+    "upstream_error",
+)
 NO_CACHE: Final = (b"cache-control", b"no-cache")
 
 
@@ -57,12 +61,24 @@ class ReplicaFailed(Exception):
 
 
 class Call:
-    """What is known of one request. `status` is what the client was answered, 0 until then; `tokens` what it used by the replicas' own
-    count, None while that is not known. `heard` is called whenever the replica says something that is no failure.
+    """What is known of one request.
+
+    `status` is what the client was answered, 0 until then; `tokens` what it used by the replicas'
+    own count, None while that is not known. `heard` is called whenever the replica says something
+    that is no failure.
     """
 
-    def __init__(self, scope: Scope, send: Send, path: str, wish: Wish, body: bytes, answer_bytes_max: int) -> None:
-        self.scope, self.send, self.path, self.wish, self.body, self.answer_bytes_max = scope, send, path, wish, body, answer_bytes_max
+    def __init__(
+        self, scope: Scope, send: Send, path: str, wish: Wish, body: bytes, answer_bytes_max: int
+    ) -> None:
+        self.scope, self.send, self.path, self.wish, self.body, self.answer_bytes_max = (
+            scope,
+            send,
+            path,
+            wish,
+            body,
+            answer_bytes_max,
+        )
         self.began_s = time.perf_counter()
         self.grant: Grant = UNLIMITED
         self.metered = False
@@ -73,8 +89,12 @@ class Call:
         self.first_s = 0.0
         self.heard: Callable[[], None] = _unheard
 
-    async def relay(self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str) -> None:
-        """Raises ReplicaFailed while nothing was sent; FAILURES while the replica's answer is read."""
+    async def relay(
+        self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str
+    ) -> None:
+        """Raises ReplicaFailed while nothing was sent; FAILURES while the replica's
+        answer is read.
+        """
         if not OK <= response.status <= STATUS_MAX:
             raise ReplicaFailed(f"answered with status {response.status}")
         if response.content_type == EVENT_STREAM:
@@ -105,7 +125,12 @@ class Call:
             size += len(piece)
             if size > self.answer_bytes_max:
                 raise ApiError(
-                    502, f"the model's answer is over {self.answer_bytes_max} bytes (MUSTER_MODEL_ANSWER_BYTES)", "answer_too_large"
+                    502,
+                    (
+                        f"the model's answer is over {self.answer_bytes_max} bytes "
+                        "(MUSTER_MODEL_ANSWER_BYTES)"
+                    ),
+                    "answer_too_large",
                 )
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -121,7 +146,9 @@ class Call:
         await self._begin(answer.status, kind, headers, replica)
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def _stream(self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str) -> None:
+    async def _stream(
+        self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str
+    ) -> None:
         events = Events(self.metered, self.strips_usage, several=choices_of(self.wish) > 1)
         content, kind, send = response.content, response.headers["content-type"], self.send
         self.streaming = True
@@ -148,7 +175,9 @@ class Call:
         if usage is not None:
             self.tokens = usage.tokens
 
-    async def _begin(self, status: int, content_type: str, headers: list[tuple[bytes, bytes]], replica: str = "") -> None:
+    async def _begin(
+        self, status: int, content_type: str, headers: list[tuple[bytes, bytes]], replica: str = ""
+    ) -> None:
         self.status = status
         self.first_s = time.perf_counter() - self.began_s
         headers.append((b"content-type", content_type.encode("latin-1", "replace")))
@@ -169,13 +198,18 @@ class Call:
             return
         try:
             async with asyncio.timeout(LAST_WORDS_S):
-                await self.send({"type": "http.response.body", "body": _last_words(error), "more_body": False})
+                await self.send(
+                    {"type": "http.response.body", "body": _last_words(error), "more_body": False}
+                )
         except TimeoutError:
             pass  # the server closes the connection of an answer that was not completed
 
 
 async def _next_piece(content: aiohttp.StreamReader, events: Events) -> bytes:
-    """The next bytes of a stream, empty at its end. After [DONE] nothing can be missing, so a break is an end too."""
+    """The next bytes of a stream, empty at its end.
+
+    After [DONE] nothing can be missing, so a break is an end too.
+    """
     try:
         return await content.readany()
     except (aiohttp.ClientError, OSError):

@@ -1,13 +1,15 @@
-"""Which models there are, and where each can be reached: read from the fold at every request, never asked of anyone.
+"""Which models there are, and where each can be reached: read from the fold at every request, never
+asked of anyone.
 
-`Deployed` is the cluster's; its twin for the benchmark and for tests of what happens to a request is `Listed`.
+`Deployed` is the cluster's; its twin for the benchmark and for tests of what happens to a request
+is `Listed`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from libs.common import model_view
-from libs.common.cluster import Cluster, Endpoint, Model
+from libs.common.state import model_view
+from libs.common.state.cluster import Cluster, Endpoint, Model
 
 
 class Served(NamedTuple):
@@ -58,7 +60,11 @@ class Deployed:
             return "it is scaled to 0"
         text = model_view.counts(self.cluster(), model) or f"0 of {model.replicas} run"
         looping = model_view.state_of(self.cluster(), model) == model_view.CRASH_LOOPING
-        return f"{text}; they crash again and again, the last one with {model.last_crash}" if looping else text
+        return (
+            f"{text}; they crash again and again, the last one with {model.last_crash}"
+            if looping
+            else text
+        )
 
 
 def _served(model: Model) -> Served:
@@ -66,7 +72,9 @@ def _served(model: Model) -> Served:
 
 
 class Listed:
-    """Models as they were put there: each with its ready replicas and the word for why it has none."""
+    """Models as they were put there: each with its ready replicas and the word for why
+    it has none.
+    """
 
     def __init__(self, *models: tuple[Served, Sequence[Endpoint], str]) -> None:
         self.models = {served.name: (served, ready, why) for served, ready, why in models}

@@ -1,7 +1,10 @@
-"""Recognises requests of OpenAI's clients. They read an error only in OpenAI's shape, on every route.
+"""Recognises requests of OpenAI's clients.
 
-Pure. OpenAI's own libraries name themselves in the header User-Agent, and those generated today in X-Stainless-Lang too. A request without
-either counts when its path belongs to OpenAI's API and not to Muster's. Held by tests/integration/test_openai_shapes.py.
+They read an error only in OpenAI's shape, on every route.
+
+Pure. OpenAI's own libraries name themselves in the header User-Agent, and those generated today in
+X-Stainless-Lang too. A request without either counts when its path belongs to OpenAI's API and not
+to Muster's. Held by tests/integration/test_openai_shapes.py.
 """
 
 from typing import Final
@@ -26,7 +29,18 @@ FOREIGN: Final = frozenset(
             "embeddings",
             "engines",
         ),
-        *("evals", "files", "fine-tunes", "fine_tuning", "images", "moderations", "organization", "projects", "realtime", "responses"),
+        *(
+            "evals",
+            "files",
+            "fine-tunes",
+            "fine_tuning",
+            "images",
+            "moderations",
+            "organization",
+            "projects",
+            "realtime",
+            "responses",
+        ),
         *("threads", "vector_stores", "videos", "models"),
     )
 )
@@ -37,4 +51,7 @@ def is_openai(scope: Scope) -> bool:
     parts = scope["path"].split("/", 3)
     if len(parts) > 2 and parts[1] == "v1" and parts[2] in FOREIGN:
         return True
-    return any(name == STAINLESS or (name == b"user-agent" and NAME in value.lower()) for name, value in scope["headers"])
+    return any(
+        name == STAINLESS or (name == b"user-agent" and NAME in value.lower())
+        for name, value in scope["headers"]
+    )

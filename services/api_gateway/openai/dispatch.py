@@ -1,6 +1,8 @@
-"""How a request reaches a replica: tokens reserved, the guard set, one replica after the other, tokens settled.
+"""How a request reaches a replica: tokens reserved, the guard set, one replica after the other,
+tokens settled.
 
-Every way out is counted, and the client is told whatever can still be told. Held by tests/integration/test_openai_*.py.
+Every way out is counted, and the client is told whatever can still be told. Held by
+tests/integration/test_openai_*.py.
 """
 
 import asyncio
@@ -11,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from multidict import CIMultiDict
 from starlette.types import Receive
 
-from libs.common.cluster import Endpoint
-from services.api_gateway.auth import Principal
+from libs.common.state.cluster import Endpoint
+from services.api_gateway.access.auth import Principal
 from services.api_gateway.openai import request, upstream
 from services.api_gateway.openai.call import Call, ReplicaFailed
 from services.api_gateway.openai.errors import ApiError
@@ -28,7 +30,10 @@ CLIENT_GONE: Final = 499
 
 
 class Dispatch:
-    """Sends requests to replicas. All HTTP servers of a gateway share its balancer, which counts outstanding requests."""
+    """Sends requests to replicas.
+
+    All HTTP servers of a gateway share its balancer, which counts outstanding requests.
+    """
 
     def __init__(self, gateway: "Gateway") -> None:
         self.gateway = gateway
@@ -55,7 +60,9 @@ class Dispatch:
             meter.settle(call.grant, call.tokens)
 
     async def _guarded(self, call: Call, receive: Receive) -> None:
-        """Dispatch under the guard; whatever ends it, the client is told and the metrics count it."""
+        """Dispatch under the guard; whatever ends it, the client is told and the
+        metrics count it.
+        """
         telemetry = self.gateway.telemetry
         guard = Guard(receive, self.settings.model_answer_ms / 1_000)
         telemetry.models.began(call.wish.model)
@@ -70,7 +77,9 @@ class Dispatch:
             if guard.reason == SILENT:
                 _taken(asyncio.current_task())
                 waited = f"{guard.patience_s:g} s"
-                await call.refuse(ApiError(504, f"the model's replica said nothing for {waited}", "timeout"))
+                await call.refuse(
+                    ApiError(504, f"the model's replica said nothing for {waited}", "timeout")
+                )
                 status = 504
             elif guard.reason == GONE:
                 _taken(asyncio.current_task())
@@ -79,7 +88,13 @@ class Dispatch:
                 raise
         finally:
             guard.close()
-            telemetry.models.ended(call.wish.model, call.path, status or call.status or 500, call.streaming, call.first_s)
+            telemetry.models.ended(
+                call.wish.model,
+                call.path,
+                status or call.status or 500,
+                call.streaming,
+                call.first_s,
+            )
 
     async def _dispatch(self, call: Call, guard: Guard) -> None:
         """Try ready replicas until one answers or nothing is left to try. Raises ApiError."""
@@ -87,7 +102,9 @@ class Dispatch:
         tried: list[Endpoint] = []
         failure: ReplicaFailed | None = None
         for _ in range(self.settings.model_attempts):
-            endpoint = self.balancer.pick(self.gateway.models.ready(call.wish.model), tried, time.monotonic())
+            endpoint = self.balancer.pick(
+                self.gateway.models.ready(call.wish.model), tried, time.monotonic()
+            )
             if endpoint is None:
                 break
             try:
@@ -101,10 +118,24 @@ class Dispatch:
         if failure.answer is not None:
             await call.finish(failure.answer)
             return
-        raise ApiError(502, f"the model {call.wish.model!r} failed: a replica {failure}, and no other answered", "upstream_error")
+        raise ApiError(
+            502,
+            f"the model {call.wish.model!r} failed: a replica {failure}, and no other answered",
+            "upstream_error",
+        )
 
-    async def _try(self, call: Call, guard: Guard, endpoint: Endpoint, headers: CIMultiDict[str], tried: list[Endpoint]) -> None:
-        """One replica. Raises ReplicaFailed while the client has been sent nothing, ApiError after."""
+    async def _try(
+        self,
+        call: Call,
+        guard: Guard,
+        endpoint: Endpoint,
+        headers: CIMultiDict[str],
+        tried: list[Endpoint],
+    ) -> None:
+        """One replica.
+
+        Raises ReplicaFailed while the client has been sent nothing, ApiError after.
+        """
         response = None
         self.balancer.begin(endpoint)
         before, call.tokens = call.tokens, None
@@ -122,7 +153,9 @@ class Dispatch:
         except upstream.FAILURES as error:
             self.balancer.failed(endpoint, time.monotonic())
             if call.status:
-                raise ApiError(502, f"the model's replica {upstream.describe(error)}", "upstream_error") from error
+                raise ApiError(
+                    502, f"the model's replica {upstream.describe(error)}", "upstream_error"
+                ) from error
             if upstream.unprocessed(error):
                 call.tokens = before
             if not upstream.never_sent(error):
@@ -136,7 +169,13 @@ class Dispatch:
 
     def _none_ready(self, name: str) -> ApiError:
         why = self.gateway.models.why_not(name)
-        return ApiError(503, f"the model {name!r} has no ready replica: {why}", "model_not_ready", "model", retry_after_s=STARTING_S)
+        return ApiError(
+            503,
+            f"the model {name!r} has no ready replica: {why}",
+            "model_not_ready",
+            "model",
+            retry_after_s=STARTING_S,
+        )
 
 
 def _taken(task: "asyncio.Task[object] | None") -> None:

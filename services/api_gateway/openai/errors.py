@@ -1,7 +1,9 @@
-"""What goes wrong towards an OpenAI client, in OpenAI's shape: {"error": {"message", "type", "param", "code"}}.
+"""What goes wrong towards an OpenAI client, in OpenAI's shape: {"error": {"message", "type",
+"param", "code"}}.
 
-Pure. `code` is a string or null, never a number: clients compare it. A replica's own refusals are passed on; where they have another shape,
-their text is put into this one. Held by tests/unit/test_openai_errors.py.
+Pure. `code` is a string or null, never a number: clients compare it. A replica's own refusals are
+passed on; where they have another shape, their text is put into this one. Held by
+tests/unit/test_openai_errors.py.
 """
 
 from typing import Any, Final
@@ -9,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.common.errors import MusterError
-from services.api_gateway.fields import UNREADABLE
+from services.api_gateway.intents.fields import UNREADABLE
 from services.api_gateway.problems import Problem
 
 INVALID: Final = "invalid_request_error"
@@ -17,26 +19,49 @@ SERVER: Final = "server_error"
 WRONG_KEY: Final = "Incorrect API key provided"
 # Of a replica's refusal that is no JSON, so much is quoted.
 QUOTED_CHARS: Final = 500
-CODES: Final = {401: "invalid_api_key", 403: "permission_denied", 404: "not_found", 413: "request_too_large", 503: "overloaded"}
+CODES: Final = {
+    401: "invalid_api_key",
+    403: "permission_denied",
+    404: "not_found",
+    413: "request_too_large",
+    503: "overloaded",
+}
 
 
 class ApiError(MusterError):
-    """`param` names the field that is wrong; `retry_after_s` (0 = none) becomes the header Retry-After."""
+    """`param` names the field that is wrong; `retry_after_s` (0 = none) becomes the header
+    Retry-After.
+    """
 
-    def __init__(self, status: int, message: str, code: str | None = None, param: str | None = None, retry_after_s: int = 0) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: int = 0,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.type = SERVER if status >= 500 else INVALID
         self.code = code
         self.param = param
-        self.headers: list[tuple[bytes, bytes]] = [(b"retry-after", b"%d" % retry_after_s)] if retry_after_s else []
+        self.headers: list[tuple[bytes, bytes]] = (
+            [(b"retry-after", b"%d" % retry_after_s)] if retry_after_s else []
+        )
 
 
 class RateLimited(ApiError):
     """429: `what` is "requests" or "tokens", `headers` tell the limits."""
 
-    def __init__(self, what: str, message: str, retry_after_s: int, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    def __init__(
+        self,
+        what: str,
+        message: str,
+        retry_after_s: int,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
         super().__init__(429, message, "rate_limit_exceeded", retry_after_s=max(1, retry_after_s))
         self.type = what
         self.headers.extend(headers)
@@ -48,9 +73,17 @@ def render(error: ApiError) -> bytes:
 
 
 def of_problem(problem: Problem) -> ApiError:
-    """Return a refusal of the edge or a route in OpenAI's shape. Clients look for OpenAI's words in a 401."""
+    """Return a refusal of the edge or a route in OpenAI's shape.
+
+    Clients look for OpenAI's words in a 401.
+    """
     text = f"{WRONG_KEY}: {problem.detail}" if problem.status == 401 else problem.detail
-    return ApiError(problem.status, text, CODES.get(problem.status), retry_after_s=1 if problem.status == 503 else 0)
+    return ApiError(
+        problem.status,
+        text,
+        CODES.get(problem.status),
+        retry_after_s=1 if problem.status == 503 else 0,
+    )
 
 
 def shaped(status: int, body: bytes, replica: str = "") -> bytes:
@@ -64,11 +97,15 @@ def shaped(status: int, body: bytes, replica: str = "") -> bytes:
         found = body[:QUOTED_CHARS].decode(errors="replace").strip()
     if isinstance(found, dict) and _has_message(found.get("error")):
         return body
-    return _shape(_text(found) or _bare(status, replica), SERVER if status >= 500 else INVALID, None, None)
+    return _shape(
+        _text(found) or _bare(status, replica), SERVER if status >= 500 else INVALID, None, None
+    )
 
 
 def _has_message(error: object) -> bool:
-    return isinstance(error, dict) and isinstance(error.get("message"), str) and bool(error["message"])
+    return (
+        isinstance(error, dict) and isinstance(error.get("message"), str) and bool(error["message"])
+    )
 
 
 def _bare(status: int, replica: str) -> str:
@@ -79,11 +116,15 @@ def _bare(status: int, replica: str) -> str:
 
 def _text(found: Any) -> str:  # noqa: ANN401  JSON of any server
     if isinstance(found, dict):
-        found = next((found[name] for name in ("error", "message", "detail") if found.get(name)), found)
+        found = next(
+            (found[name] for name in ("error", "message", "detail") if found.get(name)), found
+        )
     if found is None or isinstance(found, str):
         return found or ""
     return msgspec.json.encode(found).decode()[:QUOTED_CHARS]
 
 
 def _shape(message: str, kind: str, param: str | None, code: str | None) -> bytes:
-    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
+    return msgspec.json.encode(
+        {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    )

@@ -1,7 +1,9 @@
-"""A stream of server-sent events, cut anywhere, as whole events; and the usage that one of them carries.
+"""A stream of server-sent events, cut anywhere, as whole events; and the usage that one of them
+carries.
 
-Pure. Only whole events go to the client, so that a stream which breaks can still end with a well-formed error. The extra chunk of
-`include_usage` is held back when only the meter asked for it. Held by tests/unit/test_openai_events.py, which cuts at every byte.
+Pure. Only whole events go to the client, so that a stream which breaks can still end with a
+well-formed error. The extra chunk of `include_usage` is held back when only the meter asked for it.
+Held by tests/unit/test_openai_events.py, which cuts at every byte.
 """
 
 import re
@@ -9,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from services.api_gateway.fields import UNREADABLE
+from services.api_gateway.intents.fields import UNREADABLE
 
 # An event longer than this is passed on in pieces: nothing is gathered without bound.
 EVENT_BYTES_MAX: Final = 4 << 20
@@ -32,7 +34,9 @@ class Usage(msgspec.Struct):
 
     @property
     def tokens(self) -> int:
-        return min(TOKENS_MAX, max(0, self.total_tokens, self.prompt_tokens + self.completion_tokens))
+        return min(
+            TOKENS_MAX, max(0, self.total_tokens, self.prompt_tokens + self.completion_tokens)
+        )
 
 
 class _Answer(msgspec.Struct):
@@ -69,8 +73,9 @@ def usage_of(body: bytes) -> Usage | None:
 class Events:
     """The events of one stream.
 
-    `counts`: look for the usage. `strips`: also hold back the chunk that has nothing else. `several`: the answer has several choices.
-    `done` is true once [DONE] was seen, `finished` once every choice that was seen has its finish_reason.
+    `counts`: look for the usage. `strips`: also hold back the chunk that has nothing else.
+    `several`: the answer has several choices. `done` is true once [DONE] was seen, `finished` once
+    every choice that was seen has its finish_reason.
     """
 
     def __init__(self, counts: bool = False, strips: bool = False, several: bool = False) -> None:
@@ -96,7 +101,10 @@ class Events:
         return self._counted(whole) if self.counts and _USAGE.search(whole) else whole
 
     def flush(self) -> bytes:
-        """Return the last event if the stream ended cleanly without its blank line. The blank line is added."""
+        """Return the last event if the stream ended cleanly without its blank line.
+
+        The blank line is added.
+        """
         rest, self._rest = self._rest, b""
         self._follow(rest)
         rest = self._counted(rest) if self.counts and _USAGE.search(rest) else rest
@@ -121,7 +129,9 @@ class Events:
         self._ended.update(choice.index for choice in choices if choice.finish_reason)
 
     def _counted(self, whole: bytes) -> bytes:
-        return b"".join([event for event in _split(whole) if not (self._count(event) and self.strips)])
+        return b"".join(
+            [event for event in _split(whole) if not (self._count(event) and self.strips)]
+        )
 
     def _count(self, event: bytes) -> bool:
         """Take the usage of one event; true if the event has nothing else."""
@@ -144,7 +154,13 @@ def _says_done(whole: bytes) -> bool:
 def _last_end(data: bytes) -> int:
     """Behind the last blank line; 0 if there is none."""
     found, found_with_return = data.rfind(b"\n\n"), data.rfind(b"\n\r\n")
-    return found + 2 if found > found_with_return else found_with_return + 3 if found_with_return >= 0 else 0
+    return (
+        found + 2
+        if found > found_with_return
+        else found_with_return + 3
+        if found_with_return >= 0
+        else 0
+    )
 
 
 def _split(whole: bytes) -> list[bytes]:

@@ -1,8 +1,9 @@
 """What ends a request from outside: its client went away, or the replica said nothing for too long.
 
-Both cancel the request's own task, whatever it waits for, and so close the connection to the replica, which is how a server of models
-learns to stop generating. Pure ASGI code must look for a disconnect itself, also when it does not stream. A piece renews the patience by
-an assignment, not by a timer of its own.
+Both cancel the request's own task, whatever it waits for, and so close the connection to the
+replica, which is how a server of models learns to stop generating. Pure ASGI code must look for a
+disconnect itself, also when it does not stream. A piece renews the patience by an assignment, not
+by a timer of its own.
 """
 
 import asyncio
@@ -15,7 +16,10 @@ SILENT: Final = "silent"
 
 
 class Guard:
-    """Of the current task, until `close`. `reason` says why the task was cancelled, and is empty if someone else did it."""
+    """Of the current task, until `close`.
+
+    `reason` says why the task was cancelled, and is empty if someone else did it.
+    """
 
     def __init__(self, receive: Receive, patience_s: float) -> None:
         self.reason = ""

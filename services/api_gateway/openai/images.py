@@ -1,10 +1,11 @@
-"""Counts the tokens of images in a chat request by their size class, never by the bytes of their base64.
+"""Counts the tokens of images in a chat request by their size class, never by the bytes of their
+base64.
 
-Pure. The arithmetic is OpenAI's: an image of low detail is 85 tokens. Any other is scaled into 2,048 x 2,048 pixels, then until its
-shorter side has at most 768, and counts 170 for each tile of 512 x 512 and 85 once. Width and height are read from the first bytes of a
-data URL (PNG, GIF, JPEG, WebP); an image that is named by its address, or that has another form, counts as the largest. What the replica
-counts is charged in the end.
-Held by tests/unit/test_openai_images.py.
+Pure. The arithmetic is OpenAI's: an image of low detail is 85 tokens. Any other is scaled into
+2,048 x 2,048 pixels, then until its shorter side has at most 768, and counts 170 for each tile of
+512 x 512 and 85 once. Width and height are read from the first bytes of a data URL (PNG, GIF, JPEG,
+WebP); an image that is named by its address, or that has another form, counts as the largest. What
+the replica counts is charged in the end. Held by tests/unit/test_openai_images.py.
 """
 
 import binascii
@@ -12,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from services.api_gateway.fields import UNREADABLE
+from services.api_gateway.intents.fields import UNREADABLE
 
 LOW: Final = 85
 TILE: Final = 170
@@ -20,7 +21,8 @@ TILE_PIXELS: Final = 512
 LONG_MAX: Final = 2_048
 SHORT_MAX: Final = 768
 LARGEST: Final = LOW + TILE * 8
-# Base64 characters of an image that are decoded. Its size stands in the header, in a JPEG behind the metadata.
+# Base64 characters of an image that are decoded. Its size stands in the header, in a JPEG behind
+# the metadata.
 HEAD_CHARS: Final = 256
 JPEG_CHARS: Final = 128 << 10
 # Segments of a JPEG that are passed over.
@@ -57,13 +59,21 @@ _parts: Final = msgspec.json.Decoder(list[_Part])
 
 
 def images_of(messages: bytes) -> Images:
-    """The images of a chat's messages. Messages that cannot be read have none, so all their bytes count."""
+    """The images of a chat's messages.
+
+    Messages that cannot be read have none, so all their bytes count.
+    """
     if b'"image_url"' not in messages:
         return NO_IMAGES
     size = tokens = 0
     try:
         contents = [bytes(message.content) for message in _messages.decode(messages)]
-        parts = [part for content in contents if content.startswith(b"[") for part in _parts.decode(content)]
+        parts = [
+            part
+            for content in contents
+            if content.startswith(b"[")
+            for part in _parts.decode(content)
+        ]
     except UNREADABLE:
         return NO_IMAGES
     for part in parts:
@@ -87,7 +97,9 @@ def tokens_of(width: int, height: int) -> int:
 
 
 def size_of(url: str) -> tuple[int, int]:
-    """Return width and height in pixels; (0, 0) for an address, or a data URL without a known header."""
+    """Return width and height in pixels; (0, 0) for an address, or a data URL without a known
+    header.
+    """
     head, _, data = url.partition(";base64,")
     if not head.startswith("data:") or not data:
         return 0, 0
@@ -115,7 +127,9 @@ def _of_webp(data: bytes) -> tuple[int, int]:
     if kind == b"VP8L":
         bits = int.from_bytes(data[21:25], "little")
         return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-    return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF
+    return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(
+        data[28:30], "little"
+    ) & 0x3FFF
 
 
 def _of_jpeg(data: bytes) -> tuple[int, int]:

@@ -1,7 +1,9 @@
-"""The meter of tenants' requests and tokens per minute: spend what the tenant's purse holds, ask quota for more.
+"""The meter of tenants' requests and tokens per minute: spend what the tenant's purse holds, ask
+quota for more.
 
-One ledger, quota's, over all gateways; this gateway spends slices of it that are its own, so no concurrency can overrun a limit. Without
-quota's word a limited tenant is refused, and only such a one. Held by tests/integration/test_rate_limits.py.
+One ledger, quota's, over all gateways; this gateway spends slices of it that are its own, so no
+concurrency can overrun a limit. Without quota's word a limited tenant is refused, and only such a
+one. Held by tests/integration/test_rate_limits.py.
 """
 
 import asyncio
@@ -9,17 +11,17 @@ from collections.abc import Callable
 from typing import Final
 
 from libs.common import subjects
-from libs.common.clock import Clock
-from libs.common.cluster import Cluster
 from libs.common.errors import Unavailable
 from libs.common.messages import rate_messages
 from libs.common.messages.rate_messages import SliceReturn
 from libs.common.model import TenantId
+from libs.common.process.clock import Clock
+from libs.common.state.cluster import Cluster
 from libs.common.transport.bus import Bus
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.openai.errors import ApiError, RateLimited
 from services.api_gateway.openai.metering import Grant
 from services.api_gateway.openai.purse import Need, Purse
-from services.api_gateway.roles import Principal
 
 # After an ask without an answer the next requests are refused without another, for so long.
 SILENT_NS: Final = 1_000_000_000
@@ -38,7 +40,9 @@ class Account:
 class Limited:
     """See `metering.Meter`."""
 
-    def __init__(self, cluster: Callable[[], Cluster], bus: Bus, clock: Clock, answer_s: float) -> None:
+    def __init__(
+        self, cluster: Callable[[], Cluster], bus: Bus, clock: Clock, answer_s: float
+    ) -> None:
         self.cluster = cluster
         self.bus = bus
         self.clock = clock
@@ -48,7 +52,9 @@ class Limited:
 
     def counts(self, principal: Principal) -> bool:
         tenant = self.cluster().tenants.get(TenantId(principal.tenant))
-        return tenant is not None and (tenant.tokens_per_minute > 0 or tenant.requests_per_minute > 0)
+        return tenant is not None and (
+            tenant.tokens_per_minute > 0 or tenant.requests_per_minute > 0
+        )
 
     async def reserve(self, principal: Principal, model: str, tokens: int) -> Grant:
         tenant = self.cluster().tenants[TenantId(principal.tenant)]
@@ -57,17 +63,24 @@ class Limited:
             account = self.accounts[tenant.tenant] = Account(tenant.tenant)
         if 0 < tenant.tokens_per_minute < tokens:
             raise _never(tenant.tenant, tenant.tokens_per_minute, tokens)
-        need = Need(1 if tenant.requests_per_minute else 0, tokens if tenant.tokens_per_minute else 0)
+        need = Need(
+            1 if tenant.requests_per_minute else 0, tokens if tenant.tokens_per_minute else 0
+        )
         if not account.purse.take(need, self.clock.boot_ns()):
             async with account.lock:
                 await self._take_more(account, need)
         purse = account.purse
-        return Grant(principal.tenant, model, need.tokens, purse.headers(self.clock.boot_ns()), purse.window)
+        return Grant(
+            principal.tenant, model, need.tokens, purse.headers(self.clock.boot_ns()), purse.window
+        )
 
     async def _take_more(self, account: Account, need: Need) -> None:
-        """Under the lock: another may have filled the purse meanwhile. Raises RateLimited, ApiError 503.
+        """Under the lock: another may have filled the purse meanwhile.
 
-        What quota gives covers the need, unless a minute ended on the way: then the next one is asked.
+        Raises RateLimited, ApiError 503.
+
+        What quota gives covers the need, unless a minute ended on the way: then the next one is
+        asked.
         """
         now_ns, purse = self.clock.boot_ns(), account.purse
         if purse.take(need, now_ns):
@@ -83,7 +96,9 @@ class Limited:
         raise _silent() if purse.last.given else self._refusal(purse, need)
 
     async def _turn(self, purse: Purse) -> None:
-        """Until the minute that quota spoke of last is over at quota too, if it is here: from its answer on it lasts that long at most."""
+        """Until the minute that quota spoke of last is over at quota too, if it is here: from its
+        answer on it lasts that long at most.
+        """
         if self.clock.boot_ns() >= purse.until_ns:
             await asyncio.sleep((purse.last.left_ms + 1) / 1_000)
 
@@ -107,7 +122,10 @@ class Limited:
         last, now_ns = purse.last, self.clock.boot_ns()
         wait_s = max(1, -(-(purse.until_ns - now_ns) // 1_000_000_000))
         if last.starting:
-            text = "the limits of this tenant are counted anew after a restart, from the next minute on: try again then"
+            text = (
+                "the limits of this tenant are counted anew after a restart, from the next "
+                "minute on: try again then"
+            )
             return ApiError(503, text, "limits_unavailable", retry_after_s=wait_s)
         if 0 < last.tokens_limit < need.tokens:
             return _never(purse.tenant, last.tokens_limit, need.tokens)
@@ -122,7 +140,9 @@ class Limited:
             self._send(back)
 
     def _send(self, back: SliceReturn) -> None:
-        task = asyncio.get_running_loop().create_task(self.bus.publish(subjects.ask_quota("return"), rate_messages.encode(back)))
+        task = asyncio.get_running_loop().create_task(
+            self.bus.publish(subjects.ask_quota("return"), rate_messages.encode(back))
+        )
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
@@ -140,7 +160,8 @@ def _spent(purse: Purse, need: Need) -> tuple[str, str]:
 def _never(tenant: str, limit: int, tokens: int) -> ApiError:
     """Return the error for a request that fits into no minute, so that no client tries it again."""
     text = (
-        f"tenant {tenant} may use {limit} tokens a minute, and this request alone may need {tokens}: send less, or set a lower max_tokens"
+        f"tenant {tenant} may use {limit} tokens a minute, and this request alone may need "
+        f"{tokens}: send less, or set a lower max_tokens"
     )
     error = ApiError(400, text, "tokens_over_limit", "max_tokens")
     error.headers.append((b"x-should-retry", b"false"))
@@ -148,5 +169,8 @@ def _never(tenant: str, limit: int, tokens: int) -> ApiError:
 
 
 def _silent() -> ApiError:
-    text = "the limits of this tenant cannot be counted, for quota does not answer: try again in a moment"
+    text = (
+        "the limits of this tenant cannot be counted, for quota does not answer: try again in a "
+        "moment"
+    )
     return ApiError(503, text, "limits_unavailable", retry_after_s=RETRY_S)

@@ -1,6 +1,8 @@
-"""What one gateway holds of one tenant's present minute: slices that quota gave to it alone, spent here without asking anyone.
+"""What one gateway holds of one tenant's present minute: slices that quota gave to it alone, spent
+here without asking anyone.
 
-Pure; time comes in as an argument (nanoseconds of a clock that never goes back). Held by tests/unit/test_openai_purse.py.
+Pure; time comes in as an argument (nanoseconds of a clock that never goes back). Held by
+tests/unit/test_openai_purse.py.
 """
 
 from typing import Final, NamedTuple
@@ -26,8 +28,10 @@ NOTHING: Final = Need(0, 0)
 
 
 class Purse:
-    """`window` is the minute that the contents are of; they are worth nothing from `until_ns` on. `last` is quota's last word, and what is
-    `aside` belongs to the request that quota is being asked for.
+    """`window` is the minute that the contents are of; they are worth nothing from `until_ns` on.
+
+    `last` is quota's last word, and what is `aside` belongs to the request that quota is being
+    asked for.
     """
 
     def __init__(self, tenant: TenantId) -> None:
@@ -50,16 +54,27 @@ class Purse:
         return True
 
     def refused(self, need: Need, now_ns: int) -> bool:
-        """Whether asking for as much would be in vain: quota has just said no to no more than that, in this minute."""
-        return now_ns < min(self.refused_until_ns, self.until_ns) and need.tokens >= self.refused_tokens
+        """Whether asking for as much would be in vain: quota has just said no to no more than that,
+        in this minute.
+        """
+        return (
+            now_ns < min(self.refused_until_ns, self.until_ns)
+            and need.tokens >= self.refused_tokens
+        )
 
     def ask(self, need: Need, now_ns: int) -> SliceAsk:
-        """What is missing. What is here of the need is set aside meanwhile: nobody else may take it before the rest comes."""
+        """What is missing.
+
+        What is here of the need is set aside meanwhile: nobody else may take it before the rest
+        comes.
+        """
         if now_ns < self.until_ns:
             self.aside = Need(min(self.requests, need.requests), min(self.tokens, need.tokens))
             self.requests -= self.aside.requests
             self.tokens -= self.aside.tokens
-        return SliceAsk(self.tenant, need.requests - self.aside.requests, need.tokens - self.aside.tokens)
+        return SliceAsk(
+            self.tenant, need.requests - self.aside.requests, need.tokens - self.aside.tokens
+        )
 
     def put_back(self) -> None:
         """What was set aside; quota has answered, or never will."""
@@ -68,8 +83,10 @@ class Purse:
         self.aside = NOTHING
 
     def put(self, given: Slice, need: Need, asked_ns: int) -> None:
-        """Quota's answer to what was asked at `asked_ns`. It is counted from then, so it is over here no later than there; each answer
-        of a minute may tell better how long it lasts.
+        """Quota's answer to what was asked at `asked_ns`.
+
+        It is counted from then, so it is over here no later than there; each answer of a minute may
+        tell better how long it lasts.
         """
         if given.window > self.window:
             self.window, self.requests, self.tokens, self.until_ns = given.window, 0, 0, 0
@@ -83,7 +100,9 @@ class Purse:
             self.refused_tokens, self.refused_until_ns = need.tokens, asked_ns + REFUSED_NS
 
     def settle(self, window: int, reserved: int, used: int, now_ns: int) -> SliceReturn | None:
-        """What was reserved and not used is here again; what is more than this gateway needs goes back to quota."""
+        """What was reserved and not used is here again; what is more than this gateway needs goes
+        back to quota.
+        """
         if window != self.window or now_ns >= self.until_ns or reserved == 0:
             return None
         self.tokens += reserved - used
@@ -95,7 +114,9 @@ class Purse:
         return SliceReturn(self.tenant, window, 0, surplus)
 
     def headers(self, now_ns: int) -> Headers:
-        """x-ratelimit-* as OpenAI names them; what is remaining is this gateway's best knowledge of all gateways."""
+        """x-ratelimit-* as OpenAI names them; what is remaining is this gateway's best knowledge of
+        all gateways.
+        """
         last, shown = self.last, []
         reset = _duration(max(0, self.until_ns - now_ns) // 1_000_000).encode()
         for name, limit, left in (

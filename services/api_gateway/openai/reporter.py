@@ -1,11 +1,13 @@
 """Reports this gateway's requests to the scheduler and the nodes.
 
-The scheduler gets the number of outstanding requests at retired replicas: every second, when a replica is retired, and when the
-last request at a retired replica ends. The fold decides where requests go. Fold and counts are read in one
-step, so a report that holds a retirement holds every request before it. The scheduler's side is services/scheduler/drains.py.
+The scheduler gets the number of outstanding requests at retired replicas: every second, when a
+replica is retired, and when the last request at a retired replica ends. The fold decides where
+requests go. Fold and counts are read in one step, so a report that holds a retirement holds every
+request before it. The scheduler's side is services/scheduler/models/drains.py.
 
-Each node is sent every second which of its replicas answered requests: such a replica is alive, also when it is too busy for its probe.
-Held by tests/integration/test_model_drains.py and test_busy_models.py.
+Each node is sent every second which of its replicas answered requests: such a replica is alive,
+also when it is too busy for its probe. Held by tests/integration/test_model_drains.py and
+test_busy_models.py.
 """
 
 import asyncio
@@ -14,10 +16,10 @@ from collections.abc import Callable
 from typing import Final
 
 from libs.common import subjects
-from libs.common.cluster import Cluster, Endpoint
 from libs.common.errors import Unavailable
 from libs.common.messages.outstanding import Answered, Outstanding, encode
 from libs.common.model import JobId, NodeId, attempt_key
+from libs.common.state.cluster import Cluster, Endpoint
 from libs.common.transport.bus import Bus
 from services.api_gateway.openai.balancer import Balancer
 
@@ -29,7 +31,9 @@ PAUSE_S: Final = 0.02
 class Reporter:
     """The reports of one gateway; `cluster` gives the fold of now."""
 
-    def __init__(self, cluster: Callable[[], Cluster], balancer: Balancer, bus: Bus, instance: str) -> None:
+    def __init__(
+        self, cluster: Callable[[], Cluster], balancer: Balancer, bus: Bus, instance: str
+    ) -> None:
         self.cluster = cluster
         self.balancer = balancer
         self.bus = bus
@@ -61,7 +65,9 @@ class Reporter:
             await asyncio.sleep(EVERY_S)
             for node_id, keys in self.take_answered().items():
                 with contextlib.suppress(Unavailable):
-                    await self.bus.publish(subjects.ask_node(node_id, "answered"), encode(Answered(tuple(keys))))
+                    await self.bus.publish(
+                        subjects.ask_node(node_id, "answered"), encode(Answered(tuple(keys)))
+                    )
 
     def take_answered(self) -> dict[NodeId, list[str]]:
         """Return, by node, the attempt keys of replicas that answered since the last call."""

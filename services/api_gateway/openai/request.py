@@ -1,7 +1,7 @@
 """What a request asks, and the few changes to its body that may be needed.
 
-Pure. Only the fields that the gateway acts on are read; all others are skipped, unknown ones too, and their bytes go on as they came.
-Held by tests/unit/test_openai_request.py.
+Pure. Only the fields that the gateway acts on are read; all others are skipped, unknown ones too,
+and their bytes go on as they came. Held by tests/unit/test_openai_request.py.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from services.api_gateway.fields import UNREADABLE
+from services.api_gateway.intents.fields import UNREADABLE
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import TOKENS_MAX
 from services.api_gateway.openai.images import images_of
@@ -17,7 +17,8 @@ from services.api_gateway.openai.images import images_of
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
 EMBEDDINGS: Final = "/v1/embeddings"
-# Commas in a prompt up to which its elements are counted one by one: more would hold up other requests.
+# Commas in a prompt up to which its elements are counted one by one: more would hold up other
+# requests.
 COUNTED_MAX: Final = 100_000
 ENDPOINTS: Final = (CHAT, COMPLETIONS, EMBEDDINGS)
 
@@ -67,13 +68,19 @@ def read(body: bytes) -> Wish:
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
         field = "model" if "`model`" in reason else path.rstrip("`").lstrip(".")
-        raise ApiError(400, f"{field or 'the body'}: {reason[:1].lower()}{reason[1:]}", param=field or None) from error
+        raise ApiError(
+            400, f"{field or 'the body'}: {reason[:1].lower()}{reason[1:]}", param=field or None
+        ) from error
     except UNREADABLE as error:
-        raise ApiError(400, f"the body is no JSON object ({error}): send one with the field 'model'") from error
+        raise ApiError(
+            400, f"the body is no JSON object ({error}): send one with the field 'model'"
+        ) from error
 
 
 def worst_case_tokens(wish: Wish, body: bytes, path: str, unbounded_tokens: int) -> int:
-    """An upper bound of what the request can use: a token of text is at least one byte of the body. An image counts by its size class.
+    """An upper bound of what the request can use: a token of text is at least one byte of the body.
+
+    An image counts by its size class.
 
     `unbounded_tokens` stands for an answer of no stated length, which `with_bound` then makes true.
     """
@@ -81,12 +88,22 @@ def worst_case_tokens(wish: Wish, body: bytes, path: str, unbounded_tokens: int)
     asked = len(body) - images.body_bytes + images.tokens
     if path == EMBEDDINGS:
         return min(TOKENS_MAX, asked)
-    longest = max(wish.max_tokens or 0, wish.max_completion_tokens or 0) if wish.bounded else unbounded_tokens
-    return min(TOKENS_MAX, asked + max(0, longest) * max(1, wish.n or 1, wish.best_of or 1) * _prompts(wish))
+    longest = (
+        max(wish.max_tokens or 0, wish.max_completion_tokens or 0)
+        if wish.bounded
+        else unbounded_tokens
+    )
+    return min(
+        TOKENS_MAX,
+        asked + max(0, longest) * max(1, wish.n or 1, wish.best_of or 1) * _prompts(wish),
+    )
 
 
 def _prompts(wish: Wish) -> int:
-    """/v1/completions takes several prompts at once, each as text or as a list of token numbers. Of a very long list it is a bound."""
+    """/v1/completions takes several prompts at once, each as text or as a list of token numbers.
+
+    Of a very long list it is a bound.
+    """
     prompt = bytes(wish.prompt)
     if not _LIST.match(prompt):
         return 1
@@ -105,9 +122,13 @@ def with_usage(body: bytes) -> bytes:
     given = fields.get("stream_options", msgspec.Raw(b"null"))
     options = _fields.decode(given) if bytes(given) != b"null" else {}
     options["include_usage"] = msgspec.Raw(b"true")
-    return msgspec.json.encode({**fields, "stream_options": msgspec.Raw(msgspec.json.encode(options))})
+    return msgspec.json.encode(
+        {**fields, "stream_options": msgspec.Raw(msgspec.json.encode(options))}
+    )
 
 
 def with_bound(body: bytes, tokens: int) -> bytes:
-    """The body with max_tokens set, for a request that named no bound and counts against a limit."""
+    """The body with max_tokens set, for a request that named no bound and counts
+    against a limit.
+    """
     return msgspec.json.encode({**_fields.decode(body), "max_tokens": tokens})

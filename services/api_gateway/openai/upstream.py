@@ -1,9 +1,11 @@
-"""The gateway's side towards the replicas: one HTTP client session with a pool of kept-alive connections, and what its failures mean.
+"""The gateway's side towards the replicas: one HTTP client session with a pool of kept-alive
+connections, and what its failures mean.
 
-What is tried again: as long as the client has been sent nothing, a failure of one replica (no connection, a connection that died before
-the answer was whole, its 502 or 503) leads to *another* replica. The *same* one is asked again only when the client library says that the
-connection was closed before the request had been written to it, for only then it cannot have been processed. Idle connections are dropped
-sooner than common servers drop them, so that this is rare.
+What is tried again: as long as the client has been sent nothing, a failure of one replica (no
+connection, a connection that died before the answer was whole, its 502 or 503) leads to *another*
+replica. The *same* one is asked again only when the client library says that the connection was
+closed before the request had been written to it, for only then it cannot have been processed. Idle
+connections are dropped sooner than common servers drop them, so that this is rare.
 """
 
 import asyncio
@@ -13,8 +15,8 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from libs.common.cluster import Endpoint
-from libs.common.settings import Settings
+from libs.common.settings.settings import Settings
+from libs.common.state.cluster import Endpoint
 
 # Of the client's headers only these go on: its key never reaches a replica.
 FORWARDED: Final = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
@@ -30,15 +32,23 @@ class Upstream:
         self._session: aiohttp.ClientSession | None = None
         self._urls: dict[tuple[Endpoint, str], URL] = {}
 
-    async def post(self, endpoint: Endpoint, path: str, headers: CIMultiDict[str], body: bytes) -> aiohttp.ClientResponse:
+    async def post(
+        self, endpoint: Endpoint, path: str, headers: CIMultiDict[str], body: bytes
+    ) -> aiohttp.ClientResponse:
         """Until the answer's headers. Raises one of FAILURES."""
         session = self._session or self._begin()
-        return await session.post(self._url(endpoint, path), data=body, headers=headers, allow_redirects=False)
+        return await session.post(
+            self._url(endpoint, path), data=body, headers=headers, allow_redirects=False
+        )
 
     def _begin(self) -> aiohttp.ClientSession:
         # Connections are as many as open requests, which the gateway bounds.
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=self.settings.model_keepalive_ms / 1_000, use_dns_cache=True)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.settings.model_connect_ms / 1_000)
+        connector = aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=self.settings.model_keepalive_ms / 1_000, use_dns_cache=True
+        )
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=self.settings.model_connect_ms / 1_000
+        )
         self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=timeout,
@@ -52,7 +62,9 @@ class Upstream:
         if found is None:
             if len(self._urls) >= URLS_KEPT_MAX:
                 self._urls.clear()
-            found = self._urls[endpoint, path] = URL.build(scheme="http", host=endpoint.address, port=endpoint.port, path=path)
+            found = self._urls[endpoint, path] = URL.build(
+                scheme="http", host=endpoint.address, port=endpoint.port, path=path
+            )
         return found
 
     async def close(self) -> None:
@@ -72,12 +84,16 @@ def headers_for(request_id: str, given: list[tuple[bytes, bytes]]) -> CIMultiDic
 
 def never_sent(error: BaseException) -> bool:
     """The connection was closed before the whole request had been written to it."""
-    return isinstance(error, aiohttp.ClientConnectionResetError) or isinstance(error.__cause__, aiohttp.ClientConnectionResetError)
+    return isinstance(error, aiohttp.ClientConnectionResetError) or isinstance(
+        error.__cause__, aiohttp.ClientConnectionResetError
+    )
 
 
 def unprocessed(error: BaseException) -> bool:
     """No replica can have worked on the request."""
-    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError) or never_sent(error)
+    return isinstance(
+        error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
+    ) or never_sent(error)
 
 
 def describe(error: BaseException) -> str:

@@ -1,1 +1,4 @@
-"""The gateway's projections of the cluster's state: what people and tools are shown. None of them decides anything."""
+"""The gateway's projections of the cluster's state: what people and tools are shown.
+
+None of them decides anything.
+"""

@@ -1,24 +1,29 @@
-"""Who holds what, as the API shows it: one row for each part of a device that an attempt holds, from the ledger; an allocation as a whole.
+"""Who holds what, as the API shows it: one row for each part of a device that an attempt holds,
+from the ledger; an allocation as a whole.
 
-Pure. A row begins with the placement and ends with the proof that nothing of the attempt is left on the device, whatever its job's state.
-A job is one kind of allocation: it holds its devices until its command ends, one without a command until its time is over.
+Pure. A row begins with the placement and ends with the proof that nothing of the attempt is left on
+the device, whatever its job's state. A job is one kind of allocation: it holds its devices until
+its command ends, one without a command until its time is over.
 """
 
 from collections.abc import Iterator
 
 import msgspec
 
-from libs.common import job_life
-from libs.common.cluster import Cluster, GpuView, Job, MemberView, node_gpus
+from libs.common.devices.visibility import visibility
+from libs.common.life import job_life
 from libs.common.model import GPU_HOUR_SHARE_MS, JobId
-from libs.common.ordering import DEFAULT_QUEUE
-from libs.common.visibility import visibility
+from libs.common.state.cluster import Cluster, GpuView, Job, MemberView, node_gpus
+from libs.common.state.ordering import DEFAULT_QUEUE
 from services.api_gateway.times import rfc3339
 
 
 class HoldShown(msgspec.Struct):
-    """`share` in hundredths of the device. Of an attempt that is not its job's present one (its node has not released it yet) only what
-    the ledger holds is known: `rank` and `placed_at` are null. `kind` is job, replica or allocation; `expires_at` is an allocation's.
+    """`share` in hundredths of the device.
+
+    Of an attempt that is not its job's present one (its node has not released it yet) only what the
+    ledger holds is known: `rank` and `placed_at` are null. `kind` is job, replica or allocation;
+    `expires_at` is an allocation's.
     """
 
     id: str
@@ -55,7 +60,10 @@ class HeldNode(msgspec.Struct):
 
 
 class HoldingPolicy(msgspec.Struct):
-    """How it was placed and how it ends. `expires_s` is as it was asked for; null for what ends with its command."""
+    """How it was placed and how it ends.
+
+    `expires_s` is as it was asked for; null for what ends with its command.
+    """
 
     queue: str
     priority: int
@@ -76,8 +84,10 @@ class HoldingStatistics(msgspec.Struct):
 
 
 class AllocationShown(msgspec.Struct):
-    """Devices that are held, with `nodes` from the placement on. `kind` is job, replica or allocation. `warned`: it was said that it is
-    over soon, at `expires_at`. One that ended well is completed, with `reason` released or expired.
+    """Devices that are held, with `nodes` from the placement on.
+
+    `kind` is job, replica or allocation. `warned`: it was said that it is over soon, at
+    `expires_at`. One that ended well is completed, with `reason` released or expired.
     """
 
     id: str
@@ -152,7 +162,10 @@ def allocation_shown(cluster: Cluster, job: Job, now_ns: int) -> AllocationShown
         user_id=job.user,
         labels=job.spec.labels,
         policy=_policy(job),
-        nodes=[_node(cluster, member) for member in sorted(job.members.values(), key=lambda member: member.rank)],
+        nodes=[
+            _node(cluster, member)
+            for member in sorted(job.members.values(), key=lambda member: member.rank)
+        ],
         submitted_at=rfc3339(job.submitted_ns),
         placed_at=rfc3339(job.placed_ns),
         expires_at=rfc3339(job.expires_ns),
@@ -189,7 +202,9 @@ def _node(cluster: Cluster, member: MemberView) -> HeldNode:
 
 
 def _statistics(job: Job, now_ns: int) -> HoldingStatistics:
-    """By the wall clocks of those who wrote it down, until quota has charged an attempt as its node measured it."""
+    """By the wall clocks of those who wrote it down, until quota has charged an attempt as its node
+    measured it.
+    """
     until_ns = job.ended_ns if job.state in job_life.ENDED else now_ns
     held_ms = max(0, until_ns - job.placed_ns) // 1_000_000 if job.placed_ns else 0
     share = sum(hold.share for member in job.members.values() for hold in member.gpus)

@@ -1,4 +1,5 @@
-"""Entries of the log for readers of history: the latest from memory, older ones from the log, what was trimmed from the archive.
+"""Entries of the log for readers of history: the latest from memory, older ones from the log, what
+was trimmed from the archive.
 
 A scan gives other work its turn between slices, so that a long one never holds up a request.
 """
@@ -52,7 +53,11 @@ class Entries:
                         return
             return
         while after < upto:
-            piece = [entry for entry in map(self._kept, range(after + 1, min(upto, after + SLICE_ENTRIES) + 1)) if entry is not None]
+            piece = [
+                entry
+                for entry in map(self._kept, range(after + 1, min(upto, after + SLICE_ENTRIES) + 1))
+                if entry is not None
+            ]
             if not piece or piece[0].seq != after + 1:
                 return
             after = piece[-1].seq

@@ -1,7 +1,7 @@
 """Which commits spoke of a job, and one line for people about each kind of fact.
 
-Pure. Only sequence numbers are kept, at most SEQS_PER_JOB of them for a job (the first ones and the latest ones say most, so the middle
-goes first); the entries themselves are read from the log.
+Pure. Only sequence numbers are kept, at most SEQS_PER_JOB of them for a job (the first ones and the
+latest ones say most, so the middle goes first); the entries themselves are read from the log.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common.change import Change
-from libs.common.device_controls import DEFAULT, ROWS
+from libs.common.devices.device_controls import DEFAULT, ROWS
 from libs.common.facts import AnyFact, Commit, Unknown
-from libs.common.gpu_life import QUARANTINED
+from libs.common.life.gpu_life import QUARANTINED
 from libs.common.model import JobId
 from libs.common.words import counted
 from services.api_gateway.times import rfc3339
@@ -36,7 +36,9 @@ class History(msgspec.Struct):
     seqs: dict[JobId, list[int]] = {}
 
     def note(self, seq: int, commit: Commit, changes: list[Change]) -> None:
-        """A folded commit: what it says of jobs, an ignored fact included, and what it changed in them."""
+        """A folded commit: what it says of jobs, an ignored fact included, and what it changed in
+        them.
+        """
         for fact, change in zip(commit.facts, changes, strict=True):
             named = getattr(fact, "job_id", "")
             if named:
@@ -63,7 +65,11 @@ class History(msgspec.Struct):
 
 def _told(fact: f.GpuControlRequested | f.GpuControlled) -> str:
     """`power 300`, `power default`, `reset`."""
-    return fact.control if fact.control in ROWS and ROWS[fact.control].once else f"{fact.control} {fact.value or DEFAULT}"
+    return (
+        fact.control
+        if fact.control in ROWS and ROWS[fact.control].once
+        else f"{fact.control} {fact.value or DEFAULT}"
+    )
 
 
 def row(seq: int, commit: Commit, fact: AnyFact | Unknown) -> dict[str, Any]:
@@ -80,11 +86,17 @@ def row(seq: int, commit: Commit, fact: AnyFact | Unknown) -> dict[str, Any]:
 
 
 def concerns(fact: AnyFact | Unknown, job_id: str) -> bool:
-    """Whether a fact speaks of the job; a fact about a node does, for the jobs that had a member there."""
+    """Whether a fact speaks of the job; a fact about a node does, for the jobs that had a member
+    there.
+    """
     if isinstance(fact, f.ReplicasScaled):
         return job_id in fact.retire or any(replica.job_id == job_id for replica in fact.add)
     named = getattr(fact, "job_id", "")
-    return named == job_id if named else isinstance(fact, f.NodeLost | f.NodeReturned | f.NodeRegistered)
+    return (
+        named == job_id
+        if named
+        else isinstance(fact, f.NodeLost | f.NodeReturned | f.NodeRegistered)
+    )
 
 
 def _content(fact: AnyFact | Unknown) -> Any:  # noqa: ANN401  a fact as JSON values
@@ -100,32 +112,51 @@ def summary(fact: AnyFact | Unknown) -> str:
 
 
 def _placed(fact: f.JobPlaced) -> str:
-    where = ", ".join(f"{member.node_id} ({counted(len(member.gpus), 'GPU')})" for member in fact.members[:4])
+    where = ", ".join(
+        f"{member.node_id} ({counted(len(member.gpus), 'GPU')})" for member in fact.members[:4]
+    )
     more = f" and {len(fact.members) - 4} more" if len(fact.members) > 4 else ""
     return f"attempt {fact.attempt} placed on {where}{more}"
 
 
 def _reserved(fact: f.DevicesReserved) -> str:
     where = ", ".join(f"{member.node_id} ({len(member.gpus)} GPUs)" for member in fact.members)
-    return f"reserved for attempt {fact.attempt}: {where}" if where else "no devices are reserved for it any more"
+    return (
+        f"reserved for attempt {fact.attempt}: {where}"
+        if where
+        else "no devices are reserved for it any more"
+    )
 
 
 def _preempted(fact: f.JobPreempted) -> str:
     why = "begins anew with more nodes" if fact.by == fact.job_id else f"makes room for {fact.by}"
-    return f"attempt {fact.attempt} {why}: signal {fact.signal}, at most {fact.grace_ms // 1000} s to save and end"
+    return (
+        f"attempt {fact.attempt} {why}: signal {fact.signal}, at most {fact.grace_ms // 1000} s "
+        "to save and end"
+    )
 
 
 def _released(fact: f.JobReleased) -> str:
-    """Describe a release. Devices are clean only if every check of the receipt says so. GpuFaulted names what is held, and the holder."""
+    """Describe a release.
+
+    Devices are clean only if every check of the receipt says so. GpuFaulted names what is held, and
+    the holder.
+    """
     bad = [f"{name} {said}" for name, said in fact.checks.items() if said.startswith(NOT_CLEAN)]
     where = f"attempt {fact.attempt} on {fact.node_id}"
-    return f"{where} is over, not proved clean: {'; '.join(bad)}" if bad else f"devices of {where} proved clean"
+    return (
+        f"{where} is over, not proved clean: {'; '.join(bad)}"
+        if bad
+        else f"devices of {where} proved clean"
+    )
 
 
 def _faulted(fact: f.GpuFaulted) -> str:
     what = f"{fact.reason}: {fact.detail}" if fact.detail else fact.reason
     health = "quarantined" if fact.reason == QUARANTINED else f"{fact.health} ({what})"
-    return f"GPU {fact.uuid} on {fact.node_id} is {health}" + (f": held by {fact.detail}" if health == QUARANTINED and fact.detail else "")
+    return f"GPU {fact.uuid} on {fact.node_id} is {health}" + (
+        f": held by {fact.detail}" if health == QUARANTINED and fact.detail else ""
+    )
 
 
 def _finished(fact: f.JobFinished) -> str:
@@ -134,13 +165,19 @@ def _finished(fact: f.JobFinished) -> str:
 
 
 def _registered(fact: f.NodeRegistered) -> str:
-    return f"node {fact.node_id} registered with {counted(len(fact.gpus), 'GPU')}, incarnation {fact.incarnation}"
+    return (
+        f"node {fact.node_id} registered with {counted(len(fact.gpus), 'GPU')}, incarnation "
+        f"{fact.incarnation}"
+    )
 
 
 def _replicas(fact: f.ReplicasScaled) -> str:
     added = f"begins {', '.join(replica.job_id for replica in fact.add)}" if fact.add else ""
     retired = f"ends {', '.join(fact.retire[:8])}" if fact.retire else ""
-    return f"model {fact.model}, generation {fact.generation}, {' and '.join(filter(None, (added, retired)))} ({fact.reason})"
+    return (
+        f"model {fact.model}, generation {fact.generation}, "
+        f"{' and '.join(filter(None, (added, retired)))} ({fact.reason})"
+    )
 
 
 def _share(value: int) -> str:
@@ -148,7 +185,9 @@ def _share(value: int) -> str:
 
 
 def _tenant(fact: f.TenantSet) -> str:
-    return f"tenant {fact.tenant} " + ("removed" if fact.removed else f"set: {_share(fact.max_gpu_share)}, weight {fact.weight}")
+    return f"tenant {fact.tenant} " + (
+        "removed" if fact.removed else f"set: {_share(fact.max_gpu_share)}, weight {fact.weight}"
+    )
 
 
 def _updated(fact: f.JobUpdated) -> str:
@@ -160,45 +199,87 @@ def _updated(fact: f.JobUpdated) -> str:
 
 def _reservation(fact: f.ReservationSet) -> str:
     whom = ", ".join((*fact.tenants, *fact.users)) or "maintenance"
-    nodes = ", ".join(fact.nodes[:4]) + (f" and {len(fact.nodes) - 4} more" if len(fact.nodes) > 4 else "")
+    nodes = ", ".join(fact.nodes[:4]) + (
+        f" and {len(fact.nodes) - 4} more" if len(fact.nodes) > 4 else ""
+    )
     span = f"from {rfc3339(fact.start_ns)} to {rfc3339(fact.end_ns)}"
-    return f"reservation {fact.reservation} for {whom} on {nodes}, {span}, set by {fact.user or 'someone'}"
+    return (
+        f"reservation {fact.reservation} for {whom} on {nodes}, {span}, set by "
+        f"{fact.user or 'someone'}"
+    )
 
 
 _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
-    f.JobSubmitted: lambda x: f"submitted by {x.user or 'someone'}: {' '.join(x.spec.command)[:80]}",
-    f.CancelRequested: lambda x: f"cancel requested by {x.user or 'someone'}: signal {x.signal}, {x.grace_s} s grace",
+    f.JobSubmitted: lambda x: (
+        f"submitted by {x.user or 'someone'}: {' '.join(x.spec.command)[:80]}"
+    ),
+    f.CancelRequested: lambda x: (
+        f"cancel requested by {x.user or 'someone'}: signal {x.signal}, {x.grace_s} s grace"
+    ),
     f.TenantSet: _tenant,
-    f.KeyCreated: lambda x: f"key {x.key_id} ({x.role} {x.user} of {x.tenant}) created by {x.by or 'someone'}",
+    f.KeyCreated: lambda x: (
+        f"key {x.key_id} ({x.role} {x.user} of {x.tenant}) created by {x.by or 'someone'}"
+    ),
     f.KeyRotated: lambda x: f"key {x.key_id} given another secret by {x.user or 'someone'}",
     f.KeyRevoked: lambda x: f"key {x.key_id} revoked by {x.user or 'someone'}",
-    f.AccessRecorded: lambda x: f"{counted(x.count, 'request')}{f', {x.dropped} before them not kept' if x.dropped else ''}",
-    f.SecretSet: lambda x: f"secret {x.name} of {x.tenant}, version {x.version}, set by {x.user or 'someone'}",
+    f.AccessRecorded: lambda x: (
+        f"{counted(x.count, 'request')}{f', {x.dropped} before them not kept' if x.dropped else ''}"
+    ),
+    f.SecretSet: lambda x: (
+        f"secret {x.name} of {x.tenant}, version {x.version}, set by {x.user or 'someone'}"
+    ),
     f.SecretRemoved: lambda x: f"secret {x.name} of {x.tenant} removed by {x.user or 'someone'}",
-    f.ModelDeployed: lambda x: f"model {x.name} deployed by {x.user or 'someone'}: {x.spec.replicas} x {' '.join(x.spec.command)[:80]}",
-    f.ModelScaled: lambda x: f"model {x.name}: {counted(x.replicas, 'replica')} asked for by {x.user or 'someone'}",
+    f.ModelDeployed: lambda x: (
+        f"model {x.name} deployed by {x.user or 'someone'}: {x.spec.replicas} x "
+        f"{' '.join(x.spec.command)[:80]}"
+    ),
+    f.ModelScaled: lambda x: (
+        f"model {x.name}: {counted(x.replicas, 'replica')} asked for by {x.user or 'someone'}"
+    ),
     f.ModelUndeployed: lambda x: f"model {x.name} undeployed by {x.user or 'someone'}",
-    f.NodeInvited: lambda x: f"node {x.node_id} {'invited' if x.secret_hash else 'no longer invited'} by {x.user or 'someone'}",
+    f.NodeInvited: lambda x: (
+        f"node {x.node_id} {'invited' if x.secret_hash else 'no longer invited'} by "
+        f"{x.user or 'someone'}"
+    ),
     f.NodeJoined: lambda x: f"node {x.node_id} joined from {x.address or 'somewhere'}",
     f.NodeRevoked: lambda x: f"the servers refuse the key of node {x.node_id}: {x.reason}",
-    f.NodeRemovalRequested: lambda x: f"removal of node {x.node_id} asked for by {x.user or 'someone'}",
-    f.AllocationExtended: lambda x: f"extended by {x.user or 'someone'} until {rfc3339(x.expires_ns)}",
+    f.NodeRemovalRequested: lambda x: (
+        f"removal of node {x.node_id} asked for by {x.user or 'someone'}"
+    ),
+    f.AllocationExtended: lambda x: (
+        f"extended by {x.user or 'someone'} until {rfc3339(x.expires_ns)}"
+    ),
     f.AllocationWarned: lambda x: f"over at {rfc3339(x.expires_ns)}",
     f.JobAdmitted: lambda x: "admitted",
     f.JobRejected: lambda x: f"rejected: {x.reason}",
-    f.UsageCharged: lambda x: f"attempt {x.attempt} charged to {x.tenant}: {x.share_ms / 100_000:.2f} GPU seconds",
-    f.BudgetExhausted: lambda x: f"tenant {x.tenant} has used up its {x.gpu_hours} GPU hours" + (f" of {x.month}" if x.month else ""),
+    f.UsageCharged: lambda x: (
+        f"attempt {x.attempt} charged to {x.tenant}: {x.share_ms / 100_000:.2f} GPU seconds"
+    ),
+    f.BudgetExhausted: lambda x: (
+        f"tenant {x.tenant} has used up its {x.gpu_hours} GPU hours"
+        + (f" of {x.month}" if x.month else "")
+    ),
     f.BudgetRenewed: lambda x: f"tenant {x.tenant} has its GPU hours of {x.month}",
     f.TermBegan: lambda x: f"scheduler {x.instance} began a term",
-    f.PluginDisabled: lambda x: f"the {x.extends} {x.name}, version {x.version}, is asked no more: {x.reason}",
-    f.ClusterConfigured: lambda x: f"cluster {x.cluster_id} configured: lease {x.timing.lease_ms} ms",
+    f.PluginDisabled: lambda x: (
+        f"the {x.extends} {x.name}, version {x.version}, is asked no more: {x.reason}"
+    ),
+    f.ClusterConfigured: lambda x: (
+        f"cluster {x.cluster_id} configured: lease {x.timing.lease_ms} ms"
+    ),
     f.LeaseExtended: lambda x: (
-        f"planned stop: leases of {x.duration_ms // 1000} s" if x.duration_ms else "the long leases of the last planned stop are over"
+        f"planned stop: leases of {x.duration_ms // 1000} s"
+        if x.duration_ms
+        else "the long leases of the last planned stop are over"
     ),
     f.JobQueued: lambda x: "queued",
     f.JobUpdated: _updated,
-    f.RequeueRequested: lambda x: f"attempt {x.attempt} to be queued again, asked for by {x.user or 'someone'}",
-    f.QueueSet: lambda x: f"queue {x.queue} set by {x.user or 'someone'}: policy {x.policy}, weight {x.weight}",
+    f.RequeueRequested: lambda x: (
+        f"attempt {x.attempt} to be queued again, asked for by {x.user or 'someone'}"
+    ),
+    f.QueueSet: lambda x: (
+        f"queue {x.queue} set by {x.user or 'someone'}: policy {x.policy}, weight {x.weight}"
+    ),
     f.ReservationSet: _reservation,
     f.ReservationCleared: lambda x: f"reservation {x.reservation} removed by {x.user or 'someone'}",
     f.ElementBegun: lambda x: f"element {x.number} of array {x.array} begun",
@@ -206,29 +287,48 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.JobStopOrdered: lambda x: f"attempt {x.attempt} ordered to stop: {x.reason}",
     f.JobPreempted: _preempted,
     f.DevicesReserved: _reserved,
-    f.JobCheckpointed: lambda x: f"attempt {x.attempt} has saved its work{', as it was asked to' if x.asked else ''}",
+    f.JobCheckpointed: lambda x: (
+        f"attempt {x.attempt} has saved its work{', as it was asked to' if x.asked else ''}"
+    ),
     f.JobOverShare: lambda x: (
-        f"attempt {x.attempt} uses {x.used_bytes >> 20} MiB of GPU {x.uuid}, its part is {x.share_bytes >> 20}"
+        (
+            f"attempt {x.attempt} uses {x.used_bytes >> 20} MiB of GPU {x.uuid}, its part is "
+            f"{x.share_bytes >> 20}"
+        )
         + (f": it is ended after {x.grace_s} s of that" if x.grace_s else "")
     ),
-    f.JobRequeued: lambda x: f"attempt {x.attempt} over ({x.reason}), queued again{', after a wait' if x.not_before_ns else ''}",
-    f.JobClosed: lambda x: f"{x.outcome}{': ' + x.reason if x.reason not in ('', x.outcome) else ''}",
+    f.JobRequeued: lambda x: (
+        f"attempt {x.attempt} over ({x.reason}), queued "
+        f"again{', after a wait' if x.not_before_ns else ''}"
+    ),
+    f.JobClosed: lambda x: (
+        f"{x.outcome}{': ' + x.reason if x.reason not in ('', x.outcome) else ''}"
+    ),
     f.ReplicasScaled: _replicas,
-    f.NodeDeclaredDead: lambda x: f"node {x.node_id} declared dead by {x.user or 'someone'}: incarnation {x.incarnation}",
+    f.NodeDeclaredDead: lambda x: (
+        f"node {x.node_id} declared dead by {x.user or 'someone'}: incarnation {x.incarnation}"
+    ),
     f.NodeLost: lambda x: f"node {x.node_id} lost: {x.reason}",
     f.NodeReturned: lambda x: f"node {x.node_id} returned",
     f.NodeRemoved: lambda x: f"node {x.node_id} removed",
     f.NodeRegistered: _registered,
-    f.JobStarted: lambda x: f"attempt {x.attempt} started on {x.node_id}{KEPT_APART.get(x.isolation, '')}",
+    f.JobStarted: lambda x: (
+        f"attempt {x.attempt} started on {x.node_id}{KEPT_APART.get(x.isolation, '')}"
+    ),
     f.JobFinished: _finished,
     f.JobRefused: lambda x: f"{x.node_id} refused attempt {x.attempt}: {x.reason}",
     f.JobReleased: _released,
     f.ReplicaReady: lambda x: f"replica ready on {x.node_id}",
     f.ReplicaUnready: lambda x: f"replica not ready on {x.node_id}: {x.reason}",
     f.GpuFaulted: _faulted,
-    f.GpuErrorSeen: lambda x: f"GPU {x.uuid} on {x.node_id}: {x.error} ({x.source}), verdict {x.verdict}{', shadow' if x.shadow else ''}",
+    f.GpuErrorSeen: lambda x: (
+        f"GPU {x.uuid} on {x.node_id}: {x.error} ({x.source}), verdict "
+        f"{x.verdict}{', shadow' if x.shadow else ''}"
+    ),
     f.GpuServiceSet: lambda x: f"GPU {x.uuid} {x.service}, by {x.user or 'someone'}",
     f.GpuControlRequested: lambda x: f"GPU {x.uuid} {_told(x)}, by {x.user or 'someone'}",
-    f.GpuControlled: lambda x: f"GPU {x.uuid} on {x.node_id} {_told(x)}: {x.outcome}{f' ({x.detail})' if x.detail else ''}",
+    f.GpuControlled: lambda x: (
+        f"GPU {x.uuid} on {x.node_id} {_told(x)}: {x.outcome}{f' ({x.detail})' if x.detail else ''}"
+    ),
     f.GpuRecovered: lambda x: f"GPU {x.uuid} on {x.node_id} recovered",
 }

@@ -2,17 +2,20 @@
 
 import msgspec
 
-from libs.common.cluster import Cluster, Key, Tenant
 from libs.common.messages.access_entry import AccessEntry
 from libs.common.model import WHOLE_GPU
+from libs.common.state.cluster import Cluster, Key, Tenant
 from services.api_gateway.times import rfc3339
 
 _SHARE_MS_PER_HOUR = WHOLE_GPU * 3_600_000
 
 
 class TenantShown(msgspec.Struct):
-    """Limits (0 = none) and what is used now; GPUs in devices. `gpu_hours_used` is what counts against `gpu_hours`: of the tenant's whole
-    life, or of this month."""
+    """Limits (0 = none) and what is used now; GPUs in devices.
+
+    `gpu_hours_used` is what counts against `gpu_hours`: of the tenant's whole life, or of this
+    month.
+    """
 
     name: str
     max_gpus: float
@@ -30,7 +33,10 @@ class TenantShown(msgspec.Struct):
 
 
 class KeyShown(msgspec.Struct, omit_defaults=True):
-    """`key` is the key itself, in the one answer that shows it. `old_until` is when the secret before the last rotation ends."""
+    """`key` is the key itself, in the one answer that shows it.
+
+    `old_until` is when the secret before the last rotation ends.
+    """
 
     id: str
     tenant: str
@@ -47,7 +53,9 @@ class KeyShown(msgspec.Struct, omit_defaults=True):
 
 
 class AccessShown(msgspec.Struct):
-    """`denied` says why, and is empty for what was allowed; `status` 0: the client went before an answer began."""
+    """`denied` says why, and is empty for what was allowed; `status` 0: the client went before an
+    answer began.
+    """
 
     seq: int
     at: str | None

@@ -1,6 +1,7 @@
 """Which jobs exist, by name, by the beginning of their id, and how many are in each state.
 
-Pure. `touch` is called for each job that a commit changed; a job that the fold forgot (the oldest ended ones) leaves this index too.
+Pure. `touch` is called for each job that a commit changed; a job that the fold forgot (the oldest
+ended ones) leaves this index too.
 """
 
 from bisect import bisect_left, insort
@@ -9,9 +10,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from libs.common import job_life
-from libs.common.cluster import Cluster, Job
+from libs.common.life import job_life
 from libs.common.model import JobId
+from libs.common.state.cluster import Cluster, Job
 
 CANDIDATES_MAX: Final = 10
 SCAN_MAX: Final = 10_000
@@ -77,7 +78,9 @@ class JobIndex:
         """The seen ids that begin so, at most CANDIDATES_MAX, of the first SCAN_MAX."""
         first, last = bisect_left(self.ids, prefix), bisect_left(self.ids, prefix + _AFTER)
         ids = self.ids[first : min(last, first + SCAN_MAX)]
-        return list(islice((job_id for job_id in ids if seen(self.cluster.jobs[job_id])), CANDIDATES_MAX))
+        return list(
+            islice((job_id for job_id in ids if seen(self.cluster.jobs[job_id])), CANDIDATES_MAX)
+        )
 
     def _add(self, job: Job, in_order: bool) -> None:
         """An element is found by its array, not by its own name nor by the beginning of its id."""

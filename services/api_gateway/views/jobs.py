@@ -1,15 +1,18 @@
 """A job as the API shows it.
 
-Pure. The field names are the API's contract: `docs` and the command line rely on them. Times are RFC 3339, shares are hundredths of a GPU.
+Pure. The field names are the API's contract: `docs` and the command line rely on them. Times are
+RFC 3339, shares are hundredths of a GPU.
 """
 
 from collections import Counter
 
 import msgspec
 
-from libs.common import arrays, job_life, suspects
-from libs.common.cluster import Cluster, Job, MemberView, is_ready, silent_nodes, waits_for
-from libs.common.ordering import DEFAULT_QUEUE
+from libs.common import arrays
+from libs.common.life import job_life
+from libs.common.state import suspects
+from libs.common.state.cluster import Cluster, Job, MemberView, is_ready, silent_nodes, waits_for
+from libs.common.state.ordering import DEFAULT_QUEUE
 from services.api_gateway.times import rfc3339
 from services.api_gateway.views.others import preempted_by
 
@@ -33,7 +36,9 @@ class MemberShown(msgspec.Struct):
 
 
 class ArrayShown(msgspec.Struct):
-    """`numbers` as they were written; how many elements are in each state: those that have not begun are queued."""
+    """`numbers` as they were written; how many elements are in each state: those that have not
+    begun are queued.
+    """
 
     numbers: str
     count: int
@@ -41,16 +46,18 @@ class ArrayShown(msgspec.Struct):
 
 
 class JobShown(msgspec.Struct):
-    """`kind` is job, replica or allocation; `expires_at` is when a placed allocation is over. `seq` is the sequence of the submission;
-    `waits_for` says on whom a job that has not ended waits; `after` are those jobs.
-    An attempt has `nodes` to `nodes_max` of them, `node_ids` says which.
-    `preemptions` says how often it made room, the last time for `preempted_by`; `grown`, how often it began anew with more nodes;
-    `reserved` are the nodes where devices are kept for it.
-    `refusals` says how many attempts nodes refused, the last one for `refused_reason`; `excluded_nodes` are those that did so lately.
+    """`kind` is job, replica or allocation; `expires_at` is when a placed allocation is over.
 
-    `user_id` is `user`, `max_execution_time` is `time_limit_s` (null: none), under the names that others use. `gpu_affinity` is the
-    `gpu_uuids` that it asked for: on no other devices does it run; empty: on any. `array` is of an array; `element_of` is its id in its
-    elements.
+    `seq` is the sequence of the submission; `waits_for` says on whom a job that has not ended
+    waits; `after` are those jobs. An attempt has `nodes` to `nodes_max` of them, `node_ids` says
+    which. `preemptions` says how often it made room, the last time for `preempted_by`; `grown`, how
+    often it began anew with more nodes; `reserved` are the nodes where devices are kept for it.
+    `refusals` says how many attempts nodes refused, the last one for `refused_reason`;
+    `excluded_nodes` are those that did so lately.
+
+    `user_id` is `user`, `max_execution_time` is `time_limit_s` (null: none), under the names that
+    others use. `gpu_affinity` is the `gpu_uuids` that it asked for: on no other devices does it
+    run; empty: on any. `array` is of an array; `element_of` is its id in its elements.
     """
 
     id: str
@@ -117,7 +124,11 @@ class JobShown(msgspec.Struct):
 
 def job_shown(cluster: Cluster, job: Job) -> JobShown:
     shown, refused = _shown(cluster, job), job.refusals
-    shown.refusals, shown.refused_reason, shown.excluded_nodes = refused.count, refused.reason, sorted(refused.excluded)
+    shown.refusals, shown.refused_reason, shown.excluded_nodes = (
+        refused.count,
+        refused.reason,
+        sorted(refused.excluded),
+    )
     return shown
 
 
@@ -185,7 +196,10 @@ def _shown(cluster: Cluster, job: Job) -> JobShown:
 
 def _gpu_errors(cluster: Cluster, job: Job) -> list[str]:
     """With the suspicion that they make, if any, as the last."""
-    return [*(f"{error} on {uuid}" for uuid, error in job.gpu_errors), *filter(None, [suspects.of_job(cluster, job)])]
+    return [
+        *(f"{error} on {uuid}" for uuid, error in job.gpu_errors),
+        *filter(None, [suspects.of_job(cluster, job)]),
+    ]
 
 
 def _array(cluster: Cluster, job: Job) -> ArrayShown | None:
@@ -200,7 +214,11 @@ def _array(cluster: Cluster, job: Job) -> ArrayShown | None:
 
 def _waits_for(cluster: Cluster, job: Job) -> str:
     if job.state == job_life.QUEUED and (job.order.held or job.order.waits):
-        return f"{next(iter(job.order.waits))} to end" if job.order.waits else f"{job.order.held_by or 'its user'} to release it"
+        return (
+            f"{next(iter(job.order.waits))} to end"
+            if job.order.waits
+            else f"{job.order.held_by or 'its user'} to release it"
+        )
     if job.state == job_life.QUEUED and not job.has_room:
         return job_life.WAITS_FOR[job_life.BEGUN]
     if job.state == job_life.QUEUED and job.preemption.reserved:

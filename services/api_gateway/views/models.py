@@ -5,9 +5,9 @@ Pure. The field names are the API's contract: the command line relies on them.
 
 import msgspec
 
-from libs.common import model_view
-from libs.common.cluster import Cluster, Job, Model, is_ready
 from libs.common.model import NodeId
+from libs.common.state import model_view
+from libs.common.state.cluster import Cluster, Job, Model, is_ready
 from services.api_gateway.times import rfc3339
 
 
@@ -27,7 +27,10 @@ class ReplicaShown(msgspec.Struct):
 
 
 class ModelShown(msgspec.Struct):
-    """`wanted` replicas are asked for, `ready` of any generation serve now. `last_crash` is empty before the first."""
+    """`wanted` replicas are asked for, `ready` of any generation serve now.
+
+    `last_crash` is empty before the first.
+    """
 
     name: str
     state: str

@@ -7,12 +7,13 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.common import gpu_life, job_life, suspects
-from libs.common.cluster import Cluster, GpuView, Node, node_gpus
-from libs.common.device import Control, GpuError
+from libs.common.life import gpu_life, job_life
 from libs.common.model import WHOLE_GPU, JobId
-from services.api_gateway import roles
-from services.api_gateway.roles import Principal
+from libs.common.state import suspects
+from libs.common.state.cluster import Cluster, GpuView, Node, node_gpus
+from libs.common.state.device import Control, GpuError
+from services.api_gateway.access import roles
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.times import rfc3339
 from services.api_gateway.vitals import Pulse
 
@@ -26,11 +27,14 @@ class HolderShown(msgspec.Struct):
 
 
 class GpuFull(msgspec.Struct):
-    """`state` is the one word for people; `use` and `health` are what it is derived from. `memory_total` is `memory_bytes`, `numa_node` is
-    `numa`. `memory_available` is what no job was promised; what processes really use of it is nowhere here.
+    """`state` is the one word for people; `use` and `health` are what it is derived from.
 
-    `compute_capability` ("9.0"), `pcie_bus_id`, `switch` and `links` are empty, `numa` null where the node does not know; `power_mw` and
-    `clocks_mhz` (the least and the most that they can be set to) are 0. `controls` is what it was told to be, and what became of it.
+    `memory_total` is `memory_bytes`, `numa_node` is `numa`. `memory_available` is what no job was
+    promised; what processes really use of it is nowhere here.
+
+    `compute_capability` ("9.0"), `pcie_bus_id`, `switch` and `links` are empty, `numa` null where
+    the node does not know; `power_mw` and `clocks_mhz` (the least and the most that they can be set
+    to) are 0. `controls` is what it was told to be, and what became of it.
     """
 
     uuid: str
@@ -67,7 +71,9 @@ class GpuFull(msgspec.Struct):
 
 
 class ContestShown(msgspec.Struct):
-    """A GPU that several nodes register. `node_id` has it; `others` register it too. `shown` is false where this node's driver does not
+    """A GPU that several nodes register.
+
+    `node_id` has it; `others` register it too. `shown` is false where this node's driver does not
     show it.
     """
 
@@ -77,15 +83,19 @@ class ContestShown(msgspec.Struct):
 
 
 class NodeShown(msgspec.Struct):
-    """`gpus_free` are devices that take work and of which nobody holds a part. `last_heartbeat` is when the scheduler heard the node,
-    null where that is not known: in a state of the past, or before a scheduler answered. From `cpus_milli` on: the host, and where it is;
-    0 and empty where the node does not know. `isolation` says of each bound between jobs that it is enforced, or that it is lost and why;
-    `suspicion` what speaks against the node itself. `drivers` are the versions of its drivers, by name.
-    `distrusted` says why the node gets no new jobs until its agent starts again; empty for a trusted node.
-    `revoked` says why the servers refuse its key; empty for a key that counts. `ignored` counts what readers of
-    the log ignored of the node's commits; `ignored_seq` and `ignored_reason` are the last of it.
-    `contested` says by UUID which other nodes register a GPU that this node registers, and which one has it. `gpus_ignored` of its GPUs
-    do not count, because it has named too many UUIDs. `left_out` names what its agent did not register because a node may not have so much.
+    """`gpus_free` are devices that take work and of which nobody holds a part.
+
+    `last_heartbeat` is when the scheduler heard the node, null where that is not known: in a state
+    of the past, or before a scheduler answered. From `cpus_milli` on: the host, and where it is; 0
+    and empty where the node does not know. `isolation` says of each bound between jobs that it is
+    enforced, or that it is lost and why; `suspicion` what speaks against the node itself. `drivers`
+    are the versions of its drivers, by name. `distrusted` says why the node gets no new jobs until
+    its agent starts again; empty for a trusted node. `revoked` says why the servers refuse its key;
+    empty for a key that counts. `ignored` counts what readers of the log ignored of the node's
+    commits; `ignored_seq` and `ignored_reason` are the last of it. `contested` says by UUID which
+    other nodes register a GPU that this node registers, and which one has it. `gpus_ignored` of its
+    GPUs do not count, because it has named too many UUIDs. `left_out` names what its agent did not
+    register because a node may not have so much.
     """
 
     id: str
@@ -154,7 +164,9 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
         present=view.present,
         held_share=view.held,
         holders=holders,
-        compute_capability=".".join(map(str, gpu.compute_capability)) if any(gpu.compute_capability) else "",
+        compute_capability=".".join(map(str, gpu.compute_capability))
+        if any(gpu.compute_capability)
+        else "",
         pcie_bus_id=gpu.pci_bus,
         numa=numa,
         numa_node=numa,
@@ -219,7 +231,8 @@ def _contested(cluster: Cluster, node: Node) -> dict[str, ContestShown]:
 
 def node_full(principal: Principal, cluster: Cluster, node: Node, heard_ns: int) -> NodeFull:
     return NodeFull(
-        node_seen(principal, cluster, node, heard_ns), [gpu_seen(principal, cluster, view) for view in node_gpus(cluster, node)]
+        node_seen(principal, cluster, node, heard_ns),
+        [gpu_seen(principal, cluster, view) for view in node_gpus(cluster, node)],
     )
 
 
@@ -241,7 +254,9 @@ def gpu_seen(principal: Principal, cluster: Cluster, view: GpuView) -> GpuFull:
 
 
 def _error_seen(principal: Principal, cluster: Cluster, error: GpuError) -> GpuError:
-    return replace(error, jobs=tuple(ref for ref in error.jobs if _sees_job(principal, cluster, ref.job_id)))
+    return replace(
+        error, jobs=tuple(ref for ref in error.jobs if _sees_job(principal, cluster, ref.job_id))
+    )
 
 
 def _sees_job(principal: Principal, cluster: Cluster, job_id: str) -> bool:
@@ -255,12 +270,24 @@ def gpu_state(cluster: Cluster, view: GpuView) -> str:
 
 
 def scheduler_shown(pulse: Pulse) -> dict[str, object] | None:
-    """What the scheduler says of itself; null before it was heard. Times of its last decisions that placed a job."""
+    """What the scheduler says of itself; null before it was heard.
+
+    Times of its last decisions that placed a job.
+    """
     vitals = pulse.vitals
     if not pulse.at_ns:
         return None
-    latency = {"p50": vitals.decision_p50_us, "p99": vitals.decision_p99_us, "n": vitals.decisions} if vitals.decisions else None
-    return {"epoch": vitals.epoch, "heard_at": rfc3339(pulse.at_ns), "decision_latency_us": latency, "dropped": vitals.dropped}
+    latency = (
+        {"p50": vitals.decision_p50_us, "p99": vitals.decision_p99_us, "n": vitals.decisions}
+        if vitals.decisions
+        else None
+    )
+    return {
+        "epoch": vitals.epoch,
+        "heard_at": rfc3339(pulse.at_ns),
+        "decision_latency_us": latency,
+        "dropped": vitals.dropped,
+    }
 
 
 async def cluster_shown(cluster: Cluster, jobs: Counter[str], pulse: Pulse) -> dict[str, object]:
@@ -285,7 +312,9 @@ async def cluster_shown(cluster: Cluster, jobs: Counter[str], pulse: Pulse) -> d
 
 
 async def _count_gpus(cluster: Cluster) -> tuple[Counter[str], int]:
-    """How many devices are in each state, and what is held of them all; in slices, because other requests wait meanwhile."""
+    """How many devices are in each state, and what is held of them all; in slices, because other
+    requests wait meanwhile.
+    """
     shown: Counter[str] = Counter()
     held = 0
     for place, view in enumerate(list(cluster.gpus.values()), start=1):
@@ -310,5 +339,7 @@ def _use(cluster: Cluster, view: GpuView) -> str:
     if not view.holds:
         return gpu_life.AVAILABLE
     jobs = [cluster.jobs.get(JobId(key.rpartition(".")[0])) for key in view.holds]
-    running = any(job is not None and job.state in (job_life.RUNNING, job_life.RELEASING) for job in jobs)
+    running = any(
+        job is not None and job.state in (job_life.RUNNING, job_life.RELEASING) for job in jobs
+    )
     return gpu_life.IN_USE if running else gpu_life.ALLOCATED

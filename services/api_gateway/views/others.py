@@ -1,6 +1,7 @@
 """A fact as one asker may read it: without the names of other tenants' jobs. Pure.
 
-Which facts an asker reads at all, `http/events.py` says. Held by tests/attack/test_names_of_others.py.
+Which facts an asker reads at all, `http/events.py` says. Held by
+tests/attack/test_names_of_others.py.
 """
 
 from typing import Final
@@ -8,32 +9,47 @@ from typing import Final
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.cluster import Cluster, Job
 from libs.common.facts import AnyFact, Unknown
 from libs.common.model import JobId
-from services.api_gateway import roles
-from services.api_gateway.roles import Principal
+from libs.common.state.cluster import Cluster, Job
+from services.api_gateway.access import roles
+from services.api_gateway.access.roles import Principal
 
 ANOTHER: Final = JobId("a job of another tenant")
 
 
 def seen_by(principal: Principal, cluster: Cluster, fact: AnyFact | Unknown) -> AnyFact | Unknown:
-    """Return the fact without names of jobs that the principal may not see, or that are no longer known."""
+    """Return the fact without names of jobs that the principal may not see, or that are no longer
+    known.
+    """
     if roles.sees_all(principal):
         return fact
     if isinstance(fact, f.JobPreempted):
-        return fact if fact.by == fact.job_id or _sees(principal, cluster, fact.by) else replace(fact, by=ANOTHER)
+        return (
+            fact
+            if fact.by == fact.job_id or _sees(principal, cluster, fact.by)
+            else replace(fact, by=ANOTHER)
+        )
     if isinstance(fact, f.NodeRegistered):
-        return replace(fact, attempts=tuple(ref for ref in fact.attempts if _sees(principal, cluster, ref.job_id)))
+        return replace(
+            fact,
+            attempts=tuple(ref for ref in fact.attempts if _sees(principal, cluster, ref.job_id)),
+        )
     if isinstance(fact, f.GpuErrorSeen):
-        return replace(fact, jobs=tuple(ref for ref in fact.jobs if _sees(principal, cluster, ref.job_id)))
+        return replace(
+            fact, jobs=tuple(ref for ref in fact.jobs if _sees(principal, cluster, ref.job_id))
+        )
     return fact
 
 
 def preempted_by(cluster: Cluster, job: Job) -> str:
     """Return the job that this one made room for. A job of another tenant is not named."""
     by = cluster.jobs.get(job.preemption.by)
-    return ANOTHER if job.preemption.by and (by is None or by.tenant != job.tenant) else job.preemption.by
+    return (
+        ANOTHER
+        if job.preemption.by and (by is None or by.tenant != job.tenant)
+        else job.preemption.by
+    )
 
 
 def _sees(principal: Principal, cluster: Cluster, job_id: JobId) -> bool:

@@ -1,7 +1,7 @@
 """The cluster's state at any past sequence, folded from the log.
 
-On the loop's own thread in small slices: another thread would hold the interpreter against every request for
-milliseconds at a time, a slice takes about one. One fold at a time (`http/events.py`).
+On the loop's own thread in small slices: another thread would hold the interpreter against every
+request for milliseconds at a time, a slice takes about one. One fold at a time (`http/events.py`).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.common import fold, reading
-from libs.common.cluster import Cluster
+from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot_store
 from libs.common.transport.snapshot_store import SnapshotStore
 from services.api_gateway.views.entries import Entries
@@ -42,9 +42,24 @@ async def fold_to(entries: Entries, store: SnapshotStore, at: int) -> Cluster:
 
 
 async def state_lines(cluster: Cluster) -> AsyncIterator[bytes]:
-    """One JSON object, in pieces: the head, then jobs, models, nodes and devices as their own routes show them."""
-    head = {"seq": cluster.seq, "epoch": cluster.epoch, "leader": cluster.leader, "cluster_id": cluster.cluster_id}
-    yield _encode({**head, "timing": cluster.timing, "facts": cluster.facts, "ignored": cluster.ignored, "tenants": cluster.tenants})[:-1]
+    """One JSON object, in pieces: the head, then jobs, models, nodes and devices as their own
+    routes show them.
+    """
+    head = {
+        "seq": cluster.seq,
+        "epoch": cluster.epoch,
+        "leader": cluster.leader,
+        "cluster_id": cluster.cluster_id,
+    }
+    yield _encode(
+        {
+            **head,
+            "timing": cluster.timing,
+            "facts": cluster.facts,
+            "ignored": cluster.ignored,
+            "tenants": cluster.tenants,
+        }
+    )[:-1]
     parts: tuple[tuple[str, Iterable[Any]], ...] = (
         ("jobs", (job_shown(cluster, job) for job in cluster.jobs.values())),
         ("models", (model_shown(cluster, model) for model in cluster.models.values())),

@@ -2,17 +2,18 @@
 
 import msgspec
 
-from libs.common import job_life
-from libs.common.cluster import Cluster
-from libs.common.ordering import DEFAULT_QUEUE, POLICIES, JobQueue
-from libs.common.plugins import ORDER, ref
+from libs.common.life import job_life
+from libs.common.state.cluster import Cluster
+from libs.common.state.ordering import DEFAULT_QUEUE, POLICIES, JobQueue
+from libs.common.state.plugins import ORDER, ref
 
 
 class QueueShown(msgspec.Struct):
-    """`policy` is empty where the scheduler's own setting holds; `ageing_s` of waiting make up for one step of priority (0: never);
-    `backfill`: others may pass its first job where that does not delay it; `time_slice_s`: how long those run that take turns (0: none
-    do). `note` says why the queue does not go by its policy, which is
-    a plug-in's.
+    """`policy` is empty where the scheduler's own setting holds; `ageing_s` of waiting make up for
+    one step of priority (0: never); `backfill`: others may pass its first job where that does not
+    delay it; `time_slice_s`: how long those run that take turns (0: none do).
+
+    `note` says why the queue does not go by its policy, which is a plug-in's.
     """
 
     name: str
@@ -39,5 +40,9 @@ def _note(cluster: Cluster, policy: str) -> str:
     if policy in ("", *POLICIES) or cluster.plugins.in_force(ORDER, policy):
         return ""
     version = cluster.plugins.version_of(ORDER, policy)
-    why = cluster.plugins.disabled[ref(ORDER, policy, version)] if version is not None else "the scheduler has no such plug-in"
+    why = (
+        cluster.plugins.disabled[ref(ORDER, policy, version)]
+        if version is not None
+        else "the scheduler has no such plug-in"
+    )
     return f"goes by the scheduler's default: {why}"

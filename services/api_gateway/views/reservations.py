@@ -2,15 +2,17 @@
 
 import msgspec
 
-from libs.common.reservation import Reservation
-from services.api_gateway import roles
-from services.api_gateway.roles import Principal
+from libs.common.state.reservation import Reservation
+from services.api_gateway.access import roles
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.times import rfc3339
 
 
 class ReservationShown(msgspec.Struct):
-    """From `start` to `end` the nodes are for jobs of these tenants or users that name it; in a `maintenance` for nobody's. `user` set
-    it.
+    """From `start` to `end` the nodes are for jobs of these tenants or users that name it; in a
+    `maintenance` for nobody's.
+
+    `user` set it.
     """
 
     name: str
@@ -24,7 +26,10 @@ class ReservationShown(msgspec.Struct):
 
 
 def reservation_shown(kept: Reservation, principal: Principal) -> ReservationShown:
-    """Show reserved nodes and times to everyone. Only the reservation's users and operators see for whom."""
+    """Show reserved nodes and times to everyone.
+
+    Only the reservation's users and operators see for whom.
+    """
     whole = roles.sees_all(principal)
     return ReservationShown(
         name=kept.name,

@@ -1,9 +1,12 @@
-"""Snapshots of the gateway's state: stored every so many commits, loaded at start, so that start = snapshot + the log's tail.
+"""Snapshots of the gateway's state: stored every so many commits, loaded at start, so that start =
+snapshot + the log's tail.
 
-Two objects: `cluster` is `libs.common.transport.snapshot` (any service may start from it), `history.<seq>` is the list of commits per job
-of the same sequence, stored first, so that a crash in between leaves the older pair whole.
-Encoding holds the interpreter: about 5 ms per 10,000 jobs. It happens on the loop's thread, between two commits, because no other thread
-could read a consistent state without copying it, which costs more; the price is one such pause in SNAPSHOT_EVERY commits.
+Two objects: `cluster` is `libs.common.transport.snapshot` (any service may start from it),
+`history.<seq>` is the list of commits per job of the same sequence, stored first, so that a crash
+in between leaves the older pair whole. Encoding holds the interpreter: about 5 ms per 10,000 jobs.
+It happens on the loop's thread, between two commits, because no other thread could read a
+consistent state without copying it, which costs more; the price is one such pause in SNAPSHOT_EVERY
+commits.
 """
 
 import logging
@@ -11,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt, Unavailable
+from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot, snapshot_store
 from libs.common.transport.snapshot_store import BASE_OBJECT, CLUSTER_OBJECT, SnapshotStore
 from services.api_gateway.views.history import History
@@ -39,7 +42,8 @@ def encode(cluster: Cluster, history: History) -> Pair:
 
 
 async def load(store: SnapshotStore) -> tuple[Cluster, History]:
-    """The newest stored state; the empty one when none is usable, or when its other half is missing and the log has everything.
+    """The newest stored state; the empty one when none is usable, or when its other half is missing
+    and the log has everything.
 
     Raises Corrupt when the history is damaged, Unavailable when the store does not answer.
     """
@@ -53,11 +57,17 @@ async def load(store: SnapshotStore) -> tuple[Cluster, History]:
     try:
         return cluster, _decoder.decode(history)
     except msgspec.DecodeError as error:
-        raise Corrupt(f"the history beside the snapshot at {cluster.seq} cannot be read ({error}): delete both objects") from error
+        raise Corrupt(
+            f"the history beside the snapshot at {cluster.seq} cannot be read ({error}): "
+            "delete both objects"
+        ) from error
 
 
 class Snapshots:
-    """Stores the state when it is due. A store that does not answer is only a warning: the log has everything."""
+    """Stores the state when it is due.
+
+    A store that does not answer is only a warning: the log has everything.
+    """
 
     def __init__(self, store: SnapshotStore, stored_seq: int) -> None:
         self.store = store
@@ -75,7 +85,12 @@ class Snapshots:
             if older and older != pair.seq:
                 await self.store.delete(_history_object(older))
         except Unavailable as error:
-            logger.warning("the snapshot at %d was not stored (%s); the next one is due at %d", pair.seq, error, pair.seq + SNAPSHOT_EVERY)
+            logger.warning(
+                "the snapshot at %d was not stored (%s); the next one is due at %d",
+                pair.seq,
+                error,
+                pair.seq + SNAPSHOT_EVERY,
+            )
 
 
 def _history_object(seq: int) -> str:

@@ -16,7 +16,10 @@ SWEEP_ABOVE: Final = 10_000
 
 
 class Watcher:
-    """One watch's backlog: what changed since it last looked. A busy job appears once, so it is bounded by the state's size."""
+    """One watch's backlog: what changed since it last looked.
+
+    A busy job appears once, so it is bounded by the state's size.
+    """
 
     def __init__(self) -> None:
         self.jobs: dict[JobId, int] = {}

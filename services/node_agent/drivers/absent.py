@@ -1,8 +1,9 @@
 """The devices that this machine has and its drivers do not show. Pure.
 
-A machine has what the agent before this one knew, and what its PCI bus lists. A device that neither its driver shows nor an operator has
-taken out is absent: it stays in the inventory, out of use. Whether it is lost or only its driver is not loaded, `Absent` says.
-Tests: tests/drivers/test_absent.py.
+A machine has what the agent before this one knew, and what its PCI bus lists. A device that neither
+its driver shows nor an operator has taken out is absent: it stays in the inventory, out of use.
+Whether it is lost or only its driver is not loaded, `Absent` says. Tests:
+tests/drivers/test_absent.py.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,13 +11,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from libs.common.partition import card_of
+from libs.common.devices.partition import card_of
 from services.node_agent.drivers.readings import Device
 from services.node_agent.drivers.sysfs import OnBus
 
-# The kernel's drivers under which a vendor's library can see a device. Another one, for example vfio-pci: the device was given away.
+# The kernel's drivers under which a vendor's library can see a device. Another one, for example
+# vfio-pci: the device was given away.
 KERNEL_DRIVERS: Final = {"nvidia": ("nvidia",), "amd": ("amdgpu",), "intel": ("xe", "i915")}
-# PCI classes. A display controller of AMD or Intel may be a part of the processor, which their libraries need not show.
+# PCI classes. A display controller of AMD or Intel may be a part of the processor, which their
+# libraries need not show.
 VGA: Final = "0x0300"
 # File in the agent's state directory that holds `KnownDevices`.
 FILE: Final = "devices-had.json"
@@ -24,7 +27,10 @@ UNKNOWN_MODEL: Final = "unknown model"
 
 
 class Absent(NamedTuple):
-    """`lost`: the vendor's driver answers and does not show the device. Otherwise the driver itself is not there, which proves nothing."""
+    """`lost`: the vendor's driver answers and does not show the device.
+
+    Otherwise the driver itself is not there, which proves nothing.
+    """
 
     device: Device
     why: str
@@ -39,34 +45,63 @@ class Vendor(NamedTuple):
 
 
 class KnownDevices(msgspec.Struct, frozen=True):
-    """Devices that an agent knew, for the next agent of this machine. `boot_id` names the boot in which it asked the driver."""
+    """Devices that an agent knew, for the next agent of this machine.
+
+    `boot_id` names the boot in which it asked the driver.
+    """
 
     boot_id: str = ""
     devices: tuple[Device, ...] = ()
 
 
 def absent(
-    had: Iterable[Device], vendors: Mapping[str, Vendor], bus: Sequence[OnBus], removed: Collection[str], node_id: str
+    had: Iterable[Device],
+    vendors: Mapping[str, Vendor],
+    bus: Sequence[OnBus],
+    removed: Collection[str],
+    node_id: str,
 ) -> list[Absent]:
-    """Return the devices of `had` and of the bus that no driver shows. `removed`: UUIDs and addresses that an operator has taken out."""
+    """Return the devices of `had` and of the bus that no driver shows.
+
+    `removed`: UUIDs and addresses that an operator has taken out.
+    """
     known = [device for device in had if not {device.uuid, device.pci_bus} & set(removed)]
-    given_away = {each.pci_bus for each in bus if each.driver and each.driver not in KERNEL_DRIVERS[each.vendor]}
+    given_away = {
+        each.pci_bus
+        for each in bus
+        if each.driver and each.driver not in KERNEL_DRIVERS[each.vendor]
+    }
     found = []
     for device in known:
         vendor = vendors.get(device.vendor)
-        if vendor is not None and not _is_shown(device, vendor.shown) and device.pci_bus not in given_away:
+        if (
+            vendor is not None
+            and not _is_shown(device, vendor.shown)
+            and device.pci_bus not in given_away
+        ):
             found.append(_absent(device, vendor, bus))
-    addresses = {device.pci_bus for device in known} | {each.pci_bus for vendor in vendors.values() for each in vendor.shown}
+    addresses = {device.pci_bus for device in known} | {
+        each.pci_bus for vendor in vendors.values() for each in vendor.shown
+    }
     for each in bus:
         vendor = vendors.get(each.vendor)
-        if vendor is not None and _counts(each, vendor) and each.pci_bus not in (*addresses, *given_away, *removed):
+        if (
+            vendor is not None
+            and _counts(each, vendor)
+            and each.pci_bus not in (*addresses, *given_away, *removed)
+        ):
             found.append(_absent(_unknown(each, node_id), vendor, bus))
     return found
 
 
 def _is_shown(device: Device, shown: Sequence[Device]) -> bool:
-    """Return whether the driver shows the device, also if its card is divided otherwise or another card is in its slot."""
-    return any(each.pci_bus == device.pci_bus or card_of(each.uuid) == card_of(device.uuid) for each in shown)
+    """Return whether the driver shows the device, also if its card is divided otherwise or another
+    card is in its slot.
+    """
+    return any(
+        each.pci_bus == device.pci_bus or card_of(each.uuid) == card_of(device.uuid)
+        for each in shown
+    )
 
 
 def _counts(each: OnBus, vendor: Vendor) -> bool:
@@ -76,15 +111,35 @@ def _counts(each: OnBus, vendor: Vendor) -> bool:
 
 def _absent(device: Device, vendor: Vendor, bus: Sequence[OnBus]) -> Absent:
     if vendor.missing:
-        return Absent(device, f"the driver of {device.vendor} does not show it: {vendor.missing}", lost=False)
+        return Absent(
+            device, f"the driver of {device.vendor} does not show it: {vendor.missing}", lost=False
+        )
     where = next((each for each in bus if each.pci_bus == device.pci_bus), None)
     if where is None:
-        return Absent(device, f"the driver of {device.vendor} does not show it, and it is not on the PCI bus", lost=True)
+        return Absent(
+            device,
+            f"the driver of {device.vendor} does not show it, and it is not on the PCI bus",
+            lost=True,
+        )
     bound = f"bound to {where.driver}" if where.driver else "bound to no driver"
-    return Absent(device, f"the driver of {device.vendor} does not show it; it is on the PCI bus, {bound}", lost=True)
+    return Absent(
+        device,
+        f"the driver of {device.vendor} does not show it; it is on the PCI bus, {bound}",
+        lost=True,
+    )
 
 
 def _unknown(each: OnBus, node_id: str) -> Device:
-    """Return a device for a PCI address. Only its driver knows its UUID, so its node and address name it until then."""
+    """Return a device for a PCI address.
+
+    Only its driver knows its UUID, so its node and address name it until then.
+    """
     uuid = f"{node_id}-{each.pci_bus}"
-    return Device(pci_bus=each.pci_bus, uuid=uuid, index=-1, vendor=each.vendor, model=UNKNOWN_MODEL, driver_version="")
+    return Device(
+        pci_bus=each.pci_bus,
+        uuid=uuid,
+        index=-1,
+        vendor=each.vendor,
+        model=UNKNOWN_MODEL,
+        driver_version="",
+    )

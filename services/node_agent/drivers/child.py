@@ -1,8 +1,9 @@
-"""The process that calls one vendor's library (`python -m services.node_agent.drivers.child nvidia PID`, by the PID of who asks), for a
-call into a driver may hang or crash.
+"""The process that calls one vendor's library (`python -m services.node_agent.drivers.child nvidia
+PID`, by the PID of who asks), for a call into a driver may hang or crash.
 
-Each line on stdin is an Ask, answered with a line for each device that it names; whoever asks has a deadline for each line, and kills this
-process when it passes (`vendor_process.py`). It ends with its stdin, and with its agent even where a call hangs.
+Each line on stdin is an Ask, answered with a line for each device that it names; whoever asks has a
+deadline for each line, and kills this process when it passes (`vendor_process.py`). It ends with
+its stdin, and with its agent even where a call hangs.
 """
 
 import os
@@ -17,7 +18,7 @@ import msgspec
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Answer, Ask, Fault, Happened, Lacking, Listed
 from services.node_agent.drivers.vendors import Lost, NotThere, Refusal, Vendor, words
-from services.node_agent.supervision.processes import PR_SET_PDEATHSIG, prctl
+from services.node_agent.machine.processes import PR_SET_PDEATHSIG, prctl
 
 # A vendor's file and the class in it.
 VENDORS: Final = {"nvidia": "Nvidia", "amd": "Amd", "intel": "Intel"}
@@ -53,10 +54,15 @@ class Child:
     def _open(self) -> None:
         """The bindings raise anything, on import too."""
         try:
-            vendor: Vendor = getattr(import_module(f"services.node_agent.drivers.vendors.{self.name}"), VENDORS[self.name])()
+            vendor: Vendor = getattr(
+                import_module(f"services.node_agent.drivers.vendors.{self.name}"),
+                VENDORS[self.name],
+            )()
             vendor.open()
         except ModuleNotFoundError as error:
-            self.missing = f"Python's {error.name} is not installed: pip install 'muster-gpu[{self.name}]'"
+            self.missing = (
+                f"Python's {error.name} is not installed: pip install 'muster-gpu[{self.name}]'"
+            )
         except Exception as error:
             self.missing = words(error)
         else:

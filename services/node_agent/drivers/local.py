@@ -1,7 +1,9 @@
-"""The devices of this machine, of whichever vendors are there; no vendor's library is loaded here, and each vendor has a child of its own.
+"""The devices of this machine, of whichever vendors are there; no vendor's library is loaded here,
+and each vendor has a child of its own.
 
-A wedged driver makes its devices unclean, never the agent hang, and no other vendor. Memory is compared with the least that was ever seen
-used since the machine began, as far as its agents saw it.
+A wedged driver makes its devices unclean, never the agent hang, and no other vendor. Memory is
+compared with the least that was ever seen used since the machine began, as far as its agents saw
+it.
 """
 
 import asyncio
@@ -12,9 +14,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from libs.common.devices.topology import Topology
 from libs.common.errors import Refused, Unavailable
 from libs.common.model import Gpu, GpuId
-from libs.common.topology import Topology
 from services.node_agent.drivers import Capabilities, DeviceNodes, sysfs
 from services.node_agent.drivers.absent import Absent, Vendor, absent
 from services.node_agent.drivers.child import VENDORS
@@ -60,13 +62,18 @@ class LocalDriver:
         removed: Collection[str] = (),
         begin_s: float = BEGIN_S,
     ) -> None:
-        """`removed` are the UUIDs or PCI addresses of GPUs that an operator took out of the machine, or that Muster must not use."""
+        """`removed` are the UUIDs or PCI addresses of GPUs that an operator took out of the
+        machine, or that Muster must not use.
+        """
         self.node_id, self.removed = node_id, removed
         self.sys_root, self.proc_root = sys_root, proc_root
         self.parts: list[Part] = []
         self.nodes: DeviceNodes = {}
         self.capabilities: Capabilities = {}
-        self.vendors = vendors or [VendorDevices(VendorProcess(vendor, answer_s, begin_s, reset_s=reset_s)) for vendor in VENDORS]
+        self.vendors = vendors or [
+            VendorDevices(VendorProcess(vendor, answer_s, begin_s, reset_s=reset_s))
+            for vendor in VENDORS
+        ]
         self.baseline: dict[str, int] = {}
         self.hurry = False
         self.latest: dict[GpuId, Sample] = {}
@@ -74,11 +81,18 @@ class LocalDriver:
         self.absent: Mapping[GpuId, Absent] = {}
 
     async def inventory(self) -> Sequence[Gpu]:
-        """Return the devices of this machine. For a vendor that does not answer they are those of the agent before."""
+        """Return the devices of this machine.
+
+        For a vendor that does not answer they are those of the agent before.
+        """
         for vendor in self.vendors:
             known = [device for device in self.known if device.vendor == vendor.process.vendor]
             vendor.process.hurry = self.hurry
-            vendor.known = {device.pci_bus: device for device in known if not {device.uuid, device.pci_bus} & set(self.removed)}
+            vendor.known = {
+                device.pci_bus: device
+                for device in known
+                if not {device.uuid, device.pci_bus} & set(self.removed)
+            }
         await asyncio.gather(*(vendor.discover() for vendor in self.vendors))
         if not any(vendor.devices for vendor in self.vendors):
             logger.warning("%s", self.nothing)
@@ -91,22 +105,37 @@ class LocalDriver:
         seats, links = {part.pci_bus: part.seat for part in self.parts}, groups(self.parts)
         self.absent = await asyncio.to_thread(self._absent)
         shown = [device for _, _, device in self._devices()]
-        away = [each.device for uuid, each in self.absent.items() if all(uuid != device.uuid for device in shown)]
+        away = [
+            each.device
+            for uuid, each in self.absent.items()
+            if all(uuid != device.uuid for device in shown)
+        ]
         self.known = [*shown, *away]
         for each in self.absent.values():
             logger.error("GPU %s %s: %s", each.device.vendor, each.device.pci_bus, each.why)
-        gpus = [_gpu(device, seats[device.pci_bus], links.get(device.pci_bus, "")) for device in shown]
-        return [*gpus, *(_gpu(device, sysfs.seat(device.pci_bus, self.sys_root), "") for device in away)]
+        gpus = [
+            _gpu(device, seats[device.pci_bus], links.get(device.pci_bus, "")) for device in shown
+        ]
+        return [
+            *gpus,
+            *(_gpu(device, sysfs.seat(device.pci_bus, self.sys_root), "") for device in away),
+        ]
 
     def _absent(self) -> dict[GpuId, Absent]:
         """Return the absent devices, with those that their vendor lists but that are lost."""
         vendors = {
-            vendor.process.vendor: Vendor(tuple(vendor.devices.values()), "" if vendor.answers else vendor.missing)
+            vendor.process.vendor: Vendor(
+                tuple(vendor.devices.values()), "" if vendor.answers else vendor.missing
+            )
             for vendor in self.vendors
         }
         found = absent(self.known, vendors, sysfs.gpus(self.sys_root), self.removed, self.node_id)
         for vendor in self.vendors:
-            listed = ((vendor.devices[address], why) for address, why in vendor.lost.items() if address in vendor.devices)
+            listed = (
+                (vendor.devices[address], why)
+                for address, why in vendor.lost.items()
+                if address in vendor.devices
+            )
             found += [Absent(device, why, lost=True) for device, why in listed]
         return {GpuId(each.device.uuid): each for each in found}
 
@@ -114,23 +143,45 @@ class LocalDriver:
         return topology(self.parts)
 
     def _nodes(self) -> DeviceNodes:
-        return {uuid: sysfs.device_nodes(device.pci_bus, self.sys_root, self.proc_root) for uuid, _, device in self._devices()}
+        return {
+            uuid: sysfs.device_nodes(device.pci_bus, self.sys_root, self.proc_root)
+            for uuid, _, device in self._devices()
+        }
 
     def _capabilities(self) -> Capabilities:
-        return {uuid: sysfs.capabilities(device.pci_bus, self.proc_root) for uuid, _, device in self._devices()}
+        return {
+            uuid: sysfs.capabilities(device.pci_bus, self.proc_root)
+            for uuid, _, device in self._devices()
+        }
 
     def _parts(self) -> list[Part]:
         """GPUs in the order of the inventory, then network cards."""
         root, found = self.sys_root, []
         for number, (_, _, device) in enumerate(self._devices()):
             links = () if isinstance(device.links, Lacking) else device.links
-            found.append(Part(f"GPU{number}", "gpu", device.uuid, device.pci_bus, sysfs.seat(device.pci_bus, root), links))
+            found.append(
+                Part(
+                    f"GPU{number}",
+                    "gpu",
+                    device.uuid,
+                    device.pci_bus,
+                    sysfs.seat(device.pci_bus, root),
+                    links,
+                )
+            )
         cards = sysfs.cards(root)
-        return found + [Part(f"NIC{i}", "nic", card.name, card.pci_bus, sysfs.seat(card.pci_bus, root)) for i, card in enumerate(cards)]
+        return found + [
+            Part(f"NIC{i}", "nic", card.name, card.pci_bus, sysfs.seat(card.pci_bus, root))
+            for i, card in enumerate(cards)
+        ]
 
     @property
     def nothing(self) -> str:
-        return "no GPU was found on this machine (" + "; ".join(f"{vendor}: {why}" for vendor, why in self.missing.items()) + ")"
+        return (
+            "no GPU was found on this machine ("
+            + "; ".join(f"{vendor}: {why}" for vendor, why in self.missing.items())
+            + ")"
+        )
 
     @property
     def missing(self) -> dict[str, str]:
@@ -141,44 +192,88 @@ class LocalDriver:
     def versions(self) -> Mapping[str, str]:
         found: dict[str, str] = {}
         for _, _, device in self._devices():
-            found |= {DRIVERS.get(device.vendor, device.vendor): device.driver_version, **device.versions}
+            found |= {
+                DRIVERS.get(device.vendor, device.vendor): device.driver_version,
+                **device.versions,
+            }
         return {name: version for name, version in found.items() if version}
 
     def version_of(self, uuid: GpuId) -> str:
-        return next((device.driver_version for known, _, device in self._devices() if known == uuid), "")
+        return next(
+            (device.driver_version for known, _, device in self._devices() if known == uuid), ""
+        )
 
     def modes(self, uuid: GpuId) -> Modes:
         device = next((device for known, _, device in self._devices() if known == uuid), None)
         if device is None:
             return Modes()
         mig = None if isinstance(device.mig, Lacking) else device.mig
-        return Modes(mig, *("" if isinstance(mode, Lacking) else mode for mode in (device.compute_partition, device.memory_partition)))
+        return Modes(
+            mig,
+            *(
+                "" if isinstance(mode, Lacking) else mode
+                for mode in (device.compute_partition, device.memory_partition)
+            ),
+        )
 
     async def sample(self) -> Mapping[GpuId, Sample]:
-        """Return a sample of each device. A device that was silent once keeps its last sample, marked as stale."""
+        """Return a sample of each device.
+
+        A device that was silent once keeps its last sample, marked as stale.
+        """
         found = await self._sample(None)
-        stale = [uuid for uuid, vendor, device in self._devices() if uuid not in found and vendor.is_stale(device.pci_bus)]
-        kept = {uuid: replace(self.latest[uuid], stale=True) for uuid in stale if uuid in self.latest}
-        self.latest = {uuid: {**found, **kept}[uuid] for uuid, _, _ in self._devices() if uuid in found or uuid in kept}
+        stale = [
+            uuid
+            for uuid, vendor, device in self._devices()
+            if uuid not in found and vendor.is_stale(device.pci_bus)
+        ]
+        kept = {
+            uuid: replace(self.latest[uuid], stale=True) for uuid in stale if uuid in self.latest
+        }
+        self.latest = {
+            uuid: {**found, **kept}[uuid]
+            for uuid, _, _ in self._devices()
+            if uuid in found or uuid in kept
+        }
         return self.latest
 
     async def _sample(self, wanted: Sequence[GpuId] | None) -> dict[GpuId, Sample]:
         """Of all devices, or of these only, so that nobody waits for another one that hangs."""
-        asked = [[one for one in vendor.devices.values() if wanted is None or one.uuid in wanted] for vendor in self.vendors]
+        asked = [
+            [one for one in vendor.devices.values() if wanted is None or one.uuid in wanted]
+            for vendor in self.vendors
+        ]
         found = await asyncio.gather(
-            *(vendor.sample([one.pci_bus for one in ones]) for vendor, ones in zip(self.vendors, asked, strict=True))
+            *(
+                vendor.sample([one.pci_bus for one in ones])
+                for vendor, ones in zip(self.vendors, asked, strict=True)
+            )
         )
         for address, sample in (pair for samples in found for pair in samples.items()):
             if not isinstance(sample.memory_used_bytes, Lacking):
-                self.baseline[address] = min(sample.memory_used_bytes, self.baseline.get(address, sample.memory_used_bytes))
+                self.baseline[address] = min(
+                    sample.memory_used_bytes, self.baseline.get(address, sample.memory_used_bytes)
+                )
         pairs = zip(asked, found, strict=True)
-        return {GpuId(one.uuid): samples[one.pci_bus] for ones, samples in pairs for one in ones if one.pci_bus in samples}
+        return {
+            GpuId(one.uuid): samples[one.pci_bus]
+            for ones, samples in pairs
+            for one in ones
+            if one.pci_bus in samples
+        }
 
     async def events(self) -> Sequence[Event]:
-        return [event for found in await asyncio.gather(*(vendor.events() for vendor in self.vendors)) for event in found]
+        return [
+            event
+            for found in await asyncio.gather(*(vendor.events() for vendor in self.vendors))
+            for event in found
+        ]
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
-        """Raises Refused, and Unavailable when the driver does not answer. What is set aside may be reset before its time."""
+        """Raises Refused, and Unavailable when the driver does not answer.
+
+        What is set aside may be reset before its time.
+        """
         for known, vendor, device in self._devices():
             if known == uuid:
                 if vendor.is_aside(device.pci_bus) and not isinstance(command, Reset):
@@ -196,7 +291,11 @@ class LocalDriver:
 
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
         samples = await self._sample(uuids)
-        found = {uuid: self._held(device, samples.get(uuid), vendor) for uuid, vendor, device in self._devices() if uuid in uuids}
+        found = {
+            uuid: self._held(device, samples.get(uuid), vendor)
+            for uuid, vendor, device in self._devices()
+            if uuid in uuids
+        }
         unknown = dict.fromkeys(uuids, "the driver does not know the device any more")
         return {uuid: why for uuid, why in {**unknown, **found}.items() if why}
 
@@ -217,7 +316,11 @@ class LocalDriver:
         if isinstance(used, Lacking):
             return _by_processes(sample)
         least = self.baseline[device.pci_bus]
-        return f"{used >> 20} MiB of its memory are used, {least >> 20} MiB when it was idle" if used > least + SLACK_BYTES else ""
+        return (
+            f"{used >> 20} MiB of its memory are used, {least >> 20} MiB when it was idle"
+            if used > least + SLACK_BYTES
+            else ""
+        )
 
 
 def _by_processes(sample: Sample) -> str:

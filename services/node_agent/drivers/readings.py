@@ -1,15 +1,18 @@
-"""What is said of a vendor's devices, and what they can be told: the words between the agent and the children that call the libraries.
+"""What is said of a vendor's devices, and what they can be told: the words between the agent and
+the children that call the libraries.
 
-What a card or a driver cannot tell is `Lacking` and says why: it is never a zero and never an error. Times are nanoseconds of the wall
-clock, counters grow since the driver was loaded unless a field says otherwise. A device is named by its PCI address ("0000:c1:00.0"), which
-stays when its id changes and when another device is lost.
+What a card or a driver cannot tell is `Lacking` and says why: it is never a zero and never an
+error. Times are nanoseconds of the wall clock, counters grow since the driver was loaded unless a
+field says otherwise. A device is named by its PCI address ("0000:c1:00.0"), which stays when its id
+changes and when another device is lost.
 """
 
 from typing import Final
 
 import msgspec
 
-# Kinds of events. The first three are the agent's own: a call that never came back, a device that is gone, one that answers again.
+# Kinds of events. The first three are the agent's own: a call that never came back, a device that
+# is gone, one that answers again.
 WEDGED: Final = "driver_wedged"
 LOST: Final = "lost"
 ANSWERS: Final = "answers_again"
@@ -23,7 +26,9 @@ OTHER: Final = "other"
 
 
 class Lacking(msgspec.Struct, frozen=True, tag=True):
-    """The card, the driver or the binding does not have it; `denied`: it does, and the agent may not."""
+    """The card, the driver or the binding does not have it; `denied`: it does, and the agent may
+    not.
+    """
 
     why: str
     denied: bool = False
@@ -43,7 +48,9 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Direct links to one other end: a device's PCI address, or "switch" for a fabric that joins all that are on it."""
+    """Direct links to one other end: a device's PCI address, or "switch" for a fabric that joins
+    all that are on it.
+    """
 
     kind: str
     peer: str
@@ -51,7 +58,10 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class LinkErrors(msgspec.Struct, frozen=True):
-    """Errors of one direct link, by its number. `kind`: replay, recovery, crc or recovery_failed."""
+    """Errors of one direct link, by its number.
+
+    `kind`: replay, recovery, crc or recovery_failed.
+    """
 
     link: int
     kind: str
@@ -59,9 +69,12 @@ class LinkErrors(msgspec.Struct, frozen=True):
 
 
 class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """What a device is. `index` is the vendor's own numbering. A size that is not known is 0; `mig` is whether it is cut by
-    MIG now, the partitions are the modes that it is in. `power_mw` and `clocks_mhz` are what its power limit and its clocks can be set to.
-    `persistent`: the driver stays loaded while no process uses the device. `versions` are those of the vendor's other parts, by name.
+    """What a device is.
+
+    `index` is the vendor's own numbering. A size that is not known is 0; `mig` is whether it is cut
+    by MIG now, the partitions are the modes that it is in. `power_mw` and `clocks_mhz` are what its
+    power limit and its clocks can be set to. `persistent`: the driver stays loaded while no process
+    uses the device. `versions` are those of the vendor's other parts, by name.
     """
 
     pci_bus: str
@@ -84,7 +97,10 @@ class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Modes(msgspec.Struct, frozen=True):
-    """How a device is divided: whether it is in MIG mode, and AMD's partitions. None and empty: it is not told."""
+    """How a device is divided: whether it is in MIG mode, and AMD's partitions.
+
+    None and empty: it is not told.
+    """
 
     mig: bool | None = None
     compute: str = ""
@@ -92,13 +108,16 @@ class Modes(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """How a device is. ECC errors are those since the driver was loaded; `throttled` names what slows its clocks; `recovery_action` is
-    NVML's (`error_catalogue.RECOVERY_ACTIONS`). `fabric` says why the device's NVLink fabric is not up; empty: it is, or it has none.
-    `memory_reserved_bytes` is what the driver keeps for itself, where `memory_used_bytes` does not contain it.
-    `link_errors` are those of all links, `link_counts` those of each where the driver tells them apart. `sram_threshold`: 1 once the
-    uncorrectable errors of the device's SRAM have passed the driver's own threshold.
-    `stale`: the device did not answer this time, and this is its last sample. What is `simulated` was measured of the processes that
-    run there, on no device.
+    """How a device is.
+
+    ECC errors are those since the driver was loaded; `throttled` names what slows its clocks;
+    `recovery_action` is NVML's (`error_catalogue.RECOVERY_ACTIONS`). `fabric` says why the device's
+    NVLink fabric is not up; empty: it is, or it has none. `memory_reserved_bytes` is what the
+    driver keeps for itself, where `memory_used_bytes` does not contain it. `link_errors` are those
+    of all links, `link_counts` those of each where the driver tells them apart. `sram_threshold`: 1
+    once the uncorrectable errors of the device's SRAM have passed the driver's own threshold.
+    `stale`: the device did not answer this time, and this is its last sample. What is `simulated`
+    was measured of the processes that run there, on no device.
     """
 
     pci_bus: str
@@ -142,8 +161,11 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that a driver said, or that it says nothing any more. `pci_bus` is empty when it is about all of a vendor's devices;
-    `number` is the Xid, or what else the vendor counts by. `instance`: the number of the MIG instance to which the driver attributes it.
+    """Something that a driver said, or that it says nothing any more.
+
+    `pci_bus` is empty when it is about all of a vendor's devices; `number` is the Xid, or what else
+    the vendor counts by. `instance`: the number of the MIG instance to which the driver attributes
+    it.
     """
 
     at_ns: int
@@ -189,7 +211,10 @@ class SetMigMode(msgspec.Struct, frozen=True, tag=True):
 
 
 class CreateMigInstance(msgspec.Struct, frozen=True, tag=True):
-    """With one compute instance over all of it. `start` is the first memory slice. Nothing is left of one that cannot be finished."""
+    """With one compute instance over all of it.
+
+    `start` is the first memory slice. Nothing is left of one that cannot be finished.
+    """
 
     profile: str
     start: int
@@ -217,11 +242,22 @@ class Reset(msgspec.Struct, frozen=True, tag=True):
 
 
 MigCommand = SetMigMode | CreateMigInstance | DestroyMigInstance | ListMigInstances
-Command = SetPowerCap | LockClocks | SetPersistence | SetComputeMode | SetEcc | MigCommand | SetPartition | Reset
+Command = (
+    SetPowerCap
+    | LockClocks
+    | SetPersistence
+    | SetComputeMode
+    | SetEcc
+    | MigCommand
+    | SetPartition
+    | Reset
+)
 
 
 class MigInstance(msgspec.Struct, frozen=True):
-    """`number` is the driver's, and given again once it is free; `uuid` is what CUDA knows it by, empty of one that was never finished.
+    """`number` is the driver's, and given again once it is free; `uuid` is what CUDA knows it by,
+    empty of one that was never finished.
+
     It has `size` memory slices of its card from `start` on.
     """
 
@@ -238,7 +274,9 @@ class MigInstance(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """`note` says what is still to be done (a reset); `instances` are the one that was made, or all that were asked for."""
+    """`note` says what is still to be done (a reset); `instances` are the one that was made, or all
+    that were asked for.
+    """
 
     note: str = ""
     instances: tuple[MigInstance, ...] = ()
@@ -252,7 +290,10 @@ class Fault(msgspec.Struct, frozen=True, tag=True):
 
 
 class Listed(msgspec.Struct, frozen=True, tag=True):
-    """The PCI addresses of a vendor's devices. `missing` says why there is none; `answers`: the library was asked, and it knows none."""
+    """The PCI addresses of a vendor's devices.
+
+    `missing` says why there is none; `answers`: the library was asked, and it knows none.
+    """
 
     devices: tuple[str, ...] = ()
     missing: str = ""
@@ -271,7 +312,10 @@ CONTROL: Final = "control"
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """One line to a child. It answers with a line for each device in turn, or one where none is named."""
+    """One line to a child.
+
+    It answers with a line for each device in turn, or one where none is named.
+    """
 
     verb: str
     devices: tuple[str, ...] = ()

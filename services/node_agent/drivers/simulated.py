@@ -1,9 +1,13 @@
-"""Devices in name only, so that a laptop has a cluster whose jobs are real processes. It says so: vendor "simulated".
+"""Devices in name only, so that a laptop has a cluster whose jobs are real processes.
 
-A node of them is built as real ones are: pairs behind a PCIe switch, half of them at each of two sockets, direct links among all where
-the model has them. Its CPUs and its memory are in name only too. How busy a device is, its jobs' processes decide: by what they say, as a
-program says it to a real device by what it submits, else by how busy they keep this machine's processors. Its memory is theirs. It takes
-what a card of its model takes (power limit, clocks, modes), shows it in its samples, and loses it with a reset and with its agent.
+It says so: vendor "simulated".
+
+A node of them is built as real ones are: pairs behind a PCIe switch, half of them at each of two
+sockets, direct links among all where the model has them. Its CPUs and its memory are in name only
+too. How busy a device is, its jobs' processes decide: by what they say, as a program says it to a
+real device by what it submits, else by how busy they keep this machine's processors. Its memory is
+theirs. It takes what a card of its model takes (power limit, clocks, modes), shows it in its
+samples, and loses it with a reset and with its agent.
 """
 
 import math
@@ -15,17 +19,28 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from libs.common import mig
+from libs.common.devices import mig
+from libs.common.devices.topology import Topology
 from libs.common.errors import Refused
 from libs.common.model import Gpu, GpuId
-from libs.common.topology import Topology
 from services.node_agent.drivers import Capabilities, DeviceNodes, simulated_mig
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.absent import Absent
-from services.node_agent.drivers.readings import Command, Device, Done, Event, Lacking, Link, LinkErrors, Modes, Process, Sample
+from services.node_agent.drivers.readings import (
+    Command,
+    Device,
+    Done,
+    Event,
+    Lacking,
+    Link,
+    LinkErrors,
+    Modes,
+    Process,
+    Sample,
+)
 from services.node_agent.drivers.sysfs import Seat
 from services.node_agent.drivers.topology import FABRIC, NVLINK, Part, topology
-from services.node_agent.supervision import processes
+from services.node_agent.machine import processes
 
 VENDOR: Final = "simulated"
 GIB: Final = 1 << 30
@@ -40,7 +55,15 @@ READING: Final = "reading"
 MENDED: Final = ("remap_pending", "recovery_action")
 # What a device in name only has not of itself, and may be said of it.
 PLAYABLE: Final = (
-    *("temperature_c", "memory_temperature_c", "power_mw", "ecc_corrected", "ecc_uncorrected", "remap_pending", "remap_failed"),
+    *(
+        "temperature_c",
+        "memory_temperature_c",
+        "power_mw",
+        "ecc_corrected",
+        "ecc_uncorrected",
+        "remap_pending",
+        "remap_failed",
+    ),
     *("sram_uncorrected", "sram_threshold"),
     *("recovery_action", "link_errors", "pcie_replays"),
 )
@@ -50,8 +73,10 @@ NOT_HERE: Final = Lacking("a simulated device has none")
 
 
 class Card(NamedTuple):
-    """What a model is known for, as its maker says. `links`: whether its devices are linked with each other; its power limit and its clocks
-    are what they can be set to, and the most is what it has by itself.
+    """What a model is known for, as its maker says.
+
+    `links`: whether its devices are linked with each other; its power limit and its clocks are what
+    they can be set to, and the most is what it has by itself.
     """
 
     compute_capability: tuple[int, int] = (0, 0)
@@ -83,20 +108,27 @@ class Told(msgspec.Struct):
 
 
 class Work(NamedTuple):
-    """A job on a device: its first process, and the seconds for which it says that it has kept its devices busy; None: it says nothing."""
+    """A job on a device: its first process, and the seconds for which it says that it has kept its
+    devices busy; None: it says nothing.
+    """
 
     pid: int
     device_s: float | None = None
 
 
 class SimulatedDriver:
-    """See `drivers.Driver`. `held` may be filled by whoever plays a fault: a device, and what holds it; `nodes` by who has devices to play
-    with. `running` says what works on each device, `played` what it tells of itself, by its address.
+    """See `drivers.Driver`.
+
+    `held` may be filled by whoever plays a fault: a device, and what holds it; `nodes` by who has
+    devices to play with. `running` says what works on each device, `played` what it tells of
+    itself, by its address.
     """
 
     simulated = True
 
-    def __init__(self, node_id: str, count: int, model: str = "Simulated H100", memory_gib: int = 80) -> None:
+    def __init__(
+        self, node_id: str, count: int, model: str = "Simulated H100", memory_gib: int = 80
+    ) -> None:
         self.gpus = [_device(node_id, index, count, model, memory_gib) for index in range(count)]
         self.profiles = {gpu.uuid: gpu.mig_profiles for gpu in self.gpus if gpu.mig_profiles}
         self.held: dict[GpuId, str] = {}
@@ -133,7 +165,9 @@ class SimulatedDriver:
         running, now_ns = self.running(), time.monotonic_ns()
         since_s = (now_ns - self.seen_ns) / 1e9 if self.seen_ns else math.inf
         self.seen_ns = now_ns
-        return {gpu.uuid: self._sample(gpu, running.get(gpu.uuid, ()), since_s) for gpu in self.gpus}
+        return {
+            gpu.uuid: self._sample(gpu, running.get(gpu.uuid, ()), since_s) for gpu in self.gpus
+        }
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -143,7 +177,9 @@ class SimulatedDriver:
         return ""
 
     def modes(self, uuid: GpuId) -> Modes:
-        """A card in name only can be cut while it is used whole: it is in MIG mode unless it was told not to be."""
+        """A card in name only can be cut while it is used whole: it is in MIG mode unless it was
+        told not to be.
+        """
         gpu = next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
         return Modes(None if gpu is None or uuid not in self.profiles else bool(gpu.mig_profiles))
 
@@ -152,8 +188,10 @@ class SimulatedDriver:
         return said
 
     def hears(self, line: str) -> bool:
-        """What is played as an event of its driver: "VENDOR ADDRESS KIND NUMBER TEXT", or as a "reading" of which TEXT is the name. Whether
-        it could be understood.
+        """What is played as an event of its driver: "VENDOR ADDRESS KIND NUMBER TEXT", or as a
+        "reading" of which TEXT is the name.
+
+        Whether it could be understood.
         """
         words = line.split(maxsplit=4)
         if len(words) < EVENT_WORDS or not words[3].isdecimal():
@@ -164,12 +202,16 @@ class SimulatedDriver:
             if known:
                 self.played.setdefault(address, {})[words[-1]] = int(number)
             return known
-        self.said.append(Event(time.time_ns(), vendor, address, kind, int(number), " ".join(words[4:])))
+        self.said.append(
+            Event(time.time_ns(), vendor, address, kind, int(number), " ".join(words[4:]))
+        )
         return True
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
-        """There is nothing to reset but what it was told, and it says so; what a reset mends is played no more. Raises Refused for what
-        a card of its model does not take.
+        """There is nothing to reset but what it was told, and it says so; what a reset mends is
+        played no more.
+
+        Raises Refused for what a card of its model does not take.
         """
         gpu = next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
         if gpu is None:
@@ -186,24 +228,44 @@ class SimulatedDriver:
             case r.Reset():
                 del self.told[uuid]
                 played = self.played.get(gpu.pci_bus, {})
-                self.played[gpu.pci_bus] = {name: value for name, value in played.items() if name not in MENDED}
+                self.played[gpu.pci_bus] = {
+                    name: value for name, value in played.items() if name not in MENDED
+                }
                 return Done(note="simulated: nothing was reset")
             case r.SetMigMode(on) if uuid in self.profiles:
                 cuts = self.profiles[uuid] if on else ()
-                self.gpus = [msgspec.structs.replace(gpu, mig_profiles=cuts) if gpu.uuid == uuid else gpu for gpu in self.gpus]
+                self.gpus = [
+                    msgspec.structs.replace(gpu, mig_profiles=cuts) if gpu.uuid == uuid else gpu
+                    for gpu in self.gpus
+                ]
             case r.CreateMigInstance() | r.DestroyMigInstance() | r.ListMigInstances():
-                return simulated_mig.told(self.instances.setdefault(uuid, {}), mig.card_of(gpu.mig_profiles), uuid, command)
+                return simulated_mig.told(
+                    self.instances.setdefault(uuid, {}),
+                    mig.card_of(gpu.mig_profiles),
+                    uuid,
+                    command,
+                )
             case _:
                 return NOT_HERE
         return Done()
 
     async def topology(self) -> Topology:
-        """As it was made up: each pair on its own switch, each socket's switches on a root complex each."""
+        """As it was made up: each pair on its own switch, each socket's switches on a root complex
+        each.
+        """
         parts = []
         for gpu in self.gpus:
-            route = (f"pci-{gpu.switch}", f"port-{gpu.switch}", gpu.switch, f"port-{gpu.index}", gpu.pci_bus)
+            route = (
+                f"pci-{gpu.switch}",
+                f"port-{gpu.switch}",
+                gpu.switch,
+                f"port-{gpu.index}",
+                gpu.pci_bus,
+            )
             links = [Link("xgmi" if "MI" in gpu.model else NVLINK, FABRIC, 0)] if gpu.links else []
-            parts.append(Part(f"GPU{gpu.index}", "gpu", gpu.uuid, gpu.pci_bus, Seat(route, gpu.numa), links))
+            parts.append(
+                Part(f"GPU{gpu.index}", "gpu", gpu.uuid, gpu.pci_bus, Seat(route, gpu.numa), links)
+            )
         return topology(parts, simulated=True)
 
     async def close(self) -> None:
@@ -237,8 +299,12 @@ class SimulatedDriver:
 def _with(sample: Sample, played: Mapping[str, int]) -> Sample:
     """The sample with what was played. Errors of single links are counted among those of all."""
     found = [(LINK.fullmatch(name), count) for name, count in played.items()]
-    links = tuple(LinkErrors(int(link[1]), link[2], count) for link, count in found if link is not None)
-    told: dict[str, Any] = {name: count for name, count in played.items() if LINK.fullmatch(name) is None}
+    links = tuple(
+        LinkErrors(int(link[1]), link[2], count) for link, count in found if link is not None
+    )
+    told: dict[str, Any] = {
+        name: count for name, count in played.items() if LINK.fullmatch(name) is None
+    }
     if links:
         all_links = sum(each.count for each in links if each.kind != "recovery_failed")
         told = {"link_counts": links, "link_errors": all_links, **told}
@@ -258,7 +324,11 @@ def _power_mw(most_mw: int, cap_mw: int, busy: float) -> int:
 
 
 def _uses(pid: int) -> list[processes.Use]:
-    return [use for each in (pid, *processes.descendants(pid)) if (use := processes.use(each)) is not None]
+    return [
+        use
+        for each in (pid, *processes.descendants(pid))
+        if (use := processes.use(each)) is not None
+    ]
 
 
 def _busy_s(work: Work, uses: Sequence[processes.Use]) -> float:

@@ -1,15 +1,27 @@
-"""MIG instances of a card in name only: made, listed and removed by the rules of a real card, with nothing behind them."""
+"""MIG instances of a card in name only: made, listed and removed by the rules of a real card, with
+nothing behind them.
+"""
 
-from libs.common import mig
+from libs.common.devices import mig
 from libs.common.errors import Refused
 from libs.common.model import GpuId
-from services.node_agent.drivers.readings import CreateMigInstance, DestroyMigInstance, Done, Lacking, ListMigInstances, MigInstance
+from services.node_agent.drivers.readings import (
+    CreateMigInstance,
+    DestroyMigInstance,
+    Done,
+    Lacking,
+    ListMigInstances,
+    MigInstance,
+)
 
 Instances = dict[int, MigInstance]
 
 
 def told(
-    instances: Instances, card: str, uuid: GpuId, command: CreateMigInstance | DestroyMigInstance | ListMigInstances
+    instances: Instances,
+    card: str,
+    uuid: GpuId,
+    command: CreateMigInstance | DestroyMigInstance | ListMigInstances,
 ) -> Done | Lacking:
     """`instances` are the card's by their numbers, the lowest free one first. Raises Refused."""
     if not card:
@@ -32,4 +44,6 @@ def _made(instances: Instances, card: str, uuid: GpuId, profile: str, start: int
     if not place or any(each.slices & place for each in instances.values()):
         raise Refused(f"GPU {uuid} has no room for {profile} at slice {start}")
     number = next(number for number in range(len(instances) + 1) if number not in instances)
-    return MigInstance(number, f"MIG-{uuid.removeprefix('GPU-')}-{number}", profile, start, place.bit_count())
+    return MigInstance(
+        number, f"MIG-{uuid.removeprefix('GPU-')}-{number}", profile, start, place.bit_count()
+    )

@@ -1,7 +1,9 @@
-"""Prints one line of JSON about this machine's devices: those shown, those lost, and why a vendor has none.
+"""Prints one line of JSON about this machine's devices: those shown, those lost, and why a vendor
+has none.
 
-`python -m services.node_agent.drivers.survey [STATE]`, for those who may not import the agent's code (`libs/embedded/local_gpus.py`). STATE
-is where an agent of this machine, or a cluster with one, has its state: what that agent knew must still be there.
+`python -m services.node_agent.drivers.survey [STATE]`, for those who may not import the agent's
+code (`libs/embedded/local_gpus.py`). STATE is where an agent of this machine, or a cluster with
+one, has its state: what that agent knew must still be there.
 """
 
 import asyncio
@@ -19,7 +21,11 @@ from services.node_agent.drivers.vendor_process import ANSWER_S, BEGIN_S
 
 
 async def survey(state: str = "") -> dict[str, object]:
-    removed = [part.strip() for part in os.environ.get("MUSTER_GPUS_REMOVED", "").split(",") if part.strip()]
+    removed = [
+        part.strip()
+        for part in os.environ.get("MUSTER_GPUS_REMOVED", "").split(",")
+        if part.strip()
+    ]
     answer_s = float(os.environ.get("MUSTER_DRIVER_ANSWER_MS", ANSWER_S * 1_000)) / 1_000
     begin_s = float(os.environ.get("MUSTER_DRIVER_BEGIN_MS", BEGIN_S * 1_000)) / 1_000
     driver = LocalDriver(answer_s, removed=removed, begin_s=begin_s)
@@ -29,15 +35,27 @@ async def survey(state: str = "") -> dict[str, object]:
     finally:
         await driver.close()
     absent = [{"pci_bus": each.device.pci_bus, "why": each.why} for each in driver.absent.values()]
-    cold = [device.pci_bus for device in driver.known if device.persistent is False and device.uuid not in driver.absent]
-    return {"gpus": [{"vendor": gpu.vendor, "model": gpu.model} for gpu in gpus], "missing": driver.missing, "absent": absent, "cold": cold}
+    cold = [
+        device.pci_bus
+        for device in driver.known
+        if device.persistent is False and device.uuid not in driver.absent
+    ]
+    return {
+        "gpus": [{"vendor": gpu.vendor, "model": gpu.model} for gpu in gpus],
+        "missing": driver.missing,
+        "absent": absent,
+        "cold": cold,
+    }
 
 
 def _known(state: Path) -> list[Device]:
     found: dict[str, Device] = {}
     for path in (state / FILE, *sorted(state.glob(f"services/*/{FILE}"))):
         try:
-            found |= {device.uuid: device for device in msgspec.json.decode(path.read_bytes(), type=KnownDevices).devices}
+            found |= {
+                device.uuid: device
+                for device in msgspec.json.decode(path.read_bytes(), type=KnownDevices).devices
+            }
         except (OSError, msgspec.DecodeError):
             continue
     return list(found.values())

@@ -1,8 +1,10 @@
-"""The devices of one vendor on this machine, as its child tells them, and what became of those that did not answer.
+"""The devices of one vendor on this machine, as its child tells them, and what became of those that
+did not answer.
 
-One call that never came back proves little: the child is begun again, and what was known of the device stays, as stale. A second one
-within STALE_S sets the device aside, and each time that it is tried again and does not answer it is left alone for longer. The others are
-asked of another child meanwhile. What happened to a device is an event, once.
+One call that never came back proves little: the child is begun again, and what was known of the
+device stays, as stale. A second one within STALE_S sets the device aside, and each time that it is
+tried again and does not answer it is left alone for longer. The others are asked of another child
+meanwhile. What happened to a device is an event, once.
 """
 
 import asyncio
@@ -12,7 +14,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from services.node_agent.drivers import readings as r
-from services.node_agent.drivers.readings import Answer, Ask, Command, Device, Event, Fault, Happened, Listed, Sample
+from services.node_agent.drivers.readings import (
+    Answer,
+    Ask,
+    Command,
+    Device,
+    Event,
+    Fault,
+    Happened,
+    Listed,
+    Sample,
+)
 from services.node_agent.drivers.vendor_process import ALL, Silent, VendorProcess
 
 ASIDE_FIRST_S: Final = 30.0
@@ -25,8 +37,10 @@ logger = logging.getLogger(__name__)
 
 
 class VendorDevices:
-    """`devices` by address, as the vendor orders them; `missing` says why there is none, `answers` whether its library said so. `known` are
-    the devices that an earlier agent knew; `lost` says why one of `devices` is.
+    """`devices` by address, as the vendor orders them; `missing` says why there is none, `answers`
+    whether its library said so.
+
+    `known` are the devices that an earlier agent knew; `lost` says why one of `devices` is.
     """
 
     def __init__(self, process: VendorProcess, aside_s: float = ASIDE_FIRST_S) -> None:
@@ -41,7 +55,10 @@ class VendorDevices:
         self.unsaid: list[Event] = []
 
     async def discover(self) -> None:
-        """Take the vendor's devices. A silent device keeps its last description; one that was never seen is queried twice."""
+        """Take the vendor's devices.
+
+        A silent device keeps its last description; one that was never seen is queried twice.
+        """
         try:
             (found,) = await self._list()
         except Silent as error:
@@ -53,9 +70,19 @@ class VendorDevices:
         if not found.devices:
             await self.close()  # a process that has nothing to do
         answers = await self._each(r.DESCRIBE, found.devices)
-        unseen = [one for one in found.devices if one not in answers and one not in self.known and one not in self.devices]
+        unseen = [
+            one
+            for one in found.devices
+            if one not in answers and one not in self.known and one not in self.devices
+        ]
         answers |= await self._each(r.DESCRIBE, unseen)
-        known = {**self.known, **self.devices, **{address: answer for address, answer in answers.items() if isinstance(answer, Device)}}
+        known = {
+            **self.known,
+            **self.devices,
+            **{
+                address: answer for address, answer in answers.items() if isinstance(answer, Device)
+            },
+        }
         self.devices = {address: known[address] for address in found.devices if address in known}
 
     async def _list(self) -> list[Answer]:
@@ -70,7 +97,9 @@ class VendorDevices:
     async def sample(self, addresses: Sequence[str]) -> dict[str, Sample]:
         """Of those that answer."""
         answers = await self._each(r.SAMPLE, addresses)
-        return {address: answer for address, answer in answers.items() if isinstance(answer, Sample)}
+        return {
+            address: answer for address, answer in answers.items() if isinstance(answer, Sample)
+        }
 
     async def events(self) -> list[Event]:
         """Since the last call: what the driver says, and what became of who did not answer."""
@@ -81,7 +110,12 @@ class VendorDevices:
                 self._was_silent(error)
             else:
                 self.silent_at.pop(ALL, None)
-                self.unsaid += [event for found in answers if isinstance(found, Happened) for event in _events(found)]
+                self.unsaid += [
+                    event
+                    for found in answers
+                    if isinstance(found, Happened)
+                    for event in _events(found)
+                ]
         said, self.unsaid = self.unsaid[:EVENTS_KEPT], []
         return said
 
@@ -104,7 +138,10 @@ class VendorDevices:
         await self.process.close()
 
     async def _each(self, verb: str, addresses: Sequence[str]) -> dict[str, Answer]:
-        """Ask until all have answered or are silent. Stale devices are asked last, so that no other device waits for them."""
+        """Ask until all have answered or are silent.
+
+        Stale devices are asked last, so that no other device waits for them.
+        """
         found: dict[str, Answer] = {}
         silent: dict[str, None] = {}
         left = [address for address in addresses if not self.is_aside(address)]
@@ -117,7 +154,11 @@ class VendorDevices:
                 silent[error.device] = None
                 self._was_silent(error)
             found.update(zip(left, answers, strict=False))
-            left = [address for address in left if address not in {**found, **silent} and not self.is_aside(address)]
+            left = [
+                address
+                for address in left
+                if address not in {**found, **silent} and not self.is_aside(address)
+            ]
         for address, answer in found.items():
             self._answered(address, answer)
         return found
@@ -136,7 +177,10 @@ class VendorDevices:
                 self._say(each, r.ANSWERS)
 
     def _was_silent(self, error: Silent) -> None:
-        """Keep the last sample of a silent device. Set it aside when it is silent again within STALE_S, or at a retry."""
+        """Keep the last sample of a silent device.
+
+        Set it aside when it is silent again within STALE_S, or at a retry.
+        """
         now_s = asyncio.get_running_loop().time()
         before_s = self.silent_at.get(error.device)
         if error.device not in self.aside and (before_s is None or now_s > before_s + STALE_S):

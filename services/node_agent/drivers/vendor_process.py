@@ -1,7 +1,8 @@
-"""A vendor's child as its agent sees it: asked for one thing at a time, each line of its answer within a deadline, killed when one passes.
+"""A vendor's child as its agent sees it: asked for one thing at a time, each line of its answer
+within a deadline, killed when one passes.
 
-The next question begins another child, which first says which devices there are. Raised is only `Silent`: who was being asked, and why
-nothing came.
+The next question begins another child, which first says which devices there are. Raised is only
+`Silent`: who was being asked, and why nothing came.
 """
 
 import asyncio
@@ -21,8 +22,8 @@ from services.node_agent.drivers.readings import LIST, Answer, Ask, Listed, Rese
 LINE_BYTES_MAX: Final = 1 << 20
 DEATH_S: Final = 1.0
 RESET_S: Final = 60.0
-# Deadline of a call, by its kind. Without persistence mode the driver of NVIDIA initialises each GPU again for the first process
-# that opens it, which takes seconds for each.
+# Deadline of a call, by its kind. Without persistence mode the driver of NVIDIA initialises each
+# GPU again for the first process that opens it, which takes seconds for each.
 ANSWER_S: Final = 8.0
 BEGIN_S: Final = 60.0
 
@@ -36,7 +37,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Silent(Unavailable):
-    """No answer. `device` is who was asked (empty: the vendor as a whole), `answers` what came before."""
+    """No answer.
+
+    `device` is who was asked (empty: the vendor as a whole), `answers` what came before.
+    """
 
     def __init__(self, vendor: str, device: str, why: str, answers: Sequence[Answer] = ()) -> None:
         super().__init__(f"the driver of {' '.join(filter(None, (vendor, device)))} {why}")
@@ -48,17 +52,34 @@ class VendorProcess:
 
     | call | deadline |
     | --- | --- |
-    | the start of a child: it loads the library, initialises the driver, lists the devices | `begin_s` |
-    | the first call of a child on a device, and the first one for events: it may wake the device | `begin_s` |
+    | the start of a child: it loads the library, initialises the driver,
+    lists the devices | `begin_s` |
+    | the first call of a child on a device,
+    and the first one for events: it may wake the device | `begin_s` |
     | every other call | `answer_s` |
     | a reset: ending it half-way may lose the device | `reset_s` |
 
-    With `hurry` the first two have `answer_s` too: the agent's jobs have a lease that runs while it waits.
+    With `hurry` the first two have `answer_s` too: the agent's jobs have a lease that runs while it
+    waits.
     """
 
-    def __init__(self, vendor: str, answer_s: float, begin_s: float, command: Sequence[str] = (), reset_s: float = RESET_S) -> None:
+    def __init__(
+        self,
+        vendor: str,
+        answer_s: float,
+        begin_s: float,
+        command: Sequence[str] = (),
+        reset_s: float = RESET_S,
+    ) -> None:
         self.vendor, self.answer_s, self.begin_s, self.reset_s = vendor, answer_s, begin_s, reset_s
-        self.command = command or (sys.executable, "-P", "-m", "services.node_agent.drivers.child", vendor, str(os.getpid()))
+        self.command = command or (
+            sys.executable,
+            "-P",
+            "-m",
+            "services.node_agent.drivers.child",
+            vendor,
+            str(os.getpid()),
+        )
         self.hurry = False
         self.warm: set[str] = set()
         self.child: asyncio.subprocess.Process | None = None
@@ -67,7 +88,9 @@ class VendorProcess:
         self.listed = Listed()
 
     async def ask(self, ask: Ask) -> list[Answer]:
-        """Raises Silent, also when the vendor has nothing here; LIST is answered then too, and says why."""
+        """Raises Silent, also when the vendor has nothing here; LIST is answered then too, and says
+        why.
+        """
         answers: list[Answer] = []
         async with self.turn:
             try:
@@ -98,12 +121,18 @@ class VendorProcess:
     def _within_s(self, ask: Ask, device: str) -> float:
         if isinstance(ask.command, Reset):
             return self.reset_s
-        return self.answer_s if self.hurry or device in self.warm else max(self.begin_s, self.answer_s)
+        return (
+            self.answer_s if self.hurry or device in self.warm else max(self.begin_s, self.answer_s)
+        )
 
     async def _begin(self) -> asyncio.subprocess.Process:
-        """What hangs before its first answer is the vendor; afterwards it is the device that was asked."""
+        """What hangs before its first answer is the vendor; afterwards it is the device that was
+        asked.
+        """
         self.opened, pipe = False, asyncio.subprocess.PIPE
-        child = await asyncio.create_subprocess_exec(*self.command, stdin=pipe, stdout=pipe, limit=LINE_BYTES_MAX, start_new_session=True)
+        child = await asyncio.create_subprocess_exec(
+            *self.command, stdin=pipe, stdout=pipe, limit=LINE_BYTES_MAX, start_new_session=True
+        )
         self.child = child
         self.warm.clear()
         _write(child, Ask(LIST))
@@ -133,7 +162,11 @@ class VendorProcess:
                 if child is not None:
                     await child.wait()
         except TimeoutError:
-            logger.warning("the process %d that asked the driver of %s does not die", child.pid if child else 0, self.vendor)
+            logger.warning(
+                "the process %d that asked the driver of %s does not die",
+                child.pid if child else 0,
+                self.vendor,
+            )
 
     def _kill(self) -> asyncio.subprocess.Process | None:
         child, self.child = self.child, None

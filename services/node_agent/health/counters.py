@@ -1,7 +1,9 @@
-"""Errors that a device counts, per device and window. More than the site or the catalogue allows are reported. Pure.
+"""Errors that a device counts, per device and window.
 
-One alert in a window, however many more there are. A counter that went back was reset: its driver was loaded again.
-Tests: tests/unit/test_health_watch.py.
+More than the site or the catalogue allows are reported. Pure.
+
+One alert in a window, however many more there are. A counter that went back was reset: its driver
+was loaded again. Tests: tests/unit/test_health_watch.py.
 """
 
 from collections import deque
@@ -24,7 +26,9 @@ COUNTERS: Final = {
 
 
 class Count(msgspec.Struct):
-    """When each value of the counter was first read, within a window; `quiet_until_ns`: no alert before."""
+    """When each value of the counter was first read, within a window; `quiet_until_ns`: no alert
+    before.
+    """
 
     seen: deque[tuple[int, int]] = msgspec.field(default_factory=deque)
     quiet_until_ns: int = 0
@@ -43,14 +47,21 @@ class Counts:
     def __init__(self) -> None:
         self.counts: dict[tuple[GpuId, str], Count] = {}
 
-    def looked(self, uuid: GpuId, sample: Sample, bounds: Mapping[str, Bound]) -> list[tuple[str, str]]:
-        """Return the errors to report: name and description. A counter without a bound is not counted."""
+    def looked(
+        self, uuid: GpuId, sample: Sample, bounds: Mapping[str, Bound]
+    ) -> list[tuple[str, str]]:
+        """Return the errors to report: name and description.
+
+        A counter without a bound is not counted.
+        """
         told = []
         for name, (reading, what) in COUNTERS.items():
             value, bound = getattr(sample, reading), bounds.get(name)
             if not isinstance(value, int) or bound is None:
                 continue
-            if more := _count(self.counts.setdefault((uuid, name), Count()), value, sample.at_ns, bound):
+            if more := _count(
+                self.counts.setdefault((uuid, name), Count()), value, sample.at_ns, bound
+            ):
                 worst = _worst_link(sample) if reading == "link_errors" else ""
                 told.append((name, f"{more} {what} within {bound.window_s} s{worst}"))
         return told
@@ -61,7 +72,11 @@ def _worst_link(sample: Sample) -> str:
     if isinstance(sample.link_counts, Lacking):
         return ""
     worst = max(sample.link_counts, key=lambda each: each.count, default=None)
-    return f"; link {worst.link} has the most ({worst.count} x {worst.kind})" if worst is not None else ""
+    return (
+        f"; link {worst.link} has the most ({worst.count} x {worst.kind})"
+        if worst is not None
+        else ""
+    )
 
 
 def _count(count: Count, value: int, at_ns: int, bound: Bound) -> int:

@@ -1,7 +1,9 @@
-"""What is kept of a job that hangs before it is ended: how its devices are, and where each thread of its processes waits.
+"""What is kept of a job that hangs before it is ended: how its devices are, and where each thread
+of its processes waits.
 
-Of a process its number and its command's name, never its arguments or its environment: they may hold secrets. What the kernel does not
-show to this agent (the stack, without root) is left out. Reads /proc of many threads: not for the event loop.
+Of a process its number and its command's name, never its arguments or its environment: they may
+hold secrets. What the kernel does not show to this agent (the stack, without root) is left out.
+Reads /proc of many threads: not for the event loop.
 """
 
 import contextlib
@@ -15,7 +17,7 @@ import msgspec
 
 from libs.common.model import GpuId
 from services.node_agent.drivers.readings import Sample
-from services.node_agent.supervision import processes
+from services.node_agent.machine import processes
 
 PROCESSES_MAX: Final = 64
 THREADS_MAX: Final = 128
@@ -24,14 +26,18 @@ READ_BYTES: Final = 16 * 1024
 FILES: Final = ("wchan", "syscall", "stack")
 
 
-def evidence(key: str, reason: str, pids: Sequence[int], samples: Mapping[GpuId, Sample | None]) -> bytes:
+def evidence(
+    key: str, reason: str, pids: Sequence[int], samples: Mapping[GpuId, Sample | None]
+) -> bytes:
     """As JSON. More than PROCESSES_MAX processes are counted, not shown."""
     found = {
         "attempt": key,
         "reason": reason,
         "at_ns": time.time_ns(),
         "devices": {uuid: msgspec.to_builtins(sample) for uuid, sample in samples.items()},
-        "processes": [shown for pid in pids[:PROCESSES_MAX] if (shown := _process(pid)) is not None],
+        "processes": [
+            shown for pid in pids[:PROCESSES_MAX] if (shown := _process(pid)) is not None
+        ],
         "processes_all": len(pids),
     }
     return json.dumps(found, indent=1).encode()
@@ -52,13 +58,21 @@ def _process(pid: int) -> dict[str, Any] | None:
         "cpu_s": used.cpu_s,
         "memory_bytes": used.memory_bytes,
     }
-    return {**shown, "threads": [_thread(pid, thread) for thread in threads[:THREADS_MAX]], "threads_all": len(threads)}
+    return {
+        **shown,
+        "threads": [_thread(pid, thread) for thread in threads[:THREADS_MAX]],
+        "threads_all": len(threads),
+    }
 
 
 def _thread(pid: int, thread: str) -> dict[str, Any]:
     shown: dict[str, Any] = {"thread": int(thread)}
     for name in FILES:
         with contextlib.suppress(OSError):
-            text = processes.read(f"/proc/{pid}/task/{thread}/{name}", READ_BYTES).decode(errors="replace").strip()
+            text = (
+                processes.read(f"/proc/{pid}/task/{thread}/{name}", READ_BYTES)
+                .decode(errors="replace")
+                .strip()
+            )
             shown[name] = text.splitlines() if name == "stack" else text
     return shown

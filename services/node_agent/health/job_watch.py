@@ -1,9 +1,12 @@
-"""Looks at the jobs that are to be watched: whether they hang, what they use of a device of which they have a part. The core is told what
-was seen and decides (`hangs.py`, `shares.py`).
+"""Looks at the jobs that are to be watched: whether they hang, what they use of a device of which
+they have a part.
 
-Signs of progress of a job: its checkpoint's word, its output, the bytes that its processes have read and written, which processes it
-has, and the memory that is used on its devices. Whether a device is busy for one of several jobs cannot be told, so a job that shares
-one is not looked at meanwhile. Tests: tests/integration/test_watched_jobs.py.
+The core is told what was seen and decides (`hangs.py`, `shares.py`).
+
+Signs of progress of a job: its checkpoint's word, its output, the bytes that its processes have
+read and written, which processes it has, and the memory that is used on its devices. Whether a
+device is busy for one of several jobs cannot be told, so a job that shares one is not looked at
+meanwhile. Tests: tests/integration/test_watched_jobs.py.
 """
 
 import asyncio
@@ -11,18 +14,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from libs.common.model import WHOLE_GPU, Gpu, GpuId
-from services.node_agent import state as s
-from services.node_agent.actions import SaveEvidence
+from services.node_agent.core import state as s
+from services.node_agent.core.actions import SaveEvidence
+from services.node_agent.core.observations import EvidenceSaved, JobLooked, ShareLooked
+from services.node_agent.core.shares import Use
+from services.node_agent.core.state import Attempt
+from services.node_agent.devices.sampling import Sampling
 from services.node_agent.drivers.readings import Sample
 from services.node_agent.health.evidence import evidence
 from services.node_agent.health.resetting import Keep
-from services.node_agent.health.shares import Use
-from services.node_agent.holders import at_work
-from services.node_agent.observations import EvidenceSaved, JobLooked, ShareLooked
-from services.node_agent.sampling import Sampling
-from services.node_agent.state import Attempt
-from services.node_agent.supervision import processes
-from services.node_agent.supervision_protocol import JobSupervisors, OnEvent
+from services.node_agent.jobs.holders import at_work
+from services.node_agent.jobs.protocol import JobSupervisors, OnEvent
+from services.node_agent.machine import processes
 
 LOOK_S: Final = 1.0
 # A device works that did so for this part of the time.
@@ -31,52 +34,92 @@ EVIDENCE_S: Final = 5.0
 
 
 async def watch(
-    state: Callable[[], s.State], gpus: Callable[[], Sequence[Gpu]], jobs: JobSupervisors, sampling: Sampling, tell: OnEvent
+    state: Callable[[], s.State],
+    gpus: Callable[[], Sequence[Gpu]],
+    jobs: JobSupervisors,
+    sampling: Sampling,
+    tell: OnEvent,
 ) -> None:
     """For ever."""
     while True:
         await asyncio.sleep(LOOK_S)
-        running = [attempt for attempt in state().attempts.values() if attempt.phase == s.LAUNCHED and attempt.pid]
-        hanging, sharing = [one for one in running if one.hang is not None], [one for one in running if one.share is not None]
+        running = [
+            attempt
+            for attempt in state().attempts.values()
+            if attempt.phase == s.LAUNCHED and attempt.pid
+        ]
+        hanging, sharing = (
+            [one for one in running if one.hang is not None],
+            [one for one in running if one.share is not None],
+        )
         if not hanging and not sharing:
             continue
         samples, working = await sampling.now(), at_work(state())
-        alone = [attempt for attempt in hanging if all(working.get(uuid) == [attempt] for uuid in attempt.gpus)]
+        alone = [
+            attempt
+            for attempt in hanging
+            if all(working.get(uuid) == [attempt] for uuid in attempt.gpus)
+        ]
         sizes = {gpu.uuid: gpu.memory_bytes for gpu in gpus()}
         for seen in await asyncio.to_thread(_looked, jobs, alone, sharing, samples, sizes):
             tell(seen)
 
 
 def _looked(
-    jobs: JobSupervisors, alone: Iterable[Attempt], sharing: Iterable[Attempt], samples: Mapping[GpuId, Sample], sizes: Mapping[GpuId, int]
+    jobs: JobSupervisors,
+    alone: Iterable[Attempt],
+    sharing: Iterable[Attempt],
+    samples: Mapping[GpuId, Sample],
+    sizes: Mapping[GpuId, int],
 ) -> list[JobLooked | ShareLooked]:
     """Reads /proc: not for the event loop."""
-    hangs = [JobLooked(s.key_of(one.ref), _is_busy(one, samples), _signs(jobs, one, samples)) for one in alone]
-    return [*hangs, *(ShareLooked(s.key_of(one.ref), _uses(jobs, one, samples, sizes)) for one in sharing)]
+    hangs = [
+        JobLooked(s.key_of(one.ref), _is_busy(one, samples), _signs(jobs, one, samples))
+        for one in alone
+    ]
+    return [
+        *hangs,
+        *(ShareLooked(s.key_of(one.ref), _uses(jobs, one, samples, sizes)) for one in sharing),
+    ]
 
 
-def _uses(jobs: JobSupervisors, attempt: Attempt, samples: Mapping[GpuId, Sample], sizes: Mapping[GpuId, int]) -> dict[GpuId, Use]:
+def _uses(
+    jobs: JobSupervisors,
+    attempt: Attempt,
+    samples: Mapping[GpuId, Sample],
+    sizes: Mapping[GpuId, int],
+) -> dict[GpuId, Use]:
     """Of devices that tell what each process uses."""
     assert attempt.share is not None, "one that has a part"
     found, own = {}, frozenset(jobs.processes(attempt.ref))
     for uuid, part in attempt.share.parts.items():
         told = samples[uuid].processes if uuid in samples else ()
-        used = [one.memory_bytes for one in told if one.pid in own] if isinstance(told, tuple) else []
+        used = (
+            [one.memory_bytes for one in told if one.pid in own] if isinstance(told, tuple) else []
+        )
         if uuid in sizes:
-            found[uuid] = Use(sum(each for each in used if isinstance(each, int)), sizes[uuid] * part // WHOLE_GPU)
+            found[uuid] = Use(
+                sum(each for each in used if isinstance(each, int)), sizes[uuid] * part // WHOLE_GPU
+            )
     return found
 
 
-async def save(jobs: JobSupervisors, sampling: Sampling, keep: Keep, action: SaveEvidence) -> EvidenceSaved:
+async def save(
+    jobs: JobSupervisors, sampling: Sampling, keep: Keep, action: SaveEvidence
+) -> EvidenceSaved:
     """Raises nothing: that it cannot be kept is the answer."""
     key, samples = s.key_of(action.ref), {uuid: sampling.latest.get(uuid) for uuid in action.gpus}
     name = f"evidence-{key}.json"
     try:
         async with asyncio.timeout(EVIDENCE_S):
-            found = await asyncio.to_thread(lambda: evidence(key, action.reason, jobs.processes(action.ref), samples))
+            found = await asyncio.to_thread(
+                lambda: evidence(key, action.reason, jobs.processes(action.ref), samples)
+            )
         await keep(name, found)
     except (OSError, TimeoutError) as error:
-        return EvidenceSaved(key, f"its evidence could not be saved: {error or 'the kernel did not answer'}")
+        return EvidenceSaved(
+            key, f"its evidence could not be saved: {error or 'the kernel did not answer'}"
+        )
     return EvidenceSaved(key, f"the evidence is in {name} on its node")
 
 
@@ -86,10 +129,17 @@ def _is_busy(attempt: Attempt, samples: Mapping[GpuId, Sample]) -> bool:
     return any(isinstance(percent, int) and percent >= BUSY_PERCENT for percent in told)
 
 
-def _signs(jobs: JobSupervisors, attempt: Attempt, samples: Mapping[GpuId, Sample]) -> tuple[int, ...]:
+def _signs(
+    jobs: JobSupervisors, attempt: Attempt, samples: Mapping[GpuId, Sample]
+) -> tuple[int, ...]:
     used = (samples[uuid].memory_used_bytes for uuid in attempt.gpus if uuid in samples)
     memory = sum(each for each in used if isinstance(each, int))
-    return (jobs.checkpointed_ns(attempt.ref), jobs.output_bytes(attempt.ref), memory, *_moved(jobs.processes(attempt.ref)))
+    return (
+        jobs.checkpointed_ns(attempt.ref),
+        jobs.output_bytes(attempt.ref),
+        memory,
+        *_moved(jobs.processes(attempt.ref)),
+    )
 
 
 def _moved(pids: Iterable[int]) -> list[int]:

@@ -1,8 +1,13 @@
-"""Reads device errors from lines of the kernel's log: Xids and SXids of NVIDIA, RAS and faults of AMD, hangs of Intel. Pure.
+"""Reads device errors from lines of the kernel's log: Xids and SXids of NVIDIA, RAS and faults of
+AMD, hangs of Intel.
 
-Only lines that the kernel itself wrote count (what a user writes into /dev/kmsg bears another facility), and only those that begin as the
-driver's own: the kernel repeats strings of users in its lines (mount options, names of processes), but never at their beginning.
-Formats: Documentation/ABI/testing/dev-kmsg ("priority,sequence,microseconds,flags;text"), and the drivers' own texts.
+Pure.
+
+Only lines that the kernel itself wrote count (what a user writes into /dev/kmsg bears another
+facility), and only those that begin as the driver's own: the kernel repeats strings of users in its
+lines (mount options, names of processes), but never at their beginning. Formats:
+Documentation/ABI/testing/dev-kmsg ("priority,sequence,microseconds,flags;text"), and the drivers'
+own texts.
 """
 
 import re
@@ -10,27 +15,40 @@ from typing import Final
 
 import msgspec
 
-from libs.common.error_catalogue import SXID_FATAL, SXID_NON_FATAL
+from libs.common.devices.error_catalogue import SXID_FATAL, SXID_NON_FATAL
 
 KERNEL_FACILITY: Final = 0
 PRIORITY_BITS: Final = 3
 TEXT_MAX: Final = 300
 
-# For a MIG instance the driver writes the number of the GPU instance, and maybe of the compute instance, behind the device's address.
-XID: Final = re.compile(r"NVRM: Xid \(PCI:([0-9a-f:.]+)(?: GPU-I:(\d+))?(?: GPU-CI:\d+)?\): (\d+)(?:, (.*))?", re.IGNORECASE)
-# The lines that follow one SXid with more of it (Severity, Data) have the same number and neither word.
-SXID_LINE: Final = re.compile(r"(nvidia-nvswitch\d*): SXid \(PCI:([0-9a-f:.]+)\): (\d+), (Fatal|Non-fatal)(?:, (.*))?", re.IGNORECASE)
+# For a MIG instance the driver writes the number of the GPU instance, and maybe of the compute
+# instance, behind the device's address.
+XID: Final = re.compile(
+    r"NVRM: Xid \(PCI:([0-9a-f:.]+)(?: GPU-I:(\d+))?(?: GPU-CI:\d+)?\): (\d+)(?:, (.*))?",
+    re.IGNORECASE,
+)
+# The lines that follow one SXid with more of it (Severity, Data) have the same number and neither
+# word.
+SXID_LINE: Final = re.compile(
+    r"(nvidia-nvswitch\d*): SXid \(PCI:([0-9a-f:.]+)\): (\d+), (Fatal|Non-fatal)(?:, (.*))?",
+    re.IGNORECASE,
+)
 SXID_KINDS: Final = {"fatal": SXID_FATAL, "non-fatal": SXID_NON_FATAL}
 PID: Final = re.compile(r"\bpid='?(\d+)")
 ADDRESS: Final = r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])"
-# Vendor, error, and what its line begins with; the address is the first group. No part of it may stand for a string of a user's.
+# Vendor, error, and what its line begins with; the address is the first group. No part of it may
+# stand for a string of a user's.
 AMD: Final = rf"amdgpu {ADDRESS}: (?:amdgpu: )?"
 BLOCK: Final = r"\[[a-z0-9_]+\] "
 INTEL: Final = rf"(?:xe|i915) {ADDRESS}: \[drm\] (?:\*ERROR\* )?(?:(?:Tile\d+: )?GT\d+: )?"
 TOLD: Final = tuple(
     (vendor, error, re.compile(pattern, re.IGNORECASE))
     for vendor, error, pattern in (
-        ("amd", "uncorrectable", rf"{AMD}[a-z0-9 :,{{}}]*?\d+ uncorrectable hardware errors detected in"),
+        (
+            "amd",
+            "uncorrectable",
+            rf"{AMD}[a-z0-9 :,{{}}]*?\d+ uncorrectable hardware errors detected in",
+        ),
         ("amd", "page_fault", rf"{AMD}(?:{BLOCK})?(?:no-retry |retry )?page fault \("),
         ("amd", "driver_reset", rf"{AMD}GPU reset begin"),
         ("intel", "blocked", rf"{INTEL}CRITICAL: Xe has declared device [0-9a-f:.]+ as wedged"),
@@ -40,8 +58,10 @@ TOLD: Final = tuple(
 
 
 class Line(msgspec.Struct, frozen=True):
-    """`pci_bus` as the line has it: without the function for an Xid, the switch's for an SXid. `pid` 0: not told. `instance`: the number
-    of the MIG instance, where the line names one. `kind`: see `error_catalogue.Seen`; only errors of switches have one.
+    """`pci_bus` as the line has it: without the function for an Xid, the switch's for an SXid.
+
+    `pid` 0: not told. `instance`: the number of the MIG instance, where the line names one. `kind`:
+    see `error_catalogue.Seen`; only errors of switches have one.
     """
 
     vendor: str
@@ -63,8 +83,15 @@ def parse(record: str) -> Line | None:
         return _xid(xid, PID.search(text))
     if (sxid := SXID_LINE.match(text)) is not None:
         return _sxid(sxid)
-    told = ((vendor, error, found) for vendor, error, pattern in TOLD if (found := pattern.match(text)) is not None)
-    return next((Line(vendor, found[1].lower(), error, text[:TEXT_MAX]) for vendor, error, found in told), None)
+    told = (
+        (vendor, error, found)
+        for vendor, error, pattern in TOLD
+        if (found := pattern.match(text)) is not None
+    )
+    return next(
+        (Line(vendor, found[1].lower(), error, text[:TEXT_MAX]) for vendor, error, found in told),
+        None,
+    )
 
 
 def _xid(found: re.Match[str], pid: re.Match[str] | None) -> Line:
@@ -90,7 +117,9 @@ def _sxid(found: re.Match[str]) -> Line:
 
 
 def is_at(pci_bus: str, told: str) -> bool:
-    """Whether a device's address is the one that was told, which may lack the function, and have a longer domain."""
+    """Whether a device's address is the one that was told, which may lack the function, and have a
+    longer domain.
+    """
     address = pci_bus.lower().rpartition(".")[0] or pci_bus.lower()
     said = told.rpartition(".")[0] or told
     return bool(address) and _domain(address) == _domain(said)

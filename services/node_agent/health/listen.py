@@ -1,22 +1,23 @@
-"""Connects what is told of this node's devices with its agent: the driver's rounds, and the kernel's log.
+"""Connects what is told of this node's devices with its agent: the driver's rounds, and the
+kernel's log.
 
-Simulated devices have pipes in the state directory in place of both: what is written there has happened to them, by the same way as for
-real ones (docs/health.md).
+Simulated devices have pipes in the state directory in place of both: what is written there has
+happened to them, by the same way as for real ones (docs/health.md).
 """
 
 import logging
 from pathlib import Path
 from typing import Final
 
-from libs.common.error_rows import catalogue, site_rows
-from libs.common.settings import Settings
+from libs.common.devices.error_rows import catalogue, site_rows
+from libs.common.settings.settings import Settings
+from services.node_agent.core.devices import SECOND_NS, Policy
+from services.node_agent.devices.sampling import Sampling
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SimulatedDriver
-from services.node_agent.health.devices import SECOND_NS, Policy
 from services.node_agent.health.watch import Limits, Watch
-from services.node_agent.holders import key_of
-from services.node_agent.line_pipe import LinePipe
-from services.node_agent.sampling import Sampling
+from services.node_agent.jobs.holders import key_of
+from services.node_agent.machine.line_pipe import LinePipe
 from services.node_agent.service import Agent
 
 KERNEL_PIPE: Final = "kernel-log"
@@ -40,7 +41,9 @@ def policy_of(settings: Settings) -> Policy:
 def watch_of(settings: Settings, agent: Agent, driver: LocalDriver | SimulatedDriver) -> Watch:
     """Return what tells the agent of its devices' errors."""
     most = settings.health_corrected_max, settings.health_link_errors_max
-    limits = Limits(settings.health_pause_c, settings.health_resume_c, *most, settings.health_corrected_window_s)
+    limits = Limits(
+        settings.health_pause_c, settings.health_resume_c, *most, settings.health_corrected_window_s
+    )
     return Watch(
         limits,
         lambda: agent.inventory,
@@ -52,7 +55,9 @@ def watch_of(settings: Settings, agent: Agent, driver: LocalDriver | SimulatedDr
     )
 
 
-def listen(settings: Settings, watch: Watch, driver: LocalDriver | SimulatedDriver, sampling: Sampling) -> list[LinePipe]:
+def listen(
+    settings: Settings, watch: Watch, driver: LocalDriver | SimulatedDriver, sampling: Sampling
+) -> list[LinePipe]:
     """Return the pipes that are open until the agent ends."""
     sampling.on_round = watch.round
 
@@ -69,7 +74,9 @@ def listen(settings: Settings, watch: Watch, driver: LocalDriver | SimulatedDriv
 
     state = Path(settings.state)
     return [
-        pipe for path, on_line in ((KERNEL_PIPE, kernel), (DRIVER_PIPE, event)) for pipe in _opened(LinePipe(state / path, on_line), True)
+        pipe
+        for path, on_line in ((KERNEL_PIPE, kernel), (DRIVER_PIPE, event))
+        for pipe in _opened(LinePipe(state / path, on_line), True)
     ]
 
 
@@ -78,6 +85,13 @@ def _opened(pipe: LinePipe, make: bool = False) -> list[LinePipe]:
     try:
         pipe.open(make)
     except OSError as error:
-        logger.warning("%s cannot be read (%s): of errors of devices only those are known that their drivers tell", pipe.path, error)
+        logger.warning(
+            (
+                "%s cannot be read (%s): of errors of devices only those are known that their "
+                "drivers tell"
+            ),
+            pipe.path,
+            error,
+        )
         return []
     return [pipe]

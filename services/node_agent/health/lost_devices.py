@@ -1,8 +1,10 @@
 """Reports devices that the machine has and no driver shows, when an agent starts.
 
-A lost device is an error like one that is lost later: GpuErrorSeen, GpuFaulted, the end of its jobs. Both facts are in the commit of
-NodeRegistered, so that no scheduler places anything on the device. A device without a loaded driver is only out of use: a library that
-cannot be opened (for example after an upgrade) says nothing about jobs that run. Tests: tests/drivers/test_lost_devices.py.
+A lost device is an error like one that is lost later: GpuErrorSeen, GpuFaulted, the end of its
+jobs. Both facts are in the commit of NodeRegistered, so that no scheduler places anything on the
+device. A device without a loaded driver is only out of use: a library that cannot be opened (for
+example after an upgrade) says nothing about jobs that run. Tests:
+tests/drivers/test_lost_devices.py.
 """
 
 import logging
@@ -11,19 +13,19 @@ from typing import Final
 
 import msgspec
 
-from libs.common import gpu_life
-from libs.common.error_catalogue import Seen
+from libs.common.devices.error_catalogue import Seen
 from libs.common.facts import NodeFact
+from libs.common.life import gpu_life
 from libs.common.model import Gpu, GpuId
-from services.node_agent import observations as o
+from services.node_agent.core import devices
+from services.node_agent.core import observations as o
+from services.node_agent.core.devices import Devices, Trouble
+from services.node_agent.core.state import State, apply
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.absent import FILE, KnownDevices
 from services.node_agent.drivers.readings import LOST
-from services.node_agent.health import devices
-from services.node_agent.health.devices import Devices, Trouble
 from services.node_agent.health.watch import DRIVER, SAME_AS
-from services.node_agent.state import State, apply
-from services.node_agent.supervision_protocol import Memory
+from services.node_agent.jobs.protocol import Memory
 
 NO_DRIVER: Final = "no_driver"
 # Errors in the commit of a registration; the rest follows.
@@ -33,12 +35,17 @@ logger = logging.getLogger(__name__)
 
 
 async def previous(memory: Memory) -> KnownDevices:
-    """Return what the agent before this one kept. An unreadable file counts as none: the PCI bus still lists the devices."""
+    """Return what the agent before this one kept.
+
+    An unreadable file counts as none: the PCI bus still lists the devices.
+    """
     data = await memory.kept(FILE)
     try:
         return msgspec.json.decode(data, type=KnownDevices) if data else KnownDevices()
     except msgspec.DecodeError as error:
-        logger.warning("%s cannot be read (%s): only the PCI bus shows which devices are lost", FILE, error)
+        logger.warning(
+            "%s cannot be read (%s): only the PCI bus shows which devices are lost", FILE, error
+        )
         return KnownDevices()
 
 
@@ -50,7 +57,10 @@ async def keep(memory: Memory, driver: Driver, boot_id: str) -> None:
 
 
 async def look(driver: Driver, memory: Memory, known: Devices, boot_id: str) -> Sequence[Gpu]:
-    """Return the devices of this machine, with those that the agent before this one knew. A device that was taken out is forgotten."""
+    """Return the devices of this machine, with those that the agent before this one knew.
+
+    A device that was taken out is forgotten.
+    """
     before = await previous(memory)
     driver.known, driver.hurry = before.devices, before.boot_id == boot_id
     inventory = await driver.inventory()
@@ -59,8 +69,13 @@ async def look(driver: Driver, memory: Memory, known: Devices, boot_id: str) -> 
     return inventory
 
 
-async def registration_facts(driver: Driver, inventory: Sequence[Gpu], state: State, memory: Memory, now_ns: int) -> Sequence[NodeFact]:
-    """Return the facts about devices for the commit of NodeRegistered. They are kept on disk before they are published."""
+async def registration_facts(
+    driver: Driver, inventory: Sequence[Gpu], state: State, memory: Memory, now_ns: int
+) -> Sequence[NodeFact]:
+    """Return the facts about devices for the commit of NodeRegistered.
+
+    They are kept on disk before they are published.
+    """
     for each in seen(driver, inventory, state):
         apply(state, each, now_ns)
     facts = devices.facts(state.devices, state.node_id, FACTS_MAX)
@@ -74,24 +89,49 @@ def shown(driver: Driver, inventory: Sequence[Gpu]) -> list[Gpu]:
 
 
 def seen(driver: Driver, inventory: Sequence[Gpu], state: State) -> list[o.Observation]:
-    """Return an observation for each absent device. An error that an earlier agent reported is repeated only for jobs on the device."""
+    """Return an observation for each absent device.
+
+    An error that an earlier agent reported is repeated only for jobs on the device.
+    """
     found: list[o.Observation] = []
-    working = {uuid for attempt in state.attempts.values() for uuid in attempt.gpus if attempt.exit is None}
+    working = {
+        uuid for attempt in state.attempts.values() for uuid in attempt.gpus if attempt.exit is None
+    }
     for uuid, absent in driver.absent.items():
         device = absent.device
-        found.append(o.DeviceAils(uuid, LOST if absent.lost else NO_DRIVER, Trouble(gpu_life.OFFLINE, absent.why, source=DRIVER)))
+        found.append(
+            o.DeviceAils(
+                uuid,
+                LOST if absent.lost else NO_DRIVER,
+                Trouble(gpu_life.OFFLINE, absent.why, source=DRIVER),
+            )
+        )
         if absent.lost and (uuid in working or not devices.is_gone(state.devices, uuid)):
             name = SAME_AS.get((device.vendor, LOST), LOST)
-            found.append(o.DeviceErred(uuid, Seen(device.vendor, device.model, device.driver_version, name, absent.why), DRIVER))
+            found.append(
+                o.DeviceErred(
+                    uuid,
+                    Seen(device.vendor, device.model, device.driver_version, name, absent.why),
+                    DRIVER,
+                )
+            )
     return [*found, *_of_unknown(driver, inventory, sorted(working))]
 
 
-def _of_unknown(driver: Driver, inventory: Sequence[Gpu], working: Sequence[GpuId]) -> list[o.Observation]:
-    """Jobs on devices that are not of this machine any more (taken out, or known to no file): their devices are lost. A machine that shows
-    no device at all proves nothing.
+def _of_unknown(
+    driver: Driver, inventory: Sequence[Gpu], working: Sequence[GpuId]
+) -> list[o.Observation]:
+    """Jobs on devices that are not of this machine any more (taken out, or known to no file): their
+    devices are lost.
+
+    A machine that shows no device at all proves nothing.
     """
     known = [gpu.uuid for gpu in inventory]
     if driver.simulated or not shown(driver, inventory):
         return []
     why = "no driver of this machine shows it, and it is not known to have it"
-    return [o.DeviceErred(uuid, Seen("", "", "", LOST, why), DRIVER) for uuid in working if uuid not in known]
+    return [
+        o.DeviceErred(uuid, Seen("", "", "", LOST, why), DRIVER)
+        for uuid in working
+        if uuid not in known
+    ]

@@ -1,7 +1,9 @@
-"""A command of the operator's on one device, with a deadline: to try it before it is used again, to clear its memory.
+"""A command of the operator's on one device, with a deadline: to try it before it is used again, to
+clear its memory.
 
-It runs as the agent does, in a shell and a session of its own, and sees that device alone. What it printed last is what is told of its
-failure. Raises nothing. Tests: tests/integration/test_operator_commands.py.
+It runs as the agent does, in a shell and a session of its own, and sees that device alone. What it
+printed last is what is told of its failure. Raises nothing. Tests:
+tests/integration/test_operator_commands.py.
 """
 
 import asyncio
@@ -11,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from libs.common.devices.visibility import visibility
 from libs.common.model import Gpu, GpuId
-from libs.common.visibility import visibility
-from services.node_agent.supervision import processes
+from services.node_agent.machine import processes
 
 SHELL: Final = "/bin/sh"
 READ_BYTES: Final = 4_096
@@ -24,15 +26,34 @@ DEATH_S: Final = 1.0
 class OperatorCommand:
     """`command` empty: there is none, and no device fails it."""
 
-    def __init__(self, command: str, within_ms: int, environment: Mapping[str, str], gpus: Callable[[], Sequence[Gpu]]) -> None:
-        self.command, self.within_ms, self.environment, self.gpus = command, within_ms, environment, gpus
+    def __init__(
+        self,
+        command: str,
+        within_ms: int,
+        environment: Mapping[str, str],
+        gpus: Callable[[], Sequence[Gpu]],
+    ) -> None:
+        self.command, self.within_ms, self.environment, self.gpus = (
+            command,
+            within_ms,
+            environment,
+            gpus,
+        )
 
     async def on(self, uuid: GpuId) -> str:
-        """Why it failed; empty when it ended with 0 in time. What it began in its session ends with it."""
+        """Why it failed; empty when it ended with 0 in time.
+
+        What it began in its session ends with it.
+        """
         gpu = next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
         if not self.command or gpu is None:
             return ""
-        env = {**self.environment, **visibility([gpu], [gpu]), "MUSTER_GPUS": uuid, "MUSTER_GPU_PCI": gpu.pci_bus}
+        env = {
+            **self.environment,
+            **visibility([gpu], [gpu]),
+            "MUSTER_GPUS": uuid,
+            "MUSTER_GPU_PCI": gpu.pci_bus,
+        }
         try:
             child = await asyncio.create_subprocess_exec(
                 *(SHELL, "-c", self.command),

@@ -1,28 +1,30 @@
-"""A short look at the devices of a job before it starts: a job is not begun on a device that is bad already.
+"""A short look at the devices of a job before it starts: a job is not begun on a device that is bad
+already.
 
-The last sample tells, if it is fresh; only where it is not, or tells of something, is the device asked again. What is wrong takes the
-device out of use by its own cause, so that the job is placed elsewhere, and it comes back as from any such cause. `wrong` is pure.
-Tests: tests/unit/test_preflight.py.
+The last sample tells, if it is fresh; only where it is not, or tells of something, is the device
+asked again. What is wrong takes the device out of use by its own cause, so that the job is placed
+elsewhere, and it comes back as from any such cause. `wrong` is pure. Tests:
+tests/unit/test_preflight.py.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from libs.common import error_catalogue as e
-from libs.common import gpu_life
+from libs.common.devices import error_catalogue as e
 from libs.common.errors import Refused
+from libs.common.life import gpu_life
 from libs.common.model import GpuId
+from services.node_agent.core.devices import HOT, Trouble
+from services.node_agent.core.observations import DeviceAils, Observation
+from services.node_agent.core.state import State
+from services.node_agent.devices.sampling import Sampling
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.local import SLACK_BYTES
 from services.node_agent.drivers.readings import Sample
-from services.node_agent.health.devices import HOT, Trouble
 from services.node_agent.health.watch import REMAP_PENDING
-from services.node_agent.holders import undivided
-from services.node_agent.observations import DeviceAils, Observation
-from services.node_agent.sampling import Sampling
-from services.node_agent.state import State
-from services.node_agent.supervision_protocol import Machine
+from services.node_agent.jobs.holders import undivided
+from services.node_agent.jobs.protocol import Machine
 
 SOURCE: Final = "preflight"
 RECOVERY: Final = "recovery_action"
@@ -35,14 +37,26 @@ class Preflight:
     """Of the devices of this `machine`, if it wants that."""
 
     def __init__(
-        self, driver: Driver, sampling: Sampling, machine: Machine, state: Callable[[], State], tell: Callable[[Observation], None]
+        self,
+        driver: Driver,
+        sampling: Sampling,
+        machine: Machine,
+        state: Callable[[], State],
+        tell: Callable[[Observation], None],
     ) -> None:
-        self.driver, self.sampling, self.wanted, self.pause_c = driver, sampling, machine.preflight, machine.pause_c
+        self.driver, self.sampling, self.wanted, self.pause_c = (
+            driver,
+            sampling,
+            machine.preflight,
+            machine.pause_c,
+        )
         self.state, self.tell = state, tell
 
     async def look(self, key: str, uuids: Sequence[GpuId]) -> None:
-        """For the attempt `key`. What nobody else is on is to have its memory free. Raises Refused, after the troubles of the bad devices
-        were told.
+        """For the attempt `key`.
+
+        What nobody else is on is to have its memory free. Raises Refused, after the troubles of the
+        bad devices were told.
         """
         if not self.wanted or self._is_well(key, uuids):
             return
@@ -51,27 +65,51 @@ class Preflight:
         for uuid, (reason, trouble) in found.items():
             self.tell(DeviceAils(uuid, reason, trouble))
         if found:
-            raise Refused("; ".join(f"GPU {uuid} is not fit for a job: {trouble.detail}" for uuid, (_, trouble) in found.items()))
+            raise Refused(
+                "; ".join(
+                    f"GPU {uuid} is not fit for a job: {trouble.detail}"
+                    for uuid, (_, trouble) in found.items()
+                )
+            )
 
     def _is_well(self, key: str, uuids: Sequence[GpuId]) -> bool:
-        """By the last samples. Devices in name only are asked when something has happened to them: what was told is how they are."""
+        """By the last samples.
+
+        Devices in name only are asked when something has happened to them: what was told is how
+        they are.
+        """
         samples = [self.sampling.latest.get(uuid) for uuid in uuids]
         if any(sample is None or wrong(sample, self.pause_c) is not None for sample in samples):
             return False
         if self.driver.simulated:
             return True
-        before_ns, free = time.time_ns() - int(max(FRESH_S, 2 * self.sampling.every_s) * 1e9), undivided(self.state(), uuids, but=key)
-        told = [(uuid, sample) for uuid, sample in zip(uuids, samples, strict=True) if sample is not None]
-        return all(sample.at_ns >= before_ns and (uuid not in free or self._is_free(sample)) for uuid, sample in told)
+        before_ns, free = (
+            time.time_ns() - int(max(FRESH_S, 2 * self.sampling.every_s) * 1e9),
+            undivided(self.state(), uuids, but=key),
+        )
+        told = [
+            (uuid, sample)
+            for uuid, sample in zip(uuids, samples, strict=True)
+            if sample is not None
+        ]
+        return all(
+            sample.at_ns >= before_ns and (uuid not in free or self._is_free(sample))
+            for uuid, sample in told
+        )
 
     def _is_free(self, sample: Sample) -> bool:
         used = sample.memory_used_bytes
-        return isinstance(used, int) and used <= self.driver.baseline.get(sample.pci_bus, 0) + SLACK_BYTES
+        return (
+            isinstance(used, int)
+            and used <= self.driver.baseline.get(sample.pci_bus, 0) + SLACK_BYTES
+        )
 
     async def _held(self, alone: Sequence[GpuId]) -> Mapping[GpuId, str]:
         return await self.driver.unclean(alone) if alone else {}
 
-    def _found(self, uuids: Sequence[GpuId], held: Mapping[GpuId, str]) -> dict[GpuId, tuple[str, Trouble]]:
+    def _found(
+        self, uuids: Sequence[GpuId], held: Mapping[GpuId, str]
+    ) -> dict[GpuId, tuple[str, Trouble]]:
         found = {}
         for uuid in uuids:
             sample = self.sampling.latest.get(uuid)
@@ -85,13 +123,19 @@ class Preflight:
 
 
 def wrong(sample: Sample, pause_c: int) -> tuple[str, Trouble] | None:
-    """What speaks against work on a device that answers: the reason, as `watch.py` has it, and what follows of it."""
+    """What speaks against work on a device that answers: the reason, as `watch.py` has it, and what
+    follows of it.
+    """
     degrees, action = sample.temperature_c, sample.recovery_action
     if isinstance(degrees, int) and degrees >= pause_c:
         return HOT, Trouble(gpu_life.OFFLINE, f"{degrees} C; from {pause_c} C on", source=SOURCE)
     if isinstance(action, int) and action in e.RECOVERY_ACTIONS:
         verdict = e.RECOVERY_ACTIONS[action]
-        return RECOVERY, Trouble(gpu_life.OFFLINE, f"its driver asks for recovery action {action}", verdict, SOURCE)
+        return RECOVERY, Trouble(
+            gpu_life.OFFLINE, f"its driver asks for recovery action {action}", verdict, SOURCE
+        )
     if isinstance(sample.remap_pending, int) and sample.remap_pending > 0:
-        return REMAP_PENDING, Trouble(gpu_life.OFFLINE, "a row remap waits for a reset", e.DRAIN_THEN_RESET, SOURCE)
+        return REMAP_PENDING, Trouble(
+            gpu_life.OFFLINE, "a row remap waits for a reset", e.DRAIN_THEN_RESET, SOURCE
+        )
     return None

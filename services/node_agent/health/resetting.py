@@ -1,7 +1,8 @@
-"""The reset of a device that nobody has: what can be known of it is saved first, for a reset clears it; then what it was told to be is put
-back, and it is looked at.
+"""The reset of a device that nobody has: what can be known of it is saved first, for a reset clears
+it; then what it was told to be is put back, and it is looked at.
 
-A device is well again when its driver took the reset, it answers, and nothing is left on it. Raises nothing: what went wrong is the answer.
+A device is well again when its driver took the reset, it answers, and nothing is left on it. Raises
+nothing: what went wrong is the answer.
 """
 
 import json
@@ -12,15 +13,15 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.common.device_controls import FAILED
-from libs.common.error_catalogue import NO_ACTION
+from libs.common.devices.device_controls import FAILED
+from libs.common.devices.error_catalogue import NO_ACTION
 from libs.common.errors import MusterError, Refused
 from libs.common.model import GpuId
-from services.node_agent.actions import ResetDevice
-from services.node_agent.device_commands import carry_out, outcome_of
+from services.node_agent.core.actions import ResetDevice
+from services.node_agent.core.observations import DeviceReset
+from services.node_agent.devices.device_commands import carry_out, outcome_of
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.readings import Lacking, Reset, Sample
-from services.node_agent.observations import DeviceReset
 
 # (name, content): kept on this machine.
 Keep = Callable[[str, bytes], Awaitable[None]]
@@ -33,19 +34,30 @@ async def untried(uuid: GpuId) -> str:
     return ""
 
 
-async def reset(driver: Driver, keep: Keep, action: ResetDevice, burn_in: BurnIn = untried) -> DeviceReset:
+async def reset(
+    driver: Driver, keep: Keep, action: ResetDevice, burn_in: BurnIn = untried
+) -> DeviceReset:
     uuid = action.uuid
     try:
         before = (await driver.sample()).get(uuid)
-        evidence = {"uuid": uuid, "reason": action.reason, "at_ns": time.time_ns(), "sample": msgspec.to_builtins(before)}
-        await keep(f"evidence-{uuid}-{evidence['at_ns']}.json", json.dumps(evidence, indent=1).encode())
+        evidence = {
+            "uuid": uuid,
+            "reason": action.reason,
+            "at_ns": time.time_ns(),
+            "sample": msgspec.to_builtins(before),
+        }
+        await keep(
+            f"evidence-{uuid}-{evidence['at_ns']}.json", json.dumps(evidence, indent=1).encode()
+        )
         if (refused := await _refused(driver, uuid)) is not None:
             return refused
         put_back = tuple([await carry_out(driver, order) for order in action.controls])
         held = await driver.unclean([uuid])
         found = _found(uuid, held, (await driver.sample()).get(uuid))
         failed = "" if found.problem else await burn_in(uuid)
-        found = DeviceReset(uuid, f"after its reset it was tried, and {failed}") if failed else found
+        found = (
+            DeviceReset(uuid, f"after its reset it was tried, and {failed}") if failed else found
+        )
         return replace(found, controls=put_back)
     except (MusterError, OSError) as error:
         return DeviceReset(uuid, str(error))
@@ -65,7 +77,9 @@ async def _refused(driver: Driver, uuid: GpuId) -> DeviceReset | None:
 def _found(uuid: GpuId, held: Mapping[GpuId, str], sample: Sample | None) -> DeviceReset:
     if sample is None or sample.stale:
         return DeviceReset(uuid, "it does not answer after its reset")
-    if sample.remap_pending == 1 or (isinstance(sample.recovery_action, int) and sample.recovery_action != NO_ACTION):
+    if sample.remap_pending == 1 or (
+        isinstance(sample.recovery_action, int) and sample.recovery_action != NO_ACTION
+    ):
         return DeviceReset(uuid, "after its reset its driver still asks for one")
     if uuid in held:
         return DeviceReset(uuid, f"after its reset {held[uuid]}")

@@ -1,8 +1,9 @@
-"""A device that was quarantined because something was left on it comes back by itself, once the same look finds nothing.
+"""A device that was quarantined because something was left on it comes back by itself, once the
+same look finds nothing.
 
-Who had it open is counted from when its job began, as at the release, under the next agent too; where nobody knows when that was, from the
-boot on. Beside it the least memory that each device was seen to use is kept for the next agent of the same boot.
-Tests: tests/integration/test_release.py.
+Who had it open is counted from when its job began, as at the release, under the next agent too;
+where nobody knows when that was, from the boot on. Beside it the least memory that each device was
+seen to use is kept for the next agent of the same boot. Tests: tests/integration/test_release.py.
 """
 
 import asyncio
@@ -11,18 +12,18 @@ from typing import Final
 
 import msgspec
 
-from libs.common.error_catalogue import REBOOT_NODE
-from libs.common.gpu_life import OFFLINE, QUARANTINED
+from libs.common.devices.error_catalogue import REBOOT_NODE
+from libs.common.life.gpu_life import OFFLINE, QUARANTINED
 from libs.common.model import GpuId
-from services.node_agent import actions as a
-from services.node_agent import observations as o
+from services.node_agent.core import actions as a
+from services.node_agent.core import devices
+from services.node_agent.core import observations as o
+from services.node_agent.core.devices import Trouble
+from services.node_agent.core.state import State
 from services.node_agent.drivers import Driver
-from services.node_agent.health import devices
-from services.node_agent.health.devices import Trouble
 from services.node_agent.health.resetting import BurnIn
-from services.node_agent.holders import can_be_told, undivided
-from services.node_agent.state import State
-from services.node_agent.supervision_protocol import Memory
+from services.node_agent.jobs.holders import can_be_told, undivided
+from services.node_agent.jobs.protocol import Memory
 
 LOOK_S: Final = 1.0
 BURN_IN: Final = "burn_in"
@@ -41,7 +42,12 @@ class Idle(msgspec.Struct, frozen=True):
 
 
 async def watch(
-    state: Callable[[], State], check: Check, burn_in: BurnIn, tell: Callable[[o.Observation], None], memory: Memory, driver: Driver
+    state: Callable[[], State],
+    check: Check,
+    burn_in: BurnIn,
+    tell: Callable[[o.Observation], None],
+    memory: Memory,
+    driver: Driver,
 ) -> None:
     kept: dict[str, int] = {}
     while True:
@@ -57,7 +63,13 @@ async def watch(
                 continue
             failed = await burn_in(uuid) if undivided(state(), [uuid]) else ""
             if failed:
-                tell(o.DeviceAils(uuid, BURN_IN_FAILED, Trouble(OFFLINE, f"it was tried, and {failed}", REBOOT_NODE, BURN_IN)))
+                tell(
+                    o.DeviceAils(
+                        uuid,
+                        BURN_IN_FAILED,
+                        Trouble(OFFLINE, f"it was tried, and {failed}", REBOOT_NODE, BURN_IN),
+                    )
+                )
             tell(o.DeviceAils(uuid, QUARANTINED, None, looked.checks if not failed else {}))
 
 

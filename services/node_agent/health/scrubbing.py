@@ -1,8 +1,10 @@
-"""The memory of a device is cleared before anybody else has it: by a reset, or by a command of the operator's that fills it.
+"""The memory of a device is cleared before anybody else has it: by a reset, or by a command of the
+operator's that fills it.
 
-It is done at every release of a device that nobody is on any more: who comes next is not known then. What begins on the device meanwhile
-waits (`over`). Where it fails the device is not clean: it is quarantined; where there is no way, the receipt says so. A reset is of
-a whole card: it waits until nobody is on any part. What else is done to a device that nobody is on has its `turn` too.
+It is done at every release of a device that nobody is on any more: who comes next is not known
+then. What begins on the device meanwhile waits (`over`). Where it fails the device is not clean: it
+is quarantined; where there is no way, the receipt says so. A reset is of a whole card: it waits
+until nobody is on any part. What else is done to a device that nobody is on has its `turn` too.
 Tests: tests/integration/test_scrubbing.py.
 """
 
@@ -13,20 +15,20 @@ from typing import Final
 
 import msgspec
 
-from libs.common.device_controls import DONE
+from libs.common.devices.device_controls import DONE
+from libs.common.devices.partition import card_of, on_cards_of
 from libs.common.errors import MusterError, Refused
-from libs.common.gpu_life import OFFLINE, QUARANTINED
+from libs.common.life.gpu_life import OFFLINE, QUARANTINED
 from libs.common.model import GpuId
-from libs.common.partition import card_of, on_cards_of
-from services.node_agent.controls import lasting
-from services.node_agent.device_commands import carry_out
+from services.node_agent.core.controls import lasting
+from services.node_agent.core.devices import Trouble
+from services.node_agent.core.observations import DeviceAils, DeviceControlled, Observation
+from services.node_agent.core.state import State
+from services.node_agent.devices.device_commands import carry_out
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.readings import Lacking, Reset
-from services.node_agent.health.devices import Trouble
 from services.node_agent.health.operator_command import OperatorCommand
-from services.node_agent.holders import running
-from services.node_agent.observations import DeviceAils, DeviceControlled, Observation
-from services.node_agent.state import State
+from services.node_agent.jobs.holders import running
 
 BY_RESET: Final = "reset"
 NO_WAY: Final = "not done: this node has no way (MUSTER_SCRUB)"
@@ -48,7 +50,13 @@ class Scrubbed(msgspec.Struct, frozen=True):
 class Scrub:
     """`command` by its own words: empty, "reset", or what is run on the device."""
 
-    def __init__(self, driver: Driver, command: OperatorCommand, state: Callable[[], State], tell: Callable[[Observation], None]) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        command: OperatorCommand,
+        state: Callable[[], State],
+        tell: Callable[[Observation], None],
+    ) -> None:
         self.driver, self.command, self.state, self.tell = driver, command, state, tell
         self.turns: dict[str, asyncio.Lock] = {}
         self.failed: dict[GpuId, tuple[float, str]] = {}
@@ -63,12 +71,20 @@ class Scrub:
             return Scrubbed(NO_WAY)
         found = dict(zip(uuids, await asyncio.gather(*map(self._one, uuids)), strict=True))
         said = list(dict.fromkeys(found.values()))
-        words = said[0] if len(said) == 1 else "; ".join(f"GPU {uuid}: {each}" for uuid, each in found.items())
-        return Scrubbed(words, {uuid: each for uuid, each in found.items() if each.startswith(FAILED)})
+        words = (
+            said[0]
+            if len(said) == 1
+            else "; ".join(f"GPU {uuid}: {each}" for uuid, each in found.items())
+        )
+        return Scrubbed(
+            words, {uuid: each for uuid, each in found.items() if each.startswith(FAILED)}
+        )
 
     async def over(self, key: str, uuids: Iterable[GpuId]) -> None:
-        """Returns when none of the devices of an attempt that begins is being scrubbed, nor still has to be: somebody who was on one when
-        another one left it never began. Raises Refused, after the trouble was told.
+        """Returns when none of the devices of an attempt that begins is being scrubbed, nor still
+        has to be: somebody who was on one when another one left it never began.
+
+        Raises Refused, after the trouble was told.
         """
         for uuid in uuids:
             turn = self.turns.get(card_of(uuid))
@@ -78,7 +94,11 @@ class Scrub:
                 due = uuid in self.owed and self._is_free(uuid, key)
                 said = await self._clear(uuid) if due else ""
             if said.startswith(FAILED):
-                self.tell(DeviceAils(uuid, QUARANTINED, Trouble(OFFLINE, f"{NOT_CLEARED}{said}", source=SOURCE)))
+                self.tell(
+                    DeviceAils(
+                        uuid, QUARANTINED, Trouble(OFFLINE, f"{NOT_CLEARED}{said}", source=SOURCE)
+                    )
+                )
                 raise Refused(f"GPU {uuid} is not fit for a job: {NOT_CLEARED}{said}")
 
     def turn(self, uuid: GpuId) -> asyncio.Lock:
@@ -88,7 +108,9 @@ class Scrub:
     def _is_free(self, uuid: GpuId, but: str = "") -> bool:
         """Of what is done to it: a command is of the device alone."""
         held = running(self.state(), but)
-        return not on_cards_of([uuid], held) if self.command.command == BY_RESET else uuid not in held
+        return (
+            not on_cards_of([uuid], held) if self.command.command == BY_RESET else uuid not in held
+        )
 
     async def _one(self, uuid: GpuId) -> str:
         async with self.turn(uuid):
@@ -118,10 +140,16 @@ class Scrub:
             held = await self.driver.unclean([uuid])
         except MusterError as error:
             return f"{FAILED}{error}"
-        return f"{FAILED}after its reset {held[uuid]}" if uuid in held else f"done: reset{f' ({done.note})' if done.note else ''}"
+        return (
+            f"{FAILED}after its reset {held[uuid]}"
+            if uuid in held
+            else f"done: reset{f' ({done.note})' if done.note else ''}"
+        )
 
     async def _put_back(self, uuid: GpuId) -> None:
-        """What operators have told the device, which a reset makes it forget; what it does not take again is told."""
+        """What operators have told the device, which a reset makes it forget; what it does not take
+        again is told.
+        """
         for order in lasting(self.state().controls, uuid):
             done = await carry_out(self.driver, order)
             if done.outcome != DONE:

@@ -1,8 +1,9 @@
-"""Turns readings of this node's devices into observations: errors from the driver and the kernel's log, heat, counters.
+"""Turns readings of this node's devices into observations: errors from the driver and the kernel's
+log, heat, counters.
 
-The driver's recovery field is read in the round that follows an error, never before it. What is too hot is let cool down below another
-mark; what a device mends by itself is counted (`counters.py`). Nothing is decided here: that is `devices.py`.
-Tests: tests/unit/test_health_watch.py.
+The driver's recovery field is read in the round that follows an error, never before it. What is too
+hot is let cool down below another mark; what a device mends by itself is counted (`counters.py`).
+Nothing is decided here: that is `devices.py`. Tests: tests/unit/test_health_watch.py.
 """
 
 from collections import deque
@@ -11,17 +12,17 @@ from typing import Final
 
 import msgspec
 
-from libs.common import error_catalogue as e
-from libs.common import gpu_life
-from libs.common.error_catalogue import Catalogue, Row, Seen
+from libs.common.devices import error_catalogue as e
+from libs.common.devices.error_catalogue import Catalogue, Row, Seen
+from libs.common.life import gpu_life
 from libs.common.model import Gpu, GpuId
+from services.node_agent.core.devices import HOT, Trouble
+from services.node_agent.core.observations import DeviceAils, DeviceErred, Observation
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Event, Sample
 from services.node_agent.drivers.simulated import VENDOR as SIMULATED
 from services.node_agent.health.counters import Bound, Counts
-from services.node_agent.health.devices import HOT, Trouble
 from services.node_agent.health.kernel_lines import Line, is_at, parse
-from services.node_agent.observations import DeviceAils, DeviceErred, Observation
 
 # What waits for the next round.
 LINES_MAX: Final = 1_000
@@ -34,9 +35,14 @@ XID: Final = "xid "
 # Errors that readings show. Rows of the catalogue hold their limits.
 SRAM_THRESHOLD: Final = "sram_threshold"
 UNCORRECTED: Final = "uncorrected"
-# What a driver's event is called in the catalogue. Of a double-bit error and of a device that is gone NVIDIA's kernel module tells too,
-# as Xid 48 and 79: the same fault has one name.
-ERRORS: Final = {r.ECC: "uncorrectable", r.LOST: "lost", r.RESET_BEGAN: "driver_reset", r.PAGE_FAULT: "page_fault"}
+# What a driver's event is called in the catalogue. Of a double-bit error and of a device that is
+# gone NVIDIA's kernel module tells too, as Xid 48 and 79: the same fault has one name.
+ERRORS: Final = {
+    r.ECC: "uncorrectable",
+    r.LOST: "lost",
+    r.RESET_BEGAN: "driver_reset",
+    r.PAGE_FAULT: "page_fault",
+}
 SAME_AS: Final = {("nvidia", "uncorrectable"): "xid 48", ("nvidia", "lost"): "xid 79"}
 
 
@@ -44,8 +50,8 @@ NO_ROWS: Final = Catalogue("", ())
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Degrees from which a device takes no new work, and below which it does again; more corrected errors of
-    its memory, or of its links, than so many in a window are told of.
+    """Degrees from which a device takes no new work, and below which it does again; more corrected
+    errors of its memory, or of its links, than so many in a window are told of.
     """
 
     pause_c: int = 85
@@ -56,9 +62,11 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Watch:
-    """`gpus` are the node's devices, `version_of` is a device's driver's, `key_of` names the attempt that a process belongs to. `slices_of`
-    gives the memory slices of a device's MIG instance by its number: 0 if there is none, None if it is not known. `catalogue` has the
-    limits of readings.
+    """`gpus` are the node's devices, `version_of` is a device's driver's, `key_of` names the
+    attempt that a process belongs to.
+
+    `slices_of` gives the memory slices of a device's MIG instance by its number: 0 if there is
+    none, None if it is not known. `catalogue` has the limits of readings.
     """
 
     def __init__(
@@ -71,19 +79,32 @@ class Watch:
         slices_of: Callable[[GpuId, int], int | None] = lambda uuid, number: None,
         catalogue: Catalogue = NO_ROWS,
     ) -> None:
-        self.limits, self.gpus, self.tell, self.version_of, self.key_of = limits, gpus, tell, version_of, key_of
+        self.limits, self.gpus, self.tell, self.version_of, self.key_of = (
+            limits,
+            gpus,
+            tell,
+            version_of,
+            key_of,
+        )
         self.slices_of, self.catalogue = slices_of, catalogue
         self.lines: deque[Line] = deque(maxlen=LINES_MAX)
         # The number of the last Xid error of each device.
         self.xids: dict[GpuId, int] = {}
         self.ailing: dict[tuple[GpuId, str], None] = {}
-        most = {"corrected": limits.corrected_max, "link_errors": limits.link_errors_max, "pcie_replays": limits.link_errors_max}
+        most = {
+            "corrected": limits.corrected_max,
+            "link_errors": limits.link_errors_max,
+            "pcie_replays": limits.link_errors_max,
+        }
         self.site = {name: Bound(count, limits.corrected_window_s) for name, count in most.items()}
         self.rows: dict[tuple[GpuId, str], Row | None] = {}
         self.counts = Counts()
 
     def heard(self, record: str) -> bool:
-        """A line of the kernel's log; whether it is about a device. It is looked at in the next round."""
+        """A line of the kernel's log; whether it is about a device.
+
+        It is looked at in the next round.
+        """
         line = parse(record)
         if line is not None:
             self.lines.append(line)
@@ -98,25 +119,47 @@ class Watch:
             self._looked(uuid, sample)
 
     def _told(self, line: Line, samples: Mapping[GpuId, Sample]) -> None:
-        """Report an error of a switch for each device on its fabric. Their recovery fields say nothing about a switch."""
+        """Report an error of a switch for each device on its fabric.
+
+        Their recovery fields say nothing about a switch.
+        """
         key = self.key_of(line.pid) if line.pid else ""
         if not line.kind:
             for gpu in self._at(line.pci_bus):
-                self._erred(gpu, line.vendor, line.error, line.text, samples, KERNEL_LOG, key, line.instance)
+                self._erred(
+                    gpu, line.vendor, line.error, line.text, samples, KERNEL_LOG, key, line.instance
+                )
             return
         for gpu in self._on_fabric(line.vendor):
-            seen = Seen(line.vendor, gpu.model, self.version_of(gpu.uuid), line.error, line.text, kind=line.kind)
+            seen = Seen(
+                line.vendor,
+                gpu.model,
+                self.version_of(gpu.uuid),
+                line.error,
+                line.text,
+                kind=line.kind,
+            )
             self.tell(DeviceErred(gpu.uuid, seen, KERNEL_LOG))
 
     def _event(self, event: Event, samples: Mapping[GpuId, Sample]) -> None:
         """One that is about a whole vendor is about each of its devices."""
-        gpus = self._at(event.pci_bus) if event.pci_bus else [gpu for gpu in self.gpus() if gpu.vendor == event.vendor]
+        gpus = (
+            self._at(event.pci_bus)
+            if event.pci_bus
+            else [gpu for gpu in self.gpus() if gpu.vendor == event.vendor]
+        )
         error = f"{XID}{event.number}" if event.kind == r.XID else ERRORS.get(event.kind, "")
         for gpu in gpus:
             if error:
-                self._erred(gpu, event.vendor, error, event.text, samples, DRIVER, instance=event.instance)
+                self._erred(
+                    gpu, event.vendor, error, event.text, samples, DRIVER, instance=event.instance
+                )
             if event.kind == r.WEDGED:
-                self.tell(DeviceAils(gpu.uuid, r.WEDGED, Trouble(gpu_life.OFFLINE, event.text, source=DRIVER)))
+                self.tell(
+                    DeviceAils(
+                        gpu.uuid, r.WEDGED, Trouble(gpu_life.OFFLINE, event.text, source=DRIVER)
+                    )
+                )
             if event.kind == r.ANSWERS:
                 self.tell(DeviceAils(gpu.uuid, r.WEDGED, None))
                 self.tell(DeviceAils(gpu.uuid, r.LOST, None))
@@ -133,19 +176,33 @@ class Watch:
         instance: int | None = None,
     ) -> None:
         sample = samples.get(gpu.uuid)
-        recovery = sample.recovery_action if sample is not None and isinstance(sample.recovery_action, int) else None
+        recovery = (
+            sample.recovery_action
+            if sample is not None and isinstance(sample.recovery_action, int)
+            else None
+        )
         if error.startswith(XID):
             self.xids[gpu.uuid] = int(error.removeprefix(XID))
         name = SAME_AS.get((vendor, error), error)
         slices = self.slices_of(gpu.uuid, instance) if instance is not None else None
         words = f"MIG instance {instance}: {text}".rstrip(": ") if instance is not None else text
-        self.tell(DeviceErred(gpu.uuid, Seen(vendor, gpu.model, self.version_of(gpu.uuid), name, words, recovery), source, key, slices))
+        self.tell(
+            DeviceErred(
+                gpu.uuid,
+                Seen(vendor, gpu.model, self.version_of(gpu.uuid), name, words, recovery),
+                source,
+                key,
+                slices,
+            )
+        )
 
     def _at(self, told: str) -> list[Gpu]:
         return [gpu for gpu in self.gpus() if is_at(gpu.pci_bus, told)]
 
     def _on_fabric(self, vendor: str) -> list[Gpu]:
-        """Return the devices with links, or all of the vendor if none has a link: links of a fabric that is not up are inactive."""
+        """Return the devices with links, or all of the vendor if none has a link: links of a fabric
+        that is not up are inactive.
+        """
         gpus = [gpu for gpu in self.gpus() if gpu.vendor in (vendor, SIMULATED)]
         return [gpu for gpu in gpus if gpu.links] or gpus
 
@@ -163,11 +220,18 @@ class Watch:
         row = self._row(gpu, UNCORRECTED)
         risen = {UNCORRECTED: Bound(row.most, row.window_s)} if row is not None else {}
         for name, text in self.counts.looked(uuid, sample, self.site | risen):
-            self.tell(DeviceErred(uuid, Seen(gpu.vendor, gpu.model, self.version_of(uuid), name, text), DRIVER))
+            self.tell(
+                DeviceErred(
+                    uuid, Seen(gpu.vendor, gpu.model, self.version_of(uuid), name, text), DRIVER
+                )
+            )
         self._sram(gpu, sample)
 
     def _row(self, gpu: Gpu, error: str) -> Row | None:
-        """Return the catalogue row that limits a reading of the device. A simulated device has NVIDIA's limits."""
+        """Return the catalogue row that limits a reading of the device.
+
+        A simulated device has NVIDIA's limits.
+        """
         if (gpu.uuid, error) not in self.rows:
             self.rows[gpu.uuid, error] = e.row_of(self._seen(gpu, error), self.catalogue.rows)
         return self.rows[gpu.uuid, error]
@@ -178,27 +242,54 @@ class Watch:
 
     def _sram(self, gpu: Gpu, sample: Sample) -> None:
         """Report a reading over its limit once, until it is within the limit again."""
-        value, row, key = sample.sram_threshold, self._row(gpu, SRAM_THRESHOLD), (gpu.uuid, SRAM_THRESHOLD)
+        value, row, key = (
+            sample.sram_threshold,
+            self._row(gpu, SRAM_THRESHOLD),
+            (gpu.uuid, SRAM_THRESHOLD),
+        )
         if not isinstance(value, int) or row is None:
             return
         if value > row.most and key not in self.ailing:
             self.ailing[key] = None
-            text = f"its driver says so; uncorrectable SRAM errors since it was loaded: {sample.sram_uncorrected}"
+            text = (
+                "its driver says so; uncorrectable SRAM errors since it was loaded: "
+                f"{sample.sram_uncorrected}"
+            )
             self.tell(DeviceErred(gpu.uuid, self._seen(gpu, SRAM_THRESHOLD, text), DRIVER))
         if value <= row.most and key in self.ailing:
             del self.ailing[key]
             self.tell(DeviceAils(gpu.uuid, SRAM_THRESHOLD, None))
 
     def _troubles(self, uuid: GpuId, sample: Sample) -> Iterator[tuple[str, bool, Trouble]]:
-        """Yield what the readings of a device show: the reason, whether it holds, and its trouble."""
+        """Yield what the readings of a device show: the reason, whether it holds, and
+        its trouble.
+        """
         degrees = sample.temperature_c
         if isinstance(degrees, int):
             mark = self.limits.resume_c if (uuid, HOT) in self.ailing else self.limits.pause_c
-            yield HOT, degrees >= mark, Trouble(gpu_life.OFFLINE, f"{degrees} C; from {self.limits.pause_c} C on", source=DRIVER)
+            yield (
+                HOT,
+                degrees >= mark,
+                Trouble(
+                    gpu_life.OFFLINE, f"{degrees} C; from {self.limits.pause_c} C on", source=DRIVER
+                ),
+            )
         if isinstance(sample.remap_pending, int):
             waits = "a row remap waits for a reset, which is done when nobody has the device"
-            yield REMAP_PENDING, sample.remap_pending > 0, Trouble(gpu_life.DEGRADED, waits, e.DRAIN_THEN_RESET, DRIVER)
+            yield (
+                REMAP_PENDING,
+                sample.remap_pending > 0,
+                Trouble(gpu_life.DEGRADED, waits, e.DRAIN_THEN_RESET, DRIVER),
+            )
         if isinstance(sample.fabric, str):
-            yield FABRIC, bool(sample.fabric), Trouble(gpu_life.DEGRADED, sample.fabric, source=DRIVER, alone=True)
+            yield (
+                FABRIC,
+                bool(sample.fabric),
+                Trouble(gpu_life.DEGRADED, sample.fabric, source=DRIVER, alone=True),
+            )
         if isinstance(sample.remap_failed, int):
-            yield REMAP_FAILED, sample.remap_failed > 0, Trouble(gpu_life.OFFLINE, "a row could not be remapped", e.REPLACE, DRIVER)
+            yield (
+                REMAP_FAILED,
+                sample.remap_failed > 0,
+                Trouble(gpu_life.OFFLINE, "a row could not be remapped", e.REPLACE, DRIVER),
+            )

@@ -1,7 +1,9 @@
-"""What is told to a container engine of one attempt: its image and command, its bounds, its devices, what of the host it sees.
+"""What is told to a container engine of one attempt: its image and command, its bounds, its
+devices, what of the host it sees.
 
-Pure. The container runs as the job's Unix user whatever its image says, on the host's network (its ports are the job's own), with the
-command in place of the image's entry point, behind init.c. Tests: tests/unit/test_container_body.py.
+Pure. The container runs as the job's Unix user whatever its image says, on the host's network (its
+ports are the job's own), with the command in place of the image's entry point, behind init.c.
+Tests: tests/unit/test_container_body.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,15 +18,19 @@ TETHER: Final = "/.muster-tether"
 LABEL: Final = "muster.job_dir"
 # Of the job's environment.
 NVIDIA_NAMES: Final = "CUDA_VISIBLE_DEVICES"
-# Where NVIDIA's runtime is the engine's default it gives a container all devices that this names; many images say "all".
+# Where NVIDIA's runtime is the engine's default it gives a container all devices that this names;
+# many images say "all".
 RUNTIME_NAMES: Final = "NVIDIA_VISIBLE_DEVICES"
 NO_DEVICES: Final = "void"
 SHARED_MEMORY_BYTES: Final = 8 << 30
 
 
 class Made(msgspec.Struct, frozen=True):
-    """For runner.py. `body` is that of the engine's POST /containers/create, but for the working directory, which is mounted where the
-    host has it, by way of `mount`; `ids` as whom that is looked for (`Account.ids`).
+    """For runner.py.
+
+    `body` is that of the engine's POST /containers/create, but for the working directory, which is
+    mounted where the host has it, by way of `mount`; `ids` as whom that is looked for
+    (`Account.ids`).
     """
 
     engine: str
@@ -38,8 +44,10 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """What this machine has: the program that is to be the first process, device files by device, CDI's names or NVIDIA's own runtime,
-    and how many processes one job may have. `user` is the agent's own, "UID:GID".
+    """What this machine has: the program that is to be the first process, device files by device,
+    CDI's names or NVIDIA's own runtime, and how many processes one job may have.
+
+    `user` is the agent's own, "UID:GID".
     """
 
     init: str
@@ -60,7 +68,12 @@ def body_of(
 ) -> dict[str, Any]:
     """Without what is mounted."""
     memory, devices = spec.memory_bytes, _devices(held, host, env.get(NVIDIA_NAMES, ""))
-    seen = {**env, RUNTIME_NAMES: NO_DEVICES if host.cdi or not _is_nvidia(held) else env.get(NVIDIA_NAMES, "") or NO_DEVICES}
+    seen = {
+        **env,
+        RUNTIME_NAMES: NO_DEVICES
+        if host.cdi or not _is_nvidia(held)
+        else env.get(NVIDIA_NAMES, "") or NO_DEVICES,
+    }
     return {
         "Image": spec.image,
         "Entrypoint": [INIT, TETHER, *argv],
@@ -98,16 +111,31 @@ def _is_nvidia(held: Sequence[Gpu]) -> bool:
 
 
 def _devices(held: Sequence[Gpu], host: Host, visible: str) -> dict[str, Any]:
-    """NVIDIA's by name, whole ones and MIG instances, for its runtime adds libraries too; of others the device files. Simulated ones have
-    none."""
+    """NVIDIA's by name, whole ones and MIG instances, for its runtime adds libraries too; of others
+    the device files.
+
+    Simulated ones have none.
+    """
     named = visible.split(",") if _is_nvidia(held) else []
-    files = [path for gpu in held if gpu.vendor in ("amd", "intel") for path in host.files.get(gpu.uuid, ())]
+    files = [
+        path
+        for gpu in held
+        if gpu.vendor in ("amd", "intel")
+        for path in host.files.get(gpu.uuid, ())
+    ]
     if any(gpu.vendor == "amd" for gpu in held):
         files.insert(0, "/dev/kfd")
     found: dict[str, Any] = {}
     if named:
         by_cdi = {"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={uuid}" for uuid in named]}
-        found["DeviceRequests"] = [by_cdi if host.cdi else {"Driver": "nvidia", "DeviceIDs": named, "Capabilities": [["gpu"]]}]
+        found["DeviceRequests"] = [
+            by_cdi
+            if host.cdi
+            else {"Driver": "nvidia", "DeviceIDs": named, "Capabilities": [["gpu"]]}
+        ]
     if files:
-        found["Devices"] = [{"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"} for path in dict.fromkeys(files)]
+        found["Devices"] = [
+            {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"}
+            for path in dict.fromkeys(files)
+        ]
     return found

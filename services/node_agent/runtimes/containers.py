@@ -1,7 +1,9 @@
-"""Jobs with an image on this node: what they need before they begin, and that nothing of them is left.
+"""Jobs with an image on this node: what they need before they begin, and that nothing of them is
+left.
 
-The image is pulled before the marker is written; then the supervisor runs runner.py in place of the command. A container whose attempt
-nobody accounts for is removed when the agent begins. Tests: tests/integration/test_containers.py.
+The image is pulled before the marker is written; then the supervisor runs runner.py in place of the
+command. A container whose attempt nobody accounts for is removed when the agent begins. Tests:
+tests/integration/test_containers.py.
 """
 
 import asyncio
@@ -17,18 +19,19 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from libs.common.devices.means import lost
 from libs.common.errors import Refused, Unavailable
-from libs.common.means import lost
 from libs.common.messages import StartOrder
 from libs.common.model import IMAGES, Gpu, GpuId
+from services.node_agent.core.state import key_of
 from services.node_agent.drivers import DeviceNodes
-from services.node_agent.environment import PASSED_ON
+from services.node_agent.jobs.environment import PASSED_ON
+from services.node_agent.jobs.protocol import Launch
+from services.node_agent.machine import cgroups
 from services.node_agent.runtimes import container as c
 from services.node_agent.runtimes.engine import Engine, names, socket_of
 from services.node_agent.runtimes.runner import VARIABLE, unmount
-from services.node_agent.state import key_of
-from services.node_agent.supervision import cgroups, records
-from services.node_agent.supervision_protocol import Launch
+from services.node_agent.supervisor import records
 
 HERE: Final = Path(__file__).resolve().parent
 RUNNER: Final = HERE / "runner.py"
@@ -44,7 +47,9 @@ logger = logging.getLogger(__name__)
 
 
 class Containers:
-    """`jobs_dir`: where the job directories are, which name the containers; None: there are none here (the simulation)."""
+    """`jobs_dir`: where the job directories are, which name the containers; None: there are none
+    here (the simulation).
+    """
 
     def __init__(self, jobs_dir: Path | None = None, engine: str = "") -> None:
         self.jobs_dir, self.setting = jobs_dir, engine
@@ -54,13 +59,18 @@ class Containers:
         self.without: set[str] = set()
 
     def adopt(self, keys: Collection[str]) -> None:
-        """Of `keys` the node accounts for; what else the agent before this one left is removed. Nobody waits for it: an engine may hang,
-        and jobs that live here need their leases."""
+        """Of `keys` the node accounts for; what else the agent before this one left is removed.
+
+        Nobody waits for it: an engine may hang, and jobs that live here need their leases.
+        """
         if (engine := self._engine()) is not None:
             self.removing = asyncio.create_task(self._remove_orphans(engine, keys))
 
     def isolation(self) -> dict[str, str]:
-        """Return whether images can run here, for NodeRegistered. A job with an image is placed only where they can."""
+        """Return whether images can run here, for NodeRegistered.
+
+        A job with an image is placed only where they can.
+        """
         return {IMAGES: lost(self.lacking)} if self.jobs_dir is not None else {}
 
     @property
@@ -81,14 +91,27 @@ class Containers:
         try:
             for name, job_dir in await engine.left(c.LABEL):
                 path = Path(job_dir)
-                if path.parent == self.jobs_dir and path.name not in keys and path.name not in self.begun:
-                    logger.warning("container %s of %s is removed: nobody accounts for it", name[:12], path.name)
+                if (
+                    path.parent == self.jobs_dir
+                    and path.name not in keys
+                    and path.name not in self.begun
+                ):
+                    logger.warning(
+                        "container %s of %s is removed: nobody accounts for it",
+                        name[:12],
+                        path.name,
+                    )
                     await engine.remove(name)
         except Unavailable as error:
             logger.warning("%s", error)
 
     async def hold(
-        self, launch: Launch, order: StartOrder, inventory: Sequence[Gpu], nodes: DeviceNodes, wanted: Callable[[], bool]
+        self,
+        launch: Launch,
+        order: StartOrder,
+        inventory: Sequence[Gpu],
+        nodes: DeviceNodes,
+        wanted: Callable[[], bool],
     ) -> Launch:
         """The launch of the runner, for a job with an image. Raises NoImage or Refused."""
         if not order.spec.image:
@@ -114,7 +137,9 @@ class Containers:
         self.without.discard(key)
 
     async def let_go(self, key: str) -> dict[str, str]:
-        """Removes what is left of the attempt's container; what the receipt says of it, nothing for a job without one."""
+        """Removes what is left of the attempt's container; what the receipt says of it, nothing for
+        a job without one.
+        """
         if not self._has_one(key):
             return {}
         engine = self._engine()
@@ -144,10 +169,21 @@ class Containers:
         path = socket_of(self.setting) if self.jobs_dir is not None else ""
         return Engine(path) if path else None
 
-    def _made(self, engine: Engine, launch: Launch, order: StartOrder, held: Sequence[Gpu], nodes: DeviceNodes) -> c.Made:
+    def _made(
+        self,
+        engine: Engine,
+        launch: Launch,
+        order: StartOrder,
+        held: Sequence[Gpu],
+        nodes: DeviceNodes,
+    ) -> c.Made:
         spec, key = order.spec, key_of(launch.ref)
         job_dir = f"{self.jobs_dir}/{key}"
-        env = {name: value for name, value in launch.env.items() if name not in PASSED_ON or name in spec.env}
+        env = {
+            name: value
+            for name, value in launch.env.items()
+            if name not in PASSED_ON or name in spec.env
+        }
         ids = launch.account.ids if launch.account is not None else []
         files = {gpu.uuid: device_files(nodes, gpu.uuid) for gpu in held}
         user = f"{os.geteuid()}:{os.getegid()}"
@@ -157,14 +193,19 @@ class Containers:
         body["Labels"] = {c.LABEL: job_dir}
         if workdir:
             body["WorkingDir"] = workdir
-        mounts = [c.mounted(str(INIT), c.INIT, True), c.mounted(f"{job_dir}/tether", c.TETHER, True)]
+        mounts = [
+            c.mounted(str(INIT), c.INIT, True),
+            c.mounted(f"{job_dir}/tether", c.TETHER, True),
+        ]
         if launch.used.daemon:
             folder = env["CUDA_MPS_PIPE_DIRECTORY"].rpartition("/")[0]
             mounts.append(c.mounted(folder, folder))
             body["HostConfig"]["IpcMode"] = "host"
         body["HostConfig"]["Mounts"] = mounts
         name = f"{PREFIX}-{key}-{sha256(job_dir.encode()).hexdigest()[:NAME_DIGITS]}"
-        return c.Made(engine.path, name, f"{job_dir}/tether", self._mount(key), workdir, ids, spec.stdin, body)
+        return c.Made(
+            engine.path, name, f"{job_dir}/tether", self._mount(key), workdir, ids, spec.stdin, body
+        )
 
 
 def device_files(nodes: DeviceNodes, uuid: GpuId, root: Path = Path("/sys")) -> list[str]:
@@ -175,7 +216,9 @@ def device_files(nodes: DeviceNodes, uuid: GpuId, root: Path = Path("/sys")) -> 
             lines = (root / f"dev/char/{major}:{minor}/uevent").read_text().splitlines()
         except OSError:
             continue
-        found += [f"/dev/{line.removeprefix('DEVNAME=')}" for line in lines if line.startswith("DEVNAME=")]
+        found += [
+            f"/dev/{line.removeprefix('DEVNAME=')}" for line in lines if line.startswith("DEVNAME=")
+        ]
     return found
 
 

@@ -1,6 +1,8 @@
-"""Docker or Podman by the socket of their common HTTP interface, as the agent uses it: images, and what is left of containers.
+"""Docker or Podman by the socket of their common HTTP interface, as the agent uses it: images, and
+what is left of containers.
 
-Containers themselves are made by runner.py, under a supervisor. Tests: tests/integration/test_containers.py.
+Containers themselves are made by runner.py, under a supervisor. Tests:
+tests/integration/test_containers.py.
 """
 
 import asyncio
@@ -43,8 +45,11 @@ class Engine:
         self.path = path
 
     async def pull(self, image: str, wanted: Callable[[], bool]) -> None:
-        """Nothing is asked of a registry for an image that is here. Raises NoImage with the engine's words, Unavailable, or Refused
-        when the job is not wanted any more: an engine may hang for ever."""
+        """Nothing is asked of a registry for an image that is here.
+
+        Raises NoImage with the engine's words, Unavailable, or Refused when the job is not wanted
+        any more: an engine may hang for ever.
+        """
         pulling = asyncio.create_task(self._pull(image))
         try:
             while not (await asyncio.wait([pulling], timeout=WANTED_LOOK_S))[0]:
@@ -69,17 +74,27 @@ class Engine:
             raise NoImage(f"image {image} cannot be pulled: {wrong[:DETAIL_CHARS]}")
 
     async def left(self, label: str) -> list[tuple[str, str]]:
-        """The containers that have the label, running or not: name and the label's value. Raises Unavailable."""
+        """The containers that have the label, running or not: name and the label's value.
+
+        Raises Unavailable.
+        """
         async with self._session() as session:
             filters = msgspec.json.encode({"label": [label]}).decode()
-            status, text = await self._ask(session, "GET", "/containers/json", ASK_S, all="1", filters=filters)
+            status, text = await self._ask(
+                session, "GET", "/containers/json", ASK_S, all="1", filters=filters
+            )
         if status != 200:
-            raise Unavailable(f"the container engine does not list its containers: {_message(text)}")
+            raise Unavailable(
+                f"the container engine does not list its containers: {_message(text)}"
+            )
         name = label.partition("=")[0]
         try:
             found = msgspec.json.decode(text, type=list[_Listed])
         except msgspec.DecodeError as error:
-            raise Unavailable(f"the container engine at {self.path} lists its containers as nobody can read: {error}") from error
+            raise Unavailable(
+                f"the container engine at {self.path} lists its containers as nobody can "
+                f"read: {error}"
+            ) from error
         return [(each.id, (each.labels or {}).get(name, "")) for each in found]
 
     async def remove(self, container: str) -> None:
@@ -91,14 +106,22 @@ class Engine:
         return aiohttp.ClientSession("http://engine", connector=aiohttp.UnixConnector(self.path))
 
     async def _ask(
-        self, session: aiohttp.ClientSession, method: str, url: str, within_s: float | None = None, **query: str
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        url: str,
+        within_s: float | None = None,
+        **query: str,
     ) -> tuple[int, bytes]:
         try:
             timeout = aiohttp.ClientTimeout(within_s)
             async with session.request(method, url, params=query, timeout=timeout) as answer:
                 return answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"the container engine at {self.path} does not answer: {error or type(error).__name__}") from error
+            raise Unavailable(
+                f"the container engine at {self.path} does not answer: "
+                f"{error or type(error).__name__}"
+            ) from error
 
 
 def _message(text: bytes) -> str:
@@ -110,7 +133,9 @@ def _message(text: bytes) -> str:
 
 
 def _error(text: bytes) -> str:
-    """A pull is answered with a line for each thing that happens; an error among them is how it ended."""
+    """A pull is answered with a line for each thing that happens; an error among them is how it
+    ended.
+    """
     return next((found for line in text.splitlines() if (found := _error_in(line))), "")
 
 

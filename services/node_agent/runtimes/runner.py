@@ -1,8 +1,10 @@
-"""What a supervisor runs in place of a container's command: it makes the container, passes streams and signals on, and ends as it ends.
+"""What a supervisor runs in place of a container's command: it makes the container, passes streams
+and signals on, and ends as it ends.
 
-A script of the standard library alone: MUSTER_CONTAINER holds what is to be made (`container.Made`). The container's first process is
-init.c, which holds the other end of a named pipe: when this process is gone, however it went, so is the container.
-Tests: tests/integration/test_containers.py.
+A script of the standard library alone: MUSTER_CONTAINER holds what is to be made
+(`container.Made`). The container's first process is init.c, which holds the other end of a named
+pipe: when this process is gone, however it went, so is the container. Tests:
+tests/integration/test_containers.py.
 """
 
 import contextlib
@@ -26,7 +28,15 @@ MS_BIND: Final = 4096
 MNT_DETACH: Final = 2
 STDERR_STREAM: Final = 2
 # What the kernel, the terminal or this program itself means; all other signals are the job's.
-OWN: Final = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+OWN: Final = {
+    signal.SIGKILL,
+    signal.SIGSTOP,
+    signal.SIGCHLD,
+    signal.SIGPIPE,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+}
 
 
 class Engine(http.client.HTTPConnection):
@@ -45,7 +55,12 @@ def ask(path: str, method: str, url: str, body: object = None) -> dict[str, Any]
     """What the engine answers. Raises OSError with its words when that is no success."""
     engine = Engine(path)
     try:
-        engine.request(method, url, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+        engine.request(
+            method,
+            url,
+            None if body is None else json.dumps(body),
+            {"Content-Type": "application/json"},
+        )
         answer = engine.getresponse()
         text = answer.read().decode(errors="replace")
     finally:
@@ -58,10 +73,16 @@ def ask(path: str, method: str, url: str, body: object = None) -> dict[str, Any]
 
 
 def fail(text: str, job_dir: str) -> NoReturn:
-    """Write the reason to the job's error output, and for its supervisor, which records it (`records.read_failure`)."""
+    """Write the reason to the job's error output, and for its supervisor, which records it
+    (`records.read_failure`).
+    """
     print(f"muster: {text}", file=sys.stderr, flush=True)
     with contextlib.suppress(OSError):
-        descriptor = os.open(f"{job_dir}/{FAILURE}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            f"{job_dir}/{FAILURE}",
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+            0o600,
+        )
         os.write(descriptor, text.encode(errors="replace"))
     os._exit(FAILED)
 
@@ -74,8 +95,11 @@ def tethered(path: str) -> int:
 
 
 def working_directory(path: str, ids: list[int], at: str) -> str:
-    """Where the engine is to mount it from; empty for one that only the image may have. It is looked for as the job's user, and what was
-    found is mounted `at` a place of the agent's own, so that nobody puts another in its stead meanwhile. Raises OSError."""
+    """Where the engine is to mount it from; empty for one that only the image may have.
+
+    It is looked for as the job's user, and what was found is mounted `at` a place of the agent's
+    own, so that nobody puts another in its stead meanwhile. Raises OSError.
+    """
     groups, before = os.getgroups(), (os.geteuid(), os.getegid())
     try:
         if ids:
@@ -120,7 +144,11 @@ def attached(path: str, name: str, stdin: bool) -> socket.socket:
     stream = socket.socket(socket.AF_UNIX)
     stream.connect(path)
     url = f"/containers/{name}/attach?stream=1&stdin={int(stdin)}&stdout=1&stderr=1"
-    stream.sendall(f"POST {url} HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n".encode())
+    stream.sendall(
+        (
+            f"POST {url} HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
+        ).encode()
+    )
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         byte = stream.recv(1)
@@ -129,13 +157,18 @@ def attached(path: str, name: str, stdin: bool) -> socket.socket:
         head += byte
     status = head.split(None, 2)[1]
     if status not in (b"101", b"200"):
-        raise OSError(0, f"the engine gave no streams: {head.splitlines()[0].decode(errors='replace')}")
+        raise OSError(
+            0, f"the engine gave no streams: {head.splitlines()[0].decode(errors='replace')}"
+        )
     return stream
 
 
 class Streams:
-    """From the container to this process's own output, and from its input to the container. What it does not take yet is `pending`: a
-    container that writes before it reads on must not wait for this process, nor signals for it."""
+    """From the container to this process's own output, and from its input to the container.
+
+    What it does not take yet is `pending`: a container that writes before it reads on must not wait
+    for this process, nor signals for it.
+    """
 
     def __init__(self, stream: socket.socket, stdin: bool) -> None:
         self.stream, self.stdin = stream, stdin
@@ -226,21 +259,30 @@ def main() -> None:
     try:
         tether = tethered(made["tether"])
         mounts = body["HostConfig"]["Mounts"]
-        if made["workdir"] and (found := working_directory(made["workdir"], made["ids"], made["mount"])):
+        if made["workdir"] and (
+            found := working_directory(made["workdir"], made["ids"], made["mount"])
+        ):
             mounts.append({"Type": "bind", "Source": found, "Target": made["workdir"]})
         ask(path, "POST", f"/containers/create?name={name}", body)
         stream = attached(path, name, made["stdin"])
         ask(path, "POST", f"/containers/{name}/start")
     except OSError as error:
         unmount(made["mount"])
-        fail(f"the container was not begun: {error.strerror or error}", os.path.dirname(made["tether"]))
+        fail(
+            f"the container was not begun: {error.strerror or error}",
+            os.path.dirname(made["tether"]),
+        )
     unmount(made["mount"])
     try:
         relay(Streams(stream, made["stdin"]), told, path, name)
         code = ask(path, "POST", f"/containers/{name}/wait")["StatusCode"]
         if ask(path, "GET", f"/containers/{name}/json")["State"].get("OOMKilled"):
             print(
-                f"muster: out of host memory: the kernel ended processes of it at {body['HostConfig']['Memory'] >> 20} MiB", file=sys.stderr
+                (
+                    "muster: out of host memory: the kernel ended processes of it at "
+                    f"{body['HostConfig']['Memory'] >> 20} MiB"
+                ),
+                file=sys.stderr,
             )
         with contextlib.suppress(OSError):
             ask(path, "DELETE", f"/containers/{name}?force=1&v=1")

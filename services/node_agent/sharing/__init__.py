@@ -1,1 +1,4 @@
-"""How jobs that share a device are kept apart on it: MPS daemons, masks of compute units. Which jobs share one is the scheduler's word."""
+"""How jobs that share a device are kept apart on it: MPS daemons, masks of compute units.
+
+Which jobs share one is the scheduler's word.
+"""

@@ -1,8 +1,9 @@
 """One MPS control daemon as processes and files: begun, asked, found again, ended.
 
-It is begun in the foreground by a shell that first waits until it was put into the daemon's control group, and then ends, so that the
-daemon is nobody's child and lives on without the agent. What is the daemon's (its servers too) is known by that group, by its descent,
-and by a mark in the environment. Tests: tests/integration/test_mps.py.
+It is begun in the foreground by a shell that first waits until it was put into the daemon's control
+group, and then ends, so that the daemon is nobody's child and lives on without the agent. What is
+the daemon's (its servers too) is known by that group, by its descent, and by a mark in the
+environment. Tests: tests/integration/test_mps.py.
 """
 
 import asyncio
@@ -17,13 +18,12 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Refused
-from libs.common.folder_walk import remove_tree
 from libs.common.model import GpuId
-from services.node_agent import synced_file
-from services.node_agent.job_ownership import make_passable
+from libs.common.safety.folder_walk import remove_tree
+from services.node_agent.directories.job_ownership import make_passable
+from services.node_agent.machine import cgroups, processes, synced_file
+from services.node_agent.machine.processes import Process
 from services.node_agent.sharing import ways
-from services.node_agent.supervision import cgroups, processes
-from services.node_agent.supervision.processes import Process
 
 MARK: Final = "MUSTER_MPS"
 SCRIPT: Final = 'read -r go; "$0" -f > "$1" 2>&1 < /dev/null & echo $!'
@@ -36,7 +36,10 @@ SHELL_S: Final = 5.0
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is on disk of a daemon. `pid` 0: it was about to be begun; `ids`: see `supervision.order.Order.account`."""
+    """What is on disk of a daemon.
+
+    `pid` 0: it was about to be begun; `ids`: see `supervision.order.Order.account`.
+    """
 
     uuids: tuple[GpuId, ...]
     tenant: str
@@ -61,7 +64,11 @@ def kept(path: Path) -> Known | None:
 
 
 def make_folders(folder: str, ids: list[int]) -> None:
-    """Empty ones, of the daemon's user alone: what is in a folder is given away before the folder is. Raises OSError."""
+    """Empty ones, of the daemon's user alone: what is in a folder is given away before the folder
+    is.
+
+    Raises OSError.
+    """
     remove_tree(folder)
     for path in (folder, ways.pipes(folder), ways.logs(folder)):
         os.mkdir(path, mode=0o700)
@@ -74,7 +81,11 @@ def make_folders(folder: str, ids: list[int]) -> None:
 
 def begin(program: str, folder: str, known: Known, home: Mapping[str, str]) -> Known:
     """Blocks. Raises OSError. The daemon was begun; whether it answers is for `ask` to say."""
-    as_user = {"user": known.ids[0], "group": known.ids[1], "extra_groups": known.ids[2:]} if known.ids else {}
+    as_user = (
+        {"user": known.ids[0], "group": known.ids[1], "extra_groups": known.ids[2:]}
+        if known.ids
+        else {}
+    )
     line = ["/bin/sh", "-c", SCRIPT, program, f"{folder}/{OUTPUT}"]
     with subprocess.Popen(  # type: ignore[call-overload]  # nosec B603
         line,
@@ -96,18 +107,32 @@ def begin(program: str, folder: str, known: Known, home: Mapping[str, str]) -> K
         raise OSError(0, f"{program} could not be begun")
     seen = processes.process(int(said))
     begun = msgspec.structs.replace(known, boot_id=processes.boot_id(), group=group)
-    return msgspec.structs.replace(begun, pid=seen.pid, start_ticks=seen.start_ticks) if seen is not None else begun
+    return (
+        msgspec.structs.replace(begun, pid=seen.pid, start_ticks=seen.start_ticks)
+        if seen is not None
+        else begun
+    )
 
 
 def environment(folder: str, known: Known) -> dict[str, str]:
     path = os.environ.get("PATH", os.defpath)
     extra = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
-    return {"PATH": path, "HOME": folder, **extra, MARK: folder, **ways.daemon_variables(folder, known.uuids)}
+    return {
+        "PATH": path,
+        "HOME": folder,
+        **extra,
+        MARK: folder,
+        **ways.daemon_variables(folder, known.uuids),
+    }
 
 
 async def ask(program: str, folder: str, known: Known, command: str) -> str:
     """What the daemon answers. Raises Refused."""
-    as_user = {"user": known.ids[0], "group": known.ids[1], "extra_groups": known.ids[2:]} if known.ids else {}
+    as_user = (
+        {"user": known.ids[0], "group": known.ids[1], "extra_groups": known.ids[2:]}
+        if known.ids
+        else {}
+    )
     plain = {name: value for name, value in environment(folder, known).items() if name != MARK}
     try:
         child = await asyncio.create_subprocess_exec(
@@ -138,14 +163,23 @@ async def ask(program: str, folder: str, known: Known, command: str) -> str:
 
 
 def is_living(known: Known) -> bool:
-    return known.boot_id == processes.boot_id() and processes.is_living(known.pid, known.start_ticks)
+    return known.boot_id == processes.boot_id() and processes.is_living(
+        known.pid, known.start_ticks
+    )
 
 
 def rest(folder: str, known: Known) -> list[Process]:
-    """The daemon and its servers, whatever of them lives. Reads the environment of every process: not for the event loop."""
+    """The daemon and its servers, whatever of them lives.
+
+    Reads the environment of every process: not for the event loop.
+    """
     mark = os.fsencode(f"{MARK}={folder}")
     below = processes.descendants(known.pid) if is_living(known) else []
-    own = {*below, *cgroups.members(known.group), *(pid for pid in processes.all_pids() if processes.environment_holds(pid, [mark]))}
+    own = {
+        *below,
+        *cgroups.members(known.group),
+        *(pid for pid in processes.all_pids() if processes.environment_holds(pid, [mark])),
+    }
     if is_living(known):
         own.add(known.pid)
     found = [processes.process(pid) for pid in sorted(own - {os.getpid()})]
@@ -159,14 +193,22 @@ def end_by_force(folder: str, known: Known) -> None:
 def last_words(folder: str) -> str:
     """The last line that it printed; its user may have put anything there."""
     try:
-        descriptor = os.open(f"{folder}/{OUTPUT}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        descriptor = os.open(
+            f"{folder}/{OUTPUT}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+        )
     except OSError:
         return ""
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:  # the daemon's user could have given a file of root's this name
+        if (
+            not stat.S_ISREG(status.st_mode) or status.st_nlink != 1
+        ):  # the daemon's user could have given a file of root's this name
             return ""
-        lines = os.pread(descriptor, SAID_BYTES, max(0, status.st_size - SAID_BYTES)).decode(errors="replace").split("\n")
+        lines = (
+            os.pread(descriptor, SAID_BYTES, max(0, status.st_size - SAID_BYTES))
+            .decode(errors="replace")
+            .split("\n")
+        )
     except OSError:
         return ""
     finally:

@@ -1,7 +1,9 @@
-"""The MPS daemons of this node, and which attempts use them: begun before the first, ended after the last, found again by the next agent.
+"""The MPS daemons of this node, and which attempts use them: begun before the first, ended after
+the last, found again by the next agent.
 
-What is on disk says more than what is alive: a daemon is written down before it is begun, and forgotten when nothing of it is left. One
-that dies takes its attempts with it, which the core is told. Tests: tests/integration/test_mps.py.
+What is on disk says more than what is alive: a daemon is written down before it is begun, and
+forgotten when nothing of it is left. One that dies takes its attempts with it, which the core is
+told. Tests: tests/integration/test_mps.py.
 """
 
 import asyncio
@@ -14,18 +16,19 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from libs.common.errors import Refused
-from libs.common.folder_walk import remove_tree
 from libs.common.model import GpuId
+from libs.common.safety.folder_walk import remove_tree
+from services.node_agent.machine import cgroups
+from services.node_agent.machine.processes import Process
 from services.node_agent.sharing import daemon as d
 from services.node_agent.sharing.daemon import Known
-from services.node_agent.supervision import cgroups
-from services.node_agent.supervision.processes import Process
 
 FOLDER: Final = "mps"
 READY_AGAIN_S: Final = 0.05
 GONE_FIRST_S: Final = 0.01
 GONE_MAX_S: Final = 0.2
-# What has not ended so long after SIGKILL hangs in the kernel; it is looked at again with the device.
+# What has not ended so long after SIGKILL hangs in the kernel; it is looked at again with the
+# device.
 KILL_S: Final = 1.0
 # A look at a release waits so long for the end of a daemon.
 LOOK_S: Final = 0.4
@@ -37,7 +40,9 @@ logger = logging.getLogger(__name__)
 
 
 class Program(NamedTuple):
-    """The control program (a path, or a name that is looked up in PATH), and how long it may take to answer and to quit."""
+    """The control program (a path, or a name that is looked up in PATH), and how long it may take
+    to answer and to quit.
+    """
 
     name: str = "nvidia-cuda-mps-control"
     start_s: float = 10.0
@@ -69,10 +74,23 @@ class Daemon:
 
 
 class Daemons:
-    """`state_dir`: this agent's; `home`: see `cgroups.Home.dirs`; `lost` is told of each attempt whose daemon died, and how."""
+    """`state_dir`: this agent's; `home`: see `cgroups.Home.dirs`; `lost` is told of each attempt
+    whose daemon died, and how.
+    """
 
-    def __init__(self, state_dir: Path, program: Program, home: Mapping[str, str], lost: Callable[[str, str], None]) -> None:
-        self.dir, self.program, self.home, self.lost = state_dir.resolve() / FOLDER, program, dict(home), lost
+    def __init__(
+        self,
+        state_dir: Path,
+        program: Program,
+        home: Mapping[str, str],
+        lost: Callable[[str, str], None],
+    ) -> None:
+        self.dir, self.program, self.home, self.lost = (
+            state_dir.resolve() / FOLDER,
+            program,
+            dict(home),
+            lost,
+        )
         self.daemons: dict[str, Daemon] = {}
         self.released: dict[str, Daemon] = {}
 
@@ -80,8 +98,11 @@ class Daemons:
         return f"{self.dir}/{name}"
 
     async def adopt(self, users: Mapping[str, str]) -> None:
-        """What is on disk; `users` are attempts and the names of their daemons. A daemon without any ends. One that is forgotten
-        had been let go by all: its attempts were over, and how they ended stays."""
+        """What is on disk; `users` are attempts and the names of their daemons.
+
+        A daemon without any ends. One that is forgotten had been let go by all: its attempts were
+        over, and how they ended stays.
+        """
         for path in sorted(self.dir.glob("*.json")) if self.dir.is_dir() else ():
             known = d.kept(path)
             if known is not None:
@@ -112,8 +133,14 @@ class Daemons:
                 one.users.pop(key, None)
 
     async def let_go(self, key: str) -> str:
-        """This attempt needs its daemon no more; gives what is to be said of that, empty when it had none. Harmless when repeated."""
-        one = next((each for each in self.daemons.values() if key in each.users), self.released.get(key))
+        """This attempt needs its daemon no more; gives what is to be said of that, empty when it
+        had none.
+
+        Harmless when repeated.
+        """
+        one = next(
+            (each for each in self.daemons.values() if key in each.users), self.released.get(key)
+        )
         if one is None:
             return ""
         one.users.pop(key, None)
@@ -153,7 +180,9 @@ class Daemons:
     async def _found(self, one: Daemon) -> str:
         if one.users:
             return SHARED
-        there = await asyncio.to_thread(d.rest, one.folder, one.known) if self._is_known(one) else ()
+        there = (
+            await asyncio.to_thread(d.rest, one.folder, one.known) if self._is_known(one) else ()
+        )
         return f"left: {_named(there)}" if there else FORCED if one.forced else GONE
 
     # Its beginning.
@@ -168,7 +197,9 @@ class Daemons:
             raise Refused(f"isolation mps: of the MPS daemon before it is left: {_named(there)}")
         try:
             await asyncio.to_thread(self._prepared, one, wanted)
-            one.known = await asyncio.to_thread(d.begin, self.program.path, one.folder, wanted, self.home)
+            one.known = await asyncio.to_thread(
+                d.begin, self.program.path, one.folder, wanted, self.home
+            )
             await asyncio.to_thread(d.keep, one.path, one.known)
         except OSError as error:
             raise Refused(f"isolation mps: the MPS daemon could not be begun: {error}") from error
@@ -192,10 +223,16 @@ class Daemons:
             except Refused as error:
                 why = str(error)
             await asyncio.sleep(READY_AGAIN_S)
-        how = f"it did not begin within {self.program.start_s:.0f} s: {why}" if d.is_living(one.known) else "it ended at once"
+        how = (
+            f"it did not begin within {self.program.start_s:.0f} s: {why}"
+            if d.is_living(one.known)
+            else "it ended at once"
+        )
         words = await asyncio.to_thread(d.last_words, one.folder)
         await self._killed(one)
-        raise Refused(f"isolation mps: the MPS daemon did not start: {': '.join(filter(None, (how, words)))}")
+        raise Refused(
+            f"isolation mps: the MPS daemon did not start: {': '.join(filter(None, (how, words)))}"
+        )
 
     # Its life.
 
@@ -229,14 +266,21 @@ class Daemons:
         return one.ending
 
     async def _end(self, one: Daemon) -> None:
-        """By its own command, else by force; forgotten once nothing of it is left. Not when somebody came meanwhile."""
+        """By its own command, else by force; forgotten once nothing of it is left.
+
+        Not when somebody came meanwhile.
+        """
         async with one.lock:
             if one.users:
                 return
             self._unwatch(one)
             one.forced = not await self._quit(one)
             if one.forced:
-                logger.warning("the MPS daemon %d of %s does not quit, it is killed", one.known.pid, ", ".join(one.known.uuids))
+                logger.warning(
+                    "the MPS daemon %d of %s does not quit, it is killed",
+                    one.known.pid,
+                    ", ".join(one.known.uuids),
+                )
             if await self._killed(one):
                 await asyncio.to_thread(self._forget, one)
                 if not one.users and self._is_known(one):

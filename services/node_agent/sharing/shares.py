@@ -1,6 +1,8 @@
-"""What an attempt is given to share its devices with others: a place at an MPS daemon, or compute units; and what it gives back.
+"""What an attempt is given to share its devices with others: a place at an MPS daemon, or compute
+units; and what it gives back.
 
-Without a state directory (the simulation) there are no daemons. Tests: tests/integration/test_mps.py, tests/unit/test_sharing_ways.py.
+Without a state directory (the simulation) there are no daemons. Tests:
+tests/integration/test_mps.py, tests/unit/test_sharing_ways.py.
 """
 
 import functools
@@ -11,18 +13,18 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from libs.common.devices.means import lost
 from libs.common.errors import Refused
-from libs.common.means import lost
 from libs.common.messages import StartOrder
 from libs.common.model import MPS, Gpu, GpuId
+from services.node_agent.core.observations import Adopted, Observation, ShareLost
+from services.node_agent.core.state import key_of
 from services.node_agent.drivers import sysfs
-from services.node_agent.observations import Adopted, Observation, ShareLost
+from services.node_agent.jobs.protocol import Launch
 from services.node_agent.sharing import ways
 from services.node_agent.sharing.daemon import Known
 from services.node_agent.sharing.daemons import Daemons, Program
 from services.node_agent.sharing.ways import Used
-from services.node_agent.state import key_of
-from services.node_agent.supervision_protocol import Launch
 
 NO_GROUPS: Final[Mapping[str, str]] = {}
 
@@ -39,7 +41,9 @@ class Shares:
     ) -> None:
         self.program, self.sys_root = program or Program(), sys_root
         self.tell: Callable[[Observation], None] = lambda seen: None
-        self.daemons = Daemons(state_dir, self.program, home, self._lost) if state_dir is not None else None
+        self.daemons = (
+            Daemons(state_dir, self.program, home, self._lost) if state_dir is not None else None
+        )
         self.masks: dict[str, Mapping[GpuId, str]] = {}
 
     async def adopt(self, adopted: Sequence[Adopted], tell: Callable[[Observation], None]) -> None:
@@ -78,10 +82,20 @@ class Shares:
         used = {ways.WAYS.get(gpu.vendor) for gpu in inventory}
         if self.daemons is None or not used & {MPS, ways.CU_MASK}:
             return {}
-        unmasked = [gpu.uuid for gpu in inventory if ways.WAYS.get(gpu.vendor) == ways.CU_MASK and not self._units(gpu.pci_bus)]
+        unmasked = [
+            gpu.uuid
+            for gpu in inventory
+            if ways.WAYS.get(gpu.vendor) == ways.CU_MASK and not self._units(gpu.pci_bus)
+        ]
         if MPS in used and self.program.lacking:
             return {MPS: lost(self.program.lacking)}
-        return {MPS: lost(f"the kernel does not say how many compute units {', '.join(unmasked)} has" if unmasked else "")}
+        return {
+            MPS: lost(
+                f"the kernel does not say how many compute units {', '.join(unmasked)} has"
+                if unmasked
+                else ""
+            )
+        }
 
     async def close(self) -> None:
         if self.daemons is not None:
@@ -97,8 +111,12 @@ class Shares:
         ids = launch.account.ids if launch.account is not None else []
         uuids = tuple(sorted(gpu.uuid for gpu in held))
         name = ways.daemon_name(order.tenant, user, uuids)
-        await self.daemons.hold(key_of(launch.ref), name, Known(uuids=uuids, tenant=order.tenant, ids=ids))
-        variables = ways.mps_variables(self.daemons.folder(name), order.gpus, held, order.spec.gpu_memory_bytes)
+        await self.daemons.hold(
+            key_of(launch.ref), name, Known(uuids=uuids, tenant=order.tenant, ids=ids)
+        )
+        variables = ways.mps_variables(
+            self.daemons.folder(name), order.gpus, held, order.spec.gpu_memory_bytes
+        )
         return replace(launch, used=Used(MPS, name), env={**launch.env, **variables})
 
     def _masked(self, launch: Launch, order: StartOrder, held: Sequence[Gpu]) -> Launch:
@@ -106,10 +124,21 @@ class Shares:
         for hold, gpu in zip(order.gpus, held, strict=True):
             units = self._units(gpu.pci_bus)
             if not units:
-                raise Refused(f"isolation mps: the kernel does not say how many compute units GPU {gpu.uuid} has: none can be masked")
-            masks[gpu.uuid] = ways.allotted(units, hold.share, [other[gpu.uuid] for other in self.masks.values() if gpu.uuid in other])
+                raise Refused(
+                    "isolation mps: the kernel does not say how many compute units GPU "
+                    f"{gpu.uuid} has: none can be masked"
+                )
+            masks[gpu.uuid] = ways.allotted(
+                units,
+                hold.share,
+                [other[gpu.uuid] for other in self.masks.values() if gpu.uuid in other],
+            )
         self.masks[key_of(launch.ref)] = masks
-        return replace(launch, used=Used(ways.CU_MASK, masks=masks), env={**launch.env, **ways.mask_variables(masks, held)})
+        return replace(
+            launch,
+            used=Used(ways.CU_MASK, masks=masks),
+            env={**launch.env, **ways.mask_variables(masks, held)},
+        )
 
     @functools.cache  # noqa: B019  (one per agent)
     def _units(self, pci_bus: str) -> int:

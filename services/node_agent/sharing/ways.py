@@ -1,8 +1,10 @@
-"""Which way the parts of an attempt's devices are kept apart, and the variables that say so to the vendors' libraries.
+"""Which way the parts of an attempt's devices are kept apart, and the variables that say so to the
+vendors' libraries.
 
-Pure. `mps` is NVIDIA's; on an AMD device a mask of compute units takes its place, on a simulated one nothing does, and an Intel device
-has no such thing. All of it is read by libraries in the job's own process: it keeps jobs from each other's way, not from harm.
-Tests: tests/unit/test_sharing_ways.py.
+Pure. `mps` is NVIDIA's; on an AMD device a mask of compute units takes its place, on a simulated
+one nothing does, and an Intel device has no such thing. All of it is read by libraries in the job's
+own process: it keeps jobs from each other's way, not from harm. Tests:
+tests/unit/test_sharing_ways.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +24,9 @@ MIB: Final = 1 << 20
 
 
 class Used(msgspec.Struct, frozen=True):
-    """Kept beside the attempt's marker. `way` is what JobStarted says; `daemon` names the attempt's MPS daemon; `masks` are the compute
+    """Kept beside the attempt's marker.
+
+    `way` is what JobStarted says; `daemon` names the attempt's MPS daemon; `masks` are the compute
     units that it was given of each AMD device, one bit each, in hexadecimal.
     """
 
@@ -39,18 +43,27 @@ def way_of(holds: Sequence[GpuHold], held: Sequence[Gpu]) -> str:
     ways = {WAYS.get(vendor, "") for vendor in vendors}
     if len(ways) != 1 or "" in ways:
         found = ", ".join(vendors) or "unknown vendors"
-        raise Refused(f"isolation mps is not available on GPUs of {found}: ask for one vendor (--vendor nvidia)")
+        raise Refused(
+            f"isolation mps is not available on GPUs of {found}: ask for one vendor "
+            "(--vendor nvidia)"
+        )
     return ways.pop()
 
 
 def daemon_name(tenant: str, user: str, uuids: Iterable[GpuId]) -> str:
-    """One daemon for each set of devices, tenant and user of the machine: a daemon serves one user at a time."""
+    """One daemon for each set of devices, tenant and user of the machine: a daemon serves one user
+    at a time.
+    """
     return sha256("\n".join((tenant, user, *sorted(uuids))).encode()).hexdigest()[:NAME_DIGITS]
 
 
-def mps_variables(folder: str, holds: Sequence[GpuHold], held: Sequence[Gpu], memory_bytes: int) -> dict[str, str]:
-    """`folder` is the daemon's, `memory_bytes` what the job asked for of each device (0: by its share). Devices count as the daemon
-    numbers them: by their names, in order.
+def mps_variables(
+    folder: str, holds: Sequence[GpuHold], held: Sequence[Gpu], memory_bytes: int
+) -> dict[str, str]:
+    """`folder` is the daemon's, `memory_bytes` what the job asked for of each device (0: by its
+    share).
+
+    Devices count as the daemon numbers them: by their names, in order.
     """
     bounds = []
     for number, (hold, gpu) in enumerate(_named(holds, held)):
@@ -84,15 +97,23 @@ def logs(folder: str) -> str:
 
 
 def mask_variables(masks: Mapping[GpuId, str], held: Sequence[Gpu]) -> dict[str, str]:
-    """Devices count in the order in which they are visible. HIP's own variable knows one mask for all of them."""
+    """Devices count in the order in which they are visible.
+
+    HIP's own variable knows one mask for all of them.
+    """
     each = [masks[gpu.uuid] for gpu in held]
     sets = ";".join(f"{number}:0x{mask}" for number, mask in enumerate(each))
-    return {"HSA_CU_MASK": sets, **({"ROC_GLOBAL_CU_MASK": f"0x{each[0]}"} if len(set(each)) == 1 else {})}
+    return {
+        "HSA_CU_MASK": sets,
+        **({"ROC_GLOBAL_CU_MASK": f"0x{each[0]}"} if len(set(each)) == 1 else {}),
+    }
 
 
 def allotted(units: int, share: int, taken: Iterable[str]) -> str:
-    """Compute units that nobody else has, the lowest first, at least one. `units` is how many the device has. Raises Refused when there
-    are too few, which promises within a whole device never come to.
+    """Compute units that nobody else has, the lowest first, at least one.
+
+    `units` is how many the device has. Raises Refused when there are too few, which promises within
+    a whole device never come to.
     """
     free = (1 << units) - 1
     for other in taken:
@@ -108,4 +129,8 @@ def allotted(units: int, share: int, taken: Iterable[str]) -> str:
 
 def _named(holds: Sequence[GpuHold], held: Sequence[Gpu]) -> list[tuple[GpuHold, Gpu]]:
     by_name = {gpu.uuid: gpu for gpu in held}
-    return [(hold, by_name[hold.uuid]) for hold in sorted(holds, key=lambda hold: hold.uuid) if hold.uuid in by_name]
+    return [
+        (hold, by_name[hold.uuid])
+        for hold in sorted(holds, key=lambda hold: hold.uuid)
+        if hold.uuid in by_name
+    ]

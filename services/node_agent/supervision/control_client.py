@@ -1,4 +1,6 @@
-"""The agent's side of a supervisor's control socket (`control.py`): one connection per request, and one for the whole life of an exec."""
+"""The agent's side of a supervisor's control socket (`control.py`): one connection per request, and
+one for the whole life of an exec.
+"""
 
 import asyncio
 import contextlib
@@ -9,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from libs.common.errors import Refused
-from services.node_agent.supervision import control, records
+from services.node_agent.supervisor import control, records
 
 EXEC_TIMEOUT_S = 5.0
 SIGNAL_TIMEOUT_S = 5.0
@@ -21,8 +23,13 @@ class NotListening(Exception):
     """The supervisor does not listen yet, listens no more, or has too many connections waiting."""
 
 
-async def ask(job_dir: str, request: dict[str, Any], timeout_s: float | None) -> dict[str, Any] | None:
-    """The reply, or None when the supervisor ended over it or did not answer in time. Raises Refused for a bad request."""
+async def ask(
+    job_dir: str, request: dict[str, Any], timeout_s: float | None
+) -> dict[str, Any] | None:
+    """The reply, or None when the supervisor ended over it or did not answer in time.
+
+    Raises Refused for a bad request.
+    """
     body = json.dumps({"job": os.path.basename(job_dir), **request}).encode() + b"\n"
     try:
         async with asyncio.timeout(timeout_s):
@@ -35,7 +42,10 @@ async def ask(job_dir: str, request: dict[str, Any], timeout_s: float | None) ->
         return None
     reply: dict[str, Any] = json.loads(line)
     if "error" in reply:
-        raise Refused(f"the supervisor of {os.path.basename(job_dir)} refused {request.get('op')}: {reply['error']}")
+        raise Refused(
+            f"the supervisor of {os.path.basename(job_dir)} refused {request.get('op')}: "
+            f"{reply['error']}"
+        )
     return reply
 
 
@@ -53,7 +63,9 @@ async def _exchange(job_dir: str, body: bytes) -> bytes:
 
 
 def _connected(job_dir: str) -> socket.socket:
-    """The name may be another process's since the supervisor ended, so who listens is looked at first."""
+    """The name may be another process's since the supervisor ended, so who listens is looked at
+    first.
+    """
     identity = records.read_identity(job_dir)
     if identity is None or not identity["control"]:
         raise NotListening
@@ -72,7 +84,9 @@ def _connected(job_dir: str) -> socket.socket:
 class Exec:
     """A process beside the job (`execs.py`). It ends when this is closed."""
 
-    def __init__(self, job_dir: str, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, job_dir: str, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self._job_dir = job_dir
         self._number = number
         self._reader = reader
@@ -81,7 +95,9 @@ class Exec:
     async def wait(self) -> tuple[int, str]:
         """Its exit code (128 + the signal that ended it), and what is to be said of its end."""
         try:
-            self._writer.write(json.dumps({"op": "exec_wait", "exec": self._number}).encode() + b"\n")
+            self._writer.write(
+                json.dumps({"op": "exec_wait", "exec": self._number}).encode() + b"\n"
+            )
             line = await self._reader.readline()
         except ConnectionError:
             line = b""
@@ -93,23 +109,35 @@ class Exec:
     async def send_signal(self, number: int) -> None:
         """Harmless for one that has ended."""
         with contextlib.suppress(NotListening, Refused):
-            await ask(self._job_dir, {"op": "exec_signal", "exec": self._number, "signal": number}, SIGNAL_TIMEOUT_S)
+            await ask(
+                self._job_dir,
+                {"op": "exec_signal", "exec": self._number, "signal": number},
+                SIGNAL_TIMEOUT_S,
+            )
 
     def close(self) -> None:
         self._writer.close()
 
 
 async def begin_exec(job_dir: str, request: dict[str, Any], descriptors: Sequence[int]) -> Exec:
-    """`descriptors` are its streams, or its terminal; they stay the caller's. Raises Refused, also for a job that has ended."""
+    """`descriptors` are its streams, or its terminal; they stay the caller's.
+
+    Raises Refused, also for a job that has ended.
+    """
     try:
         async with asyncio.timeout(EXEC_TIMEOUT_S):
             return await _begun(job_dir, request, descriptors)
     except (NotListening, OSError, TimeoutError) as error:
-        raise Refused(f"the supervisor of {os.path.basename(job_dir)} does not answer: has the job just ended?") from error
+        raise Refused(
+            f"the supervisor of {os.path.basename(job_dir)} does not answer: has the job "
+            "just ended?"
+        ) from error
 
 
 async def _begun(job_dir: str, request: dict[str, Any], descriptors: Sequence[int]) -> Exec:
-    """The descriptors go with the first byte; the rest of a long request may have to wait for room."""
+    """The descriptors go with the first byte; the rest of a long request may have to
+    wait for room.
+    """
     body = json.dumps({"job": os.path.basename(job_dir), "op": "exec", **request}).encode() + b"\n"
     connection = _connected(job_dir)
     sent = socket.send_fds(connection, [body], list(descriptors))

@@ -1,16 +1,19 @@
 """Ends what is left of a job whose supervisor was killed, and says so in the exit record.
 
-The main process died with the supervisor; its descendants may not have. They are found by the attempt's control group, which they cannot
-leave; where there is none by the main process's start time, by its session and process group, and by MUSTER_JOB_DIR in their environment,
-which names this attempt on this agent and no other.
+The main process died with the supervisor; its descendants may not have. They are found by the
+attempt's control group, which they cannot leave; where there is none by the main process's start
+time, by its session and process group, and by MUSTER_JOB_DIR in their environment, which names this
+attempt on this agent and no other.
 """
 
 import os
 import signal
 import time
 
-from services.node_agent.supervision import cgroups, output, processes, records
-from services.node_agent.supervision.records import ExitRecord, Identity
+from services.node_agent.machine import cgroups, processes
+from services.node_agent.supervision import output
+from services.node_agent.supervisor import records
+from services.node_agent.supervisor.records import ExitRecord, Identity
 
 JOB_DIR_VARIABLE = "MUSTER_JOB_DIR"
 SETTLE_TRIES = 3
@@ -22,9 +25,14 @@ NOT_STARTED = "not_started"
 SUPERVISOR_LOST = "supervisor_lost"
 
 
-def settle(job_dir: str, job_id: str, attempt: int, rank: int, why: str) -> tuple[Identity | None, ExitRecord | None]:
-    """The identity of the living supervisor, or the exit record, which is made when there is none. `why` explains an attempt
-    that nobody claimed. Blocks for up to ten seconds when processes must be ended."""
+def settle(
+    job_dir: str, job_id: str, attempt: int, rank: int, why: str
+) -> tuple[Identity | None, ExitRecord | None]:
+    """The identity of the living supervisor, or the exit record, which is made when there is none.
+
+    `why` explains an attempt that nobody claimed. Blocks for up to ten seconds when processes must
+    be ended.
+    """
     for _ in range(SETTLE_TRIES):
         record, identity = records.read_exit(job_dir), records.read_identity(job_dir)
         if record is None and identity is None:
@@ -32,14 +40,19 @@ def settle(job_dir: str, job_id: str, attempt: int, rank: int, why: str) -> tupl
         elif record is None and identity is not None:
             if supervisor_is_living(identity):
                 return identity, None
-            record = records.read_exit(job_dir) or end_lost(job_dir, identity)  # it may have ended since the first look
+            record = records.read_exit(job_dir) or end_lost(
+                job_dir, identity
+            )  # it may have ended since the first look
         if record is not None:
             return None, record
     return None, end_lost(job_dir, _nobody(job_id, attempt, rank))  # a power cut tore the identity
 
 
 def end_lost(job_dir: str, identity: Identity) -> ExitRecord:
-    """Blocks until nothing is left, ten seconds at most. The caller has made sure that the supervisor is dead."""
+    """Blocks until nothing is left, ten seconds at most.
+
+    The caller has made sure that the supervisor is dead.
+    """
     left = _sweep(job_dir, identity)
     record = records.unexecuted(identity, SUPERVISOR_LOST, _explain(job_dir), time.time_ns())
     record["executed"] = identity["pid"] > 0  # it may have been
@@ -53,14 +66,21 @@ def end_lost(job_dir: str, identity: Identity) -> ExitRecord:
 
 
 def _ran_ns(identity: Identity) -> int:
-    """Until it was found ended, by the boot clock; 0 when the machine has restarted since: nobody measured it."""
+    """Until it was found ended, by the boot clock; 0 when the machine has restarted since: nobody
+    measured it.
+    """
     if identity["boot_id"] != processes.boot_id() or not identity["job_start_ticks"]:
         return 0
     return max(1, processes.boottime_ns() - processes.boot_ns_of(identity["job_start_ticks"]))
 
 
-def end_unclaimed(job_dir: str, job_id: str, attempt: int, rank: int, detail: str) -> ExitRecord | None:
-    """Gives a start up for good: whatever supervisor comes late will find the attempt taken. None: one has taken it already."""
+def end_unclaimed(
+    job_dir: str, job_id: str, attempt: int, rank: int, detail: str
+) -> ExitRecord | None:
+    """Gives a start up for good: whatever supervisor comes late will find the attempt taken.
+
+    None: one has taken it already.
+    """
     nobody = _nobody(job_id, attempt, rank)
     if not records.claim(job_dir, nobody):
         return None
@@ -87,7 +107,9 @@ def _nobody(job_id: str, attempt: int, rank: int) -> Identity:
 
 def supervisor_is_living(identity: Identity) -> bool:
     """By number, start time and boot, never by the number alone."""
-    return identity["boot_id"] == processes.boot_id() and processes.is_living(identity["pid"], identity["start_ticks"])
+    return identity["boot_id"] == processes.boot_id() and processes.is_living(
+        identity["pid"], identity["start_ticks"]
+    )
 
 
 def _sweep(job_dir: str, identity: Identity) -> list[int]:
@@ -100,7 +122,9 @@ def _sweep(job_dir: str, identity: Identity) -> list[int]:
     until = time.monotonic() + SWEEP_S
     while time.monotonic() < until:
         cgroups.kill(group)
-        left = [pid for pid in processes.all_pids() if _belongs(pid, mark, identity)] + cgroups.members(group)
+        left = [
+            pid for pid in processes.all_pids() if _belongs(pid, mark, identity)
+        ] + cgroups.members(group)
         if not left:
             break
         processes.send(left, signal.SIGKILL)
@@ -109,13 +133,25 @@ def _sweep(job_dir: str, identity: Identity) -> list[int]:
 
 
 def _belongs(pid: int, mark: bytes, identity: Identity) -> bool:
-    """A zombie holds nothing any more. A session of the same number that began before the job is a stranger's."""
+    """A zombie holds nothing any more.
+
+    A session of the same number that began before the job is a stranger's.
+    """
     found = processes.process(pid)
-    if found is None or found.state in "ZX" or found.start_ticks < identity["job_start_ticks"] or pid == os.getpid():
+    if (
+        found is None
+        or found.state in "ZX"
+        or found.start_ticks < identity["job_start_ticks"]
+        or pid == os.getpid()
+    ):
         return False
     if pid == identity["job_pid"]:
         return found.start_ticks == identity["job_start_ticks"]
-    in_session = identity["job_pid"] > 0 and identity["job_pid"] in (found.session, found.group) and not _reused(identity)
+    in_session = (
+        identity["job_pid"] > 0
+        and identity["job_pid"] in (found.session, found.group)
+        and not _reused(identity)
+    )
     return in_session or processes.environment_holds(pid, [mark])
 
 
@@ -131,7 +167,9 @@ def _explain(job_dir: str) -> str:
     except OSError:
         lines = []
     why = f"it failed: {lines[-1]}" if lines else "it was killed, or the machine restarted"
-    return f"the job's supervisor ended without recording an exit ({why}); the job was ended with it"
+    return (
+        f"the job's supervisor ended without recording an exit ({why}); the job was ended with it"
+    )
 
 
 def _stored(job_dir: str, stream: str) -> int:

@@ -1,15 +1,17 @@
-"""Reads a job's output back by absolute offset, while the supervisor (`pump.py`) writes and rotates it, or long after.
+"""Reads a job's output back by absolute offset, while the supervisor (`pump.py`) writes and rotates
+it, or long after.
 
-A reader never waits: it opens both segments, and keeps what it opened only if the index did not change meanwhile; open files stay
-readable when they are renamed or removed. Tests: tests/unit/test_output_segments.py.
+A reader never waits: it opens both segments, and keeps what it opened only if the index did not
+change meanwhile; open files stay readable when they are renamed or removed. Tests:
+tests/unit/test_output_segments.py.
 """
 
 import contextlib
 import os
 from typing import NamedTuple
 
-from services.node_agent.supervision import records
-from services.node_agent.supervision.pump import INDEX
+from services.node_agent.supervisor import records
+from services.node_agent.supervisor.pump import INDEX
 
 OPEN_TRIES = 50
 
@@ -33,7 +35,10 @@ class _Segments(NamedTuple):
 
 
 def read(job_dir: str, stream: str, offset: int, max_bytes: int) -> Piece:
-    """From `offset`, or from the oldest byte still held when that is gone. Raises FileNotFoundError for an unknown job."""
+    """From `offset`, or from the oldest byte still held when that is gone.
+
+    Raises FileNotFoundError for an unknown job.
+    """
     os.stat(job_dir)
     ended = records.read_exit(job_dir) is not None  # asked first: what is read after it is complete
     segments = _open_segments(job_dir, stream)
@@ -84,15 +89,20 @@ def _open_segments(job_dir: str, stream: str) -> _Segments:
 
 
 def _open_half_rotated(job_dir: str, stream: str) -> _Segments:
-    """The supervisor died in the middle of a rotation. The index already names the boundary; a current segment that still holds
-    bytes is the one that ends there."""
+    """The supervisor died in the middle of a rotation.
+
+    The index already names the boundary; a current segment that still holds bytes is the one that
+    ends there.
+    """
     boundary = _index(job_dir, stream)[1]
     current, previous = _open(f"{job_dir}/{stream}.log"), _open(f"{job_dir}/{stream}.log.1")
     return _placed(previous, current, boundary - _size(current))
 
 
 def _placed(previous: int, current: int, boundary: int) -> _Segments:
-    return _Segments(previous, current, boundary - _size(previous), boundary, boundary + _size(current))
+    return _Segments(
+        previous, current, boundary - _size(previous), boundary, boundary + _size(current)
+    )
 
 
 def _index(job_dir: str, stream: str) -> tuple[int, int]:
@@ -101,7 +111,9 @@ def _index(job_dir: str, stream: str) -> tuple[int, int]:
             raw = file.read(INDEX.size)
     except FileNotFoundError:
         return (0, 0)
-    return INDEX.unpack(raw) if len(raw) == INDEX.size else (0, 0)  # created, and nothing renamed yet
+    return (
+        INDEX.unpack(raw) if len(raw) == INDEX.size else (0, 0)
+    )  # created, and nothing renamed yet
 
 
 def _open(path: str) -> int:

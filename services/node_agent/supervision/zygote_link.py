@@ -1,7 +1,9 @@
-"""The agent's end of the zygote: spawns it, asks it, and spawns the next one when it dies, however it dies.
+"""The agent's end of the zygote: spawns it, asks it, and spawns the next one when it dies, however
+it dies.
 
-Replies come in the order of the requests. A request that was in flight when the zygote died may or may not have forked a
-supervisor; asking again is safe, because only one supervisor can claim an attempt (`records.claim`).
+Replies come in the order of the requests. A request that was in flight when the zygote died may or
+may not have forked a supervisor; asking again is safe, because only one supervisor can claim an
+attempt (`records.claim`).
 """
 
 import asyncio
@@ -16,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from services.node_agent.supervision import order, zygote
+from services.node_agent.supervisor import order, zygote
 
 TRIES = 5
 RESPAWN_FIRST_S = 0.02
@@ -25,7 +27,8 @@ SEND_BUFFER_BYTES = 4 * 1024 * 1024
 EXIT_WAIT_S = 5.0
 # Without site: it starts in half the time, and what it forks shares fewer pages with it.
 INTERPRETER_FLAGS = ["-I", "-S", "-X", "utf8"]
-# Symbols are resolved once, in the zygote, and not again in every process that it forks. Jobs bring their own environment.
+# Symbols are resolved once, in the zygote, and not again in every process that it forks. Jobs bring
+# their own environment.
 ZYGOTE_ENVIRONMENT = {"LD_BIND_NOW": "1", "MALLOC_ARENA_MAX": "1"}
 
 
@@ -34,7 +37,9 @@ class ZygoteLost(Exception):
 
 
 class ZygoteLink:
-    """`log_path` takes what the zygote and crashing supervisors print; `home`: see `cgroups.Home.dirs`."""
+    """`log_path` takes what the zygote and crashing supervisors print; `home`: see
+    `cgroups.Home.dirs`.
+    """
 
     def __init__(self, log_path: str, home: dict[str, str]) -> None:
         self._log_path = log_path
@@ -75,7 +80,9 @@ class ZygoteLink:
         return await reply
 
     async def _run(self) -> None:
-        """Reads replies until the zygote dies, then makes the next one; a zygote that dies at once is tried less and less often."""
+        """Reads replies until the zygote dies, then makes the next one; a zygote that dies at once
+        is tried less and less often.
+        """
         delay_s = RESPAWN_FIRST_S
         while True:
             answered = await self._read_replies()
@@ -88,7 +95,9 @@ class ZygoteLink:
         answered = 0
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                size = int.from_bytes(await self._reader.readexactly(order.FRAME_PREFIX_BYTES), "big")
+                size = int.from_bytes(
+                    await self._reader.readexactly(order.FRAME_PREFIX_BYTES), "big"
+                )
                 message = msgspec.json.decode(await self._reader.readexactly(size))
                 answered += 1
                 waiting = self._replies.popleft()
@@ -127,6 +136,15 @@ class ZygoteLink:
 def _run_zygote(descriptor: int, log_path: str, home: dict[str, str]) -> "subprocess.Popen[bytes]":
     """Not waited for, and vfork(2) underneath: it costs the loop a millisecond."""
     line = [sys.executable, *INTERPRETER_FLAGS, os.path.abspath(zygote.__file__), json.dumps(home)]
-    with os.fdopen(os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab") as log:
+    with os.fdopen(
+        os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab"
+    ) as log:
         os.fchmod(log.fileno(), 0o600)
-        return subprocess.Popen(line, stdin=descriptor, stdout=log, stderr=log, env=ZYGOTE_ENVIRONMENT, start_new_session=True)
+        return subprocess.Popen(
+            line,
+            stdin=descriptor,
+            stdout=log,
+            stderr=log,
+            env=ZYGOTE_ENVIRONMENT,
+            start_new_session=True,
+        )

@@ -1,29 +1,31 @@
 """What is free, node by node, and the rankings over it that make a decision a look-up.
 
-Pure. Derived from the cluster's ledger and never compared: `refresh` looks at one node again after a fact touched it, and tells every
-ranking, which looks at it when it is next asked. Only usable nodes and healthy, present devices count. Places among nodes
-are in the order of their first registration: the same for every reader of the log, whatever way the state came to be.
+Pure. Derived from the cluster's ledger and never compared: `refresh` looks at one node again after
+a fact touched it, and tells every ranking, which looks at it when it is next asked. Only usable
+nodes and healthy, present devices count. Places among nodes are in the order of their first
+registration: the same for every reader of the log, whatever way the state came to be.
 """
 
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from libs.common import arrivals, mig
-from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
-from libs.common.means import takes_only
+from libs.common.devices import mig
+from libs.common.devices.means import takes_only
 from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, JobId, Member, NodeId
-from libs.common.plugins import SCORE, Plugins
-from libs.common.reservation import Reservation
+from libs.common.state import arrivals
+from libs.common.state.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
+from libs.common.state.plugins import SCORE, Plugins
+from libs.common.state.reservation import Reservation
 from services.scheduler.placement.changes import UNSEEN, Changes
-from services.scheduler.placement.circles import circle_on
 from services.scheduler.placement.fill import Fills
 from services.scheduler.placement.gang import Neighbours
 from services.scheduler.placement.hardware import Hardware, key_of
 from services.scheduler.placement.place import UNKNOWN, Part, Place
 from services.scheduler.placement.ranking import Ranking
-from services.scheduler.placement.scene import Scene
+from services.scheduler.placement.resource_request import ResourceRequest
+from services.scheduler.placement.sharing_domains import sharing_domain_on
 from services.scheduler.placement.strategies import DEFAULT, PLUGGED, STRATEGIES, Score
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.workload_mix import WorkloadMix
 
 # Rankings beyond this are forgotten, those that were made first before others.
 RANKINGS_MAX: Final = 256
@@ -34,8 +36,10 @@ CATCH_UP_MAX: Final = 1_024
 
 
 class Serving:
-    """The nodes that could serve a wish with nothing running there, as bits: `alone` one member of it, `together` those of which enough
-    may be together. `seen` is up to where `Capacity.builds` was looked at.
+    """The nodes that could serve a wish with nothing running there, as bits: `alone` one member of
+    it, `together` those of which enough may be together.
+
+    `seen` is up to where `Capacity.builds` was looked at.
     """
 
     def __init__(self) -> None:
@@ -45,7 +49,8 @@ class Serving:
 
 
 class Capacity:
-    """`nodes` and `index` say which node a bit is; `places` are the usable ones; `sizes` how many devices each has.
+    """`nodes` and `index` say which node a bit is; `places` are the usable ones; `sizes` how many
+    devices each has.
 
     `version` grows with every change that could let a waiting job start.
     """
@@ -61,28 +66,32 @@ class Capacity:
         self.changes: Final = Changes(self.nodes)
         # Nodes that were built otherwise, or went; what `choose.serving` has found.
         self.builds: Final = Changes(self.nodes)
-        self.serving: Final[dict[Wish, Serving]] = {}
+        self.serving: Final[dict[ResourceRequest, Serving]] = {}
         # Of reservations the nodes that there are (`reservations.py`), as long as none is new.
         self.sets: Final[dict[Reservation, int]] = {}
         self.placed_last = -1
-        # Nodes that take jobs of some tenants only, as they say; what follows of it for each tenant, as bits.
-        self.takes: Final[dict[int, frozenset[str]]] = {}
+        # Nodes that take jobs of some tenants only, as they say; what follows of it for each
+        # tenant, as bits.
+        self.exclusive: Final[dict[int, frozenset[str]]] = {}
         self._closed: Final[dict[str, int]] = {}
         # Strategies beside the built-in ones.
         self.plugged: dict[str, Score] = {}
         self._plugins: Plugins | None = None
         self._hardware: Final[dict[object, Hardware]] = {}
-        self._ranked: Final[dict[Wish, Wish]] = {}
-        self._rankings: Final[dict[tuple[Wish, str], Ranking]] = {}
-        self._scene = Scene()
+        self._ranked: Final[dict[ResourceRequest, ResourceRequest]] = {}
+        self._rankings: Final[dict[tuple[ResourceRequest, str], Ranking]] = {}
+        self._mix = WorkloadMix()
         self._learnt: dict[str, int] = {}
         self._known = self._learnt
         self._models: dict[str, int] = {}
-        self._scene_is_old = False
+        self._mix_is_old = False
         self._caught_up = 0
 
     def refresh(self, cluster: Cluster, node_id: NodeId) -> None:
-        """Look at one node again. Nodes come here in the order of their first registration, as the cluster holds them."""
+        """Look at one node again.
+
+        Nodes come here in the order of their first registration, as the cluster holds them.
+        """
         if node_id not in self.index:
             self.index[node_id] = len(self.nodes)
             self.nodes.append(node_id)
@@ -106,33 +115,39 @@ class Capacity:
         self.changes.note([index])
 
     def _note_tenants(self, index: int, tenants: frozenset[str] | None) -> None:
-        if self.takes.get(index) == tenants:
+        if self.exclusive.get(index) == tenants:
             return
         self._closed.clear()
         if tenants is None:
-            del self.takes[index]
+            del self.exclusive[index]
         else:
-            self.takes[index] = tenants
+            self.exclusive[index] = tenants
 
     def closed_to(self, tenant: str) -> int:
         """The nodes that take no jobs of this tenant, as bits."""
-        if not self.takes:
+        if not self.exclusive:
             return 0
         if tenant not in self._closed:
             if len(self._closed) >= WISHES_MAX:
                 self._closed.clear()
-            self._closed[tenant] = sum([1 << index for index, tenants in self.takes.items() if tenant not in tenants])
+            self._closed[tenant] = sum(
+                [1 << index for index, tenants in self.exclusive.items() if tenant not in tenants]
+            )
         return self._closed[tenant]
 
-    def follow(self, members: Sequence[Member], wish: Wish, circle: str) -> None:
-        """A placement that this process decided: as `refresh` of its nodes, without reading them again."""
+    def follow(
+        self, members: Sequence[Member], request: ResourceRequest, sharing_domain: str
+    ) -> None:
+        """A placement that this process decided: as `refresh` of its nodes, without reading them
+        again.
+        """
         self.version += 1
         changed = [self.index[member.node_id] for member in members]
         for member, index in zip(members, changed, strict=True):
             place = self.places[index]
             assert place is not None, "a placement goes to usable nodes"
-            place.give(member.gpus, circle)
-            place.give_host(wish)
+            place.give(member.gpus, sharing_domain)
+            place.give_host(request)
         self.changes.note(changed)
 
     @property
@@ -146,9 +161,11 @@ class Capacity:
         self.changes.note([self.index[node_id] for node_id in node_ids])
 
     def learn(self, cluster: Cluster) -> None:
-        """Follow what the cluster has learnt of its jobs, where the last one went, and which plug-ins count."""
+        """Follow what the cluster has learnt of its jobs, where the last one went, and which
+        plug-ins count.
+        """
         if cluster.arrivals.learnt is not self._learnt:
-            self._learnt, self._scene_is_old = cluster.arrivals.learnt, True
+            self._learnt, self._mix_is_old = cluster.arrivals.learnt, True
         self.placed_last = self.index.get(cluster.placed_last, -1)
         if cluster.plugins is not self._plugins:
             self._plug(cluster.plugins)
@@ -159,27 +176,29 @@ class Capacity:
             if place is not None and place.parts:
                 self.refresh(cluster, place.node_id)
 
-    def ranking(self, wish: Wish, circle: str) -> Ranking:
+    def ranking(self, request: ResourceRequest, sharing_domain: str) -> Ranking:
         """The nodes that serve this wish now. A circle matters only to parts of devices."""
-        if self._scene_is_old:
+        if self._mix_is_old:
             self._look_around()
-        ranked = self._ranked.get(wish)
+        ranked = self._ranked.get(request)
         if ranked is None:
             if len(self._ranked) >= WISHES_MAX:
                 self._ranked.clear()
-            ranked = self._ranked[wish] = wish.ranked
-        key = (ranked, "" if wish.whole or not wish.gpus else circle)
+            ranked = self._ranked[request] = request.ranked
+        key = (ranked, "" if request.whole or not request.gpus else sharing_domain)
         found = self._rankings.get(key)
         if found is None:
-            found = self._rankings[key] = Ranking(ranked, key[1], self._score_of(wish), self._scene)
+            found = self._rankings[key] = Ranking(
+                ranked, key[1], self._score_of(request), self._mix
+            )
             if len(self._rankings) > RANKINGS_MAX:
                 del self._rankings[next(iter(self._rankings))]
         self._bring_up(found)
         return found
 
     def catch_up(self) -> None:
-        """Look at what changed before anybody asks, so that the next decision finds its ranking as it is; some of it, for there may be
-        much.
+        """Look at what changed before anybody asks, so that the next decision finds its ranking as
+        it is; some of it, for there may be much.
         """
         if self._caught_up == self.version:
             return
@@ -190,20 +209,26 @@ class Capacity:
                 return
         self._caught_up = self.version
 
-    def strategy_of(self, wish: Wish) -> str:
+    def strategy_of(self, request: ResourceRequest) -> str:
         """The job's own word, where there is such a strategy."""
-        return wish.strategy if wish.strategy in STRATEGIES or wish.strategy in self.plugged else self.strategy
+        return (
+            request.strategy
+            if request.strategy in STRATEGIES or request.strategy in self.plugged
+            else self.strategy
+        )
 
     def _plug(self, plugins: Plugins) -> None:
         """Other plug-ins count: what goes by them is scored anew."""
         self._plugins = plugins
-        self.plugged = {name: score for name, score in PLUGGED.items() if plugins.in_force(SCORE, name)}
+        self.plugged = {
+            name: score for name, score in PLUGGED.items() if plugins.in_force(SCORE, name)
+        }
         self._rankings.clear()
         self.changes.note_all()
         self.version += 1
 
-    def _score_of(self, wish: Wish) -> Score:
-        name = self.strategy_of(wish)
+    def _score_of(self, request: ResourceRequest) -> Score:
+        name = self.strategy_of(request)
         return STRATEGIES.get(name) or self.plugged.get(name) or STRATEGIES[DEFAULT]
 
     def _bring_up(self, ranking: Ranking) -> int:
@@ -216,7 +241,7 @@ class Capacity:
 
     def _look_around(self) -> None:
         """Another mix, or other cards: what remainders are worth is found anew."""
-        self._scene_is_old = False
+        self._mix_is_old = False
         models: dict[str, int] = {}
         for place in self.places:
             for view in place.views if place is not None else ():
@@ -225,7 +250,7 @@ class Capacity:
             return
         self._models, self._known = models, self._learnt
         mix = arrivals.learnt_of(self._learnt)
-        self._scene = Scene(Fills(mix, models, self._scene.fills) if mix else None)
+        self._mix = WorkloadMix(Fills(mix, models, self._mix.fills) if mix else None)
         self._rankings.clear()
         self.changes.note_all()
 
@@ -252,7 +277,7 @@ class Capacity:
     def _built(self, place: Place, bit: int) -> None:
         """A node is there, or not any more."""
         self.builds.note([place.index])
-        self._scene_is_old = True
+        self._mix_is_old = True
         gone = ~(1 << place.index)
         for sets, name in ((self.near.rack, place.rack), (self.near.spine, place.spine)):
             if name:
@@ -269,8 +294,14 @@ def _placeable(cluster: Cluster, node: Node) -> list[GpuView]:
 
 def _is_built_as(place: Place, views: list[GpuView], node: Node) -> bool:
     """Whether nothing but what is held of it has changed."""
-    same = len(views) == len(place.views) and all(now.gpu is then for now, then in zip(views, place.gpus, strict=True))
-    return same and place.incarnation == node.incarnation and place.hardware.single == _is_single(views)
+    same = len(views) == len(place.views) and all(
+        now.gpu is then for now, then in zip(views, place.gpus, strict=True)
+    )
+    return (
+        same
+        and place.incarnation == node.incarnation
+        and place.hardware.single == _is_single(views)
+    )
 
 
 def _is_single(views: list[GpuView]) -> bool:
@@ -291,7 +322,11 @@ def mirror(cluster: Cluster, place: Place) -> None:
 
 def reserved_on(node: Node) -> Collection[GpuId]:
     """Free for nobody: who has a device reserved is placed there by that alone."""
-    return {hold.uuid for member in node.reserved.values() for hold in member.gpus} if node.reserved else ()
+    return (
+        {hold.uuid for member in node.reserved.values() for hold in member.gpus}
+        if node.reserved
+        else ()
+    )
 
 
 def look_at_device(cluster: Cluster, place: Place, index: int, view: GpuView) -> None:
@@ -321,4 +356,4 @@ def _part(cluster: Cluster, view: GpuView, free: int) -> Part:
     for hold in view.parts.values():
         slices, isolation = slices | hold.mig_slices, hold.isolation
         single = single or hold.mig_profile.endswith(mig.SINGLE)
-    return Part(free, circle_on(cluster, view), isolation, slices, single)
+    return Part(free, sharing_domain_on(cluster, view), isolation, slices, single)

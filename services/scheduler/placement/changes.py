@@ -1,5 +1,7 @@
-"""Which nodes have changed since somebody looked: one line of them for all who look, so that to note a change costs the same however many
-there are. Pure.
+"""Which nodes have changed since somebody looked: one line of them for all who look, so that to
+note a change costs the same however many there are.
+
+Pure.
 """
 
 from collections.abc import Collection, Sized
@@ -12,7 +14,10 @@ UNSEEN: Final = -1
 
 
 class Changes:
-    """Of so many `nodes`. Who looks remembers the `position` up to which it has seen what changed."""
+    """Of so many `nodes`.
+
+    Who looks remembers the `position` up to which it has seen what changed.
+    """
 
     def __init__(self, nodes: Sized) -> None:
         self.position = 0
@@ -32,4 +37,8 @@ class Changes:
     def since(self, position: int) -> Collection[int]:
         """The nodes that changed from there on."""
         new = self.position - position
-        return dict.fromkeys(self._line[-new:] if new else ()) if new <= len(self._line) else range(len(self._nodes))
+        return (
+            dict.fromkeys(self._line[-new:] if new else ())
+            if new <= len(self._line)
+            else range(len(self._nodes))
+        )

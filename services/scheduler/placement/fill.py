@@ -1,15 +1,18 @@
-"""What free parts of devices are worth: how much the jobs that usually come could still pack on them.
+"""What free parts of devices are worth: how much the jobs that usually come could still pack on
+them.
 
-Pure: of the learnt mix alone (`libs/common/arrivals.py`). `value` of a node is the sum over its open devices of what a random row of usual
-jobs fills of each; CPUs that are short are split among them by what each would need. A device's value follows from those of smaller
-remainders, so all are found once, when they are first asked for. How it compares with the field: `python -m bench.packing`.
+Pure: of the learnt mix alone (`libs/common/state/arrivals.py`). `value` of a node is the sum over
+its open devices of what a random row of usual jobs fills of each; CPUs that are short are split
+among them by what each would need. A device's value follows from those of smaller remainders, so
+all are found once, when they are first asked for. How it compares with the field: `python -m
+bench.packing`.
 """
 
 from typing import Final, NamedTuple
 
-from libs.common.arrivals import Arrival
 from libs.common.model import WHOLE_GPU
-from services.scheduler.placement.wish import STEP_MILLI, is_model
+from libs.common.state.arrivals import Arrival
+from services.scheduler.placement.resource_request import STEP_MILLI, is_model
 
 # A remainder is offered so many jobs before it counts as lost.
 OFFERS: Final = 60
@@ -20,7 +23,9 @@ KEPT_MAX: Final = 200_000
 
 
 class Usual(NamedTuple):
-    """A kind of job that usually comes: its part of all, GPUs, hundredths of each, steps of CPUs."""
+    """A kind of job that usually comes: its part of all, GPUs, hundredths of each,
+    steps of CPUs.
+    """
 
     part: float
     gpus: int
@@ -43,7 +48,9 @@ class Fill:
             self._look_at(left)
 
     def value(self, lefts: tuple[int, ...], cpus_milli: int) -> float:
-        """Hundredths of devices; `lefts` are what is free of each open one, `cpus_milli` what of the host (below 0: enough)."""
+        """Hundredths of devices; `lefts` are what is free of each open one, `cpus_milli` what of
+        the host (below 0: enough).
+        """
         steps = cpus_milli // STEP_MILLI if cpus_milli >= 0 else -1
         found = self._values.get((lefts, steps))
         if found is None:
@@ -61,7 +68,9 @@ class Fill:
             mine = steps * self.demand[left] / demand
             whole = int(mine)
             low = self._at(left, whole)
-            found += low if len(lefts) == 1 else low + (self._at(left, whole + 1) - low) * (mine - whole)
+            found += (
+                low if len(lefts) == 1 else low + (self._at(left, whole + 1) - low) * (mine - whole)
+            )
         return found
 
     def _look_at(self, left: int) -> None:
@@ -70,11 +79,23 @@ class Fill:
         chance = sum([usual.part * usual.gpus for usual in fitting])
         if chance <= 0:
             return
-        filled = sum([usual.part * usual.gpus * (usual.share + self.rich[left - usual.share]) for usual in fitting])
-        taken = sum([usual.part * (usual.steps + usual.gpus * self.demand[left - usual.share]) for usual in fitting])
+        filled = sum(
+            [
+                usual.part * usual.gpus * (usual.share + self.rich[left - usual.share])
+                for usual in fitting
+            ]
+        )
+        taken = sum(
+            [
+                usual.part * (usual.steps + usual.gpus * self.demand[left - usual.share])
+                for usual in fitting
+            ]
+        )
         self.rich[left] = filled / chance * _meets(chance)
         self.demand[left] = taken / (chance + 1 / OFFERS)
-        self.most[left] = max(-(-usual.steps // usual.gpus) + self.most[left - usual.share] for usual in fitting)
+        self.most[left] = max(
+            -(-usual.steps // usual.gpus) + self.most[left - usual.share] for usual in fitting
+        )
 
     def _at(self, left: int, steps: int) -> float:
         """The device's value with so many steps of CPUs."""
@@ -92,7 +113,10 @@ class Fill:
             if _fits(usual, left) and usual.steps <= steps * usual.gpus:
                 weight = usual.part * usual.gpus
                 chance += weight
-                filled += weight * (usual.share + self._at(left - usual.share, steps - -(-usual.steps // usual.gpus)))
+                filled += weight * (
+                    usual.share
+                    + self._at(left - usual.share, steps - -(-usual.steps // usual.gpus))
+                )
         return filled / chance * _meets(chance) if chance > 0 else 0.0
 
 
@@ -101,7 +125,10 @@ def _fits(usual: Usual, left: int) -> bool:
 
 
 def _meets(chance: float) -> float:
-    """How likely one of the offered jobs fits. By multiplication only: a power is not the same on every machine."""
+    """How likely one of the offered jobs fits.
+
+    By multiplication only: a power is not the same on every machine.
+    """
     misses, square, offers = 1.0, max(0.0, 1.0 - chance), OFFERS
     while offers:
         if offers & 1:
@@ -112,13 +139,22 @@ def _meets(chance: float) -> float:
 
 
 class Fills:
-    """The values for every model of card, and what it costs to take a scarce one without need (0: nothing, 1: all)."""
+    """The values for every model of card, and what it costs to take a scarce one without need (0:
+    nothing, 1: all).
+    """
 
-    def __init__(self, arrivals: tuple[tuple[Arrival, int], ...], capacity: dict[str, int], before: "Fills | None" = None) -> None:
+    def __init__(
+        self,
+        arrivals: tuple[tuple[Arrival, int], ...],
+        capacity: dict[str, int],
+        before: "Fills | None" = None,
+    ) -> None:
         self.arrivals: Final = arrivals
         self.capacity: Final = capacity
         self._of: Final[dict[str, tuple[Fill, float]]] = {}
-        self._known: Final[dict[tuple[Usual, ...], Fill]] = before._known if before is not None and before.arrivals == arrivals else {}
+        self._known: Final[dict[tuple[Usual, ...], Fill]] = (
+            before._known if before is not None and before.arrivals == arrivals else {}
+        )
 
     def of(self, model: str) -> tuple[Fill, float]:
         found = self._of.get(model)
@@ -129,7 +165,9 @@ class Fills:
         return found
 
     def _usual(self, model: str) -> tuple[Usual, ...]:
-        """The most frequent arrivals that make up nearly all of them; of those, what may run on the model."""
+        """The most frequent arrivals that make up nearly all of them; of those, what may run on the
+        model.
+        """
         total = sum(count for _, count in self.arrivals)
         chosen: list[tuple[Arrival, int]] = []
         reached = 0
@@ -140,15 +178,23 @@ class Fills:
             reached += count
         devices = sum(count for arrival, count in chosen if arrival.gpus)
         allowed = [(a, c) for a, c in chosen if a.gpus and _may(a, model)]
-        return tuple(Usual(c / devices, a.gpus, a.share, -(-a.cpus_milli // STEP_MILLI)) for a, c in allowed)
+        return tuple(
+            Usual(c / devices, a.gpus, a.share, -(-a.cpus_milli // STEP_MILLI)) for a, c in allowed
+        )
 
     def _scarce(self, model: str) -> float:
-        """The part of all GPUs that those ask for who may run on this model and not on every one, by what there is of theirs."""
+        """The part of all GPUs that those ask for who may run on this model and not on every one,
+        by what there is of theirs.
+        """
         volume = sum(count * a.gpus * a.share for a, count in self.arrivals)
         total = sum(self.capacity.values())
         scarce = 0.0
         for arrival, count in self.arrivals:
-            theirs = sum([have for name, have in self.capacity.items() if _may(arrival, name)]) if arrival.models else total
+            theirs = (
+                sum([have for name, have in self.capacity.items() if _may(arrival, name)])
+                if arrival.models
+                else total
+            )
             if 0 < theirs < total and _may(arrival, model):
                 scarce += count * arrival.gpus * arrival.share / volume * total / theirs
         return min(1.0, scarce)

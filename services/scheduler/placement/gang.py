@@ -1,7 +1,9 @@
-"""The nodes of a gang: as near to each other as there are enough, in one rack, else under one spine, else in as few racks as can be.
+"""The nodes of a gang: as near to each other as there are enough, in one rack, else under one
+spine, else in as few racks as can be.
 
-Pure. Whole or not at all, and of one model of device unless the job takes any mixture. Ranks follow the topology: neighbours in a rack are
-neighbours in rank. A node that does not know its rack is in none: it never serves a gang that must keep together.
+Pure. Whole or not at all, and of one model of device unless the job takes any mixture. Ranks follow
+the topology: neighbours in a rack are neighbours in rank. A node that does not know its rack is in
+none: it never serves a gang that must keep together.
 """
 
 from bisect import bisect_left
@@ -11,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.ranking import Ranking
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.resource_request import ResourceRequest
 
 NOBODY: Final[list[int]] = []
 
@@ -19,7 +21,10 @@ Found = TypeVar("Found")
 
 
 class Neighbours(NamedTuple):
-    """The nodes of each rack, spine and model, as bits; in the order in which they were first seen. And the rack of each node."""
+    """The nodes of each rack, spine and model, as bits; in the order in which they were first seen.
+
+    And the rack of each node.
+    """
 
     rack: dict[str, int]
     spine: dict[str, int]
@@ -27,47 +32,72 @@ class Neighbours(NamedTuple):
     rack_of: dict[int, str]
 
 
-def members(ranking: Ranking, wish: Wish, near: Neighbours, barred: int = 0) -> list[int]:
-    """`wish.nodes` nodes in rank order, none that is barred; NOBODY when there are not so many that may be together."""
-    kinds = [kind for kind in _kinds(ranking.members & ~barred, wish, near) if kind.bit_count() >= wish.nodes]
+def members(
+    ranking: Ranking, request: ResourceRequest, near: Neighbours, excluded_nodes: int = 0
+) -> list[int]:
+    """`wish.nodes` nodes in rank order, none that is barred; NOBODY when there are not so many that
+    may be together.
+    """
+    kinds = [
+        kind
+        for kind in _kinds(ranking.members & ~excluded_nodes, request, near)
+        if kind.bit_count() >= request.nodes
+    ]
     for kind in sorted(kinds, key=_size):
-        for group in _groups(kind, wish, near):
-            return in_ranks(_best(ranking, group, wish.nodes, near), near)
+        for group in _groups(kind, request, near):
+            return in_ranks(_best(ranking, group, request.nodes, near), near)
     return NOBODY
 
 
-def together(serving: int, wish: Wish, near: Neighbours) -> int:
+def together(serving: int, request: ResourceRequest, near: Neighbours) -> int:
     """Those of these nodes of which enough may be together; 0 when there are none such."""
-    kinds = [kind for kind in _kinds(serving, wish, near) if kind.bit_count() >= wish.nodes]
-    return next((group for kind in kinds for group in _groups(kind, wish, near)), 0)
+    kinds = [kind for kind in _kinds(serving, request, near) if kind.bit_count() >= request.nodes]
+    return next((group for kind in kinds for group in _groups(kind, request, near)), 0)
 
 
-def allowed(serving: int, wish: Wish, near: Neighbours) -> Iterator[int]:
+def allowed(serving: int, request: ResourceRequest, near: Neighbours) -> Iterator[int]:
     """The sets of nodes out of which a gang may be taken, whatever it would like best."""
-    for kind in _kinds(serving, wish, near):
-        required = near.rack if "rack" in wish.required else near.spine if "spine" in wish.required else None
+    for kind in _kinds(serving, request, near):
+        required = (
+            near.rack
+            if "rack" in request.required
+            else near.spine
+            if "spine" in request.required
+            else None
+        )
         yield from (kind & bits for bits in required.values()) if required is not None else (kind,)
 
 
 def widest(fewest: int, most: int, choose: Callable[[int], Found]) -> Found:
-    """What is chosen for as many nodes as can be. Where nothing is for a number, nothing is for a larger one."""
+    """What is chosen for as many nodes as can be.
+
+    Where nothing is for a number, nothing is for a larger one.
+    """
     more = range(fewest + 1, most + 1)
     return choose(fewest + bisect_left(more, True, key=lambda nodes: not choose(nodes)))
 
 
-def _kinds(serving: int, wish: Wish, near: Neighbours) -> list[int]:
+def _kinds(serving: int, request: ResourceRequest, near: Neighbours) -> list[int]:
     """The nodes by model."""
-    return [serving] if wish.mixed or not wish.gpus or len(near.model) < 2 else [serving & bits for bits in near.model.values()]
+    return (
+        [serving]
+        if request.mixed or not request.gpus or len(near.model) < 2
+        else [serving & bits for bits in near.model.values()]
+    )
 
 
-def _groups(serving: int, wish: Wish, near: Neighbours) -> Iterator[int]:
+def _groups(serving: int, request: ResourceRequest, near: Neighbours) -> Iterator[int]:
     """The narrowest neighbourhoods that hold enough, the tightest first."""
     for level, sets in (("rack", near.rack), ("spine", near.spine)):
-        if level not in wish.ignored and wish.nodes > 1:
-            enough = [group for group in map(serving.__and__, sets.values()) if group.bit_count() >= wish.nodes]
+        if level not in request.ignored and request.nodes > 1:
+            enough = [
+                group
+                for group in map(serving.__and__, sets.values())
+                if group.bit_count() >= request.nodes
+            ]
             if enough:
                 yield min(enough, key=_size)
-        if level in wish.required and wish.nodes > 1:
+        if level in request.required and request.nodes > 1:
             return
     yield serving
 
@@ -79,7 +109,7 @@ def _size(bits: int) -> tuple[int, int]:
 def _best(ranking: Ranking, group: int, count: int, near: Neighbours) -> list[int]:
     """From as few racks as can be: the fullest first, the rest from the smallest that serves."""
     home = near.rack.get(near.rack_of[(group & -group).bit_length() - 1], 0)
-    if "rack" in ranking.wish.ignored or not group & ~home:
+    if "rack" in ranking.request.ignored or not group & ~home:
         return _top(ranking, group, count)
     chosen: list[int] = []
     while left := count - len(chosen):
@@ -87,7 +117,11 @@ def _best(ranking: Ranking, group: int, count: int, near: Neighbours) -> list[in
         alone = group & ~sum(racks)
         racks += [1 << index for index in indexes(alone)] if not racks else []
         enough = [rack for rack in racks if rack.bit_count() >= left]
-        rack = min(enough, key=_size) if enough else max(racks, key=lambda bits: (bits.bit_count(), -(bits & -bits)))
+        rack = (
+            min(enough, key=_size)
+            if enough
+            else max(racks, key=lambda bits: (bits.bit_count(), -(bits & -bits)))
+        )
         chosen += _top(ranking, rack, min(left, rack.bit_count()))
         group &= ~rack
     return chosen
@@ -95,7 +129,11 @@ def _best(ranking: Ranking, group: int, count: int, near: Neighbours) -> list[in
 
 def _top(ranking: Ranking, group: int, count: int) -> list[int]:
     """The best of these nodes by the strategy's score."""
-    best_first = (index for level in sorted(ranking.levels, reverse=True) for index in indexes(ranking.levels[level] & group))
+    best_first = (
+        index
+        for level in sorted(ranking.levels, reverse=True)
+        for index in indexes(ranking.levels[level] & group)
+    )
     return list(islice(best_first, count))
 
 

@@ -1,18 +1,23 @@
-"""A node as it would be if some of what is there had ended. Pure: the node itself stays as it is."""
+"""A node as it would be if some of what is there had ended.
+
+Pure: the node itself stays as it is.
+"""
 
 from copy import copy
 
 from msgspec.structs import replace
 
-from libs.common.cluster import Cluster, GpuView
 from libs.common.model import JobId
+from libs.common.state.cluster import Cluster, GpuView
 from services.scheduler.placement.capacity import look_at_device, look_at_host, reserved_on
 from services.scheduler.placement.place import Place
 
 
 class Imagined:
-    """`there` is the node, `place` how it would be without the attempts (`model.attempt_key`) that have `ended`. With each that ends or is
-    spared only what it holds is looked at again.
+    """`there` is the node, `place` how it would be without the attempts (`model.attempt_key`) that
+    have `ended`.
+
+    With each that ends or is spared only what it holds is looked at again.
     """
 
     def __init__(self, cluster: Cluster, there: Place) -> None:
@@ -22,7 +27,9 @@ class Imagined:
         self.closed = reserved_on(there.node)
         self.place = copy(there)
         self.place.parts = dict(there.parts)
-        self.place.node = replace(there.node, members=dict(there.node.members), held=dict(there.node.held))
+        self.place.node = replace(
+            there.node, members=dict(there.node.members), held=dict(there.node.held)
+        )
 
     def end(self, key: str) -> Place:
         self.ended.add(key)
@@ -55,7 +62,11 @@ class Imagined:
 
     def _left(self, view: GpuView) -> GpuView:
         holds = {key: share for key, share in view.holds.items() if key not in self.ended}
-        return replace(view, holds=holds, parts={key: part for key, part in view.parts.items() if key not in self.ended})
+        return replace(
+            view,
+            holds=holds,
+            parts={key: part for key, part in view.parts.items() if key not in self.ended},
+        )
 
 
 def _job_of(key: str) -> JobId:

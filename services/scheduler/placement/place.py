@@ -1,17 +1,20 @@
-"""One node as placement sees it: what is free of its devices and of its host. A mirror of the ledger, made by `capacity.py` alone.
+"""One node as placement sees it: what is free of its devices and of its host.
 
-Pure. `takes` gives the ways in which a node could serve one member of a job; which node and which way is best is a strategy's to say.
+A mirror of the ledger, made by `capacity.py` alone.
+
+Pure. `takes` gives the ways in which a node could serve one member of a job; which node and which
+way is best is a strategy's to say.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from libs.common import mig
-from libs.common.cluster import GpuView, Job, Node
-from libs.common.means import lacking
+from libs.common.devices import mig
+from libs.common.devices.means import lacking
 from libs.common.model import GPUS_PER_NODE_MAX, MIG, WHOLE_GPU, GpuHold, JobId, NodeId
+from libs.common.state.cluster import GpuView, Job, Node
 from services.scheduler.placement.hardware import NONE, Hardware, Needs, needs_of
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.resource_request import ResourceRequest
 
 # Of the host, where the node does not say what it has: nobody who asks is served.
 UNKNOWN: Final = -1
@@ -19,17 +22,21 @@ WHOLES: Final = tuple((WHOLE_GPU,) * count for count in range(GPUS_PER_NODE_MAX 
 
 
 class Part(NamedTuple):
-    """A partly held device: what is free of it, to whom it is open (`circles.py`), and how its parts are kept apart."""
+    """A partly held device: what is free of it, to whom it is open (`sharing_domains.py`), and how
+    its parts are kept apart.
+    """
 
     free: int
-    circle: str
+    sharing_domain: str
     isolation: str = ""
     slices: int = 0
     single: bool = False
 
 
-class Take(NamedTuple):
-    """Devices by index, what is taken of each, what each had free before, and the levels that they cross (`hardware.Picked`)."""
+class DeviceFit(NamedTuple):
+    """Devices by index, what is taken of each, what each had free before, and the levels that they
+    cross (`hardware.Picked`).
+    """
 
     devices: tuple[int, ...] = ()
     share: int = 0
@@ -46,7 +53,14 @@ class Take(NamedTuple):
 class Place:
     """`whole` are the wholly free devices, as bits; `parts` the partly held ones."""
 
-    def __init__(self, index: int, node: Node, views: list[GpuView], hardware: Hardware, jobs: dict[JobId, Job]) -> None:
+    def __init__(
+        self,
+        index: int,
+        node: Node,
+        views: list[GpuView],
+        hardware: Hardware,
+        jobs: dict[JobId, Job],
+    ) -> None:
         self.index: Final = index
         self.node_id: Final[NodeId] = node.node_id
         self.node = node
@@ -59,7 +73,8 @@ class Place:
         self.hardware: Final = hardware
         self.whole = 0
         self.parts: dict[int, Part] = {}
-        # What is free of the devices that have something free, least first; and of the one with the most.
+        # What is free of the devices that have something free, least first; and of the one with the
+        # most.
         self.lefts: tuple[int, ...] = ()
         self.widest = 0
         # What a strategy has worked out of the node as it is.
@@ -69,47 +84,63 @@ class Place:
         self.holds: Final = tuple(GpuHold(gpu.uuid) for gpu in self.gpus)
         self.bit: Final = {gpu.uuid: 1 << index for index, gpu in enumerate(self.gpus)}
 
-    def needs(self, wish: Wish) -> Needs:
-        return needs_of(self.gpus, wish) if wish.uuids else self.hardware.needs(wish)
+    def needs(self, request: ResourceRequest) -> Needs:
+        return needs_of(self.gpus, request) if request.uuids else self.hardware.needs(request)
 
-    def is_meant(self, wish: Wish) -> bool:
-        """Return whether the node itself suits the job: its name, labels and means. Devices are not considered."""
-        if self.node_id in wish.excluded or (wish.means and lacking(self.node.isolation, wish.means)):
+    def is_meant(self, request: ResourceRequest) -> bool:
+        """Return whether the node itself suits the job: its name, labels and means.
+
+        Devices are not considered.
+        """
+        if self.node_id in request.excluded or (
+            request.means and lacking(self.node.isolation, request.means)
+        ):
             return False
-        listed = not wish.node_list or self.node_id in wish.node_list
-        return listed and all(self.node.labels.get(name) == value for name, value in wish.labels)
+        listed = not request.node_list or self.node_id in request.node_list
+        return listed and all(self.node.labels.get(name) == value for name, value in request.labels)
 
-    def admits(self, wish: Wish) -> bool:
+    def admits(self, request: ResourceRequest) -> bool:
         """What the job says of the node itself, and of the jobs on it."""
-        if not self.is_meant(wish):
+        if not self.is_meant(request):
             return False
-        jobs = (self.jobs[job_id].spec.labels for job_id in self.node.members) if wish.apart else ()
-        return not any(labels.get(name) == value for labels in jobs for name, value in wish.apart)
+        jobs = (
+            (self.jobs[job_id].spec.labels for job_id in self.node.members)
+            if request.anti_affinity
+            else ()
+        )
+        return not any(
+            labels.get(name) == value for labels in jobs for name, value in request.anti_affinity
+        )
 
-    def could_serve(self, wish: Wish) -> bool:
+    def could_serve(self, request: ResourceRequest) -> bool:
         """Whether it could, with nothing running on it."""
-        if wish.cpus_milli > self.node.cpus_milli or wish.memory_bytes > self.node.memory_bytes:
+        if (
+            request.cpus_milli > self.node.cpus_milli
+            or request.memory_bytes > self.node.memory_bytes
+        ):
             return False
-        if not self.is_meant(wish):
+        if not self.is_meant(request):
             return False
-        kinds = _alike(self, wish, self.needs(wish).mask)
-        return not wish.gpus or any(self.hardware.pick(kind, wish.gpus, wish) is not NONE for kind in kinds)
+        kinds = _alike(self, request, self.needs(request).mask)
+        return not request.gpus or any(
+            self.hardware.pick(kind, request.gpus, request) is not NONE for kind in kinds
+        )
 
-    def give(self, holds: Sequence[GpuHold], circle: str) -> None:
+    def give(self, holds: Sequence[GpuHold], sharing_domain: str) -> None:
         """Follow promises that were recorded."""
         self.whole &= ~sum([self.bit[hold.uuid] for hold in holds])
         for hold in holds:
             if hold.share < WHOLE_GPU:
-                self._give_part(self.bit[hold.uuid].bit_length() - 1, hold, circle)
+                self._give_part(self.bit[hold.uuid].bit_length() - 1, hold, sharing_domain)
         self.widen()
 
-    def _give_part(self, device: int, hold: GpuHold, circle: str) -> None:
+    def _give_part(self, device: int, hold: GpuHold, sharing_domain: str) -> None:
         before = self.parts.pop(device, None)
         left = (before.free if before is not None else WHOLE_GPU) - hold.share
         if left > 0:
             slices = (before.slices if before is not None else 0) | hold.mig_slices
             single = (before is not None and before.single) or hold.mig_profile.endswith(mig.SINGLE)
-            self.parts[device] = Part(left, circle, hold.isolation, slices, single)
+            self.parts[device] = Part(left, sharing_domain, hold.isolation, slices, single)
 
     def widen(self) -> None:
         """What follows of `whole` and `parts`, after they changed."""
@@ -117,91 +148,133 @@ class Place:
         self.lefts = (*open_parts, *WHOLES[self.whole.bit_count()])
         self.widest = self.lefts[-1] if self.lefts else 0
 
-    def give_host(self, wish: Wish) -> None:
+    def give_host(self, request: ResourceRequest) -> None:
         if self.cpus_free != UNKNOWN:
-            self.cpus_free -= wish.cpus_milli
+            self.cpus_free -= request.cpus_milli
         if self.memory_free != UNKNOWN:
-            self.memory_free -= wish.memory_bytes
+            self.memory_free -= request.memory_bytes
 
-    def taken(self, take: Take, wish: Wish) -> tuple[GpuHold, ...]:
+    def taken(self, fit: DeviceFit, request: ResourceRequest) -> tuple[GpuHold, ...]:
         """The devices of a take as the fact says them."""
-        if take.share == WHOLE_GPU and not wish.isolation:
-            return self.holds if len(take.devices) == len(self.holds) else tuple([self.holds[device] for device in take.devices])
-        uuids = [self.gpus[device].uuid for device in take.devices]
-        if not take.slices:
-            return tuple(GpuHold(uuid, take.share, wish.isolation) for uuid in uuids)
-        return tuple(GpuHold(u, take.share, MIG, wish.mig_profile, at) for u, at in zip(uuids, take.slices, strict=True))
+        if fit.share == WHOLE_GPU and not request.isolation:
+            return (
+                self.holds
+                if len(fit.devices) == len(self.holds)
+                else tuple([self.holds[device] for device in fit.devices])
+            )
+        uuids = [self.gpus[device].uuid for device in fit.devices]
+        if not fit.slices:
+            return tuple(GpuHold(uuid, fit.share, request.isolation) for uuid in uuids)
+        return tuple(
+            GpuHold(u, fit.share, MIG, request.mig_profile, at)
+            for u, at in zip(uuids, fit.slices, strict=True)
+        )
 
 
-def host_serves(place: Place, wish: Wish) -> bool:
+def host_serves(place: Place, request: ResourceRequest) -> bool:
     """Whether the host has the CPUs and the memory free."""
-    return (not wish.cpus_milli or wish.cpus_milli <= place.cpus_free) and (not wish.memory_bytes or wish.memory_bytes <= place.memory_free)
+    return (not request.cpus_milli or request.cpus_milli <= place.cpus_free) and (
+        not request.memory_bytes or request.memory_bytes <= place.memory_free
+    )
 
 
-def takes(place: Place, wish: Wish, circle: str, needs: Needs) -> Iterator[Take]:
-    """Every way worth a strategy's look: of devices that differ in nothing that matters, the first."""
-    if wish.gpus == 0:
-        yield Take()
-    elif wish.mig_profile:
-        yield from _instances(place, wish, circle, needs)
-    elif wish.whole:
-        yield from _wholes(place, wish, needs)
+def fits(
+    place: Place, request: ResourceRequest, sharing_domain: str, needs: Needs
+) -> Iterator[DeviceFit]:
+    """Every way worth a strategy's look: of devices that differ in nothing that
+    matters, the first.
+    """
+    if request.gpus == 0:
+        yield DeviceFit()
+    elif request.mig_profile:
+        yield from _instances(place, request, sharing_domain, needs)
+    elif request.whole:
+        yield from _wholes(place, request, needs)
     else:
-        yield from _shares(place, wish, circle, needs)
+        yield from _shares(place, request, sharing_domain, needs)
 
 
-def _wholes(place: Place, wish: Wish, needs: Needs) -> Iterator[Take]:
-    for free in _alike(place, wish, place.whole & needs.mask):
-        picked = place.hardware.pick(free, wish.gpus, wish)
+def _wholes(place: Place, request: ResourceRequest, needs: Needs) -> Iterator[DeviceFit]:
+    for free in _alike(place, request, place.whole & needs.mask):
+        picked = place.hardware.pick(free, request.gpus, request)
         if picked is not NONE:
-            yield Take(_devices(picked.mask), WHOLE_GPU, WHOLES[wish.gpus], picked.crossed)
+            yield DeviceFit(_devices(picked.mask), WHOLE_GPU, WHOLES[request.gpus], picked.crossed)
 
 
-def _shares(place: Place, wish: Wish, circle: str, needs: Needs) -> Iterator[Take]:
-    """Of one device: each that differs in what it has free. Of several: as little opened as their topology allows."""
+def _shares(
+    place: Place, request: ResourceRequest, sharing_domain: str, needs: Needs
+) -> Iterator[DeviceFit]:
+    """Of one device: each that differs in what it has free.
+
+    Of several: as little opened as their topology allows.
+    """
     free = dict.fromkeys(_devices(place.whole & needs.mask), WHOLE_GPU)
     free |= {
-        index: part.free for index, part in place.parts.items() if needs.parts[index] and _is_open(part, wish, circle, needs.parts[index])
+        index: part.free
+        for index, part in place.parts.items()
+        if needs.parts[index] and _is_open(part, request, sharing_domain, needs.parts[index])
     }
-    if wish.gpus == 1:
-        first = {(left, needs.parts[index]): index for index, left in sorted(free.items(), reverse=True)}
+    if request.gpus == 1:
+        first = {
+            (left, needs.parts[index]): index for index, left in sorted(free.items(), reverse=True)
+        }
         for index in sorted(first.values()):
-            yield Take((index,), needs.parts[index], (free[index],))
+            yield DeviceFit((index,), needs.parts[index], (free[index],))
         return
     for need in dict.fromkeys(needs.parts[index] for index in free):
-        for kinds in _alike(place, wish, sum(1 << index for index in free if needs.parts[index] == need)):
-            opened = kinds & ~place.whole if (kinds & ~place.whole).bit_count() >= wish.gpus else kinds
+        for kinds in _alike(
+            place, request, sum(1 << index for index in free if needs.parts[index] == need)
+        ):
+            opened = (
+                kinds & ~place.whole
+                if (kinds & ~place.whole).bit_count() >= request.gpus
+                else kinds
+            )
             for group in (opened, kinds):
-                picked = place.hardware.pick(group, wish.gpus, wish)
+                picked = place.hardware.pick(group, request.gpus, request)
                 if picked is not NONE:
                     devices = _devices(picked.mask)
-                    yield Take(devices, need, tuple(free[device] for device in devices), picked.crossed)
+                    yield DeviceFit(
+                        devices, need, tuple(free[device] for device in devices), picked.crossed
+                    )
                     break
 
 
-def _is_open(part: Part, wish: Wish, circle: str, need: int) -> bool:
-    return part.free >= need and part.circle == circle and part.isolation == wish.isolation
+def _is_open(part: Part, request: ResourceRequest, sharing_domain: str, need: int) -> bool:
+    return (
+        part.free >= need
+        and part.sharing_domain == sharing_domain
+        and part.isolation == request.isolation
+    )
 
 
-def _instances(place: Place, wish: Wish, circle: str, needs: Needs) -> Iterator[Take]:
-    """The first place for an instance on each device; cards that are cut already before whole ones."""
+def _instances(
+    place: Place, request: ResourceRequest, sharing_domain: str, needs: Needs
+) -> Iterator[DeviceFit]:
+    """The first place for an instance on each device; cards that are cut already before
+    whole ones.
+    """
     found: list[tuple[int, int, int]] = []
     for index, need in enumerate(needs.parts):
-        part = Part(WHOLE_GPU, circle, MIG) if place.whole >> index & 1 else place.parts.get(index)
-        if need and part is not None and _is_open(part, wish, circle, need):
-            slices = _slices(place, index, part, wish.mig_profile)
+        part = (
+            Part(WHOLE_GPU, sharing_domain, MIG)
+            if place.whole >> index & 1
+            else place.parts.get(index)
+        )
+        if need and part is not None and _is_open(part, request, sharing_domain, need):
+            slices = _slices(place, index, part, request.mig_profile)
             if slices:
                 found.append((part.free, index, slices))
     found.sort()
-    if wish.gpus == 1:
+    if request.gpus == 1:
         for free, index, slices in found:
-            yield Take((index,), needs.parts[index], (free,), 0, (slices,))
-    elif len(found) >= wish.gpus:
-        chosen = found[: wish.gpus]
+            yield DeviceFit((index,), needs.parts[index], (free,), 0, (slices,))
+    elif len(found) >= request.gpus:
+        chosen = found[: request.gpus]
         need = needs.parts[chosen[0][1]]
         if all(needs.parts[index] == need for _, index, _ in chosen):
             lefts, devices, slices_of = zip(*chosen, strict=True)
-            yield Take(devices, need, lefts, 0, slices_of)
+            yield DeviceFit(devices, need, lefts, 0, slices_of)
 
 
 def _slices(place: Place, index: int, part: Part, profile: str) -> int:
@@ -212,10 +285,14 @@ def _slices(place: Place, index: int, part: Part, profile: str) -> int:
     return next((mask for mask in mig.masks(card, profile) if not mask & part.slices), 0)
 
 
-def _alike(place: Place, wish: Wish, free: int) -> list[int]:
+def _alike(place: Place, request: ResourceRequest, free: int) -> list[int]:
     """The free devices by model, unless the job takes any mixture."""
     models = place.hardware.models
-    return [free] if wish.mixed or len(models) == 1 else [found for mask in models.values() if (found := free & mask)]
+    return (
+        [free]
+        if request.mixed or len(models) == 1
+        else [found for mask in models.values() if (found := free & mask)]
+    )
 
 
 def _devices(mask: int) -> tuple[int, ...]:

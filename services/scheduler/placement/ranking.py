@@ -1,7 +1,10 @@
-"""The nodes that could serve one wish now, best first. Only nodes that changed since it was last asked are looked at again.
+"""The nodes that could serve one wish now, best first.
 
-Pure, and derived: what it answers depends on the cluster alone, never on when it was asked. A set of nodes is an integer, one bit each in
-the order of their first registration, so that among equals the lowest bit is the choice.
+Only nodes that changed since it was last asked are looked at again.
+
+Pure, and derived: what it answers depends on the cluster alone, never on when it was asked. A set
+of nodes is an integer, one bit each in the order of their first registration, so that among equals
+the lowest bit is the choice.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,10 +13,10 @@ from typing import Final
 from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.changes import UNSEEN
 from services.scheduler.placement.hardware import Hardware
-from services.scheduler.placement.place import Place, Take, host_serves, takes
-from services.scheduler.placement.scene import Scene
+from services.scheduler.placement.place import DeviceFit, Place, fits, host_serves
+from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.strategies import Score
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.workload_mix import WorkloadMix
 
 # A level of the topology weighs more than any score.
 CROSSED_BITS: Final = 40
@@ -21,28 +24,37 @@ CROSSED_BITS: Final = 40
 KEPT_MAX: Final = 10_000
 
 # How good a node is, and how it would serve.
-Ranked = tuple[int, Take]
+Ranked = tuple[int, DeviceFit]
 
 
 class Ranking:
-    """`levels` are the nodes by how good they are, as bits; `best` says how each of the `members` would serve; `seen` is up to where
-    it has looked at what changed.
+    """`levels` are the nodes by how good they are, as bits; `best` says how each of the `members`
+    would serve; `seen` is up to where it has looked at what changed.
     """
 
-    def __init__(self, wish: Wish, circle: str, score: Score, scene: Scene) -> None:
-        self.wish: Final = wish
-        self.circle: Final = circle
+    def __init__(
+        self, request: ResourceRequest, sharing_domain: str, score: Score, mix: WorkloadMix
+    ) -> None:
+        self.request: Final = request
+        self.sharing_domain: Final = sharing_domain
         self.score: Final = score
-        self.scene: Final = scene
+        self.mix: Final = mix
         self.seen = UNSEEN
         self.members = 0
         self.levels: Final[dict[int, int]] = {}
         self.best: Final[dict[int, Ranked]] = {}
         # Whether all that matters of a node is what it is built of and what is free.
-        self._plain: Final = not (wish.labels or wish.node_list or wish.uuids or wish.apart or wish.means or wish.excluded)
+        self._plain: Final = not (
+            request.labels
+            or request.node_list
+            or request.uuids
+            or request.anti_affinity
+            or request.means
+            or request.excluded
+        )
         # A node of which no device has so much free, or not so many are wholly free, serves nobody.
-        self._least: Final = wish.share if wish.gpus else 0
-        self._wholes: Final = wish.gpus if wish.whole else 0
+        self._least: Final = request.share if request.gpus else 0
+        self._wholes: Final = request.gpus if request.whole else 0
         self._kept: Final[dict[tuple[Hardware, int, int, int], Ranked | None]] = {}
 
     def look_at(self, places: list[Place | None], changed: Iterable[int]) -> None:
@@ -78,7 +90,10 @@ class Ranking:
             del self.levels[level]
 
     def rank(self, place: Place) -> Ranked | None:
-        """How a node, or one that is imagined, would serve. Nodes of one build with as much free give the same answer: it is kept."""
+        """How a node, or one that is imagined, would serve.
+
+        Nodes of one build with as much free give the same answer: it is kept.
+        """
         if place.widest < self._least or place.whole.bit_count() < self._wholes:
             return None
         if not self._plain or place.parts:
@@ -92,15 +107,15 @@ class Ranking:
         return found
 
     def _rank_anew(self, place: Place) -> Ranked | None:
-        wish = self.wish
-        if not host_serves(place, wish):
+        request = self.request
+        if not host_serves(place, request):
             return None
         found: Ranked | None = None
-        for take in takes(place, wish, self.circle, place.needs(wish)):
-            level = self.score(place, take, wish, self.scene) - (take.crossed << CROSSED_BITS)
+        for fit in fits(place, request, self.sharing_domain, place.needs(request)):
+            level = self.score(place, fit, request, self.mix) - (fit.crossed << CROSSED_BITS)
             if found is None or level > found[0]:
-                found = (level, take)
-        return found if found is not None and (self._plain or place.admits(wish)) else None
+                found = (level, fit)
+        return found if found is not None and (self._plain or place.admits(request)) else None
 
 
 def _from(nodes: int, after: int) -> Iterator[int]:

@@ -1,16 +1,18 @@
-"""Orders of a queue: one file per policy, one function `key(job, queue, now_ns)` each; the smallest key goes first.
+"""Orders of a queue: one file per policy, one function `key(job, queue, now_ns)` each; the smallest
+key goes first.
 
-Pure. A key stands still while the job waits (`queue.py` sorts it once), so that 100,000 waiting jobs cost nothing per decision. What
-moves is left to two other numbers: where a policy has a `rank`, each tenant's jobs wait in a lane of their own and only the lanes are
-compared anew; where it says when a key `turns_ns`, the job is given its key again at that time.
+Pure. A key stands still while the job waits (`queue.py` sorts it once), so that 100,000 waiting
+jobs cost nothing per decision. What moves is left to two other numbers: where a policy has a
+`rank`, each tenant's jobs wait in a lane of their own and only the lanes are compared anew; where
+it says when a key `turns_ns`, the job is given its key again at that time.
 """
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from libs.common.cluster import Job, Tenant
-from libs.common.ordering import JobQueue
-from libs.common.plugins import ORDER, Plugins
+from libs.common.state.cluster import Job, Tenant
+from libs.common.state.ordering import JobQueue
+from libs.common.state.plugins import ORDER, Plugins
 from services.scheduler.policies import deadline, fair_share, fifo, las, priority, srsf
 
 # What a policy gives, and behind it what decides among equals.
@@ -33,7 +35,8 @@ POLICIES: Final[dict[str, Policy]] = {
     "las": Policy(las.key),
     "deadline": Policy(deadline.key, turns_ns=deadline.latest_start_ns),
 }
-# Those that this process has from plug-ins (`plugins.py`); which of them count, the log says (`libs/common/plugins.py`).
+# Those that this process has from plug-ins (`plugins.py`); which of them count, the log says
+# (`libs/common/state/plugins.py`).
 PLUGGED: Final[dict[str, Policy]] = {}
 
 

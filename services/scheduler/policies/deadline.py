@@ -1,13 +1,14 @@
-"""The earliest deadline first that can still be met; then those that are late, then those without one.
+"""The earliest deadline first that can still be met; then those that are late, then those without
+one.
 
-A job is late when, by what is expected of it (`srsf.expected_of`), it would end after its deadline. That comes by time alone, so its
-key turns then.
+A job is late when, by what is expected of it (`srsf.expected_of`), it would end after its deadline.
+That comes by time alone, so its key turns then.
 """
 
 from typing import Final
 
-from libs.common.cluster import Job
-from libs.common.ordering import JobQueue
+from libs.common.state.cluster import Job
+from libs.common.state.ordering import JobQueue
 from services.scheduler.policies.srsf import expected_of
 
 MS: Final = 1_000_000

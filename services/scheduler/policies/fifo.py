@@ -1,7 +1,10 @@
-"""First submitted, first placed; a requeued job keeps its place. Such a queue does not backfill, unless it is set so."""
+"""First submitted, first placed; a requeued job keeps its place.
 
-from libs.common.cluster import Job
-from libs.common.ordering import JobQueue
+Such a queue does not backfill, unless it is set so.
+"""
+
+from libs.common.state.cluster import Job
+from libs.common.state.ordering import JobQueue
 
 
 def key(job: Job, queue: JobQueue, now_ns: int) -> tuple[int, int, int]:

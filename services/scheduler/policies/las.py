@@ -1,13 +1,16 @@
-"""Least attained service first: needs no estimate. Who has used little so far goes before who has used much, in doubling levels.
+"""Least attained service first: needs no estimate.
 
-Within a level the first submitted goes first, so that jobs that are alike do not take turns for ever.
+Who has used little so far goes before who has used much, in doubling levels.
+
+Within a level the first submitted goes first, so that jobs that are alike do not take turns for
+ever.
 """
 
 from typing import Final
 
-from libs.common.cluster import Job
 from libs.common.model import WHOLE_GPU
-from libs.common.ordering import JobQueue
+from libs.common.state.cluster import Job
+from libs.common.state.ordering import JobQueue
 
 # The first level: up to ten minutes of one GPU.
 LEVEL: Final = WHOLE_GPU * 600_000

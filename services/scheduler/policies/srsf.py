@@ -1,14 +1,15 @@
-"""Shortest remaining service first: GPUs times the time that is left, by what is expected of the job.
+"""Shortest remaining service first: GPUs times the time that is left, by what is expected of the
+job.
 
-Expected is what its user estimated, else what its tenant's jobs took on average when it came, else its time limit; a job of which
-nothing is expected goes last.
+Expected is what its user estimated, else what its tenant's jobs took on average when it came, else
+its time limit; a job of which nothing is expected goes last.
 """
 
 from typing import Final
 
-from libs.common.cluster import Job
 from libs.common.model import WHOLE_GPU
-from libs.common.ordering import JobQueue
+from libs.common.state.cluster import Job
+from libs.common.state.ordering import JobQueue
 
 UNKNOWN: Final = 1 << 62
 
@@ -20,7 +21,11 @@ def key(job: Job, queue: JobQueue, now_ns: int) -> tuple[int, int, int]:
     if not expected_ms:
         return (0, UNKNOWN, job.seq)
     share = spec.gpu_share if spec.gpus else WHOLE_GPU
-    return (0, max(0, expected_ms * spec.nodes * max(1, spec.gpus) * share - job.order.attained), job.seq)
+    return (
+        0,
+        max(0, expected_ms * spec.nodes * max(1, spec.gpus) * share - job.order.attained),
+        job.seq,
+    )
 
 
 def expected_of(job: Job) -> int:

@@ -1,7 +1,9 @@
-"""Which jobs end so that another one can be placed: of all nodes that could serve it, those where least work is lost.
+"""Which jobs end so that another one can be placed: of all nodes that could serve it, those where
+least work is lost.
 
-Pure. A gang ends whole: once it ends for one node, its other nodes cost nothing more. What a gang must keep together (`required` levels)
-narrows the choice; what it would like is not worth anybody's work.
+Pure. A gang ends whole: once it ends for one node, its other nodes cost nothing more. What a gang
+must keep together (`required` levels) narrows the choice; what it would like is not worth anybody's
+work.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,19 +12,19 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from libs.common.cluster import Job
 from libs.common.facts import JobPreempted
 from libs.common.model import JobId
-from libs.common.ordering import DEFAULT_QUEUE
+from libs.common.state.cluster import Job
+from libs.common.state.ordering import DEFAULT_QUEUE
 from services.scheduler.placement import gang
 from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.choose import Choice
-from services.scheduler.placement.circles import circle_of
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.resource_request import ResourceRequest
+from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.preemption.offers import Cost, Offer, Offers, saved_ns, share_of
 from services.scheduler.preemption.preemptible import Need
-from services.scheduler.reservations import closed_to
-from services.scheduler.state import State
+from services.scheduler.reservations.reservations import closed_to
+from services.scheduler.state.state import State
 
 # Jobs that end for one job: one commit of the log records all of them.
 VICTIMS_MAX: Final = 4_096
@@ -41,31 +43,53 @@ class _Picked(NamedTuple):
     victims: dict[JobId, None]
 
 
-def room_for(state: State, job: Job, wish: Wish, barred: int = 0) -> Room | None:
-    """What jobs of lower priority can make, and those that had their turn, on other nodes than the barred ones; None where they cannot, or
-    need not.
+def room_for(
+    state: State, job: Job, request: ResourceRequest, excluded_nodes: int = 0
+) -> Room | None:
+    """What jobs of lower priority can make, and those that had their turn, on other nodes than the
+    barred ones; None where they cannot, or need not.
     """
     need = Need(job.spec.priority, (job.spec.queue or DEFAULT_QUEUE) if state.slice_of(job) else "")
-    offers = state.offers(wish, circle_of(state.cluster, job.tenant), need)
-    room = _room(state, wish, offers.of, offers.members & ~(closed_to(state, job) | barred), lambda: offers.cheapest(state.wall_ns))
+    offers = state.offers(request, sharing_domain_of(state.cluster, job.tenant), need)
+    room = _room(
+        state,
+        request,
+        offers.of,
+        offers.members & ~(closed_to(state, job) | excluded_nodes),
+        lambda: offers.cheapest(state.wall_ns),
+    )
     return room if room is not None and 0 < len(room.victims) <= VICTIMS_MAX else None
 
 
-def room_again(state: State, job: Job, wish: Wish, among: int) -> Callable[[int], Room | None]:
-    """Where a gang that ends goes on, by the number of its nodes: on the devices that it has and that are left to it, beside them on what
-    is free. `among` are the nodes that are looked at, as bits.
+def room_again(
+    state: State, job: Job, request: ResourceRequest, among: int
+) -> Callable[[int], Room | None]:
+    """Where a gang that ends goes on, by the number of its nodes: on the devices that it has and
+    that are left to it, beside them on what is free.
+
+    `among` are the nodes that are looked at, as bits.
     """
-    offers = Offers(wish, circle_of(state.cluster, job.tenant), lambda other: other is job)
+    offers = Offers(
+        request, sharing_domain_of(state.cluster, job.tenant), lambda other: other is job
+    )
     offers.bring_up(state.capacity, state.cluster, indexes(among))
     own_first = sorted((not offer.jobs, -offer.level, index) for index, offer in offers.of.items())
-    free = {index: Offer(offer.level, offer.take) for index, offer in offers.of.items()}
-    return lambda nodes: _room(state, replace(wish, nodes=nodes), free, offers.members, lambda: iter(own_first))
+    free = {index: Offer(offer.level, offer.fit) for index, offer in offers.of.items()}
+    return lambda nodes: _room(
+        state, replace(request, nodes=nodes), free, offers.members, lambda: iter(own_first)
+    )
 
 
 def preempted(state: State, job: Job, by: Job) -> JobPreempted:
-    """It hears its own signal and has its own time, and after that what any job has that is stopped."""
+    """It hears its own signal and has its own time, and after that what any job has that is
+    stopped.
+    """
     spec = job.spec
-    signal, grace_s = (spec.checkpoint_signal, spec.checkpoint_grace_s + spec.grace_s) if spec.checkpoint_grace_s else (15, spec.grace_s)
+    signal, grace_s = (
+        (spec.checkpoint_signal, spec.checkpoint_grace_s + spec.grace_s)
+        if spec.checkpoint_grace_s
+        else (15, spec.grace_s)
+    )
     return JobPreempted(
         job_id=job.job_id,
         attempt=job.attempt,
@@ -82,10 +106,20 @@ def lost_ns(job: Job, now_ns: int) -> int:
     return share_of(job) * max(0, now_ns - saved_ns(job))
 
 
-def _room(state: State, wish: Wish, offers: dict[int, Offer], members: int, line: Callable[[], Iterator[Cost]]) -> Room | None:
+def _room(
+    state: State,
+    request: ResourceRequest,
+    offers: dict[int, Offer],
+    members: int,
+    line: Callable[[], Iterator[Cost]],
+) -> Room | None:
     near = state.capacity.near
-    groups = gang.allowed(members, wish, near) if wish.nodes > 1 else (members,)
-    picks = [picked for group in groups if (picked := _pick(state, offers, group, wish.nodes, line())) is not None]
+    groups = gang.allowed(members, request, near) if request.nodes > 1 else (members,)
+    picks = [
+        picked
+        for group in groups
+        if (picked := _pick(state, offers, group, request.nodes, line())) is not None
+    ]
     if not picks:
         return None
     best = min(picks, key=lambda picked: (picked.lost, *picked.nodes))
@@ -93,12 +127,17 @@ def _room(state: State, wish: Wish, offers: dict[int, Offer], members: int, line
     for index in gang.in_ranks(best.nodes, near):
         place = state.capacity.places[index]
         assert place is not None, "only usable nodes offer anything"
-        choice.append((place.node_id, place.taken(offers[index].take, wish)))
+        choice.append((place.node_id, place.taken(offers[index].fit, request)))
     return Room(choice, tuple(state.cluster.jobs[job_id] for job_id in best.victims))
 
 
-def _pick(state: State, offers: dict[int, Offer], group: int, count: int, line: Iterator[Cost]) -> _Picked | None:
-    """So many nodes of the group, each the one that adds least to what is lost. `line` has them all, the cheapest first."""
+def _pick(
+    state: State, offers: dict[int, Offer], group: int, count: int, line: Iterator[Cost]
+) -> _Picked | None:
+    """So many nodes of the group, each the one that adds least to what is lost.
+
+    `line` has them all, the cheapest first.
+    """
     if group.bit_count() < count:
         return None
     lost, nodes, victims = 0, dict[int, None](), dict[JobId, None]()
@@ -115,16 +154,27 @@ def _pick(state: State, offers: dict[int, Offer], group: int, count: int, line: 
         ending = [job_id for job_id in offers[index].jobs if job_id not in victims]
         victims.update(dict.fromkeys(ending))
         for other in _also_on(state, offers, ending):
-            heappush(cheaper, (_lost_beside(state, offers[other], victims), -offers[other].level, other))
+            heappush(
+                cheaper, (_lost_beside(state, offers[other], victims), -offers[other].level, other)
+            )
     return _Picked(lost, nodes, victims)
 
 
 def _also_on(state: State, offers: dict[int, Offer], ending: list[JobId]) -> list[int]:
     """Nodes where these jobs run too, and which have now less to lose."""
     jobs, index = state.cluster.jobs, state.capacity.index
-    nodes = [index[node_id] for job_id in ending if len(jobs[job_id].members) > 1 for node_id in jobs[job_id].members]
+    nodes = [
+        index[node_id]
+        for job_id in ending
+        if len(jobs[job_id].members) > 1
+        for node_id in jobs[job_id].members
+    ]
     return [node for node in nodes if node in offers]
 
 
 def _lost_beside(state: State, offer: Offer, victims: dict[JobId, None]) -> int:
-    return sum(lost_ns(state.cluster.jobs[job_id], state.wall_ns) for job_id in offer.jobs if job_id not in victims)
+    return sum(
+        lost_ns(state.cluster.jobs[job_id], state.wall_ns)
+        for job_id in offer.jobs
+        if job_id not in victims
+    )

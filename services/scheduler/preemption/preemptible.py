@@ -1,7 +1,9 @@
-"""The jobs on nodes that said `preemptible`: when each may be preempted, and how long one that is may still save its work.
+"""The jobs on nodes that said `preemptible`: when each may be preempted, and how long one that is
+may still save its work.
 
-Pure. Times are of this machine's boot clock, from when this process saw the job run, or told to stop: a scheduler that takes over counts
-anew, as with start limits. Held by tests/unit/test_preemption.py.
+Pure. Times are of this machine's boot clock, from when this process saw the job run, or told to
+stop: a scheduler that takes over counts anew, as with start limits. Held by
+tests/unit/test_preemption.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,24 +12,27 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from libs.common import job_life
-from libs.common.cluster import Job
+from libs.common.life import job_life
 from libs.common.model import JobId, JobSpec
-from libs.common.ordering import DEFAULT_QUEUE, SECOND_NS
+from libs.common.state.cluster import Job
+from libs.common.state.ordering import DEFAULT_QUEUE, SECOND_NS
 
 NEVER: Final = 1 << 62
 
 
 class Need(NamedTuple):
-    """Who asks for room: one of this priority, which takes turns with those of its queue if that is named."""
+    """Who asks for room: one of this priority, which takes turns with those of its queue if that is
+    named.
+    """
 
     priority: int
     queue: str = ""
 
 
 class Watched(msgspec.Struct):
-    """An attempt that was seen to run at `began_at`; from `grow_at` on it may be begun anew with more nodes (0: it may not); at
-    `save_until` it has had its time to save (0: it is not preempted).
+    """An attempt that was seen to run at `began_at`; from `grow_at` on it may be begun anew with
+    more nodes (0: it may not); at `save_until` it has had its time to save (0: it is not
+    preempted).
     """
 
     attempt: int
@@ -37,8 +42,10 @@ class Watched(msgspec.Struct):
 
 
 class Preemptible:
-    """`overdue` are those that were told to save their work and whose time for it is over; `ripe` those that have run for long enough to be
-    begun anew with more nodes. `slice_of` says how long a job's turn is.
+    """`overdue` are those that were told to save their work and whose time for it is over; `ripe`
+    those that have run for long enough to be begun anew with more nodes.
+
+    `slice_of` says how long a job's turn is.
     """
 
     def __init__(self, slice_of: Callable[[Job], int], grow_after_s: int = 0) -> None:
@@ -62,7 +69,9 @@ class Preemptible:
             return
         if watched is None or watched.attempt != job.attempt:
             watched = self.jobs[job.job_id] = Watched(job.attempt)
-        if (watched.began_at == NEVER and job.state == job_life.RUNNING) or (is_saving(job) and not watched.save_until):
+        if (watched.began_at == NEVER and job.state == job_life.RUNNING) or (
+            is_saving(job) and not watched.save_until
+        ):
             self._begun[job.job_id] = None
 
     def begin(self, jobs: dict[JobId, Job]) -> None:
@@ -91,7 +100,11 @@ class Preemptible:
     def may_yield(self, job: Job, need: Need, now_ns: int) -> bool:
         """Whether it may be preempted for who needs that."""
         watched = self.jobs.get(job.job_id)
-        runs = job.state in (job_life.PLACED, job_life.RUNNING) and not job.stop_reason and job.cancel is None
+        runs = (
+            job.state in (job_life.PLACED, job_life.RUNNING)
+            and not job.stop_reason
+            and job.cancel is None
+        )
         after_s = self._yields_after_s(job, need)
         if watched is None or not runs or after_s is None:
             return False
@@ -101,12 +114,16 @@ class Preemptible:
         """How long it runs before it makes room for who needs that; None: it never does."""
         if job.spec.priority < need.priority:
             return job.spec.min_run_s
-        equal = job.spec.priority == need.priority and (job.spec.queue or DEFAULT_QUEUE) == need.queue
+        equal = (
+            job.spec.priority == need.priority and (job.spec.queue or DEFAULT_QUEUE) == need.queue
+        )
         slice_s = self.slice_of(job) if equal else 0
         return max(job.spec.min_run_s, slice_s) if slice_s else None
 
     def reslice(self, jobs: dict[JobId, Job], queue: str) -> None:
-        """Turns in this queue are longer or shorter now: who has begun one is looked at again at once, and when it is over."""
+        """Turns in this queue are longer or shorter now: who has begun one is looked at again at
+        once, and when it is over.
+        """
         for job_id, watched in self.jobs.items():
             if watched.began_at < NEVER and (jobs[job_id].spec.queue or DEFAULT_QUEUE) == queue:
                 self._ring_after(jobs[job_id], 0, 0)
@@ -119,7 +136,9 @@ class Preemptible:
                 if after_s:
                     self._ring_after(job, now_ns, after_s)
             if may_grow(job.spec):
-                watched.grow_at = self._ring_after(job, now_ns, max(job.spec.min_run_s, self.grow_after_s))
+                watched.grow_at = self._ring_after(
+                    job, now_ns, max(job.spec.min_run_s, self.grow_after_s)
+                )
         if is_saving(job) and not watched.save_until:
             watched.save_until = self._ring_after(job, now_ns, job.spec.checkpoint_grace_s)
 

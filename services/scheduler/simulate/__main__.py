@@ -1,4 +1,7 @@
-"""`python -m services.scheduler.simulate ASK`: what `muster simulate` runs. ASK is an `Ask` as JSON; the report goes to stdout, as JSON."""
+"""`python -m services.scheduler.simulate ASK`: what `muster simulate` runs.
+
+ASK is an `Ask` as JSON; the report goes to stdout, as JSON.
+"""
 
 import json
 import os
@@ -26,8 +29,10 @@ TRACES: Final = "MUSTER_TRACES"
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`preempt`: the protocol of `resort.py`. `seed` 0: the trace as it is; else its jobs in another order at the same times. `backfill`
-    None: as a queue of that order has it; `limits`: as `trace.requests` says.
+    """`preempt`: the protocol of `resort.py`.
+
+    `seed` 0: the trace as it is; else its jobs in another order at the same times. `backfill` None:
+    as a queue of that order has it; `limits`: as `trace.requests` says.
     """
 
     trace: str
@@ -53,11 +58,26 @@ def simulate(ask: Ask) -> dict[str, Any]:
         directory.mkdir(parents=True, exist_ok=True)
     meters = {order: run(ask, order) for order in dict.fromkeys(ask.orders)}
     if directory is not None:
-        plots.draw_utilisation(directory / "utilisation.svg", {order: utilisation(meter) for order, (meter, _) in meters.items()})
-        plots.draw_completion(directory / "completion.svg", {order: completion(meter) for order, (meter, _) in meters.items()})
-    runs = [{"order": order, **report(meter), **counts} for order, (meter, counts) in meters.items()]
+        plots.draw_utilisation(
+            directory / "utilisation.svg",
+            {order: utilisation(meter) for order, (meter, _) in meters.items()},
+        )
+        plots.draw_completion(
+            directory / "completion.svg",
+            {order: completion(meter) for order, (meter, _) in meters.items()},
+        )
+    runs = [
+        {"order": order, **report(meter), **counts} for order, (meter, counts) in meters.items()
+    ]
     protocol = "placed anew at each event" if ask.preempt else "live"
-    return {"trace": ask.trace, "nodes": ask.nodes, "place": ask.place, "protocol": protocol, "overhead_s": ask.overhead_s, "runs": runs}
+    return {
+        "trace": ask.trace,
+        "nodes": ask.nodes,
+        "place": ask.place,
+        "protocol": protocol,
+        "overhead_s": ask.overhead_s,
+        "runs": runs,
+    }
 
 
 def run(ask: Ask, order: str) -> tuple[Meter, dict[str, int]]:
@@ -65,7 +85,8 @@ def run(ask: Ask, order: str) -> tuple[Meter, dict[str, int]]:
     nodes = nodes_of(ask.nodes, found)
     rows = readers.read(found(ask.trace))
     if ask.seed:
-        dice = random.Random(ask.seed)  # nosec B311  the same order for the same seed is what is asked for
+        # nosec B311  the same order for the same seed is what is asked for
+        dice = random.Random(ask.seed)
         rows = list(shuffled(rows, dice.sample(range(len(rows)), len(rows))))
     jobs = requests(rows, max(len(node.gpus) for node in nodes), ask.speed, ask.limits)
     meter = Meter({node.node_id: WHOLE_GPU * len(node.gpus) for node in nodes})
@@ -85,7 +106,8 @@ def found(name: str) -> Path:
     for path in (Path(name), Path(folder) / name):
         if path.is_file():
             return path
-    raise Refused(f"there is no file {name}, here or {f'in {folder}' if folder else f'in the folder that {TRACES} names (it is not set)'}")
+    where = f"in {folder}" if folder else f"in the folder that {TRACES} names (it is not set)"
+    raise Refused(f"there is no file {name}, here or {where}")
 
 
 def _check(ask: Ask) -> None:

@@ -1,18 +1,21 @@
-"""A scheduler in virtual time: its state in a term of its own, and the log that it and everybody else would have written. Pure.
+"""A scheduler in virtual time: its state in a term of its own, and the log that it and everybody
+else would have written.
 
-Facts take the way that they take in the live service: those of others are folded as commits of the log, its own are applied ahead of it and
-passed over when they come back.
+Pure.
+
+Facts take the way that they take in the live service: those of others are folded as commits of the
+log, its own are applied ahead of it and passed over when they come back.
 """
 
 from collections.abc import Iterator, Sequence
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.cluster import Cluster
 from libs.common.facts import VERSION, AnyFact, Commit
-from libs.common.ordering import DEFAULT_QUEUE
-from services.scheduler.decide import decide
-from services.scheduler.state import State
+from libs.common.state.cluster import Cluster
+from libs.common.state.ordering import DEFAULT_QUEUE
+from services.scheduler.decide.decide import decide
+from services.scheduler.state.state import State
 
 GATEWAY = subjects.gateway("simulated")
 
@@ -20,7 +23,13 @@ GATEWAY = subjects.gateway("simulated")
 class Simulated:
     """`now` is one clock for everybody."""
 
-    def __init__(self, nodes: Sequence[f.NodeRegistered], order: str, place: str, backfill: bool | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[f.NodeRegistered],
+        order: str,
+        place: str,
+        backfill: bool | None = None,
+    ) -> None:
         self.state = State(Cluster(), place)
         self.now = 0
         self.decisions = 0
@@ -36,11 +45,15 @@ class Simulated:
         self.state.apply_entry(self.state.seq + 1, subject, self._commit(subject, facts))
 
     def decide(self) -> Iterator[AnyFact]:
-        """All that the scheduler says now; whoever reads a fact may answer it before the next is decided."""
+        """All that the scheduler says now; whoever reads a fact may answer it before the next is
+        decided.
+        """
         while facts := decide(self.state, self.now):
             self.decisions += 1
             self.state.apply_own(facts, self.now)
-            self.state.skip_own(self.state.seq + 1, subjects.SCHEDULER, self._commit(subjects.SCHEDULER, facts))
+            self.state.skip_own(
+                self.state.seq + 1, subjects.SCHEDULER, self._commit(subjects.SCHEDULER, facts)
+            )
             yield from facts
 
     def _commit(self, subject: str, facts: Sequence[AnyFact]) -> Commit:

@@ -1,7 +1,8 @@
 """What a replay is measured by: who holds and who waits, integrated over virtual time. Pure.
 
-Either protocol tells the meter the same four things (`wait`, `place`, `leave`, `finish`) and how far the time has come. Nothing is sampled:
-between two events nothing changes, so the integrals are exact.
+Either protocol tells the meter the same four things (`wait`, `place`, `leave`, `finish`) and how
+far the time has come. Nothing is sampled: between two events nothing changes, so the integrals are
+exact.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +13,10 @@ from services.scheduler.simulate.trace import Request
 
 
 class Meter:
-    """Hundredths of a GPU, and nanoseconds. `curve` are (when, how much was held from then on); `delays` until the first placement."""
+    """Hundredths of a GPU, and nanoseconds.
+
+    `curve` are (when, how much was held from then on); `delays` until the first placement.
+    """
 
     def __init__(self, capacity: Mapping[NodeId, int]) -> None:
         self.capacity: Final = dict(capacity)
@@ -82,8 +86,10 @@ class Meter:
         self.ended_ns = self.now
 
     def fairness(self) -> float:
-        """Jain's index of how far each tenant that asks for something is served: what it holds, to the smaller of what it asks for and an
-        equal part of the cluster. 1: all alike; 1/n: one of n has all.
+        """Jain's index of how far each tenant that asks for something is served: what it holds, to
+        the smaller of what it asks for and an equal part of the cluster.
+
+        1: all alike; 1/n: one of n has all.
         """
         asking = [(self._held.get(tenant, 0), asked) for tenant, asked in self._asked.items()]
         asking = [(held, held + asked) for held, asked in asking if held + asked]
@@ -93,7 +99,9 @@ class Meter:
         return sum(served) ** 2 / (len(served) * squares) if squares else 1.0
 
     def _change(self, node_id: NodeId, part: int) -> None:
-        """Idle devices of a node that is partly held are of no use to who needs whole nodes: they are stranded."""
+        """Idle devices of a node that is partly held are of no use to who needs whole nodes: they
+        are stranded.
+        """
         whole, before = self.capacity[node_id], self._free[node_id]
         after = self._free[node_id] = before - part
         assert 0 <= after <= whole, f"{node_id} gives more than it has"

@@ -1,7 +1,7 @@
 """The nodes of a simulated cluster: `64x8` (64 nodes of 8 GPUs), or a CSV list such as openb's.
 
-Columns: `gpu`, and where they are there `sn` (its name), `cpu_milli`, `memory_mib`, `model`, `rack`, `spine`. Nodes of the short form have
-16 CPUs and 128 GiB for each GPU.
+Columns: `gpu`, and where they are there `sn` (its name), `cpu_milli`, `memory_mib`, `model`,
+`rack`, `spine`. Nodes of the short form have 16 CPUs and 128 GiB for each GPU.
 """
 
 import csv
@@ -29,7 +29,10 @@ def nodes_of(text: str, found: Callable[[str], Path] = Path) -> list[NodeRegiste
     with found(text).open(newline="") as file:
         lines = csv.DictReader(file)
         if "gpu" not in (lines.fieldnames or ()):
-            raise Refused(f"{text} is no list of nodes: its first line must name a column gpu (write 64x8 for 64 nodes of 8 GPUs)")
+            raise Refused(
+                f"{text} is no list of nodes: its first line must name a column gpu (write "
+                "64x8 for 64 nodes of 8 GPUs)"
+            )
         try:
             nodes = [_node(number, line) for number, line in enumerate(lines)]
         except (ValueError, TypeError) as error:
@@ -38,7 +41,11 @@ def nodes_of(text: str, found: Callable[[str], Path] = Path) -> list[NodeRegiste
 
 
 def _alike(nodes: int, gpus: int) -> list[NodeRegistered]:
-    line = {"gpu": str(gpus), "cpu_milli": str(1_000 * CPUS_PER_GPU * gpus), "memory_mib": str(1_024 * GIB_PER_GPU * gpus)}
+    line = {
+        "gpu": str(gpus),
+        "cpu_milli": str(1_000 * CPUS_PER_GPU * gpus),
+        "memory_mib": str(1_024 * GIB_PER_GPU * gpus),
+    }
     return _checked(f"{nodes}x{gpus}", [_node(number, line) for number in range(nodes)])
 
 
@@ -54,7 +61,10 @@ def _checked(text: str, nodes: list[NodeRegistered]) -> list[NodeRegistered]:
 def _node(number: int, line: Mapping[str, str]) -> NodeRegistered:
     name = line.get("sn") or f"n{number}"
     model = line.get("model") or "GPU"
-    gpus = tuple(Gpu(GpuId(f"{name}-{index}"), index, "simulated", model, GPU_MEMORY) for index in range(int(line["gpu"])))
+    gpus = tuple(
+        Gpu(GpuId(f"{name}-{index}"), index, "simulated", model, GPU_MEMORY)
+        for index in range(int(line["gpu"]))
+    )
     return NodeRegistered(
         node_id=NodeId(name),
         incarnation=1,

@@ -1,4 +1,6 @@
-"""Two drawings of one or several runs, as SVG. matplotlib (the extra `plots`) is imported only here, and only when they are wanted."""
+"""Two drawings of one or several runs, as SVG. matplotlib (the extra `plots`) is imported only
+here, and only when they are wanted.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,21 +17,36 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def drawing() -> ModuleType:
-    """matplotlib's pyplot, drawing the same bytes for the same data. Raises Refused where it is not installed."""
+    """matplotlib's pyplot, drawing the same bytes for the same data.
+
+    Raises Refused where it is not installed.
+    """
     try:
         import matplotlib
         from matplotlib import pyplot
     except ImportError as error:
         raise Refused(LACKING) from error
     matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "muster", "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False})
+    matplotlib.rcParams.update(
+        {
+            "svg.hashsalt": "muster",
+            "svg.fonttype": "none",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+        }
+    )
     return pyplot  # type: ignore[no-any-return]
 
 
 def draw_utilisation(path: Path, lines: Lines) -> None:
     longest = max((line[-1][0] for line in lines.values() if line), default=0.0)
     unit, name = (DAY, "days") if longest > 3 * DAY else (HOUR, "hours")
-    _draw(path, {label: [(x / unit, y) for x, y in line] for label, line in lines.items()}, f"{name} since the first job", "GPUs held, %")
+    _draw(
+        path,
+        {label: [(x / unit, y) for x, y in line] for label, line in lines.items()},
+        f"{name} since the first job",
+        "GPUs held, %",
+    )
 
 
 def draw_completion(path: Path, lines: Lines) -> None:

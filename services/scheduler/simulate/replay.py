@@ -1,4 +1,7 @@
-"""A trace against the scheduler as it is: its rules decide, users and nodes are the events of a heap. Pure.
+"""A trace against the scheduler as it is: its rules decide, users and nodes are the events of a
+heap.
+
+Pure.
 
 A job runs from its placement for its duration: starting costs nothing. Nobody preempts.
 """
@@ -7,7 +10,8 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from libs.common import facts as f
-from libs.common import job_life, subjects
+from libs.common import subjects
+from libs.common.life import job_life
 from libs.common.model import JobId, attempt_key
 from services.scheduler.simulate.cluster import GATEWAY, Simulated
 from services.scheduler.simulate.meter import Meter
@@ -32,7 +36,10 @@ class Replay:
         self.scheduler = Simulated(nodes, order, place, backfill)
         self.meter = meter
         self.requests = {request.job_id: request for request in requests}
-        self.events = [(request.submit_ns, SUBMIT, number, request.job_id) for number, request in enumerate(requests)]
+        self.events = [
+            (request.submit_ns, SUBMIT, number, request.job_id)
+            for number, request in enumerate(requests)
+        ]
         heapify(self.events)
         self.running: dict[JobId, f.JobPlaced] = {}
         self.rejected = self.preemptions = self.migrations = 0
@@ -57,7 +64,9 @@ class Replay:
             self.meter.advance(until_ns)
 
     def _submit(self, request: Request) -> None:
-        self.scheduler.hear(GATEWAY, f.JobSubmitted(job_id=request.job_id, spec=request.spec, tenant=request.tenant))
+        self.scheduler.hear(
+            GATEWAY, f.JobSubmitted(job_id=request.job_id, spec=request.spec, tenant=request.tenant)
+        )
         self.scheduler.hear(subjects.QUOTA, f.JobAdmitted(job_id=request.job_id))
         self.meter.wait(request)
 
@@ -74,10 +83,18 @@ class Replay:
     def _start(self, placed: f.JobPlaced) -> None:
         request = self.requests[placed.job_id]
         for member in placed.members:
-            started = f.JobStarted(job_id=placed.job_id, attempt=placed.attempt, node_id=member.node_id)
+            started = f.JobStarted(
+                job_id=placed.job_id, attempt=placed.attempt, node_id=member.node_id
+            )
             self.scheduler.hear(subjects.node(member.node_id), started)
         self.running[placed.job_id] = placed
-        self.meter.place(request, [(member.node_id, sum(hold.share for hold in member.gpus)) for member in placed.members])
+        self.meter.place(
+            request,
+            [
+                (member.node_id, sum(hold.share for hold in member.gpus))
+                for member in placed.members
+            ],
+        )
         heappush(self.events, (self.scheduler.now + request.duration_ns, END, 0, placed.job_id))
 
     def _end(self, job_id: JobId) -> None:
@@ -86,12 +103,23 @@ class Replay:
         attempt, run_ms = placed.attempt, max(1, request.duration_ns // 1_000_000)
         for member in placed.members:
             node = member.node_id
-            ended = f.JobFinished(job_id=job_id, attempt=attempt, node_id=node, exit_code=0, run_ms=run_ms)
-            self.scheduler.hear(subjects.node(node), ended, f.JobReleased(job_id=job_id, attempt=attempt, node_id=node))
+            ended = f.JobFinished(
+                job_id=job_id, attempt=attempt, node_id=node, exit_code=0, run_ms=run_ms
+            )
+            self.scheduler.hear(
+                subjects.node(node),
+                ended,
+                f.JobReleased(job_id=job_id, attempt=attempt, node_id=node),
+            )
         self.meter.leave(request)
 
     def _charge(self, closed: f.JobClosed) -> None:
         """As quota does."""
         charge = self.scheduler.state.cluster.uncharged[attempt_key(closed.job_id, closed.attempt)]
-        charged = f.UsageCharged(job_id=charge.job_id, attempt=charge.attempt, tenant=charge.tenant, share_ms=charge.share_ms)
+        charged = f.UsageCharged(
+            job_id=charge.job_id,
+            attempt=charge.attempt,
+            tenant=charge.tenant,
+            share_ms=charge.share_ms,
+        )
         self.scheduler.hear(subjects.QUOTA, charged)

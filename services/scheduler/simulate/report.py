@@ -14,7 +14,9 @@ Numbers = dict[str, float | int | None]
 
 
 def report(meter: Meter) -> dict[str, Any]:
-    """Percentages are of the whole cluster; `while_queued` counts only the time in which some job waited."""
+    """Percentages are of the whole cluster; `while_queued` counts only the time in which some job
+    waited.
+    """
     began, ended = span(meter)
     requests = meter.requests
     return {
@@ -31,8 +33,12 @@ def report(meter: Meter) -> dict[str, Any]:
         "completion_s": spread(meter.completions.values()),
         "queue_delay_s": {
             "all": spread(meter.delays.values()),
-            "by_size": _grouped(meter.delays, {job: size_of(requests[job].volume) for job in meter.delays}),
-            "by_tenant": _grouped(meter.delays, {job: (0, str(requests[job].tenant)) for job in meter.delays}),
+            "by_size": _grouped(
+                meter.delays, {job: size_of(requests[job].volume) for job in meter.delays}
+            ),
+            "by_tenant": _grouped(
+                meter.delays, {job: (0, str(requests[job].tenant)) for job in meter.delays}
+            ),
         },
     }
 
@@ -77,7 +83,9 @@ def utilisation(meter: Meter) -> list[tuple[float, float]]:
             until = min(end, meter.curve[index][0]) if index < len(meter.curve) else end
             area += used * (until - at)
             at = until
-        found.append(((begin + end - 2 * began) / 2 / SECOND, 100 * area / ((end - begin) * meter.total)))
+        found.append(
+            ((begin + end - 2 * began) / 2 / SECOND, 100 * area / ((end - begin) * meter.total))
+        )
     return found
 
 
@@ -92,7 +100,9 @@ def _quantile(ordered: Sequence[int], part: float) -> int:
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
-def _grouped(delays: Mapping[JobId, int], group_of: Mapping[JobId, tuple[int, str]]) -> dict[str, Numbers]:
+def _grouped(
+    delays: Mapping[JobId, int], group_of: Mapping[JobId, tuple[int, str]]
+) -> dict[str, Numbers]:
     groups: dict[tuple[int, str], list[int]] = {}
     for job, delay in delays.items():
         groups.setdefault(group_of[job], []).append(delay)

@@ -1,7 +1,11 @@
-"""The protocol of the published queueing figures: at every arrival and every end all jobs are sorted anew and placed from empty. Pure.
+"""The protocol of the published queueing figures: at every arrival and every end all jobs are
+sorted anew and placed from empty.
 
-Preemption and migration are free in it, but for `overhead_ns`, which a job pays, holding its devices, whenever it goes on after a break or
-on other nodes. Devices are chosen by the scheduler's own placement; what does not fit is passed over. No live cluster works like this.
+Pure.
+
+Preemption and migration are free in it, but for `overhead_ns`, which a job pays, holding its
+devices, whenever it goes on after a break or on other nodes. Devices are chosen by the scheduler's
+own placement; what does not fit is passed over. No live cluster works like this.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,19 +13,22 @@ from typing import Final
 
 from libs.common.facts import NodeRegistered
 from libs.common.model import WHOLE_GPU, Member, NodeId
-from services.scheduler.placement.choose import NOTHING, choose_for, possible
-from services.scheduler.placement.wish import Wish, wish_of
+from services.scheduler.placement.choose import NO_PLACEMENT, choose_for, possible
+from services.scheduler.placement.resource_request import ResourceRequest, request_of
 from services.scheduler.simulate.cluster import Simulated
 from services.scheduler.simulate.meter import Meter
 from services.scheduler.simulate.trace import SECOND, Request
 
 
 class Active:
-    """A job that came and has not ended. `attained_ns` is how long it really worked; until `resumes_ns` it pays an overhead."""
+    """A job that came and has not ended.
+
+    `attained_ns` is how long it really worked; until `resumes_ns` it pays an overhead.
+    """
 
     def __init__(self, request: Request) -> None:
         self.request: Final = request
-        self.wish: Final = wish_of(request.spec)
+        self.resources: Final = request_of(request.spec)
         self.attained_ns = 0
         self.resumes_ns = 0
         self.where: dict[NodeId, int] = {}
@@ -53,22 +60,35 @@ def srsf(job: Active) -> Key:
 
 
 def las(job: Active) -> Key:
-    """Least attained service, in levels (up to 1, 10, 100 ... GPU hours); in a level the smaller job. It knows nothing of the future:
-    levels, for jobs alike that take turns all end late.
+    """Least attained service, in levels (up to 1, 10, 100 ...
+
+    GPU hours); in a level the smaller job. It knows nothing of the future: levels, for jobs alike
+    that take turns all end late.
     """
     hours = job.attained_ns * job.request.volume // GPU_HOUR
     return (len(str(hours)) if hours else 0, job.request.volume)
 
 
 # The smallest goes first; of equals, who came first.
-ORDERS: Final[dict[str, Callable[[Active], Key]]] = {"fifo": fifo, "srtf": srtf, "srsf": srsf, "las": las}
+ORDERS: Final[dict[str, Callable[[Active], Key]]] = {
+    "fifo": fifo,
+    "srtf": srtf,
+    "srsf": srsf,
+    "las": las,
+}
 
 
 class Resort:
     """As `replay.Replay`, with the counts of what a real cluster would have to do."""
 
     def __init__(
-        self, nodes: Sequence[NodeRegistered], requests: Sequence[Request], order: str, place: str, meter: Meter, overhead_ns: int
+        self,
+        nodes: Sequence[NodeRegistered],
+        requests: Sequence[Request],
+        order: str,
+        place: str,
+        meter: Meter,
+        overhead_ns: int,
     ) -> None:
         self.rejected = 0
         self.scheduler = Simulated(nodes, "fifo", place)
@@ -97,14 +117,18 @@ class Resort:
         """What the cluster could never hold is counted and forgotten."""
         job = Active(request)
         self.meter.wait(request)
-        if possible(self.scheduler.state.capacity, job.wish):
+        if possible(self.scheduler.state.capacity, job.resources):
             self.active.append(job)
         else:
             self.rejected += 1
             self.meter.forget(request)
 
     def _next(self) -> int:
-        ends = [max(self.meter.now, job.resumes_ns) + job.remaining_ns for job in self.active if job.where]
+        ends = [
+            max(self.meter.now, job.resumes_ns) + job.remaining_ns
+            for job in self.active
+            if job.where
+        ]
         return min([*ends, self.coming[-1].submit_ns] if self.coming else ends)
 
     def _work(self, before: int, now: int) -> None:
@@ -125,30 +149,36 @@ class Resort:
             self.scheduler.state.capacity.refresh(self.scheduler.state.cluster, node_id)
         self.touched.clear()
         chosen: dict[Active, dict[NodeId, int]] = {}
-        free, refused = self.meter.total, dict[Wish, None]()
+        free, refused = self.meter.total, dict[ResourceRequest, None]()
         for job in sorted(self.active, key=lambda job: (self.key(job), job.request.submit_ns)):
-            if job.wish in refused or job.request.volume > free:
+            if job.resources in refused or job.request.volume > free:
                 continue
-            where = self._choose(job.wish)
+            where = self._choose(job.resources)
             if where:
                 chosen[job] = where
                 free -= job.request.volume
             else:
-                refused[job.wish] = None
+                refused[job.resources] = None
         self._exchange(chosen, now)
 
-    def _choose(self, wish: Wish) -> dict[NodeId, int]:
+    def _choose(self, request: ResourceRequest) -> dict[NodeId, int]:
         capacity = self.scheduler.state.capacity
-        choice = choose_for(capacity, wish, "")
+        choice = choose_for(capacity, request, "")
         self.decisions += 1
-        if choice is NOTHING:
+        if choice is NO_PLACEMENT:
             return {}
-        capacity.follow([Member(node_id, 1, rank, holds) for rank, (node_id, holds) in enumerate(choice)], wish, "")
+        capacity.follow(
+            [Member(node_id, 1, rank, holds) for rank, (node_id, holds) in enumerate(choice)],
+            request,
+            "",
+        )
         self.touched.update(dict.fromkeys(node_id for node_id, _ in choice))
         return {node_id: sum(hold.share for hold in holds) for node_id, holds in choice}
 
     def _exchange(self, chosen: dict[Active, dict[NodeId, int]], now: int) -> None:
-        """From who has run to who runs from now on; devices come back before they are given away."""
+        """From who has run to who runs from now on; devices come back before they are
+        given away.
+        """
         moved = [job for job in self.active if job.where != chosen.get(job, {})]
         for job in moved:
             if job.where:

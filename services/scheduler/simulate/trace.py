@@ -1,6 +1,7 @@
 """What is submitted when, and how long it runs: rows of a trace as jobs of the product. Pure.
 
-A trace counts a job's GPUs over all nodes; a job that is larger than a node takes as few nodes as can be, evenly.
+A trace counts a job's GPUs over all nodes; a job that is larger than a node takes as few nodes as
+can be, evenly.
 """
 
 from collections.abc import Iterable, Iterator
@@ -8,14 +9,26 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from libs.common.errors import Refused
-from libs.common.model import GPUS_PER_NODE_MAX, NODES_MAX, PRIORITY_MAX, WHOLE_GPU, JobId, JobSpec, TenantId
+from libs.common.model import (
+    GPUS_PER_NODE_MAX,
+    NODES_MAX,
+    PRIORITY_MAX,
+    WHOLE_GPU,
+    JobId,
+    JobSpec,
+    TenantId,
+)
 
 SECOND: Final = 1_000_000_000
 MIB: Final = 1 << 20
 
 
 class Row(NamedTuple):
-    """One job of a trace. `gpus` are over all nodes, `share` is the part of each in hundredths; the host's part is per node."""
+    """One job of a trace.
+
+    `gpus` are over all nodes, `share` is the part of each in hundredths; the host's part is per
+    node.
+    """
 
     name: str
     submit_s: float
@@ -45,8 +58,12 @@ class Request(NamedTuple):
         return self.spec.nodes * self.spec.gpus * self.spec.gpu_share
 
 
-def requests(rows: Iterable[Row], per_node: int, speed: float = 1.0, limits: float = 0.0) -> list[Request]:
-    """In the order in which they come. `per_node` is how many GPUs the largest node has; at speed 2 they come in half the time; with
+def requests(
+    rows: Iterable[Row], per_node: int, speed: float = 1.0, limits: float = 0.0
+) -> list[Request]:
+    """In the order in which they come.
+
+    `per_node` is how many GPUs the largest node has; at speed 2 they come in half the time; with
     `limits` every job has a time limit, of so many times what it takes. It ends at its limit.
     """
     found: dict[str, Request] = {}
@@ -64,8 +81,16 @@ def requests(rows: Iterable[Row], per_node: int, speed: float = 1.0, limits: flo
 def _spec(row: Row, per_node: int, limit_s: int) -> JobSpec:
     nodes = _nodes(row.gpus, per_node)
     gpus = -(-row.gpus // nodes)
-    if nodes > NODES_MAX or gpus > GPUS_PER_NODE_MAX or not 0 < row.share <= WHOLE_GPU or not 0 <= row.priority <= PRIORITY_MAX:
-        raise Refused(f"no job may ask for what {row.name} asks: {row.gpus} GPUs, {row.share} hundredths of each, priority {row.priority}")
+    if (
+        nodes > NODES_MAX
+        or gpus > GPUS_PER_NODE_MAX
+        or not 0 < row.share <= WHOLE_GPU
+        or not 0 <= row.priority <= PRIORITY_MAX
+    ):
+        raise Refused(
+            f"no job may ask for what {row.name} asks: {row.gpus} GPUs, {row.share} "
+            f"hundredths of each, priority {row.priority}"
+        )
     return JobSpec(
         command=("true",),
         nodes=nodes,
@@ -81,7 +106,9 @@ def _spec(row: Row, per_node: int, limit_s: int) -> JobSpec:
 
 
 def _nodes(gpus: int, per_node: int) -> int:
-    """As few as can be, among those that share the GPUs evenly if twice as few nodes as devices do; else whole nodes."""
+    """As few as can be, among those that share the GPUs evenly if twice as few nodes as devices do;
+    else whole nodes.
+    """
     fewest = max(1, -(-gpus // per_node))
     return next((nodes for nodes in range(fewest, 2 * fewest) if gpus % nodes == 0), fewest)
 

@@ -1,7 +1,10 @@
-"""What must be true in every run, one file per rule. Each checker is asked at the moment when its rule could break.
+"""What must be true in every run, one file per rule.
 
-`before` and `after` see each fact as the log takes it (state before and after it), `began` each process of a job that begins to run,
-`finished` the end of the run. A checker says what is wrong by raising `Violation`.
+Each checker is asked at the moment when its rule could break.
+
+`before` and `after` see each fact as the log takes it (state before and after it), `began` each
+process of a job that begins to run, `finished` the end of the run. A checker says what is wrong by
+raising `Violation`.
 """
 
 from typing import Final

@@ -1,13 +1,14 @@
-"""An allocation is ended for its time only when that is over, by the time of the facts and with every extension that the scheduler had
-heard of, and only after that end was warned of, no sooner than was asked for.
+"""An allocation is ended for its time only when that is over, by the time of the facts and with
+every extension that the scheduler had heard of, and only after that end was warned of, no sooner
+than was asked for.
 """
 
 from collections import defaultdict
 
 from libs.common import facts as f
 from libs.common.change import Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
 from tests.sim.world import World
 
@@ -15,14 +16,18 @@ SECOND_NS = 1_000_000_000
 
 
 class AllocationsEndInTime(Checker):
-    """`ends` are (sequence, moment) by attempt, as the log has them; `warned` is the last moment that was warned of."""
+    """`ends` are (sequence, moment) by attempt, as the log has them; `warned` is the last moment
+    that was warned of.
+    """
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.ends: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         self.warned: dict[tuple[str, int], int] = {}
 
-    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+    def before(
+        self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
+    ) -> None:
         if isinstance(fact, f.JobPlaced) and fact.expires_ns:
             self.ends[fact.job_id, fact.attempt].append((0, fact.expires_ns))
         if isinstance(fact, f.AllocationExtended):
@@ -32,7 +37,8 @@ class AllocationsEndInTime(Checker):
             time = cluster.jobs[fact.job_id].spec.allocation
             if time is None or commit.at_ns < fact.expires_ns - time.warn_s * SECOND_NS:
                 self.fail(
-                    f"{fact.job_id} attempt {fact.attempt} was warned of {(fact.expires_ns - commit.at_ns) / 1e9:.3f} s before its end"
+                    f"{fact.job_id} attempt {fact.attempt} was warned of "
+                    f"{(fact.expires_ns - commit.at_ns) / 1e9:.3f} s before its end"
                 )
         if isinstance(fact, f.JobStopOrdered) and fact.reason == "expired":
             self._ended((fact.job_id, fact.attempt), commit)
@@ -40,6 +46,9 @@ class AllocationsEndInTime(Checker):
     def _ended(self, attempt: tuple[str, int], commit: Commit) -> None:
         over_ns = max(expires_ns for seq, expires_ns in self.ends[attempt] if seq <= commit.seen)
         if commit.at_ns < over_ns:
-            self.fail(f"{attempt} was ended {(over_ns - commit.at_ns) / 1e9:.3f} s before its time was over")
+            self.fail(
+                f"{attempt} was ended {(over_ns - commit.at_ns) / 1e9:.3f} s before its time "
+                "was over"
+            )
         if self.warned.get(attempt, 0) < over_ns:
             self.fail(f"{attempt} was ended and nobody was warned")

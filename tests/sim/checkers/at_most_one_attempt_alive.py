@@ -1,5 +1,7 @@
-"""At no instant do processes of two attempts of a job live, anywhere; nor does one member run twice. What lives on a node that lies is left
-out: its key may say that it is over.
+"""At no instant do processes of two attempts of a job live, anywhere; nor does one member run
+twice.
+
+What lives on a node that lies is left out: its key may say that it is over.
 """
 
 from tests.sim.checkers.checker import Checker
@@ -16,10 +18,16 @@ class AtMostOneAttemptAlive(Checker):
                 continue
             if other.attempt != running.attempt:
                 self.fail(
-                    f"{running.job_id}: attempt {running.attempt} began on {running.node_id} while {other.attempt} lives on {other.node_id}"
+                    f"{running.job_id}: attempt {running.attempt} began on {running.node_id} "
+                    f"while {other.attempt} lives on {other.node_id}"
                 )
             elif other.node_id == running.node_id and other is not running:
-                self.fail(f"{running.job_id} attempt {running.attempt} runs twice on {running.node_id}")
+                self.fail(
+                    f"{running.job_id} attempt {running.attempt} runs twice on {running.node_id}"
+                )
         times = self.world.truth.began[running.job_id, running.attempt, running.node_id]
         if times > 1 and running.node_id not in self.world.disks_lost:
-            self.fail(f"{running.job_id} attempt {running.attempt} was started {times} times on {running.node_id}")
+            self.fail(
+                f"{running.job_id} attempt {running.attempt} was started {times} times on "
+                f"{running.node_id}"
+            )

@@ -1,6 +1,8 @@
-"""The archive holds the exact bytes of all that was ever in the log, trimmed or not, and its chain is the chain of the whole log."""
+"""The archive holds the exact bytes of all that was ever in the log, trimmed or not, and its chain
+is the chain of the whole log.
+"""
 
-from services.audit import chain
+from services.audit.chain import chain
 from tests.sim.checkers.checker import Checker
 
 
@@ -8,6 +10,9 @@ class AuditChainVerifies(Checker):
     def finished(self) -> None:
         archive, entries = self.world.archive, self.world.stream.entries
         if archive.entries != entries:
-            self.fail(f"the archive holds {len(archive.entries)} commits that are not the log's {len(entries)}")
+            self.fail(
+                f"the archive holds {len(archive.entries)} commits that are not the log's "
+                f"{len(entries)}"
+            )
         elif archive.links != chain.extend(None, entries):
             self.fail("the archive's chain is not the log's")

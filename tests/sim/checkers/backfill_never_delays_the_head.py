@@ -1,10 +1,12 @@
-"""Whoever is placed behind the first job that waits leaves that one as early a beginning as it had; and in a queue without backfill nobody
-passes it.
+"""Whoever is placed behind the first job that waits leaves that one as early a beginning as it had;
+and in a queue without backfill nobody passes it.
 
-Who is first is the line's own word (`services/scheduler/line.py`); from when on it fits is asked here of the cluster without the attempts
-that will have ended, one after the other. Who was first when devices were reserved for it may be placed there later. Looked at only where
-the scheduler had read all that stands in the log before its commit, its own too, and no nodes are kept for anybody: not where a job waits
-after a refusal or avoids the nodes that refused it, for when that ends within a commit is the scheduler's own clock to say.
+Who is first is the line's own word (`services/scheduler/queueing/queue_order.py`); from when on it
+fits is asked here of the cluster without the attempts that will have ended, one after the other.
+Who was first when devices were reserved for it may be placed there later. Looked at only where the
+scheduler had read all that stands in the log before its commit, its own too, and no nodes are kept
+for anybody: not where a job waits after a refusal or avoids the nodes that refused it, for when
+that ends within a commit is the scheduler's own clock to say.
 """
 
 from __future__ import annotations
@@ -14,17 +16,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common import job_life
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster, Job
 from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.life import job_life
 from libs.common.model import attempt_key
-from services.scheduler.limits import passes_limit, stands_aside
-from services.scheduler.line import heads
+from libs.common.state.cluster import Cluster, Job
 from services.scheduler.placement.capacity import Capacity
-from services.scheduler.placement.choose import NOTHING, Choice, choose
-from services.scheduler.placement.circles import circle_of
-from services.scheduler.state import State
+from services.scheduler.placement.choose import NO_PLACEMENT, Choice, choose
+from services.scheduler.placement.sharing_domains import sharing_domain_of
+from services.scheduler.queueing.limits import is_blocked, passes_limit
+from services.scheduler.queueing.queue_order import heads
+from services.scheduler.state.state import State
 from tests.sim.checkers.checker import Checker
 
 if TYPE_CHECKING:
@@ -41,8 +43,8 @@ Held = TypeVar("Held")
 
 
 class BackfillNeverDelaysTheHead(Checker):
-    """`first` is who is passed by the placement that is folded now, and from when on it fits without that; `passed` counts such
-    placements.
+    """`first` is who is passed by the placement that is folded now, and from when on it fits
+    without that; `passed` counts such placements.
     """
 
     def __init__(self, world: World) -> None:
@@ -50,22 +52,38 @@ class BackfillNeverDelaysTheHead(Checker):
         self.first: tuple[Job, int] | None = None
         self.passed = 0
 
-    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+    def before(
+        self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
+    ) -> None:
         self.first = None
         placed = cluster.jobs.get(fact.job_id) if isinstance(fact, f.JobPlaced) else None
-        known = commit.seen == cluster.seq - 1 and not cluster.reservations and not _any_refused(cluster, stamp.at_ns)
+        known = (
+            commit.seen == cluster.seq - 1
+            and not cluster.reservations
+            and not _any_refused(cluster, stamp.at_ns)
+        )
         if placed is not None and known and not placed.preemption.reserved:
             first = self._passed_by(cluster, placed)
             if first is not None:
                 self.passed += 1
                 self.first = (first, _fits_from(cluster, first, stamp.at_ns, None))
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
         if self.first is not None and isinstance(fact, f.JobPlaced):
             first, before_ns = self.first
             after_ns = _fits_from(cluster, first, stamp.at_ns, cluster.jobs[fact.job_id])
             if after_ns > before_ns + LATE_NS:
-                self.fail(f"{fact.job_id} passes {first.job_id} and lets it begin at {_s(after_ns)} instead of {_s(before_ns)}")
+                self.fail(
+                    f"{fact.job_id} passes {first.job_id} and lets it begin at "
+                    f"{_s(after_ns)} instead of {_s(before_ns)}"
+                )
 
     def _passed_by(self, cluster: Cluster, placed: Job) -> Job | None:
         """The first job that waits for devices; None when that is the placed one."""
@@ -76,11 +94,15 @@ class BackfillNeverDelaysTheHead(Checker):
             if job is placed:
                 return found
             choice = _choice(cluster, job, set())
-            if stands_aside(state, shape, job) or (choice is not NOTHING and passes_limit(state, shape, choice)):
+            if is_blocked(state, shape, job) or (
+                choice is not NO_PLACEMENT and passes_limit(state, shape, choice)
+            ):
                 continue
             queue = cluster.queues.get(job.spec.queue or "default")
             if queue is not None and not queue.backfill:
-                self.fail(f"{placed.job_id} passes {job_id}, which nobody may pass in queue {queue.name}")
+                self.fail(
+                    f"{placed.job_id} passes {job_id}, which nobody may pass in queue {queue.name}"
+                )
             found = found or job
         return None
 
@@ -92,11 +114,22 @@ def _any_refused(cluster: Cluster, at_ns: int) -> bool:
 
 def _fits_from(cluster: Cluster, first: Job, now_ns: int, stranger: Job | None) -> int:
     """`stranger` was just placed: nothing but its time limit says when it ends."""
-    running = [job for job in cluster.jobs.values() if job.state in job_life.ON_NODES and job.spec.serve is None]
+    running = [
+        job
+        for job in cluster.jobs.values()
+        if job.state in job_life.ON_NODES and job.spec.serve is None
+    ]
     ends = {job.job_id: _end_ns(job, now_ns, by_estimate=job is not stranger) for job in running}
     for at_ns in sorted({0, *ends.values()}):
-        ended = [job for job in running if ends[job.job_id] <= at_ns and (at_ns < SOME_TIME or job is not stranger)]
-        if _choice(cluster, first, {attempt_key(job.job_id, job.attempt) for job in ended}) is not NOTHING:
+        ended = [
+            job
+            for job in running
+            if ends[job.job_id] <= at_ns and (at_ns < SOME_TIME or job is not stranger)
+        ]
+        if (
+            _choice(cluster, first, {attempt_key(job.job_id, job.attempt) for job in ended})
+            is not NO_PLACEMENT
+        ):
             return at_ns
     return NEVER
 
@@ -115,13 +148,18 @@ def _choice(cluster: Cluster, job: Job, gone: set[str]) -> Choice:
     left = replace(
         cluster,
         gpus={
-            uuid: replace(view, holds=_without(view.holds, gone), parts=_without(view.parts, gone)) for uuid, view in cluster.gpus.items()
+            uuid: replace(view, holds=_without(view.holds, gone), parts=_without(view.parts, gone))
+            for uuid, view in cluster.gpus.items()
         },
         nodes={
             node_id: replace(
                 node,
                 held=_without(node.held, gone),
-                members={job_id: attempt for job_id, attempt in node.members.items() if attempt_key(job_id, attempt) not in gone},
+                members={
+                    job_id: attempt
+                    for job_id, attempt in node.members.items()
+                    if attempt_key(job_id, attempt) not in gone
+                },
             )
             for node_id, node in cluster.nodes.items()
         },
@@ -129,7 +167,7 @@ def _choice(cluster: Cluster, job: Job, gone: set[str]) -> Choice:
     capacity = Capacity()
     for node_id in left.nodes:
         capacity.refresh(left, node_id)
-    return choose(capacity, job.spec, circle_of(cluster, job.tenant))
+    return choose(capacity, job.spec, sharing_domain_of(cluster, job.tenant))
 
 
 def _without(held: dict[str, Held], gone: set[str]) -> dict[str, Held]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.state.cluster import Cluster
 from tests.sim.truth import Running
 
 if TYPE_CHECKING:
@@ -36,10 +36,19 @@ class Checker:
         """Record the violation and end the run."""
         self.world.violate(self.name, message)
 
-    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+    def before(
+        self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
+    ) -> None:
         """A fact was stored; the state is the one before it."""
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
         """A fact was folded."""
 
     def began(self, running: Running) -> None:

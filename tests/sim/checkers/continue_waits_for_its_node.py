@@ -1,16 +1,20 @@
-"""What goes on without a lease is over only when each member has said so, or its node began again without it, or was declared dead; then
-nothing of it lives. A node that lies may say that what lives there is over.
+"""What goes on without a lease is over only when each member has said so, or its node began again
+without it, or was declared dead; then nothing of it lives.
+
+A node that lies may say that what lives there is over.
 """
 
 from libs.common.change import Stamp
-from libs.common.cluster import Cluster, Job, MemberView
 from libs.common.facts import AnyFact, Commit, JobClosed, JobRequeued, Unknown
-from libs.common.job_life import LOST
+from libs.common.life.job_life import LOST
+from libs.common.state.cluster import Cluster, Job, MemberView
 from tests.sim.checkers.checker import Checker
 
 
 class ContinueWaitsForItsNode(Checker):
-    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+    def before(
+        self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
+    ) -> None:
         job = cluster.jobs.get(fact.job_id) if isinstance(fact, JobClosed | JobRequeued) else None
         if job is None or job.spec.on_control_loss != "continue":
             return
@@ -20,11 +24,20 @@ class ContinueWaitsForItsNode(Checker):
         for running in self.world.truth.by_job.get(job.job_id, ()):
             if running.node_id in self.world.lying:
                 continue
-            self.fail(f"{job.job_id} attempt {job.attempt} is over, and {running.attempt} lives on {running.node_id}")
+            self.fail(
+                f"{job.job_id} attempt {job.attempt} is over, and {running.attempt} lives on "
+                f"{running.node_id}"
+            )
 
     def _check(self, cluster: Cluster, job: Job, member: MemberView) -> None:
         node = cluster.nodes[member.node_id]
-        # Up to `gone` the agent of the same directory has said by beginning again without it, whatever replaced that one later.
-        nobody_said = member.accounted > node.gone and (member.accounted == node.incarnation or member.accounted <= node.severed)
+        # Up to `gone` the agent of the same directory has said by beginning again without it,
+        # whatever replaced that one later.
+        nobody_said = member.accounted > node.gone and (
+            member.accounted == node.incarnation or member.accounted <= node.severed
+        )
         if member.state == LOST and nobody_said and node.dead < member.incarnation:
-            self.fail(f"{job.job_id} attempt {job.attempt} is over while its node {node.node_id} is silent and may still run it")
+            self.fail(
+                f"{job.job_id} attempt {job.attempt} is over while its node {node.node_id} "
+                "is silent and may still run it"
+            )

@@ -1,15 +1,17 @@
 """No job is placed before each job that it names has ended, as its word says."""
 
-from libs.common import job_life
 from libs.common.change import Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, JobPlaced, Unknown
-from libs.common.ordering import AFTER_OK
+from libs.common.life import job_life
+from libs.common.state.cluster import Cluster
+from libs.common.state.ordering import AFTER_OK
 from tests.sim.checkers.checker import Checker
 
 
 class DependenciesAreKept(Checker):
-    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+    def before(
+        self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
+    ) -> None:
         job = cluster.jobs.get(fact.job_id) if isinstance(fact, JobPlaced) else None
         if job is None:
             return

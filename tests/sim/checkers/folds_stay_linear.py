@@ -1,4 +1,5 @@
-"""A fact costs each reader a bounded number of steps, and a few more for each dependency that it makes or ends, whatever a tenant submits.
+"""A fact costs each reader a bounded number of steps, and a few more for each dependency that it
+makes or ends, whatever a tenant submits.
 
 Counted only in runs with a greedy tenant (`meter.py`).
 """
@@ -8,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, JobSubmitted, Unknown
+from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
 from tests.sim.greed import is_greedy
 
@@ -28,14 +29,26 @@ class FoldsStayLinear(Checker):
         super().__init__(world)
         self.size = 0
 
-    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+    def before(
+        self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
+    ) -> None:
         job = cluster.jobs.get(getattr(fact, "job_id", ""))  # type: ignore[call-overload]
         if job is not None:
             self.size = len(job.order.waits) + len(cluster.dependents.get(job.job_id, ()))
         else:
             self.size = len(fact.spec.after) if isinstance(fact, JobSubmitted) else 0
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
         lines = self.world.meter.lines
         if is_greedy(getattr(fact, "job_id", "")) and lines > LINES_MAX + LINES_EACH * self.size:
-            self.fail(f"{lines} lines to fold {type(fact).__name__} of {fact.job_id} with {self.size} dependencies")  # type: ignore[union-attr]
+            self.fail(
+                f"{lines} lines to fold {type(fact).__name__} of {fact.job_id} with "
+                f"{self.size} dependencies"
+            )  # type: ignore[union-attr]

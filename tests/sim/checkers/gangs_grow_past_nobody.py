@@ -1,18 +1,19 @@
-"""A gang is begun anew with more nodes only if it said that it may have them and saves its work, once it has run for a while; with as many
-as it may have, and with none that somebody who waits could ever use.
+"""A gang is begun anew with more nodes only if it said that it may have them and saves its work,
+once it has run for a while; with as many as it may have, and with none that somebody who waits
+could ever use.
 
 Who waits is looked at only where the scheduler knew all that stands in the log before its commit.
 """
 
 from libs.common import subjects
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster, Job
 from libs.common.facts import AnyFact, Commit, JobPreempted, Unknown
-from services.scheduler.limits import over_limit
-from services.scheduler.line import heads
+from libs.common.state.cluster import Cluster, Job
 from services.scheduler.placement.choose import serving
-from services.scheduler.reservations import is_early
-from services.scheduler.state import State
+from services.scheduler.queueing.limits import over_limit
+from services.scheduler.queueing.queue_order import heads
+from services.scheduler.reservations.reservations import is_early
+from services.scheduler.state.state import State
 from tests.sim.checkers.checker import Checker
 from tests.sim.checkers.only_the_willing_make_room import RATE_MAX
 from tests.sim.world import SETTINGS, World
@@ -26,7 +27,9 @@ class GangsGrowPastNobody(Checker):
         self.others = 0
         self.grown = 0
 
-    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+    def before(
+        self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
+    ) -> None:
         if isinstance(fact, JobPreempted) and fact.by == fact.job_id:
             self.grown += 1
             job = cluster.jobs[fact.job_id]
@@ -34,28 +37,58 @@ class GangsGrowPastNobody(Checker):
             if self.others <= commit.seen:
                 self._wanted_by_nobody(cluster, job)
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
         if stamp.writer != subjects.SCHEDULER_KIND:
             self.others = stamp.seq
 
     def _said_so(self, job: Job) -> None:
         has, will_have = len(job.members), len(job.preemption.reserved)
-        if not (job.spec.preemptible and job.spec.checkpoint_grace_s and has < will_have <= job.spec.nodes_max):
-            self.fail(f"{job.job_id} of {job.spec.nodes}..{job.spec.nodes_max} nodes has {has} and is begun anew with {will_have}")
-        living = [running for running in self.world.truth.by_job.get(job.job_id, ()) if running.attempt == job.attempt]
+        if not (
+            job.spec.preemptible
+            and job.spec.checkpoint_grace_s
+            and has < will_have <= job.spec.nodes_max
+        ):
+            self.fail(
+                f"{job.job_id} of {job.spec.nodes}..{job.spec.nodes_max} nodes has {has} and "
+                f"is begun anew with {will_have}"
+            )
+        living = [
+            running
+            for running in self.world.truth.by_job.get(job.job_id, ())
+            if running.attempt == job.attempt
+        ]
         for_long_s = max(SETTINGS.grow_after_s, job.spec.min_run_s)
-        ran_s = max((self.world.loop.now - running.began_s for running in living), default=for_long_s)
+        ran_s = max(
+            (self.world.loop.now - running.began_s for running in living), default=for_long_s
+        )
         if ran_s * RATE_MAX < for_long_s:
             self.fail(f"{job.job_id} is begun anew after {ran_s:.1f} s")
 
     def _wanted_by_nobody(self, cluster: Cluster, job: Job) -> None:
         state = State(cluster)
-        more = [member.node_id for member in job.preemption.reserved if member.node_id not in job.members]
+        more = [
+            member.node_id
+            for member in job.preemption.reserved
+            if member.node_id not in job.members
+        ]
         for _, job_id, shape, _ in heads(state):
             if is_early(state, cluster.jobs[job_id]):
                 continue
             if over_limit(state, shape) and shape.tenant != job.tenant:
                 continue
-            taken = [node_id for node_id in more if serving(state.capacity, shape.wish) >> state.capacity.index[node_id] & 1]
+            taken = [
+                node_id
+                for node_id in more
+                if serving(state.capacity, shape.request) >> state.capacity.index[node_id] & 1
+            ]
             if taken:
-                self.fail(f"{job.job_id} grows onto {taken[0]}, where {job_id} could run, which waits")
+                self.fail(
+                    f"{job.job_id} grows onto {taken[0]}, where {job_id} could run, which waits"
+                )

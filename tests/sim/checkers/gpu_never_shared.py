@@ -1,5 +1,7 @@
-"""At no instant do living processes hold more than one whole of a device, whatever any log or ledger says. A node that lies harms its own
-devices: those are left out.
+"""At no instant do living processes hold more than one whole of a device, whatever any log or
+ledger says.
+
+A node that lies harms its own devices: those are left out.
 """
 
 from libs.common.model import WHOLE_GPU
@@ -15,5 +17,7 @@ class GpuNeverShared(Checker):
             users = self.world.truth.by_gpu[hold.uuid]
             total = sum(share for _, share in users)
             if total > WHOLE_GPU:
-                names = ", ".join(f"{other.job_id}.{other.attempt} ({share})" for other, share in users)
+                names = ", ".join(
+                    f"{other.job_id}.{other.attempt} ({share})" for other, share in users
+                )
                 self.fail(f"{hold.uuid} is used to {total} hundredths by {names}")

@@ -1,14 +1,17 @@
-"""A node is lost only when nothing lives on it any more but what goes on without a lease (nothing at all when an operator has said so), and
-never sooner than a lease and its margin after it registered or came back. A node that lies may say that what lives there is over.
+"""A node is lost only when nothing lives on it any more but what goes on without a lease (nothing
+at all when an operator has said so), and never sooner than a lease and its margin after it
+registered or came back.
+
+A node that lies may say that what lives there is over.
 """
 
 from typing import Final
 
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster
+from libs.common.change import IGNORED, Change, Stamp
 from libs.common.facts import AnyFact, Commit, NodeLost, NodeRegistered, NodeReturned, Unknown
+from libs.common.life.node_life import DECLARED_DEAD
 from libs.common.model import JobId
-from libs.common.node_life import DECLARED_DEAD
+from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
 from tests.sim.world import World
 
@@ -23,8 +26,15 @@ class LostOnlyAfterALease(Checker):
         super().__init__(world)
         self.since: dict[str, float] = {}
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
-        if change is NOTHING:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
+        if change is IGNORED:
             return
         now = self.world.loop.now
         if isinstance(fact, NodeRegistered | NodeReturned):
@@ -32,12 +42,28 @@ class LostOnlyAfterALease(Checker):
         if not isinstance(fact, NodeLost):
             return
         for running in self.world.truth.living():
-            spared = fact.reason != DECLARED_DEAD and cluster.jobs[JobId(running.job_id)].spec.ignores_lease
-            if running.node_id == fact.node_id and not spared and fact.node_id not in self.world.lying:
-                self.fail(f"{fact.node_id} is lost while {running.job_id} attempt {running.attempt} lives there")
+            spared = (
+                fact.reason != DECLARED_DEAD
+                and cluster.jobs[JobId(running.job_id)].spec.ignores_lease
+            )
+            if (
+                running.node_id == fact.node_id
+                and not spared
+                and fact.node_id not in self.world.lying
+            ):
+                self.fail(
+                    f"{fact.node_id} is lost while {running.job_id} attempt "
+                    f"{running.attempt} lives there"
+                )
         silence_s = cluster.timing.silence_ms / 1e3 * CLOCKS_DIFFER
         if fact.reason == DECLARED_DEAD:
             return
         began_s = self.since[fact.node_id]
-        if cluster.nodes[fact.node_id].incarnation == fact.incarnation and now - began_s < silence_s:
-            self.fail(f"{fact.node_id} is lost {now - began_s:.3f} s after incarnation {fact.incarnation} began")
+        if (
+            cluster.nodes[fact.node_id].incarnation == fact.incarnation
+            and now - began_s < silence_s
+        ):
+            self.fail(
+                f"{fact.node_id} is lost {now - began_s:.3f} s after incarnation "
+                f"{fact.incarnation} began"
+            )

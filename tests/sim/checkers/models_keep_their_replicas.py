@@ -1,8 +1,11 @@
-"""A model has what it asked for: some time after the last fault as many ready as asked for, and without faults never fewer.
+"""A model has what it asked for: some time after the last fault as many ready as asked for, and
+without faults never fewer.
 
-Never fewer: a replica that serves is ended only when as many as asked for are ready without it. That is asked of each decision to end one,
-and only in runs without faults, for in others a replica may die between the decision and its place in the log. A model whose replicas
-crash has fewer, and does not try all the time. A replica stands in a queue like any job, and may wait as long as jobs hold devices.
+Never fewer: a replica that serves is ended only when as many as asked for are ready without it.
+That is asked of each decision to end one, and only in runs without faults, for in others a replica
+may die between the decision and its place in the log. A model whose replicas crash has fewer, and
+does not try all the time. A replica stands in a queue like any job, and may wait as long as jobs
+hold devices.
 """
 
 from __future__ import annotations
@@ -10,18 +13,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from libs.common import facts as f
-from libs.common import job_life
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster, Model, is_ready, ready_replicas
 from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.life import job_life
 from libs.common.model import JobId
+from libs.common.state.cluster import Cluster, Model, is_ready, ready_replicas
 from tests.sim.checkers.checker import Checker
 from tests.sim.models import BAD
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-# Of a model that crashes at once, in one run: each crash twice as long after the one before, and those that machines ended.
+# Of a model that crashes at once, in one run: each crash twice as long after the one before, and
+# those that machines ended.
 BEGUN_MAX: Final = 30
 # From its placement until it serves.
 BEGIN_S: Final = 8.0
@@ -32,12 +36,25 @@ class ModelsKeepTheirReplicas(Checker):
         super().__init__(world)
         self.placed_s: dict[JobId, float] = {}
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
         if isinstance(fact, f.JobPlaced):
             self.placed_s[fact.job_id] = self.world.loop.time()
 
-    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
-        if isinstance(fact, f.ModelUndeployed) and (model := cluster.models.get(fact.name)) is not None and model.deployed:
+    def before(
+        self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
+    ) -> None:
+        if (
+            isinstance(fact, f.ModelUndeployed)
+            and (model := cluster.models.get(fact.name)) is not None
+            and model.deployed
+        ):
             self._must_be_whole(cluster, model)
         if isinstance(fact, f.ReplicasScaled) and fact.retire and self.world.plan.storm_s <= 0:
             self._must_be_spared(cluster, cluster.models[fact.model], fact)
@@ -46,21 +63,41 @@ class ModelsKeepTheirReplicas(Checker):
         ready = len(ready_replicas(cluster, model.name))
         if model.name == BAD:
             if model.next_ordinal > BEGUN_MAX:
-                self.fail(f"{model.name} crashes at once, and {model.next_ordinal - 1} replicas of it were begun")
+                self.fail(
+                    f"{model.name} crashes at once, and {model.next_ordinal - 1} replicas of "
+                    "it were begun"
+                )
         elif not ready <= model.replicas <= ready + self._coming(cluster, model):
-            states = [(job_id, cluster.jobs[job_id].state, cluster.jobs[job_id].members) for job_id in model.jobs]
-            self.fail(f"{model.name} asked for {model.replicas} replicas and {ready} are ready long after the storm: {states}")
+            states = [
+                (job_id, cluster.jobs[job_id].state, cluster.jobs[job_id].members)
+                for job_id in model.jobs
+            ]
+            self.fail(
+                f"{model.name} asked for {model.replicas} replicas and {ready} are ready "
+                f"long after the storm: {states}"
+            )
 
     def _must_be_spared(self, cluster: Cluster, model: Model, fact: f.ReplicasScaled) -> None:
         ready = [endpoint.job_id for endpoint in ready_replicas(cluster, model.name)]
         left = [job_id for job_id in ready if job_id not in fact.retire]
         if len(left) < len(ready) and len(left) < model.replicas:
-            self.fail(f"{model.name} asked for {model.replicas} ready replicas and is left with {left} of {ready} by {fact}")
+            self.fail(
+                f"{model.name} asked for {model.replicas} ready replicas and is left with "
+                f"{left} of {ready} by {fact}"
+            )
 
     def _coming(self, cluster: Cluster, model: Model) -> int:
         """Replicas that wait behind jobs, or that were placed a moment ago."""
-        busy = any(job.state in job_life.ON_NODES for job in cluster.jobs.values() if job.spec.serve is None)
+        busy = any(
+            job.state in job_life.ON_NODES
+            for job in cluster.jobs.values()
+            if job.spec.serve is None
+        )
         jobs = [cluster.jobs[job_id] for job_id in model.jobs if not is_ready(cluster.jobs[job_id])]
         waiting = sum(1 for job in jobs if busy and job.state == job_life.QUEUED)
         since_s = self.world.loop.time() - BEGIN_S
-        return waiting + sum(1 for job in jobs if job.state in job_life.ON_NODES and self.placed_s[job.job_id] > since_s)
+        return waiting + sum(
+            1
+            for job in jobs
+            if job.state in job_life.ON_NODES and self.placed_s[job.job_id] > since_s
+        )

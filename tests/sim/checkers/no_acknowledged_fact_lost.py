@@ -1,5 +1,5 @@
-"""What the log told a writer that it stored, at that sequence, is there with those bytes, or in the archive when the log was trimmed; what
-users were promised is in the fold.
+"""What the log told a writer that it stored, at that sequence, is there with those bytes, or in the
+archive when the log was trimmed; what users were promised is in the fold.
 """
 
 from libs.common.facts import JobSubmitted
@@ -12,9 +12,14 @@ class NoAcknowledgedFactLost(Checker):
         for seq, subject, data in self.world.acked:
             stored = self.world.stream.at(seq) or archived.get(seq)
             if stored is None or stored.subject != subject or stored.data != data:
-                self.fail(f"commit {seq} of {subject} was acknowledged and is neither in the log nor in the archive")
+                self.fail(
+                    f"commit {seq} of {subject} was acknowledged and is neither in the log "
+                    "nor in the archive"
+                )
         for act in self.world.acts:
             for fact in act.facts:
-                lost = isinstance(fact, JobSubmitted) and fact.job_id not in self.world.reference.jobs
+                lost = (
+                    isinstance(fact, JobSubmitted) and fact.job_id not in self.world.reference.jobs
+                )
                 if lost and act.number in self.world.acts_acked:
                     self.fail(f"{fact} was acknowledged to its user and is not in the fold")

@@ -1,5 +1,7 @@
-"""No fact of the scheduler or of quota is ignored by the fold: what was decided ahead of the log is what the log comes to say. And no stop
-is ordered that changes nothing: such a one would be ordered again, without end.
+"""No fact of the scheduler or of quota is ignored by the fold: what was decided ahead of the log is
+what the log comes to say.
+
+And no stop is ordered that changes nothing: such a one would be ordered again, without end.
 """
 
 from __future__ import annotations
@@ -7,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from libs.common import facts as f
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster
+from libs.common.change import IGNORED, Change, Stamp
 from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
 
 if TYPE_CHECKING:
@@ -21,13 +23,26 @@ class NoDecisionIgnored(Checker):
         super().__init__(world)
         self.stop: tuple[str, int, int] | None = None
 
-    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+    def before(
+        self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
+    ) -> None:
         self.stop = _stop(cluster, fact) if isinstance(fact, f.JobStopOrdered) else None
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
-        if change is NOTHING and stamp.writer in ("scheduler", "quota"):
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
+        if change is IGNORED and stamp.writer in ("scheduler", "quota"):
             self.fail(f"commit {stamp.seq}: the log's fold ignores {fact}")
-        if self.stop is not None and isinstance(fact, f.JobStopOrdered) and self.stop == _stop(cluster, fact):
+        if (
+            self.stop is not None
+            and isinstance(fact, f.JobStopOrdered)
+            and self.stop == _stop(cluster, fact)
+        ):
             self.fail(f"commit {stamp.seq}: nothing comes of {fact}")
 
 

@@ -1,10 +1,12 @@
-"""A process whose writer, reader or other serving task has ended ends too, soon: it would look alive and do nothing."""
+"""A process whose writer, reader or other serving task has ended ends too, soon: it would look
+alive and do nothing.
+"""
 
 from typing import Final
 
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
 
 # Longer than `cancellation.end_all` asks tasks to end.
@@ -14,7 +16,14 @@ WITHIN_S: Final = 6.0
 class NoProcessOutlivesItsDuty(Checker):
     """Looked at with every fact, and at the end."""
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
         self._look()
 
     def finished(self) -> None:
@@ -25,5 +34,11 @@ class NoProcessOutlivesItsDuty(Checker):
         for name, slot in self.world.slots.items():
             process = slot.process
             since = process.half_dead_since
-            if process.alive and since is not None and now - max(since, process.paused_until) > WITHIN_S:
-                self.fail(f"{name} lives on {now - since:.1f} s after one of its serving tasks ended")
+            if (
+                process.alive
+                and since is not None
+                and now - max(since, process.paused_until) > WITHIN_S
+            ):
+                self.fail(
+                    f"{name} lives on {now - since:.1f} s after one of its serving tasks ended"
+                )

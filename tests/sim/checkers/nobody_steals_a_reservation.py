@@ -1,5 +1,5 @@
-"""A job is placed on a node that is kept for others, or for nobody, only if it has ended before that time begins; and a job of a
-reservation only there, and while that lasts.
+"""A job is placed on a node that is kept for others, or for nobody, only if it has ended before
+that time begins; and a job of a reservation only there, and while that lasts.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster, Job
 from libs.common.facts import AnyFact, Commit, Unknown
-from libs.common.reservation import Reservation
+from libs.common.state.cluster import Cluster, Job
+from libs.common.state.reservation import Reservation
 from tests.sim.checkers.checker import Checker
 
 if TYPE_CHECKING:
@@ -20,16 +20,19 @@ if TYPE_CHECKING:
 SECOND_NS: Final = 1_000_000_000
 # A decision may be this much older than the time of its commit.
 LATE_NS: Final = 2 * SECOND_NS
-# A commit that begins so soon after the one before it was stored may hold decisions that waited for that one.
+# A commit that begins so soon after the one before it was stored may hold decisions that waited for
+# that one.
 AT_ONCE_S: Final = 0.1
 
 
 class NobodyStealsAReservation(Checker):
-    """`touched` is the last sequence at which a reservation was set or cleared, which the scheduler may not have seen.
+    """`touched` is the last sequence at which a reservation was set or cleared, which the scheduler
+    may not have seen.
 
-    `kept` counts the placements that a reservation concerned. `stored_s` and `begun_ns` are the virtual time at which the scheduler's last
-    commit was stored, and the commit's own time; `waited_ns` is how long the decisions of its next commit may have waited for that one,
-    for example while the log stalled.
+    `kept` counts the placements that a reservation concerned. `stored_s` and `begun_ns` are the
+    virtual time at which the scheduler's last commit was stored, and the commit's own time;
+    `waited_ns` is how long the decisions of its next commit may have waited for that one, for
+    example while the log stalled.
     """
 
     def __init__(self, world: World) -> None:
@@ -40,7 +43,9 @@ class NobodyStealsAReservation(Checker):
         self.begun_ns = 0
         self.waited_ns = 0
 
-    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+    def before(
+        self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
+    ) -> None:
         self._time(commit)
         job = cluster.jobs.get(fact.job_id) if isinstance(fact, f.JobPlaced) else None
         if not isinstance(fact, f.JobPlaced) or job is None or self.touched > commit.seen:
@@ -49,7 +54,14 @@ class NobodyStealsAReservation(Checker):
             if stamp.at_ns < each.end_ns:
                 self._look_at(job, each, [member.node_id for member in fact.members], stamp.at_ns)
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
         if isinstance(fact, f.ReservationSet | f.ReservationCleared):
             self.touched = stamp.seq
 
@@ -57,15 +69,20 @@ class NobodyStealsAReservation(Checker):
         if commit.writer != subjects.SCHEDULER or commit.at_ns == self.begun_ns:
             return
         now_s = self.world.loop.now
-        self.waited_ns = max(0, commit.at_ns - self.begun_ns) if now_s - self.stored_s < AT_ONCE_S else 0
+        self.waited_ns = (
+            max(0, commit.at_ns - self.begun_ns) if now_s - self.stored_s < AT_ONCE_S else 0
+        )
         self.stored_s, self.begun_ns = now_s, commit.at_ns
 
     def _look_at(self, job: Job, kept: Reservation, nodes: list[str], now_ns: int) -> None:
         self.kept += 1
-        if job.spec.reservation == kept.name and (job.tenant in kept.tenants or job.user in kept.users):
+        if job.spec.reservation == kept.name and (
+            job.tenant in kept.tenants or job.user in kept.users
+        ):
             if now_ns < kept.start_ns or any(node_id not in kept.nodes for node_id in nodes):
                 self.fail(
-                    f"{job.job_id} of reservation {kept.name} is placed on {nodes}, {(kept.start_ns - now_ns) / 1e9:.1f} s before it begins"
+                    f"{job.job_id} of reservation {kept.name} is placed on {nodes}, "
+                    f"{(kept.start_ns - now_ns) / 1e9:.1f} s before it begins"
                 )
             return
         spec = job.spec
@@ -74,5 +91,6 @@ class NobodyStealsAReservation(Checker):
         stolen = [node_id for node_id in nodes if node_id in kept.nodes]
         if stolen and not in_time:
             self.fail(
-                f"{job.job_id} is placed on {stolen}, which are kept for {kept.name} {(kept.start_ns - now_ns) / 1e9:.1f} s from then on"
+                f"{job.job_id} is placed on {stolen}, which are kept for {kept.name} "
+                f"{(kept.start_ns - now_ns) / 1e9:.1f} s from then on"
             )

@@ -1,13 +1,14 @@
-"""A job is preempted only if it said that it may be, for a job of higher priority (or of equal, after its turn), not before it has run for
-as long as it asked for; and it is tried again, whatever came of it, unless it had ended well or somebody cancelled it.
+"""A job is preempted only if it said that it may be, for a job of higher priority (or of equal,
+after its turn), not before it has run for as long as it asked for; and it is tried again, whatever
+came of it, unless it had ended well or somebody cancelled it.
 """
 
 from typing import Final
 
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, JobClosed, JobPreempted, JobUpdated, Unknown
-from libs.common.job_life import GOES_ON
+from libs.common.life.job_life import GOES_ON
+from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
 from tests.sim.world import World
 
@@ -16,33 +17,59 @@ RATE_MAX: Final = 1.01
 
 
 class OnlyTheWillingMakeRoom(Checker):
-    """`updated`: by job, the last sequence at which its priority was changed, which the scheduler may not have seen."""
+    """`updated`: by job, the last sequence at which its priority was changed, which the scheduler
+    may not have seen.
+    """
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.updated: dict[str, int] = {}
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
         if isinstance(fact, JobUpdated):
             self.updated[fact.job_id] = stamp.seq
 
-    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+    def before(
+        self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
+    ) -> None:
         if isinstance(fact, JobPreempted):
             self._preempted(cluster, fact, commit.seen)
         if isinstance(fact, JobClosed):
             job = cluster.jobs[fact.job_id]
             well = fact.outcome == "completed" or job.cancel is not None
             if job.stop_reason in GOES_ON and not well:
-                self.fail(f"{fact.job_id} was {job.stop_reason} and is {fact.outcome} for it ({fact.reason})")
+                self.fail(
+                    f"{fact.job_id} was {job.stop_reason} and is {fact.outcome} for it "
+                    f"({fact.reason})"
+                )
 
     def _preempted(self, cluster: Cluster, fact: JobPreempted, seen: int) -> None:
         if fact.by == fact.job_id:
             return  # `gangs_grow_past_nobody`
         job, by = cluster.jobs[fact.job_id], cluster.jobs[fact.by]
         known = max(self.updated.get(fact.job_id, 0), self.updated.get(fact.by, 0)) <= seen
-        if not job.spec.preemptible or (known and job.spec.priority >= by.spec.priority + fact.sliced):
-            self.fail(f"{fact.job_id} of priority {job.spec.priority} is preempted for {fact.by} of {by.spec.priority}")
-        living = [running for running in self.world.truth.by_job.get(fact.job_id, ()) if running.attempt == fact.attempt]
-        ran_s = max((self.world.loop.now - running.began_s for running in living), default=job.spec.min_run_s)
+        if not job.spec.preemptible or (
+            known and job.spec.priority >= by.spec.priority + fact.sliced
+        ):
+            self.fail(
+                f"{fact.job_id} of priority {job.spec.priority} is preempted for {fact.by} "
+                f"of {by.spec.priority}"
+            )
+        living = [
+            running
+            for running in self.world.truth.by_job.get(fact.job_id, ())
+            if running.attempt == fact.attempt
+        ]
+        ran_s = max(
+            (self.world.loop.now - running.began_s for running in living),
+            default=job.spec.min_run_s,
+        )
         if ran_s * RATE_MAX < job.spec.min_run_s:
             self.fail(f"{fact.job_id} is preempted after {ran_s:.1f} s of {job.spec.min_run_s}")

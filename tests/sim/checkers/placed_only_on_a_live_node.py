@@ -1,19 +1,26 @@
 """No placement follows a node's loss in the log before its return."""
 
 from libs.common.change import Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, JobPlaced, Unknown
+from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
 
 
 class PlacedOnlyOnALiveNode(Checker):
-    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+    def before(
+        self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
+    ) -> None:
         if not isinstance(fact, JobPlaced):
             return
         for member in fact.members:
             node = cluster.nodes.get(member.node_id)
             if node is not None and member.incarnation in node.replaced:
-                continue  # the placement crossed a registration; nothing but the agent that was replaced could start it
+                # the placement crossed a registration; nothing but the agent that was replaced
+                # could start it
+                continue
             if node is None or not node.usable or member.incarnation <= node.lost:
                 state = node.state if node else "unknown"
-                self.fail(f"{fact.job_id} attempt {fact.attempt} is placed on {member.node_id}, which is {state}")
+                self.fail(
+                    f"{fact.job_id} attempt {fact.attempt} is placed on {member.node_id}, "
+                    f"which is {state}"
+                )

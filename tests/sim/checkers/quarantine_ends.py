@@ -1,4 +1,6 @@
-"""A device that was quarantined is back in use soon after nobody has it open any more and its agent is there to see it."""
+"""A device that was quarantined is back in use soon after nobody has it open any more and its agent
+is there to see it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from libs.common import facts as f
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, Unknown
-from libs.common.gpu_life import QUARANTINED
+from libs.common.life.gpu_life import QUARANTINED
+from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
 from tests.sim.faults import STORM_S
 
@@ -25,7 +27,14 @@ class QuarantineEnds(Checker):
         super().__init__(world)
         self.there: dict[str, float] = {}
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
         if isinstance(fact, f.NodeRegistered):
             self.there[fact.node_id] = self.world.loop.now
 
@@ -34,5 +43,12 @@ class QuarantineEnds(Checker):
             node = self.world.reference.nodes[view.node_id]
             kept_until = self.world.machines[view.node_id].kept_until.get(uuid, 0.0)
             since = max(STORM_S, kept_until, self.there[view.node_id])
-            if view.reason == QUARANTINED and node.usable and self.world.loop.now > since + WITHIN_S:
-                self.fail(f"{uuid} is still quarantined ({view.detail}), and free since {kept_until:.1f} s")
+            if (
+                view.reason == QUARANTINED
+                and node.usable
+                and self.world.loop.now > since + WITHIN_S
+            ):
+                self.fail(
+                    f"{uuid} is still quarantined ({view.detail}), and free since "
+                    f"{kept_until:.1f} s"
+                )

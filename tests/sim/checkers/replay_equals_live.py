@@ -1,9 +1,11 @@
-"""Every living service's state, once it has read all and nothing of its own is in flight, is the fold of the whole log, of what was
-trimmed too; and whoever starts now, from a snapshot and what the log still holds, comes to the same.
+"""Every living service's state, once it has read all and nothing of its own is in flight, is the
+fold of the whole log, of what was trimmed too; and whoever starts now, from a snapshot and what the
+log still holds, comes to the same.
 
-The acknowledged fold is held byte for byte. What works ahead of the log cannot know its own facts' sequences, stamps them when it
-decides rather than when it commits, and may ignore what came before them in the log: those fields are left out, but for when jobs were
-placed and had their turn, which it learns from the log. Its indexes must be those of a fresh state over the same fold.
+The acknowledged fold is held byte for byte. What works ahead of the log cannot know its own facts'
+sequences, stamps them when it decides rather than when it commits, and may ignore what came before
+them in the log: those fields are left out, but for when jobs were placed and had their turn, which
+it learns from the log. Its indexes must be those of a fresh state over the same fold.
 """
 
 from typing import Any
@@ -11,13 +13,13 @@ from typing import Any
 import msgspec
 
 from libs.common import fold
-from libs.common.cluster import Cluster
 from libs.common.errors import Trimmed
-from libs.common.job_life import ENDED
+from libs.common.life.job_life import ENDED
 from libs.common.reading import read
+from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot
 from libs.common.transport.snapshot_store import BASE_OBJECT
-from services.scheduler.state import State as SchedulerState
+from services.scheduler.state.state import State as SchedulerState
 from tests.sim.checkers.checker import Checker
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -27,15 +29,24 @@ class ReplayEqualsLive(Checker):
     def finished(self) -> None:
         replayed = Cluster()
         for entry in self.world.stream.entries:
-            fold.apply_entry(replayed, entry.seq, entry.subject, read(replayed.writers, entry.subject, entry.data))
+            fold.apply_entry(
+                replayed,
+                entry.seq,
+                entry.subject,
+                read(replayed.writers, entry.subject, entry.data),
+            )
         self._compare("a reader that starts now", _encode(replayed), _encode(self._started()))
         for name, cluster in self.world.acknowledged():
             if _encode(cluster) != _encode(replayed):
-                self.fail(f"{name} holds another state than the log: {difference(replayed, cluster)}")
+                self.fail(
+                    f"{name} holds another state than the log: {difference(replayed, cluster)}"
+                )
         for name, state in self.world.ahead():
             self._compare(name, comparable(replayed), comparable(state.cluster))
             if isinstance(state, SchedulerState):
-                self._compare(f"{name}: indexes", indexes(SchedulerState(state.cluster)), indexes(state))
+                self._compare(
+                    f"{name}: indexes", indexes(SchedulerState(state.cluster)), indexes(state)
+                )
 
     def _started(self) -> Cluster:
         base = self.world.snapshots.objects.get(BASE_OBJECT)
@@ -47,7 +58,9 @@ class ReplayEqualsLive(Checker):
             self.fail(f"nobody can start any more: {error}")
             return cluster
         for entry in tail:
-            fold.apply_entry(cluster, entry.seq, entry.subject, read(cluster.writers, entry.subject, entry.data))
+            fold.apply_entry(
+                cluster, entry.seq, entry.subject, read(cluster.writers, entry.subject, entry.data)
+            )
         return cluster
 
     def _compare(self, name: str, wanted: object, found: object) -> None:
@@ -75,7 +88,11 @@ def indexes(state: SchedulerState) -> dict[str, Any]:
     return {
         "buckets": state.bucket_of,
         "waiting": {job_id: waiting.shape for job_id, waiting in state.queue.waiting.items()},
-        "free": {p.node_id: (p.whole, p.parts, p.lefts, p.cpus_free, p.memory_free) for p in capacity.places if p is not None},
+        "free": {
+            p.node_id: (p.whole, p.parts, p.lefts, p.cpus_free, p.memory_free)
+            for p in capacity.places
+            if p is not None
+        },
         "sizes": capacity.sizes,
         "queues": {name: held for name, held in state.queue_held.items() if held},
         "returning": state.returning,

@@ -1,14 +1,23 @@
-"""No fact of the log promises more than a device or a host has: shares, CPUs and memory, in the fold of what the log took."""
+"""No fact of the log promises more than a device or a host has: shares, CPUs and memory, in the
+fold of what the log took.
+"""
 
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, JobPlaced, Unknown
 from libs.common.model import WHOLE_GPU
+from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
 
 
 class SharesNeverExceedADevice(Checker):
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
         if not isinstance(fact, JobPlaced):
             return
         for member in fact.members:

@@ -1,4 +1,6 @@
-"""No process begins without a placement of that very attempt and node in the log: orders come from acknowledged state only."""
+"""No process begins without a placement of that very attempt and node in the log: orders come from
+acknowledged state only.
+"""
 
 from tests.sim.checkers.checker import Checker
 from tests.sim.truth import Running
@@ -7,4 +9,7 @@ from tests.sim.truth import Running
 class StartedOnlyWhenPlaced(Checker):
     def began(self, running: Running) -> None:
         if not running.gpus:
-            self.fail(f"{running.job_id} attempt {running.attempt} began on {running.node_id}, and no commit places it there")
+            self.fail(
+                f"{running.job_id} attempt {running.attempt} began on {running.node_id}, and "
+                "no commit places it there"
+            )

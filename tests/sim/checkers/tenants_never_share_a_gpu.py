@@ -1,28 +1,47 @@
-"""At no instant do living processes of different tenants use one device, unless an administrator's word let both share."""
+"""At no instant do living processes of different tenants use one device, unless an administrator's
+word let both share.
+"""
 
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, JobPlaced, TenantSet, Unknown
+from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
 from tests.sim.world import World
 
 
 class TenantsNeverShareAGpu(Checker):
-    """`words` are (sequence, shares) by tenant; a commit's `seen` says which of them its decisions knew."""
+    """`words` are (sequence, shares) by tenant; a commit's `seen` says which of them its decisions
+    knew.
+    """
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.words: dict[str, list[tuple[int, bool]]] = {}
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
         if isinstance(fact, TenantSet):
             self.words.setdefault(fact.tenant, []).append((stamp.seq, fact.shares_devices))
         elif isinstance(fact, JobPlaced):
             tenant = cluster.jobs[fact.job_id].tenant
             for hold in (hold for member in fact.members for hold in member.gpus):
-                others = {cluster.jobs[key.rpartition(".")[0]].tenant for key in cluster.gpus[hold.uuid].holds} - {tenant}  # type: ignore[index]
-                if others and not all(self._shared(each, commit.seen) for each in (tenant, *sorted(others))):
-                    self.fail(f"{fact.job_id} of {tenant} was placed on {hold.uuid} beside jobs of {', '.join(sorted(others))}")
+                others = {
+                    cluster.jobs[key.rpartition(".")[0]].tenant
+                    for key in cluster.gpus[hold.uuid].holds
+                } - {tenant}  # type: ignore[index]
+                if others and not all(
+                    self._shared(each, commit.seen) for each in (tenant, *sorted(others))
+                ):
+                    self.fail(
+                        f"{fact.job_id} of {tenant} was placed on {hold.uuid} beside jobs of "
+                        f"{', '.join(sorted(others))}"
+                    )
 
     def _shared(self, tenant: str, since: int) -> bool:
         """Whether its word was to share at any time since that sequence."""

@@ -1,17 +1,18 @@
-"""In a queue with time slices nobody is cut before its slice is over, and only for one that would give the place back; and who had its turn
-last is placed last of those that are alike.
+"""In a queue with time slices nobody is cut before its slice is over, and only for one that would
+give the place back; and who had its turn last is placed last of those that are alike.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from libs.common import job_life, subjects
+from libs.common import subjects
 from libs.common.change import Change, Stamp
-from libs.common.cluster import Cluster, Job
 from libs.common.facts import AnyFact, Commit, JobPlaced, JobPreempted, QueueSet, Unknown
-from libs.common.ordering import DEFAULT_QUEUE, JobQueue
-from services.scheduler.queue import shape_of
+from libs.common.life import job_life
+from libs.common.state.cluster import Cluster, Job
+from libs.common.state.ordering import DEFAULT_QUEUE, JobQueue
+from services.scheduler.queueing.queue import shape_of
 from tests.sim.checkers.checker import Checker
 from tests.sim.checkers.only_the_willing_make_room import RATE_MAX
 
@@ -22,8 +23,8 @@ EVERY_QUEUE: Final = "queues"
 
 
 class TurnsAreKept(Checker):
-    """`touched`: by job, and for all queues, the last sequence at which another writer changed it, which the scheduler may not have seen;
-    `turns` counts those that were over.
+    """`touched`: by job, and for all queues, the last sequence at which another writer changed it,
+    which the scheduler may not have seen; `turns` counts those that were over.
     """
 
     def __init__(self, world: World) -> None:
@@ -31,7 +32,9 @@ class TurnsAreKept(Checker):
         self.touched: dict[str, int] = {}
         self.turns = 0
 
-    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+    def before(
+        self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
+    ) -> None:
         if self.touched.get(EVERY_QUEUE, 0) > commit.seen:
             return
         if isinstance(fact, JobPreempted) and fact.sliced:
@@ -42,25 +45,64 @@ class TurnsAreKept(Checker):
 
     def _cut(self, job: Job, by: Job, cluster: Cluster) -> None:
         queue = _queue(cluster, job)
-        if queue is not _queue(cluster, by) or not queue.slice_s(job.spec) or not queue.slice_s(by.spec):
+        if (
+            queue is not _queue(cluster, by)
+            or not queue.slice_s(job.spec)
+            or not queue.slice_s(by.spec)
+        ):
             self.fail(f"{job.job_id} is cut for {by.job_id}, and these do not take turns")
-        living = [running for running in self.world.truth.by_job.get(job.job_id, ()) if running.attempt == job.attempt]
-        ran_s = max((self.world.loop.now - running.began_s for running in living), default=queue.time_slice_s)
+        living = [
+            running
+            for running in self.world.truth.by_job.get(job.job_id, ())
+            if running.attempt == job.attempt
+        ]
+        ran_s = max(
+            (self.world.loop.now - running.began_s for running in living),
+            default=queue.time_slice_s,
+        )
         if ran_s * RATE_MAX < queue.time_slice_s:
-            self.fail(f"{job.job_id} is cut after {ran_s:.1f} s of its turn of {queue.time_slice_s} s")
+            self.fail(
+                f"{job.job_id} is cut after {ran_s:.1f} s of its turn of {queue.time_slice_s} s"
+            )
 
     def _placed(self, cluster: Cluster, placed: Job, seen: int) -> None:
         queue, kept = _queue(cluster, placed), placed.preemption
         if not queue.time_slice_s or self.touched.get(placed.job_id, 0) > seen:
             return
         for job in cluster.jobs.values():
-            waits = job.state == job_life.QUEUED and not (job.cancel or job.order.held or job.order.waits or job.order.in_vain)
-            alike = _queue(cluster, job) is queue and job.spec.priority == placed.spec.priority and job.elements is None
-            known = self.touched.get(job.job_id, 0) <= seen and not job.preemption.reserved and not job.refusals.not_before_ns
-            if waits and alike and known and job.preemption.sliced_ns < kept.sliced_ns and shape_of(job) == shape_of(placed):
-                self.fail(f"{placed.job_id} is placed before {job.job_id}, whose last turn was over before its own")
+            waits = job.state == job_life.QUEUED and not (
+                job.cancel or job.order.held or job.order.waits or job.order.in_vain
+            )
+            alike = (
+                _queue(cluster, job) is queue
+                and job.spec.priority == placed.spec.priority
+                and job.elements is None
+            )
+            known = (
+                self.touched.get(job.job_id, 0) <= seen
+                and not job.preemption.reserved
+                and not job.refusals.not_before_ns
+            )
+            if (
+                waits
+                and alike
+                and known
+                and job.preemption.sliced_ns < kept.sliced_ns
+                and shape_of(job) == shape_of(placed)
+            ):
+                self.fail(
+                    f"{placed.job_id} is placed before {job.job_id}, whose last turn was "
+                    "over before its own"
+                )
 
-    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
         if isinstance(fact, QueueSet):
             self.touched[EVERY_QUEUE] = stamp.seq
         if stamp.writer != subjects.SCHEDULER_KIND:

@@ -1,4 +1,6 @@
-"""What operators want a device to be told it is told, and what lasts is there at the end, whatever became of agents and machines."""
+"""What operators want a device to be told it is told, and what lasts is there at the end, whatever
+became of agents and machines.
+"""
 
 from tests.sim.checkers.checker import Checker
 

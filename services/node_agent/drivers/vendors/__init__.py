@@ -1,7 +1,9 @@
-"""One file for each vendor's binding, as small a protocol as they all keep. Only the child (`child.py`) imports them: a call here may hang.
+"""One file for each vendor's binding, as small a protocol as they all keep.
 
-A binding is imported when its vendor is opened, for some raise on import where their library is missing. Nothing but `Lost`, `NotThere` and
-`Refusal` is raised for what a device or a driver does.
+Only the child (`child.py`) imports them: a call here may hang.
+
+A binding is imported when its vendor is opened, for some raise on import where their library is
+missing. Nothing but `Lost`, `NotThere` and `Refusal` is raised for what a device or a driver does.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +37,10 @@ class Vendor(Protocol):
         ...
 
     def devices(self) -> Sequence[str]:
-        """In the vendor's own order. One that does not even tell its address (it is lost) is left out, the others stay."""
+        """In the vendor's own order.
+
+        One that does not even tell its address (it is lost) is left out, the others stay.
+        """
         ...
 
     def describe(self, device: str) -> Device: ...
@@ -50,14 +55,25 @@ class Vendor(Protocol):
 
 
 class Asking:
-    """Asks a binding for one thing at a time. What is lacking is remembered: a card is not asked again for what it cannot tell."""
+    """Asks a binding for one thing at a time.
 
-    def __init__(self, errors: tuple[type[Exception], ...], judge: Callable[[Any], str], what: str) -> None:
+    What is lacking is remembered: a card is not asked again for what it cannot tell.
+    """
+
+    def __init__(
+        self, errors: tuple[type[Exception], ...], judge: Callable[[Any], str], what: str
+    ) -> None:
         """`judge` says of an error LASTING, PASSING or GONE."""
         self.errors, self.judge, self.what = errors, judge, what
         self.lacking: dict[tuple[str, str], Lacking] = {}
 
-    def __call__(self, device: str, name: str, call: Callable[..., Value], *arguments: Any) -> Value | Lacking:  # noqa: ANN401
+    def __call__(
+        self,
+        device: str,
+        name: str,
+        call: Callable[..., Value],
+        *arguments: Any,  # noqa: ANN401
+    ) -> Value | Lacking:
         """Raises Lost."""
         known = self.lacking.get((device, name))
         if known is not None:

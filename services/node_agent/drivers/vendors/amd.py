@@ -1,7 +1,9 @@
-"""AMD's devices by AMD SMI (amdsmi; the one of ROCm where that is installed, for its structs have no versions).
+"""AMD's devices by AMD SMI (amdsmi; the one of ROCm where that is installed, for its structs have
+no versions).
 
-The id is the one that ROCR_VISIBLE_DEVICES takes; a card whose compute is divided is as many devices (`libs/common/partition.py`). Left
-out of a sample is what the binding needs long for: what throttles (a tenth of a second each time), PCIe throughput (a second).
+The id is the one that ROCR_VISIBLE_DEVICES takes; a card whose compute is divided is as many
+devices (`libs/common/devices/partition.py`). Left out of a sample is what the binding needs long
+for: what throttles (a tenth of a second each time), PCIe throughput (a second).
 """
 
 import contextlib
@@ -12,15 +14,36 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final, assert_never
 
-from libs.common.partition import part_id
+from libs.common.devices.partition import part_id
 from services.node_agent.drivers import readings as r
-from services.node_agent.drivers.readings import Command, Device, Done, Event, Lacking, Link, Process, Reading, Sample
-from services.node_agent.drivers.vendors import GONE, LASTING, PASSING, Asking, Lost, NotThere, Refusal, pci_address, words
+from services.node_agent.drivers.readings import (
+    Command,
+    Device,
+    Done,
+    Event,
+    Lacking,
+    Link,
+    Process,
+    Reading,
+    Sample,
+)
+from services.node_agent.drivers.vendors import (
+    GONE,
+    LASTING,
+    PASSING,
+    Asking,
+    Lost,
+    NotThere,
+    Refusal,
+    pci_address,
+    words,
+)
 
 MIB: Final = 1 << 20
 KIB: Final = 1 << 10
-# AMD SMI's own codes: not supported, not implemented, no such symbol, no permission, no such file, setting unavailable; device not found,
-# driver not loaded. No data is what a call for events answers when there are none.
+# AMD SMI's own codes: not supported, not implemented, no such symbol, no permission, no such file,
+# setting unavailable; device not found, driver not loaded. No data is what a call for events
+# answers when there are none.
 LASTING_CODES: Final = (2, 3, 5, 10, 52, 55)
 GONE_CODES: Final = (31, 34)
 NO_PERMISSION: Final = 10
@@ -90,11 +113,22 @@ class Amd:
             model=chip["market_name"],
             driver_version="" if isinstance(driver, Lacking) else driver["driver_version"],
             memory_bytes=0 if isinstance(memory, Lacking) else memory["vram_total"] * MIB,
-            compute_partition=self.ask(device, "compute partition", smi.amdsmi_get_gpu_compute_partition, handle),
-            memory_partition=self.ask(device, "memory partition", smi.amdsmi_get_gpu_memory_partition, handle),
+            compute_partition=self.ask(
+                device, "compute partition", smi.amdsmi_get_gpu_compute_partition, handle
+            ),
+            memory_partition=self.ask(
+                device, "memory partition", smi.amdsmi_get_gpu_memory_partition, handle
+            ),
             links=self._links(device, handle),
-            power_mw=_range(self.ask(device, "cap", smi.amdsmi_get_power_cap_info, handle), ("min_power_cap", "max_power_cap"), 1_000),
-            clocks_mhz=_range(self.ask(device, "clock", smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.GFX), ("min_clk", "max_clk")),
+            power_mw=_range(
+                self.ask(device, "cap", smi.amdsmi_get_power_cap_info, handle),
+                ("min_power_cap", "max_power_cap"),
+                1_000,
+            ),
+            clocks_mhz=_range(
+                self.ask(device, "clock", smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.GFX),
+                ("min_clk", "max_clk"),
+            ),
         )
 
     def sample(self, device: str) -> Sample:
@@ -106,7 +140,10 @@ class Amd:
         errors = ask(device, "ecc", smi.amdsmi_get_gpu_total_ecc_count, handle)
         cap = ask(device, "cap", smi.amdsmi_get_power_cap_info, handle)
         processes = ask(device, "processes", smi.amdsmi_get_gpu_process_list, handle)
-        links, pcie = ask(device, "traffic", smi.amdsmi_get_link_metrics, handle), ask(device, "pcie", smi.amdsmi_get_pcie_info, handle)
+        links, pcie = (
+            ask(device, "traffic", smi.amdsmi_get_link_metrics, handle),
+            ask(device, "pcie", smi.amdsmi_get_pcie_info, handle),
+        )
         now, heat = smi.AmdSmiTemperatureMetric.CURRENT, smi.AmdSmiTemperatureType
         return Sample(
             pci_bus=device,
@@ -115,20 +152,36 @@ class Amd:
             memory_busy_percent=_of(busy, "umc_activity"),
             memory_total_bytes=_of(memory, "vram_total", MIB),
             memory_used_bytes=_of(memory, "vram_used", MIB),
-            temperature_c=ask(device, "temperature", smi.amdsmi_get_temp_metric, handle, heat.HOTSPOT, now),
-            memory_temperature_c=ask(device, "memory temperature", smi.amdsmi_get_temp_metric, handle, heat.VRAM, now),
+            temperature_c=ask(
+                device, "temperature", smi.amdsmi_get_temp_metric, handle, heat.HOTSPOT, now
+            ),
+            memory_temperature_c=ask(
+                device, "memory temperature", smi.amdsmi_get_temp_metric, handle, heat.VRAM, now
+            ),
             power_mw=_power(ask(device, "power", smi.amdsmi_get_power_info, handle)),
             power_cap_mw=cap if isinstance(cap, Lacking) else cap["power_cap"] // 1_000,
             energy_mj=_energy(ask(device, "energy", smi.amdsmi_get_energy_count, handle)),
-            clock_mhz=_of(ask(device, "clock", smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.GFX), "clk"),
-            memory_clock_mhz=_of(ask(device, "memory clock", smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.MEM), "clk"),
+            clock_mhz=_of(
+                ask(device, "clock", smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.GFX),
+                "clk",
+            ),
+            memory_clock_mhz=_of(
+                ask(
+                    device, "memory clock", smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.MEM
+                ),
+                "clk",
+            ),
             ecc_corrected=_of(errors, "correctable_count"),
             ecc_uncorrected=_of(errors, "uncorrectable_count"),
             link_sent_bytes=_traffic(links, "write"),
             link_received_bytes=_traffic(links, "read"),
-            pcie_replays=pcie if isinstance(pcie, Lacking) else _of(pcie["pcie_metric"], "pcie_replay_count"),
+            pcie_replays=pcie
+            if isinstance(pcie, Lacking)
+            else _of(pcie["pcie_metric"], "pcie_replay_count"),
             fan_percent=ask(device, "fan", self._fan, handle),
-            processes=processes if isinstance(processes, Lacking) else tuple(map(_process, processes)),
+            processes=processes
+            if isinstance(processes, Lacking)
+            else tuple(map(_process, processes)),
         )
 
     def events(self) -> Sequence[Event] | Lacking:
@@ -157,7 +210,9 @@ class Amd:
         smi = self.smi
         match command:
             case r.SetPowerCap(milliwatts):
-                default = 0 if milliwatts else smi.amdsmi_get_power_cap_info(handle)["default_power_cap"]
+                default = (
+                    0 if milliwatts else smi.amdsmi_get_power_cap_info(handle)["default_power_cap"]
+                )
                 smi.amdsmi_set_power_cap(handle, 0, milliwatts * 1_000 or default)
             case r.LockClocks(0, 0):
                 smi.amdsmi_set_gpu_perf_level(handle, smi.AmdSmiDevPerfLevel.AUTO)
@@ -172,17 +227,27 @@ class Amd:
                 return Lacking("AMD's binding tells of ECC and does not set it")
             case r.SetPersistence() | r.SetComputeMode():
                 return Lacking("AMD's driver has no such mode")
-            case r.SetMigMode() | r.CreateMigInstance() | r.DestroyMigInstance() | r.ListMigInstances():
+            case (
+                r.SetMigMode()
+                | r.CreateMigInstance()
+                | r.DestroyMigInstance()
+                | r.ListMigInstances()
+            ):
                 return Lacking("AMD's devices are divided by partitions")
             case _:
                 assert_never(command)
         return Done()
 
     def _partition(self, handle: Any, compute: str, memory: str) -> Done:  # noqa: ANN401
-        smi, kinds = self.smi, (self.smi.AmdSmiComputePartitionType, self.smi.AmdSmiMemoryPartitionType)
+        smi, kinds = (
+            self.smi,
+            (self.smi.AmdSmiComputePartitionType, self.smi.AmdSmiMemoryPartitionType),
+        )
         for word, known in zip((compute, memory), kinds, strict=True):
             if word and word not in known.__members__:
-                raise Refusal(f"{word} is no partition mode: say {', '.join(list(known.__members__)[:-1])}")
+                raise Refusal(
+                    f"{word} is no partition mode: say {', '.join(list(known.__members__)[:-1])}"
+                )
         if memory:
             smi.amdsmi_set_gpu_memory_partition(handle, kinds[1][memory])
         if compute:
@@ -199,7 +264,9 @@ class Amd:
         found = []
         for peer, other in self.handles.items():
             if peer != device:
-                link = self.ask(device, f"link {peer}", self.smi.amdsmi_topo_get_link_type, handle, other)
+                link = self.ask(
+                    device, f"link {peer}", self.smi.amdsmi_topo_get_link_type, handle, other
+                )
                 if isinstance(link, Lacking):
                     return link
                 found += [Link("xgmi", peer, 1)] if link["type"] == XGMI else []
@@ -208,18 +275,31 @@ class Amd:
     def _listen(self) -> list[Any] | Lacking:
         """Of each device; what is lacking of one is lacking of all."""
         types = [self.smi.AmdSmiEvtNotificationType[name] for name in EVENT_KINDS]
-        readers = [self.ask(device, "events", self.smi.AmdSmiEventReader, handle, types) for device, handle in self.handles.items()]
+        readers = [
+            self.ask(device, "events", self.smi.AmdSmiEventReader, handle, types)
+            for device, handle in self.handles.items()
+        ]
         return next((each for each in readers if isinstance(each, Lacking)), readers)
 
     def _event(self, said: Any) -> Event:  # noqa: ANN401
         handle = _number(said["processor_handle"])
-        address = next((address for address, known in self.handles.items() if _number(known) == handle), "")
+        address = next(
+            (address for address, known in self.handles.items() if _number(known) == handle), ""
+        )
         return Event(
-            time.time_ns(), "amd", address, EVENT_KINDS.get(said["event"], r.OTHER), text=f"{said['event']} {said['message']}".strip()
+            time.time_ns(),
+            "amd",
+            address,
+            EVENT_KINDS.get(said["event"], r.OTHER),
+            text=f"{said['event']} {said['message']}".strip(),
         )
 
     def _fan(self, handle: Any) -> int:  # noqa: ANN401
-        return int(self.smi.amdsmi_get_gpu_fan_speed(handle, 0) * 100 // self.smi.amdsmi_get_gpu_fan_speed_max(handle, 0))
+        return int(
+            self.smi.amdsmi_get_gpu_fan_speed(handle, 0)
+            * 100
+            // self.smi.amdsmi_get_gpu_fan_speed_max(handle, 0)
+        )
 
 
 def judge(error: Any) -> str:  # noqa: ANN401
@@ -231,7 +311,11 @@ def judge(error: Any) -> str:  # noqa: ANN401
 def _of(found: Any, name: str, factor: int = 1) -> Reading:  # noqa: ANN401
     if isinstance(found, Lacking):
         return found
-    return Lacking(f"the driver does not know its {name}") if found[name] == UNKNOWN else int(found[name]) * factor
+    return (
+        Lacking(f"the driver does not know its {name}")
+        if found[name] == UNKNOWN
+        else int(found[name]) * factor
+    )
 
 
 def _range(found: Any, ends: tuple[str, str], unit: int = 1) -> tuple[int, int] | Lacking:  # noqa: ANN401
@@ -240,7 +324,11 @@ def _range(found: Any, ends: tuple[str, str], unit: int = 1) -> tuple[int, int] 
         return found
     least, most = found[ends[0]], found[ends[1]]
     known = UNKNOWN not in (least, most) and most
-    return (int(least) // unit, int(most) // unit) if known else Lacking(f"the driver does not know its {ends[1]}")
+    return (
+        (int(least) // unit, int(most) // unit)
+        if known
+        else Lacking(f"the driver does not know its {ends[1]}")
+    )
 
 
 def _power(found: Any) -> Reading:  # noqa: ANN401
@@ -251,13 +339,19 @@ def _power(found: Any) -> Reading:  # noqa: ANN401
 
 def _energy(found: Any) -> Reading:  # noqa: ANN401
     """The counter's unit is so many microjoules."""
-    return found if isinstance(found, Lacking) else int(found["energy_accumulator"] * found["counter_resolution"] / 1_000)
+    return (
+        found
+        if isinstance(found, Lacking)
+        else int(found["energy_accumulator"] * found["counter_resolution"] / 1_000)
+    )
 
 
 def _traffic(found: Any, way: str) -> Reading:  # noqa: ANN401
     if isinstance(found, Lacking):
         return found
-    return KIB * sum(int(link[way]) for link in found["links"][: found["num_links"]] if link["link_type"] == XGMI)
+    return KIB * sum(
+        int(link[way]) for link in found["links"][: found["num_links"]] if link["link_type"] == XGMI
+    )
 
 
 def _process(found: Any) -> Process:  # noqa: ANN401

@@ -1,7 +1,8 @@
 """Intel's devices by Level Zero's Sysman (pyzes).
 
-The binding answers with codes, and with counters where others have rates: how busy a device is, is known from the second sample on. It has
-no error counters, no events and no fans; a reset is asked of the library itself.
+The binding answers with codes, and with counters where others have rates: how busy a device is, is
+known from the second sample on. It has no error counters, no events and no fans; a reset is asked
+of the library itself.
 """
 
 import contextlib
@@ -14,10 +15,30 @@ from pathlib import Path
 from typing import Any, Final, assert_never
 
 from services.node_agent.drivers import readings as r
-from services.node_agent.drivers.readings import Command, Device, Done, Event, Lacking, Process, Reading, Sample
-from services.node_agent.drivers.vendors import GONE, LASTING, PASSING, Asking, Lost, NotThere, Refusal, given, words
+from services.node_agent.drivers.readings import (
+    Command,
+    Device,
+    Done,
+    Event,
+    Lacking,
+    Process,
+    Reading,
+    Sample,
+)
+from services.node_agent.drivers.vendors import (
+    GONE,
+    LASTING,
+    PASSING,
+    Asking,
+    Lost,
+    NotThere,
+    Refusal,
+    given,
+    words,
+)
 
-# Level Zero's own codes, and what follows of each: no permission, not available, another version, not supported; lost, requires a reset.
+# Level Zero's own codes, and what follows of each: no permission, not available, another version,
+# not supported; lost, requires a reset.
 LASTING_CODES: Final = (0x70010000, 0x70010001, 0x78000002, 0x78000003)
 NO_PERMISSION: Final = 0x70010000
 GONE_CODES: Final = (0x70000001, 0x70000006)
@@ -44,7 +65,10 @@ class LevelZeroError(Exception):
 
 
 class Intel:
-    """See `vendors.Vendor`. `counters` holds each counter as the last sample of its device saw it, with its time."""
+    """See `vendors.Vendor`.
+
+    `counters` holds each counter as the last sample of its device saw it, with its time.
+    """
 
     def __init__(self) -> None:
         self.zes: Any = None
@@ -72,13 +96,21 @@ class Intel:
         return list(self.handles)
 
     def _address(self, handle: Any) -> str:  # noqa: ANN401  the binding is not typed
-        place = self._filled("zesDevicePciGetProperties", self.zes.zes_pci_properties_t, "PCI_PROPERTIES", handle).address
+        place = self._filled(
+            "zesDevicePciGetProperties", self.zes.zes_pci_properties_t, "PCI_PROPERTIES", handle
+        ).address
         return f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.{place.function:x}"
 
     def describe(self, device: str) -> Device:
         handle = self._handle(device)
         found = self.ask(
-            device, "properties", self._filled, "zesDeviceGetProperties", self.zes.zes_device_properties_t, "DEVICE_PROPERTIES", handle
+            device,
+            "properties",
+            self._filled,
+            "zesDeviceGetProperties",
+            self.zes.zes_device_properties_t,
+            "DEVICE_PROPERTIES",
+            handle,
         )
         if isinstance(found, Lacking):
             raise Lost(f"intel {device} does not tell what it is: {found.why}")
@@ -101,8 +133,13 @@ class Intel:
             ask(device, "memory", self._memory, device),
             ask(device, "clock", self._clocks, device, self.zes.ZES_FREQ_DOMAIN_GPU),
         )
-        memory_clocks = ask(device, "memory clock", self._clocks, device, self.zes.ZES_FREQ_DOMAIN_MEMORY)
-        energy_uj, pcie = ask(device, "energy", self._energy_uj, device), ask(device, "pcie", self._pcie, handle)
+        memory_clocks = ask(
+            device, "memory clock", self._clocks, device, self.zes.ZES_FREQ_DOMAIN_MEMORY
+        )
+        energy_uj, pcie = (
+            ask(device, "energy", self._energy_uj, device),
+            ask(device, "pcie", self._pcie, handle),
+        )
         return Sample(
             pci_bus=device,
             at_ns=time.time_ns(),
@@ -110,13 +147,27 @@ class Intel:
             memory_busy_percent=ask(device, "bandwidth", self._bandwidth, device),
             memory_total_bytes=memory if isinstance(memory, Lacking) else memory[0],
             memory_used_bytes=memory if isinstance(memory, Lacking) else memory[1],
-            temperature_c=ask(device, "temperature", self._temperature, device, ("ZES_TEMP_SENSORS_GPU", "ZES_TEMP_SENSORS_GLOBAL")),
-            memory_temperature_c=ask(device, "memory temperature", self._temperature, device, ("ZES_TEMP_SENSORS_MEMORY",)),
+            temperature_c=ask(
+                device,
+                "temperature",
+                self._temperature,
+                device,
+                ("ZES_TEMP_SENSORS_GPU", "ZES_TEMP_SENSORS_GLOBAL"),
+            ),
+            memory_temperature_c=ask(
+                device,
+                "memory temperature",
+                self._temperature,
+                device,
+                ("ZES_TEMP_SENSORS_MEMORY",),
+            ),
             power_mw=_per_second(self._grown(device, "energy", energy_uj), 1_000),
             energy_mj=energy_uj if isinstance(energy_uj, Lacking) else energy_uj[0] // 1_000,
             power_cap_mw=ask(device, "cap", lambda: self._sustained(device).limit),
             clock_mhz=clocks if isinstance(clocks, Lacking) else round(clocks.actual),
-            memory_clock_mhz=memory_clocks if isinstance(memory_clocks, Lacking) else round(memory_clocks.actual),
+            memory_clock_mhz=memory_clocks
+            if isinstance(memory_clocks, Lacking)
+            else round(memory_clocks.actual),
             throttled=clocks
             if isinstance(clocks, Lacking)
             else tuple(word for bit, word in THROTTLES.items() if clocks.throttleReasons & bit),
@@ -149,20 +200,30 @@ class Intel:
                     self._call("zesFrequencySetRange", domain, ctypes.byref(limits))
             case r.Reset():
                 reset = self.zes.getFunctionPointerList("zesDeviceReset")
-                reset.argtypes, reset.restype = (self.zes.zes_device_handle_t, ctypes.c_uint8), ctypes.c_int32
+                reset.argtypes, reset.restype = (
+                    (self.zes.zes_device_handle_t, ctypes.c_uint8),
+                    ctypes.c_int32,
+                )
                 if code := reset(self._handle(device), 0):
                     raise LevelZeroError("zesDeviceReset", code)
             case r.SetEcc(on):
                 return self._set_ecc(device, on)
             case r.SetPersistence() | r.SetComputeMode():
                 return Lacking("Intel's driver has no such mode")
-            case r.SetMigMode() | r.CreateMigInstance() | r.DestroyMigInstance() | r.ListMigInstances() | r.SetPartition():
+            case (
+                r.SetMigMode()
+                | r.CreateMigInstance()
+                | r.DestroyMigInstance()
+                | r.ListMigInstances()
+                | r.SetPartition()
+            ):
                 return Lacking("Intel's binding cannot divide a device")
             case _:
                 assert_never(command)
         return Done()
 
-    # What a sample is made of. Each raises LevelZeroError, or AttributeError for a function that the library does not have.
+    # What a sample is made of. Each raises LevelZeroError, or AttributeError for a function that
+    # the library does not have.
 
     def _memory(self, device: str) -> tuple[int, int]:
         """All of it, and what is used."""
@@ -181,24 +242,47 @@ class Intel:
             part.append((found.readCounter + found.writeCounter, found.timestamp))
             most += found.maxBandwidth
         moved = _per_second(
-            self._grown(device, "bandwidth", (sum(each for each, _ in part), part[0][1]) if part else TWO_SAMPLES), 1_000_000
+            self._grown(
+                device,
+                "bandwidth",
+                (sum(each for each, _ in part), part[0][1]) if part else TWO_SAMPLES,
+            ),
+            1_000_000,
         )
-        return moved if isinstance(moved, Lacking) or not most else min(100, int(100 * moved // most))
+        return (
+            moved if isinstance(moved, Lacking) or not most else min(100, int(100 * moved // most))
+        )
 
     def _busy(self, device: str) -> Reading:
-        engines = {self._filled("zesEngineGetProperties", self.zes.zes_engine_properties_t, "ENGINE_PROPERTIES", each).type: each
-                   for each in self._parts(device, "EngineGroups", "engine")}  # fmt: skip
-        engine = engines.get(self.zes.ZES_ENGINE_GROUP_ALL, engines.get(self.zes.ZES_ENGINE_GROUP_COMPUTE_ALL))
+        groups = self._parts(device, "EngineGroups", "engine")
+        engines = {self._engine_type(each): each for each in groups}
+        engine = engines.get(
+            self.zes.ZES_ENGINE_GROUP_ALL, engines.get(self.zes.ZES_ENGINE_GROUP_COMPUTE_ALL)
+        )
         if engine is None:
             return Lacking("no group of engines tells how busy it is")
         found = self._filled("zesEngineGetActivity", self.zes.zes_engine_stats_t, "", engine)
         return _per_second(self._grown(device, "busy", (found.activeTime, found.timestamp)), 100)
 
+    def _engine_type(self, engine: Any) -> Any:  # noqa: ANN401  the binding is not typed
+        kind = self.zes.zes_engine_properties_t
+        return self._filled("zesEngineGetProperties", kind, "ENGINE_PROPERTIES", engine).type
+
     def _temperature(self, device: str, sensors: Sequence[str]) -> Reading:
         kinds = [getattr(self.zes, name) for name in sensors]
         for sensor in self._parts(device, "TemperatureSensors", "temp"):
-            if self._filled("zesTemperatureGetProperties", self.zes.zes_temp_properties_t, "TEMP_PROPERTIES", sensor).type in kinds:
-                degrees: float = self._filled("zesTemperatureGetState", ctypes.c_double, "", sensor).value
+            if (
+                self._filled(
+                    "zesTemperatureGetProperties",
+                    self.zes.zes_temp_properties_t,
+                    "TEMP_PROPERTIES",
+                    sensor,
+                ).type
+                in kinds
+            ):
+                degrees: float = self._filled(
+                    "zesTemperatureGetState", ctypes.c_double, "", sensor
+                ).value
                 return round(degrees)
         return Lacking("no such sensor")
 
@@ -206,7 +290,9 @@ class Intel:
         domains = self._parts(device, "PowerDomains", "pwr")
         if not domains:
             return Lacking("no power domain")
-        found = self._filled("zesPowerGetEnergyCounter", self.zes.zes_power_energy_counter_t, "", domains[0])
+        found = self._filled(
+            "zesPowerGetEnergyCounter", self.zes.zes_power_energy_counter_t, "", domains[0]
+        )
         return found.energy, found.timestamp
 
     def _sustained(self, device: str) -> Any:  # noqa: ANN401  the binding is not typed
@@ -220,22 +306,37 @@ class Intel:
         domains = self._parts(device, "PowerDomains", "pwr")
         if not domains:
             raise LevelZeroError("no power domain: zesDeviceEnumPowerDomains", LASTING_CODES[-1])
-        return self._list("zesPowerGetLimitsExt", self.zes.zes_power_limit_ext_desc_t, domains[0], stype="POWER_LIMIT_EXT_DESC")
+        return self._list(
+            "zesPowerGetLimitsExt",
+            self.zes.zes_power_limit_ext_desc_t,
+            domains[0],
+            stype="POWER_LIMIT_EXT_DESC",
+        )
 
     def _set_cap(self, device: str, milliwatts: int) -> None:
         domain, limit = self._parts(device, "PowerDomains", "pwr")[0], self._sustained(device)
-        known = self._filled("zesPowerGetProperties", self.zes.zes_power_properties_t, "POWER_PROPERTIES", domain)
+        known = self._filled(
+            "zesPowerGetProperties", self.zes.zes_power_properties_t, "POWER_PROPERTIES", domain
+        )
         limit.limit = milliwatts or known.defaultLimit
-        self._call("zesPowerSetLimitsExt", domain, ctypes.byref(ctypes.c_uint32(1)), ctypes.byref(limit))
+        self._call(
+            "zesPowerSetLimitsExt", domain, ctypes.byref(ctypes.c_uint32(1)), ctypes.byref(limit)
+        )
 
     def _power_range(self, device: str) -> tuple[int, int] | Lacking:
         """As far as the driver knows both ends: -1 is no limit."""
         domains = self._parts(device, "PowerDomains", "pwr")
         if not domains:
             return Lacking("no power domain")
-        known = self._filled("zesPowerGetProperties", self.zes.zes_power_properties_t, "POWER_PROPERTIES", domains[0])
+        known = self._filled(
+            "zesPowerGetProperties", self.zes.zes_power_properties_t, "POWER_PROPERTIES", domains[0]
+        )
         told = known.minLimit >= 0 and known.maxLimit > 0
-        return (known.minLimit, known.maxLimit) if told else Lacking("the driver does not know its limits")
+        return (
+            (known.minLimit, known.maxLimit)
+            if told
+            else Lacking("the driver does not know its limits")
+        )
 
     def _clock_range(self, device: str) -> tuple[int, int] | Lacking:
         for _, known in self._domains(device, self.zes.ZES_FREQ_DOMAIN_GPU):
@@ -252,25 +353,41 @@ class Intel:
         wish.state = zes.ZES_DEVICE_ECC_STATE_ENABLED if on else zes.ZES_DEVICE_ECC_STATE_DISABLED
         found = zes.zes_device_ecc_properties_t()
         found.stype = zes.ZES_STRUCTURE_TYPE_DEVICE_ECC_PROPERTIES
-        self._call("zesDeviceSetEccState", self._handle(device), ctypes.byref(wish), ctypes.byref(found))
-        return Done(note="" if found.currentState == found.pendingState else "it counts after a reset")
+        self._call(
+            "zesDeviceSetEccState", self._handle(device), ctypes.byref(wish), ctypes.byref(found)
+        )
+        return Done(
+            note="" if found.currentState == found.pendingState else "it counts after a reset"
+        )
 
     def _domains(self, device: str, kind: int) -> Iterator[tuple[Any, Any]]:
         for domain in self._parts(device, "FrequencyDomains", "freq"):
-            known = self._filled("zesFrequencyGetProperties", self.zes.zes_freq_properties_t, "FREQ_PROPERTIES", domain)
+            known = self._filled(
+                "zesFrequencyGetProperties",
+                self.zes.zes_freq_properties_t,
+                "FREQ_PROPERTIES",
+                domain,
+            )
             if known.type == kind:
                 yield domain, known
 
     def _clocks(self, device: str, kind: int) -> Any:  # noqa: ANN401
         for domain, _ in self._domains(device, kind):
-            return self._filled("zesFrequencyGetState", self.zes.zes_freq_state_t, "FREQ_STATE", domain)
+            return self._filled(
+                "zesFrequencyGetState", self.zes.zes_freq_state_t, "FREQ_STATE", domain
+            )
         return Lacking("no such clock")
 
     def _pcie(self, handle: Any) -> Any:  # noqa: ANN401
         return self._filled("zesDevicePciGetStats", self.zes.zes_pci_stats_t, "", handle)
 
     def _processes(self, handle: Any) -> tuple[Process, ...]:  # noqa: ANN401
-        found = self._list("zesDeviceProcessesGetState", self.zes.zes_process_state_t, handle, stype="PROCESS_STATE")
+        found = self._list(
+            "zesDeviceProcessesGetState",
+            self.zes.zes_process_state_t,
+            handle,
+            stype="PROCESS_STATE",
+        )
         return tuple(Process(each.processId, each.memSize) for each in found)
 
     # How the binding is called.
@@ -283,16 +400,26 @@ class Intel:
     def _parts(self, device: str, kind: str, short: str) -> list[Any]:
         """A device's sensors, engines, domains: they stay."""
         if (device, kind) not in self.parts:
-            self.parts[device, kind] = self._list(f"zesDeviceEnum{kind}", getattr(self.zes, f"zes_{short}_handle_t"), self._handle(device))
+            self.parts[device, kind] = self._list(
+                f"zesDeviceEnum{kind}",
+                getattr(self.zes, f"zes_{short}_handle_t"),
+                self._handle(device),
+            )
         return self.parts[device, kind]
 
-    def _grown(self, device: str, name: str, now: tuple[int, int] | Lacking) -> tuple[int, int] | Lacking:
+    def _grown(
+        self, device: str, name: str, now: tuple[int, int] | Lacking
+    ) -> tuple[int, int] | Lacking:
         """By how much, in how many microseconds."""
         if isinstance(now, Lacking):
             return now
         before = self.counters.get((device, name))
         self.counters[device, name] = now
-        return TWO_SAMPLES if before is None or now[1] <= before[1] else (now[0] - before[0], now[1] - before[1])
+        return (
+            TWO_SAMPLES
+            if before is None or now[1] <= before[1]
+            else (now[0] - before[0], now[1] - before[1])
+        )
 
     def _list(self, name: str, kind: Callable[[], Any], *of: Any, stype: str = "") -> list[Any]:  # noqa: ANN401
         """Asked twice: how many there are, then for all of them."""
@@ -326,7 +453,9 @@ def judge(error: Any) -> str:  # noqa: ANN401
 
 @contextlib.contextmanager
 def _loader_by_its_name() -> Iterator[None]:
-    """The binding asks for the loader at the place that one distribution has it; the dynamic linker finds it anywhere."""
+    """The binding asks for the loader at the place that one distribution has it; the dynamic linker
+    finds it anywhere.
+    """
     real = ctypes.CDLL
 
     def find(name: str, *arguments: Any) -> ctypes.CDLL:  # noqa: ANN401

@@ -1,7 +1,7 @@
 """NVIDIA's devices by NVML (nvidia-ml-py).
 
-Most of a sample is one call (field values), for each call into the driver costs. NVML's Xid events are taken up as they stand; what an Xid
-means is not known here.
+Most of a sample is one call (field values), for each call into the driver costs. NVML's Xid events
+are taken up as they stand; what an Xid means is not known here.
 """
 
 import ctypes
@@ -12,7 +12,17 @@ from importlib import import_module
 from typing import Any, Final
 
 from services.node_agent.drivers import readings as r
-from services.node_agent.drivers.readings import Command, Device, Done, Event, Lacking, Link, Process, Reading, Sample
+from services.node_agent.drivers.readings import (
+    Command,
+    Device,
+    Done,
+    Event,
+    Lacking,
+    Link,
+    Process,
+    Reading,
+    Sample,
+)
 from services.node_agent.drivers.vendors import (
     GONE,
     LASTING,
@@ -37,7 +47,8 @@ NO_RESERVED: Final = Lacking("this driver does not tell it apart from what is us
 # NVML counts a link's traffic in KiB.
 LINK_UNIT: Final = 1 << 10
 
-# NVML's own codes, and what follows of each: not supported, no such function, another struct, no permission; lost, reset required.
+# NVML's own codes, and what follows of each: not supported, no such function, another struct, no
+# permission; lost, reset required.
 LASTING_CODES: Final = (3, 4, 13, 22, 25, 26)
 GONE_CODES: Final = (15, 16, 28)
 
@@ -59,7 +70,8 @@ FIELDS: Final[dict[str, tuple[int, int]]] = {
     "pcie_received_bytes": (198, 0),
     "pcie_replays": (94, 0),
 }
-# Cyclic redundancy, replay and recovery of all links together, of drivers that do not tell links apart.
+# Cyclic redundancy, replay and recovery of all links together, of drivers that do not tell links
+# apart.
 LINK_ERROR_FIELDS: Final = (38, 52, 59)
 
 THROTTLES: Final = {
@@ -137,18 +149,28 @@ class Nvidia:
             model=self._must(device, "model", nvml.nvmlDeviceGetName, handle),
             driver_version=given(self.ask(device, "driver", nvml.nvmlSystemGetDriverVersion), ""),
             memory_bytes=0 if isinstance(memory, Lacking) else memory.total,
-            compute_capability=given(self.ask(device, "capability", nvml.nvmlDeviceGetCudaComputeCapability, handle), (0, 0)),
+            compute_capability=given(
+                self.ask(device, "capability", nvml.nvmlDeviceGetCudaComputeCapability, handle),
+                (0, 0),
+            ),
             mig=mig if isinstance(mig, Lacking) else bool(mig[0]),
-            mig_profiles=() if isinstance(mig, Lacking) else tuple(profile.name for profile in nvidia_mig.profiles(nvml, handle)),
+            mig_profiles=()
+            if isinstance(mig, Lacking)
+            else tuple(profile.name for profile in nvidia_mig.profiles(nvml, handle)),
             links=self._links(device, handle),
-            persistent=_flag(self.ask(device, "persistence", nvml.nvmlDeviceGetPersistenceMode, handle)),
+            persistent=_flag(
+                self.ask(device, "persistence", nvml.nvmlDeviceGetPersistenceMode, handle)
+            ),
             versions=self._versions(device),
             **nvidia_control.limits(self, device, handle),
         )
 
     def sample(self, device: str) -> Sample:
         nvml, handle, ask = self.nvml, self.handle(device), self.ask
-        used, memory = ask(device, "utilization", nvml.nvmlDeviceGetUtilizationRates, handle), self._memory(device, handle)
+        used, memory = (
+            ask(device, "utilization", nvml.nvmlDeviceGetUtilizationRates, handle),
+            self._memory(device, handle),
+        )
         reasons = ask(device, "throttled", nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
         processes = ask(device, "processes", nvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
         return Sample(
@@ -156,19 +178,31 @@ class Nvidia:
             at_ns=time.time_ns(),
             busy_percent=used if isinstance(used, Lacking) else used.gpu,
             memory_busy_percent=used if isinstance(used, Lacking) else used.memory,
-            encoder_percent=_first(ask(device, "encoder", nvml.nvmlDeviceGetEncoderUtilization, handle)),
-            decoder_percent=_first(ask(device, "decoder", nvml.nvmlDeviceGetDecoderUtilization, handle)),
+            encoder_percent=_first(
+                ask(device, "encoder", nvml.nvmlDeviceGetEncoderUtilization, handle)
+            ),
+            decoder_percent=_first(
+                ask(device, "decoder", nvml.nvmlDeviceGetDecoderUtilization, handle)
+            ),
             memory_total_bytes=memory if isinstance(memory, Lacking) else memory.total,
             memory_used_bytes=memory if isinstance(memory, Lacking) else memory.used,
-            memory_reserved_bytes=memory if isinstance(memory, Lacking) else getattr(memory, "reserved", NO_RESERVED),
+            memory_reserved_bytes=memory
+            if isinstance(memory, Lacking)
+            else getattr(memory, "reserved", NO_RESERVED),
             temperature_c=ask(device, "temperature", self._temperature, handle),
             power_mw=ask(device, "power", nvml.nvmlDeviceGetPowerUsage, handle),
             power_cap_mw=ask(device, "cap", nvml.nvmlDeviceGetEnforcedPowerLimit, handle),
             clock_mhz=ask(device, "clock", nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            memory_clock_mhz=ask(device, "memory clock", nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+            memory_clock_mhz=ask(
+                device, "memory clock", nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM
+            ),
             fan_percent=ask(device, "fan", nvml.nvmlDeviceGetFanSpeed, handle),
-            throttled=reasons if isinstance(reasons, Lacking) else tuple(word for bit, word in THROTTLES.items() if reasons & bit),
-            processes=processes if isinstance(processes, Lacking) else tuple(map(_process, processes)),
+            throttled=reasons
+            if isinstance(reasons, Lacking)
+            else tuple(word for bit, word in THROTTLES.items() if reasons & bit),
+            processes=processes
+            if isinstance(processes, Lacking)
+            else tuple(map(_process, processes)),
             fabric=nvidia_fabric.fabric(self, device, handle),
             **self._fields(device, handle) | self._seldom(device, handle),
         )
@@ -199,15 +233,40 @@ class Nvidia:
         waiting = nvml.nvmlEventSetCreate()
         for device in self.devices():
             with suppress(Lost):
-                known = given(self.ask(device, "event types", nvml.nvmlDeviceGetSupportedEventTypes, self.handles[device]), 0)
-                self.ask(device, "register", nvml.nvmlDeviceRegisterEvents, self.handles[device], known & wanted, waiting)
+                known = given(
+                    self.ask(
+                        device,
+                        "event types",
+                        nvml.nvmlDeviceGetSupportedEventTypes,
+                        self.handles[device],
+                    ),
+                    0,
+                )
+                self.ask(
+                    device,
+                    "register",
+                    nvml.nvmlDeviceRegisterEvents,
+                    self.handles[device],
+                    known & wanted,
+                    waiting,
+                )
         return waiting
 
     def _event(self, data: Any) -> Event:  # noqa: ANN401
-        address = next((address for address, handle in self.handles.items() if _same(handle, data.device)), "")
+        address = next(
+            (address for address, handle in self.handles.items() if _same(handle, data.device)), ""
+        )
         kind = EVENT_KINDS.get(data.eventType, r.OTHER)
         instance = data.gpuInstanceId if data.gpuInstanceId != NO_INSTANCE else None
-        return Event(time.time_ns(), "nvidia", address, kind, data.eventData, f"NVML event {data.eventType:#x}", instance)
+        return Event(
+            time.time_ns(),
+            "nvidia",
+            address,
+            kind,
+            data.eventData,
+            f"NVML event {data.eventType:#x}",
+            instance,
+        )
 
     def _versions(self, device: str) -> dict[str, str]:
         """The versions of NVML and of CUDA's driver interface, as far as the driver tells them."""
@@ -215,19 +274,33 @@ class Nvidia:
         library = self.ask(device, "NVML's version", nvml.nvmlSystemGetNVMLVersion)
         cuda = self.ask(device, "CUDA's version", nvml.nvmlSystemGetCudaDriverVersion_v2)
         found = {} if isinstance(library, Lacking) else {"nvml": str(library)}
-        return found if isinstance(cuda, Lacking) else {**found, "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"}
+        return (
+            found
+            if isinstance(cuda, Lacking)
+            else {**found, "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"}
+        )
 
     def _memory(self, device: str, handle: Any) -> Any:  # noqa: ANN401
         """What the driver keeps for itself is not counted as used where it tells it apart (v2)."""
-        found = self.ask(device, "memory v2", self.nvml.nvmlDeviceGetMemoryInfo, handle, self.nvml.nvmlMemory_v2)
-        return self.ask(device, "memory", self.nvml.nvmlDeviceGetMemoryInfo, handle) if isinstance(found, Lacking) else found
+        found = self.ask(
+            device, "memory v2", self.nvml.nvmlDeviceGetMemoryInfo, handle, self.nvml.nvmlMemory_v2
+        )
+        return (
+            self.ask(device, "memory", self.nvml.nvmlDeviceGetMemoryInfo, handle)
+            if isinstance(found, Lacking)
+            else found
+        )
 
     def _temperature(self, handle: Any) -> int:  # noqa: ANN401
         """By the call that drivers of today have, else the one before it."""
         nvml, sensor = self.nvml, self.nvml.NVML_TEMPERATURE_GPU
         try:
             return int(nvml.nvmlDeviceGetTemperatureV(handle, sensor))
-        except (nvml.NVMLError_FunctionNotFound, nvml.NVMLError_ArgumentVersionMismatch, nvml.NVMLError_NotSupported):
+        except (
+            nvml.NVMLError_FunctionNotFound,
+            nvml.NVMLError_ArgumentVersionMismatch,
+            nvml.NVMLError_NotSupported,
+        ):
             return int(nvml.nvmlDeviceGetTemperature(handle, sensor))
 
     def _fields(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -243,8 +316,10 @@ class Nvidia:
         return {**named, "link_errors": _sum(values[len(FIELDS) :])}
 
     def _seldom(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Counters that change seldom and take many reads of the device: those of each link, and of the SRAM. In between the last
-        values stay.
+        """Counters that change seldom and take many reads of the device: those of each link, and of
+        the SRAM.
+
+        In between the last values stay.
         """
         samples, found = self.seldom.get(device, (0, {}))
         if samples % SELDOM == 0:
@@ -259,7 +334,10 @@ class Nvidia:
         if isinstance(found, Lacking):
             return {"sram_uncorrected": found, "sram_threshold": found}
         uncorrected = found.volatileUncParity + found.volatileUncSecDed
-        return {"sram_uncorrected": uncorrected, "sram_threshold": int(found.bThresholdExceeded != 0)}
+        return {
+            "sram_uncorrected": uncorrected,
+            "sram_threshold": int(found.bThresholdExceeded != 0),
+        }
 
     def _sram_status(self, nvml: Any, handle: Any) -> Any:  # noqa: ANN401
         found = nvml.c_nvmlEccSramErrorStatus_v1_t()
@@ -290,7 +368,10 @@ class Nvidia:
 
     def _peer(self, device: str, handle: Any, link: int) -> str:  # noqa: ANN401
         nvml = self.nvml
-        if self.ask(device, "link end", nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link) == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+        if (
+            self.ask(device, "link end", nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+            == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
+        ):
             return "switch"
         end = self.ask(device, "link peer", nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
         return "" if isinstance(end, Lacking) else pci_address(end.busId)
@@ -305,7 +386,9 @@ class Nvidia:
 
 def judge(error: Any) -> str:  # noqa: ANN401
     """See `vendors.Asking`."""
-    return LASTING if error.value in LASTING_CODES else GONE if error.value in GONE_CODES else PASSING
+    return (
+        LASTING if error.value in LASTING_CODES else GONE if error.value in GONE_CODES else PASSING
+    )
 
 
 def _first(found: Any) -> Reading:  # noqa: ANN401

@@ -33,7 +33,9 @@ def control(vendor: Any, device: str, command: Command) -> Done | Lacking:  # no
 def _told(vendor: Any, nvml: Any, device: str, handle: Any, command: Command) -> Done | Lacking:  # noqa: ANN401
     match command:
         case r.SetPowerCap(milliwatts):
-            nvml.nvmlDeviceSetPowerManagementLimit(handle, milliwatts or nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
+            nvml.nvmlDeviceSetPowerManagementLimit(
+                handle, milliwatts or nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
+            )
         case r.LockClocks(0, 0):
             nvml.nvmlDeviceResetGpuLockedClocks(handle)
         case r.LockClocks(low_mhz, high_mhz):
@@ -45,7 +47,9 @@ def _told(vendor: Any, nvml: Any, device: str, handle: Any, command: Command) ->
                 raise Refusal(f"{mode} is no compute mode: say {', '.join(COMPUTE_MODES)}")
             nvml.nvmlDeviceSetComputeMode(handle, COMPUTE_MODES[mode])
         case r.SetEcc(on):
-            nvml.nvmlDeviceSetEccMode(handle, nvml.nvmlDeviceGetDefaultEccMode(handle)[0] if on is None else int(on))
+            nvml.nvmlDeviceSetEccMode(
+                handle, nvml.nvmlDeviceGetDefaultEccMode(handle)[0] if on is None else int(on)
+            )
             return _after_reset(nvml.nvmlDeviceGetEccMode(handle))
         case r.SetMigMode() | r.CreateMigInstance() | r.DestroyMigInstance() | r.ListMigInstances():
             return nvidia_mig.told(nvml, handle, command)
@@ -66,8 +70,12 @@ def _after_reset(modes: Sequence[int]) -> Done:
 def limits(vendor: Any, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
     """What its power limit and its clocks can be set to."""
     nvml = vendor.nvml
-    power = vendor.ask(device, "power limits", nvml.nvmlDeviceGetPowerManagementLimitConstraints, handle)
-    most = vendor.ask(device, "clock limit", nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM)
+    power = vendor.ask(
+        device, "power limits", nvml.nvmlDeviceGetPowerManagementLimitConstraints, handle
+    )
+    most = vendor.ask(
+        device, "clock limit", nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM
+    )
     return {
         "power_mw": power if isinstance(power, Lacking) else (int(power[0]), int(power[1])),
         "clocks_mhz": most if isinstance(most, Lacking) else (1, int(most)),
@@ -81,7 +89,9 @@ def _reset(vendor: Any, device: str) -> Done | Lacking:  # noqa: ANN401
         return Lacking(f"{RESET_TOOL} is not on PATH")
     vendor.close()
     try:
-        done = subprocess.run([tool, "--gpu-reset", "-i", device], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [tool, "--gpu-reset", "-i", device], capture_output=True, text=True, check=False
+        )
     finally:
         vendor.open()
     if done.returncode != 0:

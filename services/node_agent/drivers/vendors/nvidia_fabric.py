@@ -1,6 +1,8 @@
-"""Reads whether the NVLink fabric of a device is up (nvmlDeviceGetGpuFabricInfoV, with the older call as a fallback).
+"""Reads whether the NVLink fabric of a device is up (nvmlDeviceGetGpuFabricInfoV, with the older
+call as a fallback).
 
-A fabric manager registers each device with the fabric of NVSwitches; until then no kernel on the device reaches another device over it.
+A fabric manager registers each device with the fabric of NVSwitches; until then no kernel on the
+device reaches another device over it.
 """
 
 from ctypes import byref
@@ -20,9 +22,23 @@ STATES: Final = {1: "its registration has not started", 2: "its registration is 
 def fabric(nvidia: "Nvidia", device: str, handle: Any) -> str | Lacking:  # noqa: ANN401  the binding is not typed
     """Return why the fabric is not up; empty if it is, or if the device has none."""
     nvml = nvidia.nvml
-    found = nvidia.ask(device, "fabric v", _asked, nvml.nvmlDeviceGetGpuFabricInfoV, handle, nvml.c_nvmlGpuFabricInfoV_t)
+    found = nvidia.ask(
+        device,
+        "fabric v",
+        _asked,
+        nvml.nvmlDeviceGetGpuFabricInfoV,
+        handle,
+        nvml.c_nvmlGpuFabricInfoV_t,
+    )
     if isinstance(found, Lacking):
-        found = nvidia.ask(device, "fabric", _asked, nvml.nvmlDeviceGetGpuFabricInfo, handle, nvml.c_nvmlGpuFabricInfo_t)
+        found = nvidia.ask(
+            device,
+            "fabric",
+            _asked,
+            nvml.nvmlDeviceGetGpuFabricInfo,
+            handle,
+            nvml.c_nvmlGpuFabricInfo_t,
+        )
     if isinstance(found, Lacking):
         return found
     state = found.state & 0xFF  # NVML writes one byte, the binding reads four

@@ -1,7 +1,9 @@
-"""MIG by NVML: which profiles a card has, and its instances, made in their places, listed and removed.
+"""MIG by NVML: which profiles a card has, and its instances, made in their places, listed and
+removed.
 
-An instance of the card (a GPU instance) is made with one compute instance over all of it. What cannot be finished is taken back, and where
-that fails too, both reasons are said. The places that the driver names count, not a table. Tests: tests/drivers/test_nvidia_mig.py.
+An instance of the card (a GPU instance) is made with one compute instance over all of it. What
+cannot be finished is taken back, and where that fails too, both reasons are said. The places that
+the driver names count, not a table. Tests: tests/drivers/test_nvidia_mig.py.
 """
 
 from collections.abc import Iterator
@@ -53,7 +55,9 @@ def told(nvml: Any, handle: Any, command: MigCommand) -> Done:  # noqa: ANN401
             _destroy(nvml, nvml.nvmlDeviceGetGpuInstanceById(handle, number))
             return Done()
         case r.ListMigInstances():
-            return Done(instances=tuple(sorted(_instances(nvml, handle), key=lambda each: each.start)))
+            return Done(
+                instances=tuple(sorted(_instances(nvml, handle), key=lambda each: each.start))
+            )
         case _:
             assert_never(command)
 
@@ -62,7 +66,9 @@ def _create(nvml: Any, handle: Any, name: str, start: int) -> MigInstance:  # no
     profile = next((each for each in profiles(nvml, handle) if each.name == name), None)
     if profile is None:
         raise Refusal(f"the card has no profile {name}")
-    made = nvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile.number, byref(_place(nvml, handle, profile, start)))
+    made = nvml.nvmlDeviceCreateGpuInstanceWithPlacement(
+        handle, profile.number, byref(_place(nvml, handle, profile, start))
+    )
     try:
         nvml.nvmlGpuInstanceCreateComputeInstance(made, _whole(nvml, made, profile.slices))
         found = _instance(nvml, made, name, _uuids(nvml, handle))
@@ -80,7 +86,10 @@ def _place(nvml: Any, handle: Any, profile: Profile, start: int) -> Any:  # noqa
     nvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile.number, found, byref(count))
     legal = {each.start: each for each in found[: count.value]}
     if start not in legal:
-        raise Refusal(f"{profile.name} cannot begin at slice {start} of this card, but at {', '.join(map(str, sorted(legal)))}")
+        raise Refusal(
+            f"{profile.name} cannot begin at slice {start} of this card, but at "
+            f"{', '.join(map(str, sorted(legal)))}"
+        )
     return legal[start]
 
 
@@ -88,7 +97,9 @@ def _whole(nvml: Any, made: Any, slices: int) -> int:  # noqa: ANN401
     """The profile of a compute instance over all of a GPU instance."""
     for index in range(nvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
         try:
-            found = nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(made, index, nvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+            found = nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(
+                made, index, nvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
+            )
         except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
             continue
         if found.sliceCount == slices:
@@ -100,7 +111,9 @@ def _take_back(nvml: Any, made: Any, why: Exception) -> None:  # noqa: ANN401
     try:
         _destroy(nvml, made)
     except nvml.NVMLError as error:
-        raise Refusal(f"{words(why)}; and what was made of it could not be removed: {words(error)}") from error
+        raise Refusal(
+            f"{words(why)}; and what was made of it could not be removed: {words(error)}"
+        ) from error
 
 
 def _instances(nvml: Any, handle: Any) -> Iterator[MigInstance]:  # noqa: ANN401
@@ -116,7 +129,9 @@ def _instances(nvml: Any, handle: Any) -> Iterator[MigInstance]:  # noqa: ANN401
 
 def _instance(nvml: Any, made: Any, profile: str, uuids: dict[int, str]) -> MigInstance:  # noqa: ANN401
     info = nvml.nvmlGpuInstanceGetInfo(made)
-    return MigInstance(info.id, uuids.get(info.id, ""), profile, info.placement.start, info.placement.size)
+    return MigInstance(
+        info.id, uuids.get(info.id, ""), profile, info.placement.start, info.placement.size
+    )
 
 
 def _uuids(nvml: Any, handle: Any) -> dict[int, str]:  # noqa: ANN401

@@ -1,18 +1,28 @@
-"""Which of the nodes that serve is best: one file per strategy, one function `score(place, take, wish, scene)` each; the highest goes
-first, of equals the node that registered first. This dictionary lists them.
+"""Which of the nodes that serve is best: one file per strategy, one function `score(place, take,
+wish, scene)` each; the highest goes first, of equals the node that registered first.
 
-Pure. Above every score stands the topology: a node on which the job's devices cross fewer levels is always the better one.
+This dictionary lists them.
+
+Pure. Above every score stands the topology: a node on which the job's devices cross fewer levels is
+always the better one.
 """
 
 from collections.abc import Callable
 from typing import Final
 
-from services.scheduler.placement.place import Place, Take
-from services.scheduler.placement.scene import Scene
-from services.scheduler.placement.strategies import best_fit, first_fit, fragmentation, least_loaded, topology, worst_fit
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.place import DeviceFit, Place
+from services.scheduler.placement.resource_request import ResourceRequest
+from services.scheduler.placement.strategies import (
+    best_fit,
+    first_fit,
+    fragmentation,
+    least_loaded,
+    topology,
+    worst_fit,
+)
+from services.scheduler.placement.workload_mix import WorkloadMix
 
-Score = Callable[[Place, Take, Wish, Scene], int]
+Score = Callable[[Place, DeviceFit, ResourceRequest, WorkloadMix], int]
 
 ROUND_ROBIN: Final = "round_robin"
 DEFAULT: Final = "fragmentation"
@@ -27,5 +37,6 @@ STRATEGIES: Final[dict[str, Score]] = {
     "fragmentation": fragmentation.score,
     "topology": topology.score,
 }
-# Those that this process has from plug-ins (`plugins.py`); which of them count, the log says (`libs/common/plugins.py`).
+# Those that this process has from plug-ins (`plugins.py`); which of them count, the log says
+# (`libs/common/state/plugins.py`).
 PLUGGED: Final[dict[str, Score]] = {}

@@ -1,12 +1,13 @@
-"""The tightest: the device with the least free that serves, then the node with the fewest free ones, so that whole ones stay whole.
+"""The tightest: the device with the least free that serves, then the node with the fewest free
+ones, so that whole ones stay whole.
 
 Pure.
 """
 
-from services.scheduler.placement.place import Place, Take
-from services.scheduler.placement.scene import Scene
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.place import DeviceFit, Place
+from services.scheduler.placement.resource_request import ResourceRequest
+from services.scheduler.placement.workload_mix import WorkloadMix
 
 
-def score(place: Place, take: Take, wish: Wish, scene: Scene) -> int:
-    return -((take.left - take.share) << 8) - place.whole.bit_count()
+def score(place: Place, fit: DeviceFit, request: ResourceRequest, mix: WorkloadMix) -> int:
+    return -((fit.left - fit.share) << 8) - place.whole.bit_count()

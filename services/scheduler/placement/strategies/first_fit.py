@@ -1,9 +1,9 @@
 """The first node that serves, by the order of registration. Pure."""
 
-from services.scheduler.placement.place import Place, Take
-from services.scheduler.placement.scene import Scene
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.place import DeviceFit, Place
+from services.scheduler.placement.resource_request import ResourceRequest
+from services.scheduler.placement.workload_mix import WorkloadMix
 
 
-def score(place: Place, take: Take, wish: Wish, scene: Scene) -> int:
+def score(place: Place, fit: DeviceFit, request: ResourceRequest, mix: WorkloadMix) -> int:
     return 0

@@ -1,18 +1,20 @@
-"""Where the least is lost for the jobs that usually come: what they could pack on the node before, against after, as `fill.py` values it.
+"""Where the least is lost for the jobs that usually come: what they could pack on the node before,
+against after, as `fill.py` values it.
 
-Pure. The difference counts in coarse steps and ties go to the node that registered first: so nodes are filled one after the other, which
-is worth more than the last per mille of the estimate. A whole device comes from the node with the fewest free ones. Of a scarce model
-nothing is taken without need. Until a mix is learnt, best fit. docs/decisions/0013-what-a-remainder-is-worth.md
+Pure. The difference counts in coarse steps and ties go to the node that registered first: so nodes
+are filled one after the other, which is worth more than the last per mille of the estimate. A whole
+device comes from the node with the fewest free ones. Of a scarce model nothing is taken without
+need. Until a mix is learnt, best fit. docs/decisions/0013-what-a-remainder-is-worth.md
 """
 
 from math import floor
 from typing import Final
 
 from libs.common.model import WHOLE_GPU
-from services.scheduler.placement.place import UNKNOWN, Place, Take
-from services.scheduler.placement.scene import Scene
+from services.scheduler.placement.place import UNKNOWN, DeviceFit, Place
+from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.strategies import best_fit
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.workload_mix import WorkloadMix
 
 # Hundredths of a device.
 STEP: Final = 10
@@ -21,36 +23,36 @@ TIE_BITS: Final = 7
 EPSILON: Final = 1e-9
 
 
-def score(place: Place, take: Take, wish: Wish, scene: Scene) -> int:
-    if scene.fills is None:
-        return best_fit.score(place, take, wish, scene)
+def score(place: Place, fit: DeviceFit, request: ResourceRequest, mix: WorkloadMix) -> int:
+    if mix.fills is None:
+        return best_fit.score(place, fit, request, mix)
     if not place.hardware.gpus:
         return 0
-    fill, scarce = scene.fills.of(place.hardware.gpus[0].model)
+    fill, scarce = mix.fills.of(place.hardware.gpus[0].model)
     before = place.lefts
-    after = after_take(before, take)
+    after = after_fit(before, fit)
     cpus = place.cpus_free
-    cpus_after = cpus if cpus == UNKNOWN else cpus - wish.cpus_milli
-    taken = take.share * wish.gpus
+    cpus_after = cpus if cpus == UNKNOWN else cpus - request.cpus_milli
+    taken = fit.share * request.gpus
     noted = place.noted
     if noted is None or noted[0] is not fill or noted[1] is not before or noted[2] != cpus:
         noted = place.noted = (fill, before, cpus, fill.value(before, cpus))
     kept = fill.value(after, cpus_after) - noted[3]
     steps = floor((kept + taken * (1 - SCARCE * scarce)) / STEP + EPSILON)
-    tight = (1 << TIE_BITS) - 1 - place.whole.bit_count() if wish.whole and wish.gpus else 0
+    tight = (1 << TIE_BITS) - 1 - place.whole.bit_count() if request.whole and request.gpus else 0
     return (steps << TIE_BITS) + tight
 
 
-def after_take(lefts: tuple[int, ...], take: Take) -> tuple[int, ...]:
+def after_fit(lefts: tuple[int, ...], fit: DeviceFit) -> tuple[int, ...]:
     """The open devices' remainders after the take, least first."""
-    if not take.devices:
+    if not fit.devices:
         return lefts
-    if take.share == WHOLE_GPU:
-        return lefts[: -len(take.devices)]
+    if fit.share == WHOLE_GPU:
+        return lefts[: -len(fit.devices)]
     found = list(lefts)
-    for left in take.lefts:
+    for left in fit.lefts:
         found.remove(left)
-        if left > take.share:
-            found.append(left - take.share)
+        if left > fit.share:
+            found.append(left - fit.share)
     found.sort()
     return tuple(found)

@@ -1,9 +1,9 @@
 """The widest: the device with the most free, then the node with the most free devices. Pure."""
 
-from services.scheduler.placement.place import Place, Take
-from services.scheduler.placement.scene import Scene
-from services.scheduler.placement.wish import Wish
+from services.scheduler.placement.place import DeviceFit, Place
+from services.scheduler.placement.resource_request import ResourceRequest
+from services.scheduler.placement.workload_mix import WorkloadMix
 
 
-def score(place: Place, take: Take, wish: Wish, scene: Scene) -> int:
-    return (take.left << 8) + place.whole.bit_count()
+def score(place: Place, fit: DeviceFit, request: ResourceRequest, mix: WorkloadMix) -> int:
+    return (fit.left << 8) + place.whole.bit_count()

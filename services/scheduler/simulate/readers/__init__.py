@@ -1,4 +1,6 @@
-"""Trace files: one file per form, each with its `COLUMNS` and one function `read(row)`. This list is asked in order.
+"""Trace files: one file per form, each with its `COLUMNS` and one function `read(row)`.
+
+This list is asked in order.
 
 All are CSV with a line of titles; a form is recognised by its columns.
 """
@@ -33,7 +35,10 @@ def _form(path: Path, columns: Iterable[str]) -> ModuleType:
         if named >= form.COLUMNS:
             return form
     lacking = ", ".join(sorted(plain.COLUMNS - named))
-    raise Refused(f"{path} is no trace that is known here: its first line must name the columns; {lacking} are not among them")
+    raise Refused(
+        f"{path} is no trace that is known here: its first line must name the columns; "
+        f"{lacking} are not among them"
+    )
 
 
 def _row(form: ModuleType, path: Path, number: int, line: dict[str, str]) -> Row:

@@ -1,4 +1,6 @@
-"""Muri (SIGCOMM'22), slices of Philly for 8 x 8 GPUs: job_id, submit_s, gpus, duration_s, model; this model is a neural network."""
+"""Muri (SIGCOMM'22), slices of Philly for 8 x 8 GPUs: job_id, submit_s, gpus, duration_s, model;
+this model is a neural network.
+"""
 
 from services.scheduler.simulate.trace import Row
 
@@ -6,4 +8,6 @@ COLUMNS = frozenset(("job_id", "submit_s", "gpus", "duration_s", "model"))
 
 
 def read(line: dict[str, str]) -> Row:
-    return Row(line["job_id"], float(line["submit_s"]), float(line["duration_s"]), int(line["gpus"]))
+    return Row(
+        line["job_id"], float(line["submit_s"]), float(line["duration_s"]), int(line["gpus"])
+    )

@@ -1,6 +1,8 @@
-"""openb (Alibaba cluster-trace-gpu-v2023): pods with CPUs, memory and parts of GPUs; times in seconds.
+"""openb (Alibaba cluster-trace-gpu-v2023): pods with CPUs, memory and parts of GPUs; times in
+seconds.
 
-Its times keep a hundredth of its cluster busy: for a queue, replay it faster (`--speed 100`) or on fewer nodes.
+Its times keep a hundredth of its cluster busy: for a queue, replay it faster (`--speed 100`) or on
+fewer nodes.
 """
 
 from services.scheduler.simulate.trace import MIB, Row
@@ -11,7 +13,10 @@ MILLI = 10
 
 def read(line: dict[str, str]) -> Row:
     if not line.get("creation_time") or not line.get("deletion_time"):
-        raise ValueError("a pod without creation_time and deletion_time cannot be replayed; this list is for packing only")
+        raise ValueError(
+            "a pod without creation_time and deletion_time cannot be replayed; this list is "
+            "for packing only"
+        )
     created, deleted = float(line["creation_time"]), float(line["deletion_time"])
     began = float(line.get("scheduled_time") or created)
     return Row(

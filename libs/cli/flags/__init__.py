@@ -1,0 +1,1 @@
+"""Flags of verbs that describe a job or a model."""

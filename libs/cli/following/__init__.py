@@ -1,0 +1,1 @@
+"""Commands that stay connected to a job: output, input, terminals, ports, waiting."""

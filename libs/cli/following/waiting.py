@@ -1,0 +1,55 @@
+"""Waits for a job by long requests; a gateway that is away for a while does not end the wait."""
+
+import time
+from collections.abc import Collection
+from typing import Final
+
+from libs.cli.faults import Cut, Declined, Unreachable
+from libs.cli.gateway import ask, job_path
+from libs.cli.jobs import ENDED, Job
+from libs.cli.profile import Profile, away_s
+
+POLL_S: Final = 25.0
+PAUSE_S: Final = 0.5
+PASSING: Final = (429, 502, 503, 504)
+
+
+def wait_for_end(profile: Profile, ref: str, until: float | None = None) -> Job:
+    """The job when it has ended, or when the monotonic clock shows `until`."""
+    return wait_for(profile, ref, ENDED, until)
+
+
+def wait_for(
+    profile: Profile, ref: str, states: Collection[str], until: float | None = None
+) -> Job:
+    """The job when it is in one of these states, or when the monotonic clock shows `until`.
+
+    Raises Declined, or Unreachable when no answer came for MUSTER_AWAY_S.
+    """
+    job: Job = {}
+    heard = time.monotonic()
+    while until is None or time.monotonic() < until or not job:
+        try:
+            job = _ask(
+                profile, ref, until, "" if states == ENDED else str(job.get("state", "pending"))
+            )
+        except (Unreachable, Cut, Declined) as error:
+            if (
+                (isinstance(error, Declined) and error.status not in PASSING)
+                or not job
+                or time.monotonic() - heard > away_s()
+            ):
+                raise
+            time.sleep(PAUSE_S)
+            continue
+        heard = time.monotonic()
+        ref = str(job["id"])
+        if job["state"] in states:
+            break
+    return job
+
+
+def _ask(profile: Profile, ref: str, until: float | None, state: str) -> Job:
+    """When it has left that state; when it has ended, if none is given."""
+    left = POLL_S if until is None else max(0.0, min(POLL_S, until - time.monotonic()))
+    return ask(profile, "GET", job_path(ref, "wait"), {"timeout_s": f"{left:.3f}", "state": state})

@@ -1,0 +1,1 @@
+"""Formats that people bring: job files, sbatch scripts, Kubernetes manifests."""

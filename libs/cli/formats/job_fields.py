@@ -1,0 +1,102 @@
+"""What a job may ask for, as people write it: the keys of a job file, and what each must be.
+
+The gateway checks meaning (ranges, what fits together); this table checks form, where the line is
+still known. `jobfile.py` reads these from YAML, `jobflags.py` from flags; both give the same JSON
+for POST /v1/jobs. `sbatch.py` and `kubernetes.py` read what people wrote for other systems.
+"""
+
+from typing import Any, Final, NamedTuple
+
+from libs.common.model import LEVELS
+
+TEXT: Final = "a text"
+WHOLE: Final = "a whole number"
+NUMBER: Final = "a number"
+TRUTH: Final = "true or false"
+TEXTS: Final = "a mapping of names to texts"
+NAMES: Final = "a list of texts, or one text"
+NODES: Final = "a number of nodes, or two such as 2..8"
+SIZE: Final = "a number of bytes, or a size such as 40GiB"
+COMMAND: Final = "a list of arguments, or a text for /bin/sh -c"
+DURATION: Final = "a duration such as 90, 1h30m or 1-12:00:00"
+
+
+class Field(NamedTuple):
+    """`wire` is the name in the gateway's JSON."""
+
+    form: str
+    wire: str
+
+
+class Written(NamedTuple):
+    """A job as the gateway takes it, where it was written (`job.yaml:12`), for faults found later,
+    and what of it is not honoured.
+    """
+
+    place: str
+    job: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+
+
+FIELDS: Final[dict[str, Field]] = {
+    "command": Field(COMMAND, "command"),
+    "name": Field(TEXT, "name"),
+    "workdir": Field(TEXT, "workdir"),
+    "upload": Field(TEXT, "upload"),
+    "image": Field(TEXT, "image"),
+    "env": Field(TEXTS, "env"),
+    "secrets": Field(TEXTS, "secrets"),
+    "nodes": Field(NODES, "nodes"),
+    "nodes_max": Field(WHOLE, "nodes_max"),
+    "gpus": Field(WHOLE, "gpus"),
+    "fraction": Field(NUMBER, "fraction"),
+    "gpu_share": Field(WHOLE, "gpu_share"),
+    "priority": Field(WHOLE, "priority"),
+    "time_limit": Field(DURATION, "time_limit_s"),
+    "time_limit_s": Field(WHOLE, "time_limit_s"),
+    "hang_timeout": Field(DURATION, "hang_timeout_s"),
+    "start": Field(DURATION, "start_s"),
+    "start_s": Field(WHOLE, "start_s"),
+    "grace": Field(DURATION, "grace_s"),
+    "grace_s": Field(WHOLE, "grace_s"),
+    "retries": Field(WHOLE, "retries"),
+    "requeue": Field(TRUTH, "requeue"),
+    "stdin": Field(TRUTH, "stdin"),
+    "labels": Field(TEXTS, "labels"),
+    "output_limit_bytes": Field(WHOLE, "output_limit_bytes"),
+    "reject_if_impossible": Field(TRUTH, "reject_if_impossible"),
+    "on_control_loss": Field(TEXT, "on_control_loss"),
+    "user": Field(TEXT, "user"),
+    "queue": Field(TEXT, "queue"),
+    "deadline": Field(TEXT, "deadline"),
+    "estimate": Field(DURATION, "estimate_s"),
+    "after": Field(NAMES, "after"),
+    "singleton": Field(TRUTH, "singleton"),
+    "hold": Field(TRUTH, "hold"),
+    "array": Field(TEXT, "array"),
+    "preemptible": Field(TRUTH, "preemptible"),
+    "checkpoint_grace": Field(DURATION, "checkpoint_grace_s"),
+    "checkpoint_signal": Field(TEXT, "checkpoint_signal"),
+    "min_run": Field(DURATION, "min_run_s"),
+    "reservation": Field(TEXT, "reservation"),
+    "cpus": Field(NUMBER, "cpus"),
+    "memory": Field(SIZE, "memory"),
+    "gpu_memory": Field(SIZE, "gpu_memory"),
+    "gpu_memory_min": Field(SIZE, "gpu_memory_min"),
+    "model": Field(NAMES, "model"),
+    "vendor": Field(TEXT, "vendor"),
+    "compute_capability": Field(TEXT, "compute_capability"),
+    "mig_profile": Field(TEXT, "mig_profile"),
+    "isolation": Field(TEXT, "isolation"),
+    "node_labels": Field(TEXTS, "node_labels"),
+    "node_list": Field(NAMES, "node_list"),
+    "gpu_uuids": Field(NAMES, "gpu_uuids"),
+    "anti_affinity": Field(TEXTS, "anti_affinity"),
+    **{level: Field(TEXT, level) for level in LEVELS},
+    "allow_cross_numa": Field(TRUTH, "allow_cross_numa"),
+    "placement": Field(TEXT, "placement"),
+    "mixed": Field(TRUTH, "mixed"),
+    "scheduling_policy": Field(TEXT, "scheduling_policy"),
+}
+
+SHELL: Final = ("/bin/sh", "-c")

@@ -1,0 +1,152 @@
+"""Reads job files: YAML documents, one job each, in the short form that `job_fields.py` lists.
+
+Works on YAML's node tree, so that every fault names its line: `job.yaml:3: unknown key 'gpu' (did
+you mean 'gpus'?)`. A text keeps what was written (`env: {N: 010}` is "010"). A document with
+`apiVersion` is Kubernetes' own (`kubernetes.py`). Pure. Tests: tests/unit/test_cli_jobfile.py.
+"""
+
+from difflib import get_close_matches
+from typing import Any, Final
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from libs.cli.flags.durations import parse_duration
+from libs.cli.flags.numbers import nodes_asked
+from libs.cli.formats.job_fields import (
+    COMMAND,
+    DURATION,
+    FIELDS,
+    NAMES,
+    NODES,
+    NUMBER,
+    SHELL,
+    SIZE,
+    TEXT,
+    TEXTS,
+    TRUTH,
+    WHOLE,
+    Written,
+)
+from libs.cli.formats.kubernetes import is_manifest, read_manifest
+from libs.cli.formats.yaml_nodes import TAG, documents, fault, is_empty, items, place, what
+from libs.common.errors import Refused
+
+JOBS_MAX: Final = 10_000
+MEANT: Final = {
+    "cmd": "command",
+    "args": "command",
+    "script": "command",
+    "time": "time_limit",
+    "cwd": "workdir",
+    "environment": "env",
+}
+
+
+def read_jobs(text: str, name: str) -> list[Written]:
+    """Every job of a file. Raises Refused naming file, line, key and what is expected."""
+    jobs = [
+        read_manifest(node, name) if is_manifest(node) else _job(node, name)
+        for node in documents(text, name)
+    ]
+    if not jobs:
+        raise Refused(f"{name}: there is no job in it")
+    if len(jobs) > JOBS_MAX:
+        raise Refused(f"{name}: {len(jobs)} jobs are over the bound of {JOBS_MAX} a file")
+    return jobs
+
+
+def _job(node: Node, name: str) -> Written:
+    if not isinstance(node, MappingNode):
+        raise fault(name, node, f"a job is a mapping of keys to values, this is {what(node)}")
+    job: dict[str, Any] = {}
+    for key, value in items(node, name):
+        if key.value not in FIELDS:
+            raise fault(name, key, f"unknown key '{key.value}'{_meant(key.value)}")
+        field = FIELDS[key.value]
+        if field.wire in job:
+            raise fault(name, key, f"'{key.value}' says again what another key has said")
+        said = _value(name, key.value, value, field.form)
+        job |= said if isinstance(said, dict) and field.form == NODES else {field.wire: said}
+    if "command" not in job:
+        raise fault(name, node, f"there is no 'command': it must be {COMMAND}")
+    return Written(place(name, node), job)
+
+
+def _value(name: str, key: str, node: Node, form: str) -> object:
+    if form == COMMAND:
+        return _command(name, node)
+    if form == TEXTS:
+        return _texts(name, key, node)
+    if form == NAMES and isinstance(node, SequenceNode):
+        return _names(name, key, node)
+    if not isinstance(node, ScalarNode) or is_empty(node):
+        raise _wrong(name, key, node, form)
+    if form in (TEXT, SIZE, NAMES):
+        return node.value
+    if form == DURATION:
+        return _duration(name, key, node)
+    if form == NODES:
+        return _nodes(name, key, node)
+    return _typed(name, key, node, form)
+
+
+def _typed(name: str, key: str, node: ScalarNode, form: str) -> object:
+    """A number or a truth, by YAML's own reading of it."""
+    allowed = {WHOLE: ("int",), NUMBER: ("int", "float"), TRUTH: ("bool",)}[form]
+    if node.tag.removeprefix(TAG) not in allowed:
+        raise _wrong(name, key, node, form)
+    value: object = yaml.safe_load(node.value)
+    return value
+
+
+def _nodes(name: str, key: str, node: ScalarNode) -> dict[str, int]:
+    try:
+        return nodes_asked(node.value)
+    except ValueError:
+        raise _wrong(name, key, node, NODES) from None
+
+
+def _duration(name: str, key: str, node: ScalarNode) -> int:
+    try:
+        return parse_duration(node.value)
+    except ValueError:
+        raise _wrong(name, key, node, DURATION) from None
+
+
+def _command(name: str, node: Node) -> list[str]:
+    if isinstance(node, ScalarNode) and not is_empty(node) and node.value.strip():
+        return [*SHELL, node.value]
+    if not isinstance(node, SequenceNode) or not node.value:
+        raise _wrong(name, "command", node, COMMAND)
+    for item in node.value:
+        if not isinstance(item, ScalarNode) or is_empty(item):
+            raise fault(name, item, f"an argument of 'command' must be a text, not {what(item)}")
+    return [item.value for item in node.value]
+
+
+def _names(name: str, key: str, node: SequenceNode) -> list[str]:
+    for item in node.value:
+        if not isinstance(item, ScalarNode) or is_empty(item):
+            raise fault(name, item, f"an item of '{key}' must be a text, not {what(item)}")
+    return [item.value for item in node.value]
+
+
+def _texts(name: str, key: str, node: Node) -> dict[str, str]:
+    if not isinstance(node, MappingNode):
+        raise _wrong(name, key, node, TEXTS)
+    for inner, value in items(node, name):
+        if not isinstance(value, ScalarNode) or is_empty(value):
+            raise fault(
+                name, inner, f"'{inner.value}' of '{key}' must be a text, not {what(value)}"
+            )
+    return {inner.value: value.value for inner, value in node.value}
+
+
+def _wrong(name: str, key: str, node: Node, form: str) -> Refused:
+    return fault(name, node, f"'{key}' must be {form}, not {what(node)}")
+
+
+def _meant(key: str) -> str:
+    meant = MEANT.get(key) or next(iter(get_close_matches(key, FIELDS, 1, 0.6)), "")
+    return f" (did you mean '{meant}'?)" if meant else ""

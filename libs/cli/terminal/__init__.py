@@ -1,0 +1,1 @@
+"""Output for people: tables, screens and what a verb prints."""

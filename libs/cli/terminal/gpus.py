@@ -1,0 +1,74 @@
+"""GPUs as a table: of the whole cluster, or of one node."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from libs.cli.gateway import Json
+from libs.cli.terminal.output import print_table
+from libs.cli.terminal.table import Column, natural, state_colour
+
+GIB: Final = 1 << 30
+WHOLE: Final = 100
+
+COLUMNS: Final = (
+    Column("NODE"),
+    Column("GPU", right=True),
+    Column("MODEL", flexible=True),
+    Column("MEMORY", right=True),
+    Column("STATE", colour_of=state_colour),
+    Column("HELD", right=True),
+    Column("JOBS", flexible=True),
+    Column("REASON", flexible=True),
+)
+WIDE_COLUMNS: Final = (
+    *COLUMNS,
+    Column("HEALTH", colour_of=state_colour),
+    Column("VENDOR"),
+    Column("UUID"),
+    Column("SET"),
+    Column("DETAIL"),
+)
+
+
+def print_gpus(gpus: Iterable[Json], wide: bool, no_headers: bool) -> None:
+    """By node and index."""
+    rows = [_row(gpu, wide) for gpu in sorted(gpus, key=_place)]
+    print_table(WIDE_COLUMNS if wide else COLUMNS, rows, not no_headers, wide)
+
+
+def _place(gpu: Json) -> tuple[list[tuple[int, str]], int]:
+    return natural(str(gpu["node_id"])), int(gpu["index"])
+
+
+def _row(gpu: Json, wide: bool) -> list[str]:
+    held = int(gpu.get("held_share") or 0)
+    cells = [
+        str(gpu.get("node_id")),
+        str(gpu.get("index")),
+        str(gpu.get("model") or "-"),
+        f"{int(gpu.get('memory_bytes') or 0) / GIB:.0f} GiB",
+        str(gpu.get("state") or "-").lower(),
+        f"{held}%" if held else "-",
+        ", ".join(_holder(holder) for holder in gpu.get("holders") or ()) or "-",
+        str(gpu.get("reason") or ""),
+    ]
+    more = [
+        str(gpu.get("health") or "-"),
+        str(gpu.get("vendor") or "-"),
+        str(gpu.get("uuid")),
+        _set(gpu),
+        str(gpu.get("detail") or ""),
+    ]
+    return cells + more if wide else cells
+
+
+def _set(gpu: Json) -> str:
+    """What its node did of what it was told: `power 300, clocks 1200-1500`."""
+    found = {name: control["in_force"] for name, control in (gpu.get("controls") or {}).items()}
+    return ", ".join(f"{name} {value}" for name, value in found.items() if value) or "-"
+
+
+def _holder(holder: Json) -> str:
+    """`j4f2a91c0kq`, `j4f2a91c0kq 25%` for a part."""
+    job_id, share = str(holder["job_id"]), int(holder.get("share") or WHOLE)
+    return job_id + ("" if share == WHOLE else f" {share}%")

@@ -1,0 +1,52 @@
+"""Finds the place where the last N lines of a stream begin, by reading ever longer ends of it.
+
+The gateway answers `tail_bytes` with the end of what there is, and says in OFFSET_HEADER at which
+byte that end begins.
+"""
+
+from typing import Any, Final
+
+from libs.cli.gateway import job_path, opened
+from libs.cli.profile import Profile
+
+TAIL_BYTES: Final = 65_536
+TAIL_BYTES_MAX: Final = 64 << 20
+GROWTH: Final = 8
+OFFSET_HEADER: Final = "X-Muster-Offset"
+SOURCE_HEADER: Final = "X-Muster-Output"
+
+
+def tail_offset(profile: Profile, job_id: str, whose: dict[str, Any], lines: int) -> int:
+    """The offset of the first of the last `lines` lines of one stream (`whose`: stream, rank,
+    attempt); 0 when there are fewer.
+    """
+    size = TAIL_BYTES
+    while True:
+        begin, data = _end_of(profile, job_id, whose, size)
+        found = begins_at(data, lines)
+        if found is not None:
+            return begin + found
+        if begin == 0 or size >= TAIL_BYTES_MAX:
+            return begin
+        size = min(TAIL_BYTES_MAX, size * GROWTH)
+
+
+def begins_at(data: bytes, lines: int) -> int | None:
+    """Where the last `lines` lines begin in `data`; None when they begin before it.
+
+    An unfinished line counts.
+    """
+    place = len(data) - 1 if data.endswith(b"\n") else len(data)
+    if lines == 0:
+        return len(data)
+    for _ in range(lines):
+        place = data.rfind(b"\n", 0, place)
+        if place < 0:
+            return None
+    return place + 1
+
+
+def _end_of(profile: Profile, job_id: str, whose: dict[str, Any], size: int) -> tuple[int, bytes]:
+    with opened(profile, job_path(job_id, "output"), {**whose, "tail_bytes": size}) as answer:
+        data = b"".join(answer.pieces())
+        return int(answer.headers.get(OFFSET_HEADER) or 0), data

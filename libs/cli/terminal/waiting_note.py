@@ -1,0 +1,42 @@
+"""Says on stderr why a job still waits, when one notices that it does: after NOTICE_S, and again
+when the answer changes.
+"""
+
+import threading
+from typing import Final
+
+from libs.cli.gateway import ask, job_path
+from libs.cli.profile import Profile
+from libs.cli.terminal.output import complain
+from libs.common.errors import MusterError
+
+NOTICE_S: Final = 1.0
+AGAIN_S: Final = 15.0
+
+
+class WaitingNote:
+    """`started` ends it; what it says is only ever a note, so a fault is not said."""
+
+    def __init__(self, profile: Profile, job_id: str) -> None:
+        self._profile = profile
+        self._job_id = job_id
+        self._started = threading.Event()
+        threading.Thread(target=self._watch, name="waiting", daemon=True).start()
+
+    def started(self) -> None:
+        self._started.set()
+
+    def _watch(self) -> None:
+        said, pause_s = "", NOTICE_S
+        while not self._started.wait(pause_s):
+            answer = self._answer()
+            if answer and answer != said and not self._started.is_set():
+                complain(f"job {self._job_id} waits: {answer}")
+                said = answer
+            pause_s = AGAIN_S
+
+    def _answer(self) -> str:
+        try:
+            return str(ask(self._profile, "GET", job_path(self._job_id, "why")).get("answer") or "")
+        except MusterError:
+            return ""

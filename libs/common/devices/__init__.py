@@ -1,0 +1,1 @@
+"""Devices: controls, errors, MIG, partitions, topology and visibility."""

@@ -1,0 +1,196 @@
+"""What operators can tell a device to be: a row for each control, with how its value is said and
+checked.
+
+Pure.
+
+A value is a short text in the units of its row; empty is what the device does by itself. What a
+device takes is known from what its node reported of it; where it reported nothing, its driver is
+asked. What each control is for a driver: `services/node_agent/devices/device_commands.py`.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from libs.common.errors import Refused
+from libs.common.model import Gpu
+
+POWER: Final = "power"
+CLOCKS: Final = "clocks"
+PERSISTENCE: Final = "persistence"
+COMPUTE_MODE: Final = "compute-mode"
+ECC: Final = "ecc"
+MIG: Final = "mig"
+COMPUTE_PARTITION: Final = "compute-partition"
+MEMORY_PARTITION: Final = "memory-partition"
+RESET: Final = "reset"
+
+# People's word for the empty value.
+DEFAULT: Final = "default"
+ON_OFF: Final = ("on", "off")
+COMPUTE_MODES: Final = ("default", "exclusive_process", "prohibited")
+# How AMD's cards are divided.
+COMPUTE_PARTITIONS: Final = ("SPX", "DPX", "TPX", "QPX", "CPX")
+MEMORY_PARTITIONS: Final = ("NPS1", "NPS2", "NPS4", "NPS8")
+# What became of it: done; the device, its driver or its binding does not have it; the agent may
+# not; anything else.
+DONE: Final = "done"
+LACKING: Final = "lacking"
+DENIED: Final = "denied"
+FAILED: Final = "failed"
+
+MW: Final = 1_000
+
+
+class Row(NamedTuple):
+    """`read` gives a value as it is recorded, and raises Refused.
+
+    One that is `once` is no state of the device: done, it is over. One that `needs_free` is done
+    when nobody has the device, and nobody is given it meanwhile. `by_itself` names what the empty
+    value is, of a mode that its node reports: a device that is so already need not be free for it.
+    """
+
+    takes: str
+    read: Callable[[str, Gpu], str]
+    once: bool = False
+    needs_free: bool = False
+    by_itself: str = ""
+
+
+def read(control: str, value: str, gpu: Gpu) -> str:
+    """The value as it is recorded. Raises Refused naming the control and what it takes."""
+    row = ROWS.get(control)
+    if row is None:
+        raise Refused(f"control: {control[:32]!r} is not known: give one of {', '.join(ROWS)}")
+    if value == DEFAULT and not row.once:
+        return ""
+    return row.read(value, gpu)
+
+
+def lasts(control: str, value: str) -> bool:
+    """Whether it is put back when the device has lost it: after a reset, a restart of its agent or
+    of its machine.
+    """
+    return bool(value) and control in ROWS and not ROWS[control].once
+
+
+def needs_free(control: str) -> bool:
+    return control in ROWS and ROWS[control].needs_free
+
+
+def meant(control: str, value: str) -> str:
+    """The mode that a value of a control means; empty of one that is no mode."""
+    row = ROWS.get(control)
+    return (value or row.by_itself) if row is not None and row.by_itself else ""
+
+
+def range_of(value: str) -> tuple[int, int]:
+    """The lowest and the highest clock that a value of CLOCKS names, in MHz; (0, 0) of the empty
+    one.
+    """
+    low, _, high = value.partition("-")
+    return (int(low or 0), int(high or low or 0))
+
+
+def part_of(control: str, percent: int, gpu: Gpu) -> str:
+    """The value that is so much of the most that the device takes; empty where that is
+    not known.
+    """
+    low, high = gpu.power_mw if control == POWER else gpu.clocks_mhz
+    value = max(low, high * percent // 100)
+    return "" if not high else str(value // MW) if control == POWER else f"{low}-{value}"
+
+
+def stricter(one: str, other: str) -> str:
+    """Of two values of one control that has a highest, the one that allows less; an empty one
+    allows all.
+    """
+    return min(
+        (value for value in (one, other) if value), key=lambda value: range_of(value)[1], default=""
+    )
+
+
+def hot_policy(said: str) -> dict[str, tuple[str, int]]:
+    """By vendor (`*`: every other one) what a device that is too hot is told:
+    "nvidia=power:60,*=clocks:50", in percent of the most that it takes.
+
+    Raises Refused.
+    """
+    found = {}
+    for part in filter(None, said.replace(" ", "").split(",")):
+        vendor, _, wish = part.partition("=")
+        control, _, percent = wish.partition(":")
+        if (
+            not vendor
+            or control not in (POWER, CLOCKS)
+            or not re.fullmatch(r"[1-9][0-9]?", percent)
+        ):
+            raise Refused(
+                f"MUSTER_HEALTH_HOT: {part!r} must be VENDOR=power:PERCENT or "
+                "VENDOR=clocks:PERCENT, of 1 to 99"
+            )
+        found[vendor] = (control, int(percent))
+    return found
+
+
+def _power(value: str, gpu: Gpu) -> str:
+    if not re.fullmatch(r"[1-9][0-9]{0,4}", value):
+        raise Refused(f"power: {value[:32]!r} is no limit: give watts, as 300, or default")
+    low, high = gpu.power_mw
+    if high and not low <= int(value) * MW <= high:
+        raise Refused(f"power: GPU {gpu.uuid} takes {-(-low // MW)} to {high // MW} W, not {value}")
+    return value
+
+
+def _clocks(value: str, gpu: Gpu) -> str:
+    if not re.fullmatch(r"[1-9][0-9]{0,4}(-[1-9][0-9]{0,4})?", value):
+        raise Refused(
+            f"clocks: {value[:32]!r} is no range: give MHz, as 1200-1500 or 1500, or default"
+        )
+    (low, high), (least, most) = range_of(value), gpu.clocks_mhz
+    if low > high:
+        raise Refused(f"clocks: {value}: give the lower one first")
+    if most and not least <= low <= high <= most:
+        raise Refused(f"clocks: GPU {gpu.uuid} takes {least} to {most} MHz, not {value}")
+    return f"{low}-{high}"
+
+
+def _one_of(control: str, words: tuple[str, ...]) -> Callable[[str, Gpu], str]:
+    def read(value: str, gpu: Gpu) -> str:
+        if value not in words:
+            raise Refused(
+                f"{control}: {value[:32]!r} is not known: give one of "
+                f"{', '.join(dict.fromkeys((*words, DEFAULT)))}"
+            )
+        return value
+
+    return read
+
+
+def _nothing(value: str, gpu: Gpu) -> str:
+    if value:
+        raise Refused(f"value: {value[:32]!r}: a reset takes none")
+    return ""
+
+
+ROWS: Final[dict[str, Row]] = {
+    POWER: Row("watts, as 300", _power),
+    CLOCKS: Row("MHz, as 1200-1500 or 1500", _clocks),
+    PERSISTENCE: Row("on or off", _one_of(PERSISTENCE, ON_OFF)),
+    COMPUTE_MODE: Row("exclusive_process or prohibited", _one_of(COMPUTE_MODE, COMPUTE_MODES)),
+    ECC: Row("on or off", _one_of(ECC, ON_OFF)),
+    MIG: Row("on or off", _one_of(MIG, ON_OFF), needs_free=True, by_itself="off"),
+    COMPUTE_PARTITION: Row(
+        ", ".join(COMPUTE_PARTITIONS),
+        _one_of(COMPUTE_PARTITION, COMPUTE_PARTITIONS),
+        needs_free=True,
+        by_itself=COMPUTE_PARTITIONS[0],
+    ),
+    MEMORY_PARTITION: Row(
+        ", ".join(MEMORY_PARTITIONS),
+        _one_of(MEMORY_PARTITION, MEMORY_PARTITIONS),
+        needs_free=True,
+        by_itself=MEMORY_PARTITIONS[0],
+    ),
+    RESET: Row("nothing", _nothing, once=True, needs_free=True),
+}

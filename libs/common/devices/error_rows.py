@@ -1,0 +1,54 @@
+"""Reads the catalogue of errors (error_catalogue.json beside this file) and the site's own rows out
+of their setting.
+
+The data has an edition of its own: a newer table is a newer file, and no code. Which catalogue
+counts is chosen by MUSTER_HEALTH_CATALOGUE; the alternative stands before the rows of NVIDIA's
+guidance, so that it says only where it differs.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common.devices.error_catalogue import (
+    CATALOGUES,
+    NVIDIA_GUIDANCE,
+    VERDICTS,
+    Catalogue,
+    Row,
+)
+from libs.common.errors import Refused
+
+FILE: Final = Path(__file__).with_name("error_catalogue.json")
+
+
+class _Data(msgspec.Struct, frozen=True, rename={"alternative": "platform-design"}):
+    edition: str
+    rows: tuple[Row, ...]
+    alternative: tuple[Row, ...]
+
+
+def catalogue(name: str = NVIDIA_GUIDANCE) -> Catalogue:
+    """Raises Refused for a name that is none."""
+    if name not in CATALOGUES:
+        raise Refused(
+            f"MUSTER_HEALTH_CATALOGUE={name!r} is not known: say {' or '.join(CATALOGUES)}"
+        )
+    data = msgspec.json.decode(FILE.read_bytes(), type=_Data)
+    rows = data.rows if name == NVIDIA_GUIDANCE else (*data.alternative, *data.rows)
+    return Catalogue(f"{name} {data.edition}", rows)
+
+
+def site_rows(setting: str) -> dict[str, str]:
+    """ "xid 74=reset, xid 144=replace". Raises Refused for what is no verdict."""
+    found = {}
+    for part in filter(None, map(str.strip, setting.split(","))):
+        error, _, verdict = map(str.strip, part.partition("="))
+        if verdict not in VERDICTS:
+            raise Refused(
+                f"MUSTER_HEALTH_SITE: {part!r} must be ERROR=VERDICT, and the verdict one of "
+                f"{', '.join(VERDICTS)}"
+            )
+        found[error] = verdict
+    return found

@@ -1,0 +1,62 @@
+"""The means that a job needs of its node beside devices, and each node's report about them.
+
+A node says that a means is enforced, or that it is lost and why (NodeRegistered.isolation). Pure.
+Placement, `muster why` and the agent read this one rule: a job goes only where nothing that it
+needs is lost. Tests: tests/unit/test_means.py, tests/unit/test_placement_means.py.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from libs.common.model import IMAGES, MIG, MPS, JobSpec
+
+ENFORCED: Final = "enforced"
+LOST: Final = "lost: "
+# Vendors whose devices several jobs can share by `--isolation mps`
+# (`services/node_agent/sharing/ways.py`).
+MPS_VENDORS: Final = ("nvidia", "amd", "simulated")
+# In NodeRegistered.isolation: the tenants whose jobs the node takes, if it does not take all.
+TENANTS: Final = "tenants"
+ONLY: Final = "only: "
+# A node has every means that it does not name, but these: an agent that does not know them would
+# run the job in another way than it asked for.
+UNNAMED: Final = {IMAGES: f"{LOST}the agent of this node is older than jobs with an image"}
+# The flag by which a job asks for each means.
+FLAGS: Final = {IMAGES: "--image", MPS: "--isolation mps", MIG: "--mig"}
+
+
+def lost(why: str) -> str:
+    """Return a node's report that it has lost a means or a bound; with an empty `why`, that it is
+    enforced.
+    """
+    return f"{LOST}{why}" if why else ENFORCED
+
+
+def needed(spec: JobSpec) -> tuple[str, ...]:
+    """Return the means without which no node can run this job."""
+    image = (IMAGES,) if spec.image else ()
+    parts = (MIG,) if spec.mig_profile else (MPS,) if spec.isolation == MPS else ()
+    return image + parts
+
+
+def lacking(isolation: Mapping[str, str], means: Iterable[str]) -> str:
+    """Return the first of these means that the node has lost; empty if it has them all."""
+    return next(
+        (name for name in means if isolation.get(name, UNNAMED.get(name, "")).startswith(LOST)), ""
+    )
+
+
+def why_lacking(isolation: Mapping[str, str], name: str) -> str:
+    """Return the reason that the agent gave for a lost means."""
+    return isolation.get(name, UNNAMED.get(name, "")).removeprefix(LOST)
+
+
+def only_tenants(tenants: Iterable[str] | None) -> dict[str, str]:
+    """Return a node's report that it takes jobs of these tenants only. None: it takes all."""
+    return {} if tenants is None else {TENANTS: f"{ONLY}{', '.join(tenants)}"}
+
+
+def takes_only(isolation: Mapping[str, str]) -> frozenset[str] | None:
+    """Return the tenants whose jobs the node takes; None if it takes all."""
+    said = isolation.get(TENANTS, "")
+    return frozenset(said.removeprefix(ONLY).split(", ")) if said.startswith(ONLY) else None

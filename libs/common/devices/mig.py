@@ -1,0 +1,113 @@
+"""MIG: which instances a card can be cut into, and where on it each may begin.
+
+The tables of NVIDIA's MIG user guide.
+
+Pure. A card has 8 memory slices (an A30 has 4) and an instance takes some that lie together, from
+one of a few fixed places on: so two instances that would fit by size may still not fit beside each
+other. A set of slices is an integer, one bit each.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from libs.common.model import WHOLE_GPU, GpuHold, GpuId
+
+
+class Profile(NamedTuple):
+    """`slices` of memory, from each of `starts` on."""
+
+    slices: int
+    starts: tuple[int, ...]
+
+
+Profiles = dict[str, Profile]
+
+# The end of a profile's name of which one card has one instance at most: it has the media engines.
+SINGLE: Final = "+me"
+_EVERY: Final = (0, 1, 2, 3, 4, 5, 6)
+
+
+def _card(one: str, one_double: str, two: str, three: str, four: str, seven: str) -> Profiles:
+    """The usual card, by the memory of its profiles."""
+    return {
+        f"1g.{one}": Profile(1, _EVERY),
+        f"1g.{one}{SINGLE}": Profile(1, _EVERY),
+        f"1g.{one_double}": Profile(2, (0, 2, 4, 6)),
+        f"2g.{two}": Profile(2, (0, 2, 4)),
+        f"3g.{three}": Profile(4, (0, 4)),
+        f"4g.{four}": Profile(4, (0,)),
+        f"7g.{seven}": Profile(8, (0,)),
+    }
+
+
+CARDS: Final[dict[str, Profiles]] = {
+    "A30": {
+        "1g.6gb": Profile(1, (0, 1, 2, 3)),
+        "2g.12gb": Profile(2, (0, 2)),
+        "4g.24gb": Profile(4, (0,)),
+    },
+    "A100 40GB": _card("5gb", "10gb", "10gb", "20gb", "20gb", "40gb"),
+    "A100 80GB": _card("10gb", "20gb", "20gb", "40gb", "40gb", "80gb"),
+    "H100 80GB": _card("10gb", "20gb", "20gb", "40gb", "40gb", "80gb"),
+    "H100 96GB": _card("12gb", "24gb", "24gb", "48gb", "48gb", "96gb"),
+    "H200 141GB": _card("18gb", "35gb", "35gb", "71gb", "71gb", "141gb"),
+}
+_WORDS: Final = re.compile(r"[^A-Z0-9]+")
+PROFILES: Final = tuple(sorted({name for card in CARDS.values() for name in card}))
+
+
+def card_named(model: str, memory_bytes: int) -> str:
+    """The card that a device of this model is when MIG mode is off and its driver names no
+    instances; empty for one without MIG.
+    """
+    words = _WORDS.split(model.upper())
+    fitting = [card for card in CARDS if card.split()[0] in words]
+    return min(fitting, key=lambda card: abs(_gigabytes(card) - (memory_bytes >> 30)), default="")
+
+
+def _gigabytes(card: str) -> int:
+    return int("".join(filter(str.isdigit, card.split()[-1])))
+
+
+def card_slices(card: str) -> int:
+    """How many memory slices the card has."""
+    return max(profile.slices for profile in CARDS[card].values())
+
+
+def card_of(profiles: tuple[str, ...]) -> str:
+    """The card whose driver says that it can be cut into these; empty for one that cannot, or that
+    is not in the tables.
+    """
+    return next(
+        (
+            card
+            for card, known in CARDS.items()
+            if profiles and all(name in known for name in profiles)
+        ),
+        "",
+    )
+
+
+def masks(card: str, name: str) -> tuple[int, ...]:
+    """Every place that the card has for an instance, as sets of slices, lowest start first; none
+    for a profile it does not have.
+    """
+    profile = CARDS.get(card, {}).get(name)
+    return (
+        tuple(((1 << profile.slices) - 1) << start for start in profile.starts)
+        if profile is not None
+        else ()
+    )
+
+
+def share(card: str, name: str) -> int:
+    """Hundredths of the card that an instance counts for, rounded down, so that every legal set of
+    instances is within the whole.
+    """
+    return WHOLE_GPU * CARDS[card][name].slices // card_slices(card)
+
+
+def slices_of(holds: Iterable[GpuHold]) -> dict[GpuId, int]:
+    """By device, of those that are MIG instances."""
+    return {hold.uuid: hold.mig_slices for hold in holds if hold.mig_slices}

@@ -1,0 +1,1 @@
+"""The lives of jobs, nodes and devices, as tables of states and events."""

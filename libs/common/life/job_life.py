@@ -1,0 +1,124 @@
+"""A job's life and its members' lives, as literal tables: state x event -> state.
+
+Pure. docs/job-life.md is generated from these tables. An event is a fact's kind, with a qualifier
+where one kind means two things, or what the members add up to: `members.started` = none waits to
+start any more, `members.ended` = none runs any more. Folds use `allows` and ignore what is not in
+the table, all by the same rule; a scheduler that decided what its own fold ignores dies of it
+before anything is appended (`State.apply_own`).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+PENDING: Final = "pending"
+QUEUED: Final = "queued"
+BEGUN: Final = "begun"
+PLACED: Final = "placed"
+RUNNING: Final = "running"
+RELEASING: Final = "releasing"
+COMPLETED: Final = "completed"
+FAILED: Final = "failed"
+CANCELLED: Final = "cancelled"
+REJECTED: Final = "rejected"
+
+ENDED: Final = (COMPLETED, FAILED, CANCELLED, REJECTED)
+LIVE: Final = (PENDING, QUEUED, BEGUN, PLACED, RUNNING, RELEASING)
+ON_NODES: Final = (PLACED, RUNNING, RELEASING)
+
+# Who answers for each state: what it waits for, and on whom.
+WAITS_FOR: Final = {
+    PENDING: "quota to admit or reject it",
+    QUEUED: "the scheduler to place it",
+    BEGUN: "its elements to end",
+    PLACED: "every member of it to start",
+    RUNNING: "its processes to end",
+    RELEASING: "its devices to be proved clean",
+}
+
+# ... and what an allocation waits for, which runs nothing that ends.
+HELD: Final = "its time to be over, or its user to release it"
+
+JOB_LIFE: Final[dict[tuple[str, str], str]] = {
+    ("", "job.submitted"): PENDING,
+    ("", "replicas.scaled"): QUEUED,
+    (PENDING, "job.admitted"): PENDING,
+    (PENDING, "job.rejected"): REJECTED,
+    (PENDING, "job.queued"): QUEUED,
+    (QUEUED, "job.placed"): PLACED,
+    (QUEUED, "array.element_begun"): QUEUED,
+    (QUEUED, "array.element_begun:last"): BEGUN,
+    (BEGUN, "job.closed:completed"): COMPLETED,
+    (BEGUN, "job.closed:failed"): FAILED,
+    (BEGUN, "job.closed:cancelled"): CANCELLED,
+    (QUEUED, "job.closed:cancelled"): CANCELLED,
+    (QUEUED, "job.closed:rejected"): REJECTED,
+    (PLACED, "members.started"): RUNNING,
+    (PLACED, "members.ended"): RELEASING,
+    (RUNNING, "members.ended"): RELEASING,
+    (RELEASING, "job.requeued"): QUEUED,
+    (RELEASING, "job.closed:completed"): COMPLETED,
+    (RELEASING, "job.closed:failed"): FAILED,
+    (RELEASING, "job.closed:cancelled"): CANCELLED,
+}
+
+# A member is one node's part of an attempt. Placed is where it begins; refused, released and lost
+# are its ends.
+STARTED: Final = "started"
+FINISHED: Final = "finished"
+RELEASED: Final = "released"
+REFUSED: Final = "refused"
+LOST: Final = "lost"
+
+MEMBER_LIFE: Final[dict[tuple[str, str], str]] = {
+    ("", "job.placed"): PLACED,
+    (PLACED, "job.started"): STARTED,
+    (PLACED, "job.refused"): REFUSED,
+    (PLACED, "job.finished"): FINISHED,
+    (PLACED, "node.lost"): LOST,
+    (STARTED, "job.finished"): FINISHED,
+    (STARTED, "node.lost"): LOST,
+    (FINISHED, "job.released"): RELEASED,
+    (FINISHED, "node.lost"): LOST,
+    (RELEASED, "node.lost"): LOST,
+    (REFUSED, "node.lost"): LOST,
+}
+
+# A device that it had failed; an error of its own on a device, which is well.
+GPU_FAULT: Final = "gpu_fault"
+GPU_ERROR: Final = "gpu_error"
+# The MPS daemon that its device's jobs shared died.
+MPS_LOST: Final = "mps_lost"
+# Ends of a member that are nobody's fault but the machine's, and those that the agent decided by
+# what it saw of the job.
+BY_THE_MACHINE: Final = ("node_lost", "lease_expired", "supervisor_lost", GPU_FAULT, MPS_LOST)
+STARTUP_TIMEOUT: Final = "startup_timeout"
+UNHEALTHY: Final = "unhealthy"
+# It kept its devices busy and made no progress for as long as it had said
+# (`JobSpec.hang_timeout_s`).
+HUNG: Final = "hung"
+# It used more memory of a device than its part of it, for longer than it may.
+OVER_SHARE: Final = "over_share"
+BY_THE_AGENT: Final = (STARTUP_TIMEOUT, UNHEALTHY, HUNG, OVER_SHARE)
+# Why an attempt was stopped that makes room for another job, or that begins anew with more nodes:
+# another one follows.
+PREEMPTED: Final = "preempted"
+GROWN: Final = "grown"
+GOES_ON: Final = (PREEMPTED, GROWN)
+
+MEMBER_ENDED: Final = (FINISHED, RELEASED, REFUSED, LOST)
+MEMBER_OVER: Final = (RELEASED, REFUSED, LOST)
+
+
+def silence(nodes: Sequence[str]) -> str:
+    """What a job waits for that ignores the lease, when these of its nodes are lost."""
+    names = ", ".join(nodes)
+    where = f"its node {names} is silent" if len(nodes) == 1 else f"its nodes {names} are silent"
+    return (
+        f"{where} and it may go on there: it starts nowhere else until its node answers or is "
+        "declared dead"
+    )
+
+
+def allows(state: str, event: str) -> bool:
+    """Whether the table has a row for `event` in `state`."""
+    return (state, event) in JOB_LIFE

@@ -1,0 +1,1 @@
+"""The shell of a service process: its loop, tasks, clock, pulse and privacy."""

@@ -1,0 +1,110 @@
+"""The serving tasks of one process: when any of them ends, all end, whatever swallowed a
+cancellation.
+
+`asyncio.TaskGroup` cancels each task once and then waits without a bound. A task whose library
+forgets that cancellation keeps the group, and with it a process that no longer does its duty, alive
+for ever. Here the task that waits is never the one that must heed a cancellation, and the others
+are cancelled until they end. Test: tests/unit/test_serving_tasks.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Final
+
+from libs.common.process.cancellation import end_all
+
+# Rounds in which ending tasks may begin others.
+ENDINGS_MAX: Final = 50
+
+logger = logging.getLogger(__name__)
+
+
+class ServingTasks:
+    """Tasks that live and end together. Create it inside a running event loop."""
+
+    def __init__(self) -> None:
+        self.work: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._first: asyncio.Future[asyncio.Task[None]] = asyncio.get_running_loop().create_future()
+
+    def serve(self, life: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        """Start a task that lasts as long as the process: its end, by error or by
+        return, ends all.
+        """
+        task = self._begin(life, name)
+        task.add_done_callback(self._end)
+        return task
+
+    def spawn(self, work: Coroutine[None, None, None], name: str = "work") -> asyncio.Task[None]:
+        """Start a task that may end (listed in `work` until then).
+
+        Only its error ends all tasks.
+        """
+        task = self._begin(work, name)
+        self.work[task] = None
+        task.add_done_callback(self._worked)
+        return task
+
+    async def ended(self) -> None:
+        """Wait until the first task ends all, end the others, and raise the first task's error, if
+        it had one.
+        """
+        try:
+            await asyncio.wait((self._first,))
+        finally:
+            # In a task of its own: if this one is cancelled again meanwhile, the others are still
+            # cancelled until they end.
+            await asyncio.shield(asyncio.ensure_future(self._end_all()))
+        self._first.result().result()
+
+    async def _end_all(self) -> None:
+        """End every task, also those that others begin while they end."""
+        ended: dict[asyncio.Task[None], None] = {}
+        for _ in range(ENDINGS_MAX):
+            left = [task for task in self._tasks if task not in ended and not task.done()]
+            if not left:
+                return
+            await end_all(left)
+            ended |= dict.fromkeys(left)
+        logger.warning(
+            "tasks that end begin new ones, %d times: the rest is left to the end of the process",
+            ENDINGS_MAX,
+        )
+
+    def _begin(self, life: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(life, name=name)
+        self._tasks[task] = None
+        return task
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self.work.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            self._end(task)
+        elif not self._first.done():
+            self._tasks.pop(task, None)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        error = (
+            None if task.cancelled() else task.exception()
+        )  # asked for, so that asyncio does not report it as lost
+        if not self._first.done():
+            self._first.set_result(task)
+        elif error is not None:
+            logger.warning("task %s failed while its process ended: %s", task.get_name(), error)
+
+
+async def serve_together(**lives: Coroutine[None, None, None]) -> None:
+    """Run these coroutines until the first of them ends, then end the others.
+
+    Raises the first one's error, if it had one.
+    """
+    tasks = ServingTasks()
+    for name, life in lives.items():
+        tasks.serve(life, name)
+    await tasks.ended()
+
+
+async def until(stop: asyncio.Event) -> None:
+    """Return once `stop` is set: the life that ends a process on request."""
+    await stop.wait()

@@ -1,0 +1,1 @@
+"""Handling of hostile input: folders, archives, keys and secrets in text."""

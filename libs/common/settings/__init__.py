@@ -1,0 +1,1 @@
+"""Settings of every process, and where their values come from."""

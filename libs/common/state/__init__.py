@@ -1,0 +1,1 @@
+"""The parts of the cluster's state that the folds build."""

@@ -1,0 +1,128 @@
+"""What a model is doing, in one word and a sentence: derived from the fold, never stored.
+
+Pure. The gateway shows it, the scheduler's `why` explains it.
+"""
+
+from typing import Final
+
+from libs.common.life import job_life
+from libs.common.model import JobSpec, ModelSpec, Serve
+from libs.common.state.cluster import (
+    Cluster,
+    Endpoint,
+    Job,
+    Model,
+    is_draining,
+    is_ready,
+    ready_replicas,
+)
+
+READY: Final = "ready"
+STARTING: Final = "starting"
+WAITING: Final = "waiting"
+REDEPLOYING: Final = "redeploying"
+CRASH_LOOPING: Final = "crash_looping"
+STOPPING: Final = "stopping"
+DRAINING: Final = "draining"
+UNREADY: Final = "unready"
+UNDEPLOYED: Final = "undeployed"
+# What a model asks for its replicas in a job's own words.
+ASKED: Final = tuple(
+    name for name in ModelSpec.__struct_fields__ if name in JobSpec.__struct_fields__
+)
+
+
+def replica_spec(spec: ModelSpec, name: str, generation: int) -> JobSpec:
+    """A job that is not tried again when it fails: its model makes another."""
+    probe = spec.health_interval_s, spec.health_timeout_s, spec.health_failures
+    serve = Serve(name, generation, spec.health_path, spec.startup_timeout_s, spec.spread, *probe)
+    return JobSpec(
+        **{field: getattr(spec, field) for field in ASKED}, name=name, requeue=False, serve=serve
+    )
+
+
+def replicas(cluster: Cluster, model: Model) -> list[Job]:
+    """Those that have not ended, oldest first."""
+    return [cluster.jobs[job_id] for job_id in model.jobs]
+
+
+def ready_count(cluster: Cluster, model: Model) -> int:
+    return sum(1 for job in replicas(cluster, model) if is_ready(job))
+
+
+def may_answer(job: Job) -> bool:
+    """Return whether a replica can answer requests: it runs, it was ready in this attempt, and no
+    stop is ordered or asked for.
+
+    It may be too busy for its health probe.
+    """
+    member = next(iter(job.members.values()), None)
+    runs = member is not None and member.state == job_life.STARTED and member.ready_ns > 0
+    return runs and job.cancel is None and not job.stop_reason
+
+
+def routable(cluster: Cluster, name: str) -> list[Endpoint]:
+    """Return the replicas that get the model's requests, the oldest first: the ready ones, or, if
+    none is ready, those that may answer.
+    """
+    if ready := ready_replicas(cluster, name):
+        return ready
+    model = cluster.models.get(name)
+    jobs = [job for job in replicas(cluster, model) if may_answer(job)] if model is not None else []
+    return [
+        Endpoint(job.job_id, cluster.nodes[next(iter(job.members))].address, job.port)
+        for job in jobs
+    ]
+
+
+def counts(cluster: Cluster, model: Model) -> str:
+    """Describe how many replicas run without being ready, and how many wait.
+
+    Empty if there are none.
+    """
+    jobs = [job for job in replicas(cluster, model) if job.cancel is None and not is_ready(job)]
+    unready = sum(1 for job in jobs if may_answer(job))
+    starting = sum(1 for job in jobs if job.state in (job_life.PLACED, job_life.RUNNING)) - unready
+    queued = sum(1 for job in jobs if job.state == job_life.QUEUED)
+    words = [
+        f"{unready} of {model.replicas} replicas run but do not answer their health probe"
+        if unready
+        else "",
+        f"{starting} of {model.replicas} are starting" if starting else "",
+        f"{queued} wait for devices" if queued else "",
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def state_of(cluster: Cluster, model: Model) -> str:
+    """ready, starting, waiting (for devices), unready (replicas run and do not answer their health
+    probe any more), redeploying, crash_looping, stopping or undeployed.
+    """
+    jobs = replicas(cluster, model)
+    if not model.deployed:
+        return STOPPING if jobs else UNDEPLOYED
+    wanted = [job for job in jobs if job.cancel is None]
+    new = [job for job in wanted if model.jobs[job.job_id] == model.generation]
+    if len(new) == len(wanted) and sum(1 for job in new if is_ready(job)) >= model.replicas:
+        return READY
+    if model.crashes > 1:
+        return CRASH_LOOPING
+    if len(new) < len(wanted):
+        return REDEPLOYING
+    if any(may_answer(job) and not is_ready(job) for job in new):
+        return UNREADY
+    return WAITING if any(job.state == job_life.QUEUED for job in new) else STARTING
+
+
+def replica_state(job: Job) -> str:
+    """ready, starting (it runs and does not answer yet), unready (it does not answer its health
+    probe any more), draining (it finishes its answers and gets no new requests), or stopping; else
+    the job's own state.
+    """
+    if is_ready(job):
+        return READY
+    if job.cancel is not None and job.state not in job_life.ENDED:
+        return DRAINING if is_draining(job, 0) else STOPPING
+    if may_answer(job):
+        return UNREADY
+    return STARTING if job.state in (job_life.PLACED, job_life.RUNNING) else job.state

@@ -1,0 +1,90 @@
+"""Finds suspect devices, jobs and nodes from the errors that each of them had. Pure.
+
+The same device under different jobs that had none elsewhere: the device. The same job on different
+devices: the job. Errors that take the device itself (XID 79: it fell off its bus) are never a job's
+doing; several devices of one node with those: the node, its power or its bus. Errors of an NVSwitch
+(SXID) speak against no device and no job. Only what the log still keeps of each counts
+(`device.ERRORS_KEPT`). Tests: tests/unit/test_suspects.py.
+"""
+
+from typing import Final
+
+from libs.common.devices.error_catalogue import IGNORE, REBOOT_NODE, REPLACE, is_of_fabric
+from libs.common.model import GpuId, JobId
+from libs.common.state.cluster import Cluster, Job, Node, node_gpus
+from libs.common.state.device import GpuError, GpuView
+
+# So many jobs with errors here and nowhere else.
+JOBS_OF_A_BAD_DEVICE: Final = 3
+DEVICES_OF_A_BAD_JOB: Final = 2
+DEVICES_OF_A_BAD_NODE: Final = 3
+# No command makes a device need a boot or a replacement.
+TAKES_THE_DEVICE: Final = (REBOOT_NODE, REPLACE)
+
+
+def is_suspect(cluster: Cluster, job: Job) -> bool:
+    return len(_blamed_on(cluster, job)) >= DEVICES_OF_A_BAD_JOB
+
+
+def of_job(cluster: Cluster, job: Job) -> str:
+    """Return why it is suspect; empty if nothing speaks against it."""
+    count = len(_blamed_on(cluster, job))
+    return (
+        f"it had errors on {count} different GPUs: suspect the job, not the GPUs"
+        if count >= DEVICES_OF_A_BAD_JOB
+        else ""
+    )
+
+
+def _blamed_on(cluster: Cluster, job: Job) -> list[GpuId]:
+    """The devices on which it had an error that a job may cause."""
+    return [
+        uuid
+        for uuid in dict.fromkeys(uuid for uuid, _ in job.gpu_errors)
+        if _may_have_caused(cluster, job, uuid)
+    ]
+
+
+def _may_have_caused(cluster: Cluster, job: Job, uuid: GpuId) -> bool:
+    errors = cluster.gpus[uuid].errors if uuid in cluster.gpus else []
+    may = [error for error in errors if _is_its_own(error) and not _takes_it(error)]
+    return any(any(ref.job_id == job.job_id for ref in error.jobs) for error in may)
+
+
+def of_node(cluster: Cluster, node: Node) -> str:
+    """Return why it is suspect; empty if nothing speaks against it."""
+    taken = [
+        view for view in node_gpus(cluster, node) if any(_takes_it(error) for error in view.errors)
+    ]
+    if len(taken) < DEVICES_OF_A_BAD_NODE:
+        return ""
+    return (
+        f"{len(taken)} of its GPUs had errors that take a device: suspect the node's power or "
+        "bus, not the GPUs or their jobs"
+    )
+
+
+def _takes_it(error: GpuError) -> bool:
+    return error.verdict in TAKES_THE_DEVICE and _is_its_own(error)
+
+
+def _is_its_own(error: GpuError) -> bool:
+    return error.verdict != IGNORE and not is_of_fabric(error.error)
+
+
+def of_device(cluster: Cluster, view: GpuView) -> str:
+    """Return why it is suspect; empty if nothing speaks against it."""
+    jobs: dict[JobId, None] = {
+        ref.job_id: None for error in view.errors if _is_its_own(error) for ref in error.jobs
+    }
+    only_here = [
+        job_id
+        for job_id in jobs
+        if job_id not in cluster.jobs or not is_suspect(cluster, cluster.jobs[job_id])
+    ]
+    if len(only_here) < JOBS_OF_A_BAD_DEVICE:
+        return ""
+    return (
+        f"{len(only_here)} different jobs had errors here and nowhere else: suspect the GPU, not "
+        "the jobs"
+    )

@@ -1,0 +1,80 @@
+"""A tenant in the fold: its limits, what it uses, and what quota has said of its budget.
+
+Pure; part of `cluster.Cluster`.
+"""
+
+from typing import Final
+
+import msgspec
+
+from libs.common.model import PER_LIFE, PER_MONTH, JobId, TenantId
+from libs.common.state.ordering import Use
+
+# Jobs that may wait where an administrator set no limit (`max_waiting` 0).
+WAITING_DEFAULT: Final = 200_000
+
+
+class Tenant(msgspec.Struct):
+    """Limits (0 = none, except for `max_waiting`) and what is used now.
+
+    Shares are hundredths of a GPU. A removed tenant stays, for its usage does.
+
+    `spent_gpu_hours` is the largest budget that quota has said to be used up, `spent_month_hours`
+    the largest of `month` (202611; 0 before the first), in which `month_share_ms` was charged.
+    """
+
+    tenant: TenantId
+    max_gpu_share: int = 0
+    max_waiting: int = 0
+    weight: int = 100
+    held_share: int = 0
+    waiting: int = 0
+    used_share_ms: int = 0
+    gpu_hours: int = 0
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    shares_devices: bool = False
+    removed: bool = False
+    spent_gpu_hours: int = 0
+    gpu_hours_per: str = PER_LIFE
+    month: int = 0
+    month_share_ms: int = 0
+    spent_month_hours: int = 0
+    use: Use = msgspec.field(default_factory=Use)
+    # Dependencies of its jobs that are not met yet (`Ordering.waits`).
+    dependencies: int = 0
+
+    @property
+    def waiting_max(self) -> int:
+        """Return how many of the tenant's jobs may wait."""
+        return self.max_waiting or WAITING_DEFAULT
+
+    @property
+    def monthly(self) -> bool:
+        return self.gpu_hours_per == PER_MONTH
+
+    @property
+    def budget_share_ms(self) -> int:
+        """What counts against its budget."""
+        return self.month_share_ms if self.monthly else self.used_share_ms
+
+    @property
+    def exhausted(self) -> bool:
+        """Its budget is used up: nothing more of it is placed.
+
+        A higher limit, or none, lets it go on, and so does the next month.
+        """
+        return (
+            0 < self.gpu_hours <= (self.spent_month_hours if self.monthly else self.spent_gpu_hours)
+        )
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """The use of an ended attempt, as UsageCharged records it."""
+
+    job_id: JobId
+    attempt: int
+    tenant: TenantId
+    share_ms: int
+    cpu_ms: int = 0
+    memory_ms: int = 0

@@ -1,0 +1,16 @@
+"""The position of a writer's subject, equal in every reader. Pure."""
+
+import msgspec
+
+
+class WriterMark(msgspec.Struct, frozen=True):
+    """The last commit of a writer's subject.
+
+    After an `ignored` one (`reading.py`) the next may have any number.
+    """
+
+    seq: int
+    number: int
+    at_ns: int
+    epoch: int
+    ignored: bool = False

@@ -1,0 +1,57 @@
+"""Fill levels of the log up to which a gateway records each kind of fact. One table, pure.
+
+Submissions stop first, then other changes that users ask for, then access records and the changes
+that need one. Facts that end something may use nearly all of the log. The rest is for the facts of
+the scheduler, quota and the agents (releases, ends, terms, leases, charges): they pass no gateway.
+Held by tests/unit/test_room.py.
+"""
+
+from typing import Final
+
+from libs.common import facts as f
+from libs.common.facts import AnyFact
+
+SUBMISSIONS: Final = 0.80
+CHANGES: Final = 0.85
+RECORDS: Final = 0.92
+ENDINGS: Final = 0.97
+
+LEVELS: Final[dict[type[f.Fact], float]] = {
+    f.JobSubmitted: SUBMISSIONS,
+    f.ModelDeployed: SUBMISSIONS,
+    f.JobUpdated: SUBMISSIONS,
+    f.RequeueRequested: SUBMISSIONS,
+    f.ModelScaled: CHANGES,
+    f.AllocationExtended: CHANGES,
+    f.QueueSet: CHANGES,
+    f.ReservationSet: CHANGES,
+    f.GpuControlRequested: CHANGES,
+    f.GpuServiceSet: CHANGES,
+    f.AccessRecorded: RECORDS,
+    f.SecretSet: RECORDS,
+    f.KeyCreated: RECORDS,
+    f.KeyRotated: RECORDS,
+    f.TenantSet: RECORDS,
+    f.NodeInvited: RECORDS,
+    f.NodeJoined: RECORDS,
+    f.CancelRequested: ENDINGS,
+    f.ModelUndeployed: ENDINGS,
+    f.ReservationCleared: ENDINGS,
+    f.SecretRemoved: ENDINGS,
+    f.KeyRevoked: ENDINGS,
+    f.NodeDeclaredDead: ENDINGS,
+    f.NodeRemovalRequested: ENDINGS,
+    f.NodeRevoked: ENDINGS,
+}
+
+
+# Facts that administrators record about a tenant take none of its bytes, because they stop a flood.
+BY_ADMINISTRATORS: Final = (f.TenantSet, f.KeyCreated, f.KeyRotated, f.NodeInvited, f.NodeJoined)
+
+
+def level_of(fact: AnyFact) -> float:
+    """Return the fill level from which on a gateway refuses this fact.
+
+    The first fact of a commit decides.
+    """
+    return LEVELS[type(fact)]

@@ -1,0 +1,1 @@
+"""The gateway's work for node agents: admission, secrets, uploads, write budgets."""

@@ -1,0 +1,35 @@
+"""Which job an agent may be answered about: one whose present attempt has a living member on that
+very node.
+
+The server lets no node use another's subject, so the node's name in it is a proof. Held by
+tests/integration/test_secrets.py and test_uploads.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from libs.common.errors import Refused
+from libs.common.life import job_life
+from libs.common.model import JobId, NodeId
+from libs.common.state.cluster import Cluster, Job
+
+# An agent may hear of its order before this gateway has folded the placement.
+PLACED_WAIT_S: Final = 2.0
+LOOK_S: Final = 0.02
+
+
+async def placed(
+    cluster: Callable[[], Cluster], job_id: JobId, attempt: int, node_id: NodeId
+) -> Job:
+    """The job. Raises Refused."""
+    for _ in range(int(PLACED_WAIT_S / LOOK_S)):
+        job = cluster().jobs.get(job_id)
+        if job is not None and job.attempt == attempt and node_id in job.members:
+            break
+        await asyncio.sleep(LOOK_S)
+    else:
+        raise Refused(f"attempt {attempt} of {job_id} is not on node {node_id}")
+    if job.members[node_id].state in job_life.MEMBER_OVER:
+        raise Refused(f"attempt {attempt} of {job_id} is over on node {node_id}")
+    return job

@@ -1,0 +1,62 @@
+"""Answers agents that are about to start a job which names secrets: only the node that holds a
+living member of that very attempt.
+
+The fold says who that is, and of which tenant the job is; the values are opened here and sealed to
+the agent's own key. Held by tests/integration/test_secrets.py.
+"""
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from libs.common import subjects
+from libs.common.errors import Corrupt, Refused, Unavailable
+from libs.common.facts import UNDECODABLE
+from libs.common.folds.secret_fold import secret_key
+from libs.common.messages.secret_messages import SecretAnswer, SecretAsk
+from libs.common.model import NodeId
+from libs.common.state.cluster import Cluster, Job
+from libs.common.transport.bus import Bus
+from libs.common.transport.per_sender import PLACES, Places
+from services.api_gateway.agents.placed import placed
+from services.api_gateway.secrets.vault import Vault, sealed_to
+
+logger = logging.getLogger(__name__)
+
+
+class SecretAnswers:
+    """Of one gateway."""
+
+    def __init__(self, cluster: Callable[[], Cluster], bus: Bus, vault: Vault) -> None:
+        self.cluster = cluster
+        self.bus = bus
+        self.vault = vault
+
+    async def listen(self) -> None:
+        await self.bus.subscribe(
+            subjects.ask_secrets("*"), Places(self._on_ask), concurrent=True, places=PLACES
+        )
+
+    async def _on_ask(self, subject: str, data: bytes) -> bytes:
+        node_id = NodeId(subject.rpartition(".")[2])
+        try:
+            ask = msgspec.msgpack.decode(data, type=SecretAsk)
+            return msgspec.msgpack.encode(SecretAnswer(await self._sealed(ask, node_id)))
+        except (*UNDECODABLE, Refused, Corrupt, Unavailable) as error:
+            logger.warning("secrets were not given to node %s: %s", node_id, error)
+            return msgspec.msgpack.encode(SecretAnswer(refused=str(error)))
+
+    async def _sealed(self, ask: SecretAsk, node_id: NodeId) -> bytes:
+        job = await placed(self.cluster, ask.job_id, ask.attempt, node_id)
+        values = {
+            variable: await self._value(job, name) for variable, name in job.spec.secrets.items()
+        }
+        return sealed_to(ask.public_key, values)
+
+    async def _value(self, job: Job, name: str) -> str:
+        known = self.cluster().secrets.get(secret_key(job.tenant, name))
+        value = await self.vault.get(job.tenant, name) if known is not None else None
+        if value is None:
+            raise Refused(f"tenant {job.tenant} has no secret {name}: muster secret set {name}")
+        return value

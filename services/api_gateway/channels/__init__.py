@@ -1,0 +1,1 @@
+"""Streams between clients and jobs: output, terminals, ports and files."""

@@ -1,0 +1,254 @@
+"""One channel between a client's WebSocket and a node: bytes both ways by offset, as a job's own
+output and input are relayed (`relay.py`).
+
+Each direction has one message to the node under way, and at most WINDOW_BYTES to or from the client
+that the other end has not said to have taken; so neither a slow client nor a process that reads
+nothing grows anything here, and a signal is never behind input that nobody takes. Binary messages
+are bytes: the client's are input, the gateway's begin with the number of their stream. Texts are
+JSON objects: from the client {"taken", "stream"}, {"eof"}, {"signal"}, {"rows", "columns"}; from
+here {"taken"} and {"closed"} of the input, {"end"} of a stream, and last {"exit_code", "detail"} or
+{"error"}.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.types import Message, Receive, Send
+
+from libs.common import subjects
+from libs.common.errors import Refused, Unavailable
+from libs.common.facts import UNDECODABLE
+from libs.common.messages import OutputAsk, StdinPut, StdinTaken
+from libs.common.messages.channel_messages import (
+    CHUNK_BYTES,
+    KEEPALIVE_S,
+    WINDOW_BYTES,
+    ChannelAnswer,
+    ChannelAsk,
+    ChannelClose,
+    ChannelOpen,
+    ChannelSignal,
+    ChannelSize,
+    Exec,
+)
+from libs.common.model import NodeId
+from services.api_gateway.channels.relay import STREAMS, WAIT_MS, ask_output, put_input
+from services.api_gateway.gateway import Gateway
+
+# A node that does not answer is asked again; after so long the channel is over.
+AWAY_S: Final = 20.0
+RETRY_S: Final = 0.2
+SIGNALS: Final = range(1, 65)
+# Rows and columns of a terminal.
+SIDES: Final = range(1, 10_000)
+
+T = TypeVar("T")
+
+_encode = msgspec.msgpack.Encoder().encode
+_said = msgspec.msgpack.Decoder(ChannelAnswer)
+
+
+class Misbehaved(Exception):
+    """The client sent what no client of ours sends."""
+
+
+async def ask_channel(gateway: Gateway, node_id: NodeId, ask: ChannelAsk) -> None:
+    """Raises Refused when the node says no, Unavailable when it does not answer."""
+    answer = await gateway.bus.request(
+        subjects.ask_node(node_id, "channel"), _encode(ask), gateway.settings.stdin_ms / 1_000
+    )
+    try:
+        said = _said.decode(answer)
+    except UNDECODABLE as error:
+        raise Unavailable(
+            f"node {node_id} answered what is no ChannelAnswer ({error}): is its agent's "
+            "version older?"
+        ) from error
+    if said.error:
+        raise Refused(said.error)
+
+
+class Channel:
+    """`run` returns when both ends have heard of the end; the node's end is closed by then, or told
+    to close.
+    """
+
+    def __init__(
+        self, gateway: Gateway, node_id: NodeId, opened: ChannelOpen, receive: Receive, send: Send
+    ) -> None:
+        self.gateway = gateway
+        self.node_id = node_id
+        self.opened = opened
+        self.receive = receive
+        self.inner = send
+        self.streams = (
+            STREAMS if isinstance(opened.wish, Exec) and not opened.wish.tty else STREAMS[:1]
+        )
+        self.unread = dict.fromkeys(STREAMS, 0)
+        self.acknowledged = asyncio.Event()
+        self.input = bytearray()
+        self.eof = False
+        self.news = asyncio.Event()
+        self.input_over = asyncio.Event()
+        self.last: dict[str, object] = {}
+
+    async def run(self) -> None:
+        listening, working = asyncio.create_task(self._hear()), asyncio.create_task(self._work())
+        try:
+            await asyncio.wait((listening, working), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+                with suppress(OSError):  # the client left in this moment
+                    await self._say(**self.last)
+                    await self.inner({"type": "websocket.close", "code": 1000})
+        finally:
+            for task in (listening, working):
+                task.cancel()
+            await asyncio.gather(listening, working, return_exceptions=True)
+            with suppress(Refused, Unavailable):
+                await ask_channel(self.gateway, self.node_id, ChannelClose(self.opened.channel))
+
+    async def _work(self) -> None:
+        """Until the process has ended, or both directions of a connection have."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                feeding = tasks.create_task(self._feed())
+                pumps = [tasks.create_task(self._pump(stream)) for stream in self.streams]
+                await asyncio.wait(pumps)
+                if not isinstance(self.opened.wish, Exec):
+                    await self.input_over.wait()
+                feeding.cancel()
+        except* (Refused, Unavailable, OSError) as group:
+            self.last = {"error": str(group.exceptions[0])}
+
+    # From the client.
+
+    async def _hear(self) -> None:
+        """Until the client goes away."""
+        while (message := await self.receive())["type"] == "websocket.receive":
+            try:
+                await self._heard(message)
+            except (Misbehaved, msgspec.DecodeError):
+                await self.inner({"type": "websocket.close", "code": 1008})
+                return
+
+    async def _heard(self, message: Message) -> None:
+        data = message.get("bytes")
+        if data is None:
+            await self._told(msgspec.json.decode(message["text"], type=dict[str, Any]))
+            return
+        self.input += data
+        if len(self.input) > WINDOW_BYTES:
+            raise Misbehaved
+        self.news.set()
+
+    async def _told(self, said: dict[str, Any]) -> None:
+        match said:
+            case {"taken": int(count), "stream": str(stream)} if count in range(
+                self.unread.get(stream, 0) + 1
+            ):
+                self.unread[stream] -= count
+                self.acknowledged.set()
+            case {"eof": True}:
+                self.eof = True
+                self.news.set()
+            case {"signal": int(number)} if number in SIGNALS:
+                await self._tell(ChannelSignal(self.opened.channel, number))
+            case {"rows": int(rows), "columns": int(columns)} if rows in SIDES and columns in SIDES:
+                await self._tell(ChannelSize(self.opened.channel, rows, columns))
+            case _:
+                raise Misbehaved
+
+    async def _tell(self, ask: ChannelAsk) -> None:
+        """A node that is away is noticed by who waits for bytes."""
+        with suppress(Refused, Unavailable):
+            await ask_channel(self.gateway, self.node_id, ask)
+
+    # To the node and back.
+
+    async def _feed(self) -> None:
+        """What came in, as far as it is taken; and a sign of life, whatever it is that
+        holds it up.
+        """
+        offset = 0
+        while True:
+            data, over = bytes(self.input[:CHUNK_BYTES]), self.input_over.is_set()
+            eof = self.eof and not over and len(data) == len(self.input)
+            if not data and not eof and await self._news():
+                continue
+            taken = await self._patiently(partial(self._put, offset, data, eof))
+            if taken.error:
+                raise Refused(taken.error)
+            count = len(data) if taken.closed else taken.next_offset - offset
+            offset = taken.next_offset
+            del self.input[:count]
+            if count:
+                await self._say(taken=count)
+            if taken.closed and not over:
+                self.input_over.set()
+                await self._say(closed=True)
+
+    async def _news(self) -> bool:
+        """False: there was none for so long that the node must hear something."""
+        self.news.clear()
+        try:
+            async with asyncio.timeout(KEEPALIVE_S):
+                return await self.news.wait()
+        except TimeoutError:
+            return False
+
+    async def _put(self, offset: int, data: bytes, eof: bool) -> StdinTaken:
+        put = StdinPut(
+            self.opened.job_id, self.opened.attempt, offset, data, eof, self.opened.channel
+        )
+        return await put_input(self.gateway, self.node_id, put)
+
+    async def _pump(self, stream: str) -> None:
+        offset, number = 0, bytes((STREAMS.index(stream),))
+        while True:
+            room = await self._room(stream)
+            ask = OutputAsk(
+                self.opened.job_id,
+                self.opened.attempt,
+                stream,
+                offset,
+                room,
+                WAIT_MS,
+                self.opened.channel,
+            )
+            chunk = await self._patiently(partial(ask_output, self.gateway, self.node_id, ask))
+            if chunk.error:
+                raise Refused(chunk.error)
+            if chunk.data:
+                offset += len(chunk.data)
+                self.unread[stream] += len(chunk.data)
+                await self.inner({"type": "websocket.send", "bytes": number + chunk.data})
+            if chunk.end:
+                self.last = {"exit_code": chunk.exit_code, "detail": chunk.detail}
+                await self._say(end=stream)
+                return
+
+    async def _room(self, stream: str) -> int:
+        """How much may be asked for, once that is anything."""
+        while self.unread[stream] >= WINDOW_BYTES:
+            self.acknowledged.clear()
+            await self.acknowledged.wait()
+        return min(CHUNK_BYTES, WINDOW_BYTES - self.unread[stream])
+
+    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Raises Unavailable once the node has not answered for AWAY_S."""
+        since_ns = self.gateway.clock.boot_ns()
+        while True:
+            try:
+                return await call()
+            except Unavailable:
+                if self.gateway.clock.boot_ns() - since_ns > AWAY_S * 1e9:
+                    raise
+            await asyncio.sleep(RETRY_S)
+
+    async def _say(self, **values: object) -> None:
+        await self.inner({"type": "websocket.send", "text": msgspec.json.encode(values).decode()})

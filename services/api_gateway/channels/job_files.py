@@ -1,0 +1,150 @@
+"""A job's files from its node: one file's bytes, or a folder as a tar archive that is made as it is
+sent.
+
+The next part is asked for when the client has taken the last one, so a slow client holds a part or
+two here and nothing on the node. What goes wrong after the first byte cuts the answer off, and a
+cut answer is never a whole archive.
+"""
+
+import os
+import tarfile
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import msgspec
+
+from libs.common import facts as f
+from libs.common import subjects
+from libs.common.errors import Unavailable
+from libs.common.messages.file_messages import (
+    FILE,
+    LINK,
+    MISSING,
+    OUTSIDE,
+    PRUNED,
+    UNREADABLE,
+    FileAsk,
+    FilePart,
+)
+from libs.common.model import NodeId
+from libs.common.state.cluster import Job
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.problems import Problem
+
+BLOCK: Final = tarfile.BLOCKSIZE
+DEPTH_MAX: Final = 100
+STATUS: Final = {MISSING: 404, PRUNED: 410, OUTSIDE: 422, UNREADABLE: 409}
+
+_encode = msgspec.msgpack.Encoder().encode
+_part = msgspec.msgpack.Decoder(FilePart)
+
+
+class JobFiles:
+    """Of one attempt on one node."""
+
+    def __init__(self, gateway: Gateway, job: Job, attempt: int, node_id: NodeId) -> None:
+        self.gateway, self.job, self.attempt, self.node_id = gateway, job, attempt, node_id
+
+    async def part(self, path: bytes, offset: int = 0, after: bytes = b"") -> FilePart:
+        """Raises Problem: what the node says, or 503 when it does not answer."""
+        ask = FileAsk(self.job.job_id, self.attempt, path, offset, after)
+        settings = self.gateway.settings
+        try:
+            answer = await self.gateway.bus.request(
+                subjects.ask_node(self.node_id, "files"), _encode(ask), settings.ask_ms / 1_000
+            )
+            found = _part.decode(answer)
+        except (Unavailable, *f.UNDECODABLE) as error:
+            raise Problem(
+                503,
+                (
+                    f"node {self.node_id}, where the files are, does not answer ({error}): "
+                    "muster nodes shows its state"
+                ),
+            ) from error
+        if found.fault:
+            raise Problem(STATUS.get(found.fault, 409), found.text)
+        return found
+
+    async def file(self, path: bytes, first: FilePart) -> AsyncGenerator[bytes, None]:
+        """As many bytes as it had at first; a file that grows is cut there.
+
+        Raises Problem when it became another or shorter.
+        """
+        sent, part = 0, first
+        while sent < first.size_bytes:
+            data = part.data[: first.size_bytes - sent]
+            if not data or part.identity != first.identity:
+                raise Problem(
+                    409, f"{os.fsdecode(path)!r} changed while it was read: copy it again"
+                )
+            yield data
+            sent += len(data)
+            if sent < first.size_bytes:
+                part = await self.part(path, sent)
+
+    async def archive(self, path: bytes, first: FilePart) -> AsyncGenerator[bytes, None]:
+        """The folder as a tar archive."""
+        async for piece in self._folder(path, b"", first, DEPTH_MAX):
+            yield piece
+        yield bytes(2 * BLOCK)
+
+    async def _folder(
+        self, path: bytes, name: bytes, page: FilePart, depth: int
+    ) -> AsyncGenerator[bytes, None]:
+        """All below it; `name` is what stands in the archive."""
+        if depth == 0:
+            raise Problem(
+                409, f"{os.fsdecode(path)!r} is over {DEPTH_MAX} folders deep: copy parts of it"
+            )
+        while True:
+            for each in page.names:
+                below, shown = _joined(path, each.name), _joined(name, each.name)
+                if each.kind == LINK:
+                    yield _header(shown, tarfile.SYMTYPE, 0o777, target=each.target)
+                elif (found := await self._there(below, each.kind)) is not None:
+                    inner = (
+                        self._file(below, shown, found)
+                        if found.kind == FILE
+                        else self._inner(below, shown, found, depth)
+                    )
+                    async for piece in inner:
+                        yield piece
+            if not page.more:
+                return
+            page = await self.part(path, after=page.last)
+
+    async def _there(self, path: bytes, kind: str) -> FilePart | None:
+        """None for what is gone, or is something else, since its folder was read: a job that runs
+        changes its files.
+        """
+        try:
+            found = await self.part(path)
+        except Problem as problem:
+            if problem.status == STATUS[MISSING]:
+                return None
+            raise
+        return found if found.kind == kind else None
+
+    async def _file(self, path: bytes, name: bytes, first: FilePart) -> AsyncGenerator[bytes, None]:
+        yield _header(name, tarfile.REGTYPE, first.mode, first.size_bytes)
+        async for piece in self.file(path, first):
+            yield piece
+        yield bytes(-first.size_bytes % BLOCK)
+
+    async def _inner(
+        self, path: bytes, name: bytes, first: FilePart, depth: int
+    ) -> AsyncGenerator[bytes, None]:
+        yield _header(name, tarfile.DIRTYPE, 0o755)
+        async for piece in self._folder(path, name, first, depth - 1):
+            yield piece
+
+
+def _joined(folder: bytes, name: bytes) -> bytes:
+    return folder + b"/" + name if folder else name
+
+
+def _header(name: bytes, kind: bytes, mode: int, size: int = 0, target: bytes = b"") -> bytes:
+    member = tarfile.TarInfo(os.fsdecode(name))
+    member.type, member.mode, member.size, member.linkname = kind, mode, size, os.fsdecode(target)
+    return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")

@@ -1,0 +1,299 @@
+"""What a request means: checks it and gives the fact to record, or says what is wrong with it.
+
+Pure. Every refusal is `errors.Refused`, whose text names the field and the remedy. The bounds of a
+job's request are here and nowhere else; whether it fits the cluster is the scheduler's to say,
+whether its tenant may ask is quota's. Held by tests/unit/test_gateway_intents.py.
+"""
+
+import re
+import signal
+from typing import Any, Final
+
+import msgspec
+
+from libs.common import model
+from libs.common.errors import Refused
+from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead, check_fact_size
+from libs.common.model import JobId, JobSpec
+from libs.common.new_nodes import NewNodes
+from libs.common.state.cluster import Cancel, Job, Node
+from services.api_gateway.intents import (
+    order_intents,
+    placement_fields,
+    policy_fields,
+    preemption_fields,
+)
+from services.api_gateway.intents.fields import check_known, check_range, convert, names_of
+from services.api_gateway.secrets import plain_secrets
+from services.api_gateway.times import duration_s
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9@._-]{0,127}")
+LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
+IMAGE: Final = re.compile(
+    r"[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?"
+)
+IMAGE_CHARS_MAX: Final = 384
+ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,255}")
+LABELS_MAX: Final = 64
+ENV_MAX: Final = 512
+YEAR_S: Final = 366 * 86_400
+DAY_S: Final = 86_400
+RETRIES_MAX: Final = 1_000
+OUTPUT_BYTES_MIN: Final = 4 << 10
+OUTPUT_BYTES_MAX: Final = 1 << 40
+CONTROL_LOSS: Final = (model.STOP, model.CONTINUE)
+SIGNAL_MAX: Final = 64
+
+# `serve` is the scheduler's word for a replica: nobody submits one. What is an allocation,
+# `allocation_intents.py` says.
+SUBMIT_FIELDS: Final = (
+    *(name for name in names_of(JobSpec) if name not in ("serve", "allocation")),
+    "user",
+    "user_id",
+    "fraction",
+    "time_limit",
+    "max_execution_time",
+    "hang_timeout",
+    *placement_fields.ALIASES,
+    *order_intents.ALIASES,
+    *preemption_fields.DURATIONS,
+)
+WHAT_IF_FIELDS: Final = (*SUBMIT_FIELDS, "add_nodes")
+NEW_NODES_MAX: Final = 100
+DEAD_FIELDS: Final = ("user",)
+CANCEL_FIELDS: Final = ("signal", "grace_s", "user")
+_DURATIONS: Final = ("time_limit_s", "start_s", "grace_s", "hang_timeout_s")
+RANGES: Final = (
+    ("nodes", 1, model.NODES_MAX),
+    ("nodes_max", 0, model.NODES_MAX),
+    ("gpus", 0, model.GPUS_PER_NODE_MAX),
+    ("gpu_share", 1, model.WHOLE_GPU),
+    ("priority", 0, model.PRIORITY_MAX),
+    ("time_limit_s", 0, YEAR_S),
+    ("hang_timeout_s", 0, YEAR_S),
+    ("start_s", 1, DAY_S),
+    ("grace_s", 0, DAY_S),
+    ("retries", 0, RETRIES_MAX),
+    ("output_limit_bytes", OUTPUT_BYTES_MIN, OUTPUT_BYTES_MAX),
+    *placement_fields.RANGES,
+    *order_intents.RANGES,
+    *preemption_fields.RANGES,
+)
+
+
+class _Added(msgspec.Struct, forbid_unknown_fields=True):
+    """So that a fault names the field."""
+
+    add_nodes: NewNodes
+
+
+def submission(body: object, job_id: JobId) -> JobSubmitted:
+    """The fact for `POST /v1/jobs`. Raises Refused."""
+    values = fields_of(body, SUBMIT_FIELDS)
+    user = user_of(values)
+    for name in _DURATIONS:
+        if name in values:
+            values[name] = duration_s(values[name], name)
+    take_alias(values, "time_limit", "time_limit_s", duration_s)
+    take_alias(values, "max_execution_time", "time_limit_s", duration_s)
+    take_alias(values, "hang_timeout", "hang_timeout_s", duration_s)
+    take_alias(values, "fraction", "gpu_share", hundredths)
+    placement_fields.take_aliases(values)
+    order_intents.take_aliases(values)
+    preemption_fields.take_aliases(values, _signal)
+    policy_fields.take_policy(values)
+    spec = convert(values, JobSpec) if "command" in values else _no_command()
+    check_spec(spec)
+    fact = JobSubmitted(job_id=job_id, spec=spec, user=user)
+    check_fact_size(fact)
+    return fact
+
+
+def imagined(body: object) -> tuple[JobSpec, NewNodes | None]:
+    """What `POST /v1/whatif` asks about. Raises Refused."""
+    values = fields_of(body, WHAT_IF_FIELDS)
+    wish = values.pop("add_nodes", None)
+    spec = submission(values, JobId("whatif")).spec
+    if wish is None:
+        return spec, None
+    add = convert({"add_nodes": wish}, _Added).add_nodes
+    check_range("add_nodes.nodes", add.nodes, 1, NEW_NODES_MAX)
+    check_range("add_nodes.gpus", add.gpus, 1, model.GPUS_PER_NODE_MAX)
+    return spec, add
+
+
+def cancellation(body: object, job: Job) -> CancelRequested | None:
+    """The fact for `POST .../cancel`; None when as much was asked for already. Raises Refused."""
+    values = fields_of({} if body is None else body, CANCEL_FIELDS)
+    user = user_of(values)
+    grace_s = duration_s(values.get("grace_s", job.spec.grace_s), "grace_s")
+    check_range("grace_s", grace_s, 0, DAY_S)
+    number = _signal(values.get("signal", "TERM"))
+    if (
+        job.cancel is not None
+        and job.cancel <= Cancel(grace_s, number, user)
+        and not job.drain_until_ns
+    ):
+        return None
+    return CancelRequested(job_id=job.job_id, signal=number, grace_s=grace_s, user=user)
+
+
+def declaration(body: object, node: Node) -> NodeDeclaredDead | None:
+    """The fact for `POST /v1/nodes/{id}/dead`; None when it was said already. Raises Refused."""
+    user = user_of(fields_of({} if body is None else body, DEAD_FIELDS))
+    if (node.incarnation, node.lost) == node.word:
+        return None
+    return NodeDeclaredDead(
+        node_id=node.node_id, incarnation=node.incarnation, lost=node.lost, user=user
+    )
+
+
+def fields_of(body: object, known: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise Refused("the request body must be a JSON object")
+    check_known(body, known, "field")
+    return dict(body)
+
+
+def user_of(values: dict[str, Any]) -> str:
+    user = values.pop("user", "")
+    if user != "" and not (isinstance(user, str) and USER.fullmatch(user)):
+        raise Refused(f"user: {user!r} is not valid: use letters, digits and @._- (at most 128)")
+    return str(user)
+
+
+def take_alias(values: dict[str, Any], alias: str, name: str, read: Any) -> None:  # noqa: ANN401  (object, str) -> int
+    if alias not in values:
+        return
+    if name in values:
+        raise Refused(f"{alias}: {name} is given too: give one of them")
+    values[name] = read(values.pop(alias), alias)
+
+
+def hundredths(value: object, field: str) -> int:
+    """A part of a GPU in whole hundredths: 0.25 is 25."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 < value <= 1.0:
+        share = round(value * model.WHOLE_GPU)
+        if share > 0 and abs(share - value * model.WHOLE_GPU) < 1e-6:
+            return share
+    raise Refused(f"{field}: {value!r} is no share of a GPU: give 0.01 to 1.0 in steps of 0.01")
+
+
+def _no_command() -> JobSpec:
+    raise Refused('command: missing: give a list of words, for instance ["python", "train.py"]')
+
+
+def check_spec(spec: JobSpec) -> None:
+    """Raises Refused for a request that no job may make.
+
+    Numbers and size come first, so that every pattern reads a bounded text.
+    """
+    for name, low, high in RANGES:
+        check_range(name, getattr(spec, name), low, high)
+    placement_fields.check_capability(spec.compute_capability_min)
+    check_fact_size(JobSubmitted(job_id=JobId(""), spec=spec))
+    if 0 < spec.nodes_max < spec.nodes:
+        raise Refused(
+            f"nodes_max: {spec.nodes_max} are fewer than its {spec.nodes} nodes: give as "
+            "many or more, or leave it out"
+        )
+    if spec.most_nodes * spec.gpus > model.DEVICES_MAX:
+        found = (
+            f"{spec.most_nodes} nodes of {spec.gpus} GPUs are {spec.most_nodes * spec.gpus} GPUs"
+        )
+        raise Refused(
+            f"nodes: {found}: one job may have {model.DEVICES_MAX}: ask for fewer nodes or "
+            "GPUs, or submit several jobs"
+        )
+    placement_fields.check_placement(spec)
+    preemption_fields.check(spec)
+    check_command(spec.command)
+    check_environment(spec.env)
+    check_labels(spec.labels)
+    if spec.name and not NAME.fullmatch(spec.name):
+        raise Refused(
+            f"name: {spec.name!r} is not valid: begin with a letter or digit, then letters, "
+            "digits and ._- (at most 128)"
+        )
+    check_workdir(spec.workdir)
+    if spec.image and (len(spec.image) > IMAGE_CHARS_MAX or not IMAGE.fullmatch(spec.image)):
+        raise Refused(
+            f"image: {spec.image[:64]!r} is no image's name: give for instance "
+            "registry.example/team/train:1.2"
+        )
+    if spec.upload and spec.workdir:
+        raise Refused("workdir: an upload is the job's working directory: give one of them")
+    if spec.on_control_loss not in CONTROL_LOSS:
+        raise Refused(
+            f"on_control_loss: {spec.on_control_loss!r} is not known: leave it out, or give "
+            f"{' or '.join(CONTROL_LOSS)}"
+        )
+
+
+def check_workdir(workdir: str) -> None:
+    if workdir and (not workdir.startswith("/") or "\0" in workdir):
+        raise Refused(f"workdir: {workdir!r} must be an absolute path")
+
+
+def check_command(command: tuple[str, ...]) -> None:
+    if not command or not command[0]:
+        raise Refused('command: empty: give a list of words, for instance ["python", "train.py"]')
+    if any("\0" in word for word in command):
+        raise Refused("command: a word holds a NUL byte, which no program can be given: remove it")
+    if what := plain_secrets.in_command(command):
+        hint = (
+            'muster secret set NAME, then --secret NAME=VARIABLE and "$VARIABLE" in a command of '
+            "sh -c"
+        )
+        raise Refused(
+            f"command: {what} looks like a secret, and the log keeps commands for ever: {hint}"
+        )
+
+
+def check_environment(env: dict[str, str]) -> None:
+    if len(env) > ENV_MAX:
+        raise Refused(f"env: {len(env)} variables are too many: give at most {ENV_MAX}")
+    for name, value in env.items():
+        if not ENV_NAME.fullmatch(name) or "\0" in value:
+            raise Refused(
+                f"env: {name[:64]!r} is no valid variable: use letters, digits and _, and no "
+                "NUL in its value"
+            )
+        if value and (plain_secrets.SECRET_NAME.search(name) or plain_secrets.in_text(value)):
+            hint = f"muster secret set NAME, then --secret NAME={name[:64]}"
+            raise Refused(
+                f"env: {name[:64]} looks like a secret, and the log keeps env for ever: {hint}"
+            )
+
+
+def check_labels(labels: dict[str, str]) -> None:
+    if len(labels) > LABELS_MAX:
+        raise Refused(f"labels: {len(labels)} are too many: give at most {LABELS_MAX}")
+    for name, value in labels.items():
+        if not LABEL.fullmatch(name) or (value and not LABEL.fullmatch(value)):
+            raise Refused(
+                f"labels: {name[:64]!r} is not valid: letters, digits and ._/- (at most "
+                "128), value likewise"
+            )
+
+
+def _signal(value: object) -> int:
+    """15, "TERM" and "SIGTERM" are one signal."""
+    number = isinstance(value, str) and value.isascii() and value.isdigit()
+    if isinstance(value, str) and not number:
+        name = value.upper().removeprefix("SIG")
+        found = signal.Signals.__members__.get(f"SIG{name}")
+        if found is not None:
+            return int(found)
+    elif (
+        isinstance(value, int | str)
+        and not isinstance(value, bool)
+        and len(str(value)) <= 2
+        and 1 <= int(value) <= SIGNAL_MAX
+    ):
+        return int(value)
+    raise Refused(
+        f"signal: {value!r} is not known: give a number from 1 to {SIGNAL_MAX} or a name "
+        "such as TERM"
+    )

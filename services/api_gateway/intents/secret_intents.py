@@ -1,0 +1,94 @@
+"""What a request about secrets means, and what a job may say of them.
+
+Pure; no text here ever quotes a value.
+
+Held by tests/unit/test_secret_intents.py.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from libs.common.errors import Refused
+from libs.common.facts import SecretRemoved, SecretSet
+from libs.common.folds.secret_fold import secret_key
+from libs.common.model import TenantId
+from libs.common.state.cluster import Cluster
+from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.problems import Problem
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
+# Where a command is not found, the fact about it says where it was looked for.
+TOLD: Final = ("PATH",)
+VALUE_BYTES_MAX: Final = 48 << 10
+# Of one tenant; each is a key in the bucket.
+SECRETS_MAX: Final = 1_000
+SECRETS_OF_A_JOB_MAX: Final = 64
+SECRET_FIELDS: Final = ("value",)
+
+
+class SecretShown(msgspec.Struct):
+    """Never the value."""
+
+    name: str
+    version: int
+    set_at: str | None
+    user: str
+
+
+def setting(
+    body: object, cluster: Cluster, tenant: str, name: str, user: str
+) -> tuple[SecretSet, str]:
+    """The fact for `PUT /v1/secrets/{name}`, and the value, which the fact does not hold.
+
+    Raises Refused.
+    """
+    if not NAME.fullmatch(name):
+        raise Refused(
+            f"name: {name[:64]!r} is not valid: begin with a letter or digit, then letters, "
+            "digits and ._- (at most 63)"
+        )
+    value = intents.fields_of(body, SECRET_FIELDS).get("value")
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise Refused("value: give a text that is not empty and holds no NUL")
+    if len(value.encode()) > VALUE_BYTES_MAX:
+        raise Refused(f"value: over {VALUE_BYTES_MAX} bytes: keep large data in a file")
+    known = cluster.secrets.get(secret_key(tenant, name))
+    if (
+        known is None
+        and sum(secret.tenant == tenant for secret in cluster.secrets.values()) >= SECRETS_MAX
+    ):
+        raise Refused(f"tenant {tenant} has {SECRETS_MAX} secrets: remove some first")
+    return SecretSet(
+        tenant=TenantId(tenant), name=name, version=known.version + 1 if known else 1, user=user
+    ), value
+
+
+def removal(cluster: Cluster, tenant: str, name: str, user: str) -> SecretRemoved:
+    """The fact for `DELETE /v1/secrets/{name}`. Raises Problem 404."""
+    if secret_key(tenant, name) not in cluster.secrets:
+        raise Problem(
+            404, f"tenant {tenant} has no secret {name[:64]!r}: GET /v1/secrets lists them"
+        )
+    return SecretRemoved(tenant=TenantId(tenant), name=name, user=user)
+
+
+def check(cluster: Cluster, tenant: str, secrets: dict[str, str], env: dict[str, str]) -> None:
+    """What a job or a model says of secrets: {variable: name}. Raises Refused."""
+    if len(secrets) > SECRETS_OF_A_JOB_MAX:
+        raise Refused(f"secrets: {len(secrets)} are too many: give at most {SECRETS_OF_A_JOB_MAX}")
+    for variable, name in secrets.items():
+        if not VARIABLE.fullmatch(variable) or variable.startswith("MUSTER_") or variable in TOLD:
+            raise Refused(
+                f"secrets: {variable[:64]!r} is no valid variable: use letters, digits and "
+                "_, and not MUSTER_ or PATH"
+            )
+        if variable in env:
+            raise Refused(f"secrets: the variable {variable} is given in env too: give it once")
+        if secret_key(tenant, name) not in cluster.secrets:
+            raise Refused(
+                f"secrets: tenant {tenant} has no secret {name[:64]!r}: muster secret set "
+                f"{name[:64]}"
+            )

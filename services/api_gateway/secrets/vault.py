@@ -1,0 +1,93 @@
+"""Tenants' secrets at rest: sealed under a key that only the gateways' host holds, one derived key
+for each tenant.
+
+What stands in the bucket SECRETS is worth nothing without the vault's key file; a value that was
+moved to another tenant's or another name's place is found out when it is opened. Held by
+tests/unit/test_vault.py; why so: docs/decisions/0010-where-secrets-are.md.
+"""
+
+import base64
+import binascii
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from nacl.exceptions import CryptoError
+from nacl.public import PublicKey, SealedBox
+from nacl.secret import SecretBox
+
+from libs.common.errors import Corrupt, Refused
+from libs.common.folds.secret_fold import secret_key
+from libs.common.transport.kv import OutputStore
+
+KEY_BYTES: Final = 32
+
+
+class _Sealed(msgspec.Struct, array_like=True):
+    tenant: str
+    name: str
+    value: str
+
+
+class Vault:
+    """`store` is the bucket.
+
+    Raises Refused where no key file is named, errors.Unavailable when the bucket does not answer.
+    """
+
+    def __init__(self, key_file: str, store: OutputStore) -> None:
+        self.key_file = key_file
+        self.store = store
+
+    async def put(self, tenant: str, name: str, value: str) -> None:
+        sealed = self._box(tenant).encrypt(msgspec.msgpack.encode(_Sealed(tenant, name, value)))
+        await self.store.put(secret_key(tenant, name), bytes(sealed))
+
+    async def get(self, tenant: str, name: str) -> str | None:
+        """None when there is no value. Raises Corrupt when it is not what was put there."""
+        sealed = await self.store.get(secret_key(tenant, name))
+        if not sealed:
+            return None
+        try:
+            found = msgspec.msgpack.decode(self._box(tenant).decrypt(sealed), type=_Sealed)
+        except (CryptoError, msgspec.DecodeError) as error:
+            raise Corrupt(
+                f"the secret {name} of {tenant} does not open with this vault's key: set it again"
+            ) from error
+        if (found.tenant, found.name) != (tenant, name):
+            raise Corrupt(
+                f"the secret {name} of {tenant} was put there from another place: set it again"
+            )
+        return found.value
+
+    async def remove(self, tenant: str, name: str) -> None:
+        await self.store.put(secret_key(tenant, name), b"")
+
+    def _box(self, tenant: str) -> SecretBox:
+        return SecretBox(blake2b(tenant.encode(), key=self._key(), digest_size=KEY_BYTES).digest())
+
+    def _key(self) -> bytes:
+        """Read when it is needed: a gateway without secrets needs none."""
+        if not self.key_file:
+            raise Refused("this gateway keeps no secrets: name a key file (MUSTER_VAULT_KEY_FILE)")
+        try:
+            key = base64.b64decode(Path(self.key_file).read_bytes(), validate=False)
+        except (OSError, binascii.Error) as error:
+            raise Refused(
+                f"the vault's key {self.key_file} cannot be read: give this user the right "
+                "to read it"
+            ) from error
+        if len(key) != KEY_BYTES:
+            raise Refused(
+                f"{self.key_file} holds no vault key: {KEY_BYTES} bytes in base64 are expected"
+            )
+        return key
+
+
+def sealed_to(public_key: bytes, values: dict[str, str]) -> bytes:
+    """For one agent's eyes. Raises Refused for what is no key."""
+    try:
+        return bytes(SealedBox(PublicKey(public_key)).encrypt(msgspec.msgpack.encode(values)))
+    except (CryptoError, TypeError, ValueError) as error:
+        raise Refused("the question holds no X25519 public key") from error

@@ -1,0 +1,1 @@
+"""The hash chain and its signed heads."""

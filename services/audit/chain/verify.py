@@ -1,0 +1,263 @@
+"""Proves the archive: recomputes the whole chain, reads every commit's facts again, and compares
+with the stream and with noted hashes.
+
+Streaming, in pages. A chain proves only that it is whole up to its own head: records cut off at the
+end, or a history rewritten with all its hashes, show by the stream, where it still holds them, or
+by hashes that were noted outside the archive (`heads.py`). What breaks a chain is named by
+`alignment.py`. Verification changes nothing.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from libs.common.errors import Unavailable
+from libs.common.transport.log import Entry, Log
+from libs.common.words import counted
+from services.audit.chain.alignment import Finding, Walk, Wrong, findings, step
+from services.audit.chain.chain import GENESIS
+from services.audit.store.reading import FactRow, read
+from services.audit.store.store import Record, Store
+
+FINDINGS_MAX: Final = 1_000
+PAGE: Final = 256
+# Audit archives what is being written meanwhile: so long it may take to come to where the stream
+# ended.
+CATCH_UP_S: Final = 10.0
+CATCH_UP_POLL_S: Final = 0.05
+# Batches without a commit, one after the other, before the log's end: half a second each.
+SILENT_MAX: Final = 20
+NOTHING: Final = MappingProxyType[int, str]({})
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What was checked and found; `more` counts findings over FINDINGS_MAX.
+
+    `streamed` counts entries compared with the stream.
+    """
+
+    commits: int
+    head_hash: str
+    findings: tuple[Finding, ...] = ()
+    more: int = 0
+    streamed: int = 0
+
+
+class Findings(msgspec.Struct):
+    """A bounded list."""
+
+    kept: list[Finding] = []
+    more: int = 0
+
+    def add(self, index: int, seq: int, wrong: Wrong, detail: str) -> None:
+        if len(self.kept) < FINDINGS_MAX:
+            self.kept.append(Finding(index, seq, wrong, detail))
+        else:
+            self.more += 1
+
+
+async def verify(
+    store: Store,
+    stream: AsyncIterator[list[Entry]] | None = None,
+    noted: Mapping[int, str] = NOTHING,
+) -> Report:
+    """Checks the whole archive, also against hashes `noted` by sequence; then `stream` (of
+    `until_now`).
+
+    Raises the typed errors of the archive and of the log; a fault of a record is a finding, never
+    an error.
+    """
+    report = await asyncio.to_thread(check, store, noted)
+    if stream is None:
+        return report
+    found = Findings(list(report.findings), report.more)
+    streamed = await _compare_stream(store, stream, found)
+    return Report(report.commits, report.head_hash, tuple(found.kept), found.more, streamed)
+
+
+async def until_now(log: Log, after: int) -> AsyncIterator[list[Entry]]:
+    """The log behind `after`, up to where it ended when this was first asked: one that is written
+    to all the time ends too.
+
+    Raises Unavailable when it falls silent before, Corrupt when it ends before `after`.
+    """
+    _, last = await log.bounds()
+    if after == last:
+        return
+    silent = 0
+    async for batch in log.read(after):
+        silent = 0 if batch else silent + 1
+        if silent > SILENT_MAX:
+            raise Unavailable(
+                f"the log gave nothing behind {after}, and ends at {last}: is its server up?"
+            )
+        if batch:
+            after = batch[-1].seq
+            yield [entry for entry in batch if entry.seq <= last]
+        if after >= last:
+            return
+
+
+def check(store: Store, noted: Mapping[int, str] = NOTHING) -> Report:
+    """The archive by itself, and against the hashes `noted` by sequence. Blocking."""
+    walk, found, last = Walk(), Findings(), None
+    unseen = dict(noted)
+    for page in _pages(store):
+        for record in page:
+            step(walk, record)
+            if record.hash != unseen.pop(record.seq, record.hash):
+                found.add(
+                    record.index,
+                    record.seq,
+                    "changed",
+                    "its hash is not the one that was noted: the chain was rewritten up to here",
+                )
+        _check_facts(page, store.facts_of([record.seq for record in page]), found)
+        last = page[-1]
+    for seq in sorted(unseen):
+        found.add(
+            seq - 1, seq, "missing", "the archive does not hold this record, whose hash was noted"
+        )
+    for seq in store.orphans(FINDINGS_MAX):
+        found.add(seq - 1, seq, "facts differ", "facts rows without a commit")
+    return _report(walk, found, last.hash if last else GENESIS)
+
+
+def _report(walk: Walk, found: Findings, head_hash: str) -> Report:
+    chain = findings(walk)
+    both = sorted(chain + found.kept, key=lambda finding: finding.index)
+    more = found.more + max(len(both) - FINDINGS_MAX, 0)
+    return Report(walk.position, head_hash, tuple(both[:FINDINGS_MAX]), more)
+
+
+def _pages(store: Store) -> Iterator[list[Record]]:
+    page: list[Record] = []
+    for record in store.commits():
+        page.append(record)
+        if len(page) == PAGE:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+def _check_facts(page: Sequence[Record], rows: Sequence[FactRow], found: Findings) -> None:
+    stored: defaultdict[int, list[FactRow]] = defaultdict(list)
+    for row in rows:
+        stored[row.seq].append(row)
+    for record in page:
+        reading = read(record.seq, record.data)
+        if reading.at_ns != record.at_ns:
+            found.add(
+                record.index,
+                record.seq,
+                "changed",
+                f"at_ns says {record.at_ns}, its commit {reading.at_ns}",
+            )
+        if tuple(stored[record.seq]) != reading.facts:
+            found.add(
+                record.index,
+                record.seq,
+                "facts differ",
+                _difference(stored[record.seq], reading.facts),
+            )
+
+
+def _difference(stored: Sequence[FactRow], proved: Sequence[FactRow]) -> str:
+    if len(stored) != len(proved):
+        return f"{len(stored)} facts rows, and its commit holds {len(proved)}"
+    positions = [
+        str(truth.position) for row, truth in zip(stored, proved, strict=True) if row != truth
+    ]
+    return f"facts rows differ from the commit at position {', '.join(positions)}"
+
+
+async def _compare_stream(store: Store, stream: AsyncIterator[list[Entry]], found: Findings) -> int:
+    """How many stream entries were compared; adds what differs."""
+    before = end = await _end(store)
+    last, count = 0, 0
+    async for batch in stream:
+        if not batch:
+            break
+        last, count = batch[-1].seq, count + len(batch)
+        if last > end:
+            end = await _caught_up(store, last)
+        records = await asyncio.to_thread(store.between, batch[0].seq, last)
+        _compare_batch(batch, {record.seq: record for record in records}, end, found)
+    if last > end:
+        found.add(
+            end,
+            end + 1,
+            "behind",
+            (
+                f"the archive is behind the stream by {last - end}, and did not move for "
+                f"{CATCH_UP_S:.0f} s"
+            ),
+        )
+    if count and last < before:
+        found.add(
+            last,
+            last + 1,
+            "inserted",
+            f"the stream ends at {last}, and the archive holds {before - last} more",
+        )
+    return count
+
+
+async def _caught_up(store: Store, seq: int) -> int:
+    """Where the archive ends: once it has come to `seq`, or did not move for CATCH_UP_S."""
+    end, polls = await _end(store), 0
+    while end < seq and polls * CATCH_UP_POLL_S < CATCH_UP_S:
+        await asyncio.sleep(CATCH_UP_POLL_S)
+        now = await _end(store)
+        end, polls = now, polls + 1 if now == end else 0
+    return end
+
+
+async def _end(store: Store) -> int:
+    head = await asyncio.to_thread(store.head)
+    return head.seq if head else 0
+
+
+def _compare_batch(
+    batch: Sequence[Entry], records: dict[int, Record], end: int, found: Findings
+) -> None:
+    for entry in batch:
+        record = records.get(entry.seq)
+        if record is None and entry.seq <= end:
+            found.add(
+                entry.seq - 1,
+                entry.seq,
+                "stream differs",
+                "the stream holds it, the archive does not",
+            )
+        elif record and (record.subject, record.data) != (entry.subject, entry.data):
+            found.add(
+                record.index,
+                record.seq,
+                "stream differs",
+                "subject or bytes are not those of the stream",
+            )
+
+
+def render(report: Report) -> str:
+    """One line per finding, and a summary line at the end."""
+    lines = [f"index {f.index} seq {f.seq}: {f.wrong}: {f.detail}" for f in report.findings]
+    if report.more:
+        lines.append(f"and {counted(report.more, 'more finding')}")
+    total = len(report.findings) + report.more
+    verdict = counted(total, "finding") if total else "the chain is whole"
+    beside = f", {report.streamed} compared with the stream" if report.streamed else ""
+    return "\n".join(
+        [
+            *lines,
+            (
+                f"{counted(report.commits, 'commit')} checked{beside}: {verdict}; head "
+                f"{report.head_hash}"
+            ),
+        ]
+    )

@@ -1,0 +1,1 @@
+"""Events for other systems: CloudEvents, the stream AUDIT, files."""

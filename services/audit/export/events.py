@@ -1,0 +1,208 @@
+"""An archived commit as CloudEvents 1.0 (JSON, structured mode): one event for each fact, one for
+each entry of a batch of access records.
+
+An event is a function of the record, whatever its kind and however broken, and of what stood before
+it in the archive: the same record gives the same events for ever, so that streams, pages and
+exports agree, and any of them can be made again. Its id is its place: SEQUENCE-POSITION, for an
+access entry SEQUENCE-POSITION-ENTRY. The chain's hash of its commit goes with it. Consumers of an
+archive of years read it: fields are only added.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from libs.common.errors import Corrupt, Refused
+from libs.common.messages import access_entry
+from libs.common.messages.access_entry import AccessEntry
+from services.audit.store.reading import NS_MAX, UNREADABLE, commit_facts, read
+from services.audit.store.store import Record
+
+TYPE: Final = "io.muster."
+ACCESS: Final = "access.recorded"
+UNREADABLE_KIND: Final = "commit.unreadable"
+# The kind of a fact that every fold ignores has this behind it: who counts a kind counts only what
+# happened.
+IGNORED: Final = ".ignored"
+REPEATED: Final = (
+    "the job was submitted before, with the same Idempotency-Key: this fact made no other"
+)
+# One message of a server's default size holds it.
+EVENT_BYTES_MAX: Final = 768 << 10
+# What is nested deeper in a fact is left out.
+DEPTH_MAX: Final = 32
+# What an event is about: the first of these that its data names.
+SUBJECTS: Final = ("job_id", "node_id", "key_id", "name", "model", "tenant")
+ACCESS_FIELDS: Final = tuple(field.name for field in msgspec.structs.fields(AccessEntry))
+ID_NUMBER_MAX: Final = (1 << 63) - 1
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Position(NamedTuple):
+    """The place of an event among all; of a whole commit or fact the missing numbers are the
+    highest.
+    """
+
+    seq: int
+    position: int = ID_NUMBER_MAX
+    entry: int = ID_NUMBER_MAX
+
+
+BEGINNING: Final = Position(0)
+
+
+class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The attributes of the specification, then ours.
+
+    `sequence` has its digits filled up, as the specification's extension wants it.
+    """
+
+    specversion: str = "1.0"
+    id: str
+    source: str
+    type: str
+    subject: str | UnsetType = UNSET
+    time: str | UnsetType = UNSET
+    datacontenttype: str = "application/json"
+    sequence: str
+    chainhash: str
+    writer: str
+    data: Any
+
+
+def parse_position(text: str) -> Position:
+    """The id of an event, or only its first numbers; empty is the beginning. Raises Refused."""
+    parts = text.split("-") if text else []
+    if len(parts) > 3 or not all(
+        part.isascii() and part.isdigit() and len(part) < 20 for part in parts
+    ):
+        raise Refused(
+            f"after: {text[:64]!r} is no event's id: write SEQUENCE, SEQUENCE-POSITION or "
+            "SEQUENCE-POSITION-ENTRY"
+        )
+    numbers = [min(int(part), ID_NUMBER_MAX) for part in parts]
+    return Position(*numbers) if numbers else BEGINNING
+
+
+def show_position(position: Position) -> str:
+    """The other way round."""
+    return "-".join(str(number) for number in position if number != ID_NUMBER_MAX)
+
+
+def source_of(cluster_id: str) -> str:
+    """A CloudEvents source is a URI reference."""
+    return quote(cluster_id, safe="") or "muster"
+
+
+def events(
+    record: Record, source: str, repeated: frozenset[int] = frozenset()
+) -> Iterator[tuple[Position, CloudEvent]]:
+    """Return all events of a commit, in order, each with its place.
+
+    `repeated`: the positions of submissions that every fold ignores.
+    """
+    if read(record.seq, record.data) == UNREADABLE:
+        yield _event(
+            record,
+            source,
+            Position(record.seq, 0),
+            UNREADABLE_KIND,
+            0,
+            {"commit": _plain(record.data, 0)},
+        )
+        return
+    for position, fact in enumerate(commit_facts(record.data)):
+        entries = _entries(fact)
+        for number, entry in enumerate(entries):
+            data = dict(zip(ACCESS_FIELDS, entry, strict=True))
+            yield _event(
+                record, source, Position(record.seq, position, number), ACCESS, entry[0], data
+            )
+        if entries:
+            fact = {name: value for name, value in fact.items() if name != "entries"}
+        kind = fact["kind"]
+        if position in repeated:
+            kind, fact = kind + IGNORED, {**fact, "ignored": True, "reason": REPEATED}
+        if not entries or fact.get("dropped"):  # that some were not kept is an event too
+            yield _event(
+                record, source, Position(record.seq, position), kind, record.at_ns, _plain(fact, 0)
+            )
+
+
+def encode(event: CloudEvent) -> bytes:
+    """Its JSON, never more than EVENT_BYTES_MAX: of a larger one the data is left out,
+    and says so.
+    """
+    data = _encode(event)
+    if len(data) <= EVENT_BYTES_MAX:
+        return data
+    note = {"left_out": f"{len(data)} bytes: the archive has them, in the commit of this sequence"}
+    return _encode(msgspec.structs.replace(event, data=note, subject=UNSET))
+
+
+def _event(
+    record: Record,
+    source: str,
+    place: Position,
+    kind: str,
+    at_ns: int,
+    data: Any,  # noqa: ANN401
+) -> tuple[Position, CloudEvent]:
+    about = next(
+        (data[name] for name in SUBJECTS if data.get(name) and isinstance(data[name], str)), UNSET
+    )
+    event = CloudEvent(
+        id=show_position(place),
+        source=source,
+        type=TYPE + kind,
+        subject=about,
+        time=_time(at_ns) if 0 < at_ns <= NS_MAX else UNSET,
+        sequence=f"{record.seq:020d}",
+        chainhash=record.hash,
+        writer=record.subject,
+        data=data,
+    )
+    return place, event
+
+
+def _entries(fact: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """The entries of a batch of access records; none of any other fact, and of one that cannot be
+    read (it is shown as it is).
+    """
+    batch = fact.get("entries")
+    if fact["kind"] != ACCESS or not isinstance(batch, bytes):
+        return []
+    try:
+        return [msgspec.structs.astuple(entry) for entry in access_entry.unpack(batch)]
+    except Corrupt:
+        return []
+
+
+def _plain(value: Any, depth: int) -> Any:  # noqa: ANN401
+    """What JSON can hold of a value that MessagePack could; bytes are base64."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if depth >= DEPTH_MAX:
+        return "(deeper)"
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str) else str(key): _plain(each, depth + 1)
+            for key, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_plain(each, depth + 1) for each in value]
+    return str(value)
+
+
+def _time(at_ns: int) -> str:
+    moment = EPOCH + timedelta(microseconds=at_ns // 1_000)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

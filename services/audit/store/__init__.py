@@ -1,0 +1,1 @@
+"""The archive in SQL: tables, migrations, reading and writing."""

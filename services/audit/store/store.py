@@ -1,0 +1,282 @@
+"""The archive: every commit's exact bytes under the chain, and its facts to look up, in SQLite or
+PostgreSQL by URL.
+
+One transaction per batch; what was appended is on disk when `append` returns. An append is
+idempotent (entries that are already there are compared, and skipped), so a reader that does not
+know whether its last batch was stored just appends it again. There is one writer: a second one runs
+into the primary key and is Fenced. Blocking: call it from a thread. Twin of none; tests use real
+files.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+import sqlalchemy as sa
+
+from libs.common.errors import Corrupt, Refused
+from libs.common.transport.log import Entry
+from services.audit.chain.chain import Link, extend
+from services.audit.store import migrating
+from services.audit.store.faults import telling
+from services.audit.store.reading import FactRow, read
+from services.audit.store.tables import COMMITS, FACTS
+
+PAGE: Final = 256  # commits in memory at once while iterating: 128 MiB at the very worst
+FACTS_LIMIT: Final = 1_000
+BUSY_MS: Final = 10_000
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One archived commit. `at_ns` is its writer's clock, 0 where the commit could not be read."""
+
+    index: int
+    seq: int
+    subject: str
+    data: bytes
+    at_ns: int
+    hash: str
+    previous_hash: str
+
+
+class Store:
+    """One archive.
+
+    All methods raise the typed errors of `faults.py`; `migrate` comes first. `read_only` never
+    makes a file: an SQLite archive that is not there is Refused.
+    """
+
+    def __init__(self, url: str, read_only: bool = False) -> None:
+        self._engine = _engine(url, read_only)
+        self._where = self._engine.url.render_as_string(hide_password=True)
+        self._head: Link | None = None
+        self._head_known = False
+
+    def migrate(self) -> None:
+        """Brings the schema to this version. Raises TooNew when a newer version has been here."""
+        with telling("migrating the archive", self._where):
+            migrating.upgrade(self._engine)
+
+    def migrate_to(self, revision: str) -> tuple[str, str]:
+        """Takes the schema up or down to `revision`; the revisions before and after.
+
+        Raises Refused for one that is not known.
+        """
+        self._head_known = False
+        with telling(f"migrating the archive to {revision}", self._where):
+            return migrating.move(self._engine, revision)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def head(self) -> Link | None:
+        """The last link, read from the database; None when the archive is empty.
+
+        The writer's: it appends behind it.
+        """
+        self._head = self.head_now()
+        self._head_known = True
+        return self._head
+
+    def head_now(self) -> Link | None:
+        """The same for readers beside the writer."""
+        c = COMMITS.c
+        query = (
+            sa.select(c.index, c.seq, c.subject, c.hash, c.previous_hash)
+            .order_by(c.index.desc())
+            .limit(1)
+        )
+        rows = self._rows("reading the head", query)
+        return Link(*rows[0]) if rows else None
+
+    def young(self, after: int, since_ns: int) -> int:
+        """The first sequence after `after` whose commit was made at `since_ns` or later; behind the
+        head when there is none.
+        """
+        c = COMMITS.c
+        query = sa.select(c.seq).where(c.seq > after, c.at_ns >= since_ns).order_by(c.seq).limit(1)
+        rows = self._rows("reading ages", query)
+        if rows:
+            return int(rows[0][0])
+        head = self.head_now()
+        return head.seq + 1 if head is not None else after + 1
+
+    def append(self, entries: Sequence[Entry], begin: int = 1) -> list[Link]:
+        """Stores what follows the head (in an empty archive: from `begin` on) and returns the new
+        links; what is already there is compared and skipped.
+
+        Raises Corrupt on a gap or when an archived entry differs, Fenced when another archive has
+        written, DiskFull, Unavailable.
+        """
+        head = self._head if self._head_known else self.head()
+        last = head.seq if head else 0
+        self._compare([entry for entry in entries if entry.seq <= last])
+        fresh = [entry for entry in entries if entry.seq > last]
+        links = extend(head, fresh, begin)
+        if links:
+            self._head_known = False  # until the commit is sure: a failed one may have been stored
+            self._write(fresh, links)
+            self._head, self._head_known = links[-1], True
+        return links
+
+    def commits(self, after: int | None = None, limit: int | None = None) -> Iterator[Record]:
+        """Archived commits in chain order, those after stream sequence `after` (None: all); read in
+        pages, nothing is held open.
+        """
+        left = limit
+        index = after - 1 if after is not None else None
+        while left is None or left > 0:
+            page = self._page(index, PAGE if left is None else min(PAGE, left))
+            yield from page
+            if not page:
+                return
+            index = page[-1].index
+            left = None if left is None else left - len(page)
+
+    def between(self, first: int, last: int) -> list[Record]:
+        """The commits with stream sequences first..last, by sequence."""
+        query = sa.select(COMMITS).where(COMMITS.c.seq.between(first, last)).order_by(COMMITS.c.seq)
+        return [Record(*row) for row in self._rows("reading commits", query)]
+
+    def facts(
+        self,
+        *,
+        job: str | None = None,
+        node: str | None = None,
+        kind: str | None = None,
+        since: int | None = None,
+        after: int = 0,
+        limit: int = FACTS_LIMIT,
+    ) -> list[FactRow]:
+        """Facts in log order that match all that is given; `since` is nanoseconds, `after` a stream
+        sequence (to page on).
+        """
+        c = FACTS.c
+        asked = [(c.job_id, job), (c.node_id, node), (c.kind, kind)]
+        query = sa.select(FACTS).where(
+            *[column == value for column, value in asked if value is not None], c.seq > after
+        )
+        if since is not None:
+            query = query.where(c.at_ns >= since)
+        query = query.order_by(c.seq, c.position).limit(limit)
+        return [FactRow(*row) for row in self._rows("looking up facts", query)]
+
+    def facts_of(self, seqs: Sequence[int]) -> list[FactRow]:
+        """All facts rows of these commits."""
+        query = (
+            sa.select(FACTS).where(FACTS.c.seq.in_(seqs)).order_by(FACTS.c.seq, FACTS.c.position)
+        )
+        return [FactRow(*row) for row in self._rows("reading facts", query)]
+
+    def seqs_of(self, job: str, kinds: Sequence[str], upto: int) -> list[tuple[int, int]]:
+        """Return the positions of a job's facts of these kinds, in order, up to and including
+        commit `upto`.
+        """
+        c = FACTS.c
+        query = (
+            sa.select(c.seq, c.position)
+            .where(c.job_id == job, c.seq <= upto, c.kind.in_(kinds))
+            .order_by(c.seq, c.position)
+        )
+        return [(int(row[0]), int(row[1])) for row in self._rows("looking up facts", query)]
+
+    def count(self, kinds: Sequence[str], after: int, before: int) -> int:
+        """Return how many facts of these kinds stand between two commits, without those
+        of the two.
+        """
+        c = FACTS.c
+        query = sa.select(sa.func.count()).where(c.kind.in_(kinds), c.seq > after, c.seq < before)
+        return int(self._rows("counting facts", query)[0][0])
+
+    def orphans(self, limit: int) -> list[int]:
+        """Stream sequences that have facts rows and no commit."""
+        known = sa.exists().where(COMMITS.c.seq == FACTS.c.seq)
+        query = sa.select(FACTS.c.seq).where(~known).distinct().order_by(FACTS.c.seq).limit(limit)
+        return [row[0] for row in self._rows("reading facts", query)]
+
+    def _page(self, index: int | None, limit: int) -> list[Record]:
+        query = sa.select(COMMITS).order_by(COMMITS.c.index).limit(limit)
+        if index is not None:
+            query = query.where(COMMITS.c.index > index)
+        return [Record(*row) for row in self._rows("reading commits", query)]
+
+    def _rows(self, what: str, query: sa.Select[Any]) -> Sequence[Sequence[Any]]:
+        with telling(what, self._where), self._engine.connect() as connection:
+            return connection.execute(query).all()
+
+    def _compare(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        archived = {record.seq: record for record in self.between(entries[0].seq, entries[-1].seq)}
+        for entry in entries:
+            record = archived.get(entry.seq)
+            if record is None or (record.subject, record.data) != (entry.subject, entry.data):
+                raise Corrupt(
+                    f"stream sequence {entry.seq} is not what {self._where} holds for it: "
+                    "the log or the archive was "
+                    "changed or restored; verify the archive before anything else is appended"
+                )
+
+    def _write(self, entries: Sequence[Entry], links: Sequence[Link]) -> None:
+        commits: list[dict[str, Any]] = []
+        facts: list[dict[str, Any]] = []
+        for entry, link in zip(entries, links, strict=True):
+            reading = read(entry.seq, entry.data)
+            commits.append(
+                {**msgspec.structs.asdict(link), "data": entry.data, "at_ns": reading.at_ns}
+            )
+            facts.extend(msgspec.structs.asdict(row) for row in reading.facts)
+        with (
+            telling(f"appending {len(commits)} commits", self._where),
+            self._engine.begin() as connection,
+        ):
+            connection.execute(sa.insert(COMMITS), commits)
+            if facts:
+                connection.execute(sa.insert(FACTS), facts)
+
+
+def _engine(url: str, read_only: bool) -> sa.Engine:
+    parsed = sa.make_url(url)
+    if parsed.drivername == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if read_only and parsed.get_backend_name() == "sqlite":
+        parsed = _read_only(parsed)
+    try:
+        engine = sa.create_engine(parsed, pool_pre_ping=parsed.get_backend_name() != "sqlite")
+    except ModuleNotFoundError as error:
+        raise Refused(
+            f"the archive's database {parsed.drivername} needs the Python package "
+            f"{error.name}: install it"
+        ) from error
+    if engine.dialect.name == "sqlite":
+        sa.event.listen(engine, "connect", _set_patience if read_only else _set_pragmas)
+    return engine
+
+
+def _read_only(url: sa.URL) -> sa.URL:
+    path = Path(url.database or "")
+    if not path.is_file():
+        raise Refused(
+            f"there is no archive at {path}: set MUSTER_STATE to a cluster's state "
+            "directory, or MUSTER_AUDIT_URL"
+        )
+    return url.set(database=f"file:{quote(str(path))}", query={"mode": "ro", "uri": "true"})
+
+
+def _set_patience(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+    cursor.close()
+
+
+def _set_pragmas(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
+    """Durable at every commit; readers never wait for the writer; a second writer waits a while
+    before it is told.
+    """
+    _set_patience(connection, _record)
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.close()

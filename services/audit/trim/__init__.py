@@ -1,0 +1,1 @@
+"""Trimming the log after it is archived."""

@@ -1,0 +1,109 @@
+"""Up to which commit the log may be trimmed, and whether the archive really holds what is to go.
+
+Pure. Age and the stream's bytes say what should go. Bytes come first: over `full_percent` the
+number of recent commits to keep does not count. Nothing goes that the archive, the scheduler or
+quota has not read; who is not heard has read nothing. `trimmer.py` acts on it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common.errors import Corrupt
+from libs.common.transport.log import Entry
+from services.audit.chain.alignment import Linked
+from services.audit.chain.chain import GENESIS, link
+
+# What one purge may remove: the stream's store is locked meanwhile.
+STEP_MAX: Final = 50_000
+# Commits that stay however full the log is.
+KEEP_LEAST: Final = 100
+# Less than this part of `keep_commits` is not worth a snapshot.
+STEP_PART: Final = 10
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """Commits older than `keep_ns` go, except the latest `keep_commits`.
+
+    Over `full_percent` of the stream's bytes younger ones go too, except the latest KEEP_LEAST: a
+    log that is full serves no one.
+    """
+
+    keep_commits: int
+    keep_ns: int
+    full_percent: int
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where all stand, as stream sequences.
+
+    `base` is the stored snapshot: all up to it may be gone. `young` is the first commit after it
+    that is not yet too old. `readers` are the positions that are waited for, by name.
+    """
+
+    base: int
+    young: int
+    last: int
+    commits: int
+    bytes: int
+    bytes_max: int
+    readers: Mapping[str, int]
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Trim up to `upto`, 0 for not now. `waits_for` names who keeps more from being trimmed."""
+
+    upto: int = 0
+    waits_for: str = ""
+
+
+def decide(policy: Policy, standing: Standing) -> Decision:
+    """A purge of at most STEP_MAX commits, or none."""
+    surplus = _surplus(policy, standing)
+    aged = min(standing.young - 1, standing.last - policy.keep_commits)
+    due = max(
+        aged, min(standing.base + surplus, standing.last - min(KEEP_LEAST, policy.keep_commits))
+    )
+    least = standing.base + (1 if surplus else max(1, policy.keep_commits // STEP_PART))
+    if due < least:
+        return Decision()
+    slowest = min(standing.readers, key=standing.readers.__getitem__)
+    upto = min(due, standing.readers[slowest], standing.base + STEP_MAX)
+    return Decision(
+        upto if upto >= least else 0, slowest if standing.readers[slowest] < due else ""
+    )
+
+
+def _surplus(policy: Policy, standing: Standing) -> int:
+    """How many commits of average size are over the part of the stream that may be full."""
+    over = standing.bytes - standing.bytes_max * policy.full_percent // 100
+    if not standing.bytes_max or over <= 0:
+        return 0
+    return -(-over * standing.commits // standing.bytes)
+
+
+def prove(entries: Sequence[Entry], records: Sequence[Linked]) -> None:
+    """Each entry is archived with exactly these bytes, and its link follows from the one before.
+
+    Raises Corrupt.
+
+    `records` are the archive's for these sequences and the one before.
+    """
+    archived = {record.seq: record for record in records}
+    for entry in entries:
+        record, before = archived.get(entry.seq), archived.get(entry.seq - 1)
+        if record is None:
+            raise Corrupt(f"the archive does not hold commit {entry.seq}; see docs/howto/trim.md")
+        if (record.subject, record.data) != (entry.subject, entry.data):
+            raise Corrupt(
+                f"commit {entry.seq} is not what the archive holds for it: run `muster audit "
+                "verify`"
+            )
+        previous = before.hash if before else GENESIS
+        if record.previous_hash != previous or record.hash != link(
+            entry.seq, entry.subject, entry.data, record.index, previous
+        ):
+            raise Corrupt(
+                f"the archive's chain is broken at commit {entry.seq}: run `muster audit verify`"
+            )

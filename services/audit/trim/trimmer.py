@@ -1,0 +1,202 @@
+"""The trimmer: folds what is old into a snapshot of its own, proves it against the archive, stores
+it, and only then purges.
+
+It has an identity of its own, the only one that may purge the log. It keeps nothing between two
+rounds: each begins from the stored `base`, so a crash anywhere only repeats work. What may go is
+`trim.py`'s to say; the simulation runs this very class.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Final, NoReturn, Protocol, cast
+
+from libs.common import fold, reading, subjects
+from libs.common.errors import Corrupt, MusterError, Unavailable
+from libs.common.process.clock import Clock
+from libs.common.settings.settings import Settings
+from libs.common.state.cluster import Cluster
+from libs.common.transport import snapshot, snapshot_store
+from libs.common.transport.bus import Bus
+from libs.common.transport.log import Entry, Extent, TrimmableLog
+from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
+from services.audit.chain.alignment import Linked
+from services.audit.trim import trim
+from services.audit.trim.trim import Policy, Standing
+
+PAGE: Final = 256
+POSITION_S: Final = 2.0
+# After a purge there may be more to do.
+AGAIN_S: Final = 1.0
+HOUR_NS: Final = 3_600_000_000_000
+WAITED_FOR: Final = {
+    "the scheduler": subjects.ask_scheduler("position"),
+    "quota": subjects.ask_quota("position"),
+}
+
+logger = logging.getLogger(__name__)
+
+
+class Archive(Protocol):
+    """What the trimmer asks of the archive. All raise its typed errors."""
+
+    async def head_seq(self) -> int:
+        """The last archived sequence; 0 for none."""
+        ...
+
+    async def between(self, first: int, last: int) -> Sequence[Linked]:
+        """The commits of these sequences that are there, in order."""
+        ...
+
+    async def young(self, after: int, since_ns: int) -> int:
+        """The first sequence after `after` whose commit was made at `since_ns` or later; behind the
+        head when there is none.
+        """
+        ...
+
+
+def policy_of(settings: Settings) -> Policy:
+    return Policy(
+        settings.trim_keep_commits, settings.trim_keep_hours * HOUR_NS, settings.trim_full_percent
+    )
+
+
+class Trimmer:
+    """`round` is all that it does; `trimmed` is the last sequence that it removed in this life."""
+
+    def __init__(
+        self,
+        log: TrimmableLog,
+        archive: Archive,
+        store: SnapshotStore,
+        bus: Bus,
+        clock: Clock,
+        policy: Policy,
+    ) -> None:
+        self.log = log
+        self.archive = archive
+        self.store = store
+        self.bus = bus
+        self.clock = clock
+        self.policy = policy
+        self.trimmed = 0
+
+    async def run(self, every_s: float) -> NoReturn:
+        """A round now and then, for ever; what keeps one from being done is said, and it is tried
+        again.
+        """
+        while True:
+            acted = False
+            try:
+                acted = await self.round()
+            except MusterError as error:
+                logger.error("the log is not trimmed: %s", error)
+            await asyncio.sleep(min(AGAIN_S, every_s) if acted else every_s)
+
+    async def round(self) -> bool:
+        """Whether something was trimmed.
+
+        Raises Corrupt when the archive does not hold what would go, Unavailable.
+        """
+        extent = await self.log.extent()
+        cluster = await snapshot_store.load(self.store, BASE_OBJECT)
+        if cluster is None and extent.commits < extent.last:
+            await self._rebuild()
+            return False
+        cluster = cluster or Cluster()
+        snapshot_store.check_end(cluster, extent.last)
+        decision = trim.decide(self.policy, await self._standing(cluster.seq, extent))
+        if decision.waits_for:
+            logger.warning(
+                "more of the log could be trimmed, but %s has not read it", decision.waits_for
+            )
+        if not decision.upto:
+            return False
+        await self._fold(cluster, decision.upto)
+        await self._trim(cluster, extent)
+        return True
+
+    async def _standing(self, base: int, extent: Extent) -> Standing:
+        readers = {name: await self._position(subject) for name, subject in WAITED_FOR.items()}
+        readers["the archive"] = await self.archive.head_seq()
+        young = await self.archive.young(base, self.clock.wall_ns() - self.policy.keep_ns)
+        return Standing(
+            base, young, extent.last, extent.commits, extent.bytes, extent.bytes_max, readers
+        )
+
+    async def _position(self, subject: str) -> int:
+        """How far a service has folded; 0 when it does not say."""
+        try:
+            answer = await self.bus.request(subject, b"", POSITION_S)
+        except Unavailable:
+            return 0
+        return int(answer) if answer.isdigit() else 0
+
+    async def _fold(self, cluster: Cluster, upto: int) -> None:
+        """The log's own entries, each one proved against the archive before it is folded."""
+        async with aclosing(
+            cast(AsyncGenerator[list[Entry], None], self.log.read(cluster.seq))
+        ) as batches:
+            async for batch in batches:
+                for start in range(0, len(batch), PAGE):
+                    await self._take(
+                        cluster,
+                        [entry for entry in batch[start : start + PAGE] if entry.seq <= upto],
+                    )
+                if cluster.seq >= upto:
+                    return
+
+    async def _take(self, cluster: Cluster, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        trim.prove(entries, await self.archive.between(entries[0].seq - 1, entries[-1].seq))
+        for entry in entries:
+            commit = reading.read(cluster.writers, entry.subject, entry.data)
+            fold.apply_entry(cluster, entry.seq, entry.subject, commit)
+        await asyncio.sleep(0)
+
+    async def _trim(self, cluster: Cluster, before: Extent) -> None:
+        """The snapshot first; what it stands for only when the store has given it back."""
+        await self._store(cluster)
+        await self.log.purge({subject: mark.seq for subject, mark in cluster.writers.items()})
+        self.trimmed = cluster.seq
+        after = await self.log.extent()
+        gone, freed = (
+            before.commits - after.commits + after.last - before.last,
+            before.bytes - after.bytes,
+        )
+        logger.info(
+            "the log is trimmed up to %d: %d commits went, and %d bytes", cluster.seq, gone, freed
+        )
+
+    async def _store(self, cluster: Cluster) -> None:
+        data = snapshot.encode(cluster)
+        await self.store.put(BASE_OBJECT, data)
+        kept = await self.store.get(BASE_OBJECT)
+        if kept != data or snapshot.decode(kept) != cluster:
+            raise Unavailable(
+                f"the store did not give back the snapshot at {cluster.seq}: it is made again"
+            )
+
+    async def _rebuild(self) -> None:
+        """The log was trimmed and no base is usable (lost, or written by another version): the
+        archive has everything.
+        """
+        logger.warning("no base snapshot is usable: it is folded again from the archive")
+        cluster, head = Cluster(), await self.archive.head_seq()
+        while cluster.seq < head:
+            records = await self.archive.between(cluster.seq + 1, min(cluster.seq + PAGE, head))
+            if not records or records[0].seq != cluster.seq + 1:
+                raise Corrupt(
+                    f"the archive does not hold commit {cluster.seq + 1}, nor does the log; "
+                    "see docs/howto/trim.md"
+                )
+            await self._take(
+                cluster, [Entry(record.seq, record.subject, record.data) for record in records]
+            )
+        await self._store(cluster)
+        logger.warning(
+            "the base snapshot is at %d now: services that stopped for the want of it may start",
+            cluster.seq,
+        )

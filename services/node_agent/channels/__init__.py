@@ -1,0 +1,1 @@
+"""Channels into running jobs: terminals, forwarded ports and input."""

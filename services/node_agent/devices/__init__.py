@@ -1,0 +1,1 @@
+"""Devices of this node: commands, MIG instances, holders, and reading the drivers."""

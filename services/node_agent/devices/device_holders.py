@@ -1,0 +1,81 @@
+"""Which processes have a device open, by what /proc says of their descriptors.
+
+What began before the job did is not what it left (a persistence daemon, an exporter), and what sits
+at a terminal is somebody who looks at the device (nvtop); this agent's own children ask the driver.
+Test: tests/integration/test_release.py.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from libs.common.devices.means import lost
+from libs.common.model import MIG, Gpu, GpuId
+from services.node_agent.drivers import DeviceNodes, Driver
+from services.node_agent.machine import processes
+from services.node_agent.machine.processes import Process
+
+DEVICES: Final = "devices"
+
+
+def holders(nodes: DeviceNodes, since_ns: int) -> dict[GpuId, list[str]]:
+    """By device: "4711 python".
+
+    `since_ns` is of the boot clock. Reads every descriptor of the machine: not for the event loop.
+    """
+    devices = {os.makedev(*node): uuid for uuid, held in nodes.items() for node in held}
+    own = {os.getpid(), *processes.children(os.getpid())}
+    found: dict[GpuId, list[str]] = {}
+    for pid in processes.all_pids() if devices else ():
+        opened = set(map(devices.get, _opened(pid))) - {None} if pid not in own else ()
+        seen = processes.process(pid) if opened else None
+        if seen is not None and _counts(seen, since_ns):
+            for uuid in sorted(filter(None, opened)):
+                found.setdefault(uuid, []).append(f"{pid} {seen.name}")
+    return found
+
+
+def without_nodes(driver: Driver, uuids: Iterable[GpuId]) -> list[GpuId]:
+    """The real devices of which nobody can tell who has them open, for their nodes were
+    not found.
+    """
+    return [] if driver.simulated else [uuid for uuid in uuids if not driver.nodes.get(uuid)]
+
+
+def isolation(said: Mapping[str, str], driver: Driver, gpus: Iterable[Gpu]) -> dict[str, str]:
+    """Return the isolation for NodeRegistered.
+
+    Devices without found nodes are open to all jobs, and only root makes MIG instances.
+    """
+    inventory = list(gpus)
+    found = dict(said)
+    unseen = without_nodes(driver, (gpu.uuid for gpu in inventory))
+    if unseen:
+        found[DEVICES] = lost(f"no device node of {', '.join(unseen)} was found")
+    if any(gpu.mig_profiles for gpu in inventory):
+        found[MIG] = lost(
+            "the agent is not root, and the driver lets only root make instances"
+            if _is_lowly(driver)
+            else ""
+        )
+    return found
+
+
+def _is_lowly(driver: Driver) -> bool:
+    return not driver.simulated and os.geteuid() != 0
+
+
+def _counts(seen: Process, since_ns: int) -> bool:
+    return not seen.terminal and processes.boot_ns_of(seen.start_ticks) >= since_ns
+
+
+def _opened(pid: int) -> Iterator[int]:
+    """The devices behind its descriptors; none of one that is gone, or that may not be read."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                status = os.stat(entry.path)
+                if stat.S_ISCHR(status.st_mode):
+                    yield status.st_rdev

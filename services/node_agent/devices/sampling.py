@@ -1,0 +1,86 @@
+"""Asks this node's driver what happened to its devices and then how they are, at a set rate, or
+when it is woken.
+
+It keeps nothing but the last sample of each device; events are logged, and told to whoever watches.
+A device that does not answer is not waited for beyond its driver's own deadline, and a round that
+took too long is not made up for.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from libs.common.model import GpuId
+from services.node_agent.drivers import Driver
+from services.node_agent.drivers.readings import ANSWERS, LOST, WEDGED, Event, Sample
+
+SERIOUS: Final = (WEDGED, LOST)
+
+logger = logging.getLogger(__name__)
+
+
+class Sampling:
+    """`latest` is empty until `run` has begun.
+
+    `every_ms` 0: only when it is woken, as for devices that are there in name only. `on_round`
+    hears of each round: its samples were taken after its events.
+    """
+
+    def __init__(self, driver: Driver, every_ms: int) -> None:
+        self.driver, self.every_s = driver, every_ms / 1_000
+        self.latest: Mapping[GpuId, Sample] = {}
+        self.on_round: Callable[[Sequence[Event], Mapping[GpuId, Sample]], None] = (
+            lambda events, samples: None
+        )
+        self.wake = asyncio.Event()
+        self.turn = asyncio.Lock()
+
+    async def run(self) -> None:
+        """For ever."""
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        while True:
+            self.wake.clear()
+            await self.look()
+            due_s = max(due_s + self.every_s, loop.time())
+            try:
+                async with asyncio.timeout_at(due_s if self.every_s else None):
+                    await self.wake.wait()
+            except TimeoutError:
+                continue
+
+    async def now(self) -> Mapping[GpuId, Sample]:
+        """The last samples; of devices that are asked only when somebody wants to know,
+        new ones.
+        """
+        if not self.every_s:
+            await self.look()
+        return self.latest
+
+    async def look(self) -> None:
+        """One round; what has happened before is told when it returns."""
+        async with self.turn:
+            events = await self.driver.events()
+            self.latest = await self.driver.sample()
+            for event in events:
+                _log(event)
+            self.on_round(events, self.latest)
+
+
+def _log(event: Event) -> None:
+    level = (
+        logging.ERROR
+        if event.kind in SERIOUS
+        else logging.INFO
+        if event.kind == ANSWERS
+        else logging.WARNING
+    )
+    logger.log(
+        level,
+        "GPU %s %s: %s %s",
+        event.vendor,
+        event.pci_bus or "(all)",
+        event.kind,
+        event.text or event.number,
+    )

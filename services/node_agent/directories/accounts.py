@@ -1,0 +1,185 @@
+"""Chooses the Unix user of a job: one per tenant where the agent is root, unless the operator says
+otherwise.
+
+MUSTER_JOB_USERS maps submitters to users of this machine:
+"team/ann=ann,bob=u1002,lab/*=lab,*=jobs". A tenant's user goes before a user, that before a tenant,
+that before all others; `self` is the agent's own user. For a submitter that is not named, root
+takes the tenant's own user id (`tenant_numbers.py`). An agent that is not root has one user only:
+it takes jobs of the tenant `default`, and of those that are mapped to `self`. Tests:
+tests/unit/test_accounts.py, tests/attack/test_tenant_users.py.
+"""
+
+import grp
+import os
+import pwd
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from libs.common.errors import Refused
+from services.node_agent.directories.tenant_numbers import TenantNumbers, bounds
+
+ALL_OTHERS: Final = "*"
+SELF: Final = "self"
+# The only tenant that may share the user of an agent that is not root.
+OWN_TENANT: Final = "default"
+# Groups to which machines give the device nodes of GPUs; which GPUs a job can open is the device
+# filter's.
+DEVICE_GROUPS: Final = ("video", "render")
+
+
+class Account(NamedTuple):
+    """A user of this machine; `groups` are the supplementary ones.
+
+    An empty `home` stands for a folder of the attempt's own.
+    """
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+    shell: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
+
+    @property
+    def ids(self) -> list[int]:
+        """As `supervision.order.Order` has them."""
+        return [self.uid, self.gid, *self.groups]
+
+
+def parsed(text: str) -> dict[str, str]:
+    """MUSTER_JOB_USERS. Raises Refused."""
+    pairs = [part.strip().partition("=") for part in text.split(",") if part.strip()]
+    for who, _, name in pairs:
+        if not who or not name:
+            raise Refused(
+                f"MUSTER_JOB_USERS={text!r} must be USER=UNIXUSER pairs with commas between "
+                "them, such as ann=ann,*=jobs"
+            )
+    return {who.strip(): name.strip() for who, _, name in pairs}
+
+
+def name_of(users: Mapping[str, str], tenant: str, user: str) -> str:
+    """The Unix user that MUSTER_JOB_USERS names for a submitter; empty if it names none."""
+    return next(
+        (
+            users[who]
+            for who in (f"{tenant}/{user}", user, f"{tenant}/{ALL_OTHERS}", ALL_OTHERS)
+            if who in users
+        ),
+        "",
+    )
+
+
+def shares_agent(users: Mapping[str, str], tenant: str, user: str) -> bool:
+    """Return whether the job runs as the agent's own user.
+
+    Raises Refused if an agent that is not root may not run it.
+    """
+    name = name_of(users, tenant, user)
+    if name == SELF:
+        return True
+    if os.geteuid() == 0:
+        return False
+    if name == _own_name() or (not name and tenant == OWN_TENANT):
+        return True
+    if name:
+        raise Refused(
+            f"the job is to run as {name} (MUSTER_JOB_USERS), but only an agent that is root "
+            "can become another user"
+        )
+    raise Refused(
+        f"this node takes no jobs of tenant {tenant}: its agent is not root, so all jobs "
+        f"share its user {_own_name()}. Run the agent "
+        f"as root, or allow it by MUSTER_JOB_USERS={tenant}/*=self there"
+    )
+
+
+def account_of(users: Mapping[str, str], numbers: TenantNumbers, tenant: str, user: str) -> Account:
+    """The user of a job that does not share the agent's.
+
+    Reads files and the machine's directory of users. Raises Refused.
+    """
+    name = name_of(users, tenant, user)
+    return account(name) if name else _tenant_account(numbers, tenant)
+
+
+def _tenant_account(numbers: TenantNumbers, tenant: str) -> Account:
+    uid = numbers.number(tenant)
+    groups = tuple(each.gr_gid for each in grp.getgrall() if each.gr_name in DEVICE_GROUPS)
+    return Account(tenant, uid, uid, groups, "", "/bin/sh")
+
+
+def account(name: str) -> Account:
+    """Asks the machine's directory of users, which may take its time.
+
+    Raises Refused when it does not know the user.
+    """
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        raise Refused(
+            f"the job is to run as {name} (MUSTER_JOB_USERS), which is no user of this machine"
+        ) from None
+    groups = tuple(group for group in os.getgrouplist(name, found.pw_gid) if group != found.pw_gid)
+    return Account(
+        name, found.pw_uid, found.pw_gid, groups, found.pw_dir, found.pw_shell or "/bin/sh"
+    )
+
+
+def lost(users: Mapping[str, str], numbers: TenantNumbers) -> str:
+    """Return why users do not keep the jobs of this node apart; empty if they do.
+
+    Raises Refused for an invalid range.
+    """
+    if os.geteuid() != 0:
+        who = own_tenants(users)
+        taken = (
+            f"it takes jobs of {', '.join(who)} only"
+            if who is not None
+            else "it takes jobs of all tenants"
+        )
+        return (
+            f"the agent is not root: every job runs as its user {_own_name()} and can read its "
+            f"key; {taken}"
+        )
+    if any(name == SELF or _is_root(name) for name in users.values()):
+        return (
+            "MUSTER_JOB_USERS lets jobs run as root, which can read the agent's key and all "
+            "other jobs"
+        )
+    try:
+        bounds(numbers.span)
+    except Refused as error:
+        return str(error)
+    return ""
+
+
+def own_tenants(users: Mapping[str, str]) -> list[str] | None:
+    """Return the tenants that this agent takes jobs of; None: all. Root takes all."""
+    if os.geteuid() == 0 or any(
+        name in (SELF, _own_name()) for who, name in users.items() if "/" not in who
+    ):
+        return None
+    named = [who.partition("/")[0] for who, name in users.items() if name in (SELF, _own_name())]
+    default = [] if name_of(users, OWN_TENANT, "") else [OWN_TENANT]
+    return sorted({*default, *named})
+
+
+def _own_name() -> str:
+    """Its number, where the machine has no name for it: containers run as any number."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def _is_root(name: str) -> bool:
+    """Under whatever name. Who is no user of this machine runs nothing."""
+    try:
+        return pwd.getpwnam(name).pw_uid == 0
+    except KeyError:
+        return False

@@ -1,0 +1,436 @@
+"""Real jobs for the agent: the supervisors of `supervision/`, the node's lease file, and the job
+directories as its outbox.
+
+A directory is `jobs/<job>.<attempt>`; its marker holds rank, devices and sequence of the order too,
+for the agent that comes after this one. Directories of ended attempts are kept for their output
+(`kept_directories.py`). Twin: the simulation's supervisors.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from libs.common.errors import Refused
+from libs.common.model import AttemptRef, GpuId, JobId
+from libs.common.safety.folder_walk import remove_tree
+from libs.common.transport.uploads import Bounds
+from services.node_agent.core.observations import (
+    Adopted,
+    Exit,
+    Probe,
+    ProcessExited,
+    ProcessStarted,
+)
+from services.node_agent.core.state import key_of
+from services.node_agent.directories.job_ownership import (
+    DEVICE_SECONDS,
+    OWN,
+    give,
+    is_passable,
+    unnoted,
+)
+from services.node_agent.directories.kept_directories import KeptDirectories, is_pruned
+from services.node_agent.directories.retention import Keep, Pruned
+from services.node_agent.jobs.probe import is_free
+from services.node_agent.jobs.protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
+from services.node_agent.jobs.uploads import FILES, Unpacking
+from services.node_agent.machine import processes
+from services.node_agent.sharing.ways import Used
+from services.node_agent.supervision import lost, output
+from services.node_agent.supervision.control_client import Exec, begin_exec
+from services.node_agent.supervision.supervisor_client import (
+    NO_GROUPS,
+    AlreadyStarted,
+    Key,
+    LaunchRequest,
+    SupervisorClient,
+)
+from services.node_agent.supervisor import records
+from services.node_agent.supervisor.lease import Lease, boottime_ns
+
+LEASE: Final = "lease"
+# A job touches it when its work is saved.
+CHECKPOINT: Final = "checkpoint"
+CHECKPOINT_VARIABLE: Final = "MUSTER_CHECKPOINT_FILE"
+DEVICE_SECONDS_BYTES: Final = 32
+# Supervisors have ended their jobs 0.5 s before the lease does; one that is stopped or stuck is
+# overruled so long before it.
+OVERRULE_NS: Final = 250_000_000
+KEEP_ALL: Final = Keep()
+
+logger = logging.getLogger(__name__)
+
+
+class JobDirectories:
+    """See `supervision_protocol.JobSupervisors`.
+
+    `state_dir` belongs to this agent alone; `keep` bounds what is kept of ended attempts; `home`:
+    see `cgroups.Home.dirs`.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        keep: Keep = KEEP_ALL,
+        bounds: Bounds | None = None,
+        home: Mapping[str, str] = NO_GROUPS,
+    ) -> None:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        self.unpacking = Unpacking(state_dir.resolve(), bounds or Bounds())
+        self.jobs_dir = state_dir.resolve() / "jobs"
+        self.lease_path = str(state_dir.resolve() / LEASE)
+        self.supervisors = SupervisorClient(state_dir, self._told, home)
+        self.on_event: OnEvent = lambda seen: None
+        self.keep = keep
+        self.kept = KeptDirectories(self.jobs_dir)
+        self.guard: asyncio.TimerHandle | None = None
+        # Of attempts whose process is about to begin; of the others their markers tell.
+        self.ways: dict[str, str] = {}
+
+    async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
+        self.on_event = on_event
+        await self.supervisors.start()
+        self.lease = Lease(self.lease_path)
+        await asyncio.to_thread(_sweep, self.jobs_dir)
+        await self.kept.load()
+        return [
+            self._adopted(AttemptRef(JobId(found.job_id), found.attempt))
+            for found in self.supervisors.known()
+        ]
+
+    async def close(self) -> None:
+        if self.guard is not None:
+            self.guard.cancel()
+        self.unpacking.close()
+        await self.supervisors.close()
+        self.lease.close()
+
+    async def unpack(
+        self, ref: AttemptRef, sha256: str, pieces: AsyncIterator[bytes], wanted: Callable[[], bool]
+    ) -> str:
+        job_dir = self._dir(ref)
+        if _is_marked(job_dir):
+            raise AlreadyLaunched(f"{key_of(ref)} was started before")
+        try:
+            return await self.unpacking.unpack(Path(job_dir), sha256, pieces, wanted)
+        except Refused as error:
+            await asyncio.to_thread(_remove_unmarked, job_dir)
+            raise Refused(f"{key_of(ref)} cannot be started: {error}") from error
+
+    async def discard(self, ref: AttemptRef) -> None:
+        await asyncio.to_thread(_remove_unmarked, self._dir(ref))
+
+    async def launch(self, launch: Launch) -> None:
+        if launch.probe is not None and not is_free(launch.probe.port):
+            raise Refused(f"port {launch.probe.port} is in use on this node by another process")
+        launch = self._at_home(launch)
+        folder = OWN if launch.account is not None else "."
+        request = LaunchRequest(
+            job_id=launch.ref.job_id,
+            attempt=launch.ref.attempt,
+            argv=list(launch.argv),
+            env={
+                **launch.env,
+                CHECKPOINT_VARIABLE: f"{self._dir(launch.ref)}/{folder}/{CHECKPOINT}",
+            },
+            workdir="/" if launch.container else launch.workdir,
+            lease_path=self.lease_path,
+            rank=launch.rank,
+            stdin=launch.stdin,
+            output_limit_bytes=launch.output_limit_bytes,
+            ignore_lease=launch.ignore_lease,
+            limits=launch.limits,
+            account=[] if launch.container else _ids(launch),
+            note=_note(launch),
+        )
+        job_dir = self._dir(launch.ref)
+        if _is_marked(job_dir):
+            raise AlreadyLaunched(f"{key_of(launch.ref)} was started before")
+        try:
+            if launch.account is not None:
+                await asyncio.to_thread(give, self.jobs_dir, job_dir, launch.account)
+            self.ways[key_of(launch.ref)] = launch.used.way
+            await self.supervisors.launch(request)
+        except AlreadyStarted as error:
+            self.ways.pop(key_of(launch.ref), None)
+            raise AlreadyLaunched(str(error)) from error
+        except (Refused, OSError) as error:
+            self.ways.pop(key_of(launch.ref), None)
+            await asyncio.to_thread(_remove_unmarked, job_dir)
+            raise Refused(f"{key_of(launch.ref)} cannot be started: {error}") from error
+
+    def _at_home(self, launch: Launch) -> Launch:
+        """A user without a home has the attempt's own folder for one, or `/` where other users
+        cannot pass to it.
+        """
+        if launch.account is None or launch.account.home or launch.container:
+            return launch
+        home = f"{self._dir(launch.ref)}/{OWN}" if is_passable(self.jobs_dir.parent) else "/"
+        return msgspec.structs.replace(
+            launch, env={**launch.env, "HOME": home}, workdir=launch.workdir or home
+        )
+
+    async def stop(self, ref: AttemptRef, signal: int, grace_ms: int) -> None:
+        with contextlib.suppress(Refused):
+            await self.supervisors.stop(_key(ref), signal, grace_ms / 1000)
+
+    async def kill(self, ref: AttemptRef) -> None:
+        with contextlib.suppress(Refused):
+            await self.supervisors.kill(_key(ref))
+
+    def checkpointed_ns(self, ref: AttemptRef) -> int:
+        """The time of the file's last change, because a job can set the other times.
+
+        A link counts by its own change: the agent never looks at what the job points it to.
+        """
+        own = f"{self._dir(ref)}/{OWN}"
+        path = f"{own if os.path.isdir(own) else self._dir(ref)}/{CHECKPOINT}"
+        try:
+            return min(os.lstat(path).st_ctime_ns, time.time_ns())
+        except OSError:
+            return 0
+
+    def output_bytes(self, ref: AttemptRef) -> int:
+        return sum(output.written_bytes(self._dir(ref), stream) for stream in ("stdout", "stderr"))
+
+    def device_s(self, ref: AttemptRef) -> float | None:
+        """What a job says of simulated devices; None when it says nothing, or no number.
+
+        It may put anything there. "70%" is busy for so much of all time.
+        """
+        try:
+            descriptor = os.open(
+                f"{self._dir(ref)}/{DEVICE_SECONDS}",
+                os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW,
+            )
+            try:
+                text = os.read(descriptor, DEVICE_SECONDS_BYTES).strip()
+                found = (
+                    float(text.removesuffix(b"%")) / 100 * time.monotonic()
+                    if text.endswith(b"%")
+                    else float(text)
+                )
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError):
+            return None
+        return found if math.isfinite(found) else None
+
+    async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
+        record = records.read_exit(self._dir(ref))
+        if record is None or record["boot_id"] != processes.boot_id():
+            return []
+        left = [
+            f"{one['pid']} {one['name']}"
+            for one in record["leftovers"]
+            if processes.is_living(one["pid"], one["start_ticks"])
+        ]
+        more = record["leftovers_more"]
+        return [*left, f"{more} more, of which nothing was noted"] if more else left
+
+    async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> Taken:
+        return Taken(*await self.supervisors.write_stdin(_key(ref), offset, data, eof))
+
+    async def begin_exec(
+        self, ref: AttemptRef, request: dict[str, Any], descriptors: Sequence[int]
+    ) -> Exec:
+        """A process beside the job (`supervision/execs.py`).
+
+        Raises Refused: beside a container it would be the agent's, on the host.
+        """
+        if records.read_summary(self._dir(ref)).get("note", {}).get("container"):
+            raise Refused("nothing can be run beside a job in a container yet")
+        return await begin_exec(self._dir(ref), request, descriptors)
+
+    def processes(self, ref: AttemptRef) -> list[int]:
+        """Everything of an attempt that lives."""
+        identity = records.read_identity(self._dir(ref))
+        return (
+            processes.descendants(identity["pid"])
+            if identity is not None and lost.supervisor_is_living(identity)
+            else []
+        )
+
+    async def read_output(
+        self, ref: AttemptRef, stream: str, offset: int, max_bytes: int
+    ) -> Piece | None:
+        job_dir = self._dir(ref)
+        try:
+            if offset < 0:
+                piece = Piece(*output.tail(job_dir, stream, min(-offset, max_bytes)))
+            else:
+                piece = Piece(*output.read(job_dir, stream, offset, max_bytes))
+        except FileNotFoundError:
+            return None
+        return None if not piece.data and not piece.end and is_pruned(Path(job_dir)) else piece
+
+    def root_of(self, ref: AttemptRef) -> tuple[str, bool, Sequence[int]] | None:
+        """See `job_files.RootOf`.
+
+        What the job brought along lies in its own directory, where the job could put a link in its
+        place.
+        """
+        job_dir = self._dir(ref)
+        note = records.read_summary(job_dir).get("note", {})
+        workdir = note.get("workdir")
+        return (
+            (workdir, workdir == f"{job_dir}/{FILES}", note.get("account", unnoted()))
+            if workdir
+            else None
+        )
+
+    async def forget(self, ref: AttemptRef, copied: bool) -> None:
+        if not copied:
+            self.kept.hold(key_of(ref))
+        with contextlib.suppress(Refused):  # forgotten before
+            self.supervisors.forget(_key(ref))
+            await self.kept.add(key_of(ref))
+
+    async def uncopied(self) -> Sequence[tuple[AttemptRef, int]]:
+        return self.kept.uncopied()
+
+    async def copied(self, ref: AttemptRef) -> None:
+        self.kept.copied(key_of(ref))
+
+    async def prune(self, keep: Keep | None = None, dry_run: bool = False) -> Pruned:
+        return await self.kept.prune(keep or self.keep, dry_run)
+
+    def extend_lease(self, deadline_ns: int) -> None:
+        self.lease.extend(deadline_ns)
+        if self.guard is None:
+            self._guard()
+
+    def replace_lease(self, deadline_ns: int) -> None:
+        self.lease.replace(deadline_ns)
+        if self.guard is not None:
+            self.guard.cancel()
+        self._guard()
+
+    def _guard(self) -> None:
+        """Come back shortly before the lease ends, as it is then known; at that moment nothing may
+        be left to a supervisor.
+        """
+        left_ns = self.lease.deadline_ns() - OVERRULE_NS - boottime_ns()
+        self.guard = None
+        if left_ns > 0:
+            self.guard = asyncio.get_running_loop().call_later(left_ns / 1e9, self._guard)
+        else:
+            self.supervisors.end_leased()
+
+    def _told(self, key: Key, event: str, record: Mapping[str, Any]) -> None:
+        name = f"{key[0]}.{key[1]}"
+        way = self.ways.pop(name, None)
+        if event == "started":
+            began_ns = processes.boot_ns_of(record["job_start_ticks"])
+            way = self._used(AttemptRef(JobId(key[0]), key[1])).way if way is None else way
+            self.on_event(ProcessStarted(name, record["job_pid"], began_ns, way))
+        else:
+            self.on_event(ProcessExited(name, _exit(record)))
+
+    def _adopted(self, ref: AttemptRef) -> Adopted:
+        summary = records.read_summary(self._dir(ref))
+        if "note" not in summary:
+            return Adopted(ref)  # a power cut tore it; the desired state says it again
+        note = summary["note"]
+        gpus, probe = (
+            tuple(GpuId(uuid) for uuid in note["gpus"]),
+            Probe(**note["probe"]) if note.get("probe") else None,
+        )
+        limits = note.get("time_limit_s", 0), note.get("grace_s", 0)
+        slices = {GpuId(uuid): taken for uuid, taken in note.get("slices", {}).items()}
+        ignores, hang_s, parts = (
+            summary.get("ignore_lease", False),
+            note.get("hang_timeout_s", 0),
+            note.get("parts", {}),
+        )
+        return Adopted(
+            ref,
+            summary["rank"],
+            gpus,
+            note["seq"],
+            *limits,
+            probe,
+            ignores,
+            slices,
+            self._used(ref),
+            hang_s,
+            parts,
+        )
+
+    def _used(self, ref: AttemptRef) -> Used:
+        return msgspec.convert(
+            records.read_summary(self._dir(ref)).get("note", {}).get("used", {}), Used
+        )
+
+    def _dir(self, ref: AttemptRef) -> str:
+        return self.supervisors.job_dir(_key(ref))
+
+
+def _note(launch: Launch) -> dict[str, Any]:
+    """What the next agent must know of the attempt."""
+    probe = msgspec.structs.asdict(launch.probe) if launch.probe is not None else None
+    return {
+        "gpus": launch.gpus,
+        "slices": launch.slices,
+        "seq": launch.seq,
+        "time_limit_s": launch.time_limit_s,
+        "grace_s": launch.grace_s,
+        "hang_timeout_s": launch.hang_timeout_s,
+        "parts": launch.parts,
+        "probe": probe,
+        "workdir": launch.workdir,
+        "account": _ids(launch),
+        "used": msgspec.to_builtins(launch.used),
+        "container": launch.container,
+        "tenant": launch.tenant,
+    }
+
+
+def _ids(launch: Launch) -> list[int]:
+    return launch.account.ids if launch.account is not None else []
+
+
+def _key(ref: AttemptRef) -> Key:
+    return (ref.job_id, ref.attempt)
+
+
+def _exit(record: Mapping[str, Any]) -> Exit:
+    """An attempt that nobody began to supervise is the machine's fault, like one whose supervisor
+    was lost.
+    """
+    return Exit(
+        executed=record["executed"],
+        exit_code=record["exit_code"],
+        signal=record["signal"] or 0,
+        reason=lost.SUPERVISOR_LOST if record["reason"] == lost.NOT_STARTED else record["reason"],
+        detail=record["detail"],
+        stdout_bytes=record["stdout_bytes"],
+        stderr_bytes=record["stderr_bytes"],
+        dropped_bytes=record["dropped_bytes"],
+        clean=record["clean"],
+        run_ms=-(-record["duration_ns"] // 1_000_000) if record["executed"] else 0,
+    )
+
+
+def _remove_unmarked(job_dir: str) -> None:
+    if not _is_marked(job_dir):
+        remove_tree(job_dir)
+
+
+def _is_marked(job_dir: str) -> bool:
+    """Whether the attempt was started, ever."""
+    return any(os.path.exists(f"{job_dir}/{name}") for name in (records.MARKER, records.DONE))
+
+
+def _sweep(jobs_dir: Path) -> None:
+    """What an agent that was killed before it could start an attempt has left of it."""
+    for name in os.listdir(jobs_dir):
+        _remove_unmarked(str(jobs_dir / name))

@@ -1,0 +1,84 @@
+"""What happens to an attempt's directory once its facts are in the log: the end of its output is
+copied off the node, then it is forgotten.
+
+A directory is forgotten whether or not the store took the output; what it did not take is offered
+again later, and not pruned before. Old directories are removed on the way, within this machine's
+bounds. Tests: tests/integration/test_pruning.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from libs.common.errors import Unavailable
+from libs.common.model import AttemptRef, NodeId
+from libs.common.transport.kv import OutputStore, output_key
+from services.node_agent.core import actions as a
+from services.node_agent.jobs.answers import STREAMS
+from services.node_agent.jobs.protocol import JobSupervisors
+
+TAIL_BYTES: Final = 64 << 10
+COPIES_AT_ONCE: Final = 4
+COPIES_WAITING_MAX: Final = 1_000
+COPY_TRIES: Final = 3
+COPY_AGAIN_S: Final = 1.0
+# How often old directories are looked for, and what was not copied is offered again.
+LOOK_EVERY_S: Final = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class Closing:
+    def __init__(self, node_id: NodeId, jobs: JobSupervisors, outputs: OutputStore) -> None:
+        self.node_id = node_id
+        self.jobs = jobs
+        self.outputs = outputs
+        self.at_once = asyncio.Semaphore(COPIES_AT_ONCE)
+        self.waiting = 0
+
+    async def run(self) -> None:
+        while True:
+            for ref, rank in await self.jobs.uncopied():
+                if await self._copied(ref, rank, STREAMS, 1):
+                    await self.jobs.copied(ref)
+            await self._prune()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def close(self, action: a.ForgetJob) -> None:
+        """With too many waiting it is forgotten at once, and copied later."""
+        copied = self.waiting < COPIES_WAITING_MAX
+        if copied:
+            self.waiting += 1
+            async with self.at_once:
+                copied = await self._copied(action.ref, action.rank, action.streams, COPY_TRIES)
+            self.waiting -= 1
+        await self.jobs.forget(action.ref, copied)
+        await self._prune()
+
+    async def _prune(self) -> None:
+        pruned = await self.jobs.prune()
+        if pruned.jobs:
+            logger.info(
+                "the output of %d ended jobs was removed, %d bytes; %d are kept",
+                pruned.jobs,
+                pruned.size_bytes,
+                pruned.jobs_left,
+            )
+
+    async def _copied(self, ref: AttemptRef, rank: int, streams: Sequence[str], tries: int) -> bool:
+        return all([await self._copy(ref, rank, stream, tries) for stream in streams])
+
+    async def _copy(self, ref: AttemptRef, rank: int, stream: str, tries: int) -> bool:
+        piece = await self.jobs.read_output(ref, stream, -TAIL_BYTES, TAIL_BYTES)
+        if piece is None or not piece.data:
+            return True
+        key = output_key(self.node_id, ref.job_id, ref.attempt, rank, stream)
+        for _ in range(tries):
+            try:
+                await self.outputs.put(key, piece.data)
+                return True
+            except Unavailable as error:
+                logger.warning("the end of %s stays on this node for now: %s", key, error)
+            await asyncio.sleep(COPY_AGAIN_S)
+        return False

@@ -1,0 +1,161 @@
+"""The variables that a job begins with, one process per member.
+
+Pure. Order of precedence, lowest first: what the machine offers (PATH, HOME, LANG), the twins of
+other launchers' names, the user's own, then what no user may override: MUSTER_* and which devices
+are visible. The agent's own variables and secrets are never among them. Test:
+tests/unit/test_environment.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from libs.common import arrays
+from libs.common.devices.visibility import indexes, visibility
+from libs.common.messages import StartOrder
+from libs.common.model import WHOLE_GPU, Gpu, GpuId
+
+PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "SHELL", "TMPDIR")
+OWN_PREFIX: Final = "MUSTER_"
+VISIBILITY: Final = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "NVIDIA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "ZE_AFFINITY_MASK",
+)
+DEFAULT_PORT: Final = 29_500
+NONE: Final[Mapping[GpuId, GpuId]] = {}
+
+
+def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a job may inherit of the agent's own environment."""
+    return {name: environ[name] for name in PASSED_ON if name in environ}
+
+
+def environment(
+    order: StartOrder,
+    node_id: str,
+    inventory: Sequence[Gpu],
+    base: Mapping[str, str],
+    instances: Mapping[GpuId, GpuId] = NONE,
+) -> dict[str, str]:
+    """The member's variables.
+
+    `inventory` is what the node's driver reports, `base` what `passed_on` gave, `instances` are the
+    ids of the MIG instances that it has of devices.
+    """
+    held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
+    users = {name: value for name, value in order.spec.env.items() if not reserved(name)}
+    return {
+        **base,
+        **_launcher(order),
+        **_slurm(order, held),
+        **_array(order),
+        **_port(order, "PORT"),
+        **users,
+        **_own(order, node_id, held),
+        **_port(order, "MUSTER_PORT"),
+        **visibility(
+            [replace(gpu, uuid=instances.get(gpu.uuid, gpu.uuid)) for gpu in held], inventory
+        ),
+    }
+
+
+def reserved(name: str) -> bool:
+    """Whether a user's value for this variable is passed over."""
+    return name.startswith(OWN_PREFIX) or name in VISIBILITY
+
+
+def _own(order: StartOrder, node_id: str, held: Sequence[Gpu]) -> dict[str, str]:
+    array, number = arrays.element_of(order.job_id)
+    return {
+        "MUSTER_JOB_ID": order.job_id,
+        "MUSTER_ATTEMPT": str(order.attempt),
+        "MUSTER_JOB_NAME": order.spec.name,
+        "MUSTER_NODE_ID": node_id,
+        "MUSTER_RANK": str(order.rank),
+        "MUSTER_WORLD_SIZE": str(_world_size(order)),
+        "MUSTER_MIN_NODES": str(order.spec.nodes),
+        "MUSTER_MAX_NODES": str(order.spec.most_nodes),
+        "MUSTER_GPUS": ",".join(gpu.uuid for gpu in held),
+        "MUSTER_GPU_SHARE": str(order.gpus[0].share if order.gpus else WHOLE_GPU),
+        "MUSTER_TENANT": order.tenant,
+        "MUSTER_USER": order.user,
+        "MUSTER_PEERS": ",".join(f"{peer.node_id}={peer.address}" for peer in order.peers),
+        **(
+            {"MUSTER_ARRAY_ID": array, "MUSTER_ARRAY_TASK_ID": str(number)}
+            if order.spec.array is not None
+            else {}
+        ),
+    }
+
+
+def _launcher(order: StartOrder) -> dict[str, str]:
+    """torch.distributed's names: one process per node, rank 0's node is the master."""
+    return {
+        "RANK": str(order.rank),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(_world_size(order)),
+        "LOCAL_WORLD_SIZE": "1",
+        "NODE_RANK": str(order.rank),
+        "GROUP_RANK": str(order.rank),
+        "MASTER_ADDR": order.peers[0].address if order.peers else "127.0.0.1",
+        "MASTER_PORT": str(order.port or DEFAULT_PORT),
+        # So that `logs -f` shows what a Python program prints when it prints it.
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _port(order: StartOrder, name: str) -> dict[str, str]:
+    """Where a replica is to listen."""
+    return {name: str(order.port)} if order.spec.serve is not None else {}
+
+
+def _slurm(order: StartOrder, held: Sequence[Gpu]) -> dict[str, str]:
+    """The names that many launchers look for."""
+    nodes = ",".join(peer.node_id for peer in order.peers)
+    return {
+        "SLURM_JOB_ID": order.job_id,
+        "SLURM_JOBID": order.job_id,
+        "SLURM_JOB_NAME": order.spec.name,
+        "SLURM_JOB_NODELIST": nodes,
+        "SLURM_NODELIST": nodes,
+        "SLURM_JOB_NUM_NODES": str(_world_size(order)),
+        "SLURM_NNODES": str(_world_size(order)),
+        "SLURM_NODEID": str(order.rank),
+        "SLURM_PROCID": str(order.rank),
+        "SLURM_LOCALID": "0",
+        "SLURM_NTASKS": str(_world_size(order)),
+        "SLURM_NTASKS_PER_NODE": "1",
+        "SLURM_GPUS_ON_NODE": str(len(held)),
+        "SLURM_JOB_GPUS": indexes(held),
+        "SLURM_RESTART_COUNT": str(order.attempt - 1),
+        "SLURM_SUBMIT_DIR": order.spec.workdir,
+        "SLURM_JOB_ACCOUNT": order.tenant,
+        "SLURM_JOB_USER": order.user,
+    }
+
+
+def _array(order: StartOrder) -> dict[str, str]:
+    """Of an array's element: its number, under the names that scripts look for; MUSTER_'s own are
+    in `_own`.
+    """
+    array, number = arrays.element_of(order.job_id)
+    if order.spec.array is None or not array:
+        return {}
+    count = arrays.count(order.spec.array)
+    lowest, highest = (arrays.number_at(order.spec.array, place) for place in (0, count - 1))
+    numbers = {"TASK_ID": number, "TASK_COUNT": count, "TASK_MIN": lowest, "TASK_MAX": highest}
+    return {
+        "SLURM_ARRAY_JOB_ID": array,
+        **{f"SLURM_ARRAY_{name}": str(value) for name, value in numbers.items()},
+        "JOB_COMPLETION_INDEX": str(number),
+    }
+
+
+def _world_size(order: StartOrder) -> int:
+    return max(1, len(order.peers))

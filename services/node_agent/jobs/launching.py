@@ -1,0 +1,121 @@
+"""From an order to what a supervisor is given: the command, the whole environment, and the secrets
+that the job names.
+
+Secrets are asked for when the job is about to start, of the gateways, and opened with a key made
+for that one question. They go to the supervisor in memory, with the rest of the environment:
+nothing of it is written to disk (`supervision/order.py`).
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from nacl.exceptions import CryptoError
+from nacl.public import PrivateKey, SealedBox
+
+from libs.common import subjects
+from libs.common.devices import mig
+from libs.common.errors import Refused
+from libs.common.messages import StartOrder
+from libs.common.messages.secret_messages import SecretAnswer, SecretAsk
+from libs.common.model import AttemptRef, Gpu, GpuId, NodeId, attempt_key
+from libs.common.transport.bus import Bus
+from services.node_agent.core import serving, shares
+from services.node_agent.devices import capabilities
+from services.node_agent.devices.instances import Instances
+from services.node_agent.directories import accounts
+from services.node_agent.drivers import Driver
+from services.node_agent.gateways import asked
+from services.node_agent.jobs.environment import environment, reserved
+from services.node_agent.jobs.limits import limits_of
+from services.node_agent.jobs.protocol import Launch, Machine
+
+
+async def launch_of(
+    order: StartOrder,
+    node_id: NodeId,
+    machine: Machine,
+    inventory: Sequence[Gpu],
+    driver: Driver,
+    instances: Instances,
+    bus: Bus,
+) -> Launch:
+    """Raises Refused when its secrets, its user or its MIG instances are not to be had; of those
+    some may be there then.
+    """
+    spec = order.spec
+    account = await _account(machine, order)
+    base = {**machine.environment, **(account.environment if account is not None else {})}
+    secrets = await _secrets(order, node_id, bus) if spec.secrets else {}
+    made = await instances.make(order.gpus, attempt_key(order.job_id, order.attempt))
+    if made:
+        await asyncio.to_thread(
+            capabilities.make_nodes, list(capabilities.own(driver.capabilities, made))
+        )
+    ids = {uuid: GpuId(one.uuid) for uuid, one in made.items()}
+    return Launch(
+        ref=AttemptRef(order.job_id, order.attempt),
+        rank=order.rank,
+        argv=serving.argv_of(order),
+        env={
+            **environment(order, node_id, inventory, base, ids),
+            **{name: secrets[name] for name in secrets if not reserved(name)},
+        },
+        workdir=spec.workdir or (_home(base) if account is None or account.home else ""),
+        stdin=spec.stdin,
+        output_limit_bytes=spec.output_limit_bytes,
+        ignore_lease=spec.ignores_lease,
+        account=account,
+        limits=limits_of(
+            order,
+            inventory,
+            machine.numas,
+            driver.nodes,
+            capabilities.others(driver.capabilities, made),
+        ),
+        gpus=tuple(hold.uuid for hold in order.gpus),
+        seq=order.seq,
+        time_limit_s=spec.time_limit_s,
+        grace_s=spec.grace_s,
+        probe=serving.probe_of(order),
+        slices=mig.slices_of(order.gpus),
+        hang_timeout_s=spec.hang_timeout_s,
+        parts=share.parts if (share := shares.of(order.gpus)) is not None else {},
+        tenant=order.tenant,
+    )
+
+
+async def _account(machine: Machine, order: StartOrder) -> accounts.Account | None:
+    """Return the job's user; None: the agent's own. Raises Refused."""
+    if accounts.shares_agent(machine.users, order.tenant, order.user):
+        return None
+    return await asyncio.to_thread(
+        accounts.account_of, machine.users, machine.numbers, order.tenant, order.user
+    )
+
+
+def _home(base: Mapping[str, str]) -> str:
+    """Not everybody has one that is there (nobody)."""
+    home = base.get("HOME", "/")
+    return home if os.path.isdir(home) else "/"
+
+
+async def _secrets(order: StartOrder, node_id: NodeId, bus: Bus) -> dict[str, str]:
+    """{variable: value}. Raises Refused."""
+    private = PrivateKey.generate()
+    ask = SecretAsk(order.job_id, order.attempt, bytes(private.public_key))
+    try:
+        answer = await asked(subjects.ask_secrets(node_id), ask, SecretAnswer, bus)
+    except Refused as error:
+        raise Refused(f"its secrets were not given: {error}") from error
+    if answer.refused:
+        raise Refused(f"its secrets were not given: {answer.refused}")
+    try:
+        return msgspec.msgpack.decode(
+            SealedBox(private).decrypt(answer.sealed), type=dict[str, str]
+        )
+    except (CryptoError, msgspec.DecodeError) as error:
+        raise Refused(
+            "its secrets were not given: the answer does not open with this node's key"
+        ) from error

@@ -1,0 +1,95 @@
+"""Whether an attempt has left its devices as it found them: its processes, who has a device open,
+the device's memory.
+
+What is found is the receipt in JobReleased; what is not clean is named, by process where there is
+one. Of a device that another attempt still runs on nothing can be told: the last of them is asked
+for it. Tests: tests/integration/test_release.py.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from libs.common.model import GpuId
+from services.node_agent.core import actions as a
+from services.node_agent.core import observations as o
+from services.node_agent.core.decide import GONE, PROCESSES
+from services.node_agent.core.state import key_of
+from services.node_agent.devices.device_holders import holders, without_nodes
+from services.node_agent.devices.instances import Instances
+from services.node_agent.drivers import Driver
+from services.node_agent.health.scrubbing import NOT_CLEARED, Scrub, Scrubbed
+from services.node_agent.jobs.means import Means
+from services.node_agent.jobs.protocol import JobSupervisors
+
+NO_ANSWER: Final = "the driver did not answer"
+NOT_CLEAN: Final = "not done: only what nobody is on is cleared"
+
+
+async def check(
+    action: a.CheckRelease,
+    driver: Driver,
+    jobs: JobSupervisors,
+    instances: Instances,
+    scrub: Scrub,
+    alone: Sequence[GpuId],
+    within_s: float,
+    means: Means,
+) -> o.ReleaseChecked:
+    """`alone` are those of its devices that no other attempt runs on.
+
+    Its MIG instances are removed once its processes are gone. What is clean then is scrubbed.
+    """
+    left: Sequence[str] = () if action.processes_gone else await jobs.leftovers(action.ref)
+    said, more = await means.let_go(key_of(action.ref))
+    left, kept = [*left, *more], await means.left(alone)
+    nodes = {uuid: driver.nodes[uuid] for uuid in alone if driver.nodes.get(uuid)}
+    unseen = without_nodes(driver, alone)
+    try:
+        async with asyncio.timeout(within_s):
+            cut = {} if left else await instances.release(action.gpus, key_of(action.ref))
+            held = {**await driver.unclean(alone), **cut}
+    except TimeoutError:
+        cut = dict.fromkeys(action.gpus, NO_ANSWER) if action.cut else {}
+        held = dict.fromkeys(action.gpus, f"the driver did not answer for {within_s:.0f} s")
+    opened = (
+        await asyncio.to_thread(holders, nodes, action.began_ns)
+        if nodes and action.began_ns
+        else {}
+    )
+    for uuid, why in (
+        *kept.items(),
+        *((uuid, f"open in process {', '.join(who)}") for uuid, who in opened.items()),
+    ):
+        held = {**held, uuid: "; ".join(filter(None, (why, held.get(uuid))))}
+    if left:
+        held = {**dict.fromkeys(action.gpus, f"processes are left: {', '.join(left)}"), **held}
+    scrubbed = await scrub.of(alone) if not left and not held and alone else Scrubbed(NOT_CLEAN)
+    held = {**held, **{uuid: f"{NOT_CLEARED}{why}" for uuid, why in scrubbed.failed.items()}}
+    checks = {
+        PROCESSES: f"left: {', '.join(left)}" if left else GONE,
+        "devices": "held" if held else "free",
+        **said,
+    }
+    if action.cut:
+        checks["mig"] = (
+            "not looked for: processes are left" if left else "; ".join(cut.values()) or "gone"
+        )
+    if nodes or unseen:
+        checks |= {"holders": _holders(opened, unseen, action.began_ns)}
+    if nodes or unseen or (scrub.wanted and action.gpus):
+        checks |= {"scrub": scrubbed.said}
+    return o.ReleaseChecked(key_of(action.ref), checks, not left and not held, held)
+
+
+def _holders(opened: Mapping[GpuId, Sequence[str]], unseen: Sequence[GpuId], began_ns: int) -> str:
+    """What was not looked at is not said to be free."""
+    who = ", ".join(one for each in opened.values() for one in each)
+    why = (
+        f"no device node of {', '.join(unseen)} was found"
+        if unseen
+        else ""
+        if began_ns
+        else "nobody knows when the job began"
+    )
+    return "; ".join(filter(None, (who, why and f"not known: {why}"))) or "none"

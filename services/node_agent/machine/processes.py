@@ -1,0 +1,218 @@
+"""What /proc says about processes, and the few things done to them.
+
+Linux only, standard library only.
+
+A process is known by its number *and* its start time, never by the number alone: numbers are used
+again. A list of children read from /proc can miss one while siblings exit, so whoever sweeps asks
+again until nothing is left.
+"""
+
+import contextlib
+import ctypes
+import functools
+import os
+import signal
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+MAX_STAT_BYTES = 4096
+READ_BYTES = 16 * 1024
+MAX_READ_BYTES = 4 * 1024 * 1024
+GONE = (FileNotFoundError, ProcessLookupError)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Process(NamedTuple):
+    """One line of /proc/PID/stat, as far as it matters here.
+
+    `start_ticks` counts clock ticks since boot; `terminal` is 0 where there is none.
+    """
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    start_ticks: int
+    name: str
+    terminal: int = 0
+
+
+class Use(NamedTuple):
+    """`cpu_s` with that of children that it waited for."""
+
+    pid: int
+    cpu_s: float
+    memory_bytes: int
+
+
+def prctl(option: int, value: int) -> None:
+    """Raises OSError when the kernel refuses."""
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
+
+
+@functools.cache
+def boot_id() -> str:
+    """Names this boot of the machine. Read once; the zygote does it before any fork."""
+    return read("/proc/sys/kernel/random/boot_id", MAX_STAT_BYTES).decode().strip()
+
+
+def process(pid: int) -> Process | None:
+    """None when there is no such process. A zombie is there, in state Z."""
+    try:
+        raw = read(f"/proc/{pid}/stat", MAX_STAT_BYTES)
+    except GONE:
+        return None
+    end = raw.rindex(b")")
+    fields, name = raw[end + 2 :].split(), raw[raw.index(b"(") + 1 : end].decode(errors="replace")
+    return Process(
+        pid,
+        fields[0].decode(),
+        int(fields[1]),
+        int(fields[2]),
+        int(fields[3]),
+        int(fields[19]),
+        name,
+        int(fields[4]),
+    )
+
+
+def use(pid: int) -> Use | None:
+    """What a process used of the machine; None when there is no such process."""
+    try:
+        raw = read(f"/proc/{pid}/stat", MAX_STAT_BYTES)
+    except GONE:
+        return None
+    fields = raw[raw.rindex(b")") + 2 :].split()
+    ticks = sum(map(int, fields[11:15]))
+    return Use(pid, ticks / os.sysconf("SC_CLK_TCK"), int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
+
+
+def moved_bytes(pid: int) -> int:
+    """What it, and the children that it waited for, have read and written, whatever it was; 0 where
+    that cannot be read.
+    """
+    try:
+        lines = read(f"/proc/{pid}/io", MAX_STAT_BYTES).splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith((b"rchar:", b"wchar:")))
+
+
+def is_living(pid: int, start_ticks: int) -> bool:
+    """True for this very process, running or stopped; a zombie is dead."""
+    found = process(pid) if pid > 0 else None
+    return found is not None and found.start_ticks == start_ticks and found.state not in "ZX"
+
+
+def all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def children(pid: int) -> list[int]:
+    """The children of every thread of a process, zombies included."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, read(f"/proc/{pid}/task/{thread}/children", MAX_READ_BYTES).split())
+    except GONE:
+        return (
+            found
+            if os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+            else _children_by_scan(pid)
+        )
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Everything below a process, parents before children."""
+    found: list[int] = []
+    waiting = children(pid)
+    while waiting:
+        child = waiting.pop(0)
+        found.append(child)
+        waiting += children(child)
+    return found
+
+
+def environment_holds(pid: int, wanted: Iterable[bytes]) -> bool:
+    """Whether the process was started with all of these NAME=value pairs.
+
+    One whose environment may not be read holds none.
+    """
+    try:
+        pairs = set(read(f"/proc/{pid}/environ", MAX_READ_BYTES).split(b"\0"))
+    except OSError:
+        return False
+    return all(pair in pairs for pair in wanted)
+
+
+def send(pids: Iterable[int], number: int) -> int:
+    """Signals each; one that is gone or not ours is passed over. Returns how many were reached."""
+    reached = 0
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            continue
+        reached += 1
+    return reached
+
+
+def kill_below(pid: int, spare: Iterable[int] = ()) -> list[int]:
+    """SIGKILL to every descendant of this process (`pid`), except the trees of its children named
+    in `spare`; says whom it found.
+
+    Whole groups first: the kernel does that in one step, so a group that forks cannot outrun it. No
+    descendant shares a group with a stranger, because each job begins a session of its own.
+    """
+    spared = set(spare)
+    found = [child for child in children(pid) if child not in spared]
+    for child in list(found):
+        found += descendants(child)
+    mine = os.getpgid(pid)
+    for group in sorted({seen.group for seen in map(process, found) if seen is not None} - {mine}):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+    send(found, signal.SIGKILL)
+    return found
+
+
+def boot_ns_of(start_ticks: int) -> int:
+    """A process's start time on the boot clock; up to one tick late, never early."""
+    return (start_ticks + 1) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def boottime_ns() -> int:
+    """The clock of leases: it never goes back and counts suspend."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    """For kernels without /proc/PID/task/TID/children."""
+    found = [process(other) for other in all_pids()]
+    return [other.pid for other in found if other is not None and other.parent == pid]
+
+
+def read(path: str, limit: int) -> bytes:
+    """The beginning of a small file of /proc.
+
+    Small reads: a large buffer would cost every caller fresh pages.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = part = os.read(descriptor, min(limit, READ_BYTES))
+        while part and len(found) < limit and len(found) >= MAX_STAT_BYTES:
+            part = os.read(descriptor, READ_BYTES)
+            found += part
+    finally:
+        os.close(descriptor)
+    return found

@@ -1,0 +1,1 @@
+"""Metrics of this node's devices for Prometheus."""

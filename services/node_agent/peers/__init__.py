@@ -1,0 +1,1 @@
+"""Lease extension by a majority of agents while no scheduler answers."""

@@ -1,0 +1,294 @@
+"""This node among its peers: it asks them when no scheduler answers, answers them always, and
+extends the node's lease by `gossip.py`.
+
+It needs neither the log nor the bus, and begins before either answers: an agent that was started
+again while the control plane is down has its roster on disk and the lease in its file. Everything
+that it touches comes in as an argument: the simulation runs this class.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from libs.common import subjects
+from libs.common.errors import Unavailable
+from libs.common.messages import Lease, Roster
+from libs.common.model import NodeId
+from libs.common.process.clock import Clock
+from libs.common.process.serving_tasks import serve_together
+from libs.common.transport.bus import Bus
+from services.node_agent.core.state import ask_jitter_ns
+from services.node_agent.peers import gossip as g
+from services.node_agent.peers.peer_budget import Budget
+from services.node_agent.peers.peer_messages import PeerAnswer, PeerAsk, Reader, Said, Signer
+
+LOOK_MAX_S: Final = 1.0
+# Asks go out in bursts, so that the answers of a thousand nodes do not come at once.
+BURST: Final = 50
+BURST_PAUSE_S: Final = 0.01
+# Another roster is asked for at most so often.
+ROSTER_EVERY_NS: Final = 2_000_000_000
+FETCH_TIMEOUT_S: Final = 2.0
+
+_roster = msgspec.msgpack.Decoder(Roster)
+
+logger = logging.getLogger(__name__)
+
+
+class Channel(Protocol):
+    """Datagrams, lost without harm. Twins: `peers_udp.UdpChannel`, the simulation's."""
+
+    address: str
+
+    def listen(self, hear: Callable[[str, bytes], None]) -> None:
+        """From now on `hear(sender's address, data)` is called on the event loop."""
+        ...
+
+    def send(self, to: str, data: bytes) -> None:
+        """Never waits and never raises."""
+        ...
+
+    def narrow(self, senders: Sequence[str] | None) -> None:
+        """Drop datagrams from other addresses, as early as this channel can; None: read all."""
+        ...
+
+
+class LeaseFile(Protocol):
+    """The node's lease (boot clock) as every supervisor reads it.
+
+    Twins: `supervision.lease.Lease`, the simulation's.
+    """
+
+    def deadline_ns(self) -> int: ...
+
+    def extend(self, deadline_ns: int) -> None: ...
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What must survive the agent: where it listened, and the roster."""
+
+    address: str = ""
+    roster: Roster = Roster()
+
+
+class Keeper(Protocol):
+    """Twins: `kept_roster.RosterFile`, the simulation's disk."""
+
+    async def load(self) -> Kept:
+        """An empty one when there was none."""
+        ...
+
+    async def store(self, kept: Kept) -> None:
+        """Returns once it would survive a power cut."""
+        ...
+
+
+class Peers:
+    """See the module. `dropped` counts the datagrams that were not believed."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        channel: Channel,
+        clock: Clock,
+        lease: LeaseFile,
+        keeper: Keeper,
+        signer: Signer,
+        make_nonce: Callable[[], bytes],
+    ) -> None:
+        self.channel = channel
+        self.clock = clock
+        self.lease = lease
+        self.keeper = keeper
+        self.signer = signer
+        self.make_nonce = make_nonce
+        self.incarnation = 0
+        self.gossip = g.begin(node_id, Roster(), 0, clock.boot_ns())
+        self.reader = Reader(Roster())
+        self.fetched_ns = 0
+        self.budget = Budget()
+        self.addresses: frozenset[str] = frozenset()
+        self.narrowed: frozenset[str] | None = None
+        # Peers that name the recipient in their questions, with their incarnation. A question of it
+        # without one is a replay.
+        self.naming: dict[NodeId, int] = {}
+        self.dropped = 0
+
+    async def run(self, incarnation: int) -> None:
+        """Until it is cancelled.
+
+        `incarnation` is this node's last; `registered` says a later one.
+        """
+        self.incarnation = max(self.incarnation, incarnation)
+        kept = await self.keeper.load()
+        self.gossip = g.begin(
+            self.gossip.node_id, kept.roster, self.lease.deadline_ns(), self.clock.boot_ns()
+        )
+        self._believe(kept.roster)
+        self.channel.listen(self._hear)
+        while True:
+            now_ns = self.clock.boot_ns()
+            self._narrow(now_ns)
+            at_ns = g.ask_at_ns(self.gossip, self.lease.deadline_ns())
+            if at_ns is not None and at_ns <= now_ns:
+                await self._ask(now_ns)
+            else:
+                await asyncio.sleep(
+                    LOOK_MAX_S if at_ns is None else min(LOOK_MAX_S, (at_ns - now_ns) / 1e9)
+                )
+
+    # What the agent tells.
+
+    def registered(self, incarnation: int) -> None:
+        self.incarnation = incarnation
+
+    def holds_lease(self) -> bool:
+        return self.lease.deadline_ns() > self.clock.boot_ns()
+
+    @property
+    def size(self) -> int:
+        """How many nodes are in the roster on disk."""
+        return len(self.gossip.roster.nodes)
+
+    @property
+    def roster_seq(self) -> int:
+        return self.gossip.roster.seq
+
+    def hears(self, lease: Lease, sent_ns: int) -> bool:
+        """A scheduler answered the heartbeat of that time.
+
+        Returns whether its roster is to be fetched now.
+        """
+        if lease.lease_ms:
+            g.granted(self.gossip, sent_ns)
+        now_ns = self.clock.boot_ns()
+        if lease.roster in ("", self.gossip.roster.digest) or now_ns < self.fetched_ns:
+            return False
+        self.fetched_ns = now_ns + ROSTER_EVERY_NS
+        return True
+
+    async def fetch(self, bus: Bus) -> None:
+        """Unanswered, it is asked for again after a later lease."""
+        await asyncio.sleep(ask_jitter_ns(self.gossip.node_id) / 1e9)
+        try:
+            await self.take(
+                _roster.decode(
+                    await bus.request(subjects.roster(self.gossip.node_id), b"", FETCH_TIMEOUT_S)
+                )
+            )
+        except (Unavailable, msgspec.DecodeError) as error:
+            logger.debug("no roster: %s", error)
+
+    async def take(self, roster: Roster) -> None:
+        """Counted by only once it is on the disk."""
+        if not g.takes(self.gossip, roster):
+            logger.warning(
+                "a roster of %d nodes as of %d is not a later one: it is not taken",
+                len(roster.nodes),
+                roster.seq,
+            )
+            return
+        await self.keeper.store(Kept(self.channel.address, roster))
+        if g.takes(self.gossip, roster):
+            g.take(self.gossip, roster)
+            self._believe(roster)
+
+    def _believe(self, roster: Roster) -> None:
+        self.reader = Reader(roster)
+        self.addresses = frozenset(entry.address for entry in roster.nodes if entry.address)
+        self._narrow(self.clock.boot_ns())
+
+    # Asking and answering.
+
+    async def _ask(self, now_ns: int) -> None:
+        roster, nonce = self.gossip.roster, self.make_nonce()
+        self._extend(g.ask(self.gossip, nonce, now_ns))
+        others = [
+            entry
+            for entry in roster.nodes
+            if entry.address and entry.node_id != self.gossip.node_id
+        ]
+        for first in range(0, len(others), BURST):
+            for entry in others[first : first + BURST]:
+                own = g.cookie(nonce, entry.node_id)
+                ask = PeerAsk(
+                    roster.cluster_id, self.gossip.node_id, self.incarnation, own, entry.node_id
+                )
+                self.channel.send(entry.address, self.signer.datagram(ask))
+            await asyncio.sleep(BURST_PAUSE_S)
+
+    def _hear(self, sender: str, data: bytes) -> None:
+        """Cheap checks first; what fails one of them uses no other sender's budget."""
+        now_ns, known = self.clock.boot_ns(), sender in self.addresses
+        if self.budget.hears(sender, known, now_ns, g.window_ns(self.gossip)):
+            logger.warning(
+                (
+                    "%s floods the peers' port with datagrams: for a while only other nodes' "
+                    "addresses are heard"
+                ),
+                sender,
+            )
+            self._narrow(now_ns)
+        opened = self.reader.open(data)
+        if (
+            opened is None
+            or not self._may_verify(sender, known, opened.said)
+            or not self.reader.verified(opened)
+        ):
+            self.dropped += 1
+            return
+        said = opened.said
+        if not self.budget.may_believe(said.node_id):
+            self.dropped += 1
+        elif isinstance(said, PeerAsk):
+            if said.to:
+                self.naming[said.node_id] = said.incarnation
+            self._answer(sender, said)
+        else:
+            self._extend(
+                g.answered(self.gossip, said.node_id, said.nonce, said.unrenewed_ms, now_ns)
+            )
+
+    def _may_verify(self, sender: str, known: bool, said: Said) -> bool:
+        if isinstance(said, PeerAsk):
+            # An agent that was set back to a version before `to` registered again: its incarnation
+            # is higher.
+            meant = said.to == self.gossip.node_id or (
+                not said.to and said.incarnation > self.naming.get(said.node_id, -1)
+            )
+            return meant and self.budget.may_verify_ask(sender, known)
+        meant = said.to == self.gossip.node_id and g.expects(self.gossip, said.node_id, said.nonce)
+        return meant and self.budget.may_verify_answer(said.node_id)
+
+    def _answer(self, sender: str, ask: PeerAsk) -> None:
+        unrenewed_ms = g.unrenewed_ms(self.gossip, self.clock.boot_ns())
+        answer = PeerAnswer(
+            self.reader.cluster_id,
+            self.gossip.node_id,
+            self.incarnation,
+            ask.nonce,
+            ask.node_id,
+            unrenewed_ms,
+        )
+        self.channel.send(sender, self.signer.datagram(answer))
+
+    def _narrow(self, now_ns: int) -> None:
+        """Have the channel read only the quiet nodes during a flood, and all senders after it."""
+        wanted = self.addresses - self.budget.loud if self.budget.is_narrow(now_ns) else None
+        if wanted != self.narrowed:
+            self.narrowed = wanted
+            self.channel.narrow(None if wanted is None else sorted(wanted))
+
+    def _extend(self, deadline_ns: int) -> None:
+        """The file's deadline never goes back."""
+        if deadline_ns > self.lease.deadline_ns():
+            logger.warning("no scheduler answers, nor does it any of most nodes: the lease goes on")
+            self.lease.extend(deadline_ns)
+
+
+async def among(peers: Peers, incarnation: int, work: Coroutine[None, None, None]) -> None:
+    """`work` with gossip beside it, from its beginning to its end."""
+    await serve_together(work=work, peers=peers.run(incarnation))

@@ -1,0 +1,230 @@
+"""Starts the job's main process; and processes beside it (`execs.py`), over descriptors that came.
+
+A child dies with its supervisor (PR_SET_PDEATHSIG), has its own session, and starts with default
+signal dispositions and an empty mask whatever its ancestors ignored. A failure before exec comes
+back through a pipe that a successful exec closes.
+
+All of that is done by the guard (`guard.c`), a program of 1 KB that is spawned and becomes the job:
+a fork of this process costs 1.5 ms more, for its pages. Where no guard was built for the machine
+the same is done in a forked child.
+"""
+
+import contextlib
+import errno
+import os
+import platform
+import select
+import signal
+import stat
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple, NoReturn
+
+from services.node_agent.machine.processes import PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl
+from services.node_agent.supervisor.order import Order
+
+DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+FAILURE = struct.Struct("<BI")
+STAGE_SETUP, STAGE_WORKDIR, STAGE_EXEC = 0, 1, 2
+# As long as the child shares its parent's memory, whatever the parent touches is copied. Bounded:
+# an exec may hang on a dead file system.
+EXEC_WAIT_MS = 50
+GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"guard.{platform.machine()}")
+HAS_GUARD = os.access(GUARD, os.X_OK)
+GUARD_STATUS = 3
+# Where memory runs out the kernel is to end the job before its supervisor.
+SCORE_FILE, SCORE = "/proc/self/oom_score_adj", b"1000"
+EXIT_WORKDIR, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND = 125, 126, 127
+
+
+class Child(NamedTuple):
+    """The supervisor's ends.
+
+    `stdin` is -1 without a pipe. `status` is at its end once exec has succeeded.
+    """
+
+    pid: int
+    stdout: int
+    stderr: int
+    stdin: int
+    status: int
+
+
+class _Ends(NamedTuple):
+    """Where stdin and stdout are one, they are a terminal, which becomes the child's own."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+    status: int
+
+
+def start_child(order: Order) -> Child:
+    """To be called by whoever has claimed the attempt: the child executes at once.
+
+    Raises OSError when the machine has no room for another process. The ends that are read are
+    non-blocking.
+    """
+    stdout_read, stdout_write = os.pipe2(os.O_CLOEXEC)
+    stderr_read, stderr_write = os.pipe2(os.O_CLOEXEC)
+    status_read, status_write = os.pipe2(os.O_CLOEXEC)
+    stdin_read, stdin_write = (
+        os.pipe2(os.O_CLOEXEC)
+        if order["stdin"]
+        else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
+    )
+    _give((stdout_write, stderr_write, *([stdin_read] if order["stdin"] else [])), order["account"])
+    ours = [stdout_read, stderr_read, status_read, *([stdin_write] if order["stdin"] else [])]
+    ends = _Ends(stdin_read, stdout_write, stderr_write, status_write)
+    pid = _spawn(order, ends) if HAS_GUARD else _fork(order, ends)
+    for descriptor in ends:
+        os.close(descriptor)
+    for descriptor in ours:
+        os.set_blocking(descriptor, False)
+    if not HAS_GUARD:
+        waiting = select.poll()
+        waiting.register(status_read, select.POLLIN)
+        waiting.poll(EXEC_WAIT_MS)
+    return Child(pid, stdout_read, stderr_read, stdin_write, status_read)
+
+
+def fork_beside(order: Order, descriptors: list[int]) -> tuple[int, int]:
+    """Another process in the job's surroundings; its number, and where it reports a failure before
+    exec.
+
+    `descriptors` are its three streams, or one terminal; they stay the caller's. Raises OSError as
+    above.
+    """
+    status_read, status_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    stdin, stdout, stderr = descriptors if len(descriptors) > 1 else descriptors * 3
+    _give(descriptors, order["account"])
+    try:
+        return _fork(order, _Ends(stdin, stdout, stderr, status_write)), status_read
+    except OSError:
+        os.close(status_read)
+        raise
+    finally:
+        os.close(status_write)
+
+
+def _give(descriptors: Iterable[int], account: list[int]) -> None:
+    """Pipes and terminals, which are this job's alone, so that it can open what it writes to by a
+    name too (/dev/stdout).
+    """
+    for descriptor in descriptors if account else ():
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor):
+            os.fchown(descriptor, account[0], account[1])
+
+
+def explain_failure(raw: bytes, order: Order) -> tuple[int, str]:
+    """The exit code and a sentence for what the child reported before exec."""
+    stage, number = FAILURE.unpack(raw)
+    name, why = order["argv"][0], os.strerror(number)
+    if stage == STAGE_WORKDIR:
+        missing = "does not exist" if number == errno.ENOENT else f"cannot be entered ({why})"
+        return EXIT_WORKDIR, f"the working directory {order['workdir']} {missing}"
+    if stage == STAGE_SETUP:
+        return EXIT_NOT_EXECUTABLE, f"the process could not be set up: {why}"
+    if number != errno.ENOENT:
+        return EXIT_NOT_EXECUTABLE, f"the command {name} cannot be executed: {why}"
+    if os.path.exists(os.path.join(order["workdir"], name)) and "/" in name:
+        return EXIT_NOT_FOUND, f"the interpreter of {name} was not found"
+    where = "" if "/" in name else f" in PATH={order['env'].get('PATH', DEFAULT_PATH)}"
+    return EXIT_NOT_FOUND, f"the command {name} was not found{where}"
+
+
+def _spawn(order: Order, ends: _Ends) -> int:
+    """What the guard is told is in guard.c."""
+    paths = _paths(order["argv"][0], order["env"])
+    argv = [
+        "guard",
+        str(os.getpid()),
+        " ".join(map(str, order["account"])),
+        order["workdir"],
+        *paths,
+        "",
+        *order["argv"],
+    ]
+    moves = [
+        (os.POSIX_SPAWN_DUP2, end, to)
+        for end, to in zip(ends, (0, 1, 2, GUARD_STATUS), strict=True)
+    ]
+    return os.posix_spawn(GUARD, argv, order["env"], file_actions=moves)
+
+
+def _fork(order: Order, ends: _Ends) -> int:
+    supervisor_pid = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become(order, ends, supervisor_pid)
+    return pid
+
+
+def _become(order: Order, ends: _Ends, supervisor_pid: int) -> NoReturn:
+    """Never returns to the supervisor's code, whatever happens."""
+    stage = STAGE_SETUP
+    try:
+        _set_up(ends, order["account"], supervisor_pid)
+        stage = STAGE_WORKDIR
+        os.chdir(order["workdir"])
+        stage = STAGE_EXEC
+        _execute(order["argv"], order["env"])
+    except OSError as error:
+        os.write(ends.status, FAILURE.pack(stage, error.errno or errno.EINVAL))
+    finally:
+        os._exit(EXIT_NOT_FOUND)
+
+
+def _become_user(account: list[int]) -> None:
+    """For good: neither it nor a program that it starts comes back, by whatever bits
+    the file has.
+    """
+    if account:
+        uid, gid, *groups = account
+        os.setgroups(groups)
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _set_up(ends: _Ends, account: list[int], supervisor_pid: int) -> None:
+    with contextlib.suppress(OSError):
+        score = os.open(SCORE_FILE, os.O_WRONLY)
+        os.write(score, SCORE)
+        os.close(score)
+    _become_user(account)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after that: another user takes it away
+    if os.getppid() != supervisor_pid:  # it died before the line above took effect
+        os._exit(EXIT_NOT_FOUND)
+    signal.signal(
+        signal.SIGTERM, signal.SIG_DFL
+    )  # it may be stopped before exec, which resets the other handlers
+    if ends.stdin == ends.stdout:
+        os.login_tty(ends.stdin)
+        return
+    os.setsid()
+    os.dup2(ends.stdin, 0)
+    os.dup2(ends.stdout, 1)
+    os.dup2(ends.stderr, 2)
+
+
+def _execute(argv: list[str], env: dict[str, str]) -> None:
+    """Returns never, or raises the most telling OSError. os.execvpe would import modules in the
+    child, so the search is here.
+    """
+    denied: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for path in _paths(argv[0], env):
+        try:
+            os.execve(path, argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            denied = error
+    raise denied
+
+
+def _paths(name: str, env: dict[str, str]) -> list[str]:
+    """Where the command may be, in the order of the search."""
+    if "/" in name:
+        return [name]
+    return [f"{folder or '.'}/{name}" for folder in env.get("PATH", DEFAULT_PATH).split(":")]

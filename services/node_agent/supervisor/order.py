@@ -1,0 +1,143 @@
+"""What a supervisor is told to run: the one message from the agent to the zygote, checked before
+anything is forked.
+
+Frames on the zygote's socket are a four-byte big-endian length and that many bytes of JSON. An
+order holds the job's whole environment, secrets included, so it is never written to disk. Tests:
+tests/integration/test_supervision_child.py.
+"""
+
+import json
+import os
+import re
+from typing import Any, TypedDict, cast
+
+from services.node_agent.machine.cgroups import Limits
+
+MAX_FRAME_BYTES = 4 * 1024 * 1024
+MAX_ARGUMENTS = 32_768
+# guard.c has room for so many.
+MAX_IDS = 1_026
+FRAME_PREFIX_BYTES = 4
+JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+
+class Order(TypedDict):
+    """Paths are absolute.
+
+    `env` is the full environment; `output_limit_bytes` bounds each of stdout and stderr on disk.
+    `account` is the user, its group and its further groups; empty: the agent's own user.
+    """
+
+    job_id: str
+    attempt: int
+    rank: int
+    argv: list[str]
+    env: dict[str, str]
+    workdir: str
+    job_dir: str
+    lease_path: str
+    agent_socket: str
+    stdin: bool
+    output_limit_bytes: int
+    ignore_lease: bool
+    limits: Limits
+    account: list[int]
+
+
+KINDS: dict[str, type] = {
+    "job_id": str,
+    "attempt": int,
+    "rank": int,
+    "argv": list,
+    "env": dict,
+    "workdir": str,
+    "job_dir": str,
+    "lease_path": str,
+    "agent_socket": str,
+    "stdin": bool,
+    "output_limit_bytes": int,
+    "ignore_lease": bool,
+    "limits": dict,
+    "account": list,
+}
+
+
+def parse(frame: bytes) -> Order:
+    """Raises ValueError, whose text names the field, for anything that a supervisor
+    could not run.
+    """
+    try:
+        raw = json.loads(frame)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the order is not JSON: {error}") from None
+    return checked(raw)
+
+
+def checked(raw: object) -> Order:
+    """The same for an order that is not encoded yet."""
+    if not isinstance(raw, dict):
+        raise ValueError("the order is not a JSON object")
+    _check_kinds(raw)
+    check_job_id(raw["job_id"])
+    _check_texts("argv", raw["argv"])
+    if not raw["argv"] or len(raw["argv"]) > MAX_ARGUMENTS or not raw["argv"][0]:
+        raise ValueError(f"argv must name a command and hold at most {MAX_ARGUMENTS} arguments")
+    _check_environment(raw["env"])
+    _check_texts("workdir", [raw["workdir"]])
+    _check_account(raw["account"])
+    return cast(Order, raw)
+
+
+def frame_of(message: object) -> bytes:
+    """Raises ValueError when the message is larger than the zygote accepts."""
+    body = json.dumps(message).encode()
+    if len(body) > MAX_FRAME_BYTES:
+        raise ValueError(
+            f"the order has {len(body)} bytes, more than {MAX_FRAME_BYTES}: pass large data by file"
+        )
+    return framed(body)
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(FRAME_PREFIX_BYTES, "big") + body
+
+
+def check_job_id(job_id: str) -> None:
+    """A job id is part of a path, so it may hold nothing that a path could misread."""
+    if JOB_ID.fullmatch(job_id) is None:
+        raise ValueError(f"job_id {job_id!r} does not match {JOB_ID.pattern}")
+
+
+def _check_kinds(raw: dict[str, Any]) -> None:
+    for name, kind in KINDS.items():
+        if name not in raw:
+            raise ValueError(f"the order lacks {name}")
+        if type(raw[name]) is not kind:
+            raise ValueError(f"{name} must be {kind.__name__}, not {type(raw[name]).__name__}")
+
+
+def _check_account(ids: list[Any]) -> None:
+    if ids and (
+        len(ids) not in range(2, MAX_IDS + 1)
+        or any(type(each) is not int or each < 0 for each in ids)
+    ):
+        raise ValueError(
+            f"account must be a user, its group and at most {MAX_IDS - 2} more groups, by number"
+        )
+
+
+def _check_texts(name: str, values: list[Any]) -> None:
+    try:
+        text = "".join(values)
+    except TypeError:
+        text = "\0"
+    if "\0" in text:
+        raise ValueError(f"{name} must hold text without NUL bytes")
+    os.fsencode(text)  # raises a ValueError too: text that no argument or variable can carry
+
+
+def _check_environment(env: dict[str, Any]) -> None:
+    _check_texts("env", [*env, *env.values()])
+    for name in env:
+        if not name or "=" in name:
+            raise ValueError(f"env has a variable named {name!r}")

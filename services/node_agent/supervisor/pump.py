@@ -1,0 +1,99 @@
+"""Moves one output stream of a job from its pipe to disk, in two rotating segments, and never holds
+the job up for a bad disk.
+
+Absolute offsets count the bytes stored since the start. `NAME.log` is the current segment,
+`NAME.log.1` the one before; `NAME.index` (generation, then the offset at which the current segment
+begins) exists once there was a rotation. Its reader is `output.py`.
+"""
+
+import os
+import struct
+
+CHUNK_BYTES = 65_536
+MIN_SEGMENT_BYTES = 4_096
+DRAIN_READS = 64
+INDEX = struct.Struct("<QQ")
+
+
+class Pump:
+    """`stored` and `dropped` count bytes.
+
+    `fd` is -1 at the end of the stream. Works in the current directory.
+    """
+
+    def __init__(self, fd: int, stream: str, limit_bytes: int) -> None:
+        self.fd = fd
+        self.stored = 0
+        self.dropped = 0
+        self._log = f"{stream}.log"
+        self._index = f"{stream}.index"
+        self._segment_bytes = max(limit_bytes // 2, MIN_SEGMENT_BYTES)
+        self._in_segment = 0
+        self._generation = 0
+        self._file = -1
+
+    def pump(self) -> bool:
+        """Moves what one read gives. False when the stream is at its end or empty for now."""
+        try:
+            data = os.read(self.fd, CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if data:
+            self._store(memoryview(data))
+        else:
+            self.close()
+        return bool(data)
+
+    def drain(self) -> None:
+        """What is left in the pipe after the job's end, bounded: a stranger may still hold the
+        other end and go on writing.
+        """
+        for _ in range(DRAIN_READS):
+            if self.fd < 0 or not self.pump():
+                break
+        self.close()
+
+    def close(self) -> None:
+        for descriptor in (self.fd, self._file):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.fd = self._file = -1
+
+    def _store(self, data: memoryview) -> None:
+        """Any refusal of the disk (full, quota, I/O error) costs these bytes and nothing else."""
+        while data:
+            try:
+                if self._in_segment >= self._segment_bytes:
+                    self._rotate()
+                written = os.write(self._current(), data[: self._segment_bytes - self._in_segment])
+            except OSError:
+                self.dropped += len(data)
+                return
+            self.stored += written
+            self._in_segment += written
+            data = data[written:]
+
+    def _current(self) -> int:
+        if self._file < 0:
+            self._file = os.open(
+                self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+            )
+        return self._file
+
+    def _rotate(self) -> None:
+        """An odd generation tells readers that the rename is under way."""
+        self._generation |= 1
+        self._write_index()
+        os.rename(self._log, f"{self._log}.1")
+        os.close(self._file)
+        self._file = -1
+        self._in_segment = 0
+        self._generation += 1
+        self._write_index()
+
+    def _write_index(self) -> None:
+        descriptor = os.open(self._index, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(descriptor, INDEX.pack(self._generation, self.stored), 0)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,397 @@
+"""The supervision of one attempt: starts the job, keeps its output, ends it, and records the end
+before it tells anyone.
+
+The process that runs this (`serving.py`) needs nobody alive, neither agent nor zygote. It is the
+subreaper of everything that the job leaves behind; when it dies, the job's main process dies with
+it (PR_SET_PDEATHSIG), and the agent sweeps the rest (`lost.py`). How a job is ended is `ending.py`.
+Tests: tests/integration/test_supervision_*.py.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import socket
+import time
+from typing import Any
+
+from services.node_agent.machine import processes
+from services.node_agent.machine.cgroups import Group
+from services.node_agent.machine.poll_loop import READ, PollLoop
+from services.node_agent.supervisor import child, lease, records
+from services.node_agent.supervisor.control import Control
+from services.node_agent.supervisor.ending import LEASE_EXPIRED, NS_PER_S, Ending, lease_is_over
+from services.node_agent.supervisor.execs import Execs
+from services.node_agent.supervisor.order import Order
+from services.node_agent.supervisor.pump import Pump
+from services.node_agent.supervisor.records import ExitRecord, Identity
+from services.node_agent.supervisor.requests import Requests
+from services.node_agent.supervisor.stdin_feed import StdinFeed
+
+OUT_OF_MEMORY = "out_of_memory"
+SHUTDOWN_GRACE_NS = 10 * NS_PER_S
+WAKE_BYTES = 4096
+# What a socket's address has room for.
+ADDRESS_BYTES = 107
+TELL_WAIT_S = 0.5
+
+
+def supervise(order: Order, group: Group) -> bool:
+    """One attempt, from its claim to its record.
+
+    True when nothing of it is left and its end was told, so that another may follow.
+    """
+    os.chdir(order["job_dir"])
+    return _run(order, group)
+
+
+def tell(agent_socket: str, message: dict[str, Any], wait_s: float = 0.0) -> bool:
+    """One datagram; whether it lies before a living agent.
+
+    The agent's queue holds few: `wait_s` is how long one may wait for room.
+    """
+    said = json.dumps(message).encode()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            if len(os.fsencode(agent_socket)) <= ADDRESS_BYTES:
+                sender.connect(agent_socket)
+            else:
+                _connect_far(sender, agent_socket)
+            sender.settimeout(wait_s)
+            sender.send(said)
+    except OSError:
+        return False
+    return True
+
+
+def _connect_far(sender: socket.socket, agent_socket: str) -> None:
+    """Through the folder's descriptor, for an address that is too long."""
+    folder, _, name = agent_socket.rpartition("/")
+    descriptor = os.open(folder or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sender.connect(f"/proc/self/fd/{descriptor}/{name}")
+    finally:
+        os.close(descriptor)
+
+
+def enter() -> None:
+    """Leaves the zygote behind: its session, its socket on descriptor 0."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(null, 0)
+    os.close(null)
+    processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _run(order: Order, group: Group) -> bool:
+    """The attempt is claimed before anything is forked, so what is forked may execute."""
+    deadline = _map_lease(order)
+    if lease_is_over(deadline, processes.boottime_ns()):
+        _refuse(
+            order,
+            group,
+            LEASE_EXPIRED,
+            None,
+            "the node's lease had expired before the start: nothing was executed",
+        )
+        return False
+    claimed = False
+    try:
+        group.limit(order["limits"])
+        supervision = AttemptSupervision(order, deadline, group)
+        claimed = records.claim(".", supervision.identity)
+        if not claimed:
+            return False
+        job = child.start_child(order)
+    except OSError as error:  # no room for a process, a descriptor or a file
+        detail = f"the supervisor could not set the job up: {error}"
+        _refuse(order, group, "exec_failed", child.EXIT_NOT_EXECUTABLE, detail, claimed)
+        return False
+    return supervision.run(job)
+
+
+def _map_lease(order: Order) -> "memoryview[int] | None":
+    """A lease that cannot be read is an expired one."""
+    if order["ignore_lease"]:
+        return None
+    try:
+        return lease.map_deadline(order["lease_path"])
+    except (OSError, ValueError):
+        return memoryview(bytes(lease.DEADLINE_BYTES)).cast("Q")
+
+
+def _refuse(
+    order: Order,
+    group: Group,
+    reason: str,
+    exit_code: int | None,
+    detail: str,
+    claimed: bool = False,
+) -> None:
+    """Ends an attempt that never began, unless it belongs to someone else."""
+    identity = _identity(order, "", group)
+    with contextlib.suppress(OSError):
+        if not claimed and not records.claim(".", identity):
+            return
+    record = records.unexecuted(identity, reason, detail, time.time_ns())
+    record["exit_code"] = exit_code
+    records.write_exit(".", record)
+    tell(
+        order["agent_socket"],
+        {"event": "exited", "job_id": order["job_id"], "attempt": order["attempt"]},
+    )
+
+
+def _identity(order: Order, control: str, group: Group) -> Identity:
+    return Identity(
+        job_id=order["job_id"],
+        attempt=order["attempt"],
+        rank=order["rank"],
+        pid=os.getpid(),
+        start_ticks=_start_ticks(os.getpid()),
+        job_pid=0,
+        job_start_ticks=0,
+        boot_id=processes.boot_id(),
+        started_ns=time.time_ns(),
+        control=control,
+        cgroup=group.path,
+    )
+
+
+@functools.cache
+def _start_ticks(pid: int) -> int:
+    """Of this process."""
+    me = processes.process(pid)
+    assert me is not None
+    return me.start_ticks
+
+
+class AttemptSupervision:
+    """Made with all that is needed before the fork; `run` takes what was forked.
+
+    `executed` once exec has succeeded.
+    """
+
+    def __init__(self, order: Order, deadline: "memoryview[int] | None", group: Group) -> None:
+        self._agent_socket = order["agent_socket"]
+        self._loop = PollLoop()
+        self._wakeups = self._listen_to_signals()
+        self._order = order
+        self._group = group
+        self._deadline = deadline
+        self._main_status: int | None = None
+        self._failure: tuple[int, str] | None = None
+        self._childless = False
+        self._executed = False
+        self._control = Control(
+            self._loop, lambda request, connection: self._requests.answer(request, connection)
+        )
+        self.identity = _identity(order, self._control.name, group)
+
+    def run(self, job: child.Child) -> bool:
+        """See `supervise`."""
+        self._begin(job)
+        now_ns = self._began_ns
+        while not self._over(now_ns):
+            due = [
+                at
+                for at in (self._ending.sleep_ns(now_ns), self._execs.sleep_ns(now_ns))
+                if at is not None
+            ]
+            self._loop.run_once(min(due, default=None))
+            now_ns = processes.boottime_ns()
+            self._ending.enforce(now_ns)
+            self._execs.enforce(now_ns)
+        return self._finish() and self._let_go()
+
+    def _begin(self, job: child.Child) -> None:
+        self._job = job
+        self._began_ns = processes.boottime_ns()
+        self._ending = Ending(job.pid, self._deadline)
+        limit = self._order["output_limit_bytes"]
+        self._stdout, self._stderr = (
+            Pump(job.stdout, "stdout", limit),
+            Pump(job.stderr, "stderr", limit),
+        )
+        self._feed = StdinFeed(self._loop, job.stdin, self._control.retry)
+        self._execs = Execs(self._order, self._ending)
+        self._requests = Requests(
+            self.identity, self._ending, self._feed, self._execs, self._status
+        )
+        self._note_child()
+        for pump in (self._stdout, self._stderr):
+            self._loop.watch(pump.fd, READ, functools.partial(self._pump, pump))
+        self._loop.watch(job.status, READ, self._read_status)
+
+    def _note_child(self) -> None:
+        """It is not reaped yet, so its number is its own."""
+        found = processes.process(self._job.pid)
+        assert found is not None
+        self.identity["job_pid"], self.identity["job_start_ticks"] = found.pid, found.start_ticks
+        with contextlib.suppress(OSError):
+            records.add_child(".", found.pid, found.start_ticks)
+
+    def _over(self, now_ns: int) -> bool:
+        return self._childless or self._ending.given_up(now_ns)
+
+    # What wakes the loop.
+
+    def _listen_to_signals(self) -> int:
+        """SIGCHLD, and SIGTERM: the machine shuts down. Their handlers came with the zygote."""
+        wakeups, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        self._loop.watch(wakeups, READ, self._signalled)
+        return wakeups
+
+    def _signalled(self) -> None:
+        if signal.SIGTERM in os.read(self._wakeups, WAKE_BYTES):
+            self._ending.stop(signal.SIGTERM, SHUTDOWN_GRACE_NS, processes.boottime_ns())
+        self._reap()
+
+    def _reap(self) -> None:
+        """Bounded by the number of zombies there are."""
+        main_ended = exec_ended = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._childless = True
+                break
+            if pid == 0:
+                break
+            if pid == self._job.pid:
+                self._main_status, main_ended = status, True
+            exec_ended = self._execs.reaped(pid, status) or exec_ended
+        if exec_ended:
+            self._control.retry()
+        if main_ended and not self._childless:
+            ended = self._main_status or 0
+            killed = os.WIFSIGNALED(ended) and os.WTERMSIG(ended) == signal.SIGKILL
+            self._ending.main_ended(processes.boottime_ns(), killed)
+
+    def _pump(self, pump: Pump) -> None:
+        descriptor = pump.fd
+        if not pump.pump() and pump.fd < 0:
+            self._loop.forget(descriptor)
+
+    def _read_status(self) -> None:
+        """The child reports a failure before exec, or exec closes the pipe."""
+        raw = os.read(self._job.status, child.FAILURE.size)
+        self._loop.unwatch(self._job.status)
+        os.close(self._job.status)
+        self._job = self._job._replace(status=-1)
+        if raw:
+            self._failure = child.explain_failure(raw, self._order)
+            return
+        self._executed = True
+        self._tell("started")
+
+    def _status(self) -> dict[str, Any]:
+        state = (
+            "ending"
+            if self._main_status is not None
+            else "stopping"
+            if self._ending.reason
+            else "running"
+        )
+        return {
+            "state": state if self._executed else "starting",
+            "executed": self._executed,
+            "job_pid": self._job.pid,
+            "stdout_bytes": self._stdout.stored,
+            "stderr_bytes": self._stderr.stored,
+            "dropped_bytes": self._stdout.dropped + self._stderr.dropped,
+            "stdin_next": self._feed.next_offset,
+        }
+
+    def _tell(self, event: str, wait_s: float = 0.0) -> bool:
+        message = {
+            "event": event,
+            "job_id": self.identity["job_id"],
+            "attempt": self.identity["attempt"],
+        }
+        return tell(self._agent_socket, message, wait_s)
+
+    # The end.
+
+    def _finish(self) -> bool:
+        """The record first; whoever hears of the end finds it on disk.
+
+        An agent that could not be told is told by this process's end.
+        """
+        if self._job.status >= 0:
+            self._read_status()
+        for pump in (self._stdout, self._stderr):
+            pump.drain()
+        left = self._group.others() if self._childless else processes.descendants(os.getpid())
+        records.write_exit(".", self._record(records.leftovers_of(left)))
+        return self._tell("exited", TELL_WAIT_S) and not left
+
+    def _let_go(self) -> bool:
+        """Closes what is this attempt's."""
+        signal.set_wakeup_fd(-1)
+        for descriptor in (self._wakeups, self._wake):
+            os.close(descriptor)
+        self._control.close()
+        self._feed.close()
+        return True
+
+    def _record(self, leftovers: list[records.Leftover]) -> ExitRecord:
+        record = records.unexecuted(self.identity, "exited", "", self.identity["started_ns"])
+        record["executed"] = self._executed
+        record["ended_ns"] = time.time_ns()
+        record["duration_ns"] = processes.boottime_ns() - self._began_ns
+        record["stdout_bytes"], record["stderr_bytes"] = self._stdout.stored, self._stderr.stored
+        record["dropped_bytes"] = self._stdout.dropped + self._stderr.dropped
+        record["leftovers"], record["clean"] = leftovers, not leftovers
+        self._explain(record)
+        return record
+
+    def _explain(self, record: ExitRecord) -> None:
+        status, kills = self._main_status, self._group.new_memory_kills()
+        if self._failure is not None:
+            record["reason"] = "exec_failed"
+            record["exit_code"], record["detail"] = self._failure
+            return
+        if status is None:
+            how = f"the main process {self._job.pid} could not be killed"
+        elif os.WIFSIGNALED(status):
+            record["signal"], record["reason"] = os.WTERMSIG(status), "signalled"
+            how = f"the main process was ended by signal {record['signal']}"
+        else:
+            record["exit_code"] = os.WEXITSTATUS(status)
+            how = f"the main process exited with {record['exit_code']}"
+            how = records.read_failure(".") or how
+        record["reason"] = self._ending.reason or record["reason"]
+        if kills:
+            how = self._out_of_memory(record, kills) + how
+        why = {
+            "stopped": " after a stop was requested",
+            LEASE_EXPIRED: " because the node's lease ran out",
+        }.get(record["reason"], "")
+        left = (
+            f"; it left {self._ending.left_behind} processes behind, which were ended"
+            if self._ending.left_behind
+            else ""
+        )
+        rest = (
+            f"; {len(record['leftovers'])} processes could not be ended"
+            if record["leftovers"]
+            else ""
+        )
+        record["detail"] = how + why + left + rest
+
+    def _out_of_memory(self, record: ExitRecord, kills: int) -> str:
+        """The reason, unless the job was told to end, or did what it was to do all the same."""
+        if record["reason"] == "signalled" or (
+            record["reason"] == "exited" and record["exit_code"]
+        ):
+            record["reason"] = OUT_OF_MEMORY
+        limit = self._order["limits"].get("memory_bytes", 0)
+        where = (
+            f"at the job's limit of {limit >> 20} MiB"
+            if limit
+            else "because the machine had no more"
+        )
+        return f"out of host memory: the kernel ended {kills} of its processes {where}; "

@@ -1,0 +1,1 @@
+"""The scheduler's rules: each one proposes facts from the state."""

@@ -1,0 +1,44 @@
+"""A choice of nodes and devices as the fact that says it: a placement, or what is kept for one.
+
+Pure.
+"""
+
+from libs.common.facts import DevicesReserved, ElementBegun, JobPlaced
+from libs.common.model import Member
+from libs.common.state.cluster import Job
+from libs.common.state.ordering import SECOND_NS
+from services.scheduler.decide.arrays import next_element
+from services.scheduler.placement.choose import Choice
+from services.scheduler.state.state import State
+
+
+def placement(state: State, job: Job, choice: Choice) -> JobPlaced | ElementBegun:
+    """The choice as the fact: ranks in order, each member with the incarnation it was decided for,
+    one port on the first node.
+
+    Of an array the next element begins, which is the next in line.
+    """
+    if job.elements is not None:
+        return next_element(job)
+    port = state.ports.free(state.cluster, state.cluster.nodes[choice[0][0]].address)
+    held_s = job.spec.allocation.expires_s if job.spec.allocation is not None else 0
+    expires_ns = state.wall_ns + held_s * SECOND_NS if held_s else 0
+    return JobPlaced(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        members=members_of(state, choice),
+        port=port,
+        expires_ns=expires_ns,
+    )
+
+
+def members_of(state: State, choice: Choice) -> tuple[Member, ...]:
+    nodes = state.cluster.nodes
+    return tuple(
+        Member(node_id, nodes[node_id].incarnation, rank, holds)
+        for rank, (node_id, holds) in enumerate(choice)
+    )
+
+
+def reserve_devices(job: Job, attempt: int, state: State, choice: Choice) -> DevicesReserved:
+    return DevicesReserved(job_id=job.job_id, attempt=attempt, members=members_of(state, choice))

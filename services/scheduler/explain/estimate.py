@@ -1,0 +1,128 @@
+"""When a job may start if nobody changes anything: what runs ends as it is expected to, one job
+after the other, and the rules decide.
+
+Pure. Expected of a job is what its user estimated, else what its tenant's jobs took on the average,
+never more than its time limit (`policies/srsf.py`). A job of which nothing is expected, or that is
+late already, is not counted on. Jobs that come later may go first.
+"""
+
+from collections import Counter
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
+
+from libs.common.facts import JobPlaced
+from libs.common.model import JobId
+from libs.common.state.cluster import Job
+from libs.common.words import counted
+from services.scheduler.explain.trial import decided, ending, places, tell
+from services.scheduler.placement.choose import possible
+from services.scheduler.policies.srsf import expected_of
+from services.scheduler.state.state import State
+
+MS: Final = 1_000_000
+ENDS_MAX: Final = 2_000
+
+ESTIMATE: Final = "their users' estimates"
+ALLOTTED: Final = "the time of allocations"
+HISTORY: Final = "what their tenants' jobs usually take"
+LIMIT: Final = "time limits"
+
+
+class Estimate(NamedTuple):
+    """`in_s` is None when nobody can say; `basis` says from what it is, or why there is none."""
+
+    in_s: int | None
+    basis: str
+
+
+class End(NamedTuple):
+    """When a job is expected to end, and by whose word."""
+
+    at_ns: int
+    job_id: JobId
+    word: str
+
+
+def estimate(state: State, job: Job) -> Estimate:
+    """Of a job that waits, in a state in which nothing more follows.
+
+    Changes the state: time passes in it.
+    """
+    if job.order.held or job.order.waits:
+        return Estimate(None, "none: it is not in line")
+    if job.preemption.reserved:
+        return Estimate(
+            None, "none: as soon as those that make room for it have saved their work and ended"
+        )
+    now = state.wall_ns
+    if job.refusals.waits(now):
+        return Estimate(
+            (job.refusals.not_before_ns - now) // (1_000 * MS) + 1,
+            "when its wait is over, if a node is free then",
+        )
+    ends = [
+        end
+        for job_id in state.noted
+        if (end := _end(state, state.cluster.jobs[job_id])) is not None
+    ]
+    silent = len(state.noted) - len(ends)
+    heapify(ends)
+    words: Counter[str] = Counter()
+    for _ in range(ENDS_MAX):
+        if not ends:
+            break
+        end = heappop(ends)
+        state.pass_time(end.at_ns)
+        tell(state, [*ending(state.cluster.jobs[end.job_id], exit_code=0)])
+        words[end.word] += 1
+        for fact in decided(state):
+            if isinstance(fact, JobPlaced):
+                if places(state, fact, job.job_id):
+                    return Estimate((end.at_ns - now) // (1_000 * MS), _basis(words))
+                started = _end(state, state.cluster.jobs[fact.job_id])
+                if started is None:
+                    silent += 1
+                else:
+                    heappush(ends, started)
+    return Estimate(None, _none(state, job, silent, bool(ends)))
+
+
+def _end(state: State, job: Job) -> End | None:
+    if job.expires_ns > state.wall_ns:
+        return End(job.expires_ns, job.job_id, ALLOTTED)
+    began = job.started_ns or job.placed_ns
+    limit_ms = job.spec.time_limit_s * 1_000
+    for word, expected_ms in ((_word(job), expected_of(job)), (LIMIT, limit_ms)):
+        at_ns = began + (min(expected_ms, limit_ms) if limit_ms else expected_ms) * MS
+        if expected_ms and at_ns > state.wall_ns:
+            return End(at_ns, job.job_id, word)
+    return None
+
+
+def _word(job: Job) -> str:
+    return ESTIMATE if job.spec.estimate_s else HISTORY if job.order.usual_ms else LIMIT
+
+
+def _basis(words: Counter[str]) -> str:
+    said = ", ".join(f"{number} by {word}" for word, number in words.items())
+    return (
+        f"once {counted(sum(words.values()), 'job')} ended ({said}); whoever comes meanwhile may "
+        "go first"
+    )
+
+
+def _none(state: State, job: Job, silent: int, more: bool) -> str:
+    if job.refusals.avoided(state.wall_ns) and not possible(
+        state.capacity, state.queue.request(job)
+    ):
+        return "none: nodes that refused it are excluded for a while"
+    if not possible(state.capacity, state.queue.request(job)):
+        return "none: this cluster cannot hold it as it is"
+    if more:
+        return f"none: not once the next {ENDS_MAX} jobs ended"
+    if silent:
+        return (
+            f"none: of {counted(silent, 'job')} in its way nobody said, by estimate or time "
+            "limit, how long it takes"
+        )
+    return "none: it would not start either when all that runs has ended"

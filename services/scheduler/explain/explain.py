@@ -1,0 +1,160 @@
+"""`why JOB`: the proof of a wait.
+
+What rules each node out, who goes first, the cheapest change that starts the job, and an estimate.
+
+Pure. It decides as `decide` does, from any state, so that it answers for the past as well as for
+now; and it changes that state: give it one of its own. What the words mean: docs/why.md.
+"""
+
+from typing import Any, Final
+
+from libs.common.life import job_life
+from libs.common.model import JobId, NodeId
+from libs.common.state.cluster import Cluster, Job, is_ready, silent_nodes, waits_for
+from services.scheduler.explain import order, reason
+from services.scheduler.explain.asker import job_named
+from services.scheduler.explain.changes import cheapest
+from services.scheduler.explain.classes import Blocker, blocker
+from services.scheduler.explain.estimate import estimate
+from services.scheduler.explain.trial import RunOnCopy, copied, placed_now, prepare
+from services.scheduler.state.state import State
+
+# Of those before it.
+NAMED_MAX: Final = 3
+
+Answer = dict[str, Any]
+
+
+def explain(state: State, job_id: JobId, run_on_copy: RunOnCopy = copied) -> Answer:
+    """The answer as JSON-able data: job_id, state, answer (one sentence), blockers, before, changes
+    (those of the fixed list that start it now, cheapest first), remedy (the first of them, else
+    what is left to do), estimate, at (stream sequence).
+    """
+    job = state.cluster.jobs.get(job_id)
+    if job is None:
+        return answer(
+            state, job_id, "unknown", f"no job {job_id} is known as of {state.cluster.seq}"
+        )
+    if job.state != job_life.QUEUED:
+        silent = silent_nodes(state.cluster, job)
+        return (
+            _silent(state, job, silent)
+            if silent
+            else answer(state, job_id, job.state, _not_waiting(job))
+        )
+    prepare(state)
+    placed = placed_now(state, job_id)
+    if placed is not None:
+        return answer(
+            state,
+            job_id,
+            job_life.QUEUED,
+            f"it fits, and is about to be placed on {', '.join(placed.members)}",
+        )
+    return prove(state, job, run_on_copy)
+
+
+def prove(state: State, job: Job, run_on_copy: RunOnCopy) -> Answer:
+    """The proof for a job that waits in a state in which nothing more is decided."""
+    if job.state != job_life.QUEUED:
+        return answer(state, job.job_id, job.state, _not_waiting(job))
+    ahead = order.before(state, job, NAMED_MAX)
+    text, blockers, otherwise = reason.of(state, job, ahead)
+    found = [change.what for change in cheapest(state, job, run_on_copy)]
+    shown = answer(
+        state,
+        job.job_id,
+        job.state,
+        text + _serves_on(state.cluster, job),
+        blockers,
+        found[0] if found else otherwise,
+    )
+    shown["before"] = [
+        {"job_id": job_named(state, other.job_id), "why": order.reason(state, job, other)}
+        for other in ahead.first
+    ]
+    shown["changes"] = found
+    shown["estimate"] = estimate(state, job)._asdict()
+    return shown
+
+
+def answer(
+    state: State,
+    job_id: str,
+    job_state: str,
+    text: str,
+    blockers: list[Blocker] | None = None,
+    remedy: str | None = None,
+) -> Answer:
+    return no_answer(job_id, job_state, text, state.cluster.seq) | {
+        "blockers": blockers or [],
+        "remedy": remedy,
+    }
+
+
+def no_answer(job_id: str, job_state: str, text: str, at: int) -> Answer:
+    """The form of every answer, without a proof."""
+    return {
+        "job_id": job_id,
+        "state": job_state,
+        "answer": text,
+        "blockers": [],
+        "before": [],
+        "changes": [],
+        "remedy": None,
+        "estimate": None,
+        "at": at,
+    }
+
+
+def _not_waiting(job: Job) -> str:
+    if job.state in job_life.ENDED:
+        return f"it has ended: {job.state}" + (
+            f" ({job.reason})" if job.reason not in ("", job.state) else ""
+        )
+    if job.stop_reason == job_life.GROWN and job.preemption.reserved:
+        return (
+            "it saves its work and ends, to begin anew on "
+            f"{', '.join(member.node_id for member in job.preemption.reserved)}"
+        )
+    if job.state == job_life.RUNNING and job.spec.allocation is None and not job.stop_reason:
+        return f"it runs on {', '.join(job.members)}: it is not waiting"
+    text = f"it is {job.state} and waits for {waits_for(job)}"
+    nodes = ", ".join(job.members)
+    return f"{text} on {nodes}" if nodes else text
+
+
+def _silent(state: State, job: Job, nodes: list[NodeId]) -> Answer:
+    """It asked to go on without a lease, so nobody but its node or an operator can say whether it
+    lives.
+    """
+    text = f"{_not_waiting(job)}; {job_life.silence(nodes)}"
+    remedy = (
+        f"wait for {nodes[0]}, or, when nothing of it is running any more: muster node dead "
+        f"{nodes[0]}"
+    )
+    return answer(
+        state,
+        job.job_id,
+        job.state,
+        text,
+        [blocker("node silent", len(nodes), ", ".join(nodes))],
+        remedy,
+    )
+
+
+def _serves_on(cluster: Cluster, job: Job) -> str:
+    """Of a replica that waits for room above the number asked for: that nothing is lost
+    meanwhile.
+    """
+    model = cluster.models.get(job.spec.serve.model) if job.spec.serve is not None else None
+    others = [cluster.jobs[job_id] for job_id in model.jobs] if model is not None else []
+    ready = sum(1 for other in others if is_ready(other))
+    return (
+        (
+            f"; the model serves on with {ready} ready replicas, none of which ends before this "
+            "one is ready"
+        )
+        if ready
+        else ""
+    )

@@ -1,0 +1,69 @@
+"""A higher limit of the job's tenant, as a change. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from libs.common import facts as f
+from libs.common.model import GPU_HOUR_SHARE_MS, WHOLE_GPU
+from libs.common.state.cluster import Job, tenant_of
+from libs.common.state.tenant import Tenant
+from libs.common.words import counted
+from services.scheduler.explain.change import Change
+from services.scheduler.placement.resource_request import request_of
+from services.scheduler.queueing.limits import hours_asked, hours_left, over_budget
+from services.scheduler.queueing.queue import shape_of
+from services.scheduler.state.state import State
+
+_FIELDS: Final = tuple(name for name in f.TenantSet.__struct_fields__ if name != "user")
+
+
+def raised(state: State, job: Job) -> Iterator[Change]:
+    """Its GPUs in use, or its budget.
+
+    What its tenant has waiting takes a higher limit too, so that is tried with it.
+    """
+    tenant = tenant_of(state.cluster, job.tenant)
+    missing = (
+        hours_asked(shape_of(job)) - hours_left(state, tenant)
+        if over_budget(state, shape_of(job))
+        else 0
+    )
+    if tenant.exhausted or missing:
+        hours = max(tenant.gpu_hours, tenant.budget_share_ms // GPU_HOUR_SHARE_MS) + max(
+            1, -(-missing // GPU_HOUR_SHARE_MS)
+        )
+        what = (
+            f"raise the budget of tenant {job.tenant} to {hours} GPU hours (muster tenant set "
+            f"{job.tenant} --gpu-hours {hours})"
+        )
+        yield Change(what, (_set(tenant, gpu_hours=hours),), job.job_id, job.spec)
+    elif tenant.max_gpu_share:
+        others = [
+            other
+            for name in state.queue.waiting
+            if (other := state.cluster.jobs[name]).tenant == job.tenant and other is not job
+        ]
+        alone = tenant.held_share + state.reserved_share[job.tenant] + _asked(job)
+        for share in dict.fromkeys((_whole(alone), _whole(alone + sum(map(_asked, others))))):
+            if share > tenant.max_gpu_share:
+                most = share // WHOLE_GPU
+                what = (
+                    f"raise the limit of tenant {job.tenant} to {counted(most, 'GPU')} (muster "
+                    f"tenant set {job.tenant} --gpus {most})"
+                )
+                yield Change(what, (_set(tenant, max_gpu_share=share),), job.job_id, job.spec)
+
+
+def _asked(job: Job) -> int:
+    """Hundredths of a GPU; where the card decides, at most."""
+    request = request_of(job.spec)
+    return request.total_share or request.nodes * request.gpus * WHOLE_GPU
+
+
+def _whole(share: int) -> int:
+    """Limits are spoken of in whole GPUs."""
+    return -(-share // WHOLE_GPU) * WHOLE_GPU
+
+
+def _set(tenant: Tenant, **limits: int) -> f.TenantSet:
+    return f.TenantSet(**{name: getattr(tenant, name) for name in _FIELDS} | limits)

@@ -1,0 +1,1 @@
+"""Leases of agents: renewal, silence, and the start of a term."""

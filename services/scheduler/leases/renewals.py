@@ -1,0 +1,185 @@
+"""Whether most nodes were renewed, at every instant: without that no node is declared lost, for the
+agents may have gone on by themselves.
+
+Pure; times are nanoseconds of one machine's boot clock, given as arguments. The other half of the
+rule is `services/node_agent/peers/gossip.py`: an agent extends its lease when a strict majority of
+its roster, the first nodes by registration, was not renewed at one instant. So a node is lost only
+when for a lease and a margin at least half of each roster that it may have were renewed, as this
+process knows surely: a node is, from the heartbeat in which it names a lease of this process, until
+half a lease after the heartbeat that this lease answered.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common.life import node_life
+from libs.common.messages import Heartbeat
+from libs.common.model import NodeId
+from libs.common.state.cluster import Cluster, Node, is_leaving
+
+MS: Final = 1_000_000
+# The agents count by the same part (`services/node_agent/peers/gossip.py`).
+RENEWED_PART: Final = 2
+ROSTER_MIN: Final = 2
+GRANTS_KEPT: Final = 8
+
+
+def is_empty(cluster: Cluster, node_id: NodeId) -> bool:
+    """Nothing of any job is there: released, or lost with the node.
+
+    What ignores the lease is lost when an operator says so, and until then nobody else may say that
+    it is gone.
+    """
+    node = cluster.nodes.get(node_id)
+    if node is None:
+        return True
+    return not (
+        node.members
+        or node.replaced
+        or (node.accounted and (node.usable or _is_kept(cluster, node)))
+    )
+
+
+def _is_kept(cluster: Cluster, node: Node) -> bool:
+    """Whether a lost node, not declared dead, says that it has something that no lease ends."""
+    jobs = [cluster.jobs.get(ref.job_id) for ref in node.accounted.values()]
+    return node.dead < node.incarnation and any(
+        job is not None and job.spec.ignores_lease for job in jobs
+    )
+
+
+class _Renewal(msgspec.Struct):
+    """Of one node: the times of our answers by the heartbeat that each answered; from when until
+    when it is renewed; its roster's size; when an agent was last heard that replaced another.
+    """
+
+    grants: dict[int, int] = {}
+    since: int = 0
+    until: int = 0
+    roster_nodes: int = 0
+    heard: int = 0
+    roster_seq: int = 0
+
+
+class Renewals:
+    """`short` holds, for each roster by its size, when fewer than half of its nodes were last
+    renewed (0: never in this term).
+
+    A node that was replaced is not: an agent of before may be alive and say so to its peers. But
+    replaced incarnations themselves are lost by `absent`, in which the agent that came stands for
+    its node: it is given no lease before, so no others might ever be half.
+
+    What was before the term needs no watching: the floor in `leases.py` outlasts every lease that
+    was extended then.
+    """
+
+    def __init__(self) -> None:
+        self.checked = 0
+        self.nodes: dict[NodeId, _Renewal] = {}
+        self.short: list[int] = []
+        self.absent: list[int] = []
+
+    def begin(self, now: int) -> None:
+        """A term began."""
+        self.checked = now
+        self.nodes.clear()
+        self.short.clear()
+        self.absent.clear()
+
+    def hear(self, cluster: Cluster, beat: Heartbeat, now: int) -> None:
+        """The lease that it names left here at `granted` and was held not later than
+        `lease_took_ns` after its heartbeat was sent.
+        """
+        node = self.nodes.setdefault(beat.node_id, _Renewal())
+        if cluster.nodes[beat.node_id].replaced:
+            node.heard = now  # what this agent has says nothing of the one that it replaced
+            return
+        node.roster_nodes = max(node.roster_nodes, beat.roster_nodes)
+        node.roster_seq = max(node.roster_seq, beat.roster_seq)
+        granted = node.grants.get(beat.lease_sent_ns)
+        if granted is None:
+            return
+        until = granted - max(0, beat.lease_took_ns) + cluster.timing.lease_ms * MS // RENEWED_PART
+        if until > node.until:
+            node.since = now if now > node.until else node.since
+            node.until = until
+
+    def grant(self, beat: Heartbeat, now: int) -> None:
+        """A heartbeat that comes twice was first answered the first time."""
+        grants = self.nodes.setdefault(beat.node_id, _Renewal()).grants
+        grants.setdefault(beat.sent_boot_ns, now)
+        if len(grants) > GRANTS_KEPT:
+            del grants[next(iter(grants))]
+
+    def check(self, cluster: Cluster, now: int) -> None:
+        """Look at each roster: a node counts only when it was renewed all the time since the check
+        before.
+
+        A roster of one extends nothing: its node could never be lost.
+        """
+        self.short += [0] * (len(cluster.nodes) - len(self.short))
+        self.absent += [0] * (len(cluster.nodes) - len(self.absent))
+        heard_since = now - cluster.timing.lease_ms * MS // RENEWED_PART
+        renewed = replaced = counted = 0
+        for index, view in enumerate(cluster.nodes.values()):
+            node = self.nodes.get(view.node_id)
+            counted += view.state != node_life.REMOVED
+            if node is not None and view.replaced:
+                replaced += view.state != node_life.REMOVED and node.heard > heard_since
+            elif node is not None and view.state != node_life.REMOVED:
+                renewed += node.since <= self.checked and node.until >= now
+            if counted >= ROSTER_MIN and 2 * renewed < counted:
+                self.short[index] = now
+            if counted >= ROSTER_MIN and 2 * (renewed + replaced) < counted:
+                self.absent[index] = now
+        self.checked = now
+
+    def losable(
+        self, cluster: Cluster, silent: Sequence[tuple[NodeId, int]], now: int
+    ) -> list[tuple[NodeId, int]]:
+        """Those of the silent nodes that no agent's own rule can keep alive."""
+        if not silent:
+            return []
+        limit = now - cluster.timing.silence_ms * MS
+        order = {node_id: index for index, node_id in enumerate(cluster.nodes)}
+        short = [index for index, at in enumerate(self.short) if at > limit]
+        absent = [index for index, at in enumerate(self.absent) if at > limit]
+        return [
+            each
+            for each in silent
+            if not self._kept(order, absent if cluster.nodes[each[0]].replaced else short, each[0])
+        ]
+
+    def removable(self, cluster: Cluster) -> list[NodeId]:
+        """The nodes to be removed that nothing of a job is on, once every agent that may hold a
+        lease keeps a roster that neither asks nor believes them: an older one could count their
+        answers against nodes that the scheduler counts without them.
+        """
+        leaving = [
+            member.node_id
+            for member in cluster.memberships.values()
+            if member.leaving and not member.removed
+        ]
+        if not leaving or not all(
+            self._knows_who_leaves(cluster, node)
+            for node in cluster.nodes.values()
+            if node.usable or node.replaced
+        ):
+            return []
+        return [node_id for node_id in leaving if is_empty(cluster, node_id)]
+
+    def _knows_who_leaves(self, cluster: Cluster, node: Node) -> bool:
+        heard = self.nodes.get(node.node_id)
+        known = heard is not None and heard.roster_seq >= cluster.leaving_seq
+        return known or not node.peer_address or is_leaving(cluster, node.node_id)
+
+    def _kept(self, order: dict[NodeId, int], kept: list[int], node_id: NodeId) -> bool:
+        """Whether a roster that this node may have was short: one that holds it, and no fewer nodes
+        than it has named.
+        """
+        known = self.nodes.get(node_id)
+        least = max(order[node_id], known.roster_nodes - 1 if known is not None else 0)
+        return bisect_left(kept, least) < len(kept)

@@ -1,0 +1,52 @@
+"""The list of all nodes that each agent keeps, so that agents can ask each other when no scheduler
+answers.
+
+Pure, and made from acknowledged state. In order of first registration, so that a later roster
+begins with an older one: that is what the agents' rule (`services/node_agent/peers/gossip.py`) and
+the rule of loss (`renewals.py`) have in common. Nodes are only added: one that is removed keeps its
+place. It is left out of the count in two steps, so that no two agents can count against each other:
+docs/decisions.
+"""
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from libs.common.messages import Roster, RosterEntry
+from libs.common.state.cluster import Cluster, Node, is_leaving, is_removed
+
+# An address and a key are at most so long: an entry is below 200 bytes then, and a roster of the
+# bound below 1 MiB (1,000: 153 KB).
+WORD_MAX: Final = 64
+# With more nodes than this there is no roster, and every lease ends as it was granted.
+NODES_MAX: Final = 4_096
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def roster(cluster: Cluster) -> Roster:
+    """As of the state's sequence; without nodes when there are too many."""
+    nodes = (
+        tuple(_entry(cluster, node) for node in cluster.nodes.values())
+        if len(cluster.nodes) <= NODES_MAX
+        else ()
+    )
+    known = [(node.node_id, node.address, node.key, node.removed) for node in nodes]
+    digest = hashlib.blake2b(
+        _encode((cluster.cluster_id, cluster.timing.lease_ms, cluster.leaving_seq, known)),
+        digest_size=8,
+    ).hexdigest()
+    return Roster(cluster.cluster_id, cluster.seq, digest, cluster.timing.lease_ms, nodes)
+
+
+def _entry(cluster: Cluster, node: Node) -> RosterEntry:
+    if is_leaving(cluster, node.node_id):
+        return RosterEntry(node.node_id, "", "", 0, is_removed(cluster, node.node_id))
+    heard = len(node.peer_address) <= WORD_MAX and len(node.peer_key) <= WORD_MAX
+    return RosterEntry(
+        node.node_id,
+        node.peer_address if heard else "",
+        node.peer_key if heard else "",
+        node.incarnation,
+    )

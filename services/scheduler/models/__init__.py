@@ -1,0 +1,1 @@
+"""Replicas of models: how many, where, and when a retired one may stop."""

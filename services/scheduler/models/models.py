@@ -1,0 +1,146 @@
+"""The rule `scale`: every model has as many replicas as it asked for, of its present generation.
+
+Pure. One decision at a time: end what is too much, or begin one replica. A dead replica is replaced
+at once, one on a node that is not heard counts as dead for that (once: the next may be placed on
+that node too), and crash after crash is waited for longer. A redeployment begins one new replica
+above the number asked for, and ends an old one only when as many as asked for are ready without it.
+One that was ready and is too busy for its health probe counts as able to answer: the last such one
+is not ended for a redeployment. Tests: tests/unit/test_scheduler_models.py.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from libs.common.facts import ReplicasScaled
+from libs.common.folds.model_fold import ordinal_of, replica_id
+from libs.common.model import JobId, NodeId, Replica
+from libs.common.state.cluster import Cluster, Job, Model, is_ready
+from libs.common.state.model_view import may_answer, replica_spec
+from libs.common.state.ordering import SECOND_NS
+from services.scheduler.state.state import State
+
+# How many replicas a redeployment may have above the number asked for.
+SURGE: Final = 1
+# The first crash is replaced at once, the next after 1 s, 2 s, 4 s ...
+BACKOFF_MAX_S: Final = 300
+BACKOFF_STEPS_MAX: Final = 10
+
+
+def scale(state: State, now_ns: int, quiet: Collection[NodeId]) -> Sequence[ReplicasScaled]:
+    """The next change of any model's replicas.
+
+    `quiet` are the nodes that were not heard for some heartbeats.
+    """
+    state.restless.wake(state.cluster.models, now_ns, tuple(quiet))
+    for name in sorted(state.restless.models):
+        model = state.cluster.models[name]
+        decided = scaling(state.cluster, model, now_ns, quiet)
+        if decided is not None:
+            return (decided,)
+        state.restless.rest(name, backoff_until_ns(model), now_ns)
+    return ()
+
+
+def scaling(
+    cluster: Cluster, model: Model, now_ns: int, quiet: Collection[NodeId]
+) -> ReplicasScaled | None:
+    """What this model needs now; None when nothing, or not yet."""
+    present = [job for job in (cluster.jobs[job_id] for job_id in model.jobs) if job.cancel is None]
+    if not model.deployed:
+        return (
+            _retirement(model, [job.job_id for job in present], "undeployed", now_ns)
+            if present
+            else None
+        )
+    heard = [job for job in present if not any(node_id in quiet for node_id in job.members)]
+    if outdated := _outdated(model, present, heard):
+        return _retirement(model, outdated, "redeployed", now_ns)
+    new = [job for job in heard if model.jobs[job.job_id] == model.generation]
+    if excess := _excess(model, new):
+        return _retirement(model, excess, "too many", now_ns)
+    missing = min(
+        model.replicas - len(new),
+        model.replicas + SURGE - len(heard),
+        2 * model.replicas + SURGE - len(present),
+    )
+    return _addition(model) if missing > 0 and now_ns >= backoff_until_ns(model) else None
+
+
+def _outdated(model: Model, present: list[Job], heard: list[Job]) -> list[JobId]:
+    """Return the replicas of earlier generations to end: all that cannot answer, and as many of the
+    others as can be spared.
+
+    A replica that is too busy for its health probe may answer: it ends only when as many as asked
+    for may answer without it, and a ready one only when as many are ready without it.
+    """
+    if idle := [job.job_id for job in present if _is_old(model, job) and not may_answer(job)]:
+        return idle
+    able = [job for job in heard if may_answer(job)]
+    ready = [job for job in able if is_ready(job)]
+    unready_old = [job.job_id for job in able if _is_old(model, job) and not is_ready(job)][
+        : max(0, len(able) - model.replicas)
+    ]
+    return (
+        unready_old
+        + [job.job_id for job in ready if _is_old(model, job)][
+            : max(0, len(ready) - model.replicas)
+        ]
+    )
+
+
+def _is_old(model: Model, job: Job) -> bool:
+    return model.jobs[job.job_id] < model.generation
+
+
+def _excess(model: Model, new: list[Job]) -> list[JobId]:
+    """Return the surplus replicas: those that were never ready first, then those that are not ready
+    now, the newest first.
+    """
+    by_worth = sorted(
+        new, key=lambda job: (is_ready(job), may_answer(job), -ordinal_of(model.name, job.job_id))
+    )
+    return [job.job_id for job in by_worth[: max(0, len(new) - model.replicas)]]
+
+
+def backoff_until_ns(model: Model) -> int:
+    """When the next replica may begin after the crashes so far."""
+    if model.crashes < 2:
+        return 0
+    return (
+        model.last_crash_ns
+        + min(BACKOFF_MAX_S, 1 << min(model.crashes - 2, BACKOFF_STEPS_MAX)) * SECOND_NS
+    )
+
+
+def _retirement(model: Model, retire: list[JobId], reason: str, now_ns: int) -> ReplicasScaled:
+    """Return the fact that retires these replicas with the model's present grace, also those of
+    earlier generations.
+    """
+    grace_s = model.spec.grace_s
+    return ReplicasScaled(
+        model=model.name,
+        generation=model.generation,
+        retire=tuple(retire),
+        reason=reason,
+        tenant=model.tenant,
+        user=model.user,
+        grace_s=grace_s,
+        drain_until_ns=now_ns + grace_s * SECOND_NS if grace_s else 0,
+    )
+
+
+def _addition(model: Model) -> ReplicasScaled:
+    """One at a time, so that a fact holds the command and its environment once."""
+    return ReplicasScaled(
+        model=model.name,
+        generation=model.generation,
+        add=(
+            Replica(
+                replica_id(model.name, model.next_ordinal),
+                replica_spec(model.spec, model.name, model.generation),
+            ),
+        ),
+        reason="crashed" if model.crashes else "wanted",
+        tenant=model.tenant,
+        user=model.user,
+    )

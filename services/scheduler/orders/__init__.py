@@ -1,0 +1,1 @@
+"""What acknowledged facts mean for each node: orders and its desired state."""

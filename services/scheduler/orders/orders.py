@@ -1,0 +1,180 @@
+"""What acknowledged facts mean for each node: orders, the full desired state, the digest of it.
+
+Pure, and only ever called with acknowledged state or acknowledged facts: an order for what the log
+did not take would start a job that nobody decided.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from libs.common.facts import (
+    AnyFact,
+    GpuControlRequested,
+    JobPlaced,
+    JobPreempted,
+    JobStopOrdered,
+    Unknown,
+)
+from libs.common.life import job_life
+from libs.common.messages import (
+    AnyOrder,
+    ControlOrder,
+    Desired,
+    Orders,
+    Peer,
+    StartOrder,
+    StopOrder,
+    digest,
+)
+from libs.common.model import IMAGES, Member, NodeId
+from libs.common.state.cluster import Cluster, Job, MemberView, known_to_agent, node_gpus
+
+NO_IMAGES: Final = "image: the agent of this node is older than jobs with an image"
+
+
+def start_orders(
+    cluster: Cluster, job: Job, fact: JobPlaced, seq: int
+) -> Iterator[tuple[NodeId, StartOrder | StopOrder]]:
+    """One order for each member of a placement that commit `seq` recorded."""
+    peers = tuple(
+        Peer(member.node_id, cluster.nodes[member.node_id].address, len(member.gpus))
+        for member in fact.members
+    )
+    for member in fact.members:
+        start = _start(job, member, seq, peers, fact.port)
+        yield (
+            member.node_id,
+            start if _understands(cluster, member.node_id, job) else _instead(start),
+        )
+
+
+def stop_orders(
+    fact: JobStopOrdered | JobPreempted, nodes: Iterable[NodeId], seq: int
+) -> Iterator[tuple[NodeId, StopOrder]]:
+    """One order for each node of an attempt that commit `seq` ordered to stop."""
+    reason = fact.reason if isinstance(fact, JobStopOrdered) else job_life.PREEMPTED
+    for node_id in nodes:
+        yield node_id, StopOrder(fact.job_id, fact.attempt, seq, reason, fact.signal, fact.grace_ms)
+
+
+def peers_of(cluster: Cluster, job: Job) -> tuple[Peer, ...]:
+    """The attempt's nodes by rank."""
+    ranked = sorted(job.members.values(), key=lambda member: member.rank)
+    return tuple(
+        Peer(member.node_id, cluster.nodes[member.node_id].address, len(member.gpus))
+        for member in ranked
+    )
+
+
+def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
+    """All that the node should account for, as of the state's sequence."""
+    starts: list[StartOrder] = []
+    stops: list[StopOrder] = []
+    for job, member in _accounted(cluster, node_id):
+        start = _start(job, member, job.placed_seq, peers_of(cluster, job), job.port)
+        if _understands(cluster, node_id, job):
+            starts.append(start)
+        else:
+            stops.append(_instead(start))
+        if job.stop_reason:
+            stop = StopOrder(
+                job.job_id,
+                job.attempt,
+                cluster.seq,
+                job.stop_reason,
+                job.stop_signal,
+                job.stop_grace_ms,
+            )
+            stops.append(stop)
+    controls = tuple(controls_of(cluster, node_id))
+    return Desired(
+        epoch,
+        cluster.nodes[node_id].incarnation,
+        cluster.seq,
+        tuple(starts),
+        tuple(stops),
+        controls=controls,
+    )
+
+
+def node_digest(cluster: Cluster, node_id: NodeId) -> str:
+    """The short form of `desired`, which an agent compares with its own."""
+    accounted = [job for job, _ in _accounted(cluster, node_id)]
+    stops = [(job.ref, job.stop_signal, job.stop_grace_ms) for job in accounted if job.stop_reason]
+    controls = [(each.uuid, each.control, each.request) for each in controls_of(cluster, node_id)]
+    return digest([job.ref for job in accounted], stops, controls)
+
+
+def message(epoch: int, part: Sequence[AnyOrder]) -> Orders:
+    """What is sent to a node at once."""
+    of_jobs = tuple(order for order in part if not isinstance(order, ControlOrder))
+    return Orders(epoch, of_jobs, tuple(order for order in part if isinstance(order, ControlOrder)))
+
+
+def control_orders(
+    cluster: Cluster, facts: Iterable[AnyFact | Unknown], seq: int
+) -> Iterator[tuple[NodeId, ControlOrder]]:
+    """What commit `seq` asked for, as long as nothing else was asked for since; what is lost on its
+    way a heartbeat's digest brings.
+    """
+    asked = {
+        fact.uuid: None
+        for fact in facts
+        if isinstance(fact, GpuControlRequested) and fact.uuid in cluster.gpus
+    }
+    for node_id in dict.fromkeys(cluster.gpus[uuid].node_id for uuid in asked):
+        yield from (
+            (node_id, order) for order in controls_of(cluster, node_id) if order.request == seq
+        )
+
+
+def controls_of(cluster: Cluster, node_id: NodeId) -> Iterator[ControlOrder]:
+    """What operators want this node's devices to be told; nothing of a node whose agent does not
+    hear it.
+    """
+    node = cluster.nodes[node_id]
+    for view in node_gpus(cluster, node) if node.takes_controls else ():
+        for name, control in view.controls.items():
+            if control.request or control.in_force:
+                yield ControlOrder(
+                    view.gpu.uuid,
+                    name,
+                    control.value,
+                    control.request,
+                    control.outcome,
+                    control.detail,
+                    control.in_force,
+                )
+
+
+def _accounted(cluster: Cluster, node_id: NodeId) -> Iterator[tuple[Job, MemberView]]:
+    """Jobs whose member on this node is not over (placed, started or finished), and that its agent
+    can know of.
+    """
+    node = cluster.nodes[node_id]
+    for job_id in node.members:
+        job = cluster.jobs[job_id]
+        member = job.members[node_id]
+        if member.state not in job_life.MEMBER_OVER and known_to_agent(node, job, member):
+            yield job, member
+
+
+def _understands(cluster: Cluster, node_id: NodeId, job: Job) -> bool:
+    return not job.spec.image or IMAGES in cluster.nodes[node_id].isolation
+
+
+def _instead(start: StartOrder) -> StopOrder:
+    """An agent refuses what it is to stop and never began.
+
+    One that passes over a field would begin something else.
+    """
+    return StopOrder(start.job_id, start.attempt, start.seq, NO_IMAGES, 15, 0)
+
+
+def _start(
+    job: Job, member: MemberView | Member, seq: int, peers: tuple[Peer, ...], port: int
+) -> StartOrder:
+    return StartOrder(
+        job.job_id, job.attempt, member.incarnation, seq, member.rank, member.gpus, job.spec,
+        job.tenant, job.user, peers, port
+    )  # fmt: skip

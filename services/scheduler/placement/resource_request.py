@@ -1,0 +1,160 @@
+"""What a job asks of the place that it runs on: two jobs with one wish are equal for placement.
+
+Pure. Everything else of a job's spec (its command, its limits) is no question of where.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from libs.common.devices import mig
+from libs.common.devices.means import MPS_VENDORS, needed
+from libs.common.model import (
+    LEVELS,
+    MIG,
+    MPS,
+    NO_CARE,
+    REQUIRED,
+    WHOLE_GPU,
+    Gpu,
+    GpuId,
+    JobSpec,
+    NodeId,
+)
+
+# The levels within a node, those between nodes.
+INSIDE: Final = LEVELS[:4]
+BETWEEN: Final = LEVELS[4:]
+# CPUs count in steps of so many thousandths where nodes are compared.
+STEP_MILLI: Final = 2_000
+_WORDS: Final = re.compile(r"[^a-z0-9]+")
+
+
+class ResourceRequest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
+    """As in JobSpec, per node.
+
+    `share` is 0 where memory or a MIG profile says which part; `required` and `ignored` name
+    levels; `means` are what a node must not have lost (`libs/common/devices/means.py`); `excluded`
+    nodes have refused the job lately.
+    """
+
+    nodes: int = 1
+    gpus: int = 1
+    share: int = WHOLE_GPU
+    gpu_memory: int = 0
+    mig_profile: str = ""
+    isolation: str = ""
+    vendor: str = ""
+    model: tuple[str, ...] = ()
+    memory_min: int = 0
+    capability: tuple[int, int] = (0, 0)
+    cpus_milli: int = 0
+    memory_bytes: int = 0
+    labels: tuple[tuple[str, str], ...] = ()
+    node_list: tuple[NodeId, ...] = ()
+    uuids: tuple[GpuId, ...] = ()
+    anti_affinity: tuple[tuple[str, str], ...] = ()
+    required: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    mixed: bool = False
+    strategy: str = ""
+    means: tuple[str, ...] = ()
+    excluded: tuple[NodeId, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Devices that nobody else has any part of."""
+        return self.share == WHOLE_GPU
+
+    @property
+    def total_share(self) -> int:
+        """Hundredths of a GPU, over all nodes; 0 where that depends on the card."""
+        return self.nodes * self.gpus * self.share
+
+    @property
+    def least_share(self) -> int:
+        """The same; where it depends on the card, what is always needed: something of
+        each device.
+        """
+        return self.nodes * self.gpus * (self.share or 1)
+
+    @property
+    def ranked(self) -> "ResourceRequest":
+        """What its ranking is about: jobs that differ in little but what they ask of the host share
+        one (`choose.py` asks the rest).
+        """
+        if self.nodes > 1:
+            return msgspec.structs.replace(self, nodes=1)
+        return msgspec.structs.replace(
+            self, cpus_milli=self.cpus_milli // STEP_MILLI * STEP_MILLI, memory_bytes=0
+        )
+
+    def need(self, gpu: Gpu) -> int:
+        """The hundredths of this device that serve one member; 0 when the device does not serve."""
+        if not self._serves(gpu):
+            return 0
+        if self.mig_profile:
+            card = mig.card_of(gpu.mig_profiles)
+            return mig.share(card, self.mig_profile) if mig.masks(card, self.mig_profile) else 0
+        if self.gpu_memory:
+            return (
+                -(-WHOLE_GPU * self.gpu_memory // gpu.memory_bytes)
+                if self.gpu_memory <= gpu.memory_bytes
+                else 0
+            )
+        return self.share
+
+    def _serves(self, gpu: Gpu) -> bool:
+        return (
+            (not gpu.mig or bool(self.mig_profile))
+            and gpu.memory_bytes >= self.memory_min
+            and gpu.compute_capability >= self.capability
+            and self.vendor.lower() in ("", gpu.vendor.lower())
+            and (not self.model or any(is_model(name, gpu.model) for name in self.model))
+            and (not self.uuids or gpu.uuid in self.uuids)
+            and (self.isolation != MPS or gpu.vendor in MPS_VENDORS)
+        )
+
+
+def request_of(spec: JobSpec, excluded: tuple[NodeId, ...] = ()) -> ResourceRequest:
+    levels = {level: getattr(spec, level) for level in LEVELS}
+    if not spec.allow_cross_numa:
+        levels["numa"] = REQUIRED
+    return ResourceRequest(
+        spec.nodes,
+        spec.gpus,
+        0 if spec.gpu_memory_bytes or spec.mig_profile else spec.gpu_share,
+        spec.gpu_memory_bytes,
+        spec.mig_profile,
+        MIG if spec.mig_profile else spec.isolation,
+        spec.vendor,
+        spec.model,
+        spec.memory_total_min_bytes,
+        spec.compute_capability_min,
+        spec.cpus_milli,
+        spec.memory_bytes,
+        tuple(sorted(spec.node_labels.items())),
+        spec.node_list,
+        spec.gpu_uuids,
+        tuple(sorted(spec.anti_affinity.items())),
+        tuple(level for level, word in levels.items() if word == REQUIRED),
+        tuple(level for level, word in levels.items() if word == NO_CARE),
+        spec.mixed,
+        spec.placement,
+        needed(spec),
+        excluded,
+    )
+
+
+@lru_cache(4_096)
+def is_model(name: str, model: str) -> bool:
+    """Whether all words of the name are words of the model's: H100 is "NVIDIA H100 80GB HBM3", A10
+    is not "NVIDIA A100".
+    """
+    return set(_words(name)) <= set(_words(model))
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in _WORDS.split(text.lower()) if word]

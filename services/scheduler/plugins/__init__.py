@@ -1,0 +1,1 @@
+"""Plug-ins of other distributions: loading, trial and guarded calls."""

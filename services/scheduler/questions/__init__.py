@@ -1,0 +1,1 @@
+"""Answers to whatif, why and questions about the past."""

@@ -1,0 +1,120 @@
+"""Questions that take longer than a heartbeat may wait, answered in a child that is forked: it has
+the state as it is now, and costs the scheduler no more than the copy of its page tables.
+
+The child changes what it likes, says its answer through a pipe and is gone; it touches nothing that
+it shares with its parent (sockets, loop, signals). One at a time, each with a deadline. `forked` is
+the same for one trial of a proof (`proof/trial.py`).
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from services.scheduler.explain.trial import Trial
+from services.scheduler.state.state import State
+
+# Who asks while so many wait is told to come again.
+WAITING_MAX: Final = 64
+# Behind everything that answers heartbeats.
+NICENESS: Final = 10
+ANSWER_BYTES_MAX: Final = 1 << 19
+FILES_MAX: Final = 1 << 16
+# Of a child that failed.
+BUG: Final = 2
+
+
+class Aside:
+    """One child at a time."""
+
+    def __init__(self, deadline_s: float) -> None:
+        self.deadline_s = deadline_s
+        self.turn = asyncio.Lock()
+        self.waiting = 0
+
+    async def answer(
+        self, question: Callable[[], bytes], otherwise: Callable[[str], bytes]
+    ) -> bytes:
+        """What `question` gives in the child; `otherwise` words why there is none."""
+        if self.waiting >= WAITING_MAX:
+            return otherwise(f"{WAITING_MAX} such questions wait already: ask again in a moment")
+        self.waiting += 1
+        try:
+            async with self.turn:
+                said = await self._ask(question)
+        except TimeoutError:
+            return otherwise(f"this took longer than {self.deadline_s:.0f} s")
+        finally:
+            self.waiting -= 1
+        return (
+            said
+            if 0 < len(said) <= ANSWER_BYTES_MAX
+            else otherwise("the scheduler failed to find out: see its log")
+        )
+
+    async def _ask(self, question: Callable[[], bytes]) -> bytes:
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _child(question, writing)
+        os.setpgid(pid, pid)  # here too: the deadline may pass before the child has run at all
+        os.close(writing)
+        answer = asyncio.create_task(asyncio.to_thread(_read, reading, pid))
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                return await asyncio.shield(answer)
+        finally:
+            if not answer.done():
+                os.killpg(pid, signal.SIGKILL)  # with a trial of its own
+                await answer
+
+
+def _child(question: Callable[[], bytes], writing: int) -> NoReturn:
+    def work() -> int:
+        os.setpgid(0, 0)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        os.closerange(3, writing)
+        os.closerange(writing + 1, FILES_MAX)
+        os.nice(NICENESS)
+        gc.disable()  # it would touch, and so copy, all that there is
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(question())
+        return 0
+
+    _leave(work)
+
+
+def _leave(work: Callable[[], int]) -> NoReturn:
+    """Do it, and end this process with what it gives: nothing of the parent's is run on the way
+    out.
+    """
+    code = BUG
+    try:
+        code = work()
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(code)
+
+
+def _read(reading: int, pid: int) -> bytes:
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    return said if status == 0 else b""
+
+
+def forked(state: State, trial: Trial) -> bool:
+    """`trial` in a child of this process, for which nobody else waits."""
+    pid = os.fork()
+    if pid == 0:
+        _leave(lambda: int(trial(state)))
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, 1), "a trial failed: its trace is on stderr"
+    return code == 1

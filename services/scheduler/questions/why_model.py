@@ -1,0 +1,89 @@
+"""`why MODEL`: what a model waits for, from the state alone, like `explain.py` for a job.
+
+Pure. When replicas wait for devices the answer is the first one's own proof, so that the two never
+differ.
+"""
+
+from datetime import UTC, datetime
+
+from libs.common.life import job_life
+from libs.common.state import model_view
+from libs.common.state.cluster import Model
+from services.scheduler.explain.asker import WhyAsk as WhyAsk
+from services.scheduler.explain.explain import Answer, explain, no_answer
+from services.scheduler.explain.trial import RunOnCopy, copied
+from services.scheduler.models.models import backoff_until_ns
+from services.scheduler.state.state import State
+
+
+def explain_model(state: State, name: str, run_on_copy: RunOnCopy = copied) -> Answer:
+    """As `explain` says it, with `model` in place of `job_id`. Changes the state, as that does."""
+    model = state.cluster.models.get(name)
+    if model is None:
+        return _answer(
+            state, name, "unknown", f"no model {name} is known as of {state.cluster.seq}"
+        )
+    word = model_view.state_of(state.cluster, model)
+    queued = next(
+        (
+            job
+            for job in model_view.replicas(state.cluster, model)
+            if job.state == job_life.QUEUED and job.cancel is None
+        ),
+        None,
+    )
+    if word == model_view.CRASH_LOOPING:
+        return _answer(state, name, word, _crash(model)) | {
+            "remedy": f"look at what it wrote: muster logs {_last(model)}"
+        }
+    if queued is not None:
+        proof = explain(state, queued.job_id, run_on_copy)
+        waits = f"replica {queued.job_id} waits: {proof['answer']}"
+        return _answer(state, name, word, waits, proof)
+    return _answer(state, name, word, _otherwise(state, model, word))
+
+
+def _crash(model: Model) -> str:
+    until = datetime.fromtimestamp(backoff_until_ns(model) // 1_000_000_000, UTC)
+    return (
+        f"its replicas crash: {model.crashes} times so far, the last: {model.last_crash}; the "
+        f"next one begins at {until:%H:%M:%S} UTC"
+    )
+
+
+def _last(model: Model) -> str:
+    return model.last_crash.rpartition(", ")[2]
+
+
+def _otherwise(state: State, model: Model, word: str) -> str:
+    ready = model_view.ready_count(state.cluster, model)
+    count = f"{ready} of {model.replicas} replicas are ready"
+    if word == model_view.UNREADY:
+        busy = model_view.counts(state.cluster, model)
+        return (
+            f"{count}; {busy}: requests go to them where none is ready; a busy one needs a "
+            "longer --health-timeout"
+        )
+    if word == model_view.STARTING:
+        return (
+            f"{count}; the others have not answered {model.spec.health_path} yet (at most "
+            f"{model.spec.startup_timeout_s} s)"
+        )
+    if word == model_view.REDEPLOYING:
+        return f"{count}; generation {model.generation} takes over one by one"
+    if word in (model_view.STOPPING, model_view.UNDEPLOYED):
+        return (
+            f"it is not deployed; {len(model.jobs)} replicas have not ended yet"
+            if model.jobs
+            else "it is not deployed"
+        )
+    return count
+
+
+def _answer(state: State, name: str, word: str, text: str, proof: Answer | None = None) -> Answer:
+    shown = proof or no_answer("", word, text, state.cluster.seq)
+    return (
+        {"model": name}
+        | {field: value for field, value in shown.items() if field != "job_id"}
+        | {"state": word, "answer": text}
+    )

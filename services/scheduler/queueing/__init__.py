@@ -1,0 +1,1 @@
+"""The order of the queue, tenant limits and backfill."""

@@ -1,0 +1,1 @@
+"""Devices and nodes that are reserved for jobs or maintenance."""

@@ -1,0 +1,161 @@
+"""The nodes that are not for a job, because they are kept for others from some time on, or for
+nobody (a maintenance).
+
+Pure, and a function of the folded state and the time. A job begins on a node only if it has ended
+at latest (`latest_end_ns`) before somebody else's time there; without a time limit not at all, once
+such a time is set. A job that names a reservation that is for it runs there and then, nowhere else;
+once that is over or was cleared it is a job like any other. What runs already is left alone. The
+simulation's checker is `nobody_steals_a_reservation`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from libs.common.state.cluster import Job
+from libs.common.state.ordering import SECOND_NS
+from libs.common.state.reservation import Reservation
+from services.scheduler.placement.choose import Choice
+from services.scheduler.placement.forecast import latest_end_ns
+from services.scheduler.state.state import State
+
+NAMED_MAX: Final = 8
+# Of so many reservations the nodes are known as bits.
+SETS_MAX: Final = 1_024
+
+
+def own_reservation(state: State, job: Job) -> Reservation | None:
+    """The one that the job names, if it is for it and not over."""
+    known = state.cluster.reservations.get(job.spec.reservation)
+    return (
+        known
+        if known is not None
+        and state.wall_ns < known.end_ns
+        and known.is_for(job.spec, job.tenant, job.user)
+        else None
+    )
+
+
+def pass_of(state: State, job: Job) -> str:
+    """The reservation in which it waits; empty for all that wait for the nodes that are
+    nobody's.
+    """
+    own = own_reservation(state, job) if state.cluster.reservations else None
+    return own.name if own is not None else ""
+
+
+def is_early(state: State, job: Job) -> bool:
+    """Whether its own reservation has not begun yet."""
+    own = own_reservation(state, job) if state.cluster.reservations else None
+    return own is not None and state.wall_ns < own.start_ns
+
+
+def kept_from(state: State, job: Job) -> list[Reservation]:
+    """Those of others that are not over, by when they begin."""
+    own = own_reservation(state, job)
+    others = [
+        each
+        for each in state.cluster.reservations.values()
+        if each is not own and state.wall_ns < each.end_ns
+    ]
+    return sorted(others, key=lambda each: (each.start_ns, each.name))
+
+
+def in_the_way(state: State, job: Job) -> list[Reservation]:
+    """Those of others that begin before the job would have ended."""
+    end_ns = latest_end_ns(job.spec, state.wall_ns)
+    return [each for each in kept_from(state, job) if each.start_ns < end_ns]
+
+
+def nodes_of(state: State, kept: Reservation) -> int:
+    """Those of its nodes that there are, as bits; looked up once."""
+    known = state.capacity.sets
+    if kept not in known:
+        if len(known) >= SETS_MAX:
+            known.clear()
+        index = state.capacity.index
+        known[kept] = sum(
+            [1 << index[node_id] for node_id in dict.fromkeys(kept.nodes) if node_id in index]
+        )
+    return known[kept]
+
+
+def closed_to(state: State, job: Job) -> int:
+    """The nodes on which the job may not begin now, as bits."""
+    closed = state.capacity.closed_to(job.tenant)
+    if not state.cluster.reservations:
+        return closed
+    own = own_reservation(state, job)
+    closed |= ~nodes_of(state, own) if own is not None else 0
+    for each in in_the_way(state, job):
+        closed |= nodes_of(state, each)
+    return closed
+
+
+def is_closed_to(state: State, job: Job, choice: Choice) -> bool:
+    """Whether one of these nodes is not for the job: of what was chosen for it before somebody's
+    time was set.
+    """
+    closed = closed_to(state, job)
+    return any(closed >> state.capacity.index[node_id] & 1 for node_id, _ in choice)
+
+
+def put_off(state: State, job: Job, whens: Mapping[int, int]) -> Mapping[int, int]:
+    """From when on each node serves the job (`Forecast.whens`), and is not kept from it for as long
+    as it lasts.
+    """
+    closed = state.capacity.closed_to(job.tenant)
+    if closed:
+        whens = {index: when for index, when in whens.items() if not closed >> index & 1}
+    if not state.cluster.reservations:
+        return whens
+    own, others = (
+        own_reservation(state, job),
+        [(each, nodes_of(state, each)) for each in kept_from(state, job)],
+    )
+    open_to = nodes_of(state, own) if own is not None else state.capacity.everywhere
+    lasts_ns = latest_end_ns(job.spec, 0)
+    found: dict[int, int] = {}
+    for index, when in whens.items():
+        if not open_to >> index & 1:
+            continue
+        found[index] = max(when, state.wall_ns)
+        for each, nodes in others:
+            if (
+                nodes >> index & 1
+                and found[index] < each.end_ns
+                and each.start_ns < found[index] + lasts_ns
+            ):
+                found[index] = each.end_ns
+    return found
+
+
+def window_words(state: State, job: Job) -> Iterator[tuple[str, int, str]]:
+    """What keeps nodes from the job, how many, and more of it: its own reservation, outside of
+    which it does not run, and others that begin before it has ended.
+
+    Nodes that take no jobs of its tenant come first.
+    """
+    closed = state.capacity.closed_to(job.tenant)
+    if closed:
+        names = [
+            node_id for index, node_id in enumerate(state.capacity.nodes) if closed >> index & 1
+        ]
+        yield f"takes no jobs of tenant {job.tenant}", len(names), ", ".join(names[:NAMED_MAX])
+    own = own_reservation(state, job)
+    if own is not None:
+        yield "runs in its reservation only", len(own.nodes), f"{own.name}, {_span(state, own)}"
+    for each in in_the_way(state, job):
+        what = "maintenance" if each.is_maintenance else "reserved for others"
+        yield (
+            what,
+            len(each.nodes),
+            f"{', '.join(each.nodes[:NAMED_MAX])} ({each.name}, {_span(state, each)})",
+        )
+
+
+def _span(state: State, kept: Reservation) -> str:
+    """By the time of facts."""
+    ahead_s, left_s = (
+        max(0, at_ns - state.wall_ns) // SECOND_NS for at_ns in (kept.start_ns, kept.end_ns)
+    )
+    return f"begins in {ahead_s} s, for {left_s - ahead_s} s" if ahead_s else f"for {left_s} s more"

@@ -1,0 +1,1 @@
+"""The scheduler's state: the cluster's fold and the indexes over it."""

@@ -1,0 +1,65 @@
+"""What the nodes will serve later, or would if others ended, kept for those wishes that are asked
+about again.
+
+Pure, and derived: an answer is that of the state, whoever asked before. Of the wishes that were not
+asked about for longest the answers are forgotten.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from libs.common.state.cluster import Cluster, Job
+from services.scheduler.placement.capacity import Capacity
+from services.scheduler.placement.forecast import Forecast
+from services.scheduler.placement.resource_request import ResourceRequest
+from services.scheduler.preemption.offers import Offers
+from services.scheduler.preemption.preemptible import Need
+
+KEPT_MAX: Final = 32
+
+Key = TypeVar("Key")
+Kept = TypeVar("Kept", Forecast, Offers)
+
+
+class Outlook:
+    def __init__(self, cluster: Cluster, capacity: Capacity) -> None:
+        self.cluster: Final = cluster
+        self.capacity: Final = capacity
+        self.forecasts: Final[dict[tuple[ResourceRequest, str], Forecast]] = {}
+        self.offered: Final[dict[tuple[ResourceRequest, str, Need], Offers]] = {}
+
+    def forecast(self, request: ResourceRequest, sharing_domain: str, wall_ns: int) -> Forecast:
+        """When nodes will serve this wish. A circle matters only to parts of devices."""
+        key = (request, "" if request.whole or not request.gpus else sharing_domain)
+        found = self._kept(self.forecasts, key, lambda: Forecast(*key))
+        found.bring_up(self.cluster, self.capacity, wall_ns)
+        return found
+
+    def offers(
+        self,
+        request: ResourceRequest,
+        sharing_domain: str,
+        need: Need,
+        may_end: Callable[[Job], bool],
+    ) -> Offers:
+        """What nodes could offer this wish if those ended that make room for who needs it."""
+        found = self._kept(
+            self.offered,
+            (request, sharing_domain, need),
+            lambda: Offers(request, sharing_domain, may_end),
+        )
+        found.bring_up(self.capacity, self.cluster)
+        return found
+
+    def forget(self) -> None:
+        """Who may share a device has changed, and with it what a device would be worth that is full
+        now.
+        """
+        self.forecasts.clear()
+        self.offered.clear()
+
+    def _kept(self, kept: dict[Key, Kept], key: Key, make: Callable[[], Kept]) -> Kept:
+        found = kept[key] = kept.pop(key) if key in kept else make()
+        if len(kept) > KEPT_MAX:
+            del kept[next(iter(kept))]
+        return found
