@@ -11,7 +11,8 @@ import pytest
 
 from libs.cli.verb_group import VERBS
 from libs.common import subjects
-from libs.common.settings.settings import HELP, Settings
+from libs.common.settings.help_texts import HELP
+from libs.common.settings.settings import Settings
 from libs.docs.pages import PAGES
 from libs.docs.subjects_page import BESIDE, BUCKETS, STREAM_SUBJECTS, STREAMS
 from tests.tidy import ROOT, texts
@@ -80,7 +81,7 @@ def test_a_file_that_a_page_names_exists() -> None:
     assert [(page, path) for page, path in named if not list(ROOT.glob(path.rstrip("/")))] == []
 
 
-def test_every_setting_says_what_it_means_and_no_meaning_is_left_over() -> None:
+def test_every_setting_has_exactly_one_help_text() -> None:
     assert list(HELP) == [field.name for field in msgspec.structs.fields(Settings)]
 
 

@@ -30,7 +30,6 @@ TO_SPLIT: Final = frozenset(
         "examples/model_server.py",
         "libs/common/facts/__init__.py",
         "libs/common/folds/job_fold.py",
-        "libs/common/settings/settings.py",
         "libs/common/state/cluster.py",
         "libs/common/transport/log_jetstream.py",
         "services/api_gateway/gateway.py",

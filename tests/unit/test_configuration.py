@@ -1,6 +1,4 @@
-"""Where a setting's value comes from: the order of the sources, and that no mistake is passed over
-in silence.
-"""
+"""The sources of settings: their order, and that every mistake is reported."""
 
 from pathlib import Path
 
@@ -8,7 +6,8 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.settings.configuration import CONFIG_DIR, DEFAULT, ENV_FILE, read, resolve
-from libs.common.settings.settings import FILES, HELP, Settings, environment, shown
+from libs.common.settings.help_texts import HELP
+from libs.common.settings.settings import FILES, Settings, environment, shown
 from libs.docs.settings_page import env_example
 
 
@@ -20,7 +19,7 @@ def given(tmp_path: Path, dotenv: str = "", **files: str) -> dict[str, str]:
     return {CONFIG_DIR: str(tmp_path), ENV_FILE: str(tmp_path / "env")}
 
 
-def test_a_flag_goes_before_the_environment_before_the_env_file_before_yaml_before_the_default(
+def test_sources_take_precedence_in_the_documented_order(
     tmp_path: Path,
 ) -> None:
     environ = given(
@@ -30,8 +29,8 @@ def test_a_flag_goes_before_the_environment_before_the_env_file_before_yaml_befo
     assert read(environ={**environ, "MUSTER_GATEWAY_PORT": "3"}).gateway_port == 3
     found = resolve(["--gateway-port", "4"], {**environ, "MUSTER_GATEWAY_PORT": "3"})
     assert (found.settings.gateway_port, found.settings.lease_ms, found.problems) == (4, 9_000, ())
-    named = {name: found.sources[name] for name in ("gateway_port", "lease_ms", "nats")}
-    assert named == {
+    sources = {name: found.sources[name] for name in ("gateway_port", "lease_ms", "nats")}
+    assert sources == {
         "gateway_port": "flag",
         "lease_ms": str(tmp_path / "cluster.yaml"),
         "nats": DEFAULT,
@@ -48,7 +47,7 @@ def test_without_any_source_all_are_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dotenv", "files", "variables", "flags", "said"),
+    ("dotenv", "files", "variables", "flags", "problem"),
     [
         (
             "",
@@ -69,9 +68,9 @@ def test_without_any_source_all_are_defaults() -> None:
         ("", {}, {}, ["--log-levl=DEBUG"], "did you mean --log-level?"),
         ("", {}, {}, ["--log-level"], "--log-level needs a value"),
         ("", {"monitoring": "gateway_port: 1"}, {}, [], "gateway_port belongs in cluster.yaml"),
-        ("", {"clusters": "gateway_port: 1"}, {}, [], "clusters.yaml is read by nobody"),
-        ("", {"cluster": "gateway_port: [1"}, {}, [], "is no YAML"),
-        ("", {"cluster": "- gateway_port"}, {}, [], "write one `key: value` a line"),
+        ("", {"clusters": "gateway_port: 1"}, {}, [], "clusters.yaml is not a configuration file"),
+        ("", {"cluster": "gateway_port: [1"}, {}, [], "is not valid YAML"),
+        ("", {"cluster": "- gateway_port"}, {}, [], "write one `key: value` per line"),
         ("", {"cluster": "gateway_port: true"}, {}, [], "must be a whole number"),
         ("", {"cluster": "nats: 4222"}, {}, [], "must be a text"),
         (
@@ -83,8 +82,8 @@ def test_without_any_source_all_are_defaults() -> None:
         ),
         ('MUSTER_NATS="', {}, {}, [], "line 1"),
         ("", {}, {"MUSTER_GATEWAY_PORT": "many"}, [], "MUSTER_GATEWAY_PORT must be a whole number"),
-        ("", {}, {"MUSTER_GATEWAY_PORT": "70000"}, [], "must be from 0 to 65535"),
-        ("", {}, {"MUSTER_LEASE_MS": "0"}, [], "must be from 1"),
+        ("", {}, {"MUSTER_GATEWAY_PORT": "70000"}, [], "out of range: use 0 to 65535"),
+        ("", {}, {"MUSTER_LEASE_MS": "0"}, [], "out of range: use 1"),
         ("", {}, {"MUSTER_LOG_LEVEL": "loud"}, [], "must be one of DEBUG"),
         ("", {}, {CONFIG_DIR: "/there/is/none"}, [], "/there/is/none cannot be read"),
         ("", {}, {ENV_FILE: "/there/is/none"}, [], "/there/is/none cannot be read"),
@@ -96,14 +95,14 @@ def test_a_mistake_in_any_source_is_refused_by_name(
     files: dict[str, str],
     variables: dict[str, str],
     flags: list[str],
-    said: str,
+    problem: str,
 ) -> None:
     with pytest.raises(Refused) as refused:
         read(flags, {**given(tmp_path, dotenv, **files), **variables})
-    assert said in str(refused.value)
+    assert problem in str(refused.value)
 
 
-def test_all_mistakes_are_said_together(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
     environ = {**given(tmp_path, "MUSTER_ONE=1", cluster="two: 2"), "MUSTER_THREE": "3"}
     assert [
         name in str(resolve(environ=environ).problems)
@@ -111,7 +110,7 @@ def test_all_mistakes_are_said_together(tmp_path: Path) -> None:
     ] == [True] * 3
 
 
-def test_what_a_command_or_a_job_reads_and_what_is_not_ours_is_no_mistake(tmp_path: Path) -> None:
+def test_variables_of_commands_jobs_and_other_programs_are_accepted(tmp_path: Path) -> None:
     environ = given(
         tmp_path, "POSTGRES_PASSWORD=a b\nexport MUSTER_LOG_LEVEL='debug' # loud\n\n# MUSTER_NO=1\n"
     )
@@ -121,7 +120,7 @@ def test_what_a_command_or_a_job_reads_and_what_is_not_ours_is_no_mistake(tmp_pa
     assert (found.problems, found.settings.log_level) == ((), "DEBUG")
 
 
-def test_a_value_is_not_said_where_it_may_be_a_secret() -> None:
+def test_a_problem_never_quotes_a_value_that_may_be_a_secret() -> None:
     problems = resolve(
         environ={
             CONFIG_DIR: "",
@@ -133,7 +132,7 @@ def test_a_value_is_not_said_where_it_may_be_a_secret() -> None:
     assert problems.problems and "hunter2" not in str(problems.problems)
 
 
-def test_a_password_in_an_address_is_hidden_and_nothing_else() -> None:
+def test_only_the_password_of_an_address_is_hidden() -> None:
     assert (
         shown("audit_url", "postgresql+psycopg://muster:hunter2@db/m?sslmode=require")
         == "postgresql+psycopg://muster:***@db/m?sslmode=require"
@@ -150,7 +149,7 @@ def test_a_child_s_environment_gives_the_same_settings() -> None:
     assert read(environ={**environment(told), CONFIG_DIR: "", ENV_FILE: ""}) == told
 
 
-def test_the_example_with_every_line_taken_is_the_defaults(tmp_path: Path) -> None:
+def test_env_example_with_every_line_enabled_gives_the_defaults(tmp_path: Path) -> None:
     lines = [
         line.removeprefix("#") if line.startswith("#MUSTER_") else line
         for line in env_example().splitlines()
@@ -160,6 +159,6 @@ def test_the_example_with_every_line_taken_is_the_defaults(tmp_path: Path) -> No
     assert (found.settings, found.problems) == (Settings(), ())
 
 
-def test_every_name_of_a_file_is_a_setting_and_stands_in_one() -> None:
+def test_every_setting_belongs_to_exactly_one_yaml_file() -> None:
     names = [name for names in FILES.values() for name in names]
     assert sorted(names) == sorted(set(names) & set(HELP))

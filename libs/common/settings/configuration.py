@@ -1,10 +1,10 @@
-"""Where every setting's value comes from: flag > environment > .env > /etc/muster/*.yaml > default.
+"""The sources of settings: flag > environment > .env > /etc/muster/*.yaml > default.
 
-`Settings` (settings.py) is the table; here its sources are read and laid over each other. All
-faults are collected and said together, and a name that nobody knows is one of them, because a
-mistyped key that is passed over in silence is found on the worst day. Two variables say where to
-look: MUSTER_CONFIG_DIR (default /etc/muster) and MUSTER_ENV_FILE (default .env where the process
-was started); an empty one means nowhere. Tests: tests/unit/test_configuration.py.
+`Settings` (settings.py) lists the settings; this module reads the sources and merges them. It
+reports all faults together. An unknown name is a fault, because a mistyped key would otherwise stay
+unnoticed until the day that it matters. Two variables name the places: MUSTER_CONFIG_DIR (default
+/etc/muster) and MUSTER_ENV_FILE (default .env in the working directory). An empty value disables
+that source. Tests: tests/unit/test_configuration.py.
 """
 
 import os
@@ -25,15 +25,16 @@ ENV_FILE: Final = "MUSTER_ENV_FILE"
 DEFAULT_DIR: Final = "/etc/muster"
 DEFAULT_ENV_FILE: Final = ".env"
 FILE_BYTES_MAX: Final = 1 << 20
-# A family of variables that are no settings: of this project's tests.
+# Prefix of the variables that only the project's tests read.
 FOREIGN: Final = "MUSTER_TEST_"
 DEFAULT: Final = "default"
 
 
 class Configuration(NamedTuple):
-    """`sources`: for each setting where its value stands.
+    """The result of reading all sources.
 
-    `problems`: one text for each fault; with any, `settings` is not to be used.
+    `sources` names the source of each setting's value. `problems` has one text per fault; if there
+    is any, do not use `settings`.
     """
 
     settings: Settings
@@ -42,7 +43,7 @@ class Configuration(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """What one source says, as it stands there, and what is wrong with it."""
+    """The raw values of one source, and its faults."""
 
     source: str
     values: dict[str, Any]
@@ -50,17 +51,20 @@ class _Layer(NamedTuple):
 
 
 def read(arguments: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of this process. Raises Refused naming every fault of every source."""
-    found = resolve(arguments, environ)
-    if found.problems:
-        raise Refused("; ".join(found.problems))
-    return found.settings
+    """Return the settings of this process.
+
+    Raises Refused with every fault of every source.
+    """
+    configuration = resolve(arguments, environ)
+    if configuration.problems:
+        raise Refused("; ".join(configuration.problems))
+    return configuration.settings
 
 
 def resolve(
     arguments: Sequence[str] = (), environ: Mapping[str, str] = os.environ
 ) -> Configuration:
-    """The settings, their sources, and what is wrong; it never raises."""
+    """Return the settings, their sources and all faults. Never raises."""
     values: dict[str, Any] = {}
     sources = {field.name: DEFAULT for field in msgspec.structs.fields(Settings)}
     problems: list[str] = []
@@ -81,11 +85,11 @@ def _known() -> tuple[str, ...]:
 
 def _hint(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, 1, 0.6)
-    return f"did you mean {near[0]}?" if near else "docs/settings.md has all of them"
+    return f"did you mean {near[0]}?" if near else "docs/settings.md lists all names"
 
 
 def _flags(arguments: Sequence[str]) -> _Layer:
-    """`--log-level DEBUG` or `--log-level=DEBUG`."""
+    """Read flags in the forms `--log-level DEBUG` and `--log-level=DEBUG`."""
     layer = _Layer("flag", {}, [])
     known = ["--" + name.replace("_", "-") for name in _known()]
     rest = iter(arguments)
@@ -102,11 +106,11 @@ def _flags(arguments: Sequence[str]) -> _Layer:
 
 
 def _environment(environ: Mapping[str, str]) -> _Layer:
-    return _of_variables("environment", environ)
+    return _from_variables("environment", environ)
 
 
-def _of_variables(source: str, variables: Mapping[str, str]) -> _Layer:
-    """The settings among variables; one that begins like ours and is not ours is a fault."""
+def _from_variables(source: str, variables: Mapping[str, str]) -> _Layer:
+    """Pick the settings among the variables. An unknown variable with our prefix is a fault."""
     layer = _Layer(source, {}, [])
     known = {PREFIX + name.upper(): name for name in _known()}
     for variable, text in variables.items():
@@ -124,10 +128,10 @@ def _of_variables(source: str, variables: Mapping[str, str]) -> _Layer:
 
 
 def _env_file(environ: Mapping[str, str]) -> _Layer:
-    """Lines NAME=VALUE, quoted as a shell would; only ours are looked at.
+    """Read MUSTER_* variables from lines NAME=VALUE of the .env file, quoted as in a shell.
 
-    A client's address and key are never taken from here: a file in a directory that somebody else
-    wrote must not send this user's key elsewhere.
+    A command's gateway address and API key are never read from it: a file that another user wrote
+    must not send this user's key elsewhere.
     """
     named = environ.get(ENV_FILE)
     path = Path(DEFAULT_ENV_FILE if named is None else named)
@@ -138,12 +142,12 @@ def _env_file(environ: Mapping[str, str]) -> _Layer:
     if fault:
         return _Layer(source, {}, [fault])
     variables, problems = _assignments(text, source)
-    layer = _of_variables(source, variables)
+    layer = _from_variables(source, variables)
     return _Layer(source, layer.values, [*problems, *layer.problems])
 
 
 def _assignments(text: str, source: str) -> tuple[dict[str, str], list[str]]:
-    """Our variables of a .env file, and the lines that cannot be read."""
+    """Return the MUSTER_* variables of a .env file, and the faults of its lines."""
     variables: dict[str, str] = {}
     problems: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -161,9 +165,7 @@ def _assignments(text: str, source: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[_Layer]:
-    """The YAML files; one that is not there says nothing, one with another name is a fault, for
-    nobody would read it.
-    """
+    """Read the YAML files. A missing file is no fault, an unknown name is one."""
     named = environ.get(CONFIG_DIR)
     if named == "":
         return
@@ -173,38 +175,39 @@ def _files(environ: Mapping[str, str]) -> Iterator[_Layer]:
     except OSError as error:
         if named is not None or not isinstance(error, FileNotFoundError):
             yield _Layer(
-                str(folder), {}, [f"{CONFIG_DIR}={folder} cannot be read ({error.strerror})"]
+                str(folder), {}, [f"{CONFIG_DIR}={folder} cannot be read: {error.strerror}"]
             )
         return
     for path in present:
         if path.suffix != ".yaml" or path.stem not in FILES:
             names = [f"{stem}.yaml" for stem in FILES]
             yield _Layer(
-                str(path), {}, [f"{path} is read by nobody: the files are {', '.join(names)}"]
+                str(path), {}, [f"{path} is not a configuration file: use {', '.join(names)}"]
             )
         else:
             yield _yaml(path)
 
 
 def _yaml(path: Path) -> _Layer:
-    import yaml  # only where there is a file: it costs a third of a command's start
+    import yaml  # imported only if there is a file: the import takes a third of a command's start
 
     layer = _Layer(str(path), {}, [])
     text, fault = _text(path)
     try:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        values, fault = None, f"{path} is no YAML: {' '.join(str(error).split())}"
+        values, fault = None, f"{path} is not valid YAML: {' '.join(str(error).split())}"
     if not fault and not isinstance(values, dict | None):
-        fault = f"{path}: write one `key: value` a line"
+        fault = f"{path}: write one `key: value` per line"
     if fault:
         layer.problems.append(fault)
     else:
-        _sort(layer, path.stem, values or {})
+        _add_known(layer, path.stem, values or {})
     return layer
 
 
-def _sort(layer: _Layer, stem: str, values: Mapping[Any, Any]) -> None:
+def _add_known(layer: _Layer, stem: str, values: Mapping[Any, Any]) -> None:
+    """Add the settings of this file to the layer; unknown and misplaced keys are faults."""
     known = _known()
     for key, value in values.items():
         name = str(key)
@@ -217,12 +220,12 @@ def _sort(layer: _Layer, stem: str, values: Mapping[Any, Any]) -> None:
 
 
 def _text(path: Path) -> tuple[str, str]:
-    """The file's text, or what is wrong with it."""
+    """Return the text of a file and an empty fault, or an empty text and the fault."""
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
-            return "", f"{path} is over {FILE_BYTES_MAX} bytes: is it the right file?"
+            return "", f"{path} is larger than {FILE_BYTES_MAX} bytes: check that it is a text file"
         return data.decode(), ""
     except (OSError, UnicodeDecodeError) as error:
         return "", f"{path} cannot be read: {error}"

@@ -1,53 +1,55 @@
-"""The MUSTER_* variables that are no settings of a service (`settings.py`). docs/settings.md has
-them too.
+"""MUSTER_* variables that are not settings of a service: commands, jobs and containers read them.
+
+docs/settings.md lists them after the settings (`settings.py`).
 """
 
 from typing import Final
 
-# MUSTER_* variables that are no settings of a service: what a command or a job reads.
+# Each variable with its meaning.
 ELSEWHERE: Final = {
-    "MUSTER_CONFIG_DIR": "directory of the YAML files; empty: none is read",
-    "MUSTER_ENV_FILE": "the .env file; empty: none is read",
-    "MUSTER_URL": "the gateway that commands speak to",
-    "MUSTER_API_KEY": "the key that they show it",
-    "MUSTER_PROFILE": "the file where both stand otherwise",
+    "MUSTER_CONFIG_DIR": "Directory of the YAML files. Empty: none are read.",
+    "MUSTER_ENV_FILE": "Path of the .env file. Empty: none is read.",
+    "MUSTER_URL": "Commands: address of the gateway.",
+    "MUSTER_API_KEY": "Commands: API key.",
+    "MUSTER_PROFILE": "Commands: file with the address and the key if the variables are not set.",
     "MUSTER_AWAY_S": (
-        "how many seconds commands that stay with a job (run, logs -f, wait) look for a gateway "
-        "that is gone; default 120"
+        "Commands that follow a job (run, logs -f, wait): seconds to look for a gateway that does "
+        "not answer. Default 120."
     ),
-    "MUSTER_TRACES": "the folder where `muster simulate` and bench/ find traces of jobs",
-    "MUSTER_USER": "the user that a submitted job names; in a job: who asked for it",
-    "MUSTER_JOB_ID": "in a job: its id",
-    "MUSTER_JOB_NAME": "in a job: its name",
-    "MUSTER_JOB_DIR": "in a job: its directory on the node",
-    "MUSTER_ATTEMPT": "in a job: which attempt this is, its fencing token",
-    "MUSTER_ARRAY_ID": "in an element of an array: the array's id",
-    "MUSTER_ARRAY_TASK_ID": "in an element of an array: its number",
-    "MUSTER_RANK": "in a job: which of its nodes this is",
-    "MUSTER_WORLD_SIZE": "in a job: how many nodes it has",
-    "MUSTER_MIN_NODES": "in a job: with how many it goes on at least",
-    "MUSTER_MAX_NODES": "in a job: how many it may be given by another attempt",
-    "MUSTER_GPUS": "in a job: the devices that it holds here",
+    "MUSTER_TRACES": "`muster simulate` and bench/: directory with traces of jobs.",
+    "MUSTER_USER": "Commands: user of a submitted job. In a job: the user who submitted it.",
+    "MUSTER_JOB_ID": "In a job: its id.",
+    "MUSTER_JOB_NAME": "In a job: its name.",
+    "MUSTER_JOB_DIR": "In a job: its directory on the node.",
+    "MUSTER_ATTEMPT": "In a job: number of the attempt, the fencing token.",
+    "MUSTER_ARRAY_ID": "In an element of an array: id of the array.",
+    "MUSTER_ARRAY_TASK_ID": "In an element of an array: its number.",
+    "MUSTER_RANK": "In a job: rank of this node, from 0.",
+    "MUSTER_WORLD_SIZE": "In a job: number of its nodes.",
+    "MUSTER_MIN_NODES": "In a job: smallest number of nodes that an attempt may have.",
+    "MUSTER_MAX_NODES": "In a job: largest number of nodes that an attempt may have.",
+    "MUSTER_GPUS": "In a job: UUIDs of its devices on this node.",
     "MUSTER_GPU_PCI": (
-        "in a command of MUSTER_BURN_IN or MUSTER_SCRUB: the address of the device on its bus"
+        "In a command of MUSTER_BURN_IN or MUSTER_SCRUB: PCI address of the device."
     ),
-    "MUSTER_GPU_SHARE": "in a job: hundredths of each",
-    "MUSTER_TENANT": "in a job: its tenant",
-    "MUSTER_PEERS": "in a job: its nodes and their addresses",
+    "MUSTER_GPU_SHARE": "In a job: its fraction of each device, in hundredths.",
+    "MUSTER_TENANT": "In a job: its tenant.",
+    "MUSTER_PEERS": "In a job: its nodes and their addresses.",
     "MUSTER_PORT": (
-        "in a job: the port that it was given; in containers: the first gateway's published one"
+        "In a job: the port assigned to it. For docker compose: published port of the first "
+        "gateway."
     ),
-    "MUSTER_PORT_B": "in containers: the second gateway's",
-    "MUSTER_PUBLISH": "in containers: the address on which the gateways are published",
-    "MUSTER_LISTEN": "in containers: the address at which other machines join",
-    "MUSTER_JOIN_PORT": "in containers: the port of that",
+    "MUSTER_PORT_B": "For docker compose: published port of the second gateway.",
+    "MUSTER_PUBLISH": "For docker compose: address on which the gateways are published.",
+    "MUSTER_LISTEN": "For docker compose: address at which other machines join.",
+    "MUSTER_JOIN_PORT": "For docker compose: port at which other machines join.",
     "MUSTER_NATS_PORT_1": (
-        "in containers: the published port of the first NATS server, for other machines"
+        "For docker compose: published port of the first NATS server, for other machines."
     ),
-    "MUSTER_NATS_PORT_2": "in containers: of the second",
-    "MUSTER_NATS_PORT_3": "in containers: of the third",
-    "MUSTER_IMAGE": "in containers: the image of all but PostgreSQL",
-    "MUSTER_POSTGRES_IMAGE": "in containers: PostgreSQL's",
-    "MUSTER_SHM_SIZE": "in containers: the size of /dev/shm of a node with real devices",
-    "MUSTER_RENDER_GID": "in containers: the group of /dev/dri/render*",
+    "MUSTER_NATS_PORT_2": "For docker compose: the same for the second NATS server.",
+    "MUSTER_NATS_PORT_3": "For docker compose: the same for the third NATS server.",
+    "MUSTER_IMAGE": "For docker compose: image of all services except PostgreSQL.",
+    "MUSTER_POSTGRES_IMAGE": "For docker compose: image of PostgreSQL.",
+    "MUSTER_SHM_SIZE": "For docker compose: size of /dev/shm on a node with real devices.",
+    "MUSTER_RENDER_GID": "For docker compose: group id of /dev/dri/render*.",
 }

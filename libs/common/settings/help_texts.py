@@ -1,0 +1,329 @@
+"""The meaning of every setting, for docs/settings.md, .env.example and `muster config`.
+
+tests/test_docs.py checks that every field of `Settings` has a row, in the same order.
+"""
+
+from typing import Final
+
+HELP: Final = {
+    "nats": "NATS servers, separated by commas.",
+    "nats_ca_file": (
+        "Certificate of the authority that signed the NATS servers' certificates. If set, "
+        "connections use TLS from the first byte. Empty: no TLS."
+    ),
+    "nkey_seed_file": "File with the nkey seed of this process (mode 0600).",
+    "state": "Directory for the files of this process.",
+    "instance": "Id of this gateway. Two running gateways must not share one.",
+    "cluster_id": "Name of the cluster. It is recorded when the cluster starts for the first time.",
+    "stream_replicas": (
+        "Replicas of the log: 1 for `muster up`, 3 for a cluster with three NATS servers."
+    ),
+    "stream_bytes": (
+        "Largest size of the log in bytes. At 80 % gateways refuse submissions, at higher levels "
+        "other changes (docs/howto/trim.md)."
+    ),
+    "tenant_bytes_per_minute": (
+        "Gateway: bytes per minute that the requests of one tenant may add to the log. 0: a "
+        "fiftieth of MUSTER_STREAM_BYTES."
+    ),
+    "node_burst_bytes": (
+        "Gateway: bytes that a node may write to the log beyond the facts of its jobs before its "
+        "key is revoked. 0: no limit."
+    ),
+    "followers_per_tenant": (
+        "Gateway: largest number of open streams of one tenant: output, events, watches and "
+        "channels."
+    ),
+    "followers_per_job": "Gateway: largest number of open streams of one job.",
+    "heartbeat_ms": (
+        "Interval of the agents' heartbeats. Recorded when the cluster starts for the first "
+        "time; ignored later."
+    ),
+    "lease_ms": (
+        "Duration of a lease: how long a node may run jobs without hearing from the scheduler. "
+        "Recorded when the cluster starts for the first time; ignored later."
+    ),
+    "margin_ms": (
+        "Silence after the end of a lease before the scheduler declares the node lost. Recorded "
+        "when the cluster starts for the first time; ignored later."
+    ),
+    "term_ms": (
+        "How long one renewal of the scheduler's leadership is valid. Recorded when the cluster "
+        "starts for the first time; ignored later."
+    ),
+    "stop_lease_ms": (
+        "Lease that the scheduler grants to all nodes when it is stopped on purpose, so that "
+        "jobs run on."
+    ),
+    "placement": (
+        "Scheduler: default placement strategy: fragmentation, best_fit, first_fit, worst_fit, "
+        "least_loaded and others (docs/howto/add-a-strategy.md)."
+    ),
+    "grow_after_s": (
+        "Scheduler: run time after which a gang with fewer nodes than its maximum may be "
+        "restarted with more."
+    ),
+    "gateway_host": "Address that the gateway listens on.",
+    "gateway_port": "Port that the gateway listens on.",
+    "gateway_tls_host": (
+        "Address on which the gateway also listens with TLS; other machines join there. Empty: "
+        "no TLS listener."
+    ),
+    "gateway_tls_port": "Port of the gateway's TLS listener.",
+    "join_url": (
+        "Address that other machines use to join, if it differs from the TLS listener's: "
+        "https://ADDRESS:PORT."
+    ),
+    "join_nats": (
+        "Addresses at which other machines reach the NATS servers. Empty: the same as MUSTER_NATS."
+    ),
+    "tls_ca_file": "Certificate of the gateway's own authority. A machine that joins pins it.",
+    "tls_cert_file": "Certificate of the gateway.",
+    "tls_key_file": "Private key of the gateway's certificate (mode 0600).",
+    "api_keys_file": (
+        "File of accepted API keys, one SHA-256 digest in hex per line. Empty: accept none."
+    ),
+    "vault_key_file": (
+        "File with the key that encrypts tenants' secrets (32 bytes in base64). Empty: the "
+        "gateway stores no secrets."
+    ),
+    "model_connect_ms": "Time for a replica of a model to accept a connection.",
+    "model_answer_ms": (
+        "Time for a replica to answer a request; for a stream, to send the first event."
+    ),
+    "model_idle_ms": "Longest pause between two events of a replica's stream.",
+    "model_body_ms": (
+        "Time for a client to send the body of a request, and longest pause within an upload."
+    ),
+    "model_keepalive_ms": (
+        "How long the gateway keeps an idle connection to a replica. Choose less than the "
+        "replica's own limit."
+    ),
+    "model_attempts": (
+        "Number of replicas tried for one request, as long as nothing was sent to the client."
+    ),
+    "model_requests_max": "Largest number of open OpenAI requests in one gateway.",
+    "model_body_bytes": "Largest body of an OpenAI request.",
+    "model_answer_bytes": "Largest answer of a model; streams are not limited.",
+    "model_output_tokens": (
+        "Value of `max_tokens` that counts against a token limit if the request does not set it."
+    ),
+    "model_suspect_ms": (
+        "How long a replica that failed a request is avoided while other replicas are ready."
+    ),
+    "limits_answer_ms": (
+        "Gateway: time for the quota service to grant a share of a tenant's requests or tokens "
+        "per minute."
+    ),
+    "upload_bytes": (
+        "Largest archive of a directory that a job brings with --upload. The command, the "
+        "gateways and the agents each check it."
+    ),
+    "upload_files": "Largest number of files and directories in such an archive.",
+    "upload_store_bytes": (
+        "Size of the bucket that stores these archives. It applies when the bucket is created."
+    ),
+    "access_flush_ms": (
+        "Gateway: how long access records are collected before they are written. A gateway that "
+        "is killed loses them."
+    ),
+    "audit_url": (
+        "Database of the archive, as an SQLAlchemy URL. Empty: SQLite in the state directory."
+    ),
+    "audit_begin": (
+        "First commit of an empty archive. Use a value above 1 only if the log was trimmed and "
+        "its archive is lost for ever."
+    ),
+    "audit_stream_bytes": (
+        "Size of the stream AUDIT, which publishes events to consumers. The oldest events go "
+        "first. 0: publish nothing."
+    ),
+    "audit_key_file": (
+        "File with the nkey seed that signs the heads of the audit chain; not the seed of the "
+        "process itself. Empty: heads are not signed."
+    ),
+    "audit_head_every_s": (
+        "Interval at which a new head of the audit chain is signed and published."
+    ),
+    "audit_head_commits": (
+        "Number of commits after which a head is signed before the interval ends."
+    ),
+    "trimmer_seed_file": (
+        "Audit: file with the nkey seed that may trim the log. Empty: the log is never trimmed."
+    ),
+    "trimmer_key_file": (
+        "File with the trimmer's public nkey. A service uses the snapshot `base` only if this "
+        "key signed it. Empty: never."
+    ),
+    "trim_keep_commits": (
+        "Number of newest commits that stay in the log unless it is too full. With less than "
+        "100000 a new gateway may know less history."
+    ),
+    "trim_keep_hours": (
+        "Age at which commits leave the log for the archive. Younger commits leave only if the "
+        "log is too full."
+    ),
+    "trim_full_percent": (
+        "Fill level of the log, in percent of MUSTER_STREAM_BYTES, above which younger commits "
+        "leave it too."
+    ),
+    "trim_every_s": "Interval at which the trimmer checks the log.",
+    "node_id": "Name of this node, [a-z0-9-]{1,63}.",
+    "node_address": "Address at which other nodes reach this one (MASTER_ADDR).",
+    "node_cpus": "CPUs of this node that jobs may request. 0: all that the agent may use.",
+    "node_memory_gib": "Host memory of this node that jobs may request. 0: all of it.",
+    "node_labels": "Labels of this node that jobs may request, for example pool=a,disk=nvme.",
+    "node_rack": "Rack (leaf switch) of this node.",
+    "node_spine": "Spine switch of this node.",
+    "gpu_driver": "`simulated`, or `local` for the GPUs of this machine.",
+    "gpus_removed": (
+        "Agent: GPUs that were removed from this machine or that Muster must not use: UUIDs or "
+        "PCI addresses, separated by commas."
+    ),
+    "simulated_gpus": "Number of simulated GPUs of this agent.",
+    "simulated_model": "Model name of the simulated GPUs.",
+    "simulated_memory_gib": "Memory of each simulated GPU.",
+    "keep_hours": "Agent: how long the output of an ended job stays on its node.",
+    "keep_bytes": (
+        "Agent: total size of that output. Beyond it, the tenant with the most output loses its "
+        "oldest first."
+    ),
+    "keep_jobs": "Agent: number of ended jobs whose output is kept.",
+    "tail_hours": (
+        "How long the last 64 KiB of each job's output are stored away from its node. It applies "
+        "when the bucket is created."
+    ),
+    "tail_bytes": (
+        "Total size of these stored ends of output. It applies when the bucket is created."
+    ),
+    "release_ms": (
+        "Agent: time to prove that a device is clean after its job. A device that takes longer "
+        "is quarantined."
+    ),
+    "driver_answer_ms": (
+        "Agent: time for a GPU driver to answer. A device that is silent twice is out of use "
+        "until it answers."
+    ),
+    "driver_begin_ms": (
+        "Agent: time for the first call into a driver, and for the first call on each device, "
+        "which takes seconds without persistence mode."
+    ),
+    "driver_reset_s": (
+        "Agent: time for the reset of a device. Meanwhile the other devices of this vendor are "
+        "not sampled."
+    ),
+    "sample_ms": (
+        "Agent: interval at which real devices are sampled. Values down to 10 are possible."
+    ),
+    "alive_file": (
+        "File that a service touches every few seconds while it makes progress. Empty: none."
+    ),
+    "metrics_host": (
+        "Agent: address on which the agent serves device metrics to Prometheus, without "
+        "authentication."
+    ),
+    "metrics_port": (
+        "Agent: port of these metrics. The nodes of `muster up` take this port and the following "
+        "ones. 0: serve no metrics."
+    ),
+    "probe_ms": "Agent: time for a replica to answer on its health path.",
+    "kernel_log": "Agent: kernel log in which the agent finds device errors.",
+    "health_catalogue": (
+        "Agent: catalogue that gives device errors their meaning: nvidia-guidance or "
+        "platform-design."
+    ),
+    "health_site": (
+        "Agent: verdicts of your site for errors that the catalogue leaves open, for example xid "
+        "74=reset, xid 144=replace."
+    ),
+    "health_shadow": "Agent: 1 records the verdicts about device errors, but acts on none of them.",
+    "health_breaker_percent": (
+        "Agent: if more than this percentage of the node's devices, and more than one, need a "
+        "repair within MUSTER_HEALTH_BREAKER_S, no device is reset."
+    ),
+    "health_breaker_s": "Agent: time window of MUSTER_HEALTH_BREAKER_PERCENT.",
+    "health_pause_c": "Agent: temperature in degrees Celsius at which a device takes no new work.",
+    "health_resume_c": (
+        "Agent: temperature in degrees Celsius below which that device takes work again."
+    ),
+    "health_hot": (
+        "Agent: limits for a device that is too hot, by vendor, in percent of its maximum, for "
+        "example nvidia=power:60,*=clocks:50. Empty: none."
+    ),
+    "health_corrected_max": (
+        "Agent: number of corrected memory errors of one device within "
+        "MUSTER_HEALTH_CORRECTED_WINDOW_S above which the agent records an error."
+    ),
+    "health_link_errors_max": (
+        "Agent: the same number for errors of the device's direct links, and for packets that "
+        "PCIe sent again."
+    ),
+    "health_corrected_window_s": "Agent: time window of these two numbers.",
+    "mps_control": "Agent: control program of NVIDIA MPS: a path, or a name to find in PATH.",
+    "mps_start_ms": (
+        "Agent: time for an MPS daemon to answer after its start. If it does not, the job that "
+        "needs it is refused."
+    ),
+    "mps_quit_ms": "Agent: time for an MPS daemon to quit before it is killed.",
+    "container_engine": (
+        "Agent: socket of Docker or Podman for jobs with an image. Empty: the usual paths."
+    ),
+    "preflight": "Agent: 1 checks the devices of a job before it starts; 0 does not.",
+    "burn_in": (
+        "Agent: command that tests a device ($MUSTER_GPUS) after a reset or a quarantine, before "
+        "it takes work. Empty: no test."
+    ),
+    "burn_in_ms": "Agent: time for this test; a test that takes longer has failed.",
+    "scrub": (
+        "Agent: how the memory of a device is cleared when it is released: `reset`, or a command "
+        "that overwrites it ($MUSTER_GPUS). Empty: it is not cleared."
+    ),
+    "scrub_ms": "Agent: time for the command of MUSTER_SCRUB.",
+    "share_grace_s": (
+        "Agent: how long a job may use more device memory than its fraction, after a warning, "
+        "before it is ended. 0: it is only warned."
+    ),
+    "execs_per_job": (
+        "Agent: number of `muster exec` processes that may run beside one job, at most 32. 0: none."
+    ),
+    "cgroup": (
+        "Agent: parent of the jobs' control groups, relative to the root of each hierarchy. "
+        "Empty: jobs get no control groups."
+    ),
+    "job_users": (
+        "Agent: Unix users that jobs run as: TENANT/USER=UNIXUSER, separated by commas, with * "
+        "for any (team/ann=ann,lab/*=lab,*=jobs); or `self` for the agent's own user."
+    ),
+    "tenant_uids": (
+        "Agent: range of Unix user ids for tenants that MUSTER_JOB_USERS does not name, "
+        "FIRST-LAST. Only an agent that runs as root uses it."
+    ),
+    "tenant_uid_table": "Agent: file with the Unix user id of each tenant on this machine.",
+    "log_level": "Lowest level of log lines: DEBUG, INFO, WARNING or ERROR.",
+    "record_ms": "Gateway: how long a request waits until the log has stored its facts.",
+    "settle_ms": "Gateway: how long a read waits until the gateway has reached its `min_seq`.",
+    "ask_ms": "Gateway: time for the scheduler or an agent to answer a question.",
+    "ask_past_ms": (
+        "Gateway, scheduler: time for questions that need a trial (why, whatif) or a replay of "
+        "the log."
+    ),
+    "stdin_ms": "Gateway: time for an agent to accept input for a job.",
+    "keepalive_ms": "Gateway: interval of keep-alive messages in open streams.",
+    "wait_max_ms": "Gateway: largest timeout of a request that waits for a job.",
+    "gateway_stop_ms": (
+        "Gateway: how long open streams may go on after the gateway was told to stop."
+    ),
+    "gateway_head_ms": (
+        "Gateway: time for a client to connect and send the request line and headers, to send "
+        "the rest of a body after the answer, or to finish a WebSocket handshake."
+    ),
+    "ready_silence_ms": "Gateway: not ready if it has heard nothing from the log for this long.",
+    "ready_lag_commits": "Gateway: not ready if it is this many commits behind the log.",
+    "log_connect_ms": "All services: time for a NATS server to accept the first connection.",
+    "log_append_ms": (
+        "Gateway, quota, scheduler: the process exits if the log stores no commit for this long. "
+        "An election takes 4 to 9 seconds."
+    ),
+    "up_ready_ms": "muster up: time for the gateway to become ready before `muster up` reports it.",
+    "up_stop_ms": "muster up: time for a service to stop before it is killed.",
+}
