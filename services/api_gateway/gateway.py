@@ -1,21 +1,19 @@
-"""The gateway's state and its loop: facts are folded into one Cluster, intents are recorded by one
+"""The gateway's state and its loop: it folds facts into one Cluster and records requests with one
 Writer.
 
-It owns no decision about jobs. An intent is answered only when its own commit is stored *and*
-folded back, so that whoever got the answer sees it in the next read. What ends it (Fenced: another
-process writes this instance's subject; Corrupt; Unavailable) ends the process: a supervisor starts
-it again, and it replays. Held by tests/integration/test_gateway_*.py.
+It makes no decision about jobs. A request is answered only when its own commit is stored *and*
+folded back, so that the client sees the change in its next read. Fenced (another process writes
+this instance's subject), Corrupt and Unavailable end the process: the service manager starts it
+again, and it replays. Tests: tests/integration/test_gateway_*.py.
 """
 
 import asyncio
 import logging
-import os
-from base64 import b32encode
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final
 
-from libs.common import arrays, fold, reading, subjects
 from libs.common import facts as f
+from libs.common import fold, reading, subjects
 from libs.common.errors import Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
 from libs.common.messages import OutputChunk
@@ -23,20 +21,19 @@ from libs.common.model import JobId, NodeId
 from libs.common.process.clock import Clock, ClockWatch
 from libs.common.process.serving_tasks import serve_together
 from libs.common.settings.settings import Settings
-from libs.common.state.cluster import Cluster, Job
-from libs.common.transport import archive, snapshot_store
+from libs.common.state.cluster import Cluster
+from libs.common.transport import snapshot_store
 from libs.common.transport.bus import Bus
 from libs.common.transport.kv import MemoryOutputs, OutputStore
 from libs.common.transport.log import Entry, Log, settled_bounds
 from libs.common.transport.snapshot_store import SnapshotStore
 from libs.common.transport.uploads import MemoryUploads, UploadStore
 from libs.common.transport.writer import Writer
-from services.api_gateway.access import roles, room
+from services.api_gateway.access import room
 from services.api_gateway.access.allowance import Allowance
 from services.api_gateway.access.auth import Keys
 from services.api_gateway.access.claims import Claims
 from services.api_gateway.access.records import Recorder
-from services.api_gateway.access.roles import Principal
 from services.api_gateway.agents.admission import Admission
 from services.api_gateway.agents.revoking import NodeWrites
 from services.api_gateway.agents.secret_answers import SecretAnswers
@@ -48,22 +45,24 @@ from services.api_gateway.openai.limited import Limited
 from services.api_gateway.openai.metering import Meter
 from services.api_gateway.openai.reporter import Reporter
 from services.api_gateway.openai.upstream import Upstream
-from services.api_gateway.problems import Denied, Problem
+from services.api_gateway.problems import Problem
 from services.api_gateway.secrets.vault import Vault
 from services.api_gateway.telemetry import Telemetry
 from services.api_gateway.views import snapshots
 from services.api_gateway.views.entries import Entries
-from services.api_gateway.views.history import History, concerns
+from services.api_gateway.views.history import History
 from services.api_gateway.views.index import JobIndex
+from services.api_gateway.views.job_lookup import JobLookup
 from services.api_gateway.views.snapshots import Snapshots
 from services.api_gateway.views.waiting import Waiting
 from services.api_gateway.vitals import Pulse
 
-# The loop serves requests between slices of a long batch.
+# Facts folded before the loop serves other requests again.
 FOLD_SLICE_FACTS: Final = 500
 SURVEY_EVERY_S: Final = 2.0
-# Bytes that the server stores beside a commit: subject and headers, roughly.
+# Approximate bytes of subject and headers that the log's server stores with each commit.
 ENTRY_BYTES: Final = 250
+# Without MUSTER_TENANT_BYTES_PER_MINUTE a tenant may add 1/TENANT_PART of the stream in a minute.
 TENANT_PART: Final = 50
 TENANT_BYTES_MIN: Final = 1 << 20
 RETRY_AFTER_S: Final = 60
@@ -76,9 +75,9 @@ logger = logging.getLogger(__name__)
 
 
 class Gateway:
-    """Everything that the routes read and the one way to record.
+    """The state that the routes read, and the only way to record facts.
 
-    `filled` tells which part of the stream's bytes is used.
+    `filled` measures which part of the stream's bytes is used (0 to 1).
     """
 
     def __init__(
@@ -100,71 +99,83 @@ class Gateway:
         self.outputs = outputs
         self.store = store
         self.filled = filled
-        self.keys = Keys(settings.api_keys_file)
-        self.telemetry = Telemetry()
-        self.models: Catalogue = Deployed(lambda: self.cluster)
-        self.meter: Meter = Limited(
-            lambda: self.cluster, bus, clock, settings.limits_answer_ms / 1_000
-        )
-        self.vault = Vault(settings.vault_key_file, secrets or MemoryOutputs())
-        self.secret_answers = SecretAnswers(lambda: self.cluster, bus, self.vault)
-        self.uploads = uploads or MemoryUploads()
-        self.upload_answers = UploadAnswers(lambda: self.cluster, bus, self.uploads)
-        self.receiving = 0
-        self.claims = Claims()
-        self.upstream = Upstream(settings)
-        self.balancer = Balancer(settings.model_suspect_ms / 1_000)
-        self.reporter = Reporter(lambda: self.cluster, self.balancer, bus, settings.instance)
-        self.entries = Entries(log, bus)
-        self.waiting = Waiting()
-        self.pulse = Pulse(bus, clock)
-        self.snapshots = Snapshots(store, 0)
-        self.writer = Writer(
-            log,
-            clock,
-            subjects.gateway(settings.instance),
-            lambda: self.cluster.seq,
-            settings.log_append_ms / 1_000,
-        )
-        self.node_writes = NodeWrites(self)
-        self.admission = Admission(lambda: self.cluster, bus, self.node_writes.budget.over)
-        self.clocks = ClockWatch(clock)
-        self.access = Recorder(
-            clock,
-            self.writer.put,
-            lambda: self.fill >= room.RECORDS,
-            settings.access_flush_ms / 1_000,
-        )
-        per_minute = settings.tenant_bytes_per_minute or max(
-            TENANT_BYTES_MIN, settings.stream_bytes // TENANT_PART
-        )
-        self.allowance = Allowance(per_minute)
         self.caught_up = False
         self.heard_boot_ns = 0
         self.lag = 0
         self.fill = 0.0
+        self.receiving = 0
         self.followers = 0
-        self.places = Followers(settings.followers_per_tenant, settings.followers_per_job)
         self.output_asks: dict[OutputKey, asyncio.Task[OutputChunk]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._begin_from(Cluster(), History())
+        self.keys = Keys(settings.api_keys_file)
+        self.telemetry = Telemetry()
+        self.claims = Claims()
+        self.entries = Entries(log, bus)
+        self.waiting = Waiting()
+        self.pulse = Pulse(bus, clock)
+        self.snapshots = Snapshots(store, 0)
+        self.clocks = ClockWatch(clock)
+        self.places = Followers(settings.followers_per_tenant, settings.followers_per_job)
+        self._set_state(Cluster(), History())
+        self._connect_recording()
+        self._connect_agents(secrets or MemoryOutputs(), uploads or MemoryUploads())
+        self._connect_models()
 
-    def _begin_from(self, cluster: Cluster, history: History) -> None:
+    def _connect_recording(self) -> None:
+        """Create what records facts, and the bounds on it."""
+        settings = self.settings
+        self.writer = Writer(
+            self.log,
+            self.clock,
+            subjects.gateway(settings.instance),
+            lambda: self.cluster.seq,
+            settings.log_append_ms / 1_000,
+        )
+        self.access = Recorder(
+            self.clock,
+            self.writer.put,
+            lambda: self.fill >= room.RECORDS,
+            settings.access_flush_ms / 1_000,
+        )
+        per_tenant = max(TENANT_BYTES_MIN, settings.stream_bytes // TENANT_PART)
+        self.allowance = Allowance(settings.tenant_bytes_per_minute or per_tenant)
+
+    def _connect_agents(self, secrets: OutputStore, uploads: UploadStore) -> None:
+        """Create what answers the agents' questions."""
+        self.vault = Vault(self.settings.vault_key_file, secrets)
+        self.secret_answers = SecretAnswers(lambda: self.cluster, self.bus, self.vault)
+        self.uploads = uploads
+        self.upload_answers = UploadAnswers(lambda: self.cluster, self.bus, uploads)
+        self.node_writes = NodeWrites(self)
+        self.admission = Admission(lambda: self.cluster, self.bus, self.node_writes.budget.over)
+
+    def _connect_models(self) -> None:
+        """Create what serves requests to models."""
+        settings = self.settings
+        self.models: Catalogue = Deployed(lambda: self.cluster)
+        self.meter: Meter = Limited(
+            lambda: self.cluster, self.bus, self.clock, settings.limits_answer_ms / 1_000
+        )
+        self.upstream = Upstream(settings)
+        self.balancer = Balancer(settings.model_suspect_ms / 1_000)
+        self.reporter = Reporter(lambda: self.cluster, self.balancer, self.bus, settings.instance)
+
+    def _set_state(self, cluster: Cluster, history: History) -> None:
         self.cluster = cluster
         self.history = history
         self.index = JobIndex(cluster)
+        self.lookup = JobLookup(cluster, self.index, history, self.entries, self.bus)
 
     async def run(self) -> None:
-        """Replay, then serve for ever; raises what ends this process."""
+        """Replay the log, then serve until an error ends this process."""
         try:
             await self.replay()
             await self.secret_answers.listen()
             await self.admission.listen()
             await self.node_writes.listen()
             await self.upload_answers.listen()
-            await (
-                self.reporter.report()
-            )  # the scheduler knows of this gateway before its first request
+            # The scheduler must know of this gateway before its first request.
+            await self.reporter.report()
             self.caught_up = True
             await serve_together(
                 writer=self.writer.run(),
@@ -178,14 +189,14 @@ class Gateway:
             await self.upstream.close()
 
     async def replay(self) -> None:
-        """Snapshot and tail, and where our own subject stands.
+        """Load the snapshot, fold the rest of the log, and attach the writer to its subject.
 
-        Raises Corrupt when the log ends before the snapshot.
+        Raises Corrupt if the log ends before the snapshot.
         """
         cluster, history = await snapshots.load(self.store)
         _, target = await settled_bounds(self.log)
         snapshot_store.check_end(cluster, target)
-        self._begin_from(cluster, history)
+        self._set_state(cluster, history)
         self.snapshots.stored_seq = cluster.seq
         async for batch in self.log.read(cluster.seq):
             await self._fold(batch)
@@ -202,15 +213,15 @@ class Gateway:
 
     async def _fold(self, batch: Sequence[Entry]) -> None:
         self.heard_boot_ns = self.clock.boot_ns()
-        turn = 0
+        folded = 0
         for entry in batch:
-            turn += self._apply(entry)
-            if turn >= FOLD_SLICE_FACTS:
-                turn = 0
+            folded += self._apply(entry)
+            if folded >= FOLD_SLICE_FACTS:
+                folded = 0
                 await asyncio.sleep(0)
 
     def _apply(self, entry: Entry) -> int:
-        """Fold one entry, wake who waits for it; gives its number of facts."""
+        """Fold one entry and wake the requests that wait for it. Return its number of facts."""
         commit = reading.read(self.cluster.writers, entry.subject, entry.data)
         if self.caught_up and not reading.is_ignored(commit):
             self.clocks.look(entry.subject, commit.at_ns)
@@ -244,9 +255,7 @@ class Gateway:
                     )
 
     def _tenant_of(self, fact: AnyFact | f.Unknown) -> str:
-        """Return the tenant that a user's fact is charged to; empty for facts that only operators
-        and gateways record.
-        """
+        """Return the tenant that a fact is charged to; empty for operators' and gateways' facts."""
         job = self.cluster.jobs.get(getattr(fact, "job_id", JobId("")))
         model = (
             self.cluster.models.get(fact.name)
@@ -258,7 +267,7 @@ class Gateway:
         )
 
     async def _survey(self) -> None:
-        """Now and then: the lag, how full the stream is, whether the key file changed."""
+        """Refresh the keys, the lag and the stream's fill level, every SURVEY_EVERY_S."""
         while True:
             self._refresh_keys()
             try:
@@ -266,7 +275,7 @@ class Gateway:
                 self.lag = max(0, last - self.cluster.seq)
                 self.fill = await self.filled() if self.filled is not None else 0.0
             except Unavailable:
-                pass  # the reader's silence shows in /readyz
+                pass  # /readyz shows that the reader hears nothing
             self.telemetry.survey(self.cluster.seq, self.lag, self.fill)
             await asyncio.sleep(SURVEY_EVERY_S)
 
@@ -276,13 +285,11 @@ class Gateway:
             await asyncio.sleep(SURVEY_EVERY_S)
 
     def _refresh_keys(self) -> None:
-        """A slip in the file costs no running gateway: the keys that were read last
-        stay accepted.
-        """
+        """Read the key file if it changed. If it is malformed, the previous keys stay accepted."""
         try:
             self.keys.refresh()
         except Refused as error:
-            logger.warning("the API keys stay as they were: %s", error)
+            logger.warning("the API key file was not reloaded, the previous keys stay: %s", error)
 
     def start(self, call: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(call)
@@ -290,19 +297,20 @@ class Gateway:
         task.add_done_callback(self._tasks.discard)
 
     def check_room(self, kind: str, level: float) -> None:
-        """Raises Problem 507 when the stream is too full for this kind of fact (see `room.py`)."""
+        """Raise Problem 507 if the stream is too full for this kind of fact (see `room.py`)."""
         if self.fill >= level:
-            text = f"the log is {self.fill:.0%} full, and {kind} is taken up to {level:.0%}"
-            raise Problem(
-                507, f"{text}: trim it or enlarge MUSTER_STREAM_BYTES", retry_after_s=RETRY_AFTER_S
+            text = (
+                f"{kind} was not recorded: the log is {self.fill:.0%} full, and {kind} is "
+                f"accepted up to {level:.0%}: trim the log or raise MUSTER_STREAM_BYTES"
             )
+            raise Problem(507, text, retry_after_s=RETRY_AFTER_S)
 
     async def record(self, *facts: AnyFact) -> int:
-        """Store the facts as one commit and wait until it is folded back; gives the sequence.
+        """Store the facts as one commit, wait until it is folded back, and return its sequence.
 
-        Raises Unavailable, Problem 507 when the log has no room for the first fact, and Problem 429
-        when its tenant took its bytes of this minute. What ends something is never refused for
-        that.
+        Raises Unavailable, Problem 507 if the log has no room for the first fact, and Problem 429
+        if its tenant has used up its bytes of this minute. The last does not apply to facts that
+        end something.
         """
         level = room.level_of(facts[0])
         self.check_room(f.kind_of(facts[0]), level)
@@ -313,17 +321,11 @@ class Gateway:
         wait_s = self.allowance.wait_s(tenant, size, self.clock.wall_ns()) if bounded else 0
         if wait_s:
             text = (
-                f"tenant {tenant} may add {self.allowance.per_minute} bytes a minute to the log, "
-                "and has used them up"
+                f"tenant {tenant} has used up its {self.allowance.per_minute} bytes of log for "
+                f"this minute: try again in {wait_s} s, send less, or raise "
+                "MUSTER_TENANT_BYTES_PER_MINUTE"
             )
-            raise Problem(
-                429,
-                (
-                    f"{text}: try again in {wait_s} s, send less, or raise "
-                    "MUSTER_TENANT_BYTES_PER_MINUTE"
-                ),
-                retry_after_s=wait_s,
-            )
+            raise Problem(429, text, retry_after_s=wait_s)
         self.allowance.begin(tenant, size)
         try:
             return await self._stored(facts)
@@ -338,161 +340,42 @@ class Gateway:
                 await self._folded(seq)
         except TimeoutError as error:
             text = (
-                f"the log did not confirm {kind} within {wait_s:.0f} s: are its servers up, and "
-                "is there room on their disks?"
+                f"the log did not confirm {kind} within {wait_s:.0f} s: check that its servers "
+                "run and have disk space. It may have been recorded: check before you repeat it"
             )
-            raise Unavailable(
-                f"{text} Look whether it was recorded before you repeat it"
-            ) from error
+            raise Unavailable(text) from error
         except (Refused, Unavailable) as error:
-            raise Unavailable(
-                f"{kind} was not recorded here ({error}): look whether it is there before "
-                "you repeat it"
-            ) from error
+            text = f"{kind} may not have been recorded ({error}): check before you repeat it"
+            raise Unavailable(text) from error
         return seq
 
     async def settle(self, seq: int) -> None:
         """Wait until `seq` is folded.
 
-        Raises Refused for one that the log has not reached, Problem 503 after MUSTER_SETTLE_MS.
+        Raises Refused if the log has not reached `seq`, and Problem 503 after MUSTER_SETTLE_MS.
         """
         wait_s = self.settings.settle_ms / 1_000
         if seq > self.cluster.seq and seq > (last := (await self.log.bounds())[1]):
             raise Refused(
-                f"min_seq {seq} is no sequence of this log, whose last one is {last}: give "
-                "the `seq` of an earlier answer"
+                f"min_seq: {seq} is beyond the last commit of this log, {last}: give the `seq` "
+                "of an earlier answer"
             )
         try:
             async with asyncio.timeout(wait_s):
                 await self._folded(seq)
         except TimeoutError as error:
-            raise Problem(
-                503,
-                (
-                    f"min_seq {seq} is not reached after {wait_s:.0f} s, this gateway is at "
-                    f"{self.cluster.seq}"
-                ),
-            ) from error
+            text = (
+                f"this gateway did not reach min_seq {seq} within {wait_s:.0f} s (it is at "
+                f"{self.cluster.seq}): try again, or ask another gateway"
+            )
+            raise Problem(503, text) from error
 
     async def _folded(self, seq: int) -> None:
         if self.cluster.seq < seq:
             await self.waiting.sequence(seq)
 
-    def job(self, ref: str, principal: Principal) -> Job:
-        """By id, name, or unique beginning of an id, of those that the principal sees; an element
-        by that of its array and its number.
-
-        Raises Problem 404, or 409 naming the candidates.
-        """
-        known = self.cluster.jobs.get(JobId(ref))
-        candidates = self._candidates(ref, principal)
-        if len(candidates) > 1:
-            raise Problem(
-                409,
-                f"{ref!r} begins the ids of several jobs: write more of it",
-                candidates=candidates,
-            )
-        if candidates:
-            return self.cluster.jobs[candidates[0]]
-        element = self.element(ref, principal)
-        if element is not None and element[1] in self.cluster.jobs:
-            return self.cluster.jobs[element[1]]
-        if element is not None:
-            raise Problem(
-                404,
-                (
-                    f"{element[1]} has not begun, or has ended long ago, or there is none: "
-                    f"muster describe {element[0].job_id}"
-                ),
-            )
-        kind = Problem if known is None else Denied
-        raise kind(
-            404,
-            (
-                f"no job has the id, the name or an id beginning with {ref[:64]!r}: `muster ps "
-                "--all` (GET /v1/jobs?all=1) lists them"
-            ),
-        )
-
-    def element(self, ref: str, principal: Principal) -> tuple[Job, JobId] | None:
-        """The array and the id of its element that such a text names, whether it has begun or not;
-        None when it names something else.
-        """
-        name, number = arrays.element_of(ref)
-        found = (
-            self._candidates(name, principal)
-            if name and not self._candidates(ref, principal)
-            else []
-        )
-        array = self.cluster.jobs[found[0]] if len(found) == 1 else None
-        return (
-            (array, arrays.element_id(array.job_id, number))
-            if array is not None and array.elements is not None
-            else None
-        )
-
-    def _candidates(self, ref: str, principal: Principal) -> list[JobId]:
-        """The one of that id or name, else those whose ids begin so."""
-
-        def seen(job: Job) -> bool:
-            return roles.sees(principal, job.tenant)
-
-        known = self.cluster.jobs.get(JobId(ref))
-        found = known if known is not None and seen(known) else self.index.named(ref, seen)
-        return (
-            [found.job_id] if found is not None else self.index.beginning(ref, seen) if ref else []
-        )
-
-    async def archived_job(self, ref: str, principal: Principal) -> list[int]:
-        """The commits of a job that left the live state, by its whole id; none when nobody knows it
-        or the principal may not.
-        """
-        try:
-            seqs = await archive.job_seqs(self.bus, ref)
-            return seqs if seqs and await self._saw(seqs[0], ref, principal) else []
-        except Unavailable as error:
-            logger.warning("the archive was asked about job %s: %s", ref[:64], error)
-            return []
-
-    async def _saw(self, seq: int, job_id: str, principal: Principal) -> bool:
-        """Whether the job whose first commit this is was the principal's to see: that commit names
-        its tenant.
-        """
-        entry = None if roles.sees_all(principal) else await self.entries.get(seq)
-        commit = reading.read_alone(entry.subject, entry.data) if entry is not None else None
-        facts = (
-            [fact for fact in commit.facts if concerns(fact, job_id)] if commit is not None else []
-        )
-        return roles.sees_all(principal) or any(
-            roles.sees(principal, getattr(fact, "tenant", "")) for fact in facts
-        )
-
-    async def job_seqs(self, ref: str, principal: Principal) -> tuple[JobId, list[int]]:
-        """Id and commits of a job, from the archive where this gateway does not know them.
-
-        Raises Problem as `job` does.
-        """
-        try:
-            job = self.job(ref, principal)
-        except Problem as problem:
-            seqs = await self.archived_job(ref, principal) if problem.status == 404 else []
-            if not seqs:
-                raise
-            return JobId(ref), seqs
-        known = self.history.of(job.job_id)
-        if known and known[0] == job.seq:
-            return job.job_id, known
-        return job.job_id, sorted({*await self.archived_job(job.job_id, principal), *known})
-
-    def new_job_id(self) -> JobId:
-        """Short, readable, and never one that is known here."""
-        while True:
-            job_id = JobId("j" + b32encode(os.urandom(7)).decode().lower()[:10])
-            if job_id not in self.cluster.jobs:
-                return job_id
-
     def readiness(self) -> list[dict[str, object]]:
-        """The checks of /readyz."""
+        """Return the checks of /readyz."""
         silence_s = (self.clock.boot_ns() - self.heard_boot_ns) / 1e9
         return [
             {

@@ -46,7 +46,7 @@ async def test_changing_a_priority_is_refused_with_submissions_and_cancelling_is
         refused: dict[str, Any] = {"json": {"priority": 90}}
         problem = await world.ask("PATCH", f"/v1/jobs/{job_id}", 507, **refused)
         assert (
-            "job.updated is taken up to 80%" in problem["detail"] and problem["retry_after_s"] > 0
+            "job.updated is accepted up to 80%" in problem["detail"] and problem["retry_after_s"] > 0
         )
         world.gateway.fill = 0.96
         await world.ask("POST", f"/v1/jobs/{job_id}/cancel", 202)
@@ -159,11 +159,12 @@ async def test_a_real_log_keeps_room_for_releases_whatever_is_submitted(tmp_path
     try:
         while not gateway.caught_up:
             await asyncio.sleep(0.01)
-        with pytest.raises(Problem, match="submitted is taken up to 80%"):
+        with pytest.raises(Problem, match="submitted is accepted up to 80%"):
             for number in range(400):
                 facts: tuple[AnyFact, ...] = (
                     f.JobSubmitted(
-                        job_id=gateway.new_job_id(), spec=spec(env={"N": str(number), **BIG["env"]})
+                        job_id=gateway.lookup.new_job_id(),
+                        spec=spec(env={"N": str(number), **BIG["env"]}),
                     ),
                 )
                 await gateway.record(*facts)

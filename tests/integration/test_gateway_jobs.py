@@ -298,10 +298,8 @@ async def test_a_sequence_that_the_log_does_not_have_is_refused_at_once(world: W
     """
     last = (await world.log.bounds())[1]
     problem = await world.ask("GET", f"/v1/jobs?min_seq={last + 1}", 422)
-    assert (
-        f"min_seq {last + 1} is no sequence of this log, whose last one is {last}"
-        in problem["detail"]
-    )
+    text = f"min_seq: {last + 1} is beyond the last commit of this log, {last}"
+    assert text in problem["detail"]
     await world.ask("GET", f"/v1/jobs?min_seq={last}")
 
 
@@ -378,9 +376,7 @@ async def test_a_log_that_takes_nothing_is_said_in_time_with_what_to_look_at(
 
         world.log.append = unanswered  # type: ignore[method-assign]
         answer = await world.ask("POST", "/v1/jobs", 503, json={"command": ["true"]})
-        assert (
-            "within 0 s: are its servers up, and is there room on their disks?" in answer["detail"]
-        )
+        assert "within 0 s: check that its servers run and have disk space" in answer["detail"]
 
 
 async def test_a_gateway_that_stands_down_says_so_to_whom_it_was_about_to_answer(
@@ -397,4 +393,4 @@ async def test_a_gateway_that_stands_down_says_so_to_whom_it_was_about_to_answer
         world.log.append = unanswered  # type: ignore[method-assign]
         world.writers.log = MemoryLog(world.log.stream)
         answer = await world.ask("POST", "/v1/jobs", 503, json={"command": ["true"]})
-        assert "job.submitted was not recorded here (this process stopped" in answer["detail"]
+        assert "job.submitted may not have been recorded (this process stopped" in answer["detail"]

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.transport.log import Entry
-from services.audit.chain.alignment import Finding, Walk, findings, step
+from services.audit.chain.alignment import findings
 from services.audit.chain.chain import extend, link
+from services.audit.chain.segments import Finding, Walk, step
 from services.audit.store.reading import read
 from services.audit.store.store import Record
 

@@ -5,8 +5,8 @@ import pytest
 
 from libs.common.errors import Corrupt
 from libs.common.transport.log import Entry
-from services.audit.chain.alignment import Finding
 from services.audit.chain.chain import GENESIS, extend, link
+from services.audit.chain.segments import Finding
 from services.audit.chain.verify import Report, render
 from services.audit.store.reading import UNREADABLE, FactRow, read
 

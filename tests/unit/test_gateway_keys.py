@@ -59,6 +59,17 @@ def test_any_other_key_has_no_principal(tmp_path: Path) -> None:
     assert known(Keys(""), "one") is None
 
 
+def test_key_that_is_not_accepted_has_a_reason() -> None:
+    cluster = folded(created("s", expires_ns=100))
+    keys = Keys("")
+    assert [keys.principal(key, cluster, 100) for key in ("", "other", hash_key("s"), "s")] == [
+        (None, "no key"),
+        (None, "the key is not known"),
+        (None, "the key is not known"),
+        (None, "key k1 has expired"),
+    ]
+
+
 def test_a_changed_file_counts_and_a_broken_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text(f"{hash_key('one')}\n")

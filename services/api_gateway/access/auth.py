@@ -1,16 +1,17 @@
-"""API keys: which bearer keys are accepted, and who shows them.
+"""API keys: the accepted bearer keys and the principal of each.
 
-No key is kept anywhere, only SHA-256 hashes.
+The gateway keeps no key, only its SHA-256 hash. Keys come from two sources:
+- The host's key file (MUSTER_API_KEYS_FILE) has one key a line: 64 hex digits, then optionally a
+  space and a name; `#` begins a comment. The gateway reads it again when it changes. Everyone who
+  can write it is an administrator.
+- The fold has the keys that `POST /v1/keys` created.
 
-Two sources. The file of the host (MUSTER_API_KEYS_FILE), one key a line: 64 hex digits, then
-optionally a space and a name for people; `#` begins a comment; it is read again when it changes,
-and whoever can write it is an administrator. And the fold: keys made by `POST /v1/keys`. A key is
-found by its hash, so that a request costs the same with one key as with thousands; the hash that
-was found is compared in constant time.
+A key is looked up by its hash, so a request costs the same with one key as with thousands. The
+look-up is not constant-time: timing may at most reveal leading bits of a stored hash, and a 256-bit
+random key cannot be computed from its hash.
 """
 
 import hashlib
-import hmac
 import re
 import secrets
 from base64 import b32encode
@@ -31,15 +32,14 @@ _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Accepted(NamedTuple):
-    """A key by its hash; `until_ns` 0 = for ever."""
+    """An accepted key, filed under its hash. `until_ns` is 0 for a key that never expires."""
 
-    digest: str
     principal: Principal
     until_ns: int = 0
 
 
 def hash_key(key: str) -> str:
-    """What is kept of a key. (It is random, so a slow hash would protect nothing.)"""
+    """Return the hash under which a key is kept. Keys are random, so a slow hash is not needed."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -48,12 +48,12 @@ def new_key_id() -> str:
 
 
 def new_key(key_id: str) -> str:
-    """A key's text: what it is, its public part, its secret."""
+    """Return the text of a new key: prefix, public key id, random secret."""
     return f"{PREFIX}{key_id}_{secrets.token_urlsafe(SECRET_BYTES)}"
 
 
 class Keys:
-    """The accepted keys. An empty path accepts none of the host's."""
+    """The accepted keys. With an empty path there is no key file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -65,9 +65,9 @@ class Keys:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the file again if it changed.
+        """Read the key file again if it changed.
 
-        Raises Refused when it cannot be read or a line is no hash.
+        Raises Refused if it cannot be read or a line does not begin with a hash.
         """
         if not self.path:
             return
@@ -77,7 +77,7 @@ class Keys:
             if stamp != self.stamp:
                 names = parse(Path(self.path).read_text())
                 self.of_host = {
-                    digest: Accepted(digest, _host_key(digest, name))
+                    digest: Accepted(_host_principal(digest, name))
                     for digest, name in names.items()
                 }
                 self.stamp = stamp
@@ -87,40 +87,38 @@ class Keys:
             ) from error
 
     def principal(self, key: str, cluster: Cluster, now_ns: int) -> tuple[Principal | None, str]:
-        """Whose key it is; None for any that is not accepted, with why."""
+        """Return the key's principal and "", or None and the reason why the key is not accepted."""
         if cluster.keys_seq != self._seq or cluster is not self._cluster:
             self._index(cluster)
-        given = hash_key(key)
-        found = self.of_host.get(given) or self.of_fold.get(given)
-        if found is None or not hmac.compare_digest(found.digest, given):
+        digest = hash_key(key)
+        accepted = self.of_host.get(digest) or self.of_fold.get(digest)
+        if accepted is None:
             return None, "the key is not known" if key else "no key"
-        if found.until_ns and now_ns >= found.until_ns:
-            return None, f"key {found.principal.key_id} has expired"
-        return found.principal, ""
+        if accepted.until_ns and now_ns >= accepted.until_ns:
+            return None, f"key {accepted.principal.key_id} has expired"
+        return accepted.principal, ""
 
     def _index(self, cluster: Cluster) -> None:
-        found: dict[str, Accepted] = {}
+        accepted: dict[str, Accepted] = {}
         for key in cluster.keys.values():
             principal = Principal(key.key_id, key.tenant, key.user, key.role)
             if key.old_until_ns:
                 until_ns = min(key.old_until_ns, key.expires_ns or key.old_until_ns)
-                found[key.old_hash] = Accepted(key.old_hash, principal, until_ns)
-            found[key.secret_hash] = Accepted(key.secret_hash, principal, key.expires_ns)
-        self.of_fold, self._cluster, self._seq = found, cluster, cluster.keys_seq
+                accepted[key.old_hash] = Accepted(principal, until_ns)
+            accepted[key.secret_hash] = Accepted(principal, key.expires_ns)
+        self.of_fold = accepted
+        self._cluster = cluster
+        self._seq = cluster.keys_seq
 
 
-def _host_key(digest: str, name: str) -> Principal:
-    """Whoever can write the file is an administrator."""
-    return Principal(
-        f"host-{digest[:8]}",
-        "default",
-        _NOT_IN_A_USER.sub("-", name).lstrip("-.@")[:128] or "host",
-        ADMIN,
-    )
+def _host_principal(digest: str, name: str) -> Principal:
+    """Return the administrator that a key of the key file stands for."""
+    user = _NOT_IN_A_USER.sub("-", name).lstrip("-.@")[:128] or "host"
+    return Principal(key_id=f"host-{digest[:8]}", tenant="default", user=user, role=ADMIN)
 
 
 def parse(text: str) -> dict[str, str]:
-    """Hash -> name, from the file's text. Raises Refused naming the line."""
+    """Return the name of each hash in the file's text. Raises Refused naming the line."""
     hashes: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         content = line.partition("#")[0].strip()

@@ -123,7 +123,7 @@ class Channels:
         parsing and no patterns.
         """
         principal = scope["principal"]
-        job = self.gateway.job(scope["path_params"]["ref"], principal)
+        job = self.gateway.lookup.job(scope["path_params"]["ref"], principal)
         roles.check_change(principal, f"job {job.job_id}", job.tenant, job.user)
         wish = _wish(scope, WISHES[route])
         words = shlex.join(wish.command) if isinstance(wish, Exec) else f"port {wish.port}"

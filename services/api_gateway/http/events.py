@@ -99,7 +99,7 @@ async def events(request: Request) -> Response:
     gateway, query = await settled(request, EventsQuery)
     check_range("limit", query.limit, 1, EVENTS_MAX)
     principal = principal_of(request)
-    job_id = (await gateway.job_seqs(query.job, principal))[0] if query.job else ""
+    job_id = (await gateway.lookup.job_seqs(query.job, principal))[0] if query.job else ""
     wanted = _Wanted(gateway, query, principal, job_id)
     after = max(query.after, await _before_last(gateway, wanted, query.last))
     if "text/event-stream" in request.headers.get("accept", ""):

@@ -1,7 +1,8 @@
 """/v1/jobs: submit, list, show, history, why."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -38,10 +39,12 @@ from services.api_gateway.intents.fields import check_one_of, check_range
 from services.api_gateway.problems import Problem
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.history import concerns, row
+from services.api_gateway.views.index import Place
 from services.api_gateway.views.jobs import job_shown
 from services.api_gateway.views.others import seen_by
 
 LIST_MAX: Final = 1_000
+# Jobs that are filtered before other requests get their turn.
 SCAN_SLICE: Final = 2_000
 HISTORY_MAX: Final = 1_000
 
@@ -105,7 +108,7 @@ async def meant(
     gateway, tenant = gateway_of(request), principal_of(request).tenant
     body = await signed_body_of(request)
     once = idempotency.once(request.headers.get(idempotency.HEADER), kind, tenant, body)
-    job_id = JobId("j" + once.id) if once.id else gateway.new_job_id()
+    job_id = JobId("j" + once.id) if once.id else gateway.lookup.new_job_id()
     fact = replace(meaning(body, job_id), tenant=TenantId(tenant), request=once.digest)
     if job_id not in gateway.cluster.jobs:
         secret_intents.check(gateway.cluster, tenant, fact.spec.secrets, fact.spec.env)
@@ -136,16 +139,21 @@ async def submitted(
 
 @router.get("/v1/jobs", openapi_extra=documented(ListQuery))
 async def list_jobs(request: Request) -> Response:
-    """Jobs in order of submission (replicas with their model's first), a page at a time."""
+    """List jobs by submission, a page at a time. Replicas stand where their model was deployed."""
     gateway, query = await settled(request, ListQuery)
     check_range("limit", query.limit, 1, LIST_MAX)
-    wanted = _Wanted(query, gateway.clock.wall_ns(), principal_of(request))
+    job_filter = _JobFilter(query, gateway.clock.wall_ns(), principal_of(request))
     page: list[Job] = []
-    for piece in _pieces(sorted(gateway.cluster.jobs.values(), key=lambda job: job.seq)):
-        for job in filter(wanted.matches, piece):
+    last = Place(query.after, sys.maxsize)
+    while places := gateway.index.listed(last, SCAN_SLICE):
+        for place in places:
+            job = gateway.cluster.jobs.get(place.job_id)
+            if job is None or not job_filter.matches(job):
+                continue
             if len(page) >= query.limit and job.seq != page[-1].seq:
                 return await _page(gateway, page, page[-1].seq)
             page.append(job)
+        last = places[-1]
         await asyncio.sleep(0)
     return await _page(gateway, page, None)
 
@@ -157,12 +165,8 @@ async def _page(gateway: Gateway, page: list[Job], following: int | None) -> Res
     )
 
 
-def _pieces(jobs: list[Job]) -> Iterator[list[Job]]:
-    return (jobs[begin : begin + SCAN_SLICE] for begin in range(0, len(jobs), SCAN_SLICE))
-
-
-class _Wanted:
-    """A list's filter. Raises Refused naming a parameter that makes no sense."""
+class _JobFilter:
+    """The filter of a list of jobs. Raises Refused naming the parameter that is not valid."""
 
     def __init__(self, query: ListQuery, now_ns: int, principal: Principal) -> None:
         self.query = query
@@ -183,8 +187,7 @@ class _Wanted:
     def matches(self, job: Job) -> bool:
         query = self.query
         return (
-            job.seq > query.after
-            and (query.elements or not job.array)
+            (query.elements or not job.array)
             and job.state in self.states
             and job.submitted_ns >= self.since_ns
             and roles.sees(self.principal, job.tenant)
@@ -197,7 +200,7 @@ class _Wanted:
 
 
 def _has_labels(job: Job, labels: Iterable[tuple[str, str | None]]) -> bool:
-    """A label without a value only has to be there."""
+    """Return whether the job has all labels; a label without a value matches any value."""
     return all(
         name in job.spec.labels and value in (None, job.spec.labels[name]) for name, value in labels
     )
@@ -217,7 +220,7 @@ async def show_job(request: Request, ref: str) -> Response:
     try:
         return answer(job_shown(gateway.cluster, job_of(request, ref)))
     except Problem as problem:
-        if problem.status == 404 and await gateway.archived_job(ref, principal_of(request)):
+        if problem.status == 404 and await gateway.lookup.archived_job(ref, principal_of(request)):
             text = (
                 f"job {ref} ended long ago and left the live state; its facts are in the archive: "
             )
@@ -232,7 +235,7 @@ async def job_history(request: Request, ref: str) -> Response:
     """All facts of this job, in order."""
     gateway, query = await settled(request, HistoryQuery)
     check_range("limit", query.limit, 1, HISTORY_MAX)
-    job_id, known = await gateway.job_seqs(ref, principal_of(request))
+    job_id, known = await gateway.lookup.job_seqs(ref, principal_of(request))
     seqs = [seq for seq in known if seq > query.after]
     rows = [
         line

@@ -18,7 +18,8 @@ from libs.common.messages.admission import Invitation
 from libs.common.settings.settings import Settings
 from services.api_gateway.access import roles
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.answers import PEM, Invited, Joined, Leaving
+from services.api_gateway.http.answer_types import Invited, Joined, Leaving
+from services.api_gateway.http.answers import PEM
 from services.api_gateway.http.queries import (
     Query,
     answer,

@@ -26,16 +26,8 @@ from libs.common.model import (
 )
 from libs.common.state.ordering import POLICIES
 from services.api_gateway.access import idempotency, roles
-from services.api_gateway.http.answers import (
-    ANSWERS,
-    BATCH,
-    EVENTS,
-    JSON,
-    LINES,
-    Answer,
-    OpenAIError,
-    Problem,
-)
+from services.api_gateway.http.answer_types import OpenAIError, Problem
+from services.api_gateway.http.answers import ANSWERS, BATCH, EVENTS, JSON, LINES, Answer
 from services.api_gateway.http.queries import bounds_of
 from services.api_gateway.intents import (
     identity_intents,

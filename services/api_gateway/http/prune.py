@@ -18,7 +18,7 @@ from libs.common.model import NodeId
 from libs.common.state.cluster import is_removed
 from libs.common.transport.uploads import Upload
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.answers import NodePruned, PruneAnswer
+from services.api_gateway.http.answer_types import NodePruned, PruneAnswer
 from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, read
 from services.api_gateway.intents.prune_intents import FIELDS, asked, old_uploads
 from services.api_gateway.views.jobs import ended

@@ -95,7 +95,7 @@ def principal_of(request: Request) -> Principal:
 
 def job_of(request: Request, ref: str) -> Job:
     """The job, if the asker sees it. Raises Problem 404 or 409."""
-    return gateway_of(request).job(ref, principal_of(request))
+    return gateway_of(request).lookup.job(ref, principal_of(request))
 
 
 def job_to_change(request: Request, ref: str) -> Job:
@@ -115,7 +115,7 @@ def job_to_cancel(request: Request, ref: str) -> tuple[Job, JobId]:
     Raises as `job_to_change`.
     """
     gateway, principal = gateway_of(request), principal_of(request)
-    array, job_id = gateway.element(ref, principal) or (None, JobId(""))
+    array, job_id = gateway.lookup.element(ref, principal) or (None, JobId(""))
     if (
         array is None
         or array.spec.array is None

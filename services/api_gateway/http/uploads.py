@@ -20,7 +20,7 @@ from libs.common.settings.settings import Settings
 from libs.common.transport.uploads import SHA256, Upload
 from services.api_gateway.access import room
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.answers import UploadShown
+from services.api_gateway.http.answer_types import UploadShown
 from services.api_gateway.http.queries import (
     Query,
     answer,

@@ -1,14 +1,15 @@
-"""Which jobs exist, by name, by the beginning of their id, and how many are in each state.
+"""An index over the live jobs: by name, by the beginning of their id, by submission, and the number
+in each state.
 
-Pure. `touch` is called for each job that a commit changed; a job that the fold forgot (the oldest
-ended ones) leaves this index too.
+Pure. The gateway calls `touch` for each job that a commit changed. Jobs that the fold has forgotten
+(the oldest ended ones) leave this index too. Held by tests/unit/test_job_index.py.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from libs.common.life import job_life
 from libs.common.model import JobId
@@ -16,11 +17,23 @@ from libs.common.state.cluster import Cluster, Job
 
 CANDIDATES_MAX: Final = 10
 SCAN_MAX: Final = 10_000
-# What sorts after every id that begins with a prefix.
+# Sorts after every id that begins with a prefix.
 _AFTER: Final = "\x7f"
 
-# Whether the asker may know of a job.
-Seen = Callable[[Job], bool]
+# Returns whether the principal may see a job.
+Visible = Callable[[Job], bool]
+
+
+class Place(NamedTuple):
+    """A job's place in the list of all jobs.
+
+    Jobs are listed by `seq`, the commit that submitted them. Replicas and elements share the `seq`
+    of their model or array and stand in the order in which they appeared (`number`).
+    """
+
+    seq: int
+    number: int
+    job_id: JobId = JobId("")
 
 
 class JobIndex:
@@ -30,16 +43,20 @@ class JobIndex:
         self.cluster = cluster
         self.ids: list[JobId] = []
         self.by_name: dict[str, list[JobId]] = {}
+        self.places: list[Place] = []
+        self.place_of: dict[JobId, Place] = {}
         self.state_of: dict[JobId, tuple[str, str]] = {}
         self.counts: Counter[str] = Counter()
         self.ended: deque[JobId] = deque()
+        self._added = 0
         for job_id in cluster.jobs:
             self._add(cluster.jobs[job_id], in_order=False)
         self.ids.sort()
+        self.places.sort()
         self.ended.extend(cluster.ended)
 
     def touch(self, job_id: JobId) -> None:
-        """The job may have changed."""
+        """Update the entry of a job that may have changed."""
         job = self.cluster.jobs.get(job_id)
         if job is None:
             return
@@ -54,7 +71,7 @@ class JobIndex:
             self.ended.append(job_id)
 
     def forget_gone(self) -> list[JobId]:
-        """Drop what left the fold; gives the dropped ids."""
+        """Drop the jobs that left the fold and return their ids."""
         gone = []
         while self.ended and self.ended[0] not in self.cluster.jobs:
             job_id = self.ended.popleft()
@@ -62,28 +79,39 @@ class JobIndex:
             gone.append(job_id)
         return gone
 
-    def named(self, name: str, seen: Seen) -> Job | None:
-        """The latest live job of that name that is seen, else the latest."""
+    def listed(self, after: Place, count: int) -> list[Place]:
+        """Return the next `count` places of the list, which follow `after`."""
+        first = bisect_right(self.places, after)
+        return self.places[first : first + count]
+
+    def named(self, name: str, visible: Visible) -> Job | None:
+        """Return the latest visible live job of that name, else the latest visible one."""
         latest = None
         for job_id in reversed(self.by_name.get(name, ())):
             job = self.cluster.jobs[job_id]
-            if not seen(job):
+            if not visible(job):
                 continue
             if job.state not in job_life.ENDED:
                 return job
             latest = latest or job
         return latest
 
-    def beginning(self, prefix: str, seen: Seen) -> list[JobId]:
-        """The seen ids that begin so, at most CANDIDATES_MAX, of the first SCAN_MAX."""
+    def beginning(self, prefix: str, visible: Visible) -> list[JobId]:
+        """Return at most CANDIDATES_MAX visible ids with this prefix, of the first SCAN_MAX."""
         first, last = bisect_left(self.ids, prefix), bisect_left(self.ids, prefix + _AFTER)
         ids = self.ids[first : min(last, first + SCAN_MAX)]
-        return list(
-            islice((job_id for job_id in ids if seen(self.cluster.jobs[job_id])), CANDIDATES_MAX)
-        )
+        candidates = (job_id for job_id in ids if visible(self.cluster.jobs[job_id]))
+        return list(islice(candidates, CANDIDATES_MAX))
 
     def _add(self, job: Job, in_order: bool) -> None:
-        """An element is found by its array, not by its own name nor by the beginning of its id."""
+        """Add a job. Elements are found by their array, not by their own name or id prefix."""
+        self._added += 1
+        place = Place(job.seq, self._added, job.job_id)
+        self.place_of[job.job_id] = place
+        if in_order:
+            insort(self.places, place)
+        else:
+            self.places.append(place)
         name = "" if job.array else job.spec.name
         if in_order and not job.array:
             insort(self.ids, job.job_id)
@@ -97,9 +125,10 @@ class JobIndex:
     def _drop(self, job_id: JobId) -> None:
         state, name = self.state_of.pop(job_id)
         self.counts[state] -= 1
-        place = bisect_left(self.ids, job_id)
-        if self.ids[place : place + 1] == [job_id]:
-            del self.ids[place]
+        del self.places[bisect_left(self.places, self.place_of.pop(job_id))]
+        at = bisect_left(self.ids, job_id)
+        if self.ids[at : at + 1] == [job_id]:
+            del self.ids[at]
         if name:
             self.by_name[name].remove(job_id)
             if not self.by_name[name]:

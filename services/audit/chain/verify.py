@@ -18,8 +18,9 @@ import msgspec
 from libs.common.errors import Unavailable
 from libs.common.transport.log import Entry, Log
 from libs.common.words import counted
-from services.audit.chain.alignment import Finding, Walk, Wrong, findings, step
+from services.audit.chain.alignment import findings
 from services.audit.chain.chain import GENESIS
+from services.audit.chain.segments import Finding, Walk, Wrong, step
 from services.audit.store.reading import FactRow, read
 from services.audit.store.store import Record, Store
 

@@ -12,8 +12,8 @@ import msgspec
 
 from libs.common.errors import Corrupt
 from libs.common.transport.log import Entry
-from services.audit.chain.alignment import Linked
 from services.audit.chain.chain import GENESIS, link
+from services.audit.chain.segments import Linked
 
 # What one purge may remove: the stream's store is locked meanwhile.
 STEP_MAX: Final = 50_000

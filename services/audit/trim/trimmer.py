@@ -21,7 +21,7 @@ from libs.common.transport import snapshot, snapshot_store
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Entry, Extent, TrimmableLog
 from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
-from services.audit.chain.alignment import Linked
+from services.audit.chain.segments import Linked
 from services.audit.trim import trim
 from services.audit.trim.trim import Policy, Standing
 
