@@ -46,7 +46,8 @@ async def test_changing_a_priority_is_refused_with_submissions_and_cancelling_is
         refused: dict[str, Any] = {"json": {"priority": 90}}
         problem = await world.ask("PATCH", f"/v1/jobs/{job_id}", 507, **refused)
         assert (
-            "job.updated is accepted up to 80%" in problem["detail"] and problem["retry_after_s"] > 0
+            "job.updated is accepted up to 80%" in problem["detail"]
+            and problem["retry_after_s"] > 0
         )
         world.gateway.fill = 0.96
         await world.ask("POST", f"/v1/jobs/{job_id}/cancel", 202)
