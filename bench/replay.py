@@ -18,7 +18,7 @@ from libs.common.facts import AnyFact
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, Member, NodeId
 from libs.common.process.clock import SystemClock
 from libs.common.state.cluster import Cluster
-from libs.common.transport import log_jetstream, snapshot
+from libs.common.transport import connection_nats, log_jetstream, snapshot
 from libs.common.transport.writer import Writer
 from libs.embedded.permissions import Fleet, gateway_name, node_name
 from libs.embedded.servers import Servers, start_servers
@@ -96,7 +96,7 @@ async def fill(group: Servers, epoch: int = 1) -> log_jetstream.JetStreamLog:
                 subjects.gateway("a"): gateway_name("a"),
             }.get(subject)
             key = name or node_name(subjects.node_of(subject))
-            client = await log_jetstream.connect(group.urls, key, group.seed(key))
+            client = await connection_nats.connect(group.urls, key, group.seed(key))
             if subject == subjects.SCHEDULER:
                 await log_jetstream.create_stream(client, 1, 4 << 30)
             writers[subject] = Writer(

@@ -28,10 +28,6 @@ FILE_LINES_MAX: Final = 400
 TO_SPLIT: Final = frozenset(
     {
         "examples/model_server.py",
-        "libs/common/facts/__init__.py",
-        "libs/common/folds/job_fold.py",
-        "libs/common/state/cluster.py",
-        "libs/common/transport/log_jetstream.py",
         "services/node_agent/core/decide.py",
         "services/node_agent/core/devices.py",
         "services/node_agent/core/state.py",
@@ -83,6 +79,8 @@ PURE: Final = (
     "libs/common/folds/*.py",
     "libs/common/life/gpu_life.py",
     "libs/common/state/inventory.py",
+    "libs/common/state/job.py",
+    "libs/common/state/node.py",
     "libs/common/life/job_life.py",
     "libs/common/state/ledger.py",
     "libs/common/devices/means.py",
@@ -93,7 +91,6 @@ PURE: Final = (
     "libs/common/devices/mig.py",
     "libs/common/model.py",
     "libs/common/state/model_view.py",
-    "libs/common/new_nodes.py",
     "libs/common/life/node_life.py",
     "libs/common/state/ordering.py",
     "libs/common/devices/partition.py",
@@ -101,6 +98,7 @@ PURE: Final = (
     "libs/common/state/preemption.py",
     "libs/common/safety/public_nkey.py",
     "libs/common/reading.py",
+    "libs/common/reasons.py",
     "libs/common/state/refusals.py",
     "libs/common/state/reservation.py",
     "libs/common/subjects.py",
@@ -109,7 +107,6 @@ PURE: Final = (
     "libs/common/devices/topology.py",
     "libs/common/transport/snapshot.py",
     "libs/common/devices/visibility.py",
-    "libs/common/words.py",
     "libs/common/state/writer_mark.py",
     "services/quota/decide.py",
     "services/scheduler/decide/*.py",
@@ -182,6 +179,8 @@ IMPURE_MODULES: Final = (
 )
 NATS_STEMS: Final = (
     "bus_nats",
+    "connection_nats",
+    "feed_nats",
     "kv_nats",
     "log_jetstream",
     "objects_nats",

@@ -45,17 +45,18 @@ STAY: Final[dict[str, str]] = {
         job_directories.OVERRULE_NS
         leases.PAUSE_MAX_MS core.decide.LEASE_NEEDED_NS scheduler.service.COMMIT_FAREWELL_S
         scheduler.service.SILENCE_CHECK_NS
-        drains.FORGOTTEN_NS drains.LISTEN_NS log_jetstream.PING_S
-        log_jetstream.LEAVES_SILENT_SERVER_S""",
+        drains.FORGOTTEN_NS drains.LISTEN_NS connection_nats.PING_S
+        connection_nats.LEAVES_SILENT_SERVER_S""",
     (
         "the log's own protocol: one try, repeated until MUSTER_LOG_APPEND_MS or "
         "MUSTER_LOG_CONNECT_MS"
     ): """
         archive.ANSWER_S desired.PAGE_TIMEOUT_S gateways.ASK_S http.membership.ADMIT_S
         log.SETTLE_PAUSE_S log_jetstream.APPEND_TIMEOUT_S
-        log_jetstream.ASK_TIMEOUT_S log_jetstream.CONNECT_TIMEOUT_S log_jetstream.DEDUPE_WINDOW_S
-        log_jetstream.IDLE_S
-        log_jetstream.LAST_PAUSE_S log_jetstream.PURGE_TIMEOUT_S log_jetstream.SILENCE_S
+        connection_nats.ASK_TIMEOUT_S connection_nats.CONNECT_TIMEOUT_S
+        log_jetstream.DEDUPE_WINDOW_S
+        feed_nats.IDLE_S
+        log_jetstream.LAST_PAUSE_S log_jetstream.PURGE_TIMEOUT_S feed_nats.SILENCE_S
         objects_nats.ASK_TIMEOUT_S
         peers.FETCH_TIMEOUT_S placed.PLACED_WAIT_S stream_nats.ASK_TIMEOUT_S
         stream_nats.DEDUPE_WINDOW_S trimmer.POSITION_S
@@ -90,7 +91,7 @@ STAY: Final[dict[str, str]] = {
         disk_watch.EVERY_S dispatch.STARTING_S
         gateway.SURVEY_EVERY_S gateways.ASK_AGAIN_S http.audit.FOLLOW_WAIT_S kv_nats.CREATE_AGAIN_S
         limited.RETRY_S limited.SILENT_NS
-        log_jetstream.CREATE_AGAIN_S log_jetstream.GAP_PAUSE_S log_jetstream.UNSUBSCRIBE_S
+        log_jetstream.CREATE_AGAIN_S feed_nats.GAP_PAUSE_S feed_nats.UNSUBSCRIBE_S
         core.decide.ASK_EVERY_NS
         core.decide.CHECK_AGAIN_NS notary.AGAIN_S notary.LOOK_S openai.app.BUSY_S past.ALONE_S
         peers.BURST_PAUSE_S

@@ -332,8 +332,19 @@ class AttemptRef(msgspec.Struct, frozen=True, order=True):
 
 
 def attempt_key(job_id: str, attempt: int) -> str:
-    """The text form of an attempt, as ledgers and directories use it."""
+    """Return the text form of an attempt, as ledgers and directories use it."""
     return f"{job_id}.{attempt}"
+
+
+def attempt_of(key: str) -> AttemptRef:
+    """Return the attempt that `attempt_key` wrote as this text."""
+    job_id, _, attempt = key.rpartition(".")
+    return AttemptRef(JobId(job_id), int(attempt))
+
+
+def job_of(key: str) -> JobId:
+    """Return the job of an attempt that `attempt_key` wrote as this text."""
+    return JobId(key.rpartition(".")[0])
 
 
 class Timing(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ import msgspec
 
 from libs.common.errors import Refused
 from libs.common.settings.settings import Settings
-from libs.common.transport.log_jetstream import TLS_NAME
+from libs.common.transport.connection_nats import TLS_NAME
 from libs.compose import containers as c
 from libs.compose.containers import Given
 from libs.compose.server import TOLD, Told

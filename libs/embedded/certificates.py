@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from libs.common.transport.log_jetstream import TLS_NAME
+from libs.common.transport.connection_nats import TLS_NAME
 from libs.embedded.identity import write_private
 
 # What a cluster of one machine has: its authority and the certificate of its servers.

@@ -19,7 +19,7 @@ from libs.common import subjects
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.messages.admission import Admitted, AdmittedAnswer, AdmittedAsk
 from libs.common.process.cancellation import heed
-from libs.common.transport import log_jetstream
+from libs.common.transport import connection_nats
 from libs.common.transport.bus import Bus
 from libs.common.transport.bus_nats import NatsBus
 from libs.embedded import permissions
@@ -60,7 +60,7 @@ class Keeper:
         client = None
         while client is None:
             try:
-                client = await log_jetstream.connect([url], permissions.KEEPER, seed, ca_file)
+                client = await connection_nats.connect([url], permissions.KEEPER, seed, ca_file)
             except Unavailable:
                 heed()
         try:

@@ -19,7 +19,7 @@ from typing import Final
 
 from libs.common.errors import MusterError, Unavailable
 from libs.common.settings import configuration
-from libs.common.transport import log_jetstream
+from libs.common.transport import connection_nats, log_jetstream
 from libs.embedded import (
     certificates,
     disk_watch,
@@ -147,7 +147,7 @@ class Launcher:
         """Until the scheduler has made the stream; bounded, for the others wait too, only less
         quietly.
         """
-        client = await log_jetstream.connect(
+        client = await connection_nats.connect(
             [self.shape.nats],
             permissions.OPERATOR,
             self._seed(permissions.OPERATOR),

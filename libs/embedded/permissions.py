@@ -340,7 +340,7 @@ def _inbox(name: str) -> tuple[str, ...]:
 
 
 def _prefix(name: str) -> str:
-    """As `log_jetstream.connect` names it.
+    """As `connection_nats.connect` names it.
 
     No wildcard can stand for a part of it: `*` is a whole token.
     """

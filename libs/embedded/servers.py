@@ -19,7 +19,7 @@ import msgspec
 
 from libs.common.errors import Refused, Unavailable
 from libs.common.messages.admission import Admitted
-from libs.common.transport.log_jetstream import TLS_NAME
+from libs.common.transport.connection_nats import TLS_NAME
 from libs.embedded import identity, nats_config, permissions, server_file
 from libs.embedded.living import die_with_parent
 from libs.embedded.nats_config import LOOPBACK
@@ -163,7 +163,7 @@ class Servers(msgspec.Struct):
     running: list[subprocess.Popen[bytes]]
 
     def seed(self, name: str) -> bytes:
-        """A process's nkey, for `log_jetstream.connect(urls, name, seed)`."""
+        """A process's nkey, for `connection_nats.connect(urls, name, seed)`."""
         return identity.seed_file(self.keys, name).read_bytes().strip()
 
     def stop(self) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Corrupt, Refused, TooNew
-from libs.common.words import counted
+from libs.common.quantities import counted
 from libs.embedded import servers
 from libs.embedded.identity import write_private
 from libs.embedded.permissions import Fleet

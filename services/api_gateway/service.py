@@ -21,8 +21,9 @@ from libs.common.process.serving_tasks import serve_together, until
 from libs.common.settings.settings import Settings
 from libs.common.transport import signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.connection_nats import connect_as
 from libs.common.transport.kv_nats import KvOutputs
-from libs.common.transport.log_jetstream import JetStreamLog, connect_as
+from libs.common.transport.log_jetstream import JetStreamLog
 from libs.common.transport.objects_nats import NatsObjects, filled_part
 from libs.common.transport.uploads_nats import NatsUploads
 from services.api_gateway.gateway import Gateway

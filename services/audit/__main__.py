@@ -16,7 +16,7 @@ from libs.common.process.clock import SystemClock
 from libs.common.process.pulse import Pulse
 from libs.common.process.service import run
 from libs.common.settings.settings import Settings
-from libs.common.transport import log_jetstream, signed_snapshots
+from libs.common.transport import connection_nats, log_jetstream, signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.objects_nats import NatsObjects
 from libs.common.transport.stream_nats import NatsStream
@@ -40,7 +40,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Archive every commit; answer for it, publish it, sign its head, and trim the log behind it:
     that on a connection of the trimmer's.
     """
-    client = await before(stop, log_jetstream.connect_as(settings, "audit"))
+    client = await before(stop, connection_nats.connect_as(settings, "audit"))
     store, source = Store(settings.audit_database), source_of(settings.cluster_id)
     pulse = Pulse(settings.alive_file, FOLLOWER)
     snapshots = signed_snapshots.of(settings, NatsObjects(client))
@@ -66,7 +66,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     other = None
     if settings.trimmer_seed_file:
         other = await before(
-            stop, log_jetstream.connect_as(settings, "trimmer", settings.trimmer_seed)
+            stop, connection_nats.connect_as(settings, "trimmer", settings.trimmer_seed)
         )
         log = log_jetstream.JetStreamLog(other)
         objects = signed_snapshots.of(settings, NatsObjects(other, replicas), settings.trimmer_seed)

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 from libs.common.errors import MusterError, Refused
 from libs.common.settings.configuration import read
 from libs.common.settings.settings import Settings
-from libs.common.transport import log_jetstream, signed_snapshots, snapshot_store
+from libs.common.transport import connection_nats, log_jetstream, signed_snapshots, snapshot_store
 from libs.common.transport.log import Entry
 from libs.common.transport.objects_nats import NatsObjects
 from services.audit.chain import heads
@@ -90,7 +90,7 @@ async def _verify(settings: Settings, head_file: str, key: str) -> int:
 
 async def _stream(settings: Settings) -> AsyncIterator[list[Entry]] | None:
     try:
-        client = await log_jetstream.connect_as(settings, "audit-verify", within_s=CONNECT_S)
+        client = await connection_nats.connect_as(settings, "audit-verify", within_s=CONNECT_S)
         log = log_jetstream.JetStreamLog(client)
         await log.bounds()
         base = await snapshot_store.load(

@@ -19,8 +19,9 @@ from libs.common.process.clock import SystemClock
 from libs.common.process.pulse import CORE, HEARTBEATS, Pulse
 from libs.common.settings.settings import Settings
 from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.connection_nats import connect_as
 from libs.common.transport.kv_nats import KvOutputs
-from libs.common.transport.log_jetstream import JetStreamLog, connect_as
+from libs.common.transport.log_jetstream import JetStreamLog
 from libs.common.transport.uploads import Bounds
 from services.node_agent.channels.channels import Channels
 from services.node_agent.devices.sampling import Sampling

@@ -17,8 +17,8 @@ from libs.common.errors import Unavailable
 from libs.common.facts import NodeRegistered
 from libs.common.messages import Lease
 from libs.common.model import AttemptRef, Gpu, NodeId
+from libs.common.quantities import counted
 from libs.common.transport.writer import was_stored
-from libs.common.words import counted
 from services.node_agent.devices.device_holders import isolation
 from services.node_agent.drivers import Driver
 from services.node_agent.jobs.protocol import Machine

@@ -6,7 +6,7 @@ from libs.common.process.cancellation import before
 from libs.common.process.clock import SystemClock
 from libs.common.process.service import run
 from libs.common.settings.settings import Settings
-from libs.common.transport import log_jetstream, signed_snapshots
+from libs.common.transport import connection_nats, log_jetstream, signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.objects_nats import NatsObjects
 from services.quota.service import Quota
@@ -14,7 +14,7 @@ from services.quota.service import Quota
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Follow the log, admit and charge."""
-    client = await before(stop, log_jetstream.connect_as(settings, "quota"))
+    client = await before(stop, connection_nats.connect_as(settings, "quota"))
     log, bus = log_jetstream.JetStreamLog(client), NatsBus(client)
     await Quota(
         log, bus, SystemClock(), settings, signed_snapshots.of(settings, NatsObjects(client))

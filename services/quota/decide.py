@@ -17,10 +17,9 @@ from libs.common.facts import (
     JobRejected,
     UsageCharged,
 )
-from libs.common.months import month_of
+from libs.common.quantities import counted, month_of
 from libs.common.state.cluster import Job, Tenant, tenant_of
 from libs.common.state.ordering import AFTER_OF_TENANT_MAX, HOUR_NS
-from libs.common.words import counted
 from services.quota.state import State
 
 NONE: Final[tuple[AnyFact, ...]] = ()

@@ -7,7 +7,7 @@ from libs.common.process.cancellation import before
 from libs.common.process.clock import SystemClock
 from libs.common.process.service import freeze_collector, run
 from libs.common.settings.settings import Settings
-from libs.common.transport import log_jetstream, signed_snapshots
+from libs.common.transport import connection_nats, log_jetstream, signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv_nats import KvLeadership, create_buckets
 from libs.common.transport.objects_nats import NatsObjects
@@ -27,7 +27,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         raise Refused(
             f"MUSTER_PLACEMENT={settings.placement!r} is not known: say {', '.join(known)}"
         )
-    client = await before(stop, log_jetstream.connect_as(settings, "scheduler"))
+    client = await before(stop, connection_nats.connect_as(settings, "scheduler"))
     await before(
         stop, log_jetstream.create_stream(client, settings.stream_replicas, settings.stream_bytes)
     )

@@ -23,7 +23,8 @@ from libs.common.errors import Unavailable
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster
 from libs.common.transport.bus_nats import NatsBus
-from libs.common.transport.log_jetstream import JetStreamLog, connect
+from libs.common.transport.connection_nats import connect
+from libs.common.transport.log_jetstream import JetStreamLog
 from libs.embedded.identity import seed_file
 from libs.embedded.permissions import node_name
 from services.quota.state import State as QuotaState

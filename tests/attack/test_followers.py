@@ -17,7 +17,7 @@ from libs.common.messages import OutputAsk, OutputChunk
 from libs.common.model import AttemptRef, JobId
 from libs.common.process.clock import SystemClock
 from libs.common.transport.bus_nats import NatsBus
-from libs.common.transport.log_jetstream import connect
+from libs.common.transport.connection_nats import connect
 from services.api_gateway.channels.followers import Followers
 from services.api_gateway.problems import Problem
 from services.node_agent.channels.channels import CHANNELS_MAX

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from libs.common.settings.settings import Settings
-from libs.common.transport.log_jetstream import LEAVES_SILENT_SERVER_S, connect
+from libs.common.transport.connection_nats import LEAVES_SILENT_SERVER_S, connect
 from libs.embedded.permissions import Fleet
 from libs.embedded.servers import start_servers
 

@@ -16,8 +16,9 @@ from libs.common.messages import access_entry
 from libs.common.process.clock import SystemClock
 from libs.common.settings.settings import Settings
 from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.connection_nats import connect
 from libs.common.transport.kv import MemoryOutputs
-from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.common.transport.objects_nats import filled_part
 from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway.gateway import Gateway

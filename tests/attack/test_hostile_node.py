@@ -12,7 +12,7 @@ from libs.common import subjects
 from libs.common.messages import Heartbeat, Vitals
 from libs.common.model import NodeId
 from libs.common.transport.bus_nats import NatsBus
-from libs.common.transport.log_jetstream import connect
+from libs.common.transport.connection_nats import connect
 from libs.embedded.identity import seed_file
 from libs.embedded.permissions import node_name
 from tests.attack.fuzz import HONEST, HOSTILE, SERVICES, UNBOUNDED, fuzz

@@ -17,7 +17,8 @@ from libs.common.errors import Refused
 from libs.common.facts import AnyFact
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, Member, NodeId
 from libs.common.process.clock import SystemClock
-from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.connection_nats import connect
+from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.common.transport.writer import Writer
 from tests.natsserver import NatsServer
 

@@ -18,7 +18,8 @@ from libs.common import facts as f
 from libs.common import subjects
 from libs.common.facts import Commit
 from libs.common.model import JobId, NodeId
-from libs.common.transport.log_jetstream import JetStreamLog, connect
+from libs.common.transport.connection_nats import connect
+from libs.common.transport.log_jetstream import JetStreamLog
 from libs.embedded.identity import seed_file
 from libs.embedded.permissions import node_name
 from tests.attack.fuzz import HONEST, HOSTILE, SERVICES

@@ -16,7 +16,7 @@ from libs.common.model import JobId
 from libs.common.state.cluster import Cluster
 from libs.common.transport import per_sender
 from libs.common.transport.bus_nats import NatsBus
-from libs.common.transport.log_jetstream import connect
+from libs.common.transport.connection_nats import connect
 from libs.common.transport.per_sender import Places, Rate
 from libs.common.transport.uploads import UploadAsk
 from libs.embedded.permissions import Fleet

@@ -14,9 +14,9 @@ from nats.js.api import KeyValueConfig
 from libs.common import subjects
 from libs.common.errors import Unavailable
 from libs.common.settings.settings import Settings
+from libs.common.transport.connection_nats import connect
 from libs.common.transport.kv import earlier_output_key, output_key
 from libs.common.transport.kv_nats import KvOutputs, create_buckets
-from libs.common.transport.log_jetstream import connect
 from libs.embedded.permissions import Fleet
 from libs.embedded.servers import Servers, start_servers
 

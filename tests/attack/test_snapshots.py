@@ -11,7 +11,8 @@ from nats.aio.client import Client
 from libs.common.settings.settings import Settings
 from libs.common.state.cluster import Cluster
 from libs.common.transport import signed_snapshots, snapshot, snapshot_store
-from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.connection_nats import connect
+from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.common.transport.objects_nats import NatsObjects
 from libs.common.transport.snapshot_store import BASE_OBJECT, CLUSTER_OBJECT, SnapshotStore
 from libs.embedded import identity

@@ -9,8 +9,9 @@ from libs.common import subjects
 from libs.common.transport.bus import Bus
 from libs.common.transport.bus_memory import MemoryBus
 from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.connection_nats import connect
 from libs.common.transport.log import Log
-from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from tests.natsserver import NatsServer
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from libs.common.transport.bus import CONCURRENT_MAX, Bus, Handler
 from libs.common.transport.bus_memory import MemoryBus
 from libs.common.transport.bus_nats import NatsBus
-from libs.common.transport.log_jetstream import connect
+from libs.common.transport.connection_nats import connect
 from libs.embedded import servers
 
 ANSWER_S = 5.0

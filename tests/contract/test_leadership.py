@@ -11,8 +11,8 @@ from nats.aio.client import Client
 from libs.common import subjects
 from libs.common.errors import Unavailable
 from libs.common.settings.settings import Settings
+from libs.common.transport.connection_nats import connect
 from libs.common.transport.kv_nats import KvLeadership, create_buckets
-from libs.common.transport.log_jetstream import connect
 from tests.natsserver import NatsServer
 
 KEY = f"$KV.{subjects.LEADER_BUCKET}.scheduler"

@@ -16,8 +16,9 @@ from libs.common.errors import Fenced, Unavailable
 from libs.common.model import JobId
 from libs.common.process.clock import SystemClock
 from libs.common.state.cluster import Cluster
+from libs.common.transport.connection_nats import connect
 from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Log
-from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.common.transport.writer import GROUP_FACTS_MAX, Writer, was_stored
 from tests.contract.conftest import STREAM_BYTES, Logs
 from tests.natsserver import NatsServer

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from nats.aio.client import Client
 
-from libs.common.transport import log_jetstream
+from libs.common.transport import connection_nats
 from libs.compose import containers as c
 from libs.compose.server import TOLD, Told
 from libs.embedded import certificates, identity, nats_config, permissions, servers
@@ -26,7 +26,7 @@ class Container:
         self.keys = state / "keys"
         self.port = servers.free_ports(1)[0]
         certificates.authority(own, "authority")
-        certificates.server(own, "server", "authority", [log_jetstream.TLS_NAME])
+        certificates.server(own, "server", "authority", [connection_nats.TLS_NAME])
         public = {name: identity.public_key(self.keys, name) for name in permissions.names(c.FLEET)}
         files = str(own / "server.pem"), str(own / "server.key")
         server = nats_config.Server(
@@ -65,6 +65,6 @@ class Container:
     async def connect(self, name: str, within_s: float = JOINED_S) -> Client:
         seed = identity.seed_file(self.keys, name).read_bytes().strip()
         authority = str(self.state / c.IDENTITY / "authority.pem")
-        return await log_jetstream.connect(
+        return await connection_nats.connect(
             [f"nats://127.0.0.1:{self.port}"], name, seed, authority, within_s
         )

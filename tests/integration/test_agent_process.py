@@ -32,8 +32,9 @@ from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, Tenant
 from libs.common.settings.settings import Settings, environment
 from libs.common.subjects import ask_node, heartbeat, orders
 from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.connection_nats import connect
 from libs.common.transport.kv_nats import KvOutputs, create_buckets
-from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.embedded import servers
 from services.node_agent.machine.cgroups import CONTROLLERS
 from tests import cgroups

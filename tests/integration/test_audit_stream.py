@@ -14,7 +14,7 @@ from nats.errors import Error as NatsError
 
 from libs.common import subjects
 from libs.common.errors import Corrupt, Unavailable
-from libs.common.transport.log_jetstream import connect
+from libs.common.transport.connection_nats import connect
 from libs.common.transport.stream_nats import NatsStream
 from libs.embedded.servers import Servers, start_servers
 from services.audit.export.publisher import Publisher

@@ -19,9 +19,10 @@ from libs.common.process.clock import SystemClock
 from libs.common.settings.settings import Settings
 from libs.common.transport.bus import CONCURRENT_MAX, MESSAGE_BYTES_MAX, Handler
 from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.connection_nats import connect
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.kv_nats import KvLeadership, create_buckets
-from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.common.transport.objects_nats import NatsObjects
 from libs.common.transport.writer import Writer
 from services.node_agent.core import observations as o

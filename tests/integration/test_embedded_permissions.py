@@ -16,8 +16,9 @@ from nats.errors import Error as NatsError
 from libs.common import subjects as s
 from libs.common.errors import Unavailable
 from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.connection_nats import connect
 from libs.common.transport.log import AppendUnknown, Entry
-from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.embedded.permissions import Fleet
 from libs.embedded.servers import Servers, start_servers
 

@@ -14,9 +14,8 @@ import pytest
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.life import job_life
-from libs.common.messages import Vitals
+from libs.common.messages import NewNodes, Vitals
 from libs.common.model import GpuHold, GpuId, JobId, Member, NodeId
-from libs.common.new_nodes import NewNodes
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.questions.what_if import WhatIfAsk
 from tests.integration.gateway_world import World, gateway_world

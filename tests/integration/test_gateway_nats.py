@@ -11,9 +11,10 @@ import pytest
 from libs.common.errors import Unavailable
 from libs.common.settings.settings import Settings
 from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.connection_nats import connect
 from libs.common.transport.kv import output_key
 from libs.common.transport.kv_nats import KvOutputs, create_buckets
-from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.common.transport.objects_nats import NatsObjects, filled_part
 from libs.embedded.identity import seed_file
 from libs.embedded.permissions import Fleet

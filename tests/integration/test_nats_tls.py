@@ -13,7 +13,7 @@ import pytest
 
 from libs.common.errors import Refused, Unavailable
 from libs.common.settings.settings import Settings
-from libs.common.transport import log_jetstream
+from libs.common.transport import connection_nats, log_jetstream
 from libs.embedded import certificates, nats_config, permissions, servers
 from libs.embedded.living import die_with_parent
 from libs.embedded.permissions import Fleet
@@ -37,7 +37,7 @@ class Cluster:
     def _start(
         self, name: str, port: int, peers: nats_config.Peers, index: int
     ) -> "subprocess.Popen[bytes]":
-        certificates.server(self.folder, name, "authority", ["localhost", log_jetstream.TLS_NAME])
+        certificates.server(self.folder, name, "authority", ["localhost", connection_nats.TLS_NAME])
         server = nats_config.Server(
             name,
             port,
@@ -82,7 +82,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 async def stored(settings: Settings, within_s: float = WITHIN_S) -> int:
     """How many servers keep the log that this client has made."""
-    client = await log_jetstream.connect(
+    client = await connection_nats.connect(
         settings.servers, "scheduler", settings.nkey_seed, settings.nats_ca_file, within_s
     )
     try:
@@ -134,4 +134,4 @@ async def test_a_bad_authority_file_is_named(cluster: Cluster, tmp_path: Path) -
     (tmp_path / "empty.pem").write_text("")
     for path in (tmp_path / "empty.pem", tmp_path / "missing.pem"):
         with pytest.raises(Refused, match="MUSTER_NATS_CA_FILE"):
-            await log_jetstream.connect(cluster.urls, "scheduler", ca_file=str(path))
+            await connection_nats.connect(cluster.urls, "scheduler", ca_file=str(path))

@@ -14,7 +14,8 @@ from libs.common import facts as f
 from libs.common import subjects
 from libs.common.model import JobId, JobSpec
 from libs.common.process.clock import SystemClock
-from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.connection_nats import connect
+from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.common.transport.writer import Writer
 from services.scheduler.questions.past import WAITING_MAX, Past, Question
 from tests.integration.test_agent_process import nats_server

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from libs.common.errors import Refused
-from libs.common.transport.log_jetstream import connect
+from libs.common.transport.connection_nats import connect
 from libs.common.transport.uploads import PIECE_BYTES, MemoryUploads, UploadStore
 from libs.common.transport.uploads_nats import NatsUploads
 from libs.embedded.permissions import Fleet

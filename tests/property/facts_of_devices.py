@@ -10,7 +10,7 @@ from libs.common import facts as f
 from libs.common.devices import device_controls
 from libs.common.facts import AnyFact
 from libs.common.life import gpu_life
-from libs.common.model import AttemptRef, GpuId, JobId, NodeId
+from libs.common.model import AttemptRef, GpuId, NodeId, attempt_of
 from libs.common.state.cluster import Cluster
 
 CONTROLS: Final = (device_controls.POWER, device_controls.RESET)
@@ -30,10 +30,7 @@ def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         node_id, uuid = view.node_id, view.gpu.uuid
         yield f.GpuFaulted(node_id=node_id, uuid=uuid, health=chance.choice(HEALTHS), reason="xid")
         yield f.GpuRecovered(node_id=node_id, uuid=uuid)
-        jobs = tuple(
-            AttemptRef(JobId(job), int(attempt))
-            for job, _, attempt in (key.rpartition(".") for key in view.holds)
-        )
+        jobs = tuple(attempt_of(key) for key in view.holds)
         yield f.GpuErrorSeen(
             node_id=node_id,
             uuid=uuid,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from libs.common import fold, subjects
 from libs.common.facts import AnyFact, kind_of
-from libs.common.model import WHOLE_GPU, JobId
+from libs.common.model import WHOLE_GPU, JobId, job_of
 from libs.common.state.cluster import Cluster
 from libs.common.subjects import WRITER_OF
 from tests.history import History, copy, stamp_of, subject_of
@@ -323,9 +323,7 @@ def overbooked(cluster: Cluster) -> list[str]:
         if view.held > WHOLE_GPU or any(held <= 0 for held in view.holds.values())
     ]
     holds = [
-        (key.rpartition(".")[0], held)
-        for view in cluster.gpus.values()
-        for key, held in view.holds.items()
+        (job_of(key), held) for view in cluster.gpus.values() for key, held in view.holds.items()
     ]
     sums = Counter({str(name): 0 for name in cluster.tenants})
     for job_id, held in holds:

@@ -16,7 +16,7 @@ from libs.common import facts as f
 from libs.common import fold, subjects
 from libs.common.change import IGNORED
 from libs.common.facts import AnyFact
-from libs.common.folds import job_fold, node_fold
+from libs.common.folds import member_fold, node_fold
 from libs.common.life import node_life
 from libs.common.messages import Desired, Orders
 from libs.common.model import NodeId
@@ -344,16 +344,16 @@ def a_node_is_lost_by_its_own_silence_alone(patch: pytest.MonkeyPatch) -> None:
 
 def what_goes_on_is_requeued_like_the_others(patch: pytest.MonkeyPatch) -> None:
     """The loss of a silent node frees a job that may still run there."""
-    lose = job_fold.lose_if_gone
+    lose = member_fold.lose_if_gone
 
     def hasty(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
         member = job.members[node_id]
         return lose(cluster, job, node_id) or (
             member.incarnation <= cluster.nodes[node_id].lost
-            and job_fold.lose_member(cluster, job, member)
+            and member_fold.lose_member(cluster, job, member)
         )
 
-    patch.setattr(job_fold, "lose_if_gone", hasty)
+    patch.setattr(member_fold, "lose_if_gone", hasty)
 
 
 def old_silence_counts(patch: pytest.MonkeyPatch) -> None:

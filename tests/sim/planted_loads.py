@@ -5,7 +5,7 @@ import pytest
 from libs.common.folds import order_fold
 from libs.common.model import JobId
 from libs.common.state.cluster import Cluster, Job, tenant_of
-from libs.common.transport import log_jetstream
+from libs.common.transport import connection_nats
 
 
 def a_job_that_ends_is_searched_among_all_dependents(patch: pytest.MonkeyPatch) -> None:
@@ -25,4 +25,4 @@ def a_job_that_ends_is_searched_among_all_dependents(patch: pytest.MonkeyPatch) 
 
 def clients_ping_as_rarely_as_before(patch: pytest.MonkeyPatch) -> None:
     """Once real: a client leaves a silent server later than a lease ends."""
-    patch.setattr(log_jetstream, "PING_S", 5.0)
+    patch.setattr(connection_nats, "PING_S", 5.0)

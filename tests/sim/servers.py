@@ -1,10 +1,10 @@
 """The nats-servers of a run: each process is connected to one of them, and one that freezes answers
 nothing and closes nothing.
 
-A client pings its server (`libs/common/transport/log_jetstream.py`) and leaves a silent one for the
-next. Until then all that it sends and all that others send to it is lost, and its appends and reads
-wait. Leases are shorter here than the default, so the time between pings is shorter by the same
-part. A real server freezes in tests/attack/test_frozen_server.py.
+A client pings its server (`libs/common/transport/connection_nats.py`) and leaves a silent one for
+the next. Until then all that it sends and all that others send to it is lost, and its appends and
+reads wait. Leases are shorter here than the default, so the time between pings is shorter by the
+same part. A real server freezes in tests/attack/test_frozen_server.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from libs.common.settings.settings import Settings
-from libs.common.transport import log_jetstream
+from libs.common.transport import connection_nats
 from tests.sim.faults import SERVERS, Blow
 
 if TYPE_CHECKING:
@@ -46,5 +46,5 @@ class Servers:
         """Draw how long one client stays: the first ping is sent some time after the
         server froze.
         """
-        pings = log_jetstream.PINGS_UNANSWERED_MAX + self.dice.random()
-        return pings * log_jetstream.PING_S * self.world.plan.lease_ms / LEASE_MS
+        pings = connection_nats.PINGS_UNANSWERED_MAX + self.dice.random()
+        return pings * connection_nats.PING_S * self.world.plan.lease_ms / LEASE_MS

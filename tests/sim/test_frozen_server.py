@@ -5,7 +5,7 @@ job of a healthy node ends for it.
 import pytest
 
 from libs.common.settings.settings import Settings
-from libs.common.transport import log_jetstream
+from libs.common.transport import connection_nats
 from tests.sim import faults, planted_loads
 from tests.sim.faults import FROZEN, SERVERS, Blow
 from tests.sim.seeds import stormy
@@ -28,7 +28,7 @@ def test_frozen_server_ends_no_job(seed: int) -> None:
 
 
 def test_client_leaves_a_silent_server_within_a_third_of_a_lease() -> None:
-    assert Settings().lease_ms / 1_000 >= log_jetstream.LEAVES_SILENT_SERVER_S * 3
+    assert Settings().lease_ms / 1_000 >= connection_nats.LEAVES_SILENT_SERVER_S * 3
 
 
 def test_planted_rare_pings_end_jobs_of_healthy_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

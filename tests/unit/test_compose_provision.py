@@ -16,7 +16,7 @@ from libs.common.errors import Refused
 from libs.common.settings import settings
 from libs.common.settings.other_variables import ELSEWHERE
 from libs.common.settings.settings import Settings
-from libs.common.transport.log_jetstream import TLS_NAME
+from libs.common.transport.connection_nats import TLS_NAME
 from libs.compose import containers as c
 from libs.compose.provision import provision, reset_key
 from libs.embedded import identity

@@ -5,8 +5,8 @@ been placed first.
 import pytest
 
 from libs.common.facts import JobPlaced
+from libs.common.messages import NewNodes
 from libs.common.model import TenantId
-from libs.common.new_nodes import NewNodes
 from services.scheduler.decide.decide import decide
 from services.scheduler.explain import trial
 from services.scheduler.questions.what_if import WhatIfAsk, what_if

@@ -11,7 +11,7 @@ from libs.cli.profile import Profile
 from libs.cli.terminal.history import clock
 from libs.cli.terminal.output import complain, print_table, print_value
 from libs.cli.terminal.table import DIM, GREEN, RED, Column
-from libs.common.words import counted
+from libs.common.quantities import counted
 
 PAGE: Final = 1_000
 COLUMNS: Final = (

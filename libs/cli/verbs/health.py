@@ -10,7 +10,7 @@ from libs.cli.profile import read_profile
 from libs.cli.terminal.gpus import print_gpus
 from libs.cli.terminal.output import formatted, print_table, print_value
 from libs.cli.terminal.table import Column
-from libs.common.words import counted
+from libs.common.quantities import counted
 
 ERRORS = (Column("ERROR"), Column("VERDICT"), Column("JOBS", flexible=True))
 

@@ -11,7 +11,7 @@ from libs.cli.gateway import Json, ask
 from libs.cli.profile import read_profile
 from libs.cli.terminal.output import complain, listed, print_table, print_value
 from libs.cli.terminal.table import Column
-from libs.common.words import counted
+from libs.common.quantities import counted
 
 ANSWER_S: Final = 120.0
 COLUMNS: Final = (

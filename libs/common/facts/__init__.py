@@ -34,10 +34,14 @@ from libs.common.facts.identity_facts import TenantSet as TenantSet
 from libs.common.facts.job_facts import CancelRequested as CancelRequested
 from libs.common.facts.job_facts import JobAdmitted as JobAdmitted
 from libs.common.facts.job_facts import JobClosed as JobClosed
+from libs.common.facts.job_facts import JobFinished as JobFinished
 from libs.common.facts.job_facts import JobPlaced as JobPlaced
 from libs.common.facts.job_facts import JobQueued as JobQueued
+from libs.common.facts.job_facts import JobRefused as JobRefused
 from libs.common.facts.job_facts import JobRejected as JobRejected
+from libs.common.facts.job_facts import JobReleased as JobReleased
 from libs.common.facts.job_facts import JobRequeued as JobRequeued
+from libs.common.facts.job_facts import JobStarted as JobStarted
 from libs.common.facts.job_facts import JobStopOrdered as JobStopOrdered
 from libs.common.facts.job_facts import JobSubmitted as JobSubmitted
 from libs.common.facts.job_facts import UsageCharged as UsageCharged
@@ -73,7 +77,6 @@ from libs.common.facts.term_facts import ClusterConfigured as ClusterConfigured
 from libs.common.facts.term_facts import LeaseExtended as LeaseExtended
 from libs.common.facts.term_facts import PluginDisabled as PluginDisabled
 from libs.common.facts.term_facts import TermBegan as TermBegan
-from libs.common.model import JobId, NodeId
 
 # Reader version that a plain commit needs, that a packed commit needs, and that this code has.
 VERSION: Final = 1
@@ -86,62 +89,6 @@ ENVELOPE_BYTES: Final = 1 << 10
 # Errors that a decoder raises for malformed bytes.
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 NUMBER_MAX: Final = 1 << 53
-
-
-class JobStarted(Fact, frozen=True, tag="job.started"):
-    """`isolation` says how its parts of devices are kept apart from others': mps, cu_mask (of an
-    AMD device), simulated (not at all, where `mps` was asked for); empty: it did not ask for that,
-    or the record is of before this field.
-    """
-
-    job_id: JobId
-    attempt: int
-    node_id: NodeId
-    pid: int = 0
-    isolation: str = ""
-
-
-class JobFinished(Fact, frozen=True, tag="job.finished"):
-    """The member's main process ended.
-
-    `exit_code` None with `signal` 0 means: ended unseen (`reason` says how).
-
-    `run_ms` is how long it ran, by its node's boot clock, never 0 when it ran at all; 0: nobody
-    measured it.
-    """
-
-    job_id: JobId
-    attempt: int
-    node_id: NodeId
-    exit_code: int | None
-    signal: int = 0
-    reason: str = "exited"
-    detail: str = ""
-    stdout_bytes: int = 0
-    stderr_bytes: int = 0
-    dropped_bytes: int = 0
-    run_ms: int = 0
-
-
-class JobRefused(Fact, frozen=True, tag="job.refused"):
-    """The node did not start the member, and never will for this attempt."""
-
-    job_id: JobId
-    attempt: int
-    node_id: NodeId
-    reason: str
-
-
-class JobReleased(Fact, frozen=True, tag="job.released"):
-    """The member's devices are back: `checks` names what was proved.
-
-    What was not clean is in GpuFaulted beside it.
-    """
-
-    job_id: JobId
-    attempt: int
-    node_id: NodeId
-    checks: dict[str, str] = {}  # noqa: RUF012  (msgspec copies it)
 
 
 OrderFact = (

@@ -4,7 +4,8 @@ Pure; part of the union in `facts/__init__.py`.
 """
 
 from libs.common.facts.fact import Fact
-from libs.common.model import JobId, JobSpec, Member, TenantId
+from libs.common.model import JobId, JobSpec, Member, NodeId, TenantId
+from libs.common.reasons import EXITED
 
 
 class JobSubmitted(Fact, frozen=True, tag="job.submitted"):
@@ -108,3 +109,59 @@ class JobClosed(Fact, frozen=True, tag="job.closed"):
     outcome: str
     reason: str = ""
     exit_code: int | None = None
+
+
+class JobStarted(Fact, frozen=True, tag="job.started"):
+    """`isolation` says how its parts of devices are kept apart from others': mps, cu_mask (of an
+    AMD device), simulated (not at all, where `mps` was asked for); empty: it did not ask for that,
+    or the record is of before this field.
+    """
+
+    job_id: JobId
+    attempt: int
+    node_id: NodeId
+    pid: int = 0
+    isolation: str = ""
+
+
+class JobFinished(Fact, frozen=True, tag="job.finished"):
+    """The member's main process ended.
+
+    `exit_code` None with `signal` 0 means: ended unseen (`reason` says how).
+
+    `run_ms` is how long it ran, by its node's boot clock, never 0 when it ran at all; 0: nobody
+    measured it.
+    """
+
+    job_id: JobId
+    attempt: int
+    node_id: NodeId
+    exit_code: int | None
+    signal: int = 0
+    reason: str = EXITED
+    detail: str = ""
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    dropped_bytes: int = 0
+    run_ms: int = 0
+
+
+class JobRefused(Fact, frozen=True, tag="job.refused"):
+    """The node did not start the member, and never will for this attempt."""
+
+    job_id: JobId
+    attempt: int
+    node_id: NodeId
+    reason: str
+
+
+class JobReleased(Fact, frozen=True, tag="job.released"):
+    """The member's devices are back: `checks` names what was proved.
+
+    What was not clean is in GpuFaulted beside it.
+    """
+
+    job_id: JobId
+    attempt: int
+    node_id: NodeId
+    checks: dict[str, str] = {}  # noqa: RUF012  (msgspec copies it)

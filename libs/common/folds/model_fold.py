@@ -9,6 +9,7 @@ and crashes count only for the generation that is deployed.
 from typing import Final
 
 from libs.common import facts as f
+from libs.common import reasons
 from libs.common.change import IGNORED, Change, Stamp
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId, Replica
@@ -166,7 +167,7 @@ def closed(cluster: Cluster, job: Job, fact: f.JobClosed, stamp: Stamp) -> tuple
     model = cluster.models.get(serve.model) if serve is not None else None
     if model is None or serve is None or model.jobs.pop(job.job_id, None) is None:
         return ()
-    if fact.outcome != job_life.CANCELLED and fact.reason not in job_life.BY_THE_MACHINE:
+    if fact.outcome != job_life.CANCELLED and fact.reason not in reasons.BY_THE_MACHINE:
         _crashed(model, job, serve.generation, fact, stamp)
     return (model.name,)
 

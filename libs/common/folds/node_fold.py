@@ -9,7 +9,7 @@ from typing import Final
 
 from libs.common import facts as f
 from libs.common.change import IGNORED, Change, Stamp
-from libs.common.folds import claim_fold, job_fold, membership_fold
+from libs.common.folds import claim_fold, member_fold, membership_fold
 from libs.common.folds.device_fold import follow_devices, forget_health
 from libs.common.life import node_life
 from libs.common.model import NodeId, attempt_key
@@ -132,7 +132,7 @@ def _lose_members(cluster: Cluster, node: Node, nodes: tuple[NodeId, ...]) -> Ch
     jobs = [
         job_id
         for job_id in list(node.members)
-        if job_fold.lose_if_gone(cluster, cluster.jobs[job_id], node.node_id)
+        if member_fold.lose_if_gone(cluster, cluster.jobs[job_id], node.node_id)
     ]
     members = [cluster.jobs[job_id].members[node.node_id] for job_id in jobs]
-    return Change(tuple(jobs), tuple(dict.fromkeys((*nodes, *job_fold.homes(cluster, members)))))
+    return Change(tuple(jobs), tuple(dict.fromkeys((*nodes, *member_fold.homes(cluster, members)))))

@@ -83,28 +83,6 @@ MEMBER_LIFE: Final[dict[tuple[str, str], str]] = {
     (REFUSED, "node.lost"): LOST,
 }
 
-# A device that it had failed; an error of its own on a device, which is well.
-GPU_FAULT: Final = "gpu_fault"
-GPU_ERROR: Final = "gpu_error"
-# The MPS daemon that its device's jobs shared died.
-MPS_LOST: Final = "mps_lost"
-# Ends of a member that are nobody's fault but the machine's, and those that the agent decided by
-# what it saw of the job.
-BY_THE_MACHINE: Final = ("node_lost", "lease_expired", "supervisor_lost", GPU_FAULT, MPS_LOST)
-STARTUP_TIMEOUT: Final = "startup_timeout"
-UNHEALTHY: Final = "unhealthy"
-# It kept its devices busy and made no progress for as long as it had said
-# (`JobSpec.hang_timeout_s`).
-HUNG: Final = "hung"
-# It used more memory of a device than its part of it, for longer than it may.
-OVER_SHARE: Final = "over_share"
-BY_THE_AGENT: Final = (STARTUP_TIMEOUT, UNHEALTHY, HUNG, OVER_SHARE)
-# Why an attempt was stopped that makes room for another job, or that begins anew with more nodes:
-# another one follows.
-PREEMPTED: Final = "preempted"
-GROWN: Final = "grown"
-GOES_ON: Final = (PREEMPTED, GROWN)
-
 MEMBER_ENDED: Final = (FINISHED, RELEASED, REFUSED, LOST)
 MEMBER_OVER: Final = (RELEASED, REFUSED, LOST)
 

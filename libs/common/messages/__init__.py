@@ -325,3 +325,14 @@ class StdinTaken(msgspec.Struct, frozen=True):
     next_offset: int
     error: str = ""
     closed: bool = False
+
+
+class NewNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nodes that `whatif` adds to a copy of the cluster: how many, with how many GPUs each.
+
+    They are built like a node of the cluster that has GPUs of this `model`; empty: any model.
+    """
+
+    nodes: int = 1
+    gpus: int = 8
+    model: str = ""

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class NatsBus:
-    """See `bus.Bus`. Shares the connection that `log_jetstream.connect` made."""
+    """See `bus.Bus`. Shares the connection that `connection_nats.connect` made."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

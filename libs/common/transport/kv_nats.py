@@ -20,7 +20,7 @@ from libs.common import subjects
 from libs.common.errors import Unavailable
 from libs.common.process.cancellation import heed
 from libs.common.settings.settings import Settings
-from libs.common.transport.log_jetstream import ASK_TIMEOUT_S
+from libs.common.transport.connection_nats import ASK_TIMEOUT_S
 
 CREATE_TRIES: Final = 20
 CREATE_AGAIN_S: Final = 0.5

@@ -8,6 +8,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from libs.common.model import attempt_of
 from libs.common.state.cluster import GpuView, Job
 from services.api_gateway.access import roles
 from services.api_gateway.http.intents_on_jobs import cancel
@@ -63,7 +64,7 @@ async def list_holds(request: Request) -> Response:
         return (
             seen
             and named
-            and query.job in ("", key.rpartition(".")[0])
+            and query.job in ("", attempt_of(key).job_id)
             and query.kind in ("", kind)
         )
 

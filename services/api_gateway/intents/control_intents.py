@@ -16,7 +16,7 @@ from libs.common.devices.partition import on_cards_of
 from libs.common.errors import Refused
 from libs.common.facts import GpuControlRequested
 from libs.common.life import gpu_life
-from libs.common.model import JobId
+from libs.common.model import job_of
 from libs.common.state.cluster import Cluster, GpuView, node_gpus
 from services.api_gateway.intents import job_intents as intents
 from services.api_gateway.problems import Problem
@@ -89,9 +89,7 @@ def _on_their_cards(views: Sequence[GpuView], cluster: Cluster) -> list[GpuView]
 
 def _check_free(name: str, views: Sequence[GpuView]) -> None:
     held = [view for view in views if view.holds and view.service == gpu_life.ONLINE]
-    holders = list(
-        dict.fromkeys(JobId(key.rpartition(".")[0]) for view in held for key in view.holds)
-    )
+    holders = list(dict.fromkeys(job_of(key) for view in held for key in view.holds))
     if holders:
         named = ", ".join(holders[:NAMED_MAX]) + (" ..." if len(holders) > NAMED_MAX else "")
         wait = (

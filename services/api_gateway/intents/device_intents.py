@@ -11,7 +11,7 @@ from typing import Final
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, GpuServiceSet, RequeueRequested
 from libs.common.life import gpu_life, job_life
-from libs.common.model import JobId
+from libs.common.model import job_of
 from libs.common.state.cluster import Cluster, GpuView, Job
 from services.api_gateway.intents import job_intents as intents
 from services.api_gateway.intents import order_intents
@@ -47,9 +47,7 @@ def service(body: object, views: Sequence[GpuView], cluster: Cluster) -> list[Se
     ]
     if wish != gpu_life.OFFLINE:
         return changed
-    holders = list(
-        dict.fromkeys(JobId(key.rpartition(".")[0]) for view in views for key in view.holds)
-    )
+    holders = list(dict.fromkeys(job_of(key) for view in views for key in view.holds))
     if holders and not force:
         named = ", ".join(holders[:NAMED_MAX]) + (" ..." if len(holders) > NAMED_MAX else "")
         raise Problem(

@@ -14,8 +14,8 @@ import msgspec
 from libs.common import model
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead, check_fact_size
+from libs.common.messages import NewNodes
 from libs.common.model import JobId, JobSpec
-from libs.common.new_nodes import NewNodes
 from libs.common.state.cluster import Cancel, Job, Node
 from services.api_gateway.intents import (
     order_intents,

@@ -12,7 +12,7 @@ import msgspec
 
 from libs.common.devices.visibility import visibility
 from libs.common.life import job_life
-from libs.common.model import GPU_HOUR_SHARE_MS, JobId
+from libs.common.model import GPU_HOUR_SHARE_MS, attempt_of, job_of
 from libs.common.state.cluster import Cluster, GpuView, Job, MemberView, node_gpus
 from libs.common.state.ordering import DEFAULT_QUEUE
 from services.api_gateway.times import rfc3339
@@ -121,22 +121,22 @@ def id_of(hold: tuple[GpuView, str]) -> str:
 
 def holder_of(cluster: Cluster, hold: tuple[GpuView, str]) -> Job | None:
     """The job that holds it; None when it left the live state."""
-    return cluster.jobs.get(JobId(hold[1].rpartition(".")[0]))
+    return cluster.jobs.get(job_of(hold[1]))
 
 
 def hold_shown(cluster: Cluster, hold: tuple[GpuView, str]) -> HoldShown:
     view, key = hold
-    job_id, _, attempt = key.rpartition(".")
+    held_by = attempt_of(key)
     job = holder_of(cluster, hold)
-    current = job if job is not None and job.attempt == int(attempt) else None
+    current = job if job is not None and job.attempt == held_by.attempt else None
     member = current.members.get(view.node_id) if current is not None else None
     return HoldShown(
         id=id_of(hold),
         gpu_uuid=view.gpu.uuid,
         gpu_index=view.gpu.index,
         node_id=view.node_id,
-        job_id=job_id,
-        attempt=int(attempt),
+        job_id=held_by.job_id,
+        attempt=held_by.attempt,
         share=view.holds[key],
         tenant=job.tenant if job is not None else "",
         user=job.user if job is not None else "",

@@ -15,7 +15,7 @@ from libs.common.devices.device_controls import DEFAULT, ROWS
 from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.life.gpu_life import QUARANTINED
 from libs.common.model import JobId
-from libs.common.words import counted
+from libs.common.quantities import counted
 from services.api_gateway.times import rfc3339
 
 SEQS_PER_JOB: Final = 1_000

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.common.life import gpu_life, job_life
-from libs.common.model import WHOLE_GPU, JobId
+from libs.common.model import WHOLE_GPU, JobId, attempt_of, job_of
 from libs.common.state import suspects
 from libs.common.state.cluster import Cluster, GpuView, Node, node_gpus
 from libs.common.state.device import Control, GpuError
@@ -330,15 +330,15 @@ def _health(view: GpuView) -> str:
 
 
 def _holder(key: str, share: int) -> HolderShown:
-    job_id, _, attempt = key.rpartition(".")
-    return HolderShown(job_id, int(attempt), share)
+    attempt = attempt_of(key)
+    return HolderShown(attempt.job_id, attempt.attempt, share)
 
 
 def _use(cluster: Cluster, view: GpuView) -> str:
     """In use from the moment that a holder runs until it is released; before that allocated."""
     if not view.holds:
         return gpu_life.AVAILABLE
-    jobs = [cluster.jobs.get(JobId(key.rpartition(".")[0])) for key in view.holds]
+    jobs = [cluster.jobs.get(job_of(key)) for key in view.holds]
     running = any(
         job is not None and job.state in (job_life.RUNNING, job_life.RELEASING) for job in jobs
     )

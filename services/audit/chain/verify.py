@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Unavailable
+from libs.common.quantities import counted
 from libs.common.transport.log import Entry, Log
-from libs.common.words import counted
 from services.audit.chain.alignment import findings
 from services.audit.chain.chain import GENESIS
 from services.audit.chain.segments import Finding, Walk, Wrong, step

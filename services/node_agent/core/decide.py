@@ -12,8 +12,9 @@ from typing import Final
 from libs.common import facts as f
 from libs.common.devices.partition import on_cards_of
 from libs.common.facts import NodeFact
-from libs.common.life.job_life import BY_THE_AGENT, CANCELLED, OVER_SHARE
+from libs.common.life.job_life import CANCELLED
 from libs.common.model import NodeId
+from libs.common.reasons import BY_THE_AGENT, NODE_LOST, OVER_SHARE, STOPPED, TIME_LIMIT
 from services.node_agent.core import actions as a
 from services.node_agent.core import controls as dc
 from services.node_agent.core import devices as d
@@ -42,8 +43,6 @@ RECORD_FACTS_MAX: Final = 128
 # What a look finds when nothing of a job's processes is left.
 PROCESSES: Final = "processes"
 GONE: Final = "gone"
-# The supervisor's word for a job that was told to stop.
-STOPPED: Final = "stopped"
 
 
 def decide(state: State, now_ns: int) -> list[a.Action]:
@@ -160,7 +159,7 @@ def _drive(state: State, key: str, attempt: Attempt, now_ns: int) -> list[a.Acti
 def _start_or_refuse(state: State, attempt: Attempt, now_ns: int) -> list[a.Action]:
     if attempt.stop is not None or state.lost:
         attempt.phase = s.REFUSED
-        attempt.refusal = attempt.stop.reason if attempt.stop is not None else "node_lost"
+        attempt.refusal = attempt.stop.reason if attempt.stop is not None else NODE_LOST
         return []
     if away := d.out(state.devices, attempt.gpus, attempt.joins_gpus):
         attempt.phase, attempt.refusal = s.REFUSED, f"a GPU of it is away: {away}"
@@ -399,9 +398,9 @@ def _finished(state: State, attempt: Attempt) -> f.JobFinished:
     end = attempt.exit
     assert end is not None, "an attempt that exited has its exit"
     at_limit = (
-        end.reason == STOPPED and attempt.told is not None and attempt.told.reason == s.TIME_LIMIT
+        end.reason == STOPPED and attempt.told is not None and attempt.told.reason == TIME_LIMIT
     )
-    reason, detail = (s.TIME_LIMIT, end.detail) if at_limit else _end_words(attempt, end)
+    reason, detail = (TIME_LIMIT, end.detail) if at_limit else _end_words(attempt, end)
     cancelled = (
         end.reason == STOPPED and attempt.told is not None and attempt.told.reason == CANCELLED
     )

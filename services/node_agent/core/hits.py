@@ -11,8 +11,8 @@ import msgspec
 from libs.common.devices import error_catalogue as e
 from libs.common.devices.error_catalogue import Judgement
 from libs.common.facts import GpuErrorSeen
-from libs.common.life.job_life import GPU_ERROR, GPU_FAULT
 from libs.common.model import AttemptRef, GpuId, NodeId
+from libs.common.reasons import GPU_ERROR, GPU_FAULT
 
 
 class Hit(msgspec.Struct, frozen=True):

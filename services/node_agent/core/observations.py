@@ -9,6 +9,7 @@ import msgspec
 from libs.common.devices.error_catalogue import Seen
 from libs.common.messages import ControlOrder, Desired, Lease, Orders
 from libs.common.model import AttemptRef, GpuId
+from libs.common.reasons import EXITED
 from services.node_agent.core.devices import Trouble
 from services.node_agent.core.shares import Use
 from services.node_agent.sharing.ways import Used
@@ -25,7 +26,7 @@ class Exit(msgspec.Struct, frozen=True):
     executed: bool
     exit_code: int | None
     signal: int = 0
-    reason: str = "exited"
+    reason: str = EXITED
     detail: str = ""
     stdout_bytes: int = 0
     stderr_bytes: int = 0

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.life.job_life import STARTUP_TIMEOUT, UNHEALTHY
 from libs.common.messages import StartOrder
+from libs.common.reasons import STARTUP_TIMEOUT, UNHEALTHY
 from services.node_agent.core import observations as o
 
 MS: Final = 1_000_000

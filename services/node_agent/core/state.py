@@ -16,9 +16,9 @@ import msgspec
 from libs.common.devices import error_catalogue as e
 from libs.common.devices import mig
 from libs.common.devices.error_catalogue import DRAIN_THEN_RESET, ENDS_JOBS
-from libs.common.life.job_life import HUNG, MPS_LOST
 from libs.common.messages import Desired, Lease, Order, Orders, StartOrder, StopOrder, digest
 from libs.common.model import AttemptRef, GpuId, NodeId, attempt_key
+from libs.common.reasons import HUNG, MPS_LOST, TIME_LIMIT
 from services.node_agent.core import controls as dc
 from services.node_agent.core import devices as d
 from services.node_agent.core import hangs, hits, serving, shares
@@ -46,7 +46,6 @@ UNWANTED_GRACE_MS: Final = 5_000
 SIGTERM: Final = 15
 # All slices of a device.
 WHOLE: Final = -1
-TIME_LIMIT: Final = "time_limit"
 # A job whose device has failed can save nothing of it.
 HIT_GRACE_MS: Final = 1_000
 # A difference is asked about a moment later: an order or an acknowledgement may be on its way.

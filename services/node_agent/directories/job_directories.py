@@ -20,6 +20,7 @@ import msgspec
 
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuId, JobId
+from libs.common.reasons import NOT_STARTED, SUPERVISOR_LOST
 from libs.common.safety.folder_walk import remove_tree
 from libs.common.transport.uploads import Bounds
 from services.node_agent.core.observations import (
@@ -410,7 +411,7 @@ def _exit(record: Mapping[str, Any]) -> Exit:
         executed=record["executed"],
         exit_code=record["exit_code"],
         signal=record["signal"] or 0,
-        reason=lost.SUPERVISOR_LOST if record["reason"] == lost.NOT_STARTED else record["reason"],
+        reason=SUPERVISOR_LOST if record["reason"] == NOT_STARTED else record["reason"],
         detail=record["detail"],
         stdout_bytes=record["stdout_bytes"],
         stderr_bytes=record["stderr_bytes"],

@@ -15,7 +15,7 @@ from collections import deque
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from libs.common.model import AttemptRef, JobId
+from libs.common.model import AttemptRef, attempt_of
 from libs.common.safety.folder_walk import remove_tree, size_of
 from services.node_agent.directories.retention import Keep, Kept, Pruned, Shelf, surplus
 from services.node_agent.supervisor import records
@@ -109,10 +109,7 @@ class KeptDirectories:
 
     def uncopied(self) -> list[tuple[AttemptRef, int]]:
         """Attempts whose output is only here, with their ranks."""
-        found = [(*name.rpartition("."), rank) for name, rank in self.held.items()]
-        return [
-            (AttemptRef(JobId(job_id), int(attempt)), rank) for job_id, _, attempt, rank in found
-        ]
+        return [(attempt_of(name), rank) for name, rank in self.held.items()]
 
     def copied(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

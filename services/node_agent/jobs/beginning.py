@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from libs.common import reasons
 from libs.common.errors import Refused
 from libs.common.messages import StartOrder
 from libs.common.model import Gpu, NodeId, attempt_key
@@ -49,13 +50,15 @@ async def begin(
         _over(
             ground,
             key,
-            o.Exit(executed=False, exit_code=NO_IMAGE, reason="no_image", detail=str(error)),
+            o.Exit(executed=False, exit_code=NO_IMAGE, reason=reasons.NO_IMAGE, detail=str(error)),
         )
     except AlreadyLaunched as error:
         _over(
             ground,
             key,
-            o.Exit(executed=False, exit_code=None, reason="supervisor_lost", detail=str(error)),
+            o.Exit(
+                executed=False, exit_code=None, reason=reasons.SUPERVISOR_LOST, detail=str(error)
+            ),
         )
     except Refused as error:
         await ground.means.give_up(key)

@@ -10,6 +10,7 @@ import os
 import signal
 import time
 
+from libs.common.reasons import NOT_STARTED, SUPERVISOR_LOST
 from services.node_agent.machine import cgroups, processes
 from services.node_agent.supervision import output
 from services.node_agent.supervisor import records
@@ -20,9 +21,6 @@ SETTLE_TRIES = 3
 SWEEP_S = 3.0
 SWEEP_AGAIN_S = 0.02
 CRASH_BYTES = 4096
-
-NOT_STARTED = "not_started"
-SUPERVISOR_LOST = "supervisor_lost"
 
 
 def settle(

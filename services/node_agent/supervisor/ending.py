@@ -20,6 +20,7 @@ SWEEP_GRACE_NS = NS_PER_S // 5
 KILL_AGAIN_NS = NS_PER_S // 100
 GIVE_UP_NS = 10 * NS_PER_S
 
+# As in libs/common/reasons.py, which this process must not import.
 STOPPED = "stopped"
 LEASE_EXPIRED = "lease_expired"
 

@@ -8,6 +8,7 @@ of the scheduler knows arrays.
 from libs.common import arrays
 from libs.common.facts import ElementBegun, JobClosed
 from libs.common.life import job_life
+from libs.common.reasons import CANCELLED
 from libs.common.state.cluster import Job
 
 
@@ -41,7 +42,7 @@ def array_ended(job: Job) -> JobClosed:
         return _closed(
             job,
             job_life.CANCELLED,
-            f"{cancelled} of {total} elements cancelled" if job.cancel is None else "cancelled",
+            f"{cancelled} of {total} elements cancelled" if job.cancel is None else CANCELLED,
             None,
         )
     return _closed(job, job_life.COMPLETED, "", 0)

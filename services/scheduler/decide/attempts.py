@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from libs.common import reasons
 from libs.common.facts import JobClosed, JobRequeued
 from libs.common.life import job_life
-from libs.common.life.job_life import GOES_ON
 from libs.common.state.cluster import Job, MemberView
 from libs.common.state.ordering import SECOND_NS
 
@@ -27,18 +27,9 @@ EXCLUDED_WAITS: Final = 4
 # An attempt that ended by its machine's fault is tried again at once so often; then it waits too.
 AT_ONCE_MAX: Final = 3
 # Those ends by the machine's fault that may come at once. The others take a lease or a start limit.
-SUDDEN: Final = ("supervisor_lost", job_life.GPU_FAULT, job_life.MPS_LOST)
-REFUSED: Final = "refused"
-# Its node ended it at its limit, by the node's own clock (`services/node_agent/core/decide.py`).
-TIME_LIMIT: Final = "time_limit"
-NODE_REMOVED: Final = "node_removed"
-# A user asked for the next attempt.
-REQUEUED: Final = "requeued"
-# The time of an allocation is over.
-EXPIRED: Final = "expired"
-CANCELLED: Final = "cancelled"
+SUDDEN: Final = (reasons.SUPERVISOR_LOST, reasons.GPU_FAULT, reasons.MPS_LOST)
 # How an allocation ends well: stopped for this, it ended as that.
-GIVEN_BACK: Final = {EXPIRED: EXPIRED, CANCELLED: "released"}
+GIVEN_BACK: Final = {reasons.EXPIRED: reasons.EXPIRED, reasons.CANCELLED: reasons.RELEASED}
 
 
 def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
@@ -49,14 +40,16 @@ def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
     members = sorted(job.members.values(), key=lambda member: member.rank)
     reason = _reason(job, members)
     code = _exit_code(members)
-    if job.stop_reason == REQUEUED and job.cancel is None and _tries(job) < ATTEMPTS_MAX:
-        return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=REQUEUED, counted=False)
+    if job.stop_reason == reasons.REQUEUED and job.cancel is None and _tries(job) < ATTEMPTS_MAX:
+        return JobRequeued(
+            job_id=job.job_id, attempt=job.attempt, reason=reasons.REQUEUED, counted=False
+        )
     if job.spec.allocation is not None and job.stop_reason in GIVEN_BACK:
         ended = GIVEN_BACK[job.stop_reason]
         return JobClosed(
             job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, reason=ended
         )
-    if job.stop_reason in GOES_ON and job.cancel is None and not _was_done(members):
+    if job.stop_reason in reasons.GOES_ON and job.cancel is None and not _was_done(members):
         return JobRequeued(
             job_id=job.job_id, attempt=job.attempt, reason=job.stop_reason, counted=False
         )
@@ -64,20 +57,25 @@ def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
         return JobClosed(
             job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, exit_code=0
         )
-    if reason == CANCELLED or job.cancel is not None:
+    if reason == reasons.CANCELLED or job.cancel is not None:
         return JobClosed(
             job_id=job.job_id,
             attempt=job.attempt,
             outcome=job_life.CANCELLED,
-            reason=CANCELLED,
+            reason=reasons.CANCELLED,
             exit_code=code,
         )
-    counted = reason not in (*job_life.BY_THE_MACHINE, NODE_REMOVED, REFUSED, "start_timeout")
+    counted = reason not in (
+        *reasons.BY_THE_MACHINE,
+        reasons.NODE_REMOVED,
+        reasons.REFUSED,
+        reasons.START_TIMEOUT,
+    )
     if may_try_again(job, reason, counted):
         return _again_later(job, reason, counted, wall_ns)
-    if reason == REFUSED:
+    if reason == reasons.REFUSED:
         reason = (
-            f"{REFUSED}: "
+            f"{reasons.REFUSED}: "
             f"{next(member.reason for member in members if member.state == job_life.REFUSED)}"
         )
     return JobClosed(
@@ -94,12 +92,12 @@ def _again_later(job: Job, reason: str, counted: bool, wall_ns: int) -> JobReque
     as fast as machines can end them.
     """
     again = JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=reason, counted=counted)
-    wait_ns = back_off_ns(job.refusals.count) if reason == REFUSED else 0
+    wait_ns = back_off_ns(job.refusals.count) if reason == reasons.REFUSED else 0
     if reason in SUDDEN and _tries(job) > AT_ONCE_MAX:
         wait_ns = back_off_ns(_tries(job) - AT_ONCE_MAX - 1)
     if not wait_ns:
         return again
-    excluded_until_ns = wall_ns + EXCLUDED_WAITS * wait_ns if reason == REFUSED else 0
+    excluded_until_ns = wall_ns + EXCLUDED_WAITS * wait_ns if reason == reasons.REFUSED else 0
     return replace(again, not_before_ns=wall_ns + wait_ns, excluded_until_ns=excluded_until_ns)
 
 
@@ -114,32 +112,32 @@ def _reason(job: Job, members: list[MemberView]) -> str:
     A member whose gang lost another one to its machine waits for that one in vain: it hung for no
     reason of its own.
     """
-    lost = any(member.reason in job_life.BY_THE_MACHINE for member in members)
+    lost = any(member.reason in reasons.BY_THE_MACHINE for member in members)
     for member in members:
-        if member.reason in job_life.BY_THE_AGENT and not (lost and member.reason == job_life.HUNG):
+        if member.reason in reasons.BY_THE_AGENT and not (lost and member.reason == reasons.HUNG):
             return member.reason
     if all(member.exit_code == 0 for member in members):
         return ""
     if job.stop_reason not in ("", "gang_hurt"):
         return job.stop_reason
     for member in members:
-        if member.reason in job_life.BY_THE_MACHINE:
+        if member.reason in reasons.BY_THE_MACHINE:
             return member.reason
-    for reason in (TIME_LIMIT, job_life.GPU_ERROR):
+    for reason in (reasons.TIME_LIMIT, reasons.GPU_ERROR):
         if any(member.reason == reason for member in members):
             return reason
     if any(member.state == job_life.REFUSED for member in members):
-        return REFUSED
+        return reasons.REFUSED
     return (
         "signalled"
-        if any(member.signal and member.reason != "stopped" for member in members)
+        if any(member.signal and member.reason != reasons.STOPPED for member in members)
         else "failed"
     )
 
 
 def _was_done(members: list[MemberView]) -> bool:
     """It had ended well before it heard that it was to end."""
-    return all(member.exit_code == 0 and member.reason != "stopped" for member in members)
+    return all(member.exit_code == 0 and member.reason != reasons.STOPPED for member in members)
 
 
 def _tries(job: Job) -> int:
@@ -156,7 +154,7 @@ def _exit_code(members: list[MemberView]) -> int | None:
         for member in members
         if member.exit_code != 0 and (member.exit_code is not None or member.signal)
     ]
-    own = [member for member in bad if member.reason != "stopped"] or bad
+    own = [member for member in bad if member.reason != reasons.STOPPED] or bad
     if not own:
         return None
     return own[0].exit_code if own[0].exit_code is not None else 128 + own[0].signal
@@ -166,12 +164,12 @@ def may_try_again(job: Job, reason: str, counted: bool) -> bool:
     """A replica only where it was refused (its port may be taken there): else its model makes
     another, later after each crash.
     """
-    if _tries(job) >= ATTEMPTS_MAX or reason == TIME_LIMIT:
+    if _tries(job) >= ATTEMPTS_MAX or reason == reasons.TIME_LIMIT:
         return False
-    if reason == REFUSED:
+    if reason == reasons.REFUSED:
         return job.refusals.count + 1 < REFUSALS_MAX
     if job.spec.serve is not None:
         return False
     if counted:
         return job.retries_used < job.spec.retries
-    return job.spec.requeue or reason == "start_timeout"
+    return job.spec.requeue or reason == reasons.START_TIMEOUT

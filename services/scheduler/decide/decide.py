@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common import reasons
 from libs.common.facts import (
     AllocationWarned,
     AnyFact,
@@ -27,18 +28,11 @@ from libs.common.facts import (
 )
 from libs.common.life import job_life, node_life
 from libs.common.model import JobId, NodeId
+from libs.common.quantities import counted
 from libs.common.state.cluster import Job, is_draining, is_removed
 from libs.common.state.plugins import PluginFault
-from libs.common.words import counted
 from services.scheduler.decide.arrays import array_ended, next_element
-from services.scheduler.decide.attempts import (
-    CANCELLED,
-    EXPIRED,
-    NODE_REMOVED,
-    REQUEUED,
-    may_try_again,
-    settled,
-)
+from services.scheduler.decide.attempts import may_try_again, settled
 from services.scheduler.decide.choices import placement, reserve_devices
 from services.scheduler.decide.elastic import grow, with_more_nodes
 from services.scheduler.leases.renewals import is_empty
@@ -158,11 +152,11 @@ def stop(state: State) -> Sequence[AnyFact]:
     if job is None:
         return NONE
     if job.cancel is not None and wants_cancel(job):
-        return (_stop_order(job, CANCELLED, job.cancel.signal, job.cancel.grace_s),)
+        return (_stop_order(job, reasons.CANCELLED, job.cancel.signal, job.cancel.grace_s),)
     if is_saving(job) and has_saved(job):
         return (_stop_order(job, job.stop_reason, 15, job.spec.grace_s),)
     if not is_hurt(job):
-        return (_stop_order(job, REQUEUED, 15, job.spec.grace_s),)
+        return (_stop_order(job, reasons.REQUEUED, 15, job.spec.grace_s),)
     return (_stop_order(job, "gang_hurt", 15, job.spec.grace_s), *_heal(state, job))
 
 
@@ -171,8 +165,8 @@ def _heal(state: State, job: Job) -> Sequence[AnyFact]:
     devices as it lost; with fewer, if it can go on with those; if there are none, it waits in line
     as any other.
     """
-    lost = any(member.reason in job_life.BY_THE_MACHINE for member in job.members.values())
-    if not lost or not may_try_again(job, "node_lost", counted=False):
+    lost = any(member.reason in reasons.BY_THE_MACHINE for member in job.members.values())
+    if not lost or not may_try_again(job, reasons.NODE_LOST, counted=False):
         return NONE
     room = widest(
         job.spec.nodes,
@@ -191,14 +185,18 @@ def stop_drained(state: State, drained: Sequence[JobId]) -> Sequence[AnyFact]:
     for job_id in drained:
         job = state.cluster.jobs.get(job_id)
         if job is not None and job.cancel is not None and is_draining(job, state.wall_ns):
-            return (_stop_order(job, CANCELLED, job.cancel.signal, job.cancel.grace_s),)
+            return (_stop_order(job, reasons.CANCELLED, job.cancel.signal, job.cancel.grace_s),)
     return NONE
 
 
 def stop_unstarted(state: State, now_ns: int) -> Sequence[AnyFact]:
     """A job that did not start within its start limit is stopped."""
     job = state.unstarted(now_ns)
-    return (_stop_order(job, "start_timeout", 15, job.spec.grace_s),) if job is not None else NONE
+    return (
+        (_stop_order(job, reasons.START_TIMEOUT, 15, job.spec.grace_s),)
+        if job is not None
+        else NONE
+    )
 
 
 def expire(state: State) -> Sequence[AnyFact]:
@@ -212,7 +210,7 @@ def expire(state: State) -> Sequence[AnyFact]:
         return (
             AllocationWarned(job_id=job.job_id, attempt=job.attempt, expires_ns=job.expires_ns),
         )
-    return (_stop_order(job, EXPIRED, 15, job.spec.grace_s),)
+    return (_stop_order(job, reasons.EXPIRED, 15, job.spec.grace_s),)
 
 
 def stop_unsaved(state: State) -> Sequence[AnyFact]:
@@ -286,7 +284,7 @@ def vacate(state: State) -> Sequence[AnyFact]:
         for job_id in state.cluster.nodes[node_id].members:
             job = state.cluster.jobs[job_id]
             if not job.stop_reason and job.state in (job_life.PLACED, job_life.RUNNING):
-                return (_stop_order(job, NODE_REMOVED, 15, job.spec.grace_s),)
+                return (_stop_order(job, reasons.NODE_REMOVED, 15, job.spec.grace_s),)
     return NONE
 
 
@@ -307,7 +305,7 @@ def withdraw(state: State) -> Sequence[AnyFact]:
     job = state.first(WITHDRAW)
     if job is None:
         return NONE
-    reason = IN_VAIN if job.cancel is None else CANCELLED
+    reason = IN_VAIN if job.cancel is None else reasons.CANCELLED
     return (
         JobClosed(
             job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason=reason

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from libs.common.facts import JobPlaced
 from libs.common.model import JobId
+from libs.common.quantities import counted
 from libs.common.state.cluster import Job
-from libs.common.words import counted
 from services.scheduler.explain.trial import decided, ending, places, tell
 from services.scheduler.placement.choose import possible
 from services.scheduler.policies.srsf import expected_of

@@ -8,6 +8,7 @@ now; and it changes that state: give it one of its own. What the words mean: doc
 
 from typing import Any, Final
 
+from libs.common import reasons
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Cluster, Job, is_ready, silent_nodes, waits_for
@@ -112,7 +113,7 @@ def _not_waiting(job: Job) -> str:
         return f"it has ended: {job.state}" + (
             f" ({job.reason})" if job.reason not in ("", job.state) else ""
         )
-    if job.stop_reason == job_life.GROWN and job.preemption.reserved:
+    if job.stop_reason == reasons.GROWN and job.preemption.reserved:
         return (
             "it saves its work and ends, to begin anew on "
             f"{', '.join(member.node_id for member in job.preemption.reserved)}"

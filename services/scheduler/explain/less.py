@@ -10,8 +10,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from libs.common.model import LEVELS, PREFERRED, REQUIRED, WHOLE_GPU
+from libs.common.quantities import counted
 from libs.common.state.cluster import Job
-from libs.common.words import counted
 from services.scheduler.explain.change import Change, again, changeable
 from services.scheduler.state.state import State
 

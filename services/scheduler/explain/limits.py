@@ -5,9 +5,9 @@ from typing import Final
 
 from libs.common import facts as f
 from libs.common.model import GPU_HOUR_SHARE_MS, WHOLE_GPU
+from libs.common.quantities import counted
 from libs.common.state.cluster import Job, tenant_of
 from libs.common.state.tenant import Tenant
-from libs.common.words import counted
 from services.scheduler.explain.change import Change
 from services.scheduler.placement.resource_request import request_of
 from services.scheduler.queueing.limits import hours_asked, hours_left, over_budget

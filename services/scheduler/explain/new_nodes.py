@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from libs.common.facts import NodeRegistered
 from libs.common.model import GPUS_PER_NODE_MAX, Gpu, GpuId, NodeId
+from libs.common.quantities import counted
 from libs.common.state.cluster import Cluster, Job, Node, node_gpus
-from libs.common.words import counted
 from services.scheduler.explain.change import Change
 from services.scheduler.explain.classes import build_of
 from services.scheduler.explain.devices_back import again_registered

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from libs.common.devices import mig
 from libs.common.life import job_life
-from libs.common.model import LEVELS, REQUIRED, WHOLE_GPU, JobId
+from libs.common.model import LEVELS, REQUIRED, WHOLE_GPU, job_of
+from libs.common.quantities import counted
+from libs.common.reasons import REFUSED
 from libs.common.state.budget import hours
 from libs.common.state.cluster import Job, Tenant, tenant_of
 from libs.common.state.ordering import SECOND_NS
-from libs.common.words import counted
-from services.scheduler.decide.attempts import REFUSALS_MAX, REFUSED
+from services.scheduler.decide.attempts import REFUSALS_MAX
 from services.scheduler.explain import order
 from services.scheduler.explain.asker import job_named, jobs_named
 from services.scheduler.explain.classes import Blocker, blocker, node_blockers
@@ -96,9 +97,7 @@ def _room_is_made(state: State, job: Job) -> Reason:
     views = [
         state.cluster.gpus[hold.uuid] for member in job.preemption.reserved for hold in member.gpus
     ]
-    ending = jobs_named(
-        state, dict.fromkeys(JobId(key.rpartition(".")[0]) for view in views for key in view.holds)
-    )
+    ending = jobs_named(state, dict.fromkeys(job_of(key) for view in views for key in view.holds))
     nodes = ", ".join(member.node_id for member in job.preemption.reserved)
     text = (
         f"devices are reserved for it on {nodes}, and it is placed as soon as all are free; they "

@@ -13,6 +13,7 @@ from libs.common.change import Stamp
 from libs.common.facts import AnyFact, JobFinished, JobPlaced, JobPreempted, JobReleased
 from libs.common.life import job_life
 from libs.common.model import JobId
+from libs.common.reasons import EXITED, STOPPED
 from libs.common.state.cluster import Job
 from libs.common.transport import snapshot
 from services.scheduler.decide.decide import Heard, decide
@@ -56,7 +57,7 @@ def tell(state: State, facts: Iterable[AnyFact]) -> None:
 
 def ending(job: Job, exit_code: int | None = None) -> Iterator[AnyFact]:
     """What its nodes say when it ends: by itself with an exit code, by a signal without one."""
-    reason, signal = ("stopped", 15) if exit_code is None else ("exited", 0)
+    reason, signal = (STOPPED, 15) if exit_code is None else (EXITED, 0)
     for node_id, member in job.members.items():
         if member.state not in job_life.MEMBER_ENDED:
             yield JobFinished(

@@ -7,6 +7,7 @@ did not take would start a job that nobody decided.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from libs.common import reasons
 from libs.common.facts import (
     AnyFact,
     GpuControlRequested,
@@ -52,7 +53,7 @@ def stop_orders(
     fact: JobStopOrdered | JobPreempted, nodes: Iterable[NodeId], seq: int
 ) -> Iterator[tuple[NodeId, StopOrder]]:
     """One order for each node of an attempt that commit `seq` ordered to stop."""
-    reason = fact.reason if isinstance(fact, JobStopOrdered) else job_life.PREEMPTED
+    reason = fact.reason if isinstance(fact, JobStopOrdered) else reasons.PREEMPTED
     for node_id in nodes:
         yield node_id, StopOrder(fact.job_id, fact.attempt, seq, reason, fact.signal, fact.grace_ms)
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 from operator import or_
 from typing import Final
 
-from libs.common.model import JobId, JobSpec, attempt_key
+from libs.common.model import JobSpec, attempt_key, job_of
 from libs.common.state.cluster import Cluster, Job
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.placement.capacity import Capacity
@@ -78,7 +78,7 @@ class Forecast:
         """None: not even with nothing on it. An end that has passed is not known any more."""
         ends: list[tuple[int, str]] = []
         for key in _attempts(place):
-            end = expected_end_ns(cluster.jobs[JobId(key.rpartition(".")[0])])
+            end = expected_end_ns(cluster.jobs[job_of(key)])
             ends.append((end if end > now_ns else UNKNOWN, key))
         ends.sort()
         later, gone = Imagined(cluster, place), 0

@@ -7,7 +7,7 @@ from copy import copy
 
 from msgspec.structs import replace
 
-from libs.common.model import JobId
+from libs.common.model import job_of
 from libs.common.state.cluster import Cluster, GpuView
 from services.scheduler.placement.capacity import look_at_device, look_at_host, reserved_on
 from services.scheduler.placement.place import Place
@@ -33,14 +33,14 @@ class Imagined:
 
     def end(self, key: str) -> Place:
         self.ended.add(key)
-        self.place.node.members.pop(_job_of(key), None)
+        self.place.node.members.pop(job_of(key), None)
         self.place.node.held.pop(key, None)
         return self._look_at(key)
 
     def spare(self, key: str) -> Place:
         """It goes on after all."""
         self.ended.remove(key)
-        self.place.node.members[_job_of(key)] = self.there.node.members[_job_of(key)]
+        self.place.node.members[job_of(key)] = self.there.node.members[job_of(key)]
         if key in self.there.node.held:
             self.place.node.held[key] = self.there.node.held[key]
         return self._look_at(key)
@@ -67,7 +67,3 @@ class Imagined:
             holds=holds,
             parts={key: part for key, part in view.parts.items() if key not in self.ended},
         )
-
-
-def _job_of(key: str) -> JobId:
-    return JobId(key.rpartition(".")[0])

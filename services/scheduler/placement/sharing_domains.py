@@ -9,7 +9,7 @@ administrator may cross a placement. The simulation's checker is `tenants_never_
 
 from typing import Final
 
-from libs.common.model import JobId, TenantId
+from libs.common.model import TenantId, job_of
 from libs.common.state.cluster import Cluster, GpuView
 
 # Of all tenants that share. No tenant has this name, nor the next.
@@ -27,11 +27,6 @@ def sharing_domain_of(cluster: Cluster, name: TenantId) -> str:
 def sharing_domain_on(cluster: Cluster, view: GpuView) -> str:
     """To whom a partly held device is open."""
     sharing_domains = dict.fromkeys(
-        sharing_domain_of(cluster, cluster.jobs[_job_of(key)].tenant) for key in view.holds
+        sharing_domain_of(cluster, cluster.jobs[job_of(key)].tenant) for key in view.holds
     )
     return next(iter(sharing_domains)) if len(sharing_domains) == 1 else CLOSED
-
-
-def _job_of(key: str) -> JobId:
-    """Of an attempt's key (`model.attempt_key`)."""
-    return JobId(key.rpartition(".")[0])

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from libs.common import reasons
 from libs.common.life import job_life
 from libs.common.model import JobId, JobSpec
 from libs.common.state.cluster import Job
@@ -150,7 +151,7 @@ class Preemptible:
 
 def is_saving(job: Job) -> bool:
     """It is to go on by another attempt, and has more time than any job that is stopped."""
-    return job.stop_reason in job_life.GOES_ON and job.stop_grace_ms > job.spec.grace_s * 1_000
+    return job.stop_reason in reasons.GOES_ON and job.stop_grace_ms > job.spec.grace_s * 1_000
 
 
 def may_grow(spec: JobSpec) -> bool:

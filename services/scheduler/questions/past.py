@@ -20,7 +20,7 @@ from libs.common import fold, reading
 from libs.common.errors import MusterError
 from libs.common.model import JobId, TenantId
 from libs.common.settings.configuration import read
-from libs.common.transport import log_jetstream, signed_snapshots, snapshot_store
+from libs.common.transport import connection_nats, log_jetstream, signed_snapshots, snapshot_store
 from libs.common.transport.archive import whole
 from libs.common.transport.bus import Bus
 from libs.common.transport.bus_nats import NatsBus
@@ -144,7 +144,7 @@ async def main(question: Question) -> bytes:
     """The child's whole work."""
     settings = read()
     plugins.load()
-    client = await log_jetstream.connect_as(settings, "scheduler")
+    client = await connection_nats.connect_as(settings, "scheduler")
     try:
         log, kept = (
             log_jetstream.JetStreamLog(client),

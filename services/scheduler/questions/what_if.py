@@ -12,10 +12,10 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
+from libs.common.messages import NewNodes
 from libs.common.model import JobId, JobSpec, TenantId
-from libs.common.new_nodes import NewNodes
+from libs.common.quantities import counted
 from libs.common.state.cluster import Job
-from libs.common.words import counted
 from services.scheduler.explain.explain import Answer, answer, no_answer, prove
 from services.scheduler.explain.new_nodes import like_model, new_nodes
 from services.scheduler.explain.trial import RunOnCopy, copied, decided_until, places, prepare, tell

@@ -24,7 +24,7 @@ from libs.common.facts import (
     TermBegan,
     Unknown,
 )
-from libs.common.folds.job_fold import homes
+from libs.common.folds.member_fold import homes
 from libs.common.life import job_life
 from libs.common.model import WHOLE_GPU, JobId, NodeId, TenantId, attempt_key
 from libs.common.state.cluster import (

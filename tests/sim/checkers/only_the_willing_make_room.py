@@ -7,7 +7,7 @@ from typing import Final
 
 from libs.common.change import Change, Stamp
 from libs.common.facts import AnyFact, Commit, JobClosed, JobPreempted, JobUpdated, Unknown
-from libs.common.life.job_life import GOES_ON
+from libs.common.reasons import GOES_ON
 from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
 from tests.sim.world import World

@@ -4,6 +4,7 @@ word let both share.
 
 from libs.common.change import Change, Stamp
 from libs.common.facts import AnyFact, Commit, JobPlaced, TenantSet, Unknown
+from libs.common.model import job_of
 from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
 from tests.sim.world import World
@@ -32,8 +33,7 @@ class TenantsNeverShareAGpu(Checker):
             tenant = cluster.jobs[fact.job_id].tenant
             for hold in (hold for member in fact.members for hold in member.gpus):
                 others = {
-                    cluster.jobs[key.rpartition(".")[0]].tenant
-                    for key in cluster.gpus[hold.uuid].holds
+                    cluster.jobs[job_of(key)].tenant for key in cluster.gpus[hold.uuid].holds
                 } - {tenant}  # type: ignore[index]
                 if others and not all(
                     self._shared(each, commit.seen) for each in (tenant, *sorted(others))

@@ -1,8 +1,8 @@
-"""Months of UTC (libs/common/months.py)."""
+"""Numbers with nouns, and months of UTC (libs/common/quantities.py)."""
 
 import pytest
 
-from libs.common.months import month_of
+from libs.common.quantities import month_of
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,143 @@
+"""How each fact about one member of an attempt changes it: one function per kind.
+
+Pure and total, called by `fold` alone. A member's facts count only for the current attempt. The
+job's state follows from its members' states alone, so the order of two nodes' facts does not
+matter.
+"""
+
+from collections.abc import Collection
+
+from libs.common import facts as f
+from libs.common import reasons
+from libs.common.change import IGNORED, Change, Stamp
+from libs.common.life import job_life
+from libs.common.model import JobId, NodeId, attempt_key
+from libs.common.state import ledger
+from libs.common.state.cluster import Cluster, Job, MemberView, known_to_agent
+
+
+def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
+    job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.started")
+    if job is None:
+        return IGNORED
+    job.started_ns = max(job.started_ns, stamp.at_ns)
+    _follow_members(job)
+    return Change((fact.job_id,))
+
+
+def finished(cluster: Cluster, fact: f.JobFinished, stamp: Stamp) -> Change:
+    job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.finished")
+    if job is None:
+        return IGNORED
+    member = job.members[fact.node_id]
+    member.exit_code, member.signal = fact.exit_code, fact.signal
+    member.reason, member.detail, member.run_ms = fact.reason, fact.detail, fact.run_ms
+    member.ended_ns = stamp.at_ns
+    _follow_members(job)
+    return Change((fact.job_id,))
+
+
+def refused(cluster: Cluster, fact: f.JobRefused, stamp: Stamp) -> Change:
+    job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.refused")
+    if job is None:
+        return IGNORED
+    member = job.members[fact.node_id]
+    member.reason = fact.reason
+    ledger.release(cluster, job, member)
+    _follow_members(job)
+    return Change((fact.job_id,), homes(cluster, (member,)))
+
+
+def released(cluster: Cluster, fact: f.JobReleased, stamp: Stamp) -> Change:
+    """The node accounts for this attempt no longer, even when the attempt was closed long ago."""
+    node = cluster.nodes.get(fact.node_id)
+    was_accounted = (
+        node is not None
+        and node.accounted.pop(attempt_key(fact.job_id, fact.attempt), None) is not None
+    )
+    job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.released")
+    if job is None:
+        return Change((), (fact.node_id,)) if was_accounted else IGNORED
+    member = job.members[fact.node_id]
+    ledger.release(cluster, job, member)
+    return Change((fact.job_id,), homes(cluster, (member,)))
+
+
+def homes(cluster: Cluster, members: Collection[MemberView]) -> tuple[NodeId, ...]:
+    """The members' nodes, and those that report their devices now: a device may have moved while it
+    was held.
+    """
+    views = cluster.gpus
+    theirs = [views[hold.uuid].node_id for member in members for hold in member.gpus]
+    return tuple(dict.fromkeys([*[member.node_id for member in members], *theirs]))
+
+
+def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
+    """Mark the member lost when its node was lost, or came back without it; whichever fact came
+    first, the end is the same.
+
+    A loss takes a member that was over too, for its JobReleased may have crossed the NodeLost;
+    coming back without a member that was over is no loss. Nor is coming back from another state
+    directory: that says nothing of the member. A job that ignores the lease may live on a lost
+    node, until an operator says that it is dead.
+    """
+    member, node = job.members[node_id], cluster.nodes[node_id]
+    gone = member.accounted < node.incarnation and known_to_agent(node, job, member)
+    lost = node.dead if job.spec.ignores_lease else node.lost
+    if member.incarnation <= lost or (gone and member.state not in job_life.MEMBER_OVER):
+        return lose_member(cluster, job, member)
+    return False
+
+
+def lose_member(cluster: Cluster, job: Job, member: MemberView) -> bool:
+    after = job_life.MEMBER_LIFE.get((member.state, "node.lost"))
+    if after is None:
+        return False
+    member.state = after
+    member.exit_code, member.signal, member.reason, member.detail, member.run_ms = (
+        None,
+        0,
+        reasons.NODE_LOST,
+        "",
+        0,
+    )
+    member.ready, member.ready_ns, member.ended_ns = False, 0, 0
+    ledger.release(cluster, job, member)
+    _follow_members(job)
+    return True
+
+
+def current(cluster: Cluster, job_id: JobId, attempt: int) -> Job | None:
+    job = cluster.jobs.get(job_id)
+    return (
+        job
+        if job is not None and job.attempt == attempt and job.state not in job_life.ENDED
+        else None
+    )
+
+
+def _member_spoke(
+    cluster: Cluster, job_id: JobId, attempt: int, node_id: NodeId, event: str
+) -> Job | None:
+    """Move the member along its table; None when the attempt is not current, the table has no such
+    row, or the agent that speaks knows nothing of the member, for it replaced the one that did.
+    """
+    job = current(cluster, job_id, attempt)
+    member = job.members.get(node_id) if job is not None else None
+    if job is None or member is None or not known_to_agent(cluster.nodes[node_id], job, member):
+        return None
+    after = job_life.MEMBER_LIFE.get((member.state, event))
+    if after is None:
+        return None
+    member.state = after
+    return job
+
+
+def _follow_members(job: Job) -> None:
+    """The job's state follows from its members' states alone, so that it is the same in whatever
+    order they spoke.
+    """
+    waiting = any(member.state == job_life.PLACED for member in job.members.values())
+    ended = all(member.state in job_life.MEMBER_ENDED for member in job.members.values())
+    event = "members.ended" if ended else "" if waiting else "members.started"
+    job.state = job_life.JOB_LIFE.get((job.state, event), job.state)

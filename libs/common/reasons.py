@@ -1,0 +1,53 @@
+"""Reasons that facts record: why an attempt was stopped and why a member ended.
+
+Pure. The log holds these words, so a value never changes. A reason that people may write freely
+(the text of a refusal, the detail of an end) has no name here. The supervisor imports only the
+standard library and repeats the words that it uses; tests/unit/test_reasons.py compares them.
+"""
+
+from typing import Final
+
+# Ends of a member, as its node's agent or the scheduler records them (JobFinished, NodeLost).
+EXITED: Final = "exited"
+STOPPED: Final = "stopped"
+NOT_STARTED: Final = "not_started"
+NO_IMAGE: Final = "no_image"
+# The kernel killed a process of the job because the job had used up its host memory.
+OUT_OF_MEMORY: Final = "out_of_memory"
+TIME_LIMIT: Final = "time_limit"
+LEASE_EXPIRED: Final = "lease_expired"
+SUPERVISOR_LOST: Final = "supervisor_lost"
+NODE_LOST: Final = "node_lost"
+# A device of the job failed.
+GPU_FAULT: Final = "gpu_fault"
+# The job caused an error on a device that works.
+GPU_ERROR: Final = "gpu_error"
+# The MPS daemon that the device's jobs shared exited.
+MPS_LOST: Final = "mps_lost"
+# A replica was not ready in time, or stopped answering its health path.
+STARTUP_TIMEOUT: Final = "startup_timeout"
+UNHEALTHY: Final = "unhealthy"
+# The job kept its devices busy without progress for its `hang_timeout_s`.
+HUNG: Final = "hung"
+# The job used more memory of a device than its fraction, for longer than it may.
+OVER_SHARE: Final = "over_share"
+
+# Ends that the machine caused, not the job.
+BY_THE_MACHINE: Final = (NODE_LOST, LEASE_EXPIRED, SUPERVISOR_LOST, GPU_FAULT, MPS_LOST)
+# Ends that the agent decided because of what it observed of the job.
+BY_THE_AGENT: Final = (STARTUP_TIMEOUT, UNHEALTHY, HUNG, OVER_SHARE)
+
+# Stops that the scheduler orders, and the requeue or end that follows.
+CANCELLED: Final = "cancelled"
+REQUEUED: Final = "requeued"
+START_TIMEOUT: Final = "start_timeout"
+NODE_REMOVED: Final = "node_removed"
+# A node refused the member.
+REFUSED: Final = "refused"
+# The time of an allocation is over, or its user returned it.
+EXPIRED: Final = "expired"
+RELEASED: Final = "released"
+# The attempt makes room for another job, or restarts with more nodes. Another attempt follows.
+PREEMPTED: Final = "preempted"
+GROWN: Final = "grown"
+GOES_ON: Final = (PREEMPTED, GROWN)

@@ -1,0 +1,106 @@
+"""The NATS connection that all parts of one process share.
+
+Facts behind the settings: nothing is buffered while the client is disconnected, because a publish
+that timed out must not be written later by surprise.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Sequence
+from typing import Any, Final
+
+import nats
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from libs.common.errors import Refused, Unavailable
+from libs.common.settings.settings import Settings
+
+ASK_TIMEOUT_S: Final = 2.0
+CONNECT_TIMEOUT_S: Final = 10.0
+# A client pings its server so often, and leaves it when more pings than these are unanswered: at
+# the latest after LEAVES_SILENT_SERVER_S, which must stay well within a third of a lease
+# (`lease_ms`), for a frozen server answers nothing and closes nothing.
+PING_S: Final = 1.25
+PINGS_UNANSWERED_MAX: Final = 2
+LEAVES_SILENT_SERVER_S: Final = PING_S * (PINGS_UNANSWERED_MAX + 1)
+# Every server of a cluster shows this name in its certificate, whatever its address is
+# (`libs/embedded/certificates.py`).
+TLS_NAME: Final = "muster"
+
+logger = logging.getLogger(__name__)
+
+
+async def connect(
+    servers: Sequence[str],
+    name: str,
+    seed: bytes | None = None,
+    ca_file: str = "",
+    within_s: float = CONNECT_TIMEOUT_S,
+) -> Client:
+    """A connection that never gives up.
+
+    `seed` is the process's nkey; `name` shows in the server's own lists. With `ca_file` it is TLS
+    from the first byte, to a server that shows the cluster's name under that authority.
+
+    Raises Unavailable when no server answers within `within_s`.
+    """
+
+    async def on_error(error: Exception) -> None:
+        logger.warning("nats: %s", error)
+
+    options: dict[str, Any] = {}
+    if ca_file:
+        logging.getLogger("asyncio").addFilter(_no_end_of_stream)
+        options = {"tls": _trusting(ca_file), "tls_hostname": TLS_NAME, "tls_handshake_first": True}
+    if seed is not None:
+        options |= {"nkeys_seed_str": seed.decode(), "inbox_prefix": f"_INBOX_{name}".encode()}
+    try:
+        return await asyncio.wait_for(
+            nats.connect(
+                servers=list(servers),
+                name=name,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.1,
+                ping_interval=PING_S,
+                max_outstanding_pings=PINGS_UNANSWERED_MAX,
+                pending_size=0,
+                error_cb=on_error,
+                **options,
+            ),
+            within_s,
+        )
+    except (NatsError, OSError, TimeoutError) as error:
+        raise Unavailable(
+            f"no NATS server answers at {', '.join(servers)} ({error}): is it up?"
+        ) from error
+
+
+async def connect_as(
+    settings: Settings, name: str, seed: bytes | None = None, within_s: float = 0.0
+) -> Client:
+    """`connect` as the settings say; `seed` is another identity's than the process's own,
+    `within_s` a shorter patience.
+    """
+    patience_s = within_s or settings.log_connect_ms / 1_000
+    return await connect(
+        settings.servers, name, seed or settings.nkey_seed, settings.nats_ca_file, patience_s
+    )
+
+
+def _no_end_of_stream(record: logging.LogRecord) -> bool:
+    """Each TLS connection of nats-py that the server ends is a warning of asyncio,
+    about nothing.
+    """
+    return "eof_received() has no effect" not in record.getMessage()
+
+
+def _trusting(ca_file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise Refused(
+            f"the authority's certificate {ca_file} cannot be read ({error}): check "
+            "MUSTER_NATS_CA_FILE"
+        ) from error

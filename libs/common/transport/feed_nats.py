@@ -1,0 +1,136 @@
+"""One subscription to the log on NATS JetStream: a push consumer whose order we check ourselves.
+
+`log_jetstream.py` reads the log through it. A client that is slow loses messages without notice, so
+a feed ends as soon as it is silent or skips, and the log makes another one.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from typing import Final
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from libs.common import subjects
+from libs.common.process.cancellation import heed
+from libs.common.transport.connection_nats import ASK_TIMEOUT_S
+from libs.common.transport.log import Entry
+
+BATCH_MAX: Final = 1_000
+IDLE_S: Final = 0.5
+# Between tries to make a subscription, and for what may fail while it is unmade.
+GAP_PAUSE_S: Final = 0.25
+UNSUBSCRIBE_S: Final = 1.0
+# Without a message or a server heartbeat for this long, the subscription is made anew.
+SILENCE_S: Final = 3.0
+# The parts of a delivery's reply subject without domain and account.
+SHORT_REPLY: Final = 9
+
+logger = logging.getLogger(__name__)
+
+
+class Feed:
+    """One subscription's life: consecutive batches from `after` + 1 on; it ends when it is no
+    longer to be trusted.
+
+    A push consumer without acknowledgements whose flow control we answer ourselves, in order behind
+    the data: what is not yet taken bounds what the server sends.
+    """
+
+    def __init__(self, client: Client, after: int) -> None:
+        self.client = client
+        self.after = after
+        self.waiting: list[Entry] = []
+        self.grown = asyncio.Event()
+        self.broken = False
+        self.heard = 0.0
+
+    async def batches(self) -> AsyncIterator[list[Entry]]:
+        loop = asyncio.get_running_loop()
+        inbox = self.client.new_inbox()
+        subscription = await self.client.subscribe(
+            inbox, cb=self._on_message, pending_msgs_limit=-1, pending_bytes_limit=-1
+        )
+        try:
+            await self._consume(inbox)
+            self.heard = loop.time()
+            while not self.broken and loop.time() - self.heard < SILENCE_S:
+                if not self.waiting:
+                    await self._growth()
+                batch, self.waiting = self.waiting[:BATCH_MAX], self.waiting[BATCH_MAX:]
+                yield batch
+            if self.waiting:
+                yield self.waiting  # what came before the skip is good
+        finally:
+            await _quietly(subscription.unsubscribe())
+
+    async def _growth(self) -> None:
+        self.grown.clear()
+        try:
+            async with asyncio.timeout(IDLE_S):
+                await self.grown.wait()
+        except TimeoutError:
+            return
+
+    async def _consume(self, inbox: str) -> None:
+        """Have the server push to our inbox, as soon as it can."""
+        config = ConsumerConfig(
+            deliver_subject=inbox,
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=self.after + 1,
+            ack_policy=AckPolicy.NONE,
+            max_deliver=1,
+            mem_storage=True,
+            num_replicas=1,
+            inactive_threshold=30,
+            flow_control=True,
+            idle_heartbeat=1,
+        )
+        while True:
+            try:
+                await self.client.jetstream(timeout=ASK_TIMEOUT_S).add_consumer(
+                    subjects.STREAM, config=config
+                )
+                return
+            except (NatsError, TimeoutError, OSError) as error:
+                heed()
+                logger.warning("the log cannot be read yet: %s", error or "timeout")
+                await asyncio.sleep(GAP_PAUSE_S)
+
+    async def _on_message(self, msg: Msg) -> None:
+        self.heard = asyncio.get_running_loop().time()
+        if msg.headers is not None and msg.headers.get("Status") == "100":
+            if msg.reply:
+                await _quietly(self.client.publish(msg.reply))
+            return
+        seq = _sequence(msg.reply)
+        if seq == self.after + 1:
+            self.after = seq
+            self.waiting.append(Entry(seq, msg.subject, msg.data))
+        elif seq > self.after:
+            logger.warning(
+                "the subscription skipped from %d to %d: it is made anew", self.after, seq
+            )
+            self.broken = True
+        self.grown.set()
+
+
+def _sequence(reply: str) -> int:
+    """The stream's sequence out of a delivery's reply subject,
+    $JS.ACK.STREAM.CONSUMER.DELIVERED.SEQUENCE and more; newer servers may put domain and account in
+    front of the stream. nats-py's own way makes three objects and a date of each.
+    """
+    tokens = reply.split(".")
+    return int(tokens[5 if len(tokens) == SHORT_REPLY else 7])
+
+
+async def _quietly(call: Coroutine[None, None, None]) -> None:
+    """For what may fail because the connection is down: the feed is made anew then."""
+    try:
+        async with asyncio.timeout(UNSUBSCRIBE_S):
+            await call
+    except (NatsError, TimeoutError, OSError):
+        return
