@@ -1,6 +1,4 @@
-"""`python -m libs.docs`: write every generated page of docs/ below the directory where it is
-called.
-"""
+"""`python -m libs.docs`: write the generated pages into docs/ of the working directory."""
 
 import sys
 from pathlib import Path
@@ -9,10 +7,10 @@ from libs.docs.pages import PAGES
 
 
 def main() -> int:
-    """Write what has changed and name it. Exit code 1 where there is no docs/."""
+    """Write and print the pages that changed. Return 1 if there is no docs/."""
     docs = Path("docs")
     if not docs.is_dir():
-        print("there is no docs/ here: call this from the project's root", file=sys.stderr)
+        print("there is no directory docs/: run this in the project's root", file=sys.stderr)
         return 1
     for name, page in PAGES.items():
         path, text = docs / name, page()

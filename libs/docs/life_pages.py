@@ -1,6 +1,4 @@
-"""docs/{job,gpu,node}-life.md: a diagram and a table for each literal table of
-libs/common/*_life.py.
-"""
+"""docs/{job,gpu,node}-life.md: a diagram and a table for each table of libs/common/life/."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -14,18 +12,35 @@ from libs.docs.markdown import block, code, page, prose, table
 
 Life = dict[tuple[str, str], str]
 
-# Events that are no fact's kind, and what brings them about.
+JOB: Final = """
+A job waits, runs on its nodes, releases their devices and ends. Each arrow is an event: the kind of
+a fact, with a qualifier if one kind has two meanings, or an event that follows from the job's
+members.
+"""
+GPU: Final = """
+A GPU has two independent states. The scheduler decides its use: available, allocated or in use. The
+node's agent records its health: healthy, degraded, resetting or offline. Neither waits for the
+other; a placement considers both.
+"""
+NODE: Final = """
+A node is healthy, degraded (one of its devices is not healthy), unreachable or removed. `:hurt` in
+an event means that one of the node's devices is not healthy after it. A lost node that registers
+again stays unreachable until the scheduler records NodeReturned, when agent and scheduler agree on
+what runs there. After `node.replaced` the node is unreachable until the scheduler records NodeLost
+for the previous incarnation.
+"""
+
+# Events that are not kinds of facts, with their causes.
 FOLLOWS: Final = {
-    "members.started": "follows: no member waits to start any more",
-    "members.ended": "follows: no member runs any more",
-    "node.replaced": "follows: an agent with another state directory registered",
-    "gpu.moved": "follows: another node reports one of its devices now",
+    "members.started": "(every member has started)",
+    "members.ended": "(no member runs any more)",
+    "node.replaced": "(an agent with another state directory registered)",
+    "gpu.moved": "(another node now reports one of the node's devices)",
 }
 BY_THE_TABLES: Final = (
-    "An event that has no row in its state changes nothing: it is counted as ignored, by the "
-    "same rule in every reader "
-    "(`libs/common/fold.py`). What `decide` wants to record is checked against the same "
-    "table before it is appended."
+    "An event without a row for the current state changes nothing. Every reader counts it as "
+    "ignored, by the same rule (`libs/common/fold.py`). The scheduler checks its decisions "
+    "against the same table before it appends them."
 )
 
 
@@ -33,22 +48,22 @@ def job_life() -> str:
     waits = [(code(state), f"{job.WAITS_FOR[state]}") for state in job.LIVE]
     return page(
         "A job's life",
-        prose(job.__doc__),
+        prose(JOB),
         diagram(job.JOB_LIFE, job.ENDED),
         BY_THE_TABLES,
         rows(job.JOB_LIFE),
         "## What a job waits for",
         table(("state", "it waits for"), waits),
-        f"Ended: {_list(job.ENDED)}. An ended job sees nothing more.",
+        f"A job has ended in these states: {_list(job.ENDED)}. No event changes an ended job.",
         "## A member's life",
         (
-            "A member is one node's part of an attempt; the job's state follows from its "
-            "members' states alone, in whatever order they spoke."
+            "A member is one node's part of an attempt. The job's state follows from its members' "
+            "states alone, whatever the order of their facts."
         ),
         diagram(job.MEMBER_LIFE, ()),
         rows(job.MEMBER_LIFE),
         (
-            "Nothing of an attempt is alive, and it can be closed, when every member is one of "
+            "An attempt is over, and can be closed, when every member has one of these states: "
             f"{_list(job.MEMBER_OVER)}."
         ),
     )
@@ -58,18 +73,18 @@ def gpu_life() -> str:
     shown = [(code(use), code(health), code(word)) for (use, health), word in gpu.SHOWN.items()]
     return page(
         "A GPU's life",
-        prose(gpu.__doc__),
+        prose(GPU),
         "## Health",
         diagram(gpu.HEALTH_LIFE, (), gpu.HEALTHY),
         BY_THE_TABLES,
         rows(gpu.HEALTH_LIFE),
-        f"New work is placed on a device that is {_list(gpu.USABLE)}, and that operators "
-        f"have {code(gpu.ONLINE)} "
-        f"(of {_list(gpu.SERVICES)}: `gpu.service_set`, which no health undoes).",
-        "## What people are shown",
-        f"The reason `{gpu.QUARANTINED}` shows ERROR, the reason `{gpu.DRAINING}`, or a "
-        f"device that is not {gpu.ONLINE}, MAINTENANCE; "
-        "otherwise:",
+        f"New work is placed on a device whose health is {_list(gpu.USABLE)} and whose service is "
+        f"{code(gpu.ONLINE)}. Operators set the service ({_list(gpu.SERVICES)}) with "
+        "`gpu.service_set`; the health does not change it.",
+        "## Displayed states",
+        f"A device with the reason `{gpu.QUARANTINED}` is shown as ERROR. A device with the reason "
+        f"`{gpu.DRAINING}`, or whose service is not {code(gpu.ONLINE)}, is shown as MAINTENANCE. "
+        "All others:",
         table(("use", "health", "shown"), shown),
     )
 
@@ -77,18 +92,18 @@ def gpu_life() -> str:
 def node_life() -> str:
     return page(
         "A node's life",
-        prose(node.__doc__),
+        prose(NODE),
         diagram(node.NODE_LIFE, ()),
         BY_THE_TABLES,
         rows(node.NODE_LIFE),
-        f"Work is placed on a node that is {_list(node.USABLE)}.",
+        f"New work is placed on a node that is {_list(node.USABLE)}.",
     )
 
 
 def diagram(life: Life, ended: Iterable[str], start: str = "") -> str:
-    """A Mermaid state diagram; the events of one arrow stand together on it.
+    """Return a Mermaid state diagram, with all events of one arrow in its label.
 
-    No state, and `start`, is the entry.
+    The entry leads to `start`, and to every state that follows the empty state.
     """
     arrows: dict[tuple[str, str], list[str]] = {}
     for (before, event), after in life.items():
@@ -111,7 +126,7 @@ def rows(life: Life) -> str:
 
 
 def source(event: str) -> str:
-    """Who records the fact that this event is, or from what it follows."""
+    """Return the writer of this event's fact, or the cause of an event that is not a fact."""
     kind = event.split(":")[0]
     return FOLLOWS[kind] if kind in FOLLOWS else WRITER_OF[KINDS[kind]]
 

@@ -1,6 +1,4 @@
-"""docs/subjects.md: every fact with its subject, its one writer and its fields; what travels beside
-the log.
-"""
+"""docs/subjects.md: all facts with their subjects, writers and fields, and all messages."""
 
 from typing import Final
 
@@ -16,113 +14,113 @@ SUBJECT_OF: Final = {
     s.SCHEDULER_KIND: s.SCHEDULER,
     s.NODE_KIND: s.node("NODE"),
 }
-# By the name of the constant in subjects.py: subject, who says it, what for. tests/test_docs.py
-# holds that none is missing.
+# By the name of the constant in subjects.py: subject, sender and receiver, content.
+# tests/test_docs.py checks that none is missing.
 BESIDE: Final = {
     "HEARTBEAT": (
         s.heartbeat("NODE"),
         "agent -> scheduler",
-        "a sign of life, answered by a lease and a digest",
+        "Heartbeat. The answer is a lease and a digest of the orders.",
     ),
     "DESIRED": (
         s.desired("NODE"),
         "agent -> scheduler",
-        "answered by all that the node should account for",
+        "Request for all orders of the node.",
     ),
     "ADMITTED": (
         s.ADMITTED,
         "a NATS server's keeper -> gateways",
-        "which nodes of other machines may connect, by which keys",
+        "Request for the keys of the nodes that may connect from other machines.",
     ),
     "ROSTER": (
         s.roster("NODE"),
         "agent -> scheduler",
-        "answered by every registered node, for agents that no scheduler answers",
+        "Request for all registered nodes. Agents need them for peer extension.",
     ),
     "OUTSTANDING": (
         s.outstanding("INSTANCE"),
         "gateway -> scheduler",
-        "its requests under way at replicas that are to end",
+        "Number of open requests at replicas that drain.",
     ),
     "ORDERS": (
         s.orders("NODE"),
         "scheduler -> agent",
-        "the node's part of a commit that the log has acknowledged",
+        "The node's part of an acknowledged commit.",
     ),
     "NODE_ASK": (
         s.ask_node("NODE", "VERB"),
         "gateway -> agent",
-        "a job's output, input and files; which replicas answered requests just now",
+        "A job's output, input and files; which replicas answered requests recently.",
     ),
     "SCHEDULER_ASK": (
         s.ask_scheduler("VERB"),
         "gateway -> scheduler",
         (
-            "why a job waits, whether one would start; whether a scheduler lives, how far it is, "
-            "when it heard each node"
+            "Why a job waits, whether a job would start, the scheduler's state, and the last "
+            "heartbeat of each node."
         ),
     ),
     "QUOTA_ASK": (
         s.ask_quota("VERB"),
         "gateway, trimmer -> quota",
-        "a part of a tenant's minute; what is not needed of it; how far it has folded",
+        (
+            "A share of a tenant's limit per minute, the return of what is left of it, and how far "
+            "quota has read the log."
+        ),
     ),
     "AUDIT_ASK": (
         s.ask_audit("VERB"),
         "gateway, scheduler -> audit",
-        (
-            "commits that the log no longer holds, from the archive; its events; the newest "
-            "signed head"
-        ),
+        "Commits that the log no longer holds, events of the archive, and the newest signed head.",
     ),
     "SECRETS_ASK": (
         s.ask_secrets("NODE"),
         "agent -> gateway",
-        "the secrets of a job that is about to start, sealed to the asker",
+        "The secrets of a job that is about to start, encrypted for the agent.",
     ),
     "UPLOADS_ASK": (
         s.ask_uploads("NODE"),
         "agent -> gateway",
-        "the pieces of what a job that is about to start brings along",
+        "The pieces of the directory that a job brings (`--upload`), before it starts.",
     ),
-    "ALIVE": (s.ALIVE, "scheduler -> standbys", "the leader's sign of life"),
+    "ALIVE": (s.ALIVE, "scheduler -> standbys", "Heartbeat of the leader."),
 }
 BUCKETS: Final = {
     "OUTPUT_BUCKET": (
         s.OUTPUT_BUCKET,
         (
-            "the last bytes of each ended job, off its node; a node writes keys that begin with "
-            "its own name, and no others"
+            "The last bytes of each ended job's output. A node may only write keys that begin with "
+            "its own name."
         ),
     ),
     "SECRET_BUCKET": (
         s.SECRET_BUCKET,
-        "tenants' secrets, sealed under a key that only the gateways have",
+        "Tenants' secrets, encrypted with a key that only the gateways have.",
     ),
     "LEADER_BUCKET": (
         s.LEADER_BUCKET,
-        "the leader's renewals: quorum writes that say that it still reaches the log",
+        "Renewals of the leader: quorum writes which prove that it reaches the log.",
     ),
     "UPLOAD_BUCKET": (
         s.UPLOAD_BUCKET,
-        "directories that jobs bring along, as archives, by tenant and SHA-256",
+        "Archives of the directories that jobs bring (`--upload`), by tenant and SHA-256.",
     ),
     "SNAPSHOT_BUCKET": (
         s.SNAPSHOT_BUCKET,
         (
-            "snapshots of the state, signed: `cluster` saves its own gateway a replay, `base` "
-            "(the trimmer's) stands for what was trimmed"
+            "Signed snapshots of the state. `cluster` saves a gateway the replay of the log; "
+            "`base`, written by the trimmer, replaces the commits that were trimmed."
         ),
     ),
 }
-# By the name of the constant in subjects.py: stream, and of its subject what it holds.
+# By the name of the constant in subjects.py: stream, subject, content.
 STREAMS: Final = {
     "AUDIT_STREAM": (
         s.AUDIT_STREAM,
         s.AUDIT_EVENTS,
-        "every event of the archive as CloudEvents 1.0, once and in order; the oldest go first",
+        "All events of the archive as CloudEvents 1.0, in order. The oldest go first.",
     ),
-    "HEADS_STREAM": (s.HEADS_STREAM, s.AUDIT_HEADS, "signed heads of the audit chain"),
+    "HEADS_STREAM": (s.HEADS_STREAM, s.AUDIT_HEADS, "Signed heads of the audit chain."),
 }
 STREAM_SUBJECTS: Final = ("AUDIT_EVENTS", "AUDIT_HEADS")
 
@@ -130,36 +128,34 @@ STREAM_SUBJECTS: Final = ("AUDIT_EVENTS", "AUDIT_HEADS")
 def subjects() -> str:
     return page(
         "Facts and subjects",
-        f"The log is the JetStream stream `{s.STREAM}` over `{s.ALL_FACTS}`. One message is "
-        "one commit: facts that one writer recorded "
-        "together. Each subject has one live writer, and each append names the subject's "
-        "last sequence that it expects, so that a "
-        "deposed writer is refused by the log itself. A fold ignores a fact that its "
-        "subject's writer may not record.",
+        f"The log is the JetStream stream `{s.STREAM}` with the subjects `{s.ALL_FACTS}`. One "
+        "message is one commit: the facts that one writer appended together. Each subject has one "
+        "live writer. Each append names the last sequence of its subject that the writer expects, "
+        "so the log refuses the commits of a deposed writer. Every fold ignores facts that their "
+        "writer may not record.",
         table(("fact", "kind", "subject", "writer"), [_row(fact) for fact in s.WRITER_OF]),
         *(block for writer in SUBJECT_OF for block in _facts_of(writer)),
         "## Beside the log",
         (
-            "Core NATS: nothing of this is stored, and anything of it may be lost. A lost order "
-            "repairs itself by the next heartbeat's digest."
+            "These messages travel on core NATS. They are not stored and may be lost. If an order "
+            "is lost, the digest in the next heartbeat's answer shows it, and the agent asks for "
+            "its orders."
         ),
         table(
-            ("subject", "from -> to", "what it is"),
-            [(code(subject), *said) for subject, *said in BESIDE.values()],
+            ("subject", "from -> to", "content"),
+            [(code(subject), *texts) for subject, *texts in BESIDE.values()],
         ),
         "## Streams beside the log",
         (
-            "Written by audit alone, after its database; copies of what that keeps ([how to read "
-            "them](howto/audit.md))."
+            "Only audit writes them, after its database: they are copies of the archive ([how to "
+            "read them](howto/audit.md))."
         ),
         table(
-            ("stream", "subject", "what it holds"),
-            [(code(stream), code(subject), what) for stream, subject, what in STREAMS.values()],
+            ("stream", "subject", "content"),
+            [(code(stream), code(subject), text) for stream, subject, text in STREAMS.values()],
         ),
         "## Buckets",
-        table(
-            ("bucket", "what it holds"), [(code(bucket), what) for bucket, what in BUCKETS.values()]
-        ),
+        table(("bucket", "content"), [(code(bucket), text) for bucket, text in BUCKETS.values()]),
     )
 
 
@@ -192,7 +188,7 @@ def _fields(fact: type[Fact]) -> list[tuple[str, str, str]]:
 
 
 def type_text(kind: object) -> str:
-    """A type as it is written: `JobId`, `tuple[Member, ...]`, `int | None`."""
+    """Return the type as in source code: `JobId`, `tuple[Member, ...]`, `int | None`."""
     arguments = getattr(kind, "__args__", ())
     if kind is Ellipsis:
         return "..."

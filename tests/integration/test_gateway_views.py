@@ -345,7 +345,7 @@ async def test_a_lost_node_is_declared_dead_and_one_that_is_heard_is_not(world: 
     (job,) = (await world.ask("GET", f"/v1/jobs?min_seq={lost_seq}"))["jobs"]
     assert (job["state"], job["on_control_loss"]) == ("running", "continue")
     assert job["waits_for"].startswith(
-        "its processes to end; its node n1 is silent and it may go on there"
+        "its processes to end; its node n1 is silent and it may still run there"
     )
     for _ in range(2):
         assert (await world.ask("POST", "/v1/nodes/n1/dead", 202, json={"user": "ada"}))[

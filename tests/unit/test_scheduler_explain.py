@@ -334,7 +334,7 @@ def test_a_job_that_may_go_on_on_a_silent_node_names_it_and_the_way_out() -> Non
     assert explain(given(history), J)["remedy"] is None
     answer = explain(given(history, f.NodeLost(node_id=NodeId("a"), incarnation=1)), J)
     assert answer["answer"].endswith(
-        "its node a is silent and it may go on there: it starts nowhere else until its node "
+        "its node a is silent and it may still run there: it starts nowhere else until its node "
         "answers or is declared dead"
     )
     assert (

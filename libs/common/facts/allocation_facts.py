@@ -1,8 +1,6 @@
-"""Facts about how long allocations last: what their users ask for, what the scheduler says before
-one is over.
+"""Facts about the time of allocations: extensions by users, warnings by the scheduler.
 
-Pure; part of the union in `facts.py`. When an allocation is over as long as nobody extends it,
-JobPlaced says.
+Pure; part of the union in `facts/__init__.py`. JobPlaced holds the first end of an allocation.
 """
 
 from libs.common.facts.fact import Fact
@@ -10,8 +8,10 @@ from libs.common.model import JobId
 
 
 class AllocationExtended(Fact, frozen=True, tag="allocation.extended"):
-    """This attempt of an allocation lasts until `expires_ns` (of the wall clock), or longer when
-    that was said already.
+    """A user extended an allocation.
+
+    The attempt lasts until `expires_ns` (wall clock). An earlier fact with a later time stays in
+    force.
     """
 
     job_id: JobId
@@ -21,7 +21,7 @@ class AllocationExtended(Fact, frozen=True, tag="allocation.extended"):
 
 
 class AllocationWarned(Fact, frozen=True, tag="allocation.warned"):
-    """The allocation is over soon: at `expires_ns`, unless it is extended."""
+    """The scheduler warned that the allocation ends at `expires_ns` unless it is extended."""
 
     job_id: JobId
     attempt: int

@@ -1,15 +1,14 @@
-"""The fact about job arrays. Pure; part of the union in `facts.py`."""
+"""The fact about job arrays. Pure; part of the union in `facts/__init__.py`."""
 
 from libs.common.facts.fact import Fact
 from libs.common.model import JobId, TenantId
 
 
 class ElementBegun(Fact, frozen=True, tag="array.element_begun"):
-    """The array's next element is a job of its own from now on, and waits in the place of its
-    array.
+    """The next element of an array became a job, which waits in the array's place in the queue.
 
-    `number` is its number; what users may change of a job that waits is as it was when this was
-    decided.
+    `number` is the number of the element. Fields that users may change while a job waits have the
+    array's values at the time of this decision.
     """
 
     job_id: JobId

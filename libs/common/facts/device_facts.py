@@ -1,9 +1,9 @@
-"""Facts about a device's health and service. Pure; part of the union in `facts.py`.
+"""Facts about a device's health, service and controls. Pure; part of `facts/__init__.py`.
 
-A device has one health at a time, and its node's agent alone says which: of several causes the
-worst (`services/node_agent/health/`). Whether operators let work onto it is another thing, and the
-gateways' to say: neither undoes the other. What operators want a device to be told is the gateways'
-to say too, and the agent's what became of it.
+A device has one health at a time. Only its node's agent records it: the worst of several causes
+(`services/node_agent/health/`). The service is what operators decided; gateways record it. Health
+and service do not change each other. Gateways also record which control an operator requested, and
+the agent records the outcome.
 """
 
 from libs.common.facts.fact import Fact
@@ -11,14 +11,14 @@ from libs.common.model import AttemptRef, GpuId, JobId, NodeId
 
 
 class GpuFaulted(Fact, frozen=True, tag="gpu.faulted"):
-    """`health` is degraded, resetting or offline; `reason` a stable word (quarantined, xid, thermal
-    ...).
+    """A device is not healthy.
 
-    Said again, the last counts.
+    `health` is degraded, resetting or offline. `reason` is a stable word (quarantined, xid, thermal
+    and others). The newest fact about a device counts.
 
-    `verdict` (`error_catalogue.VERDICTS`) is what it takes to bring the device back, `source` the
-    reporter of the fault (driver, kernel_log, release ...); empty if unknown. `alone`: the device
-    serves only jobs with one GPU of the node, because its fabric is not up.
+    `verdict` (`error_catalogue.VERDICTS`) names the repair, `source` the reporter of the fault
+    (driver, kernel_log, release and others); empty if unknown. `alone`: the device serves only jobs
+    with one GPU of the node, because its fabric is not up.
     """
 
     node_id: NodeId
@@ -32,9 +32,9 @@ class GpuFaulted(Fact, frozen=True, tag="gpu.faulted"):
 
 
 class GpuRecovered(Fact, frozen=True, tag="gpu.recovered"):
-    """The device was looked at and is well.
+    """A device is healthy again.
 
-    `checks` names what was proved; empty of one whose cause has simply passed.
+    `checks` names the checks that it passed. Empty if the cause of the fault ended by itself.
     """
 
     node_id: NodeId
@@ -43,12 +43,13 @@ class GpuRecovered(Fact, frozen=True, tag="gpu.recovered"):
 
 
 class GpuErrorSeen(Fact, frozen=True, tag="gpu.error_seen"):
-    """A device's driver, or the kernel, told of an error: once, however many of them did and
-    however often.
+    """A driver or the kernel reported an error of a device.
 
-    `error` is its stable name ("xid 31", "ecc", "lost"), `jobs` are the attempts that had the
-    device then. What follows from it for the device is in GpuFaulted, for a job in JobFinished;
-    with `shadow` nothing does, for the agent only says what it would do.
+    The agent records one fact even if several sources report the error, or one reports it often.
+
+    `error` is a stable name ("xid 31", "ecc", "lost"). `jobs` are the attempts that held the device
+    at that time. GpuFaulted records the consequence for the device, JobFinished for a job. With
+    `shadow` there is none: the agent only records what it would do.
     """
 
     node_id: NodeId
@@ -62,8 +63,9 @@ class GpuErrorSeen(Fact, frozen=True, tag="gpu.error_seen"):
 
 
 class JobOverShare(Fact, frozen=True, tag="job.over_share"):
-    """A job with a plain part of a device uses more of its memory than that part; after `grace_s`
-    of it (0: never) it is ended for it.
+    """A job uses more memory of a device than its fraction of the device.
+
+    The agent ends the job after `grace_s` seconds of it; 0: never.
     """
 
     job_id: JobId
@@ -76,9 +78,10 @@ class JobOverShare(Fact, frozen=True, tag="job.over_share"):
 
 
 class GpuServiceSet(Fact, frozen=True, tag="gpu.service_set"):
-    """An operator's word: online, draining (what runs goes on, nothing new comes) or offline.
+    """An operator set the service of a device: online, draining or offline.
 
-    The last counts, whatever its health.
+    On a draining device running jobs go on, and no new work is placed. The newest fact counts,
+    whatever the device's health.
     """
 
     uuid: GpuId
@@ -87,10 +90,11 @@ class GpuServiceSet(Fact, frozen=True, tag="gpu.service_set"):
 
 
 class GpuControlRequested(Fact, frozen=True, tag="gpu.control_requested"):
-    """An operator's word: `control` is one of `device_controls.ROWS`, `value` as its row reads it;
-    empty takes it off.
+    """An operator requested a setting of a device.
 
-    The last counts. The sequence of its commit names it (`request` in GpuControlled).
+    `control` is one of `device_controls.ROWS`, `value` is in the format of its row; empty restores
+    the default. The newest request for a control counts. Its id is the sequence of its commit
+    (`request` in GpuControlled).
     """
 
     uuid: GpuId
@@ -100,10 +104,10 @@ class GpuControlRequested(Fact, frozen=True, tag="gpu.control_requested"):
 
 
 class GpuControlled(Fact, frozen=True, tag="gpu.controlled"):
-    """What became of it: `outcome` is done, lacking, denied or failed (`device_controls.py`), and
-    `detail` says why, or what is still to be done.
+    """The agent carried out a control of a device, or could not.
 
-    `request` 0: the agent did it by itself.
+    `outcome` is done, lacking, denied or failed (`device_controls.py`). `detail` is the cause, or
+    the step that is still missing. `request` 0: the agent acted without a request.
     """
 
     node_id: NodeId

@@ -1,4 +1,4 @@
-"""What every fact is. Pure; the kinds stand in `facts.py`, which alone is imported elsewhere."""
+"""The base of all facts. Pure; other packages import facts from `facts/__init__.py` only."""
 
 import msgspec
 
@@ -8,8 +8,9 @@ class Fact(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True):
 
 
 class Unknown(Fact, frozen=True, tag="?"):
-    """A fact of a later version, or one that cannot be read: kept as bytes, skipped by every fold,
-    never written.
+    """A fact of a later version, or one that cannot be decoded.
+
+    It is kept as bytes. Every fold skips it, and no process writes it.
     """
 
     name: str
@@ -17,9 +18,9 @@ class Unknown(Fact, frozen=True, tag="?"):
 
 
 class Ignored(Unknown, frozen=True, tag="!"):
-    """A whole commit of an untrusted writer that readers ignore, and why (`reading.py`).
+    """A whole commit of an untrusted writer that readers ignore (`reading.py`).
 
-    Never written.
+    `reason` is the cause. No process writes it.
     """
 
     reason: str = ""

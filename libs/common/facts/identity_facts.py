@@ -1,8 +1,7 @@
-"""Facts of the gateways about tenants, their keys, and who asked for what.
+"""Facts of the gateways about tenants, their API keys, and access to the API.
 
-Pure; part of the union in `facts.py`.
-
-No fact holds a secret: a key is known by the SHA-256 of its text.
+Pure; part of the union in `facts/__init__.py`. No fact holds a secret: the log knows a key by the
+SHA-256 of its text.
 """
 
 from libs.common.facts.fact import Fact
@@ -10,13 +9,12 @@ from libs.common.model import PER_LIFE, TenantId
 
 
 class TenantSet(Fact, frozen=True, tag="tenant.set"):
-    """Limits of a tenant; 0 means none.
+    """An administrator set the limits of a tenant; 0 means no limit.
 
-    `max_gpu_share` is in hundredths of a GPU in use at one time.
-
-    `gpu_hours` are for its whole life, or with `gpu_hours_per` = "month" for each month of UTC.
-    `shares_devices` is an administrator's word that its jobs may share a device with those of
-    others. `removed`: its keys are void, and no other is made for it, until it is set again.
+    `max_gpu_share` limits the GPUs in use at one time, in hundredths of a GPU. `gpu_hours` is the
+    budget for the tenant's whole life, or with `gpu_hours_per` = "month" for each month of UTC.
+    `shares_devices` allows the tenant's jobs to share devices with other tenants' jobs. `removed`:
+    the tenant's keys are void and it gets no new ones until it is set again.
     """
 
     tenant: TenantId
@@ -33,12 +31,11 @@ class TenantSet(Fact, frozen=True, tag="tenant.set"):
 
 
 class KeyCreated(Fact, frozen=True, tag="key.created"):
-    """Whoever shows the secret acts as `user` of `tenant` in `role`, until `expires_ns` (0 = for
-    ever).
+    """An API key was created.
 
-    Only its SHA-256 is known here.
-
-    `by` made it; `request` as in JobSubmitted.
+    A client that presents the secret acts as `user` of `tenant` in `role`, until `expires_ns` (0:
+    for ever). The fact holds only the SHA-256 of the secret. `by` is the user who created the key.
+    `request` as in JobSubmitted.
     """
 
     key_id: str
@@ -53,8 +50,9 @@ class KeyCreated(Fact, frozen=True, tag="key.created"):
 
 
 class KeyRotated(Fact, frozen=True, tag="key.rotated"):
-    """The key has another secret; the one before it counts until `old_until_ns`, an earlier one no
-    more.
+    """An API key got a new secret.
+
+    The previous secret is valid until `old_until_ns`. Earlier ones are void.
     """
 
     key_id: str
@@ -64,15 +62,17 @@ class KeyRotated(Fact, frozen=True, tag="key.rotated"):
 
 
 class KeyRevoked(Fact, frozen=True, tag="key.revoked"):
+    """An API key was revoked: it is void from now on."""
+
     key_id: str
     user: str = ""
 
 
 class AccessRecorded(Fact, frozen=True, tag="access.recorded"):
-    """Who asked the gateway for what, and whether they might: a batch, as a MessagePack array of
-    entries (`access_entry.py`) under zlib.
+    """A batch of access records: who sent which request to a gateway, and whether it was allowed.
 
-    `dropped` entries before this batch could not be kept: the log was full or did not answer.
+    `entries` is a MessagePack array (`access_entry.py`), compressed with zlib. `dropped` is the
+    number of records that were lost before this batch because the log was full or did not answer.
     """
 
     entries: bytes

@@ -1,4 +1,4 @@
-"""Facts about jobs from users, quota and the scheduler.
+"""Facts about jobs and their members, from users, quota, the scheduler and the agents.
 
 Pure; part of the union in `facts/__init__.py`.
 """
@@ -23,7 +23,10 @@ class JobSubmitted(Fact, frozen=True, tag="job.submitted"):
 
 
 class CancelRequested(Fact, frozen=True, tag="cancel.requested"):
-    """`grace_s` 0 is a kill. The signal is what the job hears first."""
+    """A user asked to cancel a job.
+
+    The job receives `signal` first, and KILL after `grace_s` seconds. `grace_s` 0 kills at once.
+    """
 
     job_id: JobId
     signal: int = 15
@@ -32,20 +35,25 @@ class CancelRequested(Fact, frozen=True, tag="cancel.requested"):
 
 
 class JobAdmitted(Fact, frozen=True, tag="job.admitted"):
+    """Quota admitted the job."""
+
     job_id: JobId
 
 
 class JobRejected(Fact, frozen=True, tag="job.rejected"):
+    """Quota rejected the job. It has ended."""
+
     job_id: JobId
     reason: str
 
 
 class UsageCharged(Fact, frozen=True, tag="usage.charged"):
-    """One attempt's use, charged once: share (hundredths of a GPU) times milliseconds.
+    """Quota charged the use of one attempt to its tenant, once.
 
-    The time is what the member's node measured, or else the span from placement to close by the
-    schedulers' wall clocks. Host use is in thousandths of a CPU and MiB, times milliseconds. `hour`
-    since 1970 by quota's clock: earlier use has decayed until then (`ordering.py`); 0: unknown.
+    `share_ms` is in hundredths of a GPU times milliseconds. The time is the one that each member's
+    node measured, or else the time from placement to end by the schedulers' wall clocks. Host use
+    is in thousandths of a CPU and in MiB, times milliseconds. `hour` is the hour since 1970 by
+    quota's clock, up to which earlier use has decayed (`ordering.py`); 0: unknown.
     """
 
     job_id: JobId
@@ -58,14 +66,17 @@ class UsageCharged(Fact, frozen=True, tag="usage.charged"):
 
 
 class JobQueued(Fact, frozen=True, tag="job.queued"):
+    """The scheduler put an admitted job into its queue."""
+
     job_id: JobId
 
 
 class JobPlaced(Fact, frozen=True, tag="job.placed"):
-    """The whole decision: nothing is left to choose on the node.
+    """The scheduler placed an attempt on nodes and devices.
 
-    `port` is MASTER_PORT on the first member's node. `expires_ns` (of the wall clock) is when an
-    allocation is over; 0: it is none.
+    The fact is the complete decision: a node has nothing left to choose. `port` is MASTER_PORT on
+    the first member's node. `expires_ns` (wall clock) is the end of an allocation; 0 for other
+    jobs.
     """
 
     job_id: JobId
@@ -76,6 +87,8 @@ class JobPlaced(Fact, frozen=True, tag="job.placed"):
 
 
 class JobStopOrdered(Fact, frozen=True, tag="job.stop_ordered"):
+    """The scheduler ordered an attempt to stop: `signal` first, KILL after `grace_ms`."""
+
     job_id: JobId
     attempt: int
     reason: str
@@ -84,10 +97,11 @@ class JobStopOrdered(Fact, frozen=True, tag="job.stop_ordered"):
 
 
 class JobRequeued(Fact, frozen=True, tag="job.requeued"):
-    """`attempt` is the one that ended. `counted` says whether it used up one of the user's retries.
+    """An attempt ended and the job waits for its next attempt.
 
-    The next attempt is placed after `not_before_ns`. Nodes that refused this attempt are excluded
-    until `excluded_until_ns`. Both are times of the wall clock; 0: none.
+    `attempt` is the one that ended. `counted`: it used up one of the user's retries. The next
+    attempt is placed after `not_before_ns`. Nodes that refused this attempt are excluded until
+    `excluded_until_ns`. Both are times of the wall clock; 0: none.
     """
 
     job_id: JobId
@@ -99,9 +113,10 @@ class JobRequeued(Fact, frozen=True, tag="job.requeued"):
 
 
 class JobClosed(Fact, frozen=True, tag="job.closed"):
-    """The end: `outcome` is completed, failed, cancelled or rejected.
+    """The job ended.
 
-    `exit_code` is what a shell would show.
+    `outcome` is completed, failed, cancelled or rejected. `exit_code` is the one that a shell
+    would show.
     """
 
     job_id: JobId
@@ -112,9 +127,11 @@ class JobClosed(Fact, frozen=True, tag="job.closed"):
 
 
 class JobStarted(Fact, frozen=True, tag="job.started"):
-    """`isolation` says how its parts of devices are kept apart from others': mps, cu_mask (of an
-    AMD device), simulated (not at all, where `mps` was asked for); empty: it did not ask for that,
-    or the record is of before this field.
+    """The agent started a member of an attempt.
+
+    `isolation` is how the member's fractions of devices are isolated: mps, cu_mask (AMD), or
+    simulated (no isolation, although `mps` was requested). Empty: the job did not request any, or
+    the fact is older than this field.
     """
 
     job_id: JobId
@@ -125,12 +142,11 @@ class JobStarted(Fact, frozen=True, tag="job.started"):
 
 
 class JobFinished(Fact, frozen=True, tag="job.finished"):
-    """The member's main process ended.
+    """The main process of a member ended.
 
-    `exit_code` None with `signal` 0 means: ended unseen (`reason` says how).
-
-    `run_ms` is how long it ran, by its node's boot clock, never 0 when it ran at all; 0: nobody
-    measured it.
+    `exit_code` None with `signal` 0: the agent did not observe the end; `reason` gives the cause.
+    `run_ms` is the run time by the node's boot clock, at least 1 if the process ran; 0: not
+    measured.
     """
 
     job_id: JobId
@@ -147,7 +163,7 @@ class JobFinished(Fact, frozen=True, tag="job.finished"):
 
 
 class JobRefused(Fact, frozen=True, tag="job.refused"):
-    """The node did not start the member, and never will for this attempt."""
+    """The agent refused to start a member. It will never start it for this attempt."""
 
     job_id: JobId
     attempt: int
@@ -156,9 +172,10 @@ class JobRefused(Fact, frozen=True, tag="job.refused"):
 
 
 class JobReleased(Fact, frozen=True, tag="job.released"):
-    """The member's devices are back: `checks` names what was proved.
+    """The agent released a member's devices.
 
-    What was not clean is in GpuFaulted beside it.
+    `checks` names the release checks that the devices passed. GpuFaulted records a device that was
+    not clean.
     """
 
     job_id: JobId

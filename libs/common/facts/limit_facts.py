@@ -1,18 +1,15 @@
-"""Facts of quota about tenants' budgets. Pure; part of the union in `facts.py`."""
+"""Facts of quota about tenants' budgets. Pure; part of the union in `facts/__init__.py`."""
 
 from libs.common.facts.fact import Fact
 from libs.common.model import TenantId
 
 
 class BudgetExhausted(Fact, frozen=True, tag="budget.exhausted"):
-    """The tenant's charges have reached `gpu_hours`: nothing more of it is placed until that limit
-    is raised.
+    """A tenant's charges reached its budget of `gpu_hours`.
 
-    What runs goes on.
-
-    `used_share_ms`: its charges by then, in hundredths of a GPU times milliseconds. `month`
-    (202611, of UTC): of that month alone, and the next one's budget is a new one; 0: of the
-    tenant's whole life.
+    No more of its jobs are placed until the budget is raised or renewed. Running jobs go on.
+    `used_share_ms` are its charges, in hundredths of a GPU times milliseconds. `month` (202611, in
+    UTC) is set for a monthly budget; 0: the budget is for the tenant's whole life.
     """
 
     tenant: TenantId
@@ -22,8 +19,9 @@ class BudgetExhausted(Fact, frozen=True, tag="budget.exhausted"):
 
 
 class BudgetRenewed(Fact, frozen=True, tag="budget.renewed"):
-    """A month (202611, of UTC) has begun for a tenant whose GPU hours are per month: charges in the
-    log behind this are that month's.
+    """A new month (202611, in UTC) began for a tenant with a monthly budget.
+
+    Charges behind this fact in the log belong to that month.
     """
 
     tenant: TenantId

@@ -1,10 +1,9 @@
-"""Facts about which machines belong to the cluster, and which are there.
+"""Facts about the machines of the cluster: invited, joined, lost, removed.
 
-Pure; part of the union in `facts.py`.
-
-No fact holds a secret: an invitation is known by the SHA-256 of its secret, a node by its public
-key. A name is used once: what was removed stays removed, because the count by which nodes outlive a
-control plane that is down (`services/node_agent/peers/gossip.py`) is over names.
+Pure; part of the union in `facts/__init__.py`. No fact holds a secret: the log knows an invitation
+by the SHA-256 of its secret, and a node by its public key. A name is used once. A removed node
+never returns under its name, because peer extension (`services/node_agent/peers/gossip.py`) counts
+names.
 """
 
 from libs.common.facts.fact import Fact
@@ -12,8 +11,10 @@ from libs.common.model import NodeId
 
 
 class NodeLost(Fact, frozen=True, tag="node.lost"):
-    """`reason` is silent, or declared_dead: then an operator has said so, and jobs that may go on
-    without a lease are lost too.
+    """The scheduler declared an incarnation of a node lost.
+
+    `reason` is silent, declared_dead or replaced. After declared_dead, the verdict of an operator,
+    jobs that ignore the lease are lost too.
     """
 
     node_id: NodeId
@@ -22,15 +23,17 @@ class NodeLost(Fact, frozen=True, tag="node.lost"):
 
 
 class NodeReturned(Fact, frozen=True, tag="node.returned"):
+    """A lost node came back and takes work again: agent and scheduler agree on what runs there."""
+
     node_id: NodeId
     incarnation: int
 
 
 class NodeInvited(Fact, frozen=True, tag="node.invited"):
-    """Whoever shows the secret may join as this node, once, until `expires_ns` (the gateway's wall
-    clock).
+    """An operator invited a machine to join as this node.
 
-    Again: another secret counts.
+    The machine that presents the secret may join once, until `expires_ns` (the gateway's wall
+    clock). A second invitation of the node replaces the first.
     """
 
     node_id: NodeId
@@ -40,7 +43,10 @@ class NodeInvited(Fact, frozen=True, tag="node.invited"):
 
 
 class NodeJoined(Fact, frozen=True, tag="node.joined"):
-    """The invitation was used: this public nkey is the node's. The first counts."""
+    """A machine used an invitation: `public_key` is the node's public nkey.
+
+    The first such fact counts.
+    """
 
     node_id: NodeId
     secret_hash: str
@@ -49,9 +55,9 @@ class NodeJoined(Fact, frozen=True, tag="node.joined"):
 
 
 class NodeRemovalRequested(Fact, frozen=True, tag="node.removal_requested"):
-    """Nothing more is placed there.
+    """An operator asked to remove a node: it takes no more work.
 
-    `wait`: what runs may end by itself, else it is stopped and queued again.
+    `wait`: running jobs may end by themselves. Otherwise they are stopped and queued again.
     """
 
     node_id: NodeId
@@ -60,9 +66,10 @@ class NodeRemovalRequested(Fact, frozen=True, tag="node.removal_requested"):
 
 
 class NodeRevoked(Fact, frozen=True, tag="node.revoked"):
-    """The node wrote more to the log than its jobs need. The servers refuse its key for ever.
+    """A gateway revoked a node's key, because the node wrote more to the log than its jobs need.
 
-    The node stays a member, and counts as a silent one, until an operator removes it.
+    The servers refuse the key for ever. The node stays a member, and counts as silent, until an
+    operator removes it.
     """
 
     node_id: NodeId
@@ -70,8 +77,9 @@ class NodeRevoked(Fact, frozen=True, tag="node.revoked"):
 
 
 class NodeRemoved(Fact, frozen=True, tag="node.removed"):
-    """Nothing of any job is on the node, and no living agent asks or believes it: it counts no
-    more, and its key is void.
+    """A node was removed: no job is on it and its key is void.
+
+    No living agent asks it for a lease or counts its answers any more.
     """
 
     node_id: NodeId

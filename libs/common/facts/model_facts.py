@@ -1,7 +1,6 @@
-"""Facts about models and their replicas: what the gateways ask for, what the scheduler makes of it,
-what the nodes see.
+"""Facts about models and their replicas, from the gateways, the scheduler and the agents.
 
-Pure; part of the union in `facts.py`.
+Pure; part of the union in `facts/__init__.py`.
 """
 
 from libs.common.facts.fact import Fact
@@ -9,10 +8,10 @@ from libs.common.model import JobId, ModelSpec, NodeId, Replica, TenantId
 
 
 class ModelDeployed(Fact, frozen=True, tag="model.deployed"):
-    """Serve this model.
+    """A user deployed a model.
 
-    Said again it is a redeployment: the next generation, which replaces the one before it step by
-    step. `request` as in JobSubmitted.
+    A second fact for the same name is a redeployment: the next generation, which replaces the
+    previous one step by step. `request` as in JobSubmitted.
     """
 
     name: str
@@ -23,24 +22,28 @@ class ModelDeployed(Fact, frozen=True, tag="model.deployed"):
 
 
 class ModelScaled(Fact, frozen=True, tag="model.scaled"):
+    """A user set the number of a model's replicas."""
+
     name: str
     replicas: int
     user: str = ""
 
 
 class ModelUndeployed(Fact, frozen=True, tag="model.undeployed"):
+    """A user undeployed a model: its replicas are retired."""
+
     name: str
     user: str = ""
 
 
 class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):
-    """Replicas that begin and replicas that are retired.
+    """The scheduler added replicas of a model, or retired some.
 
     The fact is self-contained: later changes of the model do not alter it.
 
     A retired replica gets no new requests. It is stopped when its last request has ended, or at
-    `drain_until_ns` (the wall clock; 0: at once). It then has `grace_s` between TERM and KILL.
-    None, as in facts of older versions: the grace of the replica's own spec.
+    `drain_until_ns` (wall clock; 0: at once). It then has `grace_s` between TERM and KILL. None, as
+    in facts of older versions: the grace of the replica's own spec.
     """
 
     model: str
@@ -55,7 +58,7 @@ class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):
 
 
 class ReplicaReady(Fact, frozen=True, tag="replica.ready"):
-    """The replica answers its health path: requests may go to it."""
+    """A replica answers its health path: the gateways may send it requests."""
 
     job_id: JobId
     attempt: int
@@ -63,7 +66,7 @@ class ReplicaReady(Fact, frozen=True, tag="replica.ready"):
 
 
 class ReplicaUnready(Fact, frozen=True, tag="replica.unready"):
-    """A replica that was ready does not answer as it should any more."""
+    """A replica that was ready stopped answering its health path."""
 
     job_id: JobId
     attempt: int

@@ -5,10 +5,10 @@ from libs.common.model import AttemptRef, Gpu, GpuId, NodeId
 
 
 class NodeDeclaredDead(Fact, frozen=True, tag="node.declared_dead"):
-    """An operator declared a silent node dead: nothing of it is alive up to `incarnation`, the last
-    that registered.
+    """An operator declared a silent node dead: none of its processes is alive.
 
-    `lost` is the incarnation that the scheduler held for lost then. The fact is about this silence,
+    The verdict covers all incarnations up to `incarnation`, the last that registered. `lost` is the
+    incarnation that the scheduler had declared lost at that time. The fact is about this silence,
     not about a later one.
     """
 
@@ -19,24 +19,25 @@ class NodeDeclaredDead(Fact, frozen=True, tag="node.declared_dead"):
 
 
 class NodeRegistered(Fact, frozen=True, tag="node.registered"):
-    """An agent started.
+    """An agent started and registered its node.
 
-    `attempts` are all that it still accounts for: no other attempt is alive on this node.
+    `attempts` are all attempts that the agent accounts for: no other attempt is alive on the node.
 
-    `peer_address` ("ip:port") and `peer_key` (a public nkey) are how other agents ask it; empty
-    when it cannot be asked. `directory` names the agent's state directory, at random, for ever.
-    Another one than the last knows nothing of what the agent before it started: its attempts stay
-    until the scheduler says NodeLost of that incarnation. Empty, as all records before this field:
-    the same directory as before. `cpus_milli` and `memory_bytes` are what jobs may be given of the
-    host; `sockets` says of each NUMA node which socket it is on; `rack` (leaf switch) and `spine`
-    where its network is. 0 and empty: not known. `isolation` says of each bound between jobs
-    (memory, cpu, cpuset, pids, devices, users, images) that it is enforced, or that it is lost and
-    why. `tells_health`: the agent says again what is wrong with its devices, so that of another
-    state directory than the last nothing that was said of them before counts. `takes_controls`: the
-    agent hears what operators want its devices to be told. `drivers` are the versions of its
-    drivers, by name. `absent` are those of `gpus` that no driver shows although it answers: another
-    node that shows such a device gets it. `left_out` names what the agent left out because a fact
-    may not hold more.
+    `peer_address` ("ip:port") and `peer_key` (a public nkey) are how other agents reach it; empty
+    if they cannot. `directory` is a random name of the agent's state directory, which never
+    changes. An agent with another directory knows nothing of the attempts that the previous agent
+    started: they stay until the scheduler records NodeLost for that incarnation. Empty, as in facts
+    older than this field: the same directory as before.
+
+    `cpus_milli` and `memory_bytes` are what jobs may use of the host. `sockets` has the socket of
+    each NUMA node. `rack` (leaf switch) and `spine` are the node's place in the network. 0 and
+    empty: unknown. `isolation` maps each bound between jobs (memory, cpu, cpuset, pids, devices,
+    users, images) to its state: enforced, or not and why. `tells_health`: the agent reports the
+    health of its devices again after a start, so reports from another state directory are void.
+    `takes_controls`: the agent obeys GpuControlRequested. `drivers` maps names of drivers to
+    versions. `absent` are devices of `gpus` that no driver shows although it answers: another node
+    that shows such a device gets it. `left_out` names what the agent left out because a fact is
+    limited in size.
     """
 
     node_id: NodeId

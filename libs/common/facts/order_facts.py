@@ -1,7 +1,6 @@
-"""Facts of the gateways about the order of the queue: queues, and what users and operators change
-of a job that waits.
+"""Facts of the gateways about queues, and about changes of waiting jobs by users and operators.
 
-Pure; part of the union in `facts.py`.
+Pure; part of the union in `facts/__init__.py`.
 """
 
 from libs.common.facts.fact import Fact
@@ -9,14 +8,13 @@ from libs.common.model import JobId
 
 
 class QueueSet(Fact, frozen=True, tag="queue.set"):
-    """A queue is there from now on, or is another: its policy, its part where queues compete
-    (`weight`), and how many seconds of waiting make up for one step of priority (`ageing_s`, 0:
-    never).
+    """An operator created a queue, or changed one.
 
-    A policy that the scheduler does not know is its own setting. `backfill`: whether those that do
-    not delay it may pass its first job; None: in every queue but one of policy fifo.
-    `time_slice_s`: how long those that take turns run before they make room for each other (0: they
-    do not).
+    `weight` is its share where queues compete. `ageing_s` seconds of waiting raise a job's priority
+    by one; 0: never. If the scheduler does not know the `policy`, it uses its own setting.
+    `backfill`: jobs may run before the first job of the queue if they do not delay it; None: yes,
+    unless the policy is fifo. `time_slice_s` is how long preemptible jobs of equal priority run
+    before they make room for each other; 0: they do not.
     """
 
     queue: str
@@ -29,10 +27,10 @@ class QueueSet(Fact, frozen=True, tag="queue.set"):
 
 
 class JobUpdated(Fact, frozen=True, tag="job.updated"):
-    """What is not None is so from now on.
+    """A user or an operator changed a job: every field that is not None.
 
-    `held`: it is not placed until it is released; a running attempt goes on. A time limit counts
-    for the attempts that begin later.
+    `held`: the job is not placed until it is released; a running attempt goes on. A new time limit
+    applies to later attempts.
     """
 
     job_id: JobId
@@ -43,8 +41,9 @@ class JobUpdated(Fact, frozen=True, tag="job.updated"):
 
 
 class RequeueRequested(Fact, frozen=True, tag="requeue.requested"):
-    """This attempt is to end, and the job to wait for its next one; it uses up none of
-    its retries.
+    """A user asked to stop this attempt and to queue the job again.
+
+    The job keeps all its retries.
     """
 
     job_id: JobId

@@ -1,7 +1,6 @@
-"""Facts about jobs that make room for others: who does, what is kept free for whom, and how far a
-job has saved its work.
+"""Facts about preemption: attempts that end for another job, reserved devices, checkpoints.
 
-Pure; part of the union in `facts.py`.
+Pure; part of the union in `facts/__init__.py`.
 """
 
 from libs.common.facts.fact import Fact
@@ -9,13 +8,13 @@ from libs.common.model import JobId, Member, NodeId
 
 
 class JobPreempted(Fact, frozen=True, tag="job.preempted"):
-    """The attempt ends to make room for job `by`, or, where that is the job itself, to begin anew
-    with more nodes: it hears `signal`, may save its work, and is killed after `grace_ms` at the
-    latest.
+    """The scheduler preempted an attempt to make room for the job `by`.
 
-    It waits again then, and none of its retries is used up. `lost_share_ms`: what it would have to
-    do again, by its last checkpoint (hundredths of a GPU times milliseconds). `sliced`: it has had
-    its turn (`JobQueue.time_slice_s`), and waits behind those that wait.
+    If `by` is the job itself, it restarts with more nodes. The attempt receives `signal`, may save
+    its work, and is killed after `grace_ms` at the latest. The job then waits again and keeps all
+    its retries. `lost_share_ms` is the work since its last checkpoint, in hundredths of a GPU times
+    milliseconds. `sliced`: its time slice is over (`JobQueue.time_slice_s`), and it waits behind
+    the jobs that wait.
     """
 
     job_id: JobId
@@ -28,10 +27,10 @@ class JobPreempted(Fact, frozen=True, tag="job.preempted"):
 
 
 class DevicesReserved(Fact, frozen=True, tag="devices.reserved"):
-    """These devices are for this attempt alone, as soon as they are free; until it is placed or
-    ended, or until this is said again.
+    """The scheduler reserved devices for an attempt.
 
-    Without members: no more.
+    Only this attempt may use them once they are free, until it is placed or ended or the next such
+    fact about it. Without members: the reservation is over.
     """
 
     job_id: JobId
@@ -40,8 +39,10 @@ class DevicesReserved(Fact, frozen=True, tag="devices.reserved"):
 
 
 class JobCheckpointed(Fact, frozen=True, tag="job.checkpointed"):
-    """The job says that it has saved its work, at `at_ns` of its node's wall clock (0: when this
-    was recorded); `asked`: after it was told to stop.
+    """A job reported that it saved its work.
+
+    `at_ns` is the time by its node's wall clock; 0: the time of this commit. `asked`: the job saved
+    its work because it was told to stop.
     """
 
     job_id: JobId

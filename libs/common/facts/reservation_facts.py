@@ -1,6 +1,6 @@
-"""Facts of the gateways about nodes that are kept for somebody, or for nobody, during some time.
+"""Facts of the gateways about reservations and maintenance windows of nodes.
 
-Pure; part of the union in `facts.py`.
+Pure; part of the union in `facts/__init__.py`.
 """
 
 from libs.common.facts.fact import Fact
@@ -8,10 +8,11 @@ from libs.common.model import NodeId, TenantId
 
 
 class ReservationSet(Fact, frozen=True, tag="reservation.set"):
-    """From `start_ns` to `end_ns` (the wall clock) these nodes are only for jobs that name the
-    reservation, of these tenants or users; where neither are named it is a maintenance.
+    """An operator reserved nodes from `start_ns` to `end_ns` (wall clock).
 
-    One of the same name is exchanged.
+    In that time only jobs that name the reservation, of these tenants or users, run on the nodes.
+    Without tenants and users it is a maintenance window: no job runs there. The fact replaces a
+    reservation of the same name.
     """
 
     reservation: str
@@ -24,7 +25,7 @@ class ReservationSet(Fact, frozen=True, tag="reservation.set"):
 
 
 class ReservationCleared(Fact, frozen=True, tag="reservation.cleared"):
-    """It is there no more, whether it had begun or not."""
+    """An operator removed a reservation, whether it had begun or not."""
 
     reservation: str
     user: str = ""

@@ -1,6 +1,6 @@
-"""Facts of the gateways about tenants' secrets: names and versions, never a value, not even sealed.
+"""Facts of the gateways about tenants' secrets: names and versions, never a value.
 
-Pure; part of the union in `facts.py`.
+Pure; part of the union in `facts/__init__.py`. Not even an encrypted value is recorded.
 """
 
 from libs.common.facts.fact import Fact
@@ -8,9 +8,9 @@ from libs.common.model import TenantId
 
 
 class SecretSet(Fact, frozen=True, tag="secret.set"):
-    """The tenant has a secret of this name; `version` counts its values.
+    """A user stored a value for a secret of the tenant.
 
-    Attempts that begin from now on are given the newest.
+    `version` counts the values. Attempts that start later get the newest.
     """
 
     tenant: TenantId
@@ -20,6 +20,8 @@ class SecretSet(Fact, frozen=True, tag="secret.set"):
 
 
 class SecretRemoved(Fact, frozen=True, tag="secret.removed"):
+    """A user removed a secret of the tenant."""
+
     tenant: TenantId
     name: str
     user: str = ""

@@ -1,7 +1,6 @@
-"""Facts of a scheduler about its own term: that it began, the clockwork and the plug-ins that
-count, and what outlasts it.
+"""Facts of a scheduler about its term: its start, the cluster's timing, leases and plug-ins.
 
-Pure; part of the union in `facts.py`.
+Pure; part of the union in `facts/__init__.py`.
 """
 
 from libs.common.facts.fact import Fact
@@ -9,7 +8,7 @@ from libs.common.model import Timing
 
 
 class TermBegan(Fact, frozen=True, tag="term.began"):
-    """A scheduler's term; the stream sequence of its commit is the epoch.
+    """A scheduler became the leader. The stream sequence of this commit is its epoch.
 
     `orders` and `scores` are its plug-ins, with their versions.
     """
@@ -20,26 +19,28 @@ class TermBegan(Fact, frozen=True, tag="term.began"):
 
 
 class ClusterConfigured(Fact, frozen=True, tag="cluster.configured"):
+    """The first scheduler of a cluster recorded its name and timing."""
+
     cluster_id: str
     timing: Timing = Timing()
 
 
 class LeaseExtended(Fact, frozen=True, tag="lease.extended"):
-    """A planned stop: every living node may go on for `duration_ms` after this commit without
-    hearing from anyone.
+    """The scheduler stopped on purpose and granted all nodes a long lease.
 
-    0: a later term has waited as long by its own clock, or every node has taken a lease of that
-    term: no node holds such a lease any more.
+    Every living node may run jobs for `duration_ms` after this commit without hearing from a
+    scheduler. 0: no node holds such a lease any more, because a later term waited that long by its
+    own clock, or because every node took a lease of that term.
     """
 
     duration_ms: int
 
 
 class PluginDisabled(Fact, frozen=True, tag="plugin.disabled"):
-    """This version of a plug-in is asked no more: it went bad.
+    """The scheduler disabled a version of a plug-in because it failed.
 
-    `extends` says what it is: an order or a score (`plugins.py`). What named it goes by the
-    scheduler's default. Another version is another plug-in.
+    `extends` is the kind of plug-in: an order or a score (`plugins.py`). Queues and jobs that name
+    it use the scheduler's default. Another version counts as another plug-in.
     """
 
     extends: str

@@ -1,1 +1,1 @@
-"""The lives of jobs, nodes and devices, as tables of states and events."""
+"""The lives of jobs, members, nodes and devices: tables of states and events."""

@@ -1,8 +1,8 @@
-"""A device's two independent states and the one that people are shown.
+"""A device's two independent states, use and health, and the state that people see.
 
-Pure. *Use* is the scheduler's ledger (available, allocated, in use); *health* is the agent's
-(healthy, degraded, resetting, offline), as a literal table from which docs/gpu-life.md is
-generated. Health and use never wait for each other: a placement decides on both, a fold keeps both.
+Pure. The scheduler's ledger holds the use: available, allocated or in use. The agent records the
+health: healthy, degraded, resetting or offline. Use and health never wait for each other: the fold
+keeps both, and a placement considers both. docs/gpu-life.md is generated from this table.
 """
 
 from typing import Final
@@ -34,7 +34,7 @@ HEALTH_LIFE: Final[dict[tuple[str, str], str]] = {
     (OFFLINE, "gpu.recovered"): HEALTHY,
 }
 
-# What operators say of a device: whether work is let onto it.
+# Services: operators decide whether a device takes work.
 ONLINE: Final = "online"
 SERVICES: Final = (ONLINE, "draining", OFFLINE)
 
@@ -64,7 +64,7 @@ STATES: Final = (*dict.fromkeys(SHOWN.values()), MAINTENANCE, ERROR)
 
 
 def shown(use: str, health: str, reason: str, service: str = ONLINE) -> str:
-    """The one word for people, of STATES."""
+    """Return the state that people see, one of STATES."""
     if reason == QUARANTINED:
         return ERROR
     if reason == DRAINING or service != ONLINE:

@@ -1,10 +1,10 @@
-"""A job's life and its members' lives, as literal tables: state x event -> state.
+"""The lives of a job and of its members: tables of state x event -> state.
 
-Pure. docs/job-life.md is generated from these tables. An event is a fact's kind, with a qualifier
-where one kind means two things, or what the members add up to: `members.started` = none waits to
-start any more, `members.ended` = none runs any more. Folds use `allows` and ignore what is not in
-the table, all by the same rule; a scheduler that decided what its own fold ignores dies of it
-before anything is appended (`State.apply_own`).
+Pure. docs/job-life.md is generated from these tables. An event is the kind of a fact, with a
+qualifier if one kind has two meanings, or it follows from the members: `members.started` when every
+member has started, `members.ended` when no member runs any more. Folds ignore an event without a
+row, all by the same rule. A scheduler whose decision its own fold would ignore exits before it
+appends it (`State.apply_own`).
 """
 
 from collections.abc import Sequence
@@ -25,17 +25,17 @@ ENDED: Final = (COMPLETED, FAILED, CANCELLED, REJECTED)
 LIVE: Final = (PENDING, QUEUED, BEGUN, PLACED, RUNNING, RELEASING)
 ON_NODES: Final = (PLACED, RUNNING, RELEASING)
 
-# Who answers for each state: what it waits for, and on whom.
+# For each state of a live job: what it waits for.
 WAITS_FOR: Final = {
     PENDING: "quota to admit or reject it",
     QUEUED: "the scheduler to place it",
     BEGUN: "its elements to end",
-    PLACED: "every member of it to start",
+    PLACED: "all its members to start",
     RUNNING: "its processes to end",
-    RELEASING: "its devices to be proved clean",
+    RELEASING: "the release checks of its devices",
 }
 
-# ... and what an allocation waits for, which runs nothing that ends.
+# A running allocation waits for this instead: its process never ends by itself.
 HELD: Final = "its time to be over, or its user to release it"
 
 JOB_LIFE: Final[dict[tuple[str, str], str]] = {
@@ -61,8 +61,8 @@ JOB_LIFE: Final[dict[tuple[str, str], str]] = {
     (RELEASING, "job.closed:cancelled"): CANCELLED,
 }
 
-# A member is one node's part of an attempt. Placed is where it begins; refused, released and lost
-# are its ends.
+# A member is one node's part of an attempt. Its first state is placed; refused, released and lost
+# are its last.
 STARTED: Final = "started"
 FINISHED: Final = "finished"
 RELEASED: Final = "released"
@@ -88,15 +88,15 @@ MEMBER_OVER: Final = (RELEASED, REFUSED, LOST)
 
 
 def silence(nodes: Sequence[str]) -> str:
-    """What a job waits for that ignores the lease, when these of its nodes are lost."""
+    """Return what a job that ignores the lease waits for when these of its nodes are lost."""
     names = ", ".join(nodes)
     where = f"its node {names} is silent" if len(nodes) == 1 else f"its nodes {names} are silent"
     return (
-        f"{where} and it may go on there: it starts nowhere else until its node answers or is "
+        f"{where} and it may still run there: it starts nowhere else until its node answers or is "
         "declared dead"
     )
 
 
 def allows(state: str, event: str) -> bool:
-    """Whether the table has a row for `event` in `state`."""
+    """Return whether the table has a row for `event` in `state`."""
     return (state, event) in JOB_LIFE

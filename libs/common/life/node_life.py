@@ -1,10 +1,10 @@
-"""A node's life, as a literal table: state x event -> state.
+"""A node's life: a table of state x event -> state.
 
-Pure. docs/node-life.md is generated from it. A node that was lost and registers again stays
-unreachable: it comes back only by the scheduler's NodeReturned, once everything that it still
-accounts for is released. `:hurt` = one of its devices is not healthy now. `node.replaced` =
-registered from another state directory: as good as lost, until the scheduler says so of the
-incarnation before.
+Pure. docs/node-life.md is generated from it. A lost node that registers again stays unreachable
+until the scheduler records NodeReturned, when agent and scheduler agree on what runs there. `:hurt`
+means that one of the node's devices is not healthy now. `node.replaced` means that an agent with
+another state directory registered: the node is unreachable until the scheduler records NodeLost for
+the previous incarnation.
 """
 
 from typing import Final
@@ -42,10 +42,9 @@ NODE_LIFE: Final[dict[tuple[str, str], str]] = {
     (UNREACHABLE, "node.returned:hurt"): DEGRADED,
 }
 
-# Why a node is held for lost: nothing was heard of it, or an operator has said that nothing of it
-# is alive.
+# Reasons for which a node is lost: it was silent, or an operator declared it dead.
 SILENT: Final = "silent"
 DECLARED_DEAD: Final = "declared_dead"
 
-# Where work may be placed. A degraded node's healthy devices go on.
+# States in which a node takes work. The healthy devices of a degraded node go on.
 USABLE: Final = (HEALTHY, DEGRADED)
