@@ -36,8 +36,8 @@ async def test_a_whole_number_may_be_written_with_a_point(tmp_path: Path) -> Non
         await world.ask("PATCH", "/v1/deployments/chat", json={"replicas": 3.0})
         assert world.gateway.cluster.models["chat"].replicas == 3
         for replicas, said in (
-            (1.5, "is no whole number"),
-            ("x", "is no whole number"),
+            (1.5, "is not a whole number"),
+            ("x", "is not a whole number"),
             (None, "missing"),
         ):
             assert (

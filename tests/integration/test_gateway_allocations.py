@@ -131,7 +131,7 @@ async def test_an_allocation_is_extended_warned_of_and_given_back(world: World) 
     await world.ask("DELETE", f"/v1/allocations/{job_id}", 202)
     assert f.CancelRequested(job_id=JobId(job_id), user="tests") in await world.said()
     assert (
-        "given back"
+        "was released or has ended"
         in (await world.ask("PATCH", f"/v1/allocations/{job_id}", 409, json={"by": "1h"}))["detail"]
     )
 
@@ -147,9 +147,11 @@ async def test_a_job_is_one_kind_of_allocation_that_its_command_ends(world: Worl
     shown = await world.ask("GET", f"/v1/allocations/{job}")
     assert (shown["kind"], shown["expires_at"], shown["policy"]["expires_s"]) == ("job", None, None)
     assert [gpu["uuid"] for gpu in shown["nodes"][0]["gpus"]] == ["n2-g0"]
-    assert "no allocation" in (await world.ask("DELETE", f"/v1/allocations/{job}", 409))["detail"]
     assert (
-        "no allocation"
+        "not an allocation" in (await world.ask("DELETE", f"/v1/allocations/{job}", 409))["detail"]
+    )
+    assert (
+        "not an allocation"
         in (await world.ask("PATCH", f"/v1/allocations/{job}", 409, json={"by": 9}))["detail"]
     )
     held = await allocate(world)
@@ -321,7 +323,7 @@ async def test_a_node_s_last_heartbeat_is_the_scheduler_s_word_and_unknown_befor
         return msgspec.msgpack.encode(Vitals(1, {NodeId("n1"): 250}, 3, 12.5, 40.0))
 
     await world.bus.subscribe(subjects.ask_scheduler("vitals"), answer)
-    await world.gateway.pulse.fit()
+    await world.gateway.pulse.take()
     assert [
         bool(node["last_heartbeat"]) for node in (await world.ask("GET", "/v1/nodes"))["nodes"]
     ] == [True, False]

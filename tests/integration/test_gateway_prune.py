@@ -67,8 +67,8 @@ async def test_a_node_that_does_not_answer_is_named_and_the_others_are_pruned(wo
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({}, "nothing to go by"),
-        ({"dry_run": True}, "nothing to go by"),
+        ({}, "the request has no bound"),
+        ({"dry_run": True}, "the request has no bound"),
         ({"older_than": 1}, "did you mean 'older_than_s'"),
         ({"older_than_s": -1}, "out of bounds"),
         ({"keep_bytes": "10GiB"}, "keep_bytes: expected"),

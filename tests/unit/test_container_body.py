@@ -137,5 +137,5 @@ def test_an_image_is_named_as_engines_name_it(image: str) -> None:
 
 @pytest.mark.parametrize("image", ["-v", "a b", "A/b", "../x", "a?x=1", "x" * 400])
 def test_what_is_no_image_s_name_is_refused(image: str) -> None:
-    with pytest.raises(Refused, match="is no image's name"):
+    with pytest.raises(Refused, match="is not an image name"):
         submission({"command": ["true"], "image": image}, JobId("j"))

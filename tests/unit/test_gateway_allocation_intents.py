@@ -115,7 +115,7 @@ def test_an_extension_that_means_nothing_is_refused(body: object) -> None:
     [
         ("queued", "when it is placed"),
         ("pending", "when it is placed"),
-        ("releasing", "given back"),
+        ("releasing", "was released or has ended"),
     ],
 )
 def test_what_is_not_held_is_not_extended(state: str, said: str) -> None:
@@ -127,9 +127,9 @@ def test_what_is_about_to_end_or_runs_a_command_is_not_extended() -> None:
     stopped, cancelled = held(), held()
     stopped.stop_reason, cancelled.cancel = "expired", Cancel(1, 15)
     for job in (stopped, cancelled):
-        with pytest.raises(Problem, match="given back"):
+        with pytest.raises(Problem, match="was released or has ended"):
             intents.extension({"by": 1}, job, Cluster())
-    with pytest.raises(Problem, match="no allocation"):
+    with pytest.raises(Problem, match="not an allocation"):
         intents.extension(
             {"by": 1}, Job(J, spec(), TenantId("t"), "ada", 1, state="running"), Cluster()
         )
@@ -162,6 +162,6 @@ def test_an_extension_beyond_what_the_budget_has_left_is_refused() -> None:
     )
     assert intents.extension({"by": left_s}, job, cluster)
     with pytest.raises(
-        Problem, match="GPU hours left of its budget of 2, and this extension would take"
+        Problem, match="GPU hours left of its budget of 2, and this extension needs"
     ):
         intents.extension({"by": left_s + 1}, job, cluster)

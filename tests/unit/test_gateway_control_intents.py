@@ -66,7 +66,7 @@ def test_a_card_that_is_divided_is_free_when_all_its_parts_are() -> None:
     )
     cluster.gpus = {part.gpu.uuid: part for part in parts}
     with pytest.raises(
-        Problem, match="compute-partition needs the device free, and j has a part of it"
+        Problem, match="compute-partition needs a free device, and j still holds a part of it"
     ):
         control({"value": "SPX"}, "compute-partition", parts[:1], cluster)
     assert control({"value": "off"}, "mig", parts[2:], cluster) == [
@@ -81,7 +81,7 @@ def test_a_reset_needs_a_device_that_nobody_has_or_that_drains() -> None:
     assert said("reset", device("j.1", "draining")) == [fact("reset")]
     with pytest.raises(
         Problem,
-        match="reset needs the device free, and j has a part of it: muster drain --gpu-id g",
+        match="reset needs a free device, and j still holds a part of it: drain it with",
     ) as found:
         said("reset", device("j.1"), device(uuid="h"))
     assert (found.value.status, found.value.more) == (409, {"jobs": ["j"]})
@@ -90,7 +90,7 @@ def test_a_reset_needs_a_device_that_nobody_has_or_that_drains() -> None:
 
 
 def test_who_can_not_be_told_is_said() -> None:
-    with pytest.raises(Problem, match="there are power, clocks") as found:
+    with pytest.raises(Problem, match="use one of power, clocks") as found:
         said("colour", device())
     assert found.value.status == 404
     with pytest.raises(Problem, match="is lost"):

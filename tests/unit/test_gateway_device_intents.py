@@ -48,7 +48,7 @@ def test_a_device_that_nobody_has_goes_offline() -> None:
 
 
 def test_a_device_that_somebody_has_does_not_go_offline() -> None:
-    with pytest.raises(Problem, match="j still has a part of it") as found:
+    with pytest.raises(Problem, match="j still holds a part of it") as found:
         said(OFFLINE, device("j.2"))
     assert (found.value.status, found.value.more) == (409, {"jobs": ["j"]})
 

@@ -10,7 +10,7 @@ from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead
 from libs.common.model import JobId, JobSpec, NodeId, TenantId
 from libs.common.state.cluster import Cancel, Job, Node
-from services.api_gateway.intents.job_intents import cancellation, declaration, submission
+from services.api_gateway.intents.job_intents import cancellation, death_declaration, submission
 from services.api_gateway.secrets import plain_secrets
 
 J = JobId("j1")
@@ -67,13 +67,13 @@ def test_the_ways_to_write_a_share_and_a_time(
         ({"command": [""]}, "command: empty"),
         ({"command": "true"}, "command: expected"),
         ({"command": ["a", 1]}, "command[1]: expected"),
-        ({"command": ["a\0"]}, "command: a word holds a NUL"),
+        ({"command": ["a\0"]}, "command: a word contains a NUL"),
         ({"nodes": 0}, "nodes: 0 is out of bounds: give 1 to 1024"),
         ({"nodes": 1025}, "nodes: 1025"),
         ({"nodes_max": 1025}, "nodes_max: 1025"),
-        ({"nodes": 4, "nodes_max": 2}, "nodes_max: 2 are fewer than its 4 nodes"),
+        ({"nodes": 4, "nodes_max": 2}, "nodes_max: 2 is less than nodes (4)"),
         ({"gpus": 65}, "gpus: 65"),
-        ({"gpus": 0}, "gpus: a job without GPUs says how many CPUs"),
+        ({"gpus": 0}, "cpus: missing: a job without GPUs must say how many CPUs"),
         ({"gpus": -1}, "gpus: -1"),
         ({"gpus": "8"}, "gpus: expected"),
         ({"gpus": True}, "gpus: expected"),
@@ -86,7 +86,7 @@ def test_the_ways_to_write_a_share_and_a_time(
         ({"fraction": "half"}, "fraction: 'half'"),
         ({"fraction": 0.5, "gpu_share": 50}, "fraction: gpu_share is given too"),
         ({"time_limit": "1h", "time_limit_s": 1}, "time_limit: time_limit_s is given too"),
-        ({"time_limit": "soon"}, "time_limit: 'soon' is no duration"),
+        ({"time_limit": "soon"}, "time_limit: 'soon' is not a duration"),
         ({"time_limit_s": -1}, "time_limit_s: -1"),
         ({"priority": 101}, "priority: 101"),
         ({"name": "a b"}, "name: 'a b'"),
@@ -158,12 +158,14 @@ def test_a_cancel_that_asks_for_no_more_than_was_asked_records_nothing() -> None
 
 def test_a_node_is_declared_dead_as_it_is_now_and_once() -> None:
     node = Node(NodeId("n"), "unreachable", incarnation=4, lost=3)
-    said = declaration({"user": "ada"}, node)
+    said = death_declaration({"user": "ada"}, node)
     assert said == NodeDeclaredDead(node_id=NodeId("n"), incarnation=4, lost=3, user="ada")
     node.word = (4, 3)
-    assert declaration(None, node) is None
+    assert death_declaration(None, node) is None
     node.lost = 4
-    assert declaration(None, node) == NodeDeclaredDead(node_id=NodeId("n"), incarnation=4, lost=4)
+    assert death_declaration(None, node) == NodeDeclaredDead(
+        node_id=NodeId("n"), incarnation=4, lost=4
+    )
 
 
 def test_a_job_may_go_on_without_a_lease() -> None:

@@ -1,4 +1,4 @@
-"""What a request may say of where its job runs: the ways to write it, and what is refused."""
+"""Placement fields of a request: the forms that users may write, and what is refused."""
 
 from typing import Any
 
@@ -37,40 +37,44 @@ def spec_of(**given: Any) -> JobSpec:
         ),
     ],
 )
-def test_the_ways_to_write_where_a_job_runs(given: dict[str, Any], wanted: dict[str, Any]) -> None:
+def test_placement_fields_accept_several_forms(
+    given: dict[str, Any], wanted: dict[str, Any]
+) -> None:
     assert spec_of(**given) == JobSpec(command=("true",), **wanted)
 
 
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"gpu_memory": "much"}, "gpu_memory: 'much' is no size"),
+        ({"gpu_memory": "much"}, "gpu_memory: 'much' is not a size"),
         ({"gpu_memory": "1GiB", "fraction": 0.5}, "fraction, gpu_memory and mig_profile"),
         ({"mig_profile": "1g.10gb", "gpu_memory": "1GiB"}, "fraction, gpu_memory and mig_profile"),
-        ({"mig_profile": "9g.1gb"}, "mig_profile: '9g.1gb' is on no card"),
-        ({"isolation": "mig"}, "isolation: mig needs a mig_profile"),
+        ({"mig_profile": "9g.1gb"}, "mig_profile: '9g.1gb' is not known"),
+        ({"isolation": "mig"}, "mig_profile: missing: isolation mig needs"),
         (
             {"isolation": "mps", "mig_profile": "1g.10gb"},
-            "isolation: a MIG instance is never shared under mps",
+            "isolation: mps does not apply to a MIG instance",
         ),
         ({"isolation": "walls"}, "isolation: 'walls' is not known"),
-        ({"gpus": 0}, "gpus: a job without GPUs says how many CPUs"),
-        ({"gpus": 0, "cpus": 1, "gpu_uuids": ["x"]}, "gpus: 0 GPUs have no memory"),
-        ({"cpus": "many"}, "cpus: 'many' is no number"),
-        ({"cpus": -1}, "cpus: -1 is no number"),
+        ({"gpus": 0}, "cpus: missing: a job without GPUs must say how many CPUs"),
+        ({"gpus": 0, "cpus": 1, "gpu_uuids": ["x"]}, "gpus: the job asks for no GPU"),
+        ({"cpus": "many"}, "cpus: 'many' is not a number"),
+        ({"cpus": -1}, "cpus: -1 is not a number"),
         ({"memory": "1GiB", "memory_bytes": 1}, "memory: memory_bytes is given too"),
         ({"compute_capability": "eight"}, "compute_capability: 'eight'"),
-        ({"numa": "maybe"}, "numa: 'maybe' is not known: give required, preferred, none"),
-        ({"node_list": ["N 1"]}, "node_list: 'N 1' is no node's name"),
+        ({"numa": "maybe"}, "numa: 'maybe' is not known: give one of required, preferred, none"),
+        ({"node_list": ["N 1"]}, "node_list: 'N 1' is not a node name"),
         ({"model": ["\n"]}, "model: "),
         ({"node_labels": {"a": "\0"}}, "node_labels: "),
-        ({"placement": "Best Fit"}, "placement: 'Best Fit' is no strategy's name"),
+        ({"placement": "Best Fit"}, "placement: 'Best Fit' is not the name of a strategy"),
     ],
 )
-def test_what_no_cluster_could_mean_is_refused(given: dict[str, Any], named: str) -> None:
+def test_placement_fields_that_no_cluster_can_satisfy_are_refused(
+    given: dict[str, Any], named: str
+) -> None:
     with pytest.raises(Refused, match="^" + named.replace("(", "[(]").replace("|", "[|]")):
         spec_of(**given)
 
 
-def test_who_says_nothing_of_it_asks_for_what_jobs_always_asked_for() -> None:
+def test_request_without_placement_fields_gets_the_defaults() -> None:
     assert spec_of(gpus=2) == JobSpec(command=("true",), gpus=2)

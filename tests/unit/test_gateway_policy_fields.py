@@ -40,11 +40,14 @@ def test_without_a_word_nothing_is_changed() -> None:
     ("fields", "remedy"),
     [
         ({"scheduling_policy": "fifo", "priority": 50}, "leave out priority"),
-        ({"scheduling_policy": "priority"}, "give priority"),
-        ({"scheduling_policy": "affinity"}, "say where it may run"),
-        ({"scheduling_policy": "affinity", "node_list": []}, "say where it may run"),
+        ({"scheduling_policy": "priority"}, "priority is missing: give 0 to 100"),
+        ({"scheduling_policy": "affinity"}, "no field restricts where the job may run"),
+        (
+            {"scheduling_policy": "affinity", "node_list": []},
+            "no field restricts where the job may run",
+        ),
         ({"scheduling_policy": "gang"}, "give nodes, 2 or more"),
-        ({"scheduling_policy": "real_time", "priority": 1}, "its priority is 100"),
+        ({"scheduling_policy": "real_time", "priority": 1}, "the priority is always 100"),
         (
             {"scheduling_policy": "real_time", "reject_if_impossible": False},
             "leave out reject_if_impossible",
@@ -52,15 +55,15 @@ def test_without_a_word_nothing_is_changed() -> None:
         (
             {"scheduling_policy": "lottery"},
             (
-                "'lottery' is not known: leave it out, or give fifo, priority, affinity, gang, "
-                "real_time"
+                "'lottery' is not known: leave it out, or give one of fifo, priority, affinity, "
+                "gang, real_time"
             ),
         ),
         ({"scheduling_policy": 7}, "7 is not known"),
         ({"scheduling_policy": ["fifo"]}, "is not known"),
     ],
 )
-def test_what_contradicts_the_word_is_refused_with_the_remedy(
+def test_request_that_contradicts_its_scheduling_policy_is_refused(
     fields: dict[str, object], remedy: str
 ) -> None:
     with pytest.raises(Refused, match=f"^scheduling_policy: .*{remedy}"):

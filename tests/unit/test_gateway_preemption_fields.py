@@ -44,7 +44,7 @@ def test_people_s_words_are_read() -> None:
         ({"preemptible": True, "checkpoint_grace": "2d"}, "checkpoint_grace_s"),
     ],
 )
-def test_what_means_nothing_or_contradicts_itself_is_refused(
+def test_preemption_fields_that_contradict_each_other_are_refused(
     fields: dict[str, object], words: str
 ) -> None:
     with pytest.raises(Refused, match=words):

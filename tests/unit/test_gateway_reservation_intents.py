@@ -66,12 +66,12 @@ def test_a_node_that_is_lost_is_not_chosen() -> None:
     assert wished(found, count=1, users=["ada"]).nodes == ("b",)
 
 
-def test_a_node_is_kept_for_one_at_a_time_but_may_always_be_maintained() -> None:
+def test_node_has_one_reservation_at_a_time_but_maintenance_is_always_possible() -> None:
     found = cluster()
     found.reservations["other"] = intents.Reservation(
         "other", wished(nodes=["a"], users=["ada"]).nodes, NOW, NOW + HOUR_NS
     )
-    with pytest.raises(Problem, match="node a is kept for other"):
+    with pytest.raises(Problem, match="node a is reserved by other"):
         wished(found, nodes=["a"], users=["ada"])
     assert wished(found, count=1, users=["ada"]).nodes == ("b",)
     assert wished(found, nodes=["a"], maintenance=True).nodes == ("a",)
@@ -114,8 +114,8 @@ def test_a_reservation_has_a_length_and_a_name(body: object) -> None:
 
 
 @pytest.mark.parametrize("start", ["9h", "in 9h", "09:00", "90"])
-def test_a_start_that_is_no_date_and_time_is_refused(start: str) -> None:
-    with pytest.raises(Refused, match=r"start: .* is no date and time: write RFC 3339"):
+def test_start_that_is_not_a_date_and_time_is_refused(start: str) -> None:
+    with pytest.raises(Refused, match=r"start: .* is not a date and time: write RFC 3339"):
         wished(nodes=["a"], users=["ada"], start=start)
 
 
@@ -127,9 +127,9 @@ def test_a_start_in_a_far_year_is_refused(start: str, duration: str) -> None:
         wished(nodes=["a"], tenants=["red"], start=start, duration=duration)
 
 
-def test_only_what_is_there_can_be_cleared() -> None:
+def test_clearing_an_unknown_reservation_is_refused() -> None:
     found = cluster()
-    with pytest.raises(Problem, match="no reservation"):
+    with pytest.raises(Problem, match="does not exist"):
         intents.clearance(found, "course", "root")
     found.reservations["course"] = intents.Reservation("course", (), 0, 1)
     assert intents.clearance(found, "course", "root") == f.ReservationCleared(

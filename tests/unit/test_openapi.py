@@ -17,7 +17,7 @@ from services.api_gateway.access import roles
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import ANSWERS
 from services.api_gateway.http.app import create_routes
-from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.intents import job_intents
 from services.audit.export.events import CloudEvent
 
 # What needs no key.
@@ -82,8 +82,10 @@ async def test_the_bounds_of_a_job_are_those_that_are_enforced(document: dict[st
     body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"][
         "schema"
     ]
-    assert set(body["properties"]) == set(intents.SUBMIT_FIELDS) and body["required"] == ["command"]
-    for name, low, high in intents.RANGES:
+    assert set(body["properties"]) == set(job_intents.SUBMIT_FIELDS) and body["required"] == [
+        "command"
+    ]
+    for name, low, high in job_intents.RANGES:
         schema = body["properties"][name]
         assert "anyOf" in schema or (schema["minimum"], schema["maximum"]) == (low, high), name
 

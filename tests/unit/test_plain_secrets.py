@@ -5,7 +5,7 @@ only names one passes.
 import pytest
 
 from libs.common.errors import Refused
-from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.intents import job_intents
 from services.api_gateway.secrets import plain_secrets
 
 SPACES = ("\u00a0", "\u2028", "\u3000", "\x0b", "\x1c", "\x85")
@@ -35,7 +35,7 @@ def test_a_command_with_a_secret_is_refused_without_quoting_it(
     command: tuple[str, ...], secret: str
 ) -> None:
     with pytest.raises(Refused, match="muster secret set") as refused:
-        intents.check_command(command)
+        job_intents.check_command(command)
     assert secret not in str(refused.value)
 
 
@@ -66,14 +66,14 @@ def test_a_command_with_a_secret_is_refused_without_quoting_it(
     ],
 )
 def test_a_command_that_only_refers_to_secrets_passes(command: tuple[str, ...]) -> None:
-    intents.check_command(command)
+    job_intents.check_command(command)
     assert plain_secrets.in_command(command) == ""
 
 
 def test_a_variable_is_judged_by_its_name_and_by_its_value() -> None:
-    intents.check_environment(
+    job_intents.check_environment(
         {"DATABASE": "postgresql://ada@db/x", "HF_TOKEN": "", "TOKENIZER": "llama"}
     )
     for env in ({"HF_TOKEN": "x"}, {"DATABASE": "postgresql://ada:hunter2@db/x"}, {"LOGIN": JWT}):
         with pytest.raises(Refused, match="muster secret set"):
-            intents.check_environment(env)
+            job_intents.check_environment(env)

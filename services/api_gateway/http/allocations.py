@@ -27,8 +27,7 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
-from services.api_gateway.intents import allocation_intents
-from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.intents import allocation_intents, job_intents
 from services.api_gateway.views.allocations import (
     allocation_shown,
     hold_shown,
@@ -124,7 +123,7 @@ def _shown(
     return answer(allocation_shown(gateway.cluster, job, gateway.clock.wall_ns()), status, headers)
 
 
-@router.post("/v1/whatif", openapi_extra=documented(Query, intents.WHAT_IF_FIELDS))
+@router.post("/v1/whatif", openapi_extra=documented(Query, job_intents.WHAT_IF_FIELDS))
 async def what_if(request: Request) -> Response:
     """Whether this job would start now, and where, or what stands in its way; with `add_nodes` as
     if these had joined.
@@ -132,7 +131,7 @@ async def what_if(request: Request) -> Response:
     Nothing is recorded and nothing is held for it.
     """
     gateway, _ = await settled(request, Query)
-    spec, add = intents.imagined(await signed_body_of(request))
+    spec, add = job_intents.what_if(await signed_body_of(request))
     question = msgspec.msgpack.encode(
         {
             "spec": spec,

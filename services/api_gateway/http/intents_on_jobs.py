@@ -20,7 +20,7 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
-from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.intents import job_intents
 from services.api_gateway.intents.fields import check_one_of
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.jobs import ended, job_shown
@@ -38,7 +38,9 @@ class WaitQuery(Query, frozen=True):
 
 
 @router.post(
-    "/v1/jobs/{ref}/cancel", status_code=202, openapi_extra=documented(Query, intents.CANCEL_FIELDS)
+    "/v1/jobs/{ref}/cancel",
+    status_code=202,
+    openapi_extra=documented(Query, job_intents.CANCEL_FIELDS),
 )
 async def cancel(request: Request, ref: str) -> Response:
     """Ask for the job's end: `signal` first, KILL after `grace_s`."""
@@ -65,7 +67,7 @@ async def end(request: Request, ref: str, body: object) -> Response:
             state=job.state,
             id=job.job_id,
         )
-    fact = intents.cancellation(body, job)
+    fact = job_intents.cancellation(body, job)
     if fact is not None:
         await gateway.record(replace(fact, job_id=early or job.job_id))
     return answer(job_shown(gateway.cluster, job), 202)

@@ -33,8 +33,12 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
-from services.api_gateway.intents import job_intents as intents
-from services.api_gateway.intents import order_intents, reservation_intents, secret_intents
+from services.api_gateway.intents import (
+    job_intents,
+    order_intents,
+    reservation_intents,
+    secret_intents,
+)
 from services.api_gateway.intents.fields import check_one_of, check_range
 from services.api_gateway.problems import Problem
 from services.api_gateway.times import instant_ns
@@ -85,12 +89,12 @@ class WhyQuery(Query, frozen=True):
 
 
 @router.post(
-    "/v1/jobs", status_code=201, openapi_extra=documented(SubmitQuery, intents.SUBMIT_FIELDS)
+    "/v1/jobs", status_code=201, openapi_extra=documented(SubmitQuery, job_intents.SUBMIT_FIELDS)
 )
 async def submit(request: Request) -> Response:
     """Record a job; answered once it is stored and visible to the next read."""
     query = read(request, SubmitQuery)
-    fact, once = await meant(request, "job", intents.submission)
+    fact, once = await meant(request, "job", job_intents.submission)
     if query.dry_run:
         return answer({"dry_run": True, "user": fact.user, "spec": fact.spec, "warnings": []})
     job, status, headers = await submitted(gateway_of(request), fact, once)

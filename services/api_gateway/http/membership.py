@@ -106,19 +106,13 @@ async def join(request: Request) -> Response:
     if gateway.cluster.memberships[fact.node_id].public_key != fact.public_key:
         await gateway.record(fact)
     if gateway.cluster.memberships[fact.node_id].public_key != fact.public_key:
-        raise Problem(
-            403,
-            (
-                "this invitation is not known, was used, or has expired: `muster node add` makes "
-                "another"
-            ),
-        )
+        raise Problem(403, intents.INVITATION_NOT_VALID)
     if not await gateway.admission.agreed(gateway.cluster.seq, ADMIT_S):
         raise Problem(
             503,
             (
-                "the NATS servers do not know the key yet: try again in a moment, the token "
-                "holds for this machine"
+                "the NATS servers do not accept the key yet: try again in a moment: the token "
+                "stays valid for this machine"
             ),
         )
     if why := gateway.admission.refusal(fact.node_id):

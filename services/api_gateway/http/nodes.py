@@ -27,7 +27,7 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
-from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.intents import job_intents
 from services.api_gateway.intents.fields import check_one_of
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.nodes import (
@@ -119,7 +119,7 @@ async def show_topology(request: Request, node_id: str) -> Response:
 @router.post(
     "/v1/nodes/{node_id}/dead",
     status_code=202,
-    openapi_extra=documented(Query, intents.DEAD_FIELDS),
+    openapi_extra=documented(Query, job_intents.DEAD_FIELDS),
 )
 async def declare_dead(request: Request, node_id: str) -> Response:
     """Say that nothing of a lost node is running any more: what may go on without a lease is given
@@ -137,7 +137,7 @@ async def declare_dead(request: Request, node_id: str) -> Response:
             f"{said}; cancel its jobs, or wait until GET /v1/nodes shows it as unreachable",
             state=node.state,
         )
-    fact = intents.declaration(body, node)
+    fact = job_intents.death_declaration(body, node)
     if fact is not None:
         await gateway.record(fact)
     return answer(

@@ -31,6 +31,7 @@ from services.api_gateway.http.answers import ANSWERS, BATCH, EVENTS, JSON, LINE
 from services.api_gateway.http.queries import bounds_of
 from services.api_gateway.intents import (
     identity_intents,
+    job_intents,
     model_intents,
     order_intents,
     placement_fields,
@@ -38,11 +39,10 @@ from services.api_gateway.intents import (
     prune_intents,
     reservation_intents,
 )
-from services.api_gateway.intents import job_intents as intents
-from services.api_gateway.intents.identity_intents import KeyWish, TenantWish
-from services.api_gateway.intents.membership_intents import InviteWish, JoinWish
-from services.api_gateway.intents.order_intents import QueueWish
-from services.api_gateway.intents.reservation_intents import ReservationWish
+from services.api_gateway.intents.identity_intents import KeyBody, TenantBody
+from services.api_gateway.intents.membership_intents import InviteBody, JoinBody
+from services.api_gateway.intents.order_intents import QueueBody
+from services.api_gateway.intents.reservation_intents import ReservationBody
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import request as openai_request
 from services.api_gateway.problems import MEDIA_TYPE, TITLES
@@ -75,7 +75,7 @@ DURATION: Final[Schema] = {
 }
 USER: Final[Schema] = {
     "type": "string",
-    "pattern": f"^({intents.USER.pattern})?$",
+    "pattern": f"^({job_intents.USER.pattern})?$",
     "description": "empty: the user of the key",
 }
 DURATIONS: Final = (
@@ -106,7 +106,10 @@ SIZE: Final[Schema] = {
     ]
 }
 SIGNAL: Final[Schema] = {
-    "anyOf": [{"type": "integer", "minimum": 1, "maximum": intents.SIGNAL_MAX}, {"type": "string"}]
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": job_intents.SIGNAL_MAX},
+        {"type": "string"},
+    ]
 }
 NAMES: Final[Schema] = {
     "anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]
@@ -124,14 +127,14 @@ FIELDS: Final[dict[str, Schema]] = {
         "description": "part of each GPU, in steps of 0.01",
     },
     **dict.fromkeys(("signal", "checkpoint_signal"), SIGNAL),
-    "on_control_loss": {"type": "string", "enum": list(intents.CONTROL_LOSS)},
+    "on_control_loss": {"type": "string", "enum": list(job_intents.CONTROL_LOSS)},
     "add_nodes": {
         "type": "object",
         "properties": {
             "nodes": {
                 "type": "integer",
                 "minimum": 1,
-                "maximum": intents.NEW_NODES_MAX,
+                "maximum": job_intents.NEW_NODES_MAX,
                 "default": 1,
             },
             "gpus": {"type": "integer", "minimum": 1, "maximum": GPUS_PER_NODE_MAX, "default": 8},
@@ -176,28 +179,28 @@ SERVED: Final[Schema] = {
 BODIES: Final[
     dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int], ...], tuple[str, ...]]]
 ] = {
-    ("POST", "/v1/jobs"): (JobSpec, intents.RANGES, ("command",)),
-    ("POST", "/v1/whatif"): (JobSpec, intents.RANGES, ("command",)),
-    ("POST", "/v1/allocations"): (JobSpec, intents.RANGES, ()),
+    ("POST", "/v1/jobs"): (JobSpec, job_intents.RANGES, ("command",)),
+    ("POST", "/v1/whatif"): (JobSpec, job_intents.RANGES, ("command",)),
+    ("POST", "/v1/allocations"): (JobSpec, job_intents.RANGES, ()),
     ("PATCH", "/v1/allocations/{ref}"): (None, (), ("by",)),
     ("POST", "/v1/deployments"): (ModelSpec, model_intents.RANGES, ("name", "command")),
     ("POST", "/v1/deployments/{name}/redeploy"): (ModelSpec, model_intents.RANGES, ()),
     ("PATCH", "/v1/deployments/{name}"): (None, (), ("replicas",)),
-    ("PATCH", "/v1/jobs/{ref}"): (JobSpec, intents.RANGES, ()),
-    ("PUT", "/v1/queues/{name}"): (QueueWish, order_intents.QUEUE_RANGES, ("policy",)),
+    ("PATCH", "/v1/jobs/{ref}"): (JobSpec, job_intents.RANGES, ()),
+    ("PUT", "/v1/queues/{name}"): (QueueBody, order_intents.QUEUE_RANGES, ("policy",)),
     ("PUT", "/v1/reservations/{name}"): (
-        ReservationWish,
+        ReservationBody,
         reservation_intents.RANGES,
         ("duration",),
     ),
-    ("PUT", "/v1/tenants/{name}"): (TenantWish, identity_intents.RANGES, ()),
-    ("POST", "/v1/keys"): (KeyWish, (), ("user",)),
+    ("PUT", "/v1/tenants/{name}"): (TenantBody, identity_intents.RANGES, ()),
+    ("POST", "/v1/keys"): (KeyBody, (), ("user",)),
     ("PUT", "/v1/secrets/{name}"): (None, (), ("value",)),
     ("PUT", "/v1/nodes/{node_id}/service"): (None, (), ("service",)),
     ("PUT", "/v1/gpus/{uuid}/service"): (None, (), ("service",)),
-    ("POST", "/v1/nodes"): (InviteWish, (), ()),
+    ("POST", "/v1/nodes"): (InviteBody, (), ()),
     ("POST", "/v1/prune"): (PruneAsk, prune_intents.RANGES, ()),
-    ("POST", "/join"): (JoinWish, (), ("node_id", "secret", "public_key")),
+    ("POST", "/join"): (JoinBody, (), ("node_id", "secret", "public_key")),
 }
 RAW_BODIES: Final = (("PUT", "/v1/jobs/{ref}/stdin"), ("PUT", "/v1/uploads/{sha256}"))
 # What creates something may carry the header Idempotency-Key.

@@ -22,8 +22,7 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
-from services.api_gateway.intents import job_intents as intents
-from services.api_gateway.intents import order_intents
+from services.api_gateway.intents import job_intents, order_intents
 from services.api_gateway.views.jobs import job_shown
 from services.api_gateway.views.queues import queue_shown
 
@@ -35,7 +34,7 @@ async def update(request: Request, ref: str) -> Response:
     """Change the priority of a job, or the time limit of one that has not begun."""
     job, values = await _asked(request, ref, order_intents.UPDATE_FIELDS)
     return await _recorded(
-        request, job, order_intents.update(values, job, intents.user_of(values)), 200
+        request, job, order_intents.update(values, job, job_intents.take_user(values)), 200
     )
 
 
@@ -43,7 +42,7 @@ async def update(request: Request, ref: str) -> Response:
 async def hold(request: Request, ref: str) -> Response:
     """Keep a job from being placed until it is released; a running attempt goes on."""
     job, values = await _asked(request, ref, ("user",))
-    return await _recorded(request, job, order_intents.hold(job, intents.user_of(values)))
+    return await _recorded(request, job, order_intents.hold(job, job_intents.take_user(values)))
 
 
 @router.post("/v1/jobs/{ref}/release", status_code=202, openapi_extra=documented(Query, ("user",)))
@@ -53,7 +52,9 @@ async def release(request: Request, ref: str) -> Response:
         return await end(request, ref, await signed_body_of(request))
     job, values = await _asked(request, ref, ("user",))
     return await _recorded(
-        request, job, order_intents.release(job, intents.user_of(values), principal_of(request))
+        request,
+        job,
+        order_intents.release(job, job_intents.take_user(values), principal_of(request)),
     )
 
 
@@ -63,7 +64,7 @@ async def requeue(request: Request, ref: str) -> Response:
     retries.
     """
     job, values = await _asked(request, ref, ("user",))
-    return await _recorded(request, job, order_intents.requeue(job, intents.user_of(values)))
+    return await _recorded(request, job, order_intents.requeue(job, job_intents.take_user(values)))
 
 
 async def _asked(
@@ -73,7 +74,7 @@ async def _asked(
     body = await signed_body_of(request)
     job = job_to_change(request, ref)
     order_intents.check_changeable(job)
-    return job, intents.fields_of({} if body is None else body, known)
+    return job, job_intents.body_fields({} if body is None else body, known)
 
 
 async def _recorded(

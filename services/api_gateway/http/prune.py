@@ -20,7 +20,7 @@ from libs.common.transport.uploads import Upload
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import NodePruned, PruneAnswer
 from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, read
-from services.api_gateway.intents.prune_intents import FIELDS, asked, old_uploads
+from services.api_gateway.intents.prune_intents import FIELDS, old_uploads, prune_request
 from services.api_gateway.views.jobs import ended
 
 ASKED_AT_ONCE: Final = 32
@@ -36,7 +36,7 @@ async def prune(request: Request) -> Response:
     oldest until `keep_bytes` are left; and by the same bounds uploads that no living job names.
     """
     read(request, Query)
-    gateway, ask = gateway_of(request), asked(await body_of(request))
+    gateway, ask = gateway_of(request), prune_request(await body_of(request))
     at_once = asyncio.Semaphore(ASKED_AT_ONCE)
     nodes = [
         node_id for node_id in gateway.cluster.nodes if not is_removed(gateway.cluster, node_id)

@@ -1,1 +1,9 @@
-"""Requests of users: each is checked and becomes a fact, or is refused with the reason."""
+"""Intents: what users ask the gateway to change. Each function checks one request and returns the
+fact to record, or refuses it with the reason.
+
+Everything here is pure: the state of the cluster and the time come in as arguments, nothing is read
+or stored. A module per kind of request (`job_intents`, `model_intents`, `membership_intents`, ...)
+holds the functions that the routes of `http/` call. `*_fields.py` read and check groups of fields
+that several requests share. Refusals are `errors.Refused` (422) or `problems.Problem` (404, 409,
+403), and every text names the field, the value and the accepted values.
+"""

@@ -1,8 +1,8 @@
-"""What a request about an allocation means: devices that are held for a person or another system,
-as a job that only waits.
+"""Requests about allocations: devices that are held for a person or another system without a
+command.
 
-Pure, like `intents.py`, whose words about where and when it takes. Held by
-tests/unit/test_gateway_allocation_intents.py.
+An allocation is a job whose command only waits. Its placement fields are those of `job_intents.py`.
+Pure. Held by tests/unit/test_gateway_allocation_intents.py.
 """
 
 from typing import Final
@@ -17,17 +17,16 @@ from libs.common.state.budget import hours, left_share_ms, share_of
 from libs.common.state.cluster import Cluster, Job
 from libs.common.state.ordering import SECOND_NS
 from libs.common.state.tenant import Tenant
-from services.api_gateway.intents import job_intents as intents
-from services.api_gateway.intents import placement_fields
+from services.api_gateway.intents import job_intents, placement_fields
 from services.api_gateway.intents.fields import check_range, names_of
 from services.api_gateway.intents.job_intents import YEAR_S
 from services.api_gateway.problems import Problem
 from services.api_gateway.times import duration_s
 
-# So long it is held when nobody says how long.
+# The duration of an allocation whose request gives none.
 EXPIRES_S: Final = 3_600
 _NAMES: Final = names_of(JobSpec)
-# What a job may say of where it runs, as JobSpec has it.
+# The placement fields of JobSpec.
 WHERE: Final = (*_NAMES[_NAMES.index("vendor") : _NAMES.index("queue")], *placement_fields.ALIASES)
 FIELDS: Final = (
     *(
@@ -50,16 +49,16 @@ EXTEND_FIELDS: Final = ("by", "user")
 
 
 def allocation(body: object, job_id: JobId) -> JobSubmitted:
-    """The fact for `POST /v1/allocations`.
+    """Return the fact for `POST /v1/allocations`. Raises Refused.
 
-    It never moves to other devices: who holds these does not know of those. Raises Refused.
+    `requeue` is false because an allocation never moves: its holder knows only these devices.
     """
-    values = intents.fields_of(body, FIELDS)
+    values = job_intents.body_fields(body, FIELDS)
     expires_s = duration_s(values.pop("expires", EXPIRES_S), "expires")
     check_range("expires", expires_s, 1, YEAR_S)
     warn_s = duration_s(values.pop("warn", Allocation(0).warn_s), "warn")
     check_range("warn", warn_s, 0, YEAR_S)
-    fact = intents.submission(
+    fact = job_intents.submission(
         {**values, "command": KEEPER, "requeue": False, "estimate_s": expires_s}, job_id
     )
     fact = replace(fact, spec=replace(fact.spec, allocation=Allocation(expires_s, warn_s)))
@@ -68,14 +67,14 @@ def allocation(body: object, job_id: JobId) -> JobSubmitted:
 
 
 def extension(body: object, job: Job, cluster: Cluster) -> AllocationExtended:
-    """The fact for `PATCH /v1/allocations/{ref}`.
+    """Return the fact for `PATCH /v1/allocations/{ref}`.
 
-    Raises Refused, and Problem 409 for one that has not begun or is given back, or whose tenant has
-    not so many GPU hours left.
+    Raises Refused, and Problem 409 if the allocation has not been placed, was released, or its
+    tenant has too few GPU hours left.
     """
-    values = intents.fields_of({} if body is None else body, EXTEND_FIELDS)
+    values = job_intents.body_fields({} if body is None else body, EXTEND_FIELDS)
     if "by" not in values:
-        raise Refused('by: missing: say how much longer, for instance "1h"')
+        raise Refused('by: missing: give the time to add, for example "1h"')
     by_s = duration_s(values["by"], "by")
     check_range("by", by_s, 1, YEAR_S)
     check_allocation(job)
@@ -84,27 +83,32 @@ def extension(body: object, job: Job, cluster: Cluster) -> AllocationExtended:
         or job.stop_reason
         or job.cancel is not None
     ):
-        when = (
-            "its time begins when it is placed"
+        why = (
+            f"it is {job.state}, and its time begins when it is placed: extend it then"
             if job.state in (job_life.PENDING, job_life.QUEUED)
-            else "it is given back"
+            else "it was released or has ended: create a new one"
         )
-        raise Problem(
-            409, f"allocation {job.job_id} is {job.state}: {when}", state=job.state, id=job.job_id
-        )
+        text = f"allocation {job.job_id} cannot be extended: {why}"
+        raise Problem(409, text, state=job.state, id=job.job_id)
     tenant = cluster.tenants.get(job.tenant)
     if tenant is not None and tenant.gpu_hours:
         _check_budget(cluster, tenant, share_of(job) * by_s * 1_000)
     expires_ns = job.expires_ns + by_s * SECOND_NS
     if expires_ns - job.placed_ns > YEAR_S * SECOND_NS:
-        raise Refused(f"by: an allocation lasts at most {YEAR_S // 86_400} days in all")
+        raise Refused(
+            f"by: the allocation would last longer than {YEAR_S // 86_400} days in all, which is "
+            "the maximum: give a shorter time"
+        )
     return AllocationExtended(
-        job_id=job.job_id, attempt=job.attempt, expires_ns=expires_ns, user=intents.user_of(values)
+        job_id=job.job_id,
+        attempt=job.attempt,
+        expires_ns=expires_ns,
+        user=job_intents.take_user(values),
     )
 
 
 def _check_budget(cluster: Cluster, tenant: Tenant, share_ms: int) -> None:
-    """Raises Problem 409."""
+    """Raise Problem 409 if the tenant's budget has less than `share_ms` left."""
     held = [
         job
         for job in cluster.jobs.values()
@@ -112,26 +116,19 @@ def _check_budget(cluster: Cluster, tenant: Tenant, share_ms: int) -> None:
     ]
     left = left_share_ms(cluster, tenant, held)
     if tenant.exhausted or left < share_ms:
-        has = (
+        text = (
             f"tenant {tenant.tenant} has {hours(0 if tenant.exhausted else left)} GPU hours left "
-            f"of its budget of {tenant.gpu_hours}"
+            f"of its budget of {tenant.gpu_hours}, and this extension needs {hours(share_ms)}: "
+            "extend by less, or ask an administrator for a larger budget"
         )
-        raise Problem(
-            409,
-            (
-                f"{has}, and this extension would take {hours(share_ms)}: what it holds ends in "
-                "its time"
-            ),
-        )
+        raise Problem(409, text)
 
 
 def check_allocation(job: Job) -> None:
-    """Raises Problem 409 for a job that runs a command."""
+    """Raise Problem 409 if the job runs a command."""
     if job.spec.allocation is None:
-        raise Problem(
-            409,
-            (
-                f"job {job.job_id} is no allocation: it ends when its command does (muster "
-                "update, muster cancel)"
-            ),
+        text = (
+            f"job {job.job_id} is not an allocation, it runs a command: change it with `muster "
+            "update` or end it with `muster cancel`"
         )
+        raise Problem(409, text)

@@ -1,11 +1,9 @@
-"""What operators want devices to be told, as facts (`libs/common/devices/device_controls.py`).
+"""Requests of operators to change device controls (`libs/common/devices/device_controls.py`).
 
-Pure.
-
-A value is held against what the device's node reported of it; what the device does not have at all
-its driver says, for it may be there after an upgrade. What needs a free device is refused while
-somebody has it, unless nothing new may come there: then it waits for what runs. Held by
-tests/unit/test_gateway_control_intents.py.
+Pure. A value is checked against the range that the device's node reported. Whether the device has
+the control at all is the driver's answer, because a driver upgrade may add it. A control that needs
+a free device is refused while jobs hold the device, unless the device is draining: then the node
+applies it when the jobs have ended. Held by tests/unit/test_gateway_control_intents.py.
 """
 
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ from libs.common.facts import GpuControlRequested
 from libs.common.life import gpu_life
 from libs.common.model import job_of
 from libs.common.state.cluster import Cluster, GpuView, node_gpus
-from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.intents import job_intents
 from services.api_gateway.problems import Problem
 
 CONTROL_FIELDS: Final = ("value", "user")
@@ -28,23 +26,23 @@ NAMED_MAX: Final = 8
 def control(
     body: object, name: str, views: Sequence[GpuView], cluster: Cluster
 ) -> list[GpuControlRequested]:
-    """The facts for `PUT .../controls/NAME` of these devices.
+    """Return the facts for `PUT .../controls/NAME` of these devices.
 
-    Raises Refused, Problem 404 for a control that there is not, and Problem 409 where it cannot be
-    asked for now.
+    Raises Refused, Problem 404 for an unknown control, and Problem 409 if the control cannot be
+    changed now.
     """
     if name not in device_controls.ROWS:
-        raise Problem(
-            404, f"there is no control {name[:32]!r}: there are {', '.join(device_controls.ROWS)}"
-        )
-    values = intents.fields_of(body, CONTROL_FIELDS)
-    value, user = values.get("value", ""), intents.user_of(values)
+        known = ", ".join(device_controls.ROWS)
+        raise Problem(404, f"control {name[:32]!r} does not exist: use one of {known}")
+    values = job_intents.body_fields(body, CONTROL_FIELDS)
+    value, user = values.get("value", ""), job_intents.take_user(values)
     if not isinstance(value, str) or not (value or device_controls.ROWS[name].once):
         raise Refused(
-            f"value: give {device_controls.ROWS[name].takes}, or {device_controls.DEFAULT}, as text"
+            f"value: {value!r} is not valid: give {device_controls.ROWS[name].takes}, or "
+            f"{device_controls.DEFAULT}, as text"
         )
     for view in views:
-        _check_is_there(view, cluster)
+        _check_reachable(view, cluster)
     if device_controls.needs_free(name):
         _check_free(name, [*views, *_on_their_cards(views, cluster)])
     return [
@@ -58,25 +56,22 @@ def control(
     ]
 
 
-def _check_is_there(view: GpuView, cluster: Cluster) -> None:
+def _check_reachable(view: GpuView, cluster: Cluster) -> None:
+    """Raise Problem 409 if the device is lost or its agent is too old for controls."""
     node = cluster.nodes[view.node_id]
     if not view.present:
-        raise Problem(
-            409,
-            (
-                f"GPU {view.gpu.uuid} is lost: its node {view.node_id} did not find it when its "
-                "agent began"
-            ),
+        text = (
+            f"GPU {view.gpu.uuid} is lost: the agent of node {view.node_id} did not find it when "
+            "it started: check the device, then restart the agent"
         )
+        raise Problem(409, text)
     if not node.takes_controls:
-        raise Problem(
-            409,
-            f"the agent of node {view.node_id} is too old to be told: upgrade it to this version",
-        )
+        text = f"the agent of node {view.node_id} is too old for device controls: upgrade it"
+        raise Problem(409, text)
 
 
 def _on_their_cards(views: Sequence[GpuView], cluster: Cluster) -> list[GpuView]:
-    """The other parts of their cards."""
+    """Return the other MIG instances and parts on the cards of these devices."""
     parts = [
         each
         for view in views
@@ -92,10 +87,9 @@ def _check_free(name: str, views: Sequence[GpuView]) -> None:
     holders = list(dict.fromkeys(job_of(key) for view in held for key in view.holds))
     if holders:
         named = ", ".join(holders[:NAMED_MAX]) + (" ..." if len(holders) > NAMED_MAX else "")
-        wait = (
-            f"muster drain --gpu-id {held[0].gpu.uuid}, then ask again: it is done when they "
-            "have ended"
+        text = (
+            f"{name} needs a free device, and {named} still holds a part of it: drain it with "
+            f"`muster drain --gpu-id {held[0].gpu.uuid}` and repeat the request: the node applies "
+            "it when the jobs have ended"
         )
-        raise Problem(
-            409, f"{name} needs the device free, and {named} has a part of it: {wait}", jobs=holders
-        )
+        raise Problem(409, text, jobs=holders)

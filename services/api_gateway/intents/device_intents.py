@@ -1,7 +1,7 @@
-"""What operators say of devices: online, draining or offline, as facts. Pure.
+"""Requests of operators to set devices online, draining or offline. Pure.
 
-Whatever is said, what runs on a device goes on by itself. Only `force` ends it: a job waits for its
-next attempt, a replica is replaced, an allocation is given back. Held by
+Jobs on a device keep running, whatever its service state. Only `force` ends them: a job waits for
+its next attempt, a replica is replaced, an allocation is released. Held by
 tests/unit/test_gateway_device_intents.py.
 """
 
@@ -13,8 +13,7 @@ from libs.common.facts import CancelRequested, GpuServiceSet, RequeueRequested
 from libs.common.life import gpu_life, job_life
 from libs.common.model import job_of
 from libs.common.state.cluster import Cluster, GpuView, Job
-from services.api_gateway.intents import job_intents as intents
-from services.api_gateway.intents import order_intents
+from services.api_gateway.intents import job_intents, order_intents
 from services.api_gateway.intents.fields import check_one_of
 from services.api_gateway.problems import Problem
 
@@ -25,51 +24,49 @@ ServiceFact = GpuServiceSet | RequeueRequested | CancelRequested
 
 
 def service(body: object, views: Sequence[GpuView], cluster: Cluster) -> list[ServiceFact]:
-    """The facts for `PUT .../service` of these devices; none where it is so already.
+    """Return the facts for `PUT .../service`; none for devices that are in this state already.
 
-    Raises Refused, and Problem 409 for devices that are to go offline while somebody has them.
+    Raises Refused, and Problem 409 for devices that shall go offline while jobs hold them.
     """
-    values = intents.fields_of(body, SERVICE_FIELDS)
-    wish, force, user = (
-        values.get("service", ""),
-        values.get("force", False),
-        intents.user_of(values),
-    )
-    check_one_of("service", str(wish), gpu_life.SERVICES)
-    if not isinstance(force, bool) or (force and wish != gpu_life.OFFLINE):
+    values = job_intents.body_fields(body, SERVICE_FIELDS)
+    state = values.get("service", "")
+    force = values.get("force", False)
+    user = job_intents.take_user(values)
+    check_one_of("service", str(state), gpu_life.SERVICES)
+    if not isinstance(force, bool) or (force and state != gpu_life.OFFLINE):
         raise Refused(
-            "force: true ends what runs on a device that goes offline: leave it out elsewhere"
+            f"force: {force!r} with service {state!r} is not valid: true is accepted only with "
+            "service offline, where it ends the jobs on the device"
         )
     changed: list[ServiceFact] = [
-        GpuServiceSet(uuid=view.gpu.uuid, service=wish, user=user)
+        GpuServiceSet(uuid=view.gpu.uuid, service=state, user=user)
         for view in views
-        if view.service != wish
+        if view.service != state
     ]
-    if wish != gpu_life.OFFLINE:
+    if state != gpu_life.OFFLINE:
         return changed
     holders = list(dict.fromkeys(job_of(key) for view in views for key in view.holds))
     if holders and not force:
         named = ", ".join(holders[:NAMED_MAX]) + (" ..." if len(holders) > NAMED_MAX else "")
-        raise Problem(
-            409,
-            (
-                f"{named} still has a part of it: say draining and wait, or force, which ends "
-                "what runs there"
-            ),
-            jobs=holders,
+        text = (
+            f"the device cannot go offline: {named} still holds a part of it: set it draining and "
+            "wait, or add force, which ends these jobs"
         )
+        raise Problem(409, text, jobs=holders)
     jobs = [cluster.jobs[job_id] for job_id in holders if job_id in cluster.jobs]
     return changed + [
         fact
         for job in jobs
         if job.state in (job_life.PLACED, job_life.RUNNING)
-        for fact in _ended(job, user)
+        for fact in _ending(job, user)
     ]
 
 
-def _ended(job: Job, user: str) -> list[ServiceFact]:
-    """What runs again elsewhere does; a replica is replaced, an allocation is over, and so is a job
-    that must not run twice.
+def _ending(job: Job, user: str) -> list[ServiceFact]:
+    """Return the fact that ends the job's attempt.
+
+    A job that may run again is requeued. Replicas, allocations and jobs without `requeue` are
+    cancelled.
     """
     if job.spec.serve is not None or job.spec.allocation is not None or not job.spec.requeue:
         return [CancelRequested(job_id=job.job_id, grace_s=job.spec.grace_s, user=user)]

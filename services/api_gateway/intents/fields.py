@@ -1,7 +1,7 @@
-"""Fields by name: an unknown one is refused with the nearest known name, a wrong type in the
-reader's words.
+"""Checks of fields by name: unknown names, wrong types, values out of range.
 
-Pure. Shared by request bodies (`intents.py`) and query strings (`http/queries.py`).
+An unknown name is refused with the nearest known one. Pure. Request bodies (the other modules of
+this room) and query strings (`http/queries.py`) share these checks.
 """
 
 import difflib
@@ -15,12 +15,12 @@ from libs.common.errors import Refused
 T = TypeVar("T")
 
 NAMED_MAX: Final = 5
-# What msgspec says of JSON that it does not take: malformed, no UTF-8, nested too deeply.
+# What msgspec raises for JSON that is malformed, not UTF-8, or nested too deeply.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def check_known(given: Iterable[str], known: Iterable[str], what: str) -> None:
-    """Raises Refused naming each unknown field and what may have been meant."""
+    """Raise Refused with each unknown name and the nearest known one. `what` is what it names."""
     names = sorted(known)
     unknown = [name for name in given if name not in names]
     if unknown:
@@ -31,11 +31,11 @@ def _hint(name: str, known: list[str], what: str) -> str:
     near = difflib.get_close_matches(name[:64], known, n=1, cutoff=0.5)
     if near:
         return f"{what} {name[:64]!r} is not known: did you mean {near[0]!r}?"
-    return f"{what} {name[:64]!r} is not known: the known ones are {', '.join(known)}"
+    return f"{what} {name[:64]!r} is not known: use one of {', '.join(known)}"
 
 
 def convert(values: dict[str, Any], kind: type[T], *, strict: bool = True) -> T:
-    """`values` as a struct. Raises Refused naming the field that has a wrong type."""
+    """Return `values` as a struct. Raises Refused naming the field with the wrong type."""
     try:
         return msgspec.convert(values, kind, strict=strict)
     except msgspec.ValidationError as error:
@@ -45,17 +45,18 @@ def convert(values: dict[str, Any], kind: type[T], *, strict: bool = True) -> T:
 
 
 def names_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the field names of a struct."""
     return tuple(field.name for field in msgspec.structs.fields(kind))
 
 
 def check_one_of(name: str, value: str, known: Iterable[str]) -> None:
-    """Raises Refused naming the field and its words."""
+    """Raise Refused with the accepted values unless `value` is one of them."""
     words = tuple(known)
     if value not in words:
         raise Refused(f"{name}: {value[:32]!r} is not known: give one of {', '.join(words)}")
 
 
 def check_range(name: str, value: int, low: int, high: int) -> None:
-    """Raises Refused naming the field and its bounds."""
+    """Raise Refused with the bounds unless `low` <= `value` <= `high`."""
     if not low <= value <= high:
         raise Refused(f"{name}: {value} is out of bounds: give {low} to {high}")

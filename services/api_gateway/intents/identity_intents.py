@@ -1,8 +1,7 @@
-"""What a request about tenants or keys means: checks it and gives the fact to record, or says what
-is wrong with it.
+"""Requests about tenants and API keys.
 
-Pure, like `intents.py`. Whether a tenant is there and empty is asked of the fold of this gateway;
-what another says at the same time is settled by the fold (`key_fold.py`). Held by
+Pure. Whether a tenant exists and is empty is answered from the fold of this gateway. If another
+gateway records a conflicting fact at the same time, the fold decides (`key_fold.py`). Held by
 tests/integration/test_gateway_identity.py.
 """
 
@@ -25,14 +24,14 @@ from libs.common.model import (
 )
 from libs.common.state.cluster import Cluster, Key, Tenant, live_jobs
 from services.api_gateway.access.roles import MEMBER, ROLES
-from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.intents import job_intents
 from services.api_gateway.intents.fields import check_one_of, check_range, convert
 from services.api_gateway.problems import Problem
 from services.api_gateway.times import duration_s
 
 DEFAULT: Final = TenantId("default")
 NS: Final = 1_000_000_000
-# Of keys together, so that an index over them stays small.
+# All keys of the cluster together, so that the index over them stays small.
 KEYS_MAX: Final = 10_000
 NAME_MAX: Final = 128
 COUNT_MAX: Final = 1_000_000_000
@@ -42,10 +41,12 @@ EXPIRES_MAX_S: Final = 10 * 366 * 86_400
 _PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
-class TenantWish(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `PUT /v1/tenants/{name}`: what is not named is not limited.
+class TenantBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of a tenant; a limit that is 0 or left out does not apply.
 
-    `max_gpus` in devices, 0.5 is half of one.
+    `max_gpus`: devices that its jobs may hold at one time, for example 0.5. `gpu_hours`: its budget
+    for its whole life, or for each month of UTC, as `gpu_hours_per` says. `shares_devices`: its
+    jobs may share a device with the jobs of other tenants.
     """
 
     max_gpus: float = 0
@@ -58,8 +59,8 @@ class TenantWish(msgspec.Struct, frozen=True, kw_only=True):
     shares_devices: bool = False
 
 
-class KeyWish(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `POST /v1/keys`. `expires_in` is a duration; without it the key never expires."""
+class KeyBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A key to create. `expires_in` is a duration; without it the key never expires."""
 
     user: str
     tenant: str = ""
@@ -69,8 +70,8 @@ class KeyWish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PERIODS: Final = (PER_LIFE, PER_MONTH)
-TENANT_FIELDS: Final = TenantWish.__struct_fields__
-KEY_FIELDS: Final = KeyWish.__struct_fields__
+TENANT_FIELDS: Final = TenantBody.__struct_fields__
+KEY_FIELDS: Final = KeyBody.__struct_fields__
 ROTATE_FIELDS: Final = ("grace",)
 RANGES: Final = (
     ("max_waiting", 0, COUNT_MAX),
@@ -82,48 +83,56 @@ RANGES: Final = (
 
 
 def tenant_setting(body: object, name: str, user: str) -> TenantSet:
-    """The fact for `PUT /v1/tenants/{name}`. Raises Refused."""
+    """Return the fact for `PUT /v1/tenants/{name}`. Raises Refused."""
     if not ID_PATTERN.fullmatch(name):
         raise Refused(
             f"tenant: {name[:64]!r} is not valid: use small letters, digits and - (at most 63)"
         )
-    wish = convert(intents.fields_of({} if body is None else body, TENANT_FIELDS), TenantWish)
+    tenant = convert(
+        job_intents.body_fields({} if body is None else body, TENANT_FIELDS), TenantBody
+    )
     for field, low, high in RANGES:
-        check_range(field, getattr(wish, field), low, high)
-    check_one_of("gpu_hours_per", wish.gpu_hours_per, PERIODS)
+        check_range(field, getattr(tenant, field), low, high)
+    check_one_of("gpu_hours_per", tenant.gpu_hours_per, PERIODS)
     share = (
-        round(wish.max_gpus * WHOLE_GPU)
-        if 0 <= wish.max_gpus <= NODES_MAX * GPUS_PER_NODE_MAX
+        round(tenant.max_gpus * WHOLE_GPU)
+        if 0 <= tenant.max_gpus <= NODES_MAX * GPUS_PER_NODE_MAX
         else -1
     )
-    if share < 0 or abs(share - wish.max_gpus * WHOLE_GPU) > 1e-6:
+    if share < 0 or abs(share - tenant.max_gpus * WHOLE_GPU) > 1e-6:
         raise Refused(
-            f"max_gpus: {wish.max_gpus} is no number of GPUs: give 0 (no limit) or more, in "
-            "steps of 0.01"
+            f"max_gpus: {tenant.max_gpus} is not valid: give 0 (no limit) to "
+            f"{NODES_MAX * GPUS_PER_NODE_MAX}, in steps of 0.01"
         )
     return TenantSet(
         tenant=TenantId(name),
         max_gpu_share=share,
-        max_waiting=wish.max_waiting,
-        weight=wish.weight,
-        gpu_hours=wish.gpu_hours,
-        gpu_hours_per=wish.gpu_hours_per,
-        requests_per_minute=wish.requests_per_minute,
-        tokens_per_minute=wish.tokens_per_minute,
-        shares_devices=wish.shares_devices,
+        max_waiting=tenant.max_waiting,
+        weight=tenant.weight,
+        gpu_hours=tenant.gpu_hours,
+        gpu_hours_per=tenant.gpu_hours_per,
+        requests_per_minute=tenant.requests_per_minute,
+        tokens_per_minute=tenant.tokens_per_minute,
+        shares_devices=tenant.shares_devices,
         user=user,
     )
 
 
 def tenant_removal(cluster: Cluster, tenant: Tenant, user: str) -> TenantSet:
-    """The fact for `DELETE /v1/tenants/{name}`. Raises Problem 409 naming what it still has."""
+    """Return the fact for `DELETE /v1/tenants/{name}`.
+
+    Raises Problem 409 with what the tenant still has.
+    """
     if tenant.tenant == DEFAULT:
-        raise Problem(409, "the tenant default stays: the host's own keys are of it")
+        text = "the tenant default cannot be removed: the keys of the host's key file belong to it"
+        raise Problem(409, text)
     left = [f"{number} {what}" for number, what in _left(cluster, tenant.tenant) if number]
     if left:
-        raise Problem(
-            409, f"tenant {tenant.tenant} still has {', '.join(left)}: end and revoke them first"
+        text = (
+            f"tenant {tenant.tenant} cannot be removed: it still has {', '.join(left)}: end its "
+            "jobs, undeploy its models and revoke its keys first"
         )
+        raise Problem(409, text)
     return TenantSet(tenant=tenant.tenant, removed=True, user=user)
 
 
@@ -137,50 +146,50 @@ def _left(cluster: Cluster, tenant: TenantId) -> Iterator[tuple[int, str]]:
 
 
 def known_tenant(cluster: Cluster, name: str) -> Tenant | None:
-    """The tenant unless it was removed; `default` is always there."""
-    found = cluster.tenants.get(TenantId(name))
-    if found is None and name == DEFAULT:
+    """Return the tenant; None if it does not exist or was removed. `default` always exists."""
+    tenant = cluster.tenants.get(TenantId(name))
+    if tenant is None and name == DEFAULT:
         return Tenant(DEFAULT)
-    return None if found is None or found.removed else found
+    return None if tenant is None or tenant.removed else tenant
 
 
 def key_creation(body: object, cluster: Cluster, own_tenant: str, now_ns: int) -> KeyCreated:
-    """The fact for `POST /v1/keys`, but for the key's id and hash. Raises Refused."""
-    values = intents.fields_of({} if body is None else body, KEY_FIELDS)
+    """Return the fact for `POST /v1/keys`, still without the key's id and hash. Raises Refused."""
+    values = job_intents.body_fields({} if body is None else body, KEY_FIELDS)
     if "user" not in values:
-        raise Refused("user: missing: name who acts with this key, a person or a service")
-    wish = convert(values, KeyWish)
-    tenant, user = wish.tenant or own_tenant, intents.user_of({"user": wish.user})
+        raise Refused("user: missing: give the name of the person or service that uses the key")
+    key = convert(values, KeyBody)
+    tenant, user = key.tenant or own_tenant, job_intents.take_user({"user": key.user})
     if known_tenant(cluster, tenant) is None:
-        raise Refused(f"tenant: {tenant[:64]!r} is not known: PUT /v1/tenants/NAME makes it")
-    if not user or wish.role not in ROLES:
         raise Refused(
-            f"role: {wish.role[:32]!r} is not known: give one of {', '.join(ROLES)}"
-            if user
-            else "user: give a name"
+            f"tenant: {tenant[:64]!r} does not exist: create it with PUT /v1/tenants/NAME"
         )
-    if len(wish.name) > NAME_MAX or not _PRINTABLE.fullmatch(wish.name):
-        raise Refused(f"name: give at most {NAME_MAX} printable characters")
+    if not user:
+        raise Refused("user: empty: give the name of the person or service that uses the key")
+    check_one_of("role", key.role, ROLES)
+    if len(key.name) > NAME_MAX or not _PRINTABLE.fullmatch(key.name):
+        raise Refused(
+            f"name: {key.name[:64]!r} is not valid: give at most {NAME_MAX} printable characters"
+        )
     if len(cluster.keys) >= KEYS_MAX:
-        raise Refused(f"there are {KEYS_MAX} keys: revoke some first")
-    expires_s = duration_s(wish.expires_in, "expires_in")
+        raise Refused(f"the key was not created: there are {KEYS_MAX} keys already: revoke some")
+    expires_s = duration_s(key.expires_in, "expires_in")
     check_range("expires_in", expires_s, 1 if "expires_in" in values else 0, EXPIRES_MAX_S)
     expires_ns = now_ns + expires_s * NS if expires_s else 0
-    blank = ""  # both are filled in by the route, which makes the secret
     return KeyCreated(
-        blank,
-        blank,
-        TenantId(tenant),
+        key_id="",  # the route creates the secret and fills in the id and the hash
+        secret_hash="",
+        tenant=TenantId(tenant),
         user=user,
-        role=wish.role,
-        name=wish.name,
+        role=key.role,
+        name=key.name,
         expires_ns=expires_ns,
     )
 
 
 def key_rotation(body: object, key: Key, digest: str, user: str, now_ns: int) -> KeyRotated:
-    """The fact for `POST .../rotate`. Raises Refused."""
-    values: dict[str, Any] = intents.fields_of({} if body is None else body, ROTATE_FIELDS)
+    """Return the fact for `POST .../rotate`. Raises Refused."""
+    values: dict[str, Any] = job_intents.body_fields({} if body is None else body, ROTATE_FIELDS)
     grace_s = duration_s(values.get("grace", GRACE_S), "grace")
     check_range("grace", grace_s, 0, GRACE_MAX_S)
     return KeyRotated(

@@ -1,8 +1,8 @@
-"""What a request means: checks it and gives the fact to record, or says what is wrong with it.
+"""Requests about jobs: submission, what-if, cancellation, and declaring a node dead.
 
-Pure. Every refusal is `errors.Refused`, whose text names the field and the remedy. The bounds of a
-job's request are here and nowhere else; whether it fits the cluster is the scheduler's to say,
-whether its tenant may ask is quota's. Held by tests/unit/test_gateway_intents.py.
+Pure. Refusals are `errors.Refused`; the text names the field and the remedy. This file owns the
+bounds of a job's fields. The scheduler decides whether the job fits the cluster, and quota decides
+whether its tenant may run it. Held by tests/unit/test_gateway_intents.py.
 """
 
 import re
@@ -44,9 +44,10 @@ OUTPUT_BYTES_MIN: Final = 4 << 10
 OUTPUT_BYTES_MAX: Final = 1 << 40
 CONTROL_LOSS: Final = (model.STOP, model.CONTINUE)
 SIGNAL_MAX: Final = 64
+COMMAND_EXAMPLE: Final = 'give a list of words, for example ["python", "train.py"]'
 
-# `serve` is the scheduler's word for a replica: nobody submits one. What is an allocation,
-# `allocation_intents.py` says.
+# Users cannot submit `serve` (set by the scheduler on replicas) or `allocation` (see
+# `allocation_intents.py`).
 SUBMIT_FIELDS: Final = (
     *(name for name in names_of(JobSpec) if name not in ("serve", "allocation")),
     "user",
@@ -82,26 +83,26 @@ RANGES: Final = (
 )
 
 
-class _Added(msgspec.Struct, forbid_unknown_fields=True):
-    """So that a fault names the field."""
+class _AddNodes(msgspec.Struct, forbid_unknown_fields=True):
+    """The body's `add_nodes`, wrapped so that a validation error names the field."""
 
     add_nodes: NewNodes
 
 
 def submission(body: object, job_id: JobId) -> JobSubmitted:
-    """The fact for `POST /v1/jobs`. Raises Refused."""
-    values = fields_of(body, SUBMIT_FIELDS)
-    user = user_of(values)
+    """Return the fact for `POST /v1/jobs`. Raises Refused."""
+    values = body_fields(body, SUBMIT_FIELDS)
+    user = take_user(values)
     for name in _DURATIONS:
         if name in values:
             values[name] = duration_s(values[name], name)
     take_alias(values, "time_limit", "time_limit_s", duration_s)
     take_alias(values, "max_execution_time", "time_limit_s", duration_s)
     take_alias(values, "hang_timeout", "hang_timeout_s", duration_s)
-    take_alias(values, "fraction", "gpu_share", hundredths)
+    take_alias(values, "fraction", "gpu_share", share_hundredths)
     placement_fields.take_aliases(values)
     order_intents.take_aliases(values)
-    preemption_fields.take_aliases(values, _signal)
+    preemption_fields.take_aliases(values, _signal_number)
     policy_fields.take_policy(values)
     spec = convert(values, JobSpec) if "command" in values else _no_command()
     check_spec(spec)
@@ -110,26 +111,26 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
     return fact
 
 
-def imagined(body: object) -> tuple[JobSpec, NewNodes | None]:
-    """What `POST /v1/whatif` asks about. Raises Refused."""
-    values = fields_of(body, WHAT_IF_FIELDS)
-    wish = values.pop("add_nodes", None)
+def what_if(body: object) -> tuple[JobSpec, NewNodes | None]:
+    """Return the job and the added nodes of `POST /v1/whatif`. Raises Refused."""
+    values = body_fields(body, WHAT_IF_FIELDS)
+    given = values.pop("add_nodes", None)
     spec = submission(values, JobId("whatif")).spec
-    if wish is None:
+    if given is None:
         return spec, None
-    add = convert({"add_nodes": wish}, _Added).add_nodes
+    add = convert({"add_nodes": given}, _AddNodes).add_nodes
     check_range("add_nodes.nodes", add.nodes, 1, NEW_NODES_MAX)
     check_range("add_nodes.gpus", add.gpus, 1, model.GPUS_PER_NODE_MAX)
     return spec, add
 
 
 def cancellation(body: object, job: Job) -> CancelRequested | None:
-    """The fact for `POST .../cancel`; None when as much was asked for already. Raises Refused."""
-    values = fields_of({} if body is None else body, CANCEL_FIELDS)
-    user = user_of(values)
+    """Return the fact for `POST .../cancel`; None if it changes nothing. Raises Refused."""
+    values = body_fields({} if body is None else body, CANCEL_FIELDS)
+    user = take_user(values)
     grace_s = duration_s(values.get("grace_s", job.spec.grace_s), "grace_s")
     check_range("grace_s", grace_s, 0, DAY_S)
-    number = _signal(values.get("signal", "TERM"))
+    number = _signal_number(values.get("signal", "TERM"))
     if (
         job.cancel is not None
         and job.cancel <= Cancel(grace_s, number, user)
@@ -139,9 +140,9 @@ def cancellation(body: object, job: Job) -> CancelRequested | None:
     return CancelRequested(job_id=job.job_id, signal=number, grace_s=grace_s, user=user)
 
 
-def declaration(body: object, node: Node) -> NodeDeclaredDead | None:
-    """The fact for `POST /v1/nodes/{id}/dead`; None when it was said already. Raises Refused."""
-    user = user_of(fields_of({} if body is None else body, DEAD_FIELDS))
+def death_declaration(body: object, node: Node) -> NodeDeclaredDead | None:
+    """Return the fact for `POST /v1/nodes/{id}/dead`; None if already recorded. Raises Refused."""
+    user = take_user(body_fields({} if body is None else body, DEAD_FIELDS))
     if (node.incarnation, node.lost) == node.word:
         return None
     return NodeDeclaredDead(
@@ -149,14 +150,16 @@ def declaration(body: object, node: Node) -> NodeDeclaredDead | None:
     )
 
 
-def fields_of(body: object, known: tuple[str, ...]) -> dict[str, Any]:
+def body_fields(body: object, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields of a JSON object. Raises Refused for another value or an unknown field."""
     if not isinstance(body, dict):
         raise Refused("the request body must be a JSON object")
     check_known(body, known, "field")
     return dict(body)
 
 
-def user_of(values: dict[str, Any]) -> str:
+def take_user(values: dict[str, Any]) -> str:
+    """Remove `user` from the fields and return it; empty if absent. Raises Refused."""
     user = values.pop("user", "")
     if user != "" and not (isinstance(user, str) and USER.fullmatch(user)):
         raise Refused(f"user: {user!r} is not valid: use letters, digits and @._- (at most 128)")
@@ -164,30 +167,31 @@ def user_of(values: dict[str, Any]) -> str:
 
 
 def take_alias(values: dict[str, Any], alias: str, name: str, read: Any) -> None:  # noqa: ANN401  (object, str) -> int
+    """Replace the field `alias` by `name`, with its value read by `read`. Raises Refused."""
     if alias not in values:
         return
     if name in values:
-        raise Refused(f"{alias}: {name} is given too: give one of them")
+        raise Refused(f"{alias}: {name} is given too, and both mean the same: give one of them")
     values[name] = read(values.pop(alias), alias)
 
 
-def hundredths(value: object, field: str) -> int:
-    """A part of a GPU in whole hundredths: 0.25 is 25."""
+def share_hundredths(value: object, field: str) -> int:
+    """Return a part of a GPU in whole hundredths: 25 for 0.25. Raises Refused."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 < value <= 1.0:
         share = round(value * model.WHOLE_GPU)
         if share > 0 and abs(share - value * model.WHOLE_GPU) < 1e-6:
             return share
-    raise Refused(f"{field}: {value!r} is no share of a GPU: give 0.01 to 1.0 in steps of 0.01")
+    raise Refused(f"{field}: {value!r} is not a part of a GPU: give 0.01 to 1.0 in steps of 0.01")
 
 
 def _no_command() -> JobSpec:
-    raise Refused('command: missing: give a list of words, for instance ["python", "train.py"]')
+    raise Refused(f"command: missing: {COMMAND_EXAMPLE}")
 
 
 def check_spec(spec: JobSpec) -> None:
-    """Raises Refused for a request that no job may make.
+    """Check every field of a job. Raises Refused.
 
-    Numbers and size come first, so that every pattern reads a bounded text.
+    Numbers and total size are checked first, so that patterns are matched against bounded text.
     """
     for name, low, high in RANGES:
         check_range(name, getattr(spec, name), low, high)
@@ -195,16 +199,14 @@ def check_spec(spec: JobSpec) -> None:
     check_fact_size(JobSubmitted(job_id=JobId(""), spec=spec))
     if 0 < spec.nodes_max < spec.nodes:
         raise Refused(
-            f"nodes_max: {spec.nodes_max} are fewer than its {spec.nodes} nodes: give as "
-            "many or more, or leave it out"
+            f"nodes_max: {spec.nodes_max} is less than nodes ({spec.nodes}): give at least "
+            f"{spec.nodes}, or leave it out"
         )
     if spec.most_nodes * spec.gpus > model.DEVICES_MAX:
-        found = (
-            f"{spec.most_nodes} nodes of {spec.gpus} GPUs are {spec.most_nodes * spec.gpus} GPUs"
-        )
         raise Refused(
-            f"nodes: {found}: one job may have {model.DEVICES_MAX}: ask for fewer nodes or "
-            "GPUs, or submit several jobs"
+            f"nodes: {spec.most_nodes} nodes with {spec.gpus} GPUs each are "
+            f"{spec.most_nodes * spec.gpus} GPUs, and one job may have {model.DEVICES_MAX}: ask "
+            "for fewer nodes or GPUs, or submit several jobs"
         )
     placement_fields.check_placement(spec)
     preemption_fields.check(spec)
@@ -213,17 +215,20 @@ def check_spec(spec: JobSpec) -> None:
     check_labels(spec.labels)
     if spec.name and not NAME.fullmatch(spec.name):
         raise Refused(
-            f"name: {spec.name!r} is not valid: begin with a letter or digit, then letters, "
-            "digits and ._- (at most 128)"
+            f"name: {spec.name!r} is not valid: begin with a letter or digit, then use letters, "
+            "digits and ._- (at most 128 characters)"
         )
     check_workdir(spec.workdir)
     if spec.image and (len(spec.image) > IMAGE_CHARS_MAX or not IMAGE.fullmatch(spec.image)):
         raise Refused(
-            f"image: {spec.image[:64]!r} is no image's name: give for instance "
+            f"image: {spec.image[:64]!r} is not an image name: write for example "
             "registry.example/team/train:1.2"
         )
     if spec.upload and spec.workdir:
-        raise Refused("workdir: an upload is the job's working directory: give one of them")
+        raise Refused(
+            "workdir: upload is given too, and the uploaded directory is the job's working "
+            "directory: give one of them"
+        )
     if spec.on_control_loss not in CONTROL_LOSS:
         raise Refused(
             f"on_control_loss: {spec.on_control_loss!r} is not known: leave it out, or give "
@@ -233,21 +238,23 @@ def check_spec(spec: JobSpec) -> None:
 
 def check_workdir(workdir: str) -> None:
     if workdir and (not workdir.startswith("/") or "\0" in workdir):
-        raise Refused(f"workdir: {workdir!r} must be an absolute path")
+        raise Refused(
+            f"workdir: {workdir!r} is not an absolute path: write for example /home/ada/project"
+        )
 
 
 def check_command(command: tuple[str, ...]) -> None:
     if not command or not command[0]:
-        raise Refused('command: empty: give a list of words, for instance ["python", "train.py"]')
+        raise Refused(f"command: empty: {COMMAND_EXAMPLE}")
     if any("\0" in word for word in command):
-        raise Refused("command: a word holds a NUL byte, which no program can be given: remove it")
-    if what := plain_secrets.in_command(command):
-        hint = (
-            'muster secret set NAME, then --secret NAME=VARIABLE and "$VARIABLE" in a command of '
-            "sh -c"
-        )
         raise Refused(
-            f"command: {what} looks like a secret, and the log keeps commands for ever: {hint}"
+            "command: a word contains a NUL byte, and programs cannot receive one: remove it"
+        )
+    if what := plain_secrets.in_command(command):
+        raise Refused(
+            f"command: {what} looks like a secret, and the log keeps commands for ever: store it "
+            "with `muster secret set NAME`, submit with --secret NAME=VARIABLE, and use "
+            '"$VARIABLE" in a command of sh -c'
         )
 
 
@@ -257,13 +264,13 @@ def check_environment(env: dict[str, str]) -> None:
     for name, value in env.items():
         if not ENV_NAME.fullmatch(name) or "\0" in value:
             raise Refused(
-                f"env: {name[:64]!r} is no valid variable: use letters, digits and _, and no "
-                "NUL in its value"
+                f"env: {name[:64]!r} is not a valid variable: use letters, digits and _ in the "
+                "name, and no NUL byte in the value"
             )
         if value and (plain_secrets.SECRET_NAME.search(name) or plain_secrets.in_text(value)):
-            hint = f"muster secret set NAME, then --secret NAME={name[:64]}"
             raise Refused(
-                f"env: {name[:64]} looks like a secret, and the log keeps env for ever: {hint}"
+                f"env: {name[:64]} looks like a secret, and the log keeps env for ever: store it "
+                f"with `muster secret set NAME` and submit with --secret NAME={name[:64]}"
             )
 
 
@@ -273,13 +280,13 @@ def check_labels(labels: dict[str, str]) -> None:
     for name, value in labels.items():
         if not LABEL.fullmatch(name) or (value and not LABEL.fullmatch(value)):
             raise Refused(
-                f"labels: {name[:64]!r} is not valid: letters, digits and ._/- (at most "
-                "128), value likewise"
+                f"labels: {name[:64]!r} is not valid: begin name and value with a letter or "
+                "digit, then use letters, digits and ._/- (at most 128 characters)"
             )
 
 
-def _signal(value: object) -> int:
-    """15, "TERM" and "SIGTERM" are one signal."""
+def _signal_number(value: object) -> int:
+    """Return the number of a signal given as 15, "15", "TERM" or "SIGTERM". Raises Refused."""
     number = isinstance(value, str) and value.isascii() and value.isdigit()
     if isinstance(value, str) and not number:
         name = value.upper().removeprefix("SIG")

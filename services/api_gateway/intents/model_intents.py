@@ -1,9 +1,8 @@
-"""What a request about a model means: checks it and gives the fact to record, or says what is wrong
-with it.
+"""Requests about models: deploy, redeploy, scale, undeploy.
 
-Pure, like `intents.py`, whose bounds hold here too. Whether the name is free or known is said here,
-for the fold of this gateway is what the answer is about; a race with another gateway ends as a
-redeployment. Held by tests/unit/test_gateway_model_intents.py.
+Pure. The bounds of `job_intents.py` hold for replicas too. Whether a name is free is answered from
+the fold of this gateway; if two gateways deploy one name at once, the second one redeploys it. Held
+by tests/unit/test_gateway_model_intents.py.
 """
 
 import re
@@ -16,12 +15,11 @@ from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed, check
 from libs.common.model import SPREADS, ModelSpec, TenantId
 from libs.common.state import model_view
 from libs.common.state.cluster import Model
-from services.api_gateway.intents import job_intents as intents
-from services.api_gateway.intents import placement_fields
+from services.api_gateway.intents import job_intents, placement_fields
 from services.api_gateway.intents.fields import check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
-# Part of its replicas' ids, and of the paths and keys that these are part of.
+# The name is part of its replicas' ids, and so of paths and keys.
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 REPLICAS_MAX: Final = 1_000
 PATH_MAX: Final = 1_024
@@ -38,47 +36,47 @@ DEPLOY_FIELDS: Final = ("name", *SPEC_FIELDS)
 SCALE_FIELDS: Final = ("replicas", "user")
 RANGES: Final = (
     ("replicas", 0, REPLICAS_MAX),
-    ("startup_timeout_s", 1, intents.DAY_S),
+    ("startup_timeout_s", 1, job_intents.DAY_S),
     ("health_interval_s", 1, PROBE_S_MAX),
     ("health_timeout_s", 0, PROBE_S_MAX),
     ("health_failures", 1, 1_000),
-    *(each for each in intents.RANGES if each[0] in model_view.ASKED),
+    *(each for each in job_intents.RANGES if each[0] in model_view.ASKED),
 )
-# Of these one is said: who says another takes back what was said before.
+# Groups of fields that exclude each other: a redeployment with one of them drops the others.
 EITHER: Final = (("gpu_share", "gpu_memory_bytes", "mig_profile"), ("workdir", "upload"))
 
 
 def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDeployed:
-    """The fact for `POST /v1/deployments`. Raises Refused."""
-    values = intents.fields_of(body, DEPLOY_FIELDS)
+    """Return the fact for `POST /v1/deployments`. Raises Refused."""
+    values = job_intents.body_fields(body, DEPLOY_FIELDS)
     name = values.pop("name", "")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise Refused(
-            f"name: {str(name)[:64]!r} is not valid: begin with a letter or digit, then "
-            "letters, digits and ._- (at most 63)"
+            f"name: {str(name)[:64]!r} is not valid: begin with a letter or digit, then use "
+            "letters, digits and ._- (at most 63 characters)"
         )
     if known is not None and known.deployed:
         raise Refused(
-            f"name: {name} is deployed already: redeploy it (POST "
-            f"/v1/deployments/{name}/redeploy), or undeploy it first"
+            f"name: model {name} is deployed already: redeploy it (POST "
+            f"/v1/deployments/{name}/redeploy) or undeploy it first"
         )
     if "command" not in values:
         raise Refused(
-            'command: missing: give a list of words, for instance ["vllm", "serve", "MODEL", '
+            'command: missing: give a list of words, for example ["vllm", "serve", "MODEL", '
             '"--port", "{port}"]'
         )
-    user = intents.user_of(values)
+    user = job_intents.take_user(values)
     return _checked(ModelDeployed(name=name, spec=_spec(_read(values)), tenant=tenant, user=user))
 
 
 def redeployment(body: object, known: Model) -> ModelDeployed:
-    """The fact for `POST .../redeploy`: what is not given stays as it is. Raises Refused."""
-    given = intents.fields_of({} if body is None else body, SPEC_FIELDS)
-    user = intents.user_of(given)
-    said = _read(given)
-    over = {name for names in EITHER if not said.keys().isdisjoint(names) for name in names}
-    stays = {**msgspec.structs.asdict(known.spec), "replicas": known.replicas}
-    values = {name: value for name, value in stays.items() if name not in over} | said
+    """Return the fact for `POST .../redeploy`; fields that are left out stay. Raises Refused."""
+    given = job_intents.body_fields({} if body is None else body, SPEC_FIELDS)
+    user = job_intents.take_user(given)
+    changes = _read(given)
+    replaced = {name for names in EITHER if not changes.keys().isdisjoint(names) for name in names}
+    current = {**msgspec.structs.asdict(known.spec), "replicas": known.replicas}
+    values = {name: value for name, value in current.items() if name not in replaced} | changes
     return _checked(
         ModelDeployed(
             name=known.name, spec=_spec(values), tenant=known.tenant, user=user or known.user
@@ -87,29 +85,31 @@ def redeployment(body: object, known: Model) -> ModelDeployed:
 
 
 def scaling(body: object, known: Model) -> ModelScaled:
-    """The fact for `PATCH /v1/deployments/{name}`. Raises Refused."""
-    values = intents.fields_of(body, SCALE_FIELDS)
-    user, replicas = intents.user_of(values), values.get("replicas")
+    """Return the fact for `PATCH /v1/deployments/{name}`. Raises Refused."""
+    values = job_intents.body_fields(body, SCALE_FIELDS)
+    user, replicas = job_intents.take_user(values), values.get("replicas")
     if replicas is None:
-        raise Refused("replicas: missing: give a whole number")
+        raise Refused(f"replicas: missing: give a whole number, 0 to {REPLICAS_MAX}")
     if not isinstance(replicas, int) or isinstance(replicas, bool):
         raise Refused(
-            f"replicas: {str(replicas)[:64]!r} is no whole number: give 0 to {REPLICAS_MAX}"
+            f"replicas: {str(replicas)[:64]!r} is not a whole number: give 0 to {REPLICAS_MAX}"
         )
     check_range("replicas", replicas, 0, REPLICAS_MAX)
     return ModelScaled(name=known.name, replicas=replicas, user=user)
 
 
 def undeployment(body: object, known: Model) -> ModelUndeployed:
-    """The fact for `DELETE /v1/deployments/{name}`. Raises Refused."""
+    """Return the fact for `DELETE /v1/deployments/{name}`. Raises Refused."""
     return ModelUndeployed(
         name=known.name,
-        user=intents.user_of(intents.fields_of({} if body is None else body, ("user",))),
+        user=job_intents.take_user(
+            job_intents.body_fields({} if body is None else body, ("user",))
+        ),
     )
 
 
 def _read(values: dict[str, Any]) -> dict[str, Any]:
-    """People's words as the fields of ModelSpec."""
+    """Return the request's fields as fields of ModelSpec, with durations and sizes as numbers."""
     for name in (
         "startup_timeout_s",
         "start_s",
@@ -119,8 +119,8 @@ def _read(values: dict[str, Any]) -> dict[str, Any]:
     ):
         if name in values:
             values[name] = duration_s(values[name], name)
-    intents.take_alias(values, "startup_timeout", "startup_timeout_s", duration_s)
-    intents.take_alias(values, "fraction", "gpu_share", intents.hundredths)
+    job_intents.take_alias(values, "startup_timeout", "startup_timeout_s", duration_s)
+    job_intents.take_alias(values, "fraction", "gpu_share", job_intents.share_hundredths)
     placement_fields.take_aliases(values)
     return values
 
@@ -129,15 +129,17 @@ def _spec(values: dict[str, Any]) -> ModelSpec:
     spec = convert(values, ModelSpec)
     for name, low, high in RANGES:
         check_range(name, getattr(spec, name), low, high)
-    intents.check_spec(model_view.replica_spec(spec, "", 0))
+    job_intents.check_spec(model_view.replica_spec(spec, "", 0))
     _check_health_path(spec.health_path)
     if spec.spread not in SPREADS:
-        raise Refused(f"spread: {spec.spread[:64]!r} is not known: use one of {', '.join(SPREADS)}")
+        raise Refused(
+            f"spread: {spec.spread[:64]!r} is not known: give one of {', '.join(SPREADS)}"
+        )
     return spec
 
 
 def _check_health_path(path: str) -> None:
-    """It is written into a request line as it is."""
+    """Raise Refused for a path that cannot stand in a request line as it is."""
     if (
         not path.startswith("/")
         or len(path) > PATH_MAX
@@ -146,7 +148,7 @@ def _check_health_path(path: str) -> None:
         or " " in path
     ):
         raise Refused(
-            f"health_path: {path[:64]!r} is not valid: write a path such as /health, without spaces"
+            f"health_path: {path[:64]!r} is not valid: give a path such as /health, without spaces"
         )
 
 

@@ -1,7 +1,8 @@
-"""What a request may say of where its job runs: how people write it, and what can be meant.
+"""Fields of a request about where its job runs: reading the forms that users write, and checking
+them.
 
-Pure, the part of `intents.py` about placement. Whether the cluster has such a node is the
-scheduler's to say. Held by tests/unit/test_gateway_placement_fields.py.
+Pure, shared by jobs, allocations and models. The scheduler decides whether the cluster has such a
+node. Held by tests/unit/test_gateway_placement_fields.py.
 """
 
 import re
@@ -13,7 +14,7 @@ from libs.common.errors import Refused
 from libs.common.model import ID_PATTERN, LEVEL_WORDS, LEVELS, WHOLE_GPU, JobSpec
 from services.api_gateway.intents.fields import check_range
 
-# People's words, and the fields that they are read into.
+# Fields that users may write instead of a field of JobSpec.
 ALIASES: Final = (
     "gpu_memory",
     "gpu_memory_min",
@@ -32,7 +33,7 @@ RANGES: Final = (
     ("gpu_memory_bytes", 0, BYTES_MAX),
     ("memory_total_min_bytes", 0, BYTES_MAX),
 )
-# Of a strategy; which there are is the scheduler's to say, for plug-ins add some.
+# The form of a strategy's name. The scheduler knows which exist, because plug-ins add some.
 STRATEGY: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _SIZE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([KMGT])(i?)B?", re.IGNORECASE)
 CAPABILITY_MAX: Final = 999
@@ -40,31 +41,33 @@ CAPABILITY: Final = re.compile(r"(\d{1,3})\.(\d{1,3})")
 
 
 def take_aliases(values: dict[str, Any]) -> None:
-    """Read people's forms into the fields of JobSpec, in place. Raises Refused."""
+    """Replace aliases and texts by fields of JobSpec, in place. Raises Refused."""
     for alias, name, read in (
         ("gpu_memory", "gpu_memory_bytes", size_bytes),
         ("gpu_memory_min", "memory_total_min_bytes", size_bytes),
         ("cpus", "cpus_milli", thousandths),
         ("memory", "memory_bytes", size_bytes),
         ("compute_capability", "compute_capability_min", capability),
-        ("gpu_affinity", "gpu_uuids", as_it_is),
+        ("gpu_affinity", "gpu_uuids", unchanged),
     ):
         if alias in values:
             if name in values:
-                raise Refused(f"{alias}: {name} is given too: give one of them")
+                raise Refused(
+                    f"{alias}: {name} is given too, and both mean the same: give one of them"
+                )
             values[name] = read(values.pop(alias), alias)
     for name in ("model", "node_list", "gpu_uuids"):
         if isinstance(values.get(name), str):
             values[name] = [word for word in re.split(r"[|,]", values[name]) if word]
 
 
-def as_it_is(value: object, _: str) -> object:
-    """Another name alone."""
+def unchanged(value: object, _: str) -> object:
+    """Return the value: the alias is only another name."""
     return value
 
 
 def size_bytes(value: object, field: str) -> int:
-    """Bytes; "40GiB" and "40G" are 40 times 2^30, "40GB" is 40 times 10^9."""
+    """Return bytes; "40GiB" and "40G" are 40 * 2^30, "40GB" is 40 * 10^9. Raises Refused."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -76,11 +79,13 @@ def size_bytes(value: object, field: str) -> int:
         )
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 18:
         return int(value)
-    raise Refused(f'{field}: {value!r} is no size: write bytes, or "512MiB", "40GiB"')
+    raise Refused(
+        f'{field}: {value!r} is not a size: write bytes, or for example "512MiB" or "40GiB"'
+    )
 
 
 def thousandths(value: object, field: str) -> int:
-    """CPUs in thousandths: 1.5 is 1500."""
+    """Return CPUs in thousandths: 1500 for 1.5. Raises Refused."""
     try:
         number = (
             float(value)
@@ -90,96 +95,107 @@ def thousandths(value: object, field: str) -> int:
     except ValueError:
         number = -1.0
     if not 0 <= number <= CPUS_MILLI_MAX / 1_000:
-        raise Refused(f"{field}: {value!r} is no number of CPUs: give for instance 4 or 0.5")
+        raise Refused(
+            f"{field}: {value!r} is not a number of CPUs: give 0 to {CPUS_MILLI_MAX // 1_000}, for "
+            "example 4 or 0.5"
+        )
     return round(number * 1_000)
 
 
 def capability(value: object, field: str) -> list[int]:
-    """(8, 0) of "8.0"."""
+    """Return [8, 0] for "8.0". Raises Refused."""
     found = CAPABILITY.fullmatch(str(value))
     if found is None:
-        raise Refused(f'{field}: {value!r} is no compute capability: write for instance "8.0"')
+        raise Refused(f'{field}: {value!r} is not a compute capability: write for example "8.0"')
     return [int(found[1]), int(found[2])]
 
 
 def check_capability(least: tuple[int, int]) -> None:
-    """Raises Refused for a version that no device has."""
+    """Raise Refused for a version that no device can have."""
     for number in least:
         check_range("compute_capability_min", number, 0, CAPABILITY_MAX)
 
 
 def check_placement(spec: JobSpec) -> None:
-    """Raises Refused for what no cluster could mean."""
+    """Check the placement fields of a job. Raises Refused."""
     _check_without_gpus(spec)
     _check_parts(spec)
     _check_words(spec)
     for level in LEVELS:
         if getattr(spec, level) not in LEVEL_WORDS:
             raise Refused(
-                f"{level}: {getattr(spec, level)!r} is not known: give {', '.join(LEVEL_WORDS)}"
+                f"{level}: {getattr(spec, level)!r} is not known: give one of "
+                f"{', '.join(LEVEL_WORDS)}"
             )
 
 
 def _check_without_gpus(spec: JobSpec) -> None:
     if spec.gpus == 0 and not spec.cpus_milli:
         raise Refused(
-            "gpus: a job without GPUs says how many CPUs it needs: give cpus, for instance 1"
+            "cpus: missing: a job without GPUs must say how many CPUs it needs: give cpus, for "
+            "example 1"
         )
     if spec.gpus == 0 and (spec.gpu_memory_bytes or spec.mig_profile or spec.gpu_uuids):
         raise Refused(
-            "gpus: 0 GPUs have no memory, no MIG profile and no ids: leave these out, or ask "
-            "for a GPU"
+            "gpus: the job asks for no GPU, but for GPU memory, a MIG profile or certain GPUs: "
+            "leave these out, or ask for at least 1 GPU"
         )
 
 
 def _check_parts(spec: JobSpec) -> None:
-    """A part of a device is said in one way."""
+    """Raise Refused unless the part of a device is given in one way that fits its isolation."""
     ways = [spec.gpu_share < WHOLE_GPU, spec.gpu_memory_bytes > 0, spec.mig_profile != ""]
     if sum(ways) > 1:
         raise Refused(
-            "fraction, gpu_memory and mig_profile each say which part of a GPU is meant: "
-            "give one of them"
+            "fraction, gpu_memory and mig_profile: each of them asks for a part of a GPU: give one "
+            "of them"
         )
     if spec.mig_profile and spec.mig_profile not in mig.PROFILES:
         raise Refused(
-            f"mig_profile: {spec.mig_profile!r} is on no card: the known ones are "
-            f"{', '.join(mig.PROFILES)}"
+            f"mig_profile: {spec.mig_profile!r} is not known: give one of {', '.join(mig.PROFILES)}"
         )
     if spec.isolation not in model.ISOLATIONS:
         raise Refused(
-            f"isolation: {spec.isolation!r} is not known: leave it out, or give mps, mig or "
-            "time_slice"
+            f"isolation: {spec.isolation!r} is not known: leave it out, or give one of "
+            f"{', '.join(filter(None, model.ISOLATIONS))}"
         )
     if spec.isolation == model.MIG and not spec.mig_profile:
-        raise Refused("isolation: mig needs a mig_profile, for instance 1g.10gb")
-    if spec.mig_profile and spec.isolation not in ("", model.MIG):
         raise Refused(
-            f"isolation: a MIG instance is never shared under {spec.isolation}: leave it out"
+            "mig_profile: missing: isolation mig needs a profile: give one, for example 1g.10gb"
         )
+    if spec.mig_profile and spec.isolation not in ("", model.MIG):
+        raise Refused(f"isolation: {spec.isolation} does not apply to a MIG instance: leave it out")
 
 
 def _check_words(spec: JobSpec) -> None:
     if spec.vendor and not WORD.fullmatch(spec.vendor):
-        raise Refused(f"vendor: {spec.vendor[:64]!r} is not valid: give for instance nvidia or amd")
+        raise Refused(f"vendor: {spec.vendor[:64]!r} is not valid: give for example nvidia or amd")
     for name in ("model", "node_list", "gpu_uuids"):
         words = getattr(spec, name)
-        if len(words) > model.NODES_MAX or (
-            bad := next((word for word in words if not WORD.fullmatch(word)), "")
-        ):
+        if len(words) > model.NODES_MAX:
+            raise Refused(f"{name}: {len(words)} are too many: give at most {model.NODES_MAX}")
+        if bad := next((word for word in words if not WORD.fullmatch(word)), ""):
             raise Refused(
-                f"{name}: too many, or {bad[:64]!r} is not valid" if words else f"{name}: not valid"
+                f"{name}: {bad[:64]!r} is not valid: begin with a letter or digit, then use "
+                "letters, digits, spaces and ._/+:- (at most 128 characters)"
             )
     if bad := next((node for node in spec.node_list if not ID_PATTERN.fullmatch(node)), ""):
-        raise Refused(f"node_list: {bad[:64]!r} is no node's name: use {ID_PATTERN.pattern}")
+        raise Refused(
+            f"node_list: {bad[:64]!r} is not a node name: use small letters, digits and - (at "
+            "most 63 characters)"
+        )
     for name in ("node_labels", "anti_affinity"):
         labels = getattr(spec, name)
         if len(labels) > WORDS_MAX or not all(
             WORD.fullmatch(key) and (not value or WORD.fullmatch(value))
             for key, value in labels.items()
         ):
-            raise Refused(f"{name}: at most {WORDS_MAX} labels of letters, digits and ._/+:-")
+            raise Refused(
+                f"{name}: not valid: give at most {WORDS_MAX} labels of letters, digits, spaces "
+                "and ._/+:-"
+            )
     if spec.placement and not STRATEGY.fullmatch(spec.placement):
         raise Refused(
-            f"placement: {spec.placement[:64]!r} is no strategy's name: leave it out for the "
-            "cluster's own"
+            f"placement: {spec.placement[:64]!r} is not the name of a strategy: leave it out for "
+            "the cluster's default, or give for example round_robin"
         )

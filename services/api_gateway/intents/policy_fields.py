@@ -1,8 +1,8 @@
-"""`scheduling_policy`: a promise between a job and its queue, checked where the job is submitted.
+"""`scheduling_policy`: the scheduling guarantee that a job requires of its queue.
 
-Pure, a part of `intents.py`. The queue decides the order; this word says what the job counts on,
-fills in what follows from it, and refuses what contradicts it, so that a job never carries a word
-that means nothing. Held by tests/unit/test_gateway_policy_fields.py.
+Pure. The queue decides the order of jobs. This field fills in what follows from the guarantee and
+refuses a request that contradicts it, so that a job never carries a word without meaning. Held by
+tests/unit/test_gateway_policy_fields.py.
 """
 
 from typing import Any, Final
@@ -17,49 +17,53 @@ AFFINITY: Final = "affinity"
 GANG: Final = "gang"
 REAL_TIME: Final = "real_time"
 SCHEDULING_POLICIES: Final = ("", FIFO, PRIORITY, AFFINITY, GANG, REAL_TIME)
-# What says where a job may run.
+# Fields that restrict where a job may run.
 WHERE: Final = ("node_list", "node_labels", "gpu_uuids", "anti_affinity", "model", "vendor")
 
 
 def take_policy(values: dict[str, Any]) -> None:
-    """Check the word against the rest of the request, in place. Raises Refused."""
+    """Check the guarantee against the other fields, fill in defaults. Raises Refused."""
     match values.get(FIELD, ""):
         case "":
             pass
         case "fifo":
-            _refuse("priority" in values, FIFO, "it stands by its submission: leave out priority")
+            _refuse_if(
+                "priority" in values, FIFO, "jobs run in order of submission: leave out priority"
+            )
         case "priority":
-            _refuse("priority" not in values, PRIORITY, f"give priority, 0 to {PRIORITY_MAX}")
+            _refuse_if(
+                "priority" not in values, PRIORITY, f"priority is missing: give 0 to {PRIORITY_MAX}"
+            )
         case "affinity":
-            _refuse(
+            _refuse_if(
                 not any(values.get(name) for name in WHERE),
                 AFFINITY,
-                f"say where it may run: {', '.join(WHERE)}",
+                f"no field restricts where the job may run: give one of {', '.join(WHERE)}",
             )
         case "gang":
-            _refuse(
+            _refuse_if(
                 values.get("nodes", 1) == 1,
                 GANG,
-                "give nodes, 2 or more; it starts on all of them or on none",
+                "the job has one node: give nodes, 2 or more",
             )
         case "real_time":
-            _refuse(
+            _refuse_if(
                 values.setdefault("priority", PRIORITY_MAX) != PRIORITY_MAX,
                 REAL_TIME,
-                f"its priority is {PRIORITY_MAX}: leave it out",
+                f"the priority is always {PRIORITY_MAX}: leave out priority",
             )
-            _refuse(
+            _refuse_if(
                 not values.setdefault("reject_if_impossible", True),
                 REAL_TIME,
-                "it never waits for what cannot be: leave out reject_if_impossible",
+                "a job that cannot run is always rejected at once: leave out reject_if_impossible",
             )
         case other:
             raise Refused(
-                f"{FIELD}: {other!r} is not known: leave it out, or give "
+                f"{FIELD}: {other!r} is not known: leave it out, or give one of "
                 f"{', '.join(SCHEDULING_POLICIES[1:])}"
             )
 
 
-def _refuse(wrong: bool, word: str, remedy: str) -> None:
+def _refuse_if(wrong: bool, word: str, remedy: str) -> None:
     if wrong:
         raise Refused(f"{FIELD}: {word}: {remedy}")

@@ -1,4 +1,4 @@
-"""What a job says of being preempted, as people write it. Pure, a part of `intents.py`.
+"""Fields of a job about its own preemption. Pure.
 
 Held by tests/unit/test_gateway_preemption_fields.py.
 """
@@ -11,7 +11,7 @@ from libs.common.model import JobSpec
 from services.api_gateway.intents.order_intents import YEAR_S
 from services.api_gateway.times import duration_s
 
-# People's names, and the fields of JobSpec.
+# Names that users may write, and the fields of JobSpec.
 DURATIONS: Final = {"checkpoint_grace": "checkpoint_grace_s", "min_run": "min_run_s"}
 RANGES: Final = (
     ("checkpoint_grace_s", 0, 86_400),
@@ -21,10 +21,10 @@ RANGES: Final = (
 
 
 def take_aliases(values: dict[str, Any], signal_of: Callable[[object], int]) -> None:
-    """Read durations and the signal's name, in place. Raises Refused."""
+    """Replace durations and the signal's name by numbers, in place. Raises Refused."""
     for alias, name in DURATIONS.items():
         if alias in values and name in values:
-            raise Refused(f"{alias}: {name} is given too: give one of them")
+            raise Refused(f"{alias}: {name} is given too, and both mean the same: give one of them")
         if alias in values or name in values:
             values[name] = duration_s(values.pop(alias, None) or values.get(name, 0), alias)
     if "checkpoint_signal" in values:
@@ -32,11 +32,13 @@ def take_aliases(values: dict[str, Any], signal_of: Callable[[object], int]) -> 
 
 
 def check(spec: JobSpec) -> None:
-    """Raises Refused for words that mean nothing, or contradict each other."""
+    """Raise Refused if the fields contradict each other."""
     if not spec.preemptible and (spec.checkpoint_grace_s or spec.min_run_s):
         raise Refused(
-            "preemptible: checkpoint_grace and min_run are of jobs that may be preempted: "
-            "say preemptible, or leave them out"
+            "preemptible: false, but checkpoint_grace and min_run apply only to preemptible jobs: "
+            "set preemptible, or leave them out"
         )
     if spec.preemptible and not spec.requeue:
-        raise Refused("preemptible: a preempted job waits to be started again: leave out requeue")
+        raise Refused(
+            "requeue: false, but a preempted job is requeued: leave out requeue, or preemptible"
+        )

@@ -1,4 +1,4 @@
-"""What a request to prune asks of every node.
+"""Requests to prune: remove what ended jobs left on nodes, and uploads that no job needs.
 
 Pure. Tests: tests/integration/test_gateway_prune.py.
 """
@@ -13,7 +13,7 @@ from services.api_gateway.intents.fields import check_known, check_range, conver
 from services.api_gateway.times import instant_ns
 
 RANGES: Final = (("older_than_s", 0, 1 << 33), ("keep_bytes", 0, 1 << 62))
-# Its job may be about to be submitted.
+# An upload of this age or younger stays, because its job may be about to be submitted.
 YOUNG_S: Final = 3_600
 FIELDS: Final = names_of(PruneAsk)
 
@@ -21,37 +21,40 @@ FIELDS: Final = names_of(PruneAsk)
 def old_uploads(
     uploads: Iterable[Upload], needed: Container[tuple[str, str]], ask: PruneAsk, now_ns: int
 ) -> list[Upload]:
-    """By the same bounds, the oldest first: those that no job needs any more, and that nobody has
-    sent within YOUNG_S.
+    """Return the uploads to remove, oldest first, by the same bounds as the nodes' directories.
+
+    Uploads that a job in `needed` uses, or that were sent within YOUNG_S, stay.
     """
     oldest_first = sorted(
         uploads,
         key=lambda each: (instant_ns(each.sent_at, "sent_at", now_ns), each.tenant, each.sha256),
     )
-    left, found = sum(each.size_bytes for each in oldest_first), []
-    for each in oldest_first:
-        age_s = (now_ns - instant_ns(each.sent_at, "sent_at", now_ns)) // 1_000_000_000
+    kept_bytes = sum(upload.size_bytes for upload in oldest_first)
+    removed = []
+    for upload in oldest_first:
+        age_s = (now_ns - instant_ns(upload.sent_at, "sent_at", now_ns)) // 1_000_000_000
         old = ask.older_than_s is not None and age_s >= ask.older_than_s
-        if (
-            (each.tenant, each.sha256) in needed
-            or age_s < YOUNG_S
-            or not (old or (ask.keep_bytes is not None and left > ask.keep_bytes))
-        ):
+        too_much = ask.keep_bytes is not None and kept_bytes > ask.keep_bytes
+        in_use = (upload.tenant, upload.sha256) in needed or age_s < YOUNG_S
+        if in_use or not (old or too_much):
             continue
-        found.append(each)
-        left -= each.size_bytes
-    return found
+        removed.append(upload)
+        kept_bytes -= upload.size_bytes
+    return removed
 
 
-def asked(body: object) -> PruneAsk:
-    """Raises Refused."""
+def prune_request(body: object) -> PruneAsk:
+    """Return the bounds of `POST /v1/prune`. Raises Refused."""
     if not isinstance(body, dict):
-        raise Refused("the request body must be a JSON object")
+        raise Refused(
+            "the request body is not a JSON object: send one with older_than_s or keep_bytes"
+        )
     check_known(body, FIELDS, "field")
     ask = convert(body, PruneAsk)
     if ask.older_than_s is None and ask.keep_bytes is None:
         raise Refused(
-            "nothing to go by: give older_than_s, keep_bytes or both (keep_bytes 0 removes all)"
+            "the request has no bound: give older_than_s, keep_bytes or both (keep_bytes 0 removes "
+            "all)"
         )
     for name, low, high in RANGES:
         check_range(name, getattr(ask, name) or 0, low, high)

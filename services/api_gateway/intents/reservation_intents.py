@@ -1,8 +1,7 @@
-"""What a request about reservations and maintenances means: which nodes, from when on, for how
-long, and for whom.
+"""Requests about reservations and maintenances: nodes, time, and who may use them.
 
-Pure, like `intents.py`. Nodes may be given by number and labels: which ones is decided here, once,
-and recorded. Held by tests/unit/test_gateway_reservation_intents.py.
+Pure. If a request gives a number of nodes and labels, this file chooses the nodes once, and the
+fact records them. Held by tests/unit/test_gateway_reservation_intents.py.
 """
 
 from collections.abc import Iterable
@@ -25,10 +24,12 @@ from services.api_gateway.times import duration_s, moment_ns, rfc3339
 RANGES: Final = (("count", 0, NODES_MAX),)
 
 
-class ReservationWish(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `PUT /v1/reservations/{name}`: these nodes, or `count` of those with the labels;
-    from `start` (RFC 3339; empty: from now on) for a duration; for jobs of these tenants or users
-    that name it, or as a maintenance for nobody's.
+class ReservationBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that are kept for some jobs, or free of jobs, for a time.
+
+    Give `nodes`, or `count` and `node_labels`. The reservation begins at `start` (RFC 3339; empty:
+    now) and lasts `duration`. It is for jobs of these `tenants` or `users` that name it. During a
+    `maintenance` no job runs on the nodes.
     """
 
     duration: int | str
@@ -41,105 +42,109 @@ class ReservationWish(msgspec.Struct, frozen=True, kw_only=True):
     maintenance: bool = False
 
 
-FIELDS: Final = ReservationWish.__struct_fields__
+FIELDS: Final = ReservationBody.__struct_fields__
 
 
 def reservation(
     cluster: Cluster, body: object, name: str, user: str, now_ns: int
 ) -> ReservationSet:
-    """The fact. Raises Refused, and Problem 409 where a node is kept for others at that time."""
+    """Return the fact for `PUT /v1/reservations/{name}`.
+
+    Raises Refused, and Problem 409 if a node is reserved for others at that time.
+    """
     if not ID_PATTERN.fullmatch(name):
         raise Refused(
             f"reservation: {name[:64]!r} is not valid: use small letters, digits and - (at most 63)"
         )
     if not isinstance(body, dict) or "duration" not in body:
-        raise Refused('duration: missing: say how long it lasts, as in "2h"')
+        raise Refused('duration: missing: give how long the reservation lasts, for example "2h"')
     check_known(body, FIELDS, "field")
-    wish = convert(dict(body), ReservationWish)
-    if wish.maintenance == bool(wish.tenants or wish.users):
+    request = convert(dict(body), ReservationBody)
+    if request.maintenance == bool(request.tenants or request.users):
         raise Refused(
-            "tenants: say for which tenants or users it is, or that it is a maintenance: one "
-            "of both"
+            "tenants: give the tenants or users that the reservation is for, or set maintenance: "
+            "one of both"
         )
-    check_known(wish.tenants, {*cluster.tenants, DEFAULT}, "tenant")
-    start_ns, end_ns = _span(wish, now_ns)
+    check_known(request.tenants, {*cluster.tenants, DEFAULT}, "tenant")
+    start_ns, end_ns = _span(request, now_ns)
     wanted = ReservationSet(
         reservation=name,
         nodes=(),
         start_ns=start_ns,
         end_ns=end_ns,
-        tenants=tuple(TenantId(tenant) for tenant in wish.tenants),
-        users=wish.users,
+        tenants=tuple(TenantId(tenant) for tenant in request.tenants),
+        users=request.users,
         user=user,
     )
-    fact = msgspec.structs.replace(wanted, nodes=_nodes(cluster, wish, wanted))
+    fact = msgspec.structs.replace(wanted, nodes=_nodes(cluster, request, wanted))
     check_fact_size(fact)
     return fact
 
 
-def _span(wish: ReservationWish, now_ns: int) -> tuple[int, int]:
-    lasts_s = duration_s(wish.duration, "duration")
+def _span(request: ReservationBody, now_ns: int) -> tuple[int, int]:
+    lasts_s = duration_s(request.duration, "duration")
     check_range("duration", lasts_s, 1, YEAR_S)
-    start_ns = moment_ns(wish.start, "start") or now_ns
+    start_ns = moment_ns(request.start, "start") or now_ns
     end_ns = start_ns + lasts_s * SECOND_NS
     if end_ns <= now_ns or start_ns > now_ns + YEAR_S * SECOND_NS:
         raise Refused(
-            f"start: {wish.start!r} for {wish.duration} is over already or begins in more "
-            "than a year: give a time within a year"
+            f"start: {request.start or 'now'} for {request.duration} is over already, or begins in "
+            "more than a year: give a time within the next year"
         )
     return start_ns, end_ns
 
 
-def _nodes(cluster: Cluster, wish: ReservationWish, wanted: ReservationSet) -> tuple[NodeId, ...]:
-    if bool(wish.nodes) == bool(wish.count or wish.node_labels):
+def _nodes(
+    cluster: Cluster, request: ReservationBody, wanted: ReservationSet
+) -> tuple[NodeId, ...]:
+    if bool(request.nodes) == bool(request.count or request.node_labels):
         raise Refused(
-            "nodes: give the nodes by name, or how many (count) and their node_labels: one of both"
+            "nodes: give the nodes by name, or their number (count) and node_labels: one of both"
         )
-    check_known(wish.nodes, cluster.nodes, "node")
-    check_range("count", wish.count, *RANGES[0][1:])
-    if not wish.nodes:
-        return _some(cluster, wish, wanted)
-    for node_id in wish.nodes:
-        kept = None if wish.maintenance else _kept(cluster, NodeId(node_id), wanted)
-        if kept is not None:
-            until = f"from {rfc3339(kept.start_ns)} to {rfc3339(kept.end_ns)}"
-            raise Problem(
-                409,
-                f"node {node_id} is kept for {kept.name} {until}: take another node or time",
-                node=node_id,
+    check_known(request.nodes, cluster.nodes, "node")
+    check_range("count", request.count, *RANGES[0][1:])
+    if not request.nodes:
+        return _choose_nodes(cluster, request, wanted)
+    for node_id in request.nodes:
+        other = None if request.maintenance else _overlapping(cluster, NodeId(node_id), wanted)
+        if other is not None:
+            text = (
+                f"node {node_id} is reserved by {other.name} from {rfc3339(other.start_ns)} to "
+                f"{rfc3339(other.end_ns)}: choose another node or time"
             )
-    return tuple(dict.fromkeys(NodeId(node_id) for node_id in wish.nodes))
+            raise Problem(409, text, node=node_id)
+    return tuple(dict.fromkeys(NodeId(node_id) for node_id in request.nodes))
 
 
-def _some(cluster: Cluster, wish: ReservationWish, wanted: ReservationSet) -> tuple[NodeId, ...]:
-    """The first that are usable, have the labels and are nobody's then; without a number all of
-    them.
-    """
-    found = [
+def _choose_nodes(
+    cluster: Cluster, request: ReservationBody, wanted: ReservationSet
+) -> tuple[NodeId, ...]:
+    """Return the first `count` usable nodes with the labels that are free then; 0 means all."""
+    free = [
         node.node_id
-        for node in _labelled(cluster, wish)
-        if _kept(cluster, node.node_id, wanted) is None
+        for node in _labelled(cluster, request)
+        if _overlapping(cluster, node.node_id, wanted) is None
     ]
-    if not found or len(found) < wish.count:
+    if not free or len(free) < request.count:
         raise Refused(
-            f"count: {len(found)} usable nodes have these labels and are nobody's at that "
-            "time: ask for so many, or another time"
+            f"count: {len(free)} usable nodes have these labels and no reservation at that time: "
+            "ask for at most so many, or for another time"
         )
-    return tuple(found[: wish.count or NODES_MAX])
+    return tuple(free[: request.count or NODES_MAX])
 
 
-def _labelled(cluster: Cluster, wish: ReservationWish) -> Iterable[Node]:
+def _labelled(cluster: Cluster, request: ReservationBody) -> Iterable[Node]:
     for node in cluster.nodes.values():
         if (
             node.takes_work
             and not is_leaving(cluster, node.node_id)
-            and wish.node_labels.items() <= node.labels.items()
+            and request.node_labels.items() <= node.labels.items()
         ):
             yield node
 
 
-def _kept(cluster: Cluster, node_id: NodeId, wanted: ReservationSet) -> Reservation | None:
-    """Another that is not over before this one begins, nor begins after it."""
+def _overlapping(cluster: Cluster, node_id: NodeId, wanted: ReservationSet) -> Reservation | None:
+    """Return another reservation of the node whose time overlaps; None if there is none."""
     others = [
         each
         for name, each in cluster.reservations.items()
@@ -156,24 +161,24 @@ def _kept(cluster: Cluster, node_id: NodeId, wanted: ReservationSet) -> Reservat
 
 
 def clearance(cluster: Cluster, name: str, user: str) -> ReservationCleared:
-    """The fact for `DELETE /v1/reservations/{name}`. Raises Problem 404."""
+    """Return the fact for `DELETE /v1/reservations/{name}`. Raises Problem 404."""
     if name not in cluster.reservations:
-        raise Problem(404, f"there is no reservation {name[:64]!r}: see muster reservations")
+        raise Problem(
+            404, f"reservation {name[:64]!r} does not exist: list them with `muster reservations`"
+        )
     return ReservationCleared(reservation=name, user=user)
 
 
 def check(cluster: Cluster, spec: JobSpec, tenant: TenantId, user: str) -> None:
-    """Whether a job may name its reservation.
+    """Check that a job may use the reservation that it names.
 
-    Raises Refused, and Denied 403 for one that is not for its tenant or user.
+    Raises Refused if it does not exist, and Denied 403 if it is not for the job's tenant or user.
     """
     if spec.reservation:
         check_known([spec.reservation], cluster.reservations, "reservation")
         if not cluster.reservations[spec.reservation].is_for(spec, tenant, user):
-            raise Denied(
-                403,
-                (
-                    f"reservation {spec.reservation} is not for "
-                    f"{user or 'a user without a name'} of tenant {tenant}: ask an operator"
-                ),
+            text = (
+                f"reservation {spec.reservation} is not for {user or 'a user without a name'} of "
+                f"tenant {tenant}: ask an operator to add them"
             )
+            raise Denied(403, text)

@@ -1,8 +1,6 @@
-"""What a request about secrets means, and what a job may say of them.
+"""Requests about secrets, and the secrets that a job may use.
 
-Pure; no text here ever quotes a value.
-
-Held by tests/unit/test_secret_intents.py.
+Pure. No text here ever quotes a secret's value. Held by tests/unit/test_secret_intents.py.
 """
 
 import re
@@ -15,22 +13,22 @@ from libs.common.facts import SecretRemoved, SecretSet
 from libs.common.folds.secret_fold import secret_key
 from libs.common.model import TenantId
 from libs.common.state.cluster import Cluster
-from services.api_gateway.intents import job_intents as intents
+from services.api_gateway.intents import job_intents
 from services.api_gateway.problems import Problem
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
-# Where a command is not found, the fact about it says where it was looked for.
-TOLD: Final = ("PATH",)
+# The fact about a command that was not found contains PATH, so PATH cannot be a secret.
+RECORDED: Final = ("PATH",)
 VALUE_BYTES_MAX: Final = 48 << 10
-# Of one tenant; each is a key in the bucket.
+# Secrets of one tenant; each is a key in the bucket.
 SECRETS_MAX: Final = 1_000
 SECRETS_OF_A_JOB_MAX: Final = 64
 SECRET_FIELDS: Final = ("value",)
 
 
 class SecretShown(msgspec.Struct):
-    """Never the value."""
+    """A secret without its value."""
 
     name: str
     version: int
@@ -41,54 +39,66 @@ class SecretShown(msgspec.Struct):
 def setting(
     body: object, cluster: Cluster, tenant: str, name: str, user: str
 ) -> tuple[SecretSet, str]:
-    """The fact for `PUT /v1/secrets/{name}`, and the value, which the fact does not hold.
+    """Return the fact for `PUT /v1/secrets/{name}`, and the value, which the fact does not contain.
 
     Raises Refused.
     """
     if not NAME.fullmatch(name):
         raise Refused(
-            f"name: {name[:64]!r} is not valid: begin with a letter or digit, then letters, "
-            "digits and ._- (at most 63)"
+            f"name: {name[:64]!r} is not valid: begin with a letter or digit, then use letters, "
+            "digits and ._- (at most 63 characters)"
         )
-    value = intents.fields_of(body, SECRET_FIELDS).get("value")
+    value = job_intents.body_fields(body, SECRET_FIELDS).get("value")
     if not isinstance(value, str) or not value or "\0" in value:
-        raise Refused("value: give a text that is not empty and holds no NUL")
+        raise Refused("value: not valid: give a text that is not empty and contains no NUL byte")
     if len(value.encode()) > VALUE_BYTES_MAX:
-        raise Refused(f"value: over {VALUE_BYTES_MAX} bytes: keep large data in a file")
+        raise Refused(
+            f"value: the secret has {len(value.encode())} bytes: give at most {VALUE_BYTES_MAX}, "
+            "and keep larger data in a file"
+        )
     known = cluster.secrets.get(secret_key(tenant, name))
     if (
         known is None
         and sum(secret.tenant == tenant for secret in cluster.secrets.values()) >= SECRETS_MAX
     ):
-        raise Refused(f"tenant {tenant} has {SECRETS_MAX} secrets: remove some first")
+        raise Refused(
+            f"name: tenant {tenant} has {SECRETS_MAX} secrets already, which is the maximum: "
+            "remove some first"
+        )
     return SecretSet(
         tenant=TenantId(tenant), name=name, version=known.version + 1 if known else 1, user=user
     ), value
 
 
 def removal(cluster: Cluster, tenant: str, name: str, user: str) -> SecretRemoved:
-    """The fact for `DELETE /v1/secrets/{name}`. Raises Problem 404."""
+    """Return the fact for `DELETE /v1/secrets/{name}`. Raises Problem 404."""
     if secret_key(tenant, name) not in cluster.secrets:
         raise Problem(
-            404, f"tenant {tenant} has no secret {name[:64]!r}: GET /v1/secrets lists them"
+            404, f"tenant {tenant} has no secret {name[:64]!r}: GET /v1/secrets lists its secrets"
         )
     return SecretRemoved(tenant=TenantId(tenant), name=name, user=user)
 
 
 def check(cluster: Cluster, tenant: str, secrets: dict[str, str], env: dict[str, str]) -> None:
-    """What a job or a model says of secrets: {variable: name}. Raises Refused."""
+    """Check the secrets of a job or model, {variable: name of the secret}. Raises Refused."""
     if len(secrets) > SECRETS_OF_A_JOB_MAX:
         raise Refused(f"secrets: {len(secrets)} are too many: give at most {SECRETS_OF_A_JOB_MAX}")
     for variable, name in secrets.items():
-        if not VARIABLE.fullmatch(variable) or variable.startswith("MUSTER_") or variable in TOLD:
+        if (
+            not VARIABLE.fullmatch(variable)
+            or variable.startswith("MUSTER_")
+            or variable in RECORDED
+        ):
             raise Refused(
-                f"secrets: {variable[:64]!r} is no valid variable: use letters, digits and "
-                "_, and not MUSTER_ or PATH"
+                f"secrets: {variable[:64]!r} is not a valid variable: use letters, digits and _, "
+                "and neither PATH nor a name that begins with MUSTER_"
             )
         if variable in env:
-            raise Refused(f"secrets: the variable {variable} is given in env too: give it once")
+            raise Refused(
+                f"secrets: the variable {variable} is given in env too: give it in one of them"
+            )
         if secret_key(tenant, name) not in cluster.secrets:
             raise Refused(
-                f"secrets: tenant {tenant} has no secret {name[:64]!r}: muster secret set "
-                f"{name[:64]}"
+                f"secrets: tenant {tenant} has no secret {name[:64]!r}: create it with `muster "
+                f"secret set {name[:64]}`"
             )
