@@ -239,7 +239,7 @@ def check_spec(spec: JobSpec) -> None:
 def check_workdir(workdir: str) -> None:
     if workdir and (not workdir.startswith("/") or "\0" in workdir):
         raise Refused(
-            f"workdir: {workdir!r} is not an absolute path: write for example /home/ada/project"
+            f"workdir: {workdir!r} is not an absolute path: write for example /srv/project"
         )
 
 
