@@ -73,6 +73,7 @@ PURE: Final = (
     "libs/common/state/cluster.py",
     "libs/common/state/device.py",
     "libs/common/devices/device_controls.py",
+    "libs/common/durations.py",
     "libs/common/devices/error_catalogue.py",
     "libs/common/facts/*.py",
     "libs/common/fold.py",

@@ -1,1 +1,5 @@
-"""The command `muster`: one file per verb in `verbs/`, each imported only when it is used."""
+"""The command `muster`.
+
+`verbs/` holds one file per verb, imported only when the verb runs. `flags/` holds the options,
+`formats/` the job files, `following/` the connections to a running job, `terminal/` the output.
+"""

@@ -1,6 +1,4 @@
-"""What the verbs of `muster gpu` have in common: which GPUs, what they are told, and what became of
-it.
-"""
+"""The common part of the verbs of `muster gpu`: select GPUs, send a control, report the outcome."""
 
 import functools
 import time
@@ -10,22 +8,22 @@ from urllib.parse import quote
 
 import click
 
-from libs.cli.flags.jobflags import DURATION
+from libs.cli.flags.durations import DURATION
 from libs.cli.gateway import Json, ask
 from libs.cli.many import each_of
 from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.output import complain
 
 DEFAULT: Final = "default"
-LOOK_EVERY_S: Final = 0.2
-# So long without a word of the node, unless --timeout says otherwise.
+POLL_EVERY_S: Final = 0.2
+# The default of --timeout.
 WAIT_S: Final = 15
-# What became of it that is nobody's fault.
-WELL: Final = ("done", "lacking")
+# Outcomes that count as success.
+SUCCESS: Final = ("done", "lacking")
 
 
 class Where(NamedTuple):
-    """Which GPUs, and whether to wait for what becomes of it."""
+    """The selected GPUs, and how long to wait for the outcome."""
 
     uuids: Sequence[str]
     nodes: Sequence[str]
@@ -34,7 +32,7 @@ class Where(NamedTuple):
 
 
 def devices(verb: Callable[..., int]) -> Callable[..., int]:
-    """The options that say which, and how long to wait, as the argument `where`."""
+    """Add the options that select GPUs and the wait, as the argument `where`."""
 
     @functools.wraps(verb)
     def packed(
@@ -48,14 +46,14 @@ def devices(verb: Callable[..., int]) -> Callable[..., int]:
             "uuids",
             multiple=True,
             metavar="UUID",
-            help="This GPU (can be given again).",
+            help="Select this GPU (repeatable).",
         ),
         click.option(
             "--node",
             "nodes",
             multiple=True,
             metavar="NODE",
-            help="All GPUs of this node (can be given again).",
+            help="Select all GPUs of this node (repeatable).",
         ),
         click.option(
             "--timeout",
@@ -63,9 +61,11 @@ def devices(verb: Callable[..., int]) -> Callable[..., int]:
             type=DURATION,
             default=str(WAIT_S),
             metavar="DURATION",
-            help="How long to wait for the node.",
+            help="Time to wait for the outcome (default: 15s).",
         ),
-        click.option("--no-wait", is_flag=True, help="Only ask for it."),
+        click.option(
+            "--no-wait", is_flag=True, help="Return at once, without waiting for the outcome."
+        ),
     )
     for option in reversed(options):
         packed = option(packed)
@@ -73,40 +73,38 @@ def devices(verb: Callable[..., int]) -> Callable[..., int]:
 
 
 def value(metavar: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """The argument `value`, or --default in its place."""
+    """Add the argument `value`, or --default instead of it."""
 
     def with_value(verb: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(verb)
         def packed(value: str, default: bool, **given: object) -> int:
             if bool(value) == default:
-                raise click.UsageError(f"give {metavar}, or --default")
+                raise click.UsageError(f"give {metavar} or --default")
             return verb(value=DEFAULT if default else value, **given)
 
-        option = click.option(
-            "--default", is_flag=True, help="Take it off: as the GPU is by itself."
-        )
+        option = click.option("--default", is_flag=True, help="Restore the GPU's default.")
         return click.argument("value", metavar=metavar, required=False, default="")(option(packed))
 
     return with_value
 
 
 def tell(control: str, value: str, where: Where) -> int:
-    """Says what became of it, one line for each GPU.
+    """Send a control to GPUs and print the outcome, one line per GPU.
 
-    The exit code: 0 when all was done or is lacking there.
+    Return the exit code: 0 if every GPU applied the control or does not support it.
     """
     paths = [f"/v1/nodes/{quote(name, safe='')}" for name in where.nodes] + [
         f"/v1/gpus/{quote(uuid, safe='')}" for uuid in where.uuids
     ]
     if not paths:
-        raise click.UsageError("say which: --gpu-id UUID or --node NODE")
+        raise click.UsageError("no GPU selected: give --gpu-id UUID or --node NODE")
     profile = read_profile()
     body = {key: text for key, text in (("value", value), ("user", profile.user)) if text}
-    asked: list[Json] = []
+    requested: list[Json] = []
 
     def put(path: str) -> None:
         found = ask(profile, "PUT", f"{path}/controls/{control}", body=body)
-        asked.extend(found.get("gpus", [found]))
+        requested.extend(found.get("gpus", [found]))
 
     code = each_of(paths, put)
     if where.no_wait:
@@ -116,36 +114,37 @@ def tell(control: str, value: str, where: Where) -> int:
         [
             code,
             *(
-                _became(profile, control, gpu, deadline_s)
-                for gpu in {gpu["uuid"]: gpu for gpu in asked}.values()
+                _outcome(profile, control, gpu, deadline_s)
+                for gpu in {gpu["uuid"]: gpu for gpu in requested}.values()
             ),
         ]
     )
 
 
-def _became(profile: Profile, control: str, gpu: Json, deadline_s: float) -> int:
+def _outcome(profile: Profile, control: str, gpu: Json, deadline_s: float) -> int:
     uuid, mine = str(gpu["uuid"]), gpu["controls"][control]["request"]
     found = gpu["controls"][control]
     while not found["outcome"] and found["request"] == mine and time.monotonic() < deadline_s:
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
         found = ask(profile, "GET", f"/v1/gpus/{quote(uuid, safe='')}")["controls"][control]
     if found["request"] != mine:
-        complain(f"GPU {uuid}: {control} was asked for again by {found['user'] or 'someone'}")
+        complain(f"GPU {uuid}: {found['user'] or 'another user'} has set {control} again meanwhile")
         return 1
     if not found["outcome"]:
         complain(
-            f"GPU {uuid}: {control} is asked for, and its node has not said what became of "
-            f"it yet: muster health --gpu-id {uuid}"
+            f"GPU {uuid}: the node has not reported the outcome of {control} yet; check "
+            "later with: "
+            f"muster health --gpu-id {uuid}"
         )
         return 1
     print(f"GPU {uuid}: {worded(control, found)}")
-    return 0 if found["outcome"] in WELL else 1
+    return 0 if found["outcome"] in SUCCESS else 1
 
 
 def worded(control: str, found: Json) -> str:
-    """`power 300: done`, `reset: lacking (why)`."""
-    said = f"{control} {found['value'] or 'default'}" if control != "reset" else control
-    outcome = str(found["outcome"] or "asked for") + (
+    """Return a control and its outcome: `power 300: done`, `reset: lacking (reason)`."""
+    name = f"{control} {found['value'] or 'default'}" if control != "reset" else control
+    outcome = str(found["outcome"] or "requested") + (
         f" ({found['detail']})" if found["detail"] else ""
     )
     own = (
@@ -153,4 +152,4 @@ def worded(control: str, found: Json) -> str:
         if found["in_force"] != found["value"] and control != "reset"
         else ""
     )
-    return f"{said}: {outcome}{own}"
+    return f"{name}: {outcome}{own}"

@@ -1,9 +1,6 @@
-"""What `up`, `down` and `clean` share: the state directory.
+"""The state directory of the verbs for an embedded cluster (`up`, `down`, `clean` ...).
 
-The work is done in libs/embedded/commands.py.
-
-`down` and `clean` act on the state directory of the profile, as `up` wrote it, unless --state says
-another.
+libs/embedded/commands.py does the work.
 """
 
 from pathlib import Path
@@ -15,7 +12,7 @@ DEFAULT_STATE: Final = Path(".muster")
 
 
 def state_of(given: Path | None) -> Path:
-    """--state, else ./.muster where there is one, else what the profile remembers."""
+    """Return --state, else ./.muster if it exists, else the directory that the profile names."""
     if given is not None or DEFAULT_STATE.exists():
         return given or DEFAULT_STATE
     remembered = read_profile().state

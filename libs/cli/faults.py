@@ -1,17 +1,15 @@
-"""The faults of the world as the command line meets them; each is printed as one line and gives the
-exit code.
+"""The errors of the network and of the gateway. Each is printed as one line; the exit code is 1.
 
-A usage fault (a bad flag, a bad job file) is `libs.common.errors.Refused`, exit code 2. Everything
-here exits with 1.
+A usage error (a wrong flag, a wrong job file) is `libs.common.errors.Refused`, exit code 2.
 """
 
 from libs.common.errors import MusterError
 
 
 class Declined(MusterError):
-    """The gateway answered, and said no.
+    """The gateway refused the request.
 
-    `status` is the HTTP status; `body` the problem document, as far as it was one.
+    `status` is the HTTP status, `body` the problem document, or empty without one.
     """
 
     def __init__(self, text: str, status: int, body: dict[str, object] | None = None) -> None:
@@ -21,8 +19,8 @@ class Declined(MusterError):
 
 
 class Unreachable(MusterError):
-    """Nothing answered at the gateway's address; nothing is known to have been changed."""
+    """Nothing answers at the gateway's address."""
 
 
 class Cut(MusterError):
-    """The connection broke in the middle of an answer. What was asked may have been done."""
+    """The connection broke during an answer. The gateway may have carried out the request."""

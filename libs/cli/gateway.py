@@ -1,9 +1,7 @@
-"""The one place that speaks HTTP: a request with a JSON answer, and an answer that is read as it
-comes.
+"""HTTP requests to the gateway, with a JSON answer or a streamed one.
 
-http.client, because a command's start costs more than all else it does. Faults of the network and
-refusals of the gateway become the typed faults of `faults.py`. A fresh connection for each request:
-nothing to keep alive or to repair.
+It uses http.client, because imports dominate the run time of a command. Network errors and refusals
+become the errors of `faults.py`. Each request opens its own connection.
 """
 
 import http.client
@@ -27,13 +25,14 @@ KEEPALIVE_IDLE_S: Final = 15
 
 Query = Mapping[str, object]
 Json = dict[str, Any]
-# A file is sent as it is read.
+# A file is streamed, not read into memory.
 Payload = bytes | IO[bytes] | None
 
 
 def job_path(ref: str, *parts: str) -> str:
-    """The path of a job, or of something of it; a reference is an id, a unique prefix of one, a
-    name, or MODEL/REPLICA.
+    """Return the URL path of a job, or of a part of it.
+
+    `ref` is an id, a unique prefix of one, a name, or MODEL/REPLICA.
     """
     model, slash, replica = ref.rpartition("/")
     ref = f"{model}-{replica}" if slash else ref
@@ -45,7 +44,7 @@ def allocation_path(ref: str) -> str:
 
 
 def model_path(name: str, *parts: str) -> str:
-    """The path of a model's deployment, or of something of it."""
+    """Return the URL path of a model's deployment, or of a part of it."""
     return "/".join(("/v1/deployments", quote(name, safe=""), *parts))
 
 
@@ -57,13 +56,13 @@ def ask(
     body: object = None,
     answer_s: float = ANSWER_S,
 ) -> Json:
-    """The gateway's JSON answer. Raises Declined, Unreachable or Cut."""
+    """Send a request and return its JSON answer. Raises Declined, Unreachable or Cut."""
     payload = None if body is None else json.dumps(body).encode()
     return send(profile, method, path, query, payload, "application/json", answer_s)
 
 
 def ask_all(profile: Profile, path: str, name: str, query: Query | None = None) -> list[Json]:
-    """All rows of a list, page after page."""
+    """Return all rows of a list, page after page."""
     rows: list[Json] = []
     following: object = None
     while True:
@@ -83,13 +82,13 @@ def send(
     content_type: str = "application/octet-stream",
     answer_s: float = ANSWER_S,
 ) -> Json:
-    """The same with bytes as the body."""
+    """Send bytes or a file and return the JSON answer. Raises Declined, Unreachable or Cut."""
     with _answered(profile, method, path, query, payload, content_type, answer_s) as response:
         try:
             data = response.read()
         except (OSError, http.client.HTTPException) as error:
             raise Cut(
-                f"{profile.url} broke off its answer to {method} {path}: {_said(error)}"
+                f"{profile.url} broke off its answer to {method} {path}: {_error_text(error)}"
             ) from error
     return _object(data, f"{profile.url} answered {method} {path}")
 
@@ -98,9 +97,11 @@ def _object(data: bytes, what: str) -> Json:
     try:
         value = json.loads(data or b"{}")
     except ValueError as error:
-        raise Cut(f"{what} with something that is not JSON: is it a Muster gateway?") from error
+        raise Cut(
+            f"{what} with something that is not JSON: check that it is a Muster gateway"
+        ) from error
     if not isinstance(value, dict):
-        raise Cut(f"{what} with JSON that is no object: is it a Muster gateway?")
+        raise Cut(f"{what} with JSON that is not an object: check that it is a Muster gateway")
     return value
 
 
@@ -108,19 +109,19 @@ def _object(data: bytes, what: str) -> Json:
 def opened(
     profile: Profile, path: str, query: Query | None = None, silence_s: float | None = None
 ) -> Iterator["Stream"]:
-    """An answer that is read while it is made.
+    """Open an answer that is read while the gateway writes it.
 
-    `silence_s` bounds the wait for its next bytes; None waits for ever.
+    `silence_s` bounds the wait for the next bytes; None waits without a limit.
     """
     with _answered(profile, "GET", path, query, None, "", ANSWER_S) as response:
-        _last_through_silence(response, silence_s)
+        _keep_alive(response, silence_s)
         yield Stream(response, f"{profile.url}{path}")
 
 
 class Stream:
-    """An open answer: `headers` and what comes, in pieces or in lines.
+    """An open answer: its `headers`, and its content in pieces or in lines.
 
-    Raises Cut when it breaks.
+    Reading raises Cut if the connection breaks.
     """
 
     def __init__(self, response: http.client.HTTPResponse, what: str) -> None:
@@ -144,7 +145,7 @@ class Stream:
         try:
             return self._response.read1(READ_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Cut(f"the connection to {self._what} broke: {_said(error)}") from error
+            raise Cut(f"the connection to {self._what} broke: {_error_text(error)}") from error
 
 
 @contextmanager
@@ -182,19 +183,18 @@ def _exchange(
     headers: dict[str, str],
 ) -> http.client.HTTPResponse:
     try:
-        with suppress(
-            BrokenPipeError, ConnectionResetError
-        ):  # it may have refused without reading all of the body
+        # The gateway may refuse a request before it has read the whole body.
+        with suppress(BrokenPipeError, ConnectionResetError):
             connection.request(method, target, payload, headers)
         return connection.getresponse()
     except TimeoutError as error:
         raise Cut(
-            f"{profile.url} did not answer {method} {target} in time; it may still do what "
-            "was asked"
+            f"{profile.url} did not answer {method} {target} in time; it may still carry out "
+            "the request"
         ) from error
     except (OSError, http.client.HTTPException) as error:
         raise Cut(
-            f"{profile.url} broke the connection at {method} {target}: {_said(error)}"
+            f"{profile.url} broke the connection at {method} {target}: {_error_text(error)}"
         ) from error
 
 
@@ -204,7 +204,7 @@ def _connection(profile: Profile) -> http.client.HTTPConnection:
         port = parts.port
     except ValueError as error:
         raise Refused(
-            f"the gateway's address {profile.url!r} (from {profile.source}) cannot be read: {error}"
+            f"the gateway's address {profile.url!r} (from {profile.source}) is not a URL: {error}"
         ) from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Refused(
@@ -220,18 +220,16 @@ def _connect(profile: Profile, connection: http.client.HTTPConnection) -> None:
         connection.connect()
     except OSError as error:
         raise Unreachable(
-            f"no gateway answers at {profile.url} (from {profile.source}): {_said(error)}; "
-            f"{_way_out(profile)}"
+            f"no gateway answers at {profile.url} (from {profile.source}): {_error_text(error)}; "
+            f"{_advice(profile)}"
         ) from error
 
 
-def _way_out(profile: Profile) -> str:
-    """Return the advice that ends the message: `muster up` does not help where MUSTER_URL names
-    another address.
-    """
+def _advice(profile: Profile) -> str:
+    """Return the advice that ends the message; `muster up` does not help if MUSTER_URL is set."""
     if profile.source == "MUSTER_URL":
         return (
-            "check that address and that its cluster runs, or unset MUSTER_URL to use the "
+            "check the address and that its cluster runs, or unset MUSTER_URL to use the "
             "cluster of this machine"
         )
     return "start a cluster here with: muster up"
@@ -244,7 +242,7 @@ def target(profile: Profile, path: str, query: Query | None) -> str:
 
 
 def headers_of(profile: Profile, content_type: str = "", payload: Payload = None) -> dict[str, str]:
-    """What every request says."""
+    """Return the headers of a request."""
     headers = {"Accept": "*/*", "User-Agent": "muster-cli"}
     if profile.key:
         headers["Authorization"] = f"Bearer {profile.key}"
@@ -256,12 +254,13 @@ def headers_of(profile: Profile, content_type: str = "", payload: Payload = None
 
 
 def declined(profile: Profile, status: int, reason: str, answer: bytes) -> Declined:
-    """The gateway's refusal, out of its problem document."""
+    """Return the gateway's refusal as an error, from its problem document."""
     body = _problem(answer)
     text = body.get("detail") or body.get("title") or f"{profile.url} answered {status} {reason}"
     if status == 401 and not profile.key:
         text = (
-            f"{text} (no key is set: give MUSTER_API_KEY, or start a cluster here with: muster up)"
+            f"{text} (no key is set: run muster login URL, set MUSTER_API_KEY, or start a cluster "
+            "here with: muster up)"
         )
     candidates = body.get("candidates")
     if isinstance(candidates, list):
@@ -284,8 +283,8 @@ def _problem(answer: bytes) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _last_through_silence(response: http.client.HTTPResponse, silence_s: float | None) -> None:
-    """A stream may be silent for hours; the kernel's probes find a peer that is gone."""
+def _keep_alive(response: http.client.HTTPResponse, silence_s: float | None) -> None:
+    """Turn on TCP keepalive: a stream may be silent for hours, and its peer may disappear."""
     raw = getattr(getattr(response.fp, "raw", None), "_sock", None)
     if raw is None:
         return
@@ -295,7 +294,7 @@ def _last_through_silence(response: http.client.HTTPResponse, silence_s: float |
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

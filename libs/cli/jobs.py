@@ -1,7 +1,6 @@
-"""Jobs as the verbs show them: which states have ended, an exit code from a job, the columns of a
-list.
+"""Jobs as the verbs show them: end states, exit codes, and the columns of lists.
 
-Pure but for what it is told (now, a terminal's width).
+Pure, except for `utc_now`.
 """
 
 from collections.abc import Sequence
@@ -43,8 +42,10 @@ def utc_now() -> datetime:
 
 
 def exit_code_of(job: Job) -> int:
-    """What `run` and `wait` exit with: the job's own code (128 + signal where a signal ended it);
-    without one 0 if completed, else 1.
+    """Return the exit code of `run` and `wait` for an ended job.
+
+    It is the job's own code, or 128 + N if signal N ended it. A job without a code gives 0 if it
+    completed, else 1.
     """
     code = job.get("exit_code")
     if isinstance(code, int):
@@ -52,10 +53,8 @@ def exit_code_of(job: Job) -> int:
     return 0 if job.get("state") == "completed" else 1
 
 
-def gpus_asked(job: Job) -> str:
-    """`2`, `4x8` (nodes x GPUs each), `2..8x8` (at least and at most), `0.5` (a part of one),
-    `2x0.25`.
-    """
+def gpus_requested(job: Job) -> str:
+    """Return the requested GPUs: `2`, `4x8` (nodes x GPUs), `2..8x8`, `0.5` or `2x0.25`."""
     share = int(job.get("gpu_share") or WHOLE_SHARE)
     each = (
         f"{job.get('gpus') or 0}"
@@ -68,35 +67,35 @@ def gpus_asked(job: Job) -> str:
 
 
 def places(node_ids: Sequence[str] | None) -> str:
-    """`node-1,node-2,+6`."""
+    """Return the first nodes and the number of others: `node-1,node-2,+6`."""
     nodes = list(node_ids or ())
     more = [f"+{len(nodes) - NODES_SHOWN}"] if len(nodes) > NODES_SHOWN else []
     return ",".join(nodes[:NODES_SHOWN] + more) or "-"
 
 
 def command_line(job: Job) -> str:
-    """The command as one would type it."""
+    """Return the command as typed in a shell."""
     from shlex import join
 
     return join(map(str, job.get("command") or ()))
 
 
 def why_of(job: Job) -> str:
-    """Its reason, where that says more than its state."""
+    """Return the job's reason if it says more than its state."""
     reason = str(job.get("reason") or "")
     return "" if reason == job.get("state") else reason
 
 
-def over_in(job: Job, now: datetime) -> str:
-    """Of an allocation that is held."""
-    over = (
+def ends_in(job: Job, now: datetime) -> str:
+    """Return the time left of a held allocation, or an empty text."""
+    end = (
         parse_instant(job.get("expires_at")) if job.get("state") in ("placed", "running") else None
     )
-    return f"over in {show_duration((over - now).total_seconds())}" if over else ""
+    return f"ends in {show_duration((end - now).total_seconds())}" if end else ""
 
 
 def elements_of(job: Job) -> str:
-    """Of an array: `80 queued, 4 running, 16 completed`."""
+    """Return an array's elements by state: `80 queued, 4 running, 16 completed`."""
     return ", ".join(
         f"{count} {state}"
         for state, count in ((job.get("array") or {}).get("states") or {}).items()
@@ -109,12 +108,12 @@ def row(job: Job, now: datetime) -> list[str]:
         str(job.get("id")),
         str(job.get("name") or "-"),
         str(job.get("state") or "-"),
-        gpus_asked(job),
+        gpus_requested(job),
         str(job.get("user") or "-"),
         age(job.get("submitted_at"), now),
         between(job.get("started_at"), job.get("ended_at"), now),
         places(job.get("node_ids")),
-        why_of(job) or over_in(job, now) or elements_of(job),
+        why_of(job) or ends_in(job, now) or elements_of(job),
     ]
 
 

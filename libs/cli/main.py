@@ -1,8 +1,8 @@
-"""The command `muster`: what it is called with, how it ends, and how a fault is said.
+"""The entry point of the command `muster`: parse arguments, run a verb, report errors.
 
-A fault of the world is one line on stderr. Exit codes: 0 done; the job's own code for `run` and
-`wait`; 1 refused or not reachable; 2 wrong usage; 130 interrupted; 141 nobody reads the output any
-more. Nothing is imported here that a verb may not need.
+An error is one line on stderr. Exit codes: 0 success; the job's own code for `run` and `wait`; 1
+refused or unreachable; 2 wrong usage; 130 interrupted; 141 the reader of stdout is gone. This file
+imports only what every verb needs.
 """
 
 import os
@@ -18,16 +18,16 @@ from libs.common.errors import MusterError
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
-HELP = """Muster: a GPU cluster manager with one log of everything that happened.
+HELP = """Muster: a GPU cluster manager.
 
 \b
-  muster up                              start a cluster on this machine
-  muster run --gpus 2 -- python train.py run a command on two GPUs
-  muster submit job.yaml                 queue jobs, print their ids
-  muster ps                              what is going on
-  muster why JOB                         why it waits, or where it went
+  muster up                                # start a cluster on this machine
+  muster run --gpus 2 -- python train.py   # run a command on two GPUs
+  muster submit job.yaml                   # submit jobs, print their ids
+  muster ps                                # list your active jobs
+  muster why JOB                           # explain why a job waits
 
-A JOB is an id, a unique prefix of one, or a name. Every verb has --help with examples.
+JOB is an id, a unique prefix of an id, or a name. For examples, run muster VERB --help.
 """
 
 
@@ -69,14 +69,14 @@ def main() -> None:
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Runs one command; the exit code. Only bugs raise."""
+    """Run one command and return its exit code. Only bugs raise."""
     try:
         with muster.make_context("muster", list(arguments), obj=list(arguments)) as context:
             result = muster.invoke(context)
     except click.exceptions.Exit as ending:
         return ending.exit_code
     except click.ClickException as error:
-        return _usage(error)
+        return _usage_error(error)
     except BrokenPipeError:
         return _silenced()
     except (KeyboardInterrupt, click.Abort):
@@ -90,18 +90,18 @@ def call(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _usage(error: click.ClickException) -> int:
+def _usage_error(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         print(error.format_message())
         return error.exit_code
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "muster"
-    complain(f"{_worded(error)}; see {path} --help")
+    complain(f"{_error_text(error)}; see {path} --help")
     return error.exit_code
 
 
-def _worded(error: click.ClickException) -> str:
-    """click's message as part of a line, with one suggestion rather than all."""
+def _error_text(error: click.ClickException) -> str:
+    """Return click's message as part of a line, with at most one suggestion."""
     if isinstance(error, click.NoSuchOption):
         from difflib import get_close_matches
 
@@ -114,8 +114,9 @@ def _worded(error: click.ClickException) -> str:
 
 
 def _silenced() -> int:
-    """The reader has gone (`muster ps | head`): keep the interpreter from complaining about it at
-    exit.
+    """Redirect stdout after its reader has gone (`muster ps | head`).
+
+    Otherwise the interpreter would report the broken pipe at exit.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return PIPE_CLOSED

@@ -1,6 +1,4 @@
-"""One request for each of several jobs: a refusal of one is said and does not keep the others from
-being asked.
-"""
+"""One request per job or node: after a refusal the next one is still sent."""
 
 from collections.abc import Callable, Iterable
 
@@ -9,7 +7,7 @@ from libs.cli.terminal.output import complain
 
 
 def each_of(refs: Iterable[str], act: Callable[[str], None]) -> int:
-    """The exit code: 0 when all went well, else 1."""
+    """Call `act` for each reference and print refusals. Return 0 if none was refused, else 1."""
     code = 0
     for ref in refs:
         try:

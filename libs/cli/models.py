@@ -12,7 +12,7 @@ from libs.cli.terminal.table import Column, state_colour
 
 Model = dict[str, Any]
 
-LOOK_EVERY_S: Final = 0.3
+POLL_EVERY_S: Final = 0.3
 COLUMNS: Final = (
     Column("MODEL"),
     Column("STATE", colour_of=state_colour),
@@ -37,7 +37,7 @@ REPLICA_COLUMNS: Final = (
 
 
 def row(model: Model, now: datetime) -> list[str]:
-    """The cells of COLUMNS."""
+    """Return the cells of COLUMNS."""
     share = int(model.get("gpu_share") or 100)
     return [
         str(model["name"]),
@@ -53,7 +53,7 @@ def row(model: Model, now: datetime) -> list[str]:
 
 
 def replica_row(replica: dict[str, Any], now: datetime) -> list[str]:
-    """The cells of REPLICA_COLUMNS; a replica is named as `muster logs` takes it."""
+    """Return the cells of REPLICA_COLUMNS; the name is the one that `muster logs` accepts."""
     name, _, number = str(replica["id"]).rpartition("-")
     return [
         f"{name}/{number}",
@@ -68,17 +68,13 @@ def replica_row(replica: dict[str, Any], now: datetime) -> list[str]:
 
 
 def wait_until_ready(profile: Profile, name: str) -> int:
-    """0 when as many as asked for are ready, 1 when its replicas crash instead, or it is
-    undeployed.
-    """
+    """Wait for all replicas of a model. Return 0 if they are ready, 1 if they crash or stop."""
     while True:
         model = ask(profile, "GET", model_path(name))
         state = str(model["state"])
         if state == "ready":
             return 0
         if state in ("crash_looping", "stopping", "undeployed"):
-            complain(
-                f"model {name} is {state}: {model.get('last_crash') or 'somebody undeployed it'}"
-            )
+            complain(f"model {name} is {state}: {model.get('last_crash') or 'it was undeployed'}")
             return 1
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)

@@ -1,8 +1,7 @@
-"""Where the gateway is and which key to show it: the profile that `muster up` or `muster login`
-writes, and what overrides it.
+"""The profile: the gateway's address and the key, as `muster up` or `muster login` wrote them.
 
-MUSTER_URL and MUSTER_API_KEY go before the file ($MUSTER_PROFILE, else muster/profile.json in the
-configuration directory). A missing file is no fault: the default address is tried. Tests:
+MUSTER_URL and MUSTER_API_KEY override the file ($MUSTER_PROFILE, else muster/profile.json in the
+configuration directory). Without a file the default address applies. Tests:
 tests/unit/test_cli_profile.py.
 """
 
@@ -19,9 +18,11 @@ DEFAULT_URL: Final = "http://127.0.0.1:8080"
 
 
 class Profile(NamedTuple):
-    """`source` says where the address came from, for the message that nothing answers there.
+    """The gateway's address and the key in use.
 
-    `user` is in whose name things are asked; empty: the key's own.
+    `source` names where the address came from, for error messages. `user` is the user of requests;
+    if it is empty, the gateway takes the key's own. `state` is the state directory of an embedded
+    cluster, `nats` the address of its log.
     """
 
     url: str
@@ -33,18 +34,18 @@ class Profile(NamedTuple):
 
 
 def away_s(environ: Mapping[str, str] = os.environ) -> float:
-    """How long a gateway that is gone is looked for.
+    """Return how long commands retry a gateway that does not answer (MUSTER_AWAY_S).
 
-    Raises Refused for what is no number of seconds.
+    Raises Refused if it is not a whole number of seconds.
     """
     text = environ.get("MUSTER_AWAY_S", "")
     if text and not text.isdigit():
-        raise Refused(f"MUSTER_AWAY_S={text[:32]!r} is no whole number of seconds")
+        raise Refused(f"MUSTER_AWAY_S={text[:32]!r}: use a whole number of seconds")
     return float(text) if text else AWAY_S
 
 
 def profile_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """The profile's file, whether it is there or not."""
+    """Return the path of the profile, which may not exist."""
     if named := environ.get("MUSTER_PROFILE"):
         return Path(named)
     return (
@@ -53,9 +54,9 @@ def profile_path(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def kept_of(path: Path) -> Profile | None:
-    """What the file itself says, whatever the environment; None when there is none.
+    """Return the content of a profile file without overrides, or None without a file.
 
-    Raises Refused when it cannot be used.
+    Raises Refused if the file is not valid.
     """
     stored = _stored(path)
     texts = {name: _text(stored, name) for name in ("gateway", "key", "user", "state")}
@@ -67,12 +68,12 @@ def kept_of(path: Path) -> Profile | None:
 
 
 def read_profile(environ: Mapping[str, str] = os.environ) -> Profile:
-    """What holds for this process. Raises Refused when the file is there and cannot be used."""
+    """Return the profile with its overrides. Raises Refused if the file is not valid."""
     path = profile_path(environ)
     stored = _stored(path)
     url, source = _address(environ, path, stored)
     if key := environ.get("MUSTER_API_KEY"):
-        user = environ.get("MUSTER_USER", "")  # whoever the key stands for, unless another is named
+        user = environ.get("MUSTER_USER", "")  # empty: the key's own user
     else:
         key, user = _text(stored, "key"), _text(stored, "user") or local_user(environ)
     return Profile(
@@ -81,13 +82,11 @@ def read_profile(environ: Mapping[str, str] = os.environ) -> Profile:
 
 
 def local_user(environ: Mapping[str, str] = os.environ) -> str:
-    """The name that jobs are submitted under: the account's, from the environment first, so that it
-    can be set.
-    """
+    """Return the user name for jobs: MUSTER_USER, else the account's name."""
     for name in ("MUSTER_USER", "LOGNAME", "USER"):
         if value := environ.get(name):
             return value
-    import pwd  # only where the environment is bare
+    import pwd  # rarely needed
 
     try:
         return pwd.getpwuid(os.getuid()).pw_name

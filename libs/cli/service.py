@@ -1,4 +1,4 @@
-"""Whether work is let onto devices: what `muster drain`, `offline` and `online` have in common."""
+"""The common part of `muster drain`, `offline` and `online`."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -12,20 +12,20 @@ from libs.cli.profile import read_profile
 from libs.cli.terminal.gpus import print_gpus
 from libs.cli.terminal.table import clean
 
-# The states of health in which a GPU takes work (docs/gpu-life.md).
+# States of health in which a GPU takes jobs (docs/gpu-life.md).
 TAKES_WORK: Final = ("healthy", "degraded")
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def devices(verb: F) -> F:
-    """The arguments NODE... and --gpu-id."""
+    """Add the arguments NODE... and --gpu-id."""
     option = click.option(
         "--gpu-id",
         "uuids",
         multiple=True,
         metavar="UUID",
-        help="This GPU alone (can be given again).",
+        help="Select this GPU (repeatable).",
     )
     return click.argument("nodes", nargs=-1, metavar="[NODE...]")(option(verb))
 
@@ -33,15 +33,15 @@ def devices(verb: F) -> F:
 def set_service(
     service: str, nodes: Sequence[str], uuids: Sequence[str], force: bool = False
 ) -> int:
-    """Print what jobs still hold there, or for `online` which GPUs take work now.
+    """Set the service state and print the jobs left there, or for `online` the GPUs' states.
 
-    Return 0 when nothing was refused.
+    Return 0 if nothing was refused, else 1.
     """
     paths = [f"/v1/nodes/{quote(name, safe='')}/service" for name in nodes] + [
         f"/v1/gpus/{quote(uuid, safe='')}/service" for uuid in uuids
     ]
     if not paths:
-        raise click.UsageError("say which: a NODE, or --gpu-id UUID")
+        raise click.UsageError("nothing selected: give a NODE or --gpu-id UUID")
     profile = read_profile()
     body = {"service": service, "force": force, "user": profile.user}
     seen: list[Json] = []
@@ -58,12 +58,12 @@ def set_service(
     if left:
         print_gpus(left, wide=False, no_headers=False)
     elif seen:
-        print("no job has anything of it")
+        print("no job uses these GPUs")
     return code
 
 
 def _print_online(gpus: Sequence[Json]) -> None:
-    """Print one line per GPU. An unhealthy GPU can be online and still take no work."""
+    """Print one line per GPU. An unhealthy GPU can be online and still take no jobs."""
     for gpu in gpus:
         name = f"GPU {gpu['uuid']} of {gpu['node_id']}"
         if gpu["present"] and gpu["health"] in TAKES_WORK:
@@ -73,14 +73,14 @@ def _print_online(gpus: Sequence[Json]) -> None:
             more = f": {gpu['detail']}" if gpu["detail"] else ""
             print(
                 clean(
-                    f"{name}: online, but it is {gpu['health']}{why} and takes no work "
-                    f"before it has recovered{more}"
+                    f"{name}: online, but {gpu['health']}{why}; it takes no jobs until it has "
+                    f"recovered{more}"
                 )
             )
             if gpu["verdict"] == "reboot_node":
                 print(
                     clean(
-                        "  once its cause is mended, reset it (muster gpu reset --gpu-id "
-                        f"{gpu['uuid']}) or boot {gpu['node_id']}"
+                        "  when the cause is fixed, reset the GPU (muster gpu reset --gpu-id "
+                        f"{gpu['uuid']}) or reboot {gpu['node_id']}"
                     )
                 )

@@ -1,8 +1,8 @@
-"""The support bundle: what is collected, each part bounded, all of it through the redaction.
+"""The support bundle: diagnostics in one file, each part bounded and redacted.
 
-A part that cannot be had is said in its place, for a broken cluster is when a bundle is needed.
-Nothing of a job but ids, states and times is taken, so that no redaction has to be trusted with
-commands and environments. Tests: tests/integration/test_support_bundle.py.
+If a part cannot be read, its file holds the error: bundles are made of broken clusters. The bundle
+holds only ids, states and times of jobs, so commands and environments do not depend on the
+redaction. Tests: tests/integration/test_support_bundle.py.
 """
 
 import io
@@ -34,7 +34,7 @@ JOBS_MAX: Final = 1_000
 FACTS_MAX: Final = 1_000
 METRICS_BYTES_MAX: Final = 4 << 20
 SECRET_BYTES_MAX: Final = 4_096
-# Of a fact and of a job: what tells a story without telling what somebody computes.
+# The fields of facts and jobs that do not reveal what users compute.
 FACT_FIELDS: Final = ("seq", "at", "kind", "writer")
 INNER_FIELDS: Final = (
     "job_id",
@@ -61,9 +61,9 @@ JOB_FIELDS: Final = (
 
 
 def bundle(path: Path, state: Path) -> int:
-    """Write the file, readable by its owner only; how many parts it has.
+    """Write the bundle, readable by its owner only, and return the number of its parts.
 
-    Raises OSError when it cannot be written.
+    Raises OSError if the file cannot be written.
     """
     profile = read_profile()
     secrets = list(_secrets(profile, state))
@@ -80,7 +80,7 @@ def bundle(path: Path, state: Path) -> int:
 
 
 def _secrets(profile: Profile, state: Path) -> Iterator[str]:
-    """Every secret that this user can read here: they are hidden wherever they stand."""
+    """Yield every secret that this user can read here; the redaction hides them."""
     yield profile.key
     for folder in (state / "keys", *(state / "services").glob("*/keys")):
         for path in sorted(folder.glob("*")) if folder.is_dir() else ():
@@ -96,20 +96,20 @@ def _secrets(profile: Profile, state: Path) -> Iterator[str]:
 
 
 def _parts(profile: Profile, state: Path) -> Iterator[tuple[str, str]]:
-    for name, part in _said(profile).items():
-        yield name, _or_why(part)
+    for name, part in _answers(profile).items():
+        yield name, _or_error(part)
     for path in sorted((state / "logs").glob("*.log*"))[:LOGS_MAX]:
-        yield f"logs/{path.name}", _or_why(lambda path=path: _tail(path))  # type: ignore[misc]
+        yield f"logs/{path.name}", _or_error(lambda path=path: _tail(path))  # type: ignore[misc]
 
 
-def _said(profile: Profile) -> dict[str, Callable[[], str]]:
+def _answers(profile: Profile) -> dict[str, Callable[[], str]]:
     parts: dict[str, Callable[[], str]] = {
         "this-machine.json": lambda: _json(_machine()),
         "configuration.json": lambda: _json(_configuration()),
-        "version.json": lambda: _json(_asked(profile, "/v1/version")),
-        "cluster.json": lambda: _json(_asked(profile, "/v1/cluster")),
-        "nodes.json": lambda: _json(_asked(profile, "/v1/nodes")),
-        "gpus.json": lambda: _json(_asked(profile, "/v1/gpus")),
+        "version.json": lambda: _json(_get(profile, "/v1/version")),
+        "cluster.json": lambda: _json(_get(profile, "/v1/cluster")),
+        "nodes.json": lambda: _json(_get(profile, "/v1/nodes")),
+        "gpus.json": lambda: _json(_get(profile, "/v1/gpus")),
         "jobs.json": lambda: _json(_jobs(profile)),
         "facts.json": lambda: _json(_facts(profile)),
         "readyz.json": lambda: _page(profile, "/readyz"),
@@ -120,11 +120,11 @@ def _said(profile: Profile) -> dict[str, Callable[[], str]]:
     return parts
 
 
-def _or_why(part: Callable[[], str]) -> str:
+def _or_error(part: Callable[[], str]) -> str:
     try:
         return part()
     except (MusterError, OSError, subprocess.SubprocessError) as error:
-        return f"could not be had: {error}\n"
+        return f"not available: {error}\n"
 
 
 def _json(value: object) -> str:
@@ -147,18 +147,18 @@ def _configuration() -> Json:
     return {"settings": rows_of(found), "problems": list(found.problems)}
 
 
-def _asked(profile: Profile, path: str) -> Json:
+def _get(profile: Profile, path: str) -> Json:
     return ask(profile, "GET", path, answer_s=ASK_S)
 
 
 def _jobs(profile: Profile) -> list[Json]:
-    """Those that live, without what they run."""
+    """Return the active jobs without their commands."""
     page = ask(profile, "GET", "/v1/jobs", {"limit": JOBS_MAX}, answer_s=ASK_S)
     return [{name: job.get(name) for name in JOB_FIELDS} for job in page["jobs"]]
 
 
 def _facts(profile: Profile) -> list[Json]:
-    """The last ones, without what was asked for."""
+    """Return the last facts without the content of requests."""
     page = ask(
         profile, "GET", "/v1/events", {"last": FACTS_MAX, "limit": FACTS_MAX}, answer_s=ASK_S
     )
@@ -186,7 +186,7 @@ def _doctor() -> str:
 
 
 def _tail(path: Path) -> str:
-    """The end of a log."""
+    """Return the end of a log file."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - LOG_BYTES_MAX))
         return file.read(LOG_BYTES_MAX).decode(errors="replace")

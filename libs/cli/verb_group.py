@@ -1,8 +1,7 @@
-"""The group of all verbs.
+"""The group of all verbs, with their names and one-line helps.
 
-It knows their names and one-line helps, so that only the verb in use is imported.
-
-Tests: tests/unit/test_cli_verbs.py holds that the table and the modules agree.
+The table avoids imports: a command imports only its own verb. Tests: tests/unit/test_cli_verbs.py
+checks that the table and the modules agree.
 """
 
 from difflib import get_close_matches
@@ -13,7 +12,7 @@ import click
 
 
 class Verb(NamedTuple):
-    """`section` is the heading under which `muster --help` shows it."""
+    """A verb's one-line help, and its heading in `muster --help`."""
 
     section: str
     help: str
@@ -22,84 +21,83 @@ class Verb(NamedTuple):
 JOBS: Final = "Jobs"
 MODELS: Final = "Models"
 CLUSTER: Final = "Cluster"
-HISTORY: Final = "History"
-PEOPLE: Final = "People and keys"
+HISTORY: Final = "History and audit"
+PEOPLE: Final = "Users and keys"
 HERE: Final = "This machine"
 
 VERBS: Final[dict[str, Verb]] = {
-    "run": Verb(JOBS, "Run a command on GPUs and stay with it until it ends."),
+    "run": Verb(JOBS, "Run a command on GPUs and wait for it."),
     "submit": Verb(JOBS, "Submit jobs from files, or one command, and print their ids."),
     "ps": Verb(JOBS, "List jobs."),
-    "describe": Verb(JOBS, "Show everything about one job."),
+    "describe": Verb(JOBS, "Show one job in detail, with its history."),
     "jobs": Verb(
-        JOBS, "List, describe, cancel and kill jobs: ps, describe, cancel and kill by other names."
+        JOBS,
+        "List, describe, cancel or kill jobs.",
     ),
-    "logs": Verb(JOBS, "Print what a job wrote."),
-    "cp": Verb(JOBS, "Copy a file or a folder of a job to here."),
-    "exec": Verb(JOBS, "Run a command, or a shell, beside a running job."),
-    "port-forward": Verb(JOBS, "Reach a port of a running job from this machine."),
-    "cancel": Verb(JOBS, "Ask jobs to stop, then kill them after a grace period."),
+    "logs": Verb(JOBS, "Print the output of a job."),
+    "cp": Verb(JOBS, "Copy a file or folder from a job to this machine."),
+    "exec": Verb(JOBS, "Run a command or a shell inside a running job."),
+    "port-forward": Verb(JOBS, "Forward a local port to a port of a running job."),
+    "cancel": Verb(JOBS, "Stop jobs: send a signal, then SIGKILL after a grace period."),
     "kill": Verb(JOBS, "Kill jobs at once."),
-    "hold": Verb(JOBS, "Keep jobs from being placed until they are released."),
+    "hold": Verb(JOBS, "Hold queued jobs until they are released."),
     "alloc": Verb(JOBS, "Hold GPUs for a while, without a command."),
-    "extend": Verb(JOBS, "Let allocations last longer."),
-    "release": Verb(JOBS, "Let held jobs be placed, and give allocations back."),
-    "requeue": Verb(JOBS, "End the running attempt of jobs and let them wait for the next one."),
+    "extend": Verb(JOBS, "Extend allocations."),
+    "release": Verb(JOBS, "Release held jobs, or end allocations."),
+    "requeue": Verb(JOBS, "Stop the running attempt of jobs and queue them again."),
     "update": Verb(JOBS, "Change the priority or the time limit of jobs."),
-    "wait": Verb(JOBS, "Wait for jobs to end and exit with their exit code."),
-    "why": Verb(JOBS, "Say why a job is where it is, now or at any past moment."),
-    "whatif": Verb(
-        JOBS, "Say whether a job would start now, or with nodes that are not bought yet."
-    ),
-    "deploy": Verb(MODELS, "Serve a model: keep replicas of a command that answers HTTP."),
+    "wait": Verb(JOBS, "Wait for jobs to end, and exit with their exit code."),
+    "why": Verb(JOBS, "Explain the state of a job, now or at a past moment."),
+    "whatif": Verb(JOBS, "Check whether a job would start now, or with additional nodes."),
+    "deploy": Verb(MODELS, "Serve a model: run replicas of a command that answers HTTP."),
     "models": Verb(MODELS, "List models, or show one with its replicas."),
-    "scale": Verb(MODELS, "Change how many replicas a model has."),
+    "scale": Verb(MODELS, "Set the number of replicas of a model."),
     "redeploy": Verb(
-        MODELS, "Exchange a model's replicas one by one, with a new command or the same."
+        MODELS, "Replace a model's replicas one by one, with a new or the same command."
     ),
     "undeploy": Verb(MODELS, "Stop serving a model."),
     "nodes": Verb(CLUSTER, "List nodes, or show one with its GPUs."),
-    "node": Verb(CLUSTER, "Add a machine to the cluster, remove one, or say that it is dead."),
-    "prune": Verb(CLUSTER, "Remove the output of ended jobs from the nodes."),
-    "gpus": Verb(CLUSTER, "List GPUs and who holds them."),
-    "status": Verb(CLUSTER, "Show how the cluster is, its nodes and its jobs."),
+    "node": Verb(CLUSTER, "Add a machine to the cluster, remove one, or declare it dead."),
+    "prune": Verb(CLUSTER, "Delete the output of ended jobs from the nodes."),
+    "gpus": Verb(CLUSTER, "List GPUs and the jobs that hold them."),
+    "status": Verb(CLUSTER, "Show a summary of the cluster, its nodes and its jobs."),
     "gpu": Verb(CLUSTER, "Set power, clocks and modes of GPUs, or reset them."),
-    "health": Verb(CLUSTER, "Show which GPUs are unwell or out of service, or how one is."),
-    "drain": Verb(CLUSTER, "Let no new work onto nodes or GPUs; what runs there goes on."),
-    "offline": Verb(CLUSTER, "Take nodes or GPUs out of service; refused while jobs have them."),
-    "online": Verb(CLUSTER, "Let work onto nodes or GPUs again."),
-    "topo": Verb(CLUSTER, "Show how the GPUs and network cards of a node lie to each other."),
-    "queue": Verb(CLUSTER, "List queues and set how each is ordered."),
-    "reserve": Verb(CLUSTER, "Keep nodes for some tenants or users during some time."),
-    "maintenance": Verb(CLUSTER, "Keep a node free of jobs during some time."),
-    "unreserve": Verb(CLUSTER, "End reservations and maintenances."),
-    "reservations": Verb(CLUSTER, "List reservations and maintenances."),
-    "top": Verb(CLUSTER, "Watch the cluster live."),
-    "watch": Verb(CLUSTER, "Watch the cluster live, as often as you say."),
+    "health": Verb(CLUSTER, "List GPUs that are unhealthy or out of service, or show one."),
+    "drain": Verb(CLUSTER, "Start no new jobs on nodes or GPUs; running jobs continue."),
+    "offline": Verb(CLUSTER, "Take idle nodes or GPUs out of service."),
+    "online": Verb(CLUSTER, "Return nodes or GPUs to service."),
+    "topo": Verb(CLUSTER, "Show the links between the GPUs and network cards of a node."),
+    "queue": Verb(CLUSTER, "List queues and set their policies."),
+    "reserve": Verb(CLUSTER, "Reserve nodes for tenants or users for a period."),
+    "maintenance": Verb(CLUSTER, "Keep nodes free of jobs for a period."),
+    "unreserve": Verb(CLUSTER, "End reservations and maintenance windows."),
+    "reservations": Verb(CLUSTER, "List reservations and maintenance windows."),
+    "top": Verb(CLUSTER, "Show a live view of the cluster."),
+    "watch": Verb(CLUSTER, "Show a live view of the cluster at a chosen interval."),
     "log": Verb(HISTORY, "Print the log of facts."),
-    "state": Verb(HISTORY, "Print the state of the cluster at a past moment of the log."),
-    "audit": Verb(HISTORY, "Prove that nothing in the log was changed; hand it on."),
-    "login": Verb(PEOPLE, "Use a cluster from this machine: ask for a key, check it, keep it."),
-    "whoami": Verb(PEOPLE, "Show whose key is used here and what it may do."),
-    "tenant": Verb(PEOPLE, "List, set, show and remove tenants and their limits."),
+    "state": Verb(HISTORY, "Print the cluster's state at a sequence number of the log."),
+    "audit": Verb(HISTORY, "Verify the log against tampering, and export it."),
+    "login": Verb(PEOPLE, "Log in to a cluster: read a key, check it, and save it."),
+    "whoami": Verb(PEOPLE, "Show the user, tenant and role of the key in use."),
+    "tenant": Verb(PEOPLE, "List, create, show and remove tenants and their limits."),
     "key": Verb(PEOPLE, "Create, list, rotate and revoke API keys."),
-    "secret": Verb(PEOPLE, "Keep, list and remove secrets that jobs are given."),
+    "secret": Verb(PEOPLE, "Store, list and remove secrets for jobs."),
     "up": Verb(HERE, "Start a cluster on this machine."),
-    "down": Verb(HERE, "Stop the cluster that `muster up` started."),
+    "down": Verb(HERE, "Stop the cluster that muster up started."),
     "clean": Verb(HERE, "Remove the state of a stopped cluster."),
-    "doctor": Verb(HERE, "Check whether this machine is fit to be a node or to hold the log."),
-    "simulate": Verb(HERE, "Replay a trace of jobs in virtual time through the scheduler."),
-    "join": Verb(HERE, "Make this machine a node of a cluster that runs elsewhere."),
+    "doctor": Verb(HERE, "Check that this machine can be a node or hold the log."),
+    "simulate": Verb(HERE, "Replay a trace of jobs through the scheduler in virtual time."),
+    "join": Verb(HERE, "Make this machine a node of a remote cluster."),
     "config": Verb(HERE, "Check the configuration, or show where each value comes from."),
     "support-bundle": Verb(
-        HERE, "Collect what a report of a fault needs into one file, without secrets."
+        HERE, "Collect diagnostics for a bug report in one file, without secrets."
     ),
-    "completion": Verb(HERE, "Print the shell's completion of this command."),
+    "completion": Verb(HERE, "Print a shell completion script."),
     "version": Verb(HERE, "Print the versions of this command, the gateway and the agents."),
 }
 
-# What people type who come from elsewhere.
-KNOWN_ELSEWHERE: Final = {
+# Commands of other systems, and the verb that does the same.
+OTHER_NAMES: Final = {
     "queues": "queue list", "squeue": "ps", "list": "ps", "ls": "ps", "get": "ps",
     "apply": "submit", "sbatch": "submit",
     "srun": "run", "shell": "exec -it", "ssh": "exec -it", "scancel": "cancel", "stop": "cancel",
@@ -119,7 +117,7 @@ KNOWN_ELSEWHERE: Final = {
 
 
 class VerbGroup(click.Group):
-    """Imports a verb's module when the verb is used, and suggests one when it is not known."""
+    """A click group that imports a verb when it is used, and suggests one if it is unknown."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -136,7 +134,7 @@ class VerbGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and name not in VERBS:
-            raise click.UsageError(f"there is no verb '{name}'{suggestion(name)}", ctx)
+            raise click.UsageError(f"unknown verb '{name}'{suggestion(name)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -148,6 +146,6 @@ class VerbGroup(click.Group):
 
 
 def suggestion(name: str) -> str:
-    """` (did you mean 'ps'?)`, or nothing where nothing is near."""
-    meant = KNOWN_ELSEWHERE.get(name) or next(iter(get_close_matches(name, VERBS, 1, 0.5)), "")
+    """Return ` (did you mean 'ps'?)`, or an empty text without a similar verb."""
+    meant = OTHER_NAMES.get(name) or next(iter(get_close_matches(name, VERBS, 1, 0.5)), "")
     return f" (did you mean '{meant}'?)" if meant else ""

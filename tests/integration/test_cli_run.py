@@ -198,7 +198,7 @@ def test_a_new_attempt_is_given_the_input_from_its_beginning(world: World, size:
     assert world.run("run", "cat", stdin=data) == (
         0,
         "",
-        f"muster: job {JOB} is started again: attempt 2\n",
+        f"muster: job {JOB} was restarted: attempt 2\n",
     )
     assert taken == data
 
@@ -271,7 +271,7 @@ def test_a_new_attempt_is_shown_from_its_beginning(world: World) -> None:
     assert world.run("run", "true") == (
         0,
         "one\ntwo\n",
-        f"muster: job {JOB} is started again: attempt 2\n",
+        f"muster: job {JOB} was restarted: attempt 2\n",
     )
 
 
@@ -297,7 +297,7 @@ def test_a_reconnection_never_mixes_the_offsets_of_two_attempts(world: World) ->
     assert world.run("run", "true") == (
         0,
         "abcd\nabce\n",
-        f"muster: job {JOB} is started again: attempt 2\n",
+        f"muster: job {JOB} was restarted: attempt 2\n",
     )
     assert [(c["stdout"], c.get("attempt")) for c in connections] == [
         ("0", None),
@@ -372,7 +372,7 @@ def test_a_third_ctrl_c_leaves(world: World) -> None:
     _, err = process.communicate(timeout=PATIENCE_S)
     release.set()
     assert process.returncode == 130
-    assert f"muster: left job {JOB} as it is\n" in err.decode()
+    assert f"muster: left job {JOB}; it may still run\n" in err.decode()
 
 
 def test_a_closed_pipe_stops_the_job_as_a_pipe_would(world: World) -> None:
@@ -438,6 +438,4 @@ def test_a_signal_ends_the_command_although_the_gateway_is_gone(
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + number
-    assert (
-        f"muster: left job {JOB} as it is, it may still run: no gateway answers at" in err.decode()
-    )
+    assert f"muster: left job {JOB}; it may still run: no gateway answers at" in err.decode()

@@ -1,4 +1,4 @@
-"""How people write lengths of time, and how they are shown."""
+"""How the command line shows durations and ages, and reads instants."""
 
 from datetime import UTC, datetime
 
@@ -8,37 +8,11 @@ from libs.cli.flags.durations import (
     age,
     between,
     instant_option,
-    parse_duration,
     show_age,
     show_duration,
 )
 
 NOW = datetime(2025, 6, 1, 12, 0, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90", 90),
-        ("90s", 90),
-        ("1h30m", 5400),
-        ("2d", 172_800),
-        ("1d2h3m4s", 93_784),
-        ("12:00:00", 43_200),
-        ("1-12:00:00", 129_600),
-    ],
-)
-def test_all_written_forms_of_a_duration_are_read(text: str, seconds: int) -> None:
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "soon", "1h30", "-5", "1.5h", "1:99:00", "5x", "h"])
-def test_what_is_no_duration_is_refused_with_the_accepted_forms(text: str) -> None:
-    if text == "1h30":
-        assert parse_duration(text) == 3630
-        return
-    with pytest.raises(ValueError, match="1h30m"):
-        parse_duration(text)
 
 
 def test_a_length_is_shown_in_its_two_largest_units() -> None:

@@ -79,12 +79,13 @@ def test_several_documents_are_several_jobs_and_know_their_lines() -> None:
         ("command: [a]\nzzz: 1", "job.yaml:2: unknown key 'zzz'"),
         (
             "command: [a]\ngpus: two",
-            "job.yaml:2: 'gpus' must be a whole number, not a text ('two')",
+            "job.yaml:2: 'gpus' must be a whole number, not a string ('two')",
         ),
         (
             "command: [a]\nnodes: 2-8",
             (
-                "job.yaml:2: 'nodes' must be a number of nodes, or two such as 2..8, not a text "
+                "job.yaml:2: 'nodes' must be a number of nodes, or a range such as 2..8, "
+                "not a string "
                 "('2-8')"
             ),
         ),
@@ -103,36 +104,36 @@ def test_several_documents_are_several_jobs_and_know_their_lines() -> None:
         ),
         (
             "command: [a]\n\nenv: [A=1]",
-            "job.yaml:3: 'env' must be a mapping of names to texts, not a list",
+            "job.yaml:3: 'env' must be a mapping of names to strings, not a list",
         ),
-        ("command: [a]\nenv:\n  A: [1]", "job.yaml:3: 'A' of 'env' must be a text, not a list"),
-        ("command: [a]\nname: [x]", "job.yaml:2: 'name' must be a text, not a list"),
+        ("command: [a]\nenv:\n  A: [1]", "job.yaml:3: 'A' in 'env' must be a string, not a list"),
+        ("command: [a]\nname: [x]", "job.yaml:2: 'name' must be a string, not a list"),
         (
             "command: []",
             (
-                "job.yaml:1: 'command' must be a list of arguments, or a text for /bin/sh -c, "
+                "job.yaml:1: 'command' must be a list of arguments, or a string for /bin/sh -c, "
                 "not an empty list"
             ),
         ),
         (
             "command:\n- a\n- {b: c}",
-            "job.yaml:3: an argument of 'command' must be a text, not a mapping",
+            "job.yaml:3: an argument of 'command' must be a string, not a mapping",
         ),
-        ("command: [a]\ngpus: 1\ngpus: 2", "job.yaml:3: 'gpus' is there twice"),
+        ("command: [a]\ngpus: 1\ngpus: 2", "job.yaml:3: the key 'gpus' is repeated: remove one"),
         (
             "command: [a]\ntime_limit: 5\ntime_limit_s: 6",
-            "job.yaml:3: 'time_limit_s' says again what another key has said",
+            "job.yaml:3: 'time_limit_s' sets a value that another key has set already",
         ),
         (
             "gpus: 1",
             (
-                "job.yaml:1: there is no 'command': it must be a list of arguments, or a text "
+                "job.yaml:1: 'command' is missing: give a list of arguments, or a string "
                 "for /bin/sh -c"
             ),
         ),
-        ("- a\n- b", "job.yaml:1: a job is a mapping of keys to values, this is a list"),
-        ("", "job.yaml: there is no job in it"),
-        ("---\n---\n", "job.yaml: there is no job in it"),
+        ("- a\n- b", "job.yaml:1: a job must be a mapping of keys to values, not a list"),
+        ("", "job.yaml contains no job"),
+        ("---\n---\n", "job.yaml contains no job"),
     ],
 )
 def test_a_fault_names_line_key_and_what_is_expected(text: str, expected: str) -> None:
@@ -147,4 +148,4 @@ def test_a_bad_duration_says_how_one_is_written() -> None:
 
 @pytest.mark.parametrize("text", ["a: [", "a: 'x", "\tx: 1", "a: b: c", "{a", "&x *x", "a: \x07"])
 def test_what_is_not_yaml_is_said_to_be_none(text: str) -> None:
-    assert "this is not YAML" in fault(text) and fault(text).startswith("job.yaml")
+    assert "invalid YAML" in fault(text) and fault(text).startswith("job.yaml")

@@ -286,7 +286,7 @@ def test_several_terms_are_alternatives_and_named() -> None:
         "{matchFields: []}]}"
     )
     assert (
-        "a job has no alternatives"
+        "alternatives are not supported"
         in only(PLAIN + f"  affinity: {{nodeAffinity: {{{must}}}}}\n").warnings[0]
     )
 
@@ -310,11 +310,11 @@ def test_manifests_and_job_files_stand_in_one_file() -> None:
     [
         (
             "apiVersion: apps/v1\nkind: Deployment\n",
-            "k.yaml:1: kind 'Deployment' is not read, only Pod and Job",
+            "k.yaml:1: kind 'Deployment' is not supported, only Pod and Job",
         ),
         (
             "apiVersion: v1\nkind: Pod\nspec: {containers: [{}, {}]}",
-            "k.yaml:3: 2 containers: a job is one program",
+            "k.yaml:3: 2 containers: a job runs one program",
         ),
         (
             "apiVersion: v1\nkind: Pod\nspec: {containers: [{image: x}]}",
@@ -323,11 +323,11 @@ def test_manifests_and_job_files_stand_in_one_file() -> None:
         ("apiVersion: v1\nkind: Pod\nspec: [a]", "k.yaml:3: 'spec' must be a mapping, not a list"),
         (
             "apiVersion: v1\nkind: Pod\nspec: {containers: a}",
-            "k.yaml:3: 'spec.containers' must be a list, not a text",
+            "k.yaml:3: 'spec.containers' must be a list, not a string",
         ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: [a]}",
-            "k.yaml:3: 'metadata.name' must be a text, not a list",
+            "k.yaml:3: 'metadata.name' must be a string, not a list",
         ),
         (
             PLAIN + "  activeDeadlineSeconds: soon",
@@ -335,11 +335,11 @@ def test_manifests_and_job_files_stand_in_one_file() -> None:
         ),
         (
             PLAIN + "    resources: {limits: {amd.com/gpu: 1500m}}",
-            "k.yaml:7: amd.com/gpu: give whole GPUs, or 10m to 990m",
+            "k.yaml:7: amd.com/gpu: use whole GPUs, or 10m to 990m",
         ),
         (
             PLAIN + "    resources: {limits: {amd.com/gpu: 1, nvidia.com/gpu: 1}}",
-            "k.yaml:7: one job has one kind of GPU",
+            "k.yaml:7: a job can use only one kind of GPU",
         ),
         (
             PLAIN + "    resources: {limits: {cpu: much}}",
@@ -347,7 +347,7 @@ def test_manifests_and_job_files_stand_in_one_file() -> None:
         ),
         (
             PLAIN + "  nodeName: a\n  nodeSelector: {kubernetes.io/hostname: b}",
-            "k.yaml:8: nothing that 'kubernetes.io/hostname' allows",
+            "k.yaml:8: this rule for 'kubernetes.io/hostname' excludes all values",
         ),
     ],
 )

@@ -21,7 +21,9 @@ def test_nodes_that_share_a_reason_are_named_in_one_warning(
     shown = capsys.readouterr()
     assert shown.out == ""
     assert (
-        shown.err.startswith("\nWARNING: users do not keep jobs apart on node-0, node-1, ")
+        shown.err.startswith(
+            "\nWARNING: users are not isolated from each other on node-0, node-1, "
+        )
         and shown.err.count("WARNING") == 1
     )
     assert shown.err.endswith("node-7 and 2 more: the agent is not root\n")
@@ -40,13 +42,13 @@ def test_a_gpu_that_two_nodes_register_is_explained_on_both(
     contest = {"node_id": "a", "others": ["b"], "shown": True}
     nodes._print_contested({"id": "a", "contested": {"GPU-1": contest}})
     owners = capsys.readouterr().out
-    assert "GPU-1 is registered by b too." in owners and "remove the other node" in owners
+    assert "b registers GPU-1 too." in owners and "remove the other node" in owners
     nodes._print_contested(
         {"id": "b", "contested": {"GPU-1": contest, "GPU-2": {**contest, "shown": False}}}
     )
     others = capsys.readouterr().out
     assert (
-        "GPU-1 belongs to a: it registered it first." in others and "muster node remove a" in others
+        "GPU-1 belongs to a: that node registered it first." in others and "muster node remove a" in others
     )
     assert (
         "GPU-2 belongs to a: no driver of this node shows it." in others
@@ -59,8 +61,8 @@ def test_what_of_a_registration_does_not_count_is_named(capsys: pytest.CaptureFi
         {"gpus_ignored": 3, "left_out": ["1 of 257 labels: at most 256 are taken"]}
     )
     out = capsys.readouterr().out
-    assert "3 of its GPUs are ignored" in out and "under another name" in out
-    assert "Its agent left out 1 of 257 labels" in out
+    assert "3 GPUs of this node are ignored" in out and "under another name" in out
+    assert "The agent left out 1 of 257 labels" in out
     nodes._print_left_out({"gpus_ignored": 0, "left_out": []})
     nodes._print_contested({"id": "a", "contested": {}})
     assert capsys.readouterr().out == ""
@@ -71,8 +73,8 @@ def test_one_node_says_what_it_lost_and_whose_jobs_it_takes(
 ) -> None:
     nodes._print_lost({"users": lost("the agent is not root"), **only_tenants(["default", "lab"])})
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "This node has lost:",
+        "This node cannot enforce or provide:",
         "  users: the agent is not root",
         "",
-        "This node takes jobs of these tenants only: default, lab",
+        "This node runs only jobs of these tenants: default, lab",
     ]

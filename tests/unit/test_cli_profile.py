@@ -50,7 +50,7 @@ def test_how_long_a_gateway_is_looked_for_is_the_user_s_to_say() -> None:
         5.0,
         0.0,
     )
-    with pytest.raises(Refused, match="no whole number of seconds"):
+    with pytest.raises(Refused, match="use a whole number of seconds"):
         away_s({"MUSTER_AWAY_S": "2m"})
 
 

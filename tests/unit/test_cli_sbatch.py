@@ -80,8 +80,8 @@ def test_a_training_script_becomes_a_job_with_all_that_it_asks_for() -> None:
     }
     assert written.warnings == (
         (
-            "scripts/train.sbatch:3: --nodes: the script runs on each of the 2 nodes, in Slurm "
-            "on the first one only"
+            "scripts/train.sbatch:3: --nodes: the script runs on each of the 2 nodes; in Slurm it "
+            "runs on the first one only"
         ),
         "scripts/train.sbatch:3: --ntasks-per-node: the script runs once on each node, with "
         "the CPUs of its 4 tasks:"
@@ -112,7 +112,7 @@ def test_whatever_is_not_honoured_or_not_known_is_named_with_its_line() -> None:
         ("b.py:8", "--nice"),
         ("b.py:11", "#SBATCH after the first command"),
     ]
-    assert "not known (did you mean --time?)" in written.warnings[6]
+    assert "unknown flag (did you mean --time?)" in written.warnings[6]
 
 
 @pytest.mark.parametrize("text", [TRAINING, BORROWED, "#!/bin/sh\ntrue\n"])
@@ -174,7 +174,7 @@ def test_a_range_of_nodes_is_taken_where_each_has_as_much_of_its_own() -> None:
         assert (
             written.job["nodes"] == 2
             and "nodes_max" not in written.job
-            and "does not grow" in written.warnings[0]
+            and "cannot grow" in written.warnings[0]
         )
 
 
@@ -222,7 +222,7 @@ def test_one_leaf_switch_is_a_rack_and_a_wait_for_it_a_preference() -> None:
     assert of("--switches=1", field="rack") == "required"
     assert of("--switches=1@10:00", field="rack") == "preferred"
     assert read("--switches=2").warnings == (
-        "x.sbatch:2: --switches: not honoured but for 1: nodes are near by rack and spine",
+        "x.sbatch:2: --switches: only 1 is honoured: use --rack or --spine of muster submit",
     )
 
 
@@ -245,11 +245,14 @@ def test_whom_a_job_waits_for_is_read_and_what_is_held_is_held() -> None:
     ("line", "expected"),
     [
         ("--nodes=two", "x.sbatch:2: --nodes=two: expected a whole number"),
-        ("--nodes=4-2", "x.sbatch:2: --nodes=4-2: expected a number of nodes, or two as in 2-4"),
-        ("-N 0", "x.sbatch:2: --nodes=0: expected a number of nodes, or two as in 2-4"),
+        (
+            "--nodes=4-2",
+            "x.sbatch:2: --nodes=4-2: expected a number of nodes, or a range such as 2-4",
+        ),
+        ("-N 0", "x.sbatch:2: --nodes=0: expected a number of nodes, or a range such as 2-4"),
         (
             "-N 2 --gpus=3",
-            "x.sbatch:2: --gpus=3: 2 nodes cannot share these evenly: say --gpus-per-node",
+            "x.sbatch:2: --gpus=3: the number is not a multiple of 2 nodes: use --gpus-per-node",
         ),
         ("--gpus=a:b:1", "x.sbatch:2: --gpus=a:b:1: expected a number of GPUs, or MODEL:NUMBER"),
         (
@@ -278,7 +281,7 @@ def test_whom_a_job_waits_for_is_read_and_what_is_held_is_held() -> None:
         ("--job-name='x", 'x.sbatch:2: "--job-name=\'x" cannot be read: No closing quotation'),
         (
             "--gpus-per-node=a100:1 --gres=gpu:h100:1",
-            "x.sbatch: one job has one kind of GPU, not a100 and h100",
+            "x.sbatch: a job can use only one kind of GPU, not a100 and h100",
         ),
     ],
 )
@@ -287,7 +290,9 @@ def test_a_value_that_cannot_be_meant_is_refused_with_its_line(line: str, expect
 
 
 def test_a_script_is_refused_whose_interpreter_takes_no_script_as_a_word() -> None:
-    with pytest.raises(Refused, match=r"x\.sbatch:1: '#!/usr/bin/awk -f' names no interpreter"):
+    with pytest.raises(
+        Refused, match=r"x\.sbatch:1: '#!/usr/bin/awk -f' does not name a supported interpreter"
+    ):
         read(begin="#!/usr/bin/awk -f")
 
 

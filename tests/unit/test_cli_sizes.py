@@ -23,7 +23,7 @@ def test_a_size_is_read_in_steps_of_1024(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "ten", "1X", "1 Gi B"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a size such as"):
+    with pytest.raises(ValueError, match="is not a size: use"):
         parse_size(text)
 
 

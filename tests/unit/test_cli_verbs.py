@@ -5,7 +5,7 @@ from importlib import import_module
 import click
 import pytest
 
-from libs.cli.verb_group import KNOWN_ELSEWHERE, VERBS, suggestion
+from libs.cli.verb_group import OTHER_NAMES, VERBS, suggestion
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -16,7 +16,7 @@ def test_every_verb_of_the_table_has_a_module_with_the_same_help(name: str) -> N
 
 
 def test_words_of_other_tools_lead_to_verbs_that_exist() -> None:
-    assert {meant.split()[0] for meant in KNOWN_ELSEWHERE.values()} <= set(VERBS)
+    assert {meant.split()[0] for meant in OTHER_NAMES.values()} <= set(VERBS)
 
 
 def test_a_mistyped_verb_is_recognised_and_a_strange_one_is_not() -> None:

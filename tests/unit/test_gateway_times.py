@@ -26,7 +26,7 @@ def test_a_duration_is_read_in_every_accepted_form(text: object, seconds: int) -
 
 
 @pytest.mark.parametrize(
-    "text", ["", "h", "1h1h", "-5", "1.5h", "1:2", "²", "9" * 40, None, 1.5, True, "00:61:00"]
+    "text", ["", "h", "1h1h", "-5", "1.5h", "1:99", "²", "9" * 40, None, 1.5, True, "00:61:00"]
 )
 def test_what_is_no_duration_is_refused_by_name(text: object) -> None:
     with pytest.raises(Refused, match="limit"):

@@ -1,1 +1,1 @@
-"""Flags of verbs that describe a job or a model."""
+"""The flags that describe a job or a model, and the types of their values."""

@@ -1,50 +1,38 @@
-"""Lengths of time as people write and read them: `90`, `1h30m`, `1-12:00:00`; `3m ago`, `1h02m`.
+"""Durations and ages as the command line reads and shows them: `3m ago`, `1h02m`.
 
-Pure but for `age`, which is told what time it is. Whole seconds. Tests:
+`libs/common/durations.py` holds the grammar. Pure: callers pass the current time. Tests:
 tests/unit/test_cli_durations.py.
 """
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import click
+
+from libs.common.durations import EXPECTED, parse_duration
+
 UNITS_S: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-EXPECTED: Final = "a duration such as 90, 90s, 1h30m, 12:00:00 or 1-12:00:00"
-
-_PARTS = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
-_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d)(?::([0-5]?\d))?")
 
 
-def parse_duration(text: str) -> int:
-    """Seconds.
+class Duration(click.ParamType[int]):
+    """An option value that is a duration, in seconds."""
 
-    Raises ValueError saying what is expected. `1:30` is an hour and a half when days are named,
-    else 1 min 30 s.
-    """
-    text = text.strip().lower()
-    if match := _CLOCK.fullmatch(text):
-        return _clock(match)
-    if text and (match := _PARTS.fullmatch(text)):
-        return sum(
-            int(count) * unit
-            for count, unit in zip(match.groups("0"), UNITS_S.values(), strict=True)
-        )
-    raise ValueError(f"{text!r} is not {EXPECTED}")
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        try:
+            return value if isinstance(value, int) else parse_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
-def _clock(match: re.Match[str]) -> int:
-    days, first, second, third = match.groups()
-    if third is not None:
-        hours, minutes, seconds = int(first), int(second), int(third)
-    elif days is not None:
-        hours, minutes, seconds = int(first), int(second), 0
-    else:
-        hours, minutes, seconds = 0, int(first), int(second)
-    return int(days or 0) * 86_400 + hours * 3_600 + minutes * 60 + seconds
+DURATION: Final = Duration()
 
 
 def show_duration(seconds: float) -> str:
-    """The two largest units that matter: `42s`, `12m04s`, `1h02m`, `3d04h`."""
+    """Return the two largest units that matter: `42s`, `12m04s`, `1h02m`, `3d04h`."""
     whole = max(0, int(seconds))
     for unit, below, size, part in (
         ("d", "h", 86_400, 3_600),
@@ -57,7 +45,7 @@ def show_duration(seconds: float) -> str:
 
 
 def show_age(seconds: float) -> str:
-    """How long ago, in one unit: `now`, `42s ago`, `3m ago`, `5h ago`, `2d ago`."""
+    """Return an age in one unit: `now`, `42s ago`, `3m ago`, `5h ago`, `2d ago`."""
     whole = int(seconds)
     if whole < 1:
         return "now"
@@ -68,7 +56,7 @@ def show_age(seconds: float) -> str:
 
 
 def parse_instant(text: str | None) -> datetime | None:
-    """An RFC 3339 instant; None for null and for what is none."""
+    """Return an RFC 3339 instant, or None if `text` is empty or not an instant."""
     try:
         instant = datetime.fromisoformat(text or "")
     except ValueError:
@@ -77,29 +65,33 @@ def parse_instant(text: str | None) -> datetime | None:
 
 
 def age(text: str | None, now: datetime) -> str:
-    """`3m ago`, or `-` where there is no instant."""
+    """Return the age of an instant, `3m ago`, or `-` if there is none."""
     instant = parse_instant(text)
     return show_age((now - instant).total_seconds()) if instant else "-"
 
 
 def between(start: str | None, end: str | None, now: datetime) -> str:
-    """How long from `start` to `end` (to `now` while there is no end), or `-` where it has not
-    begun.
+    """Return the time from `start` to `end`, or to `now` without an `end`.
+
+    `-` if there is no `start`.
     """
     begin, finish = parse_instant(start), parse_instant(end) or now
     return show_duration((finish - begin).total_seconds()) if begin else "-"
 
 
 def instant_option(text: str | None, now: datetime) -> str | None:
-    """`10m` (so long ago) or an instant, as the gateway takes it. Raises ValueError."""
+    """Return the instant that `10m` (a time before now) or an RFC 3339 text means.
+
+    Raises ValueError with the accepted forms.
+    """
     if not text:
         return None
     if instant := parse_instant(text):
         return instant.isoformat()
     try:
         return (now - timedelta(seconds=parse_duration(text))).isoformat()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(
-            f"{text!r} is neither {EXPECTED} (so long ago) nor an instant such as "
+            f"{text!r} is neither a duration before now ({EXPECTED}) nor an instant such as "
             "2025-01-31T12:00:00Z"
         ) from None

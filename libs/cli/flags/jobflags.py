@@ -1,8 +1,7 @@
-"""What a job may ask for, as flags of `muster run`, `submit` and `alloc`; gives the JSON for POST
-/v1/jobs and /v1/allocations.
+"""The job flags of `muster run`, `submit`, `whatif` and `alloc`.
 
-Names follow what people type elsewhere (-N, -J, -t). A flag that was not given is not sent: the
-gateway's defaults hold.
+They become the JSON body of POST /v1/jobs and /v1/allocations. Names follow Slurm (-N, -J, -t). The
+command sends only flags that were given, so the gateway's defaults apply to the rest.
 """
 
 import os
@@ -13,47 +12,34 @@ from typing import Any, TypeVar
 import click
 
 from libs.cli.flags import order_flags, placement_flags, preemption_flags
-from libs.cli.flags.durations import parse_duration
+from libs.cli.flags.durations import DURATION
 from libs.cli.flags.numbers import Nodes, Number
 
 F = TypeVar("F", bound=Callable[..., Any])
-Asked = dict[str, Any]
+FlagValues = dict[str, Any]
 
 
-class Duration(click.ParamType[int]):
-    """A length of time as a flag's value, in seconds."""
-
-    name = "duration"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        try:
-            return value if isinstance(value, int) else parse_duration(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-DURATION = Duration()
-
-# What a job and an allocation alike may ask for.
-_WISHES = (
-    click.option("-g", "--gpus", type=int, metavar="N", help="GPUs on each node (default 1)."),
+# Flags of jobs and allocations.
+_REQUEST_FLAGS = (
+    click.option("-g", "--gpus", type=int, metavar="N", help="GPUs on each node (default: 1)."),
     click.option(
         "-N",
         "--nodes",
         type=Nodes(),
         metavar="N",
-        help="Nodes; all at once or none (default 1). 2..8: as many as there are.",
+        help=(
+            "Nodes, all placed at once (default: 1). A range such as 2..8 takes as many as are "
+            "available."
+        ),
     ),
     click.option(
         "--fraction",
         type=Number(),
         metavar="F",
-        help="The part of each GPU, 0.01 to 1.0 (default: the whole).",
+        help="Fraction of each GPU, 0.01 to 1.0 (default: 1.0).",
     ),
     click.option(
-        "-J", "--name", metavar="NAME", help="A name for it; can be used in place of its id."
+        "-J", "--name", metavar="NAME", help="Job name. Other commands accept it instead of the id."
     ),
     click.option(
         "-l",
@@ -61,58 +47,81 @@ _WISHES = (
         "labels",
         multiple=True,
         metavar="K=V",
-        help="A label; may be given more than once.",
+        help="Add a label (repeatable).",
     ),
     click.option(
         "-e",
         "--env",
         multiple=True,
         metavar="K=V",
-        help="An environment variable; K alone passes yours on.",
+        help="Set an environment variable; K alone copies your own (repeatable).",
     ),
     click.option(
         "--secret",
         "secrets",
         multiple=True,
         metavar="NAME[=ENV]",
-        help="A secret of your tenant, as a variable (muster secret).",
+        help=(
+            "Set a variable to a secret of your tenant; ENV defaults to NAME in upper case "
+            "(repeatable)."
+        ),
     ),
-    click.option("-C", "--workdir", metavar="DIR", help="Working directory (default: this one)."),
     click.option(
-        "-p", "--priority", type=int, metavar="N", help="0 to 100, larger is sooner (default 50)."
+        "-C",
+        "--workdir",
+        metavar="DIR",
+        help="Working directory on the node (default: the current path).",
+    ),
+    click.option(
+        "-p",
+        "--priority",
+        type=int,
+        metavar="N",
+        help="Priority, 0 to 100; a higher one starts first (default: 50).",
     ),
     click.option(
         "--grace",
         "grace_s",
         type=DURATION,
-        help="From the signal to stop until the kill (default 10s).",
+        help="Time between the stop signal and SIGKILL (default: 10s).",
     ),
     click.option(
-        "--start", "start_s", type=DURATION, help="How long its start may take (default 30s)."
+        "--start",
+        "start_s",
+        type=DURATION,
+        help="Time within which the job must start on its node, upload included (default: 30s).",
     ),
     click.option(
-        "--reject-if-impossible", is_flag=True, help="Refuse it now if no node could ever run it."
+        "--reject-if-impossible",
+        is_flag=True,
+        help="Reject the job now if no node of the cluster could ever run it.",
     ),
     click.option(
         "--on-control-loss",
         type=click.Choice(["stop", "continue"]),
-        help="What it does when its node is cut off (default: stop).",
+        help=(
+            "Stop the job, or let it continue, when its node loses contact with the scheduler "
+            "(default: stop)."
+        ),
     ),
     click.option(
         "--scheduling-policy",
         type=click.Choice(["fifo", "priority", "affinity", "gang", "real_time"]),
-        help="What it counts on of its queue; what contradicts that is refused.",
+        help=(
+            "Scheduling guarantee that the queue must provide. The job is rejected if it cannot."
+        ),
     ),
     *placement_flags.FLAGS,
     *preemption_flags.FLAGS,
 )
-# How a command runs, and when.
+# Flags of jobs alone: how and when the command runs.
 _FLAGS = (
     click.option(
         "--upload",
         metavar="DIR",
         help=(
-            "Take this directory along, less what .musterignore (.gitignore) names; it runs there."
+            "Upload this directory and run the job in it. Files that .musterignore (or .gitignore) "
+            "names stay out."
         ),
     ),
     click.option(
@@ -121,107 +130,118 @@ _FLAGS = (
         help="Run the command in a container of this image (Docker or Podman on the node).",
     ),
     click.option(
-        "-t", "--time", "time_limit_s", type=DURATION, help="Time limit: 90, 1h30m or 1-12:00:00."
+        "-t",
+        "--time",
+        "time_limit_s",
+        type=DURATION,
+        help="Maximum run time, for example 90s, 1h30m or 1-12:00:00.",
     ),
     click.option(
         "--hang-timeout",
         "hang_timeout_s",
         type=DURATION,
-        help="End it when it keeps its GPUs busy without progress for so long.",
+        help="End the job if its GPUs are busy and it makes no progress for this long.",
     ),
     click.option(
         "--retries",
         type=int,
         metavar="N",
-        help="How often it is started again when it fails (default 0).",
+        help="Number of restarts after a failure (default: 0).",
     ),
     click.option(
         "--requeue/--no-requeue",
         default=None,
-        help="Whether it may be started again when its node is lost.",
+        help="Restart the job if its node is lost (default: yes).",
     ),
     *order_flags.FLAGS,
-    *_WISHES,
+    *_REQUEST_FLAGS,
 )
-# Flags that say something by being false.
-SAY_NO = ("requeue", "allow_cross_numa")
+# Flags whose value False is sent: `--no-requeue`.
+SENT_IF_FALSE = ("requeue", "allow_cross_numa")
 
 
 def job_flags(verb: F) -> F:
-    """All of them, on a verb that takes `**asked`."""
+    """Add every job flag to a verb that takes `**values`."""
     for flag in reversed(_FLAGS):
         verb = flag(verb)
     return verb
 
 
 def allocation_flags(verb: F) -> F:
-    """Those without a command's."""
-    for flag in reversed((*_WISHES, order_flags.QUEUE)):
+    """Add the flags of an allocation: all but those about a command."""
+    for flag in reversed((*_REQUEST_FLAGS, order_flags.QUEUE)):
         verb = flag(verb)
     return verb
 
 
-def asked_job(command: Iterable[str], user: str, asked: Asked) -> dict[str, Any]:
-    """The job as the gateway takes it, from the flags' values, but for `upload`, which still is a
-    directory (`uploading.brought`).
+def job_body(command: Iterable[str], user: str, values: FlagValues) -> dict[str, Any]:
+    """Return the body for POST /v1/jobs from the values of the flags.
 
-    Raises UsageError for a bad K=V.
+    `upload` is still a directory; `uploading.with_upload` replaces it. Raises UsageError for an
+    invalid K=V.
     """
-    job = {name: value for name, value in asked.items() if was_given(name, value)}
+    job = {name: value for name, value in values.items() if was_given(name, value)}
     job |= job.pop("nodes", {})
     job["command"] = list(command)
     job["user"] = user
-    if asked["upload"] and asked["workdir"]:
-        raise click.UsageError("--upload is the job's working directory: leave out --workdir")
-    if not asked["upload"] and (asked["workdir"] or not asked.get("image")):
-        job["workdir"] = working_directory(asked["workdir"])
-    job["labels"] = pairs(asked["labels"], "--label")
-    job["secrets"] = secrets(asked["secrets"])
-    job["env"] = pairs(asked["env"], "--env", os.environ.get)
+    if values["upload"] and values["workdir"]:
+        raise click.UsageError("--upload sets the working directory: remove --workdir")
+    if not values["upload"] and (values["workdir"] or not values.get("image")):
+        job["workdir"] = working_directory(values["workdir"])
+    job["labels"] = pairs(values["labels"], "--label")
+    job["secrets"] = secrets(values["secrets"])
+    job["env"] = pairs(values["env"], "--env", os.environ.get)
     for name, flag in placement_flags.PAIRS.items():
         if name in job:
-            job[name] = pairs(asked[name], flag)
+            job[name] = pairs(values[name], flag)
     return job
 
 
 def secrets(texts: Iterable[str]) -> dict[str, str]:
-    """NAME[=ENV] as {variable: name}; the variable of hf-token is HF_TOKEN.
+    """Return {variable: secret} for texts NAME[=ENV]; the variable of hf-token is HF_TOKEN.
 
-    Raises UsageError for a variable that is given twice.
+    Raises UsageError if two texts set the same variable.
     """
     found: dict[str, str] = {}
     for text in texts:
         name, _, given = text.partition("=")
         variable = given or re.sub(r"[^A-Z0-9_]", "_", name.upper())
         if not name or variable in found:
-            raise click.UsageError(f"--secret {text!r} must be NAME or NAME=ENV, each ENV once")
+            raise click.UsageError(
+                f"--secret {text!r}: use NAME or NAME=ENV, and each ENV only once"
+            )
         found[variable] = name
     return found
 
 
 def was_given(name: str, value: object) -> bool:
-    """Whether a flag was given: 0 is a value, and `--no-requeue` says something by being false."""
-    absent = value is None or value == () or (value is False and name not in SAY_NO)
+    """Return True if the user gave the flag; 0 and the False of `--no-requeue` are values."""
+    absent = value is None or value == () or (value is False and name not in SENT_IF_FALSE)
     return not absent
 
 
 def working_directory(given: str | None) -> str:
-    """An absolute path: a node has no other idea of where `here` is."""
+    """Return an absolute path, because the job runs on another machine.
+
+    Raises UsageError if the current directory does not exist any more.
+    """
     try:
         return os.path.abspath(given or "")
     except FileNotFoundError:
-        raise click.UsageError("this directory was removed: give --workdir") from None
+        raise click.UsageError(
+            "the current directory does not exist any more: give --workdir DIR"
+        ) from None
 
 
 def pairs(
     texts: Iterable[str], flag: str, value_of: Callable[[str], str | None] = lambda _: None
 ) -> dict[str, str]:
-    """K=V texts as a mapping; `value_of` answers for a K alone."""
+    """Return K=V texts as a mapping; `value_of` gives the value for a K alone."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
         passed_on = value if equals else value_of(name)
         if not name or passed_on is None:
-            raise click.UsageError(f"{flag} {text!r} must be K=V")
+            raise click.UsageError(f"{flag} {text!r}: use K=V")
         found[name] = passed_on
     return found

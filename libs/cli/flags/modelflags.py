@@ -1,8 +1,7 @@
-"""What a model may be given, as flags of `muster deploy` and `muster redeploy`; gives the JSON for
-/v1/deployments.
+"""The model flags of `muster deploy` and `muster redeploy`.
 
-As in `jobflags.py`, a flag that was not given is not sent: the gateway's defaults hold, or on a
-redeployment what was there.
+They become the JSON body of /v1/deployments. The command sends only flags that were given: the
+gateway's defaults, or on a redeployment the current values, apply to the rest.
 """
 
 import os
@@ -12,7 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from libs.cli.flags import placement_flags
-from libs.cli.flags.jobflags import DURATION, pairs, secrets, was_given
+from libs.cli.flags.durations import DURATION
+from libs.cli.flags.jobflags import pairs, secrets, was_given
 from libs.cli.flags.numbers import Number
 from libs.common.model import SPREADS
 
@@ -24,52 +24,56 @@ _FLAGS = (
         "--replicas",
         type=int,
         metavar="N",
-        help="How many of it serve at the same time (default 1).",
+        help="Number of replicas (default: 1).",
     ),
     click.option(
-        "-g", "--gpus", type=int, metavar="N", help="GPUs of each replica, on one node (default 1)."
+        "-g",
+        "--gpus",
+        type=int,
+        metavar="N",
+        help="GPUs of each replica, all on one node (default: 1).",
     ),
     click.option(
         "--fraction",
         type=Number(),
         metavar="F",
-        help="The part of each GPU, 0.01 to 1.0 (default: the whole).",
+        help="Fraction of each GPU, 0.01 to 1.0 (default: 1.0).",
     ),
     click.option(
         "--health-path",
         metavar="PATH",
-        help="Where a GET answers 2xx as soon as it can serve (default /health).",
+        help="HTTP path that answers GET with 2xx when the replica can serve (default: /health).",
     ),
     click.option(
         "--health-interval",
         "health_interval_s",
         type=DURATION,
-        help="Time between two health probes of a ready replica (default 5s).",
+        help="Time between two health probes of a ready replica (default: 5s).",
     ),
     click.option(
         "--health-timeout",
         "health_timeout_s",
         type=DURATION,
-        help="Time to answer a health probe (default 2s, MUSTER_PROBE_MS).",
+        help="Time to answer a health probe (default: MUSTER_PROBE_MS, 2s).",
     ),
     click.option(
         "--health-failures",
         type=int,
         metavar="N",
-        help="Failed probes in a row that make a replica unready (default 3).",
+        help="Failed probes in a row that make a replica unready (default: 3).",
     ),
     click.option(
         "--startup-timeout",
         "startup_timeout_s",
         type=DURATION,
-        help="How long it may not be ready (default 10m).",
+        help="Time within which a new replica must be ready (default: 10m).",
     ),
     click.option(
         "-e",
         "--env",
         multiple=True,
         metavar="K=V",
-        help="An environment variable; K alone passes yours on.",
+        help="Set an environment variable; K alone copies your own (repeatable).",
     ),
     click.option(
         "-l",
@@ -77,75 +81,87 @@ _FLAGS = (
         "labels",
         multiple=True,
         metavar="K=V",
-        help="A label; may be given more than once.",
+        help="Add a label (repeatable).",
     ),
     click.option(
         "--secret",
         "secrets",
         multiple=True,
         metavar="NAME[=ENV]",
-        help="A secret of your tenant, as a variable (muster secret).",
+        help=(
+            "Set a variable to a secret of your tenant; ENV defaults to NAME in upper case "
+            "(repeatable)."
+        ),
     ),
     click.option(
-        "-C", "--workdir", metavar="DIR", help="Working directory on the node (default: its home)."
+        "-C",
+        "--workdir",
+        metavar="DIR",
+        help="Working directory on the node (default: the home directory).",
     ),
     click.option(
         "--upload",
         metavar="DIR",
         help=(
-            "Take this directory along, less what .musterignore (.gitignore) names; it runs there."
+            "Upload this directory and run the replicas in it. Files that .musterignore (or "
+            ".gitignore) names stay out."
         ),
     ),
     click.option(
-        "-p", "--priority", type=int, metavar="N", help="0 to 100, larger is sooner (default 50)."
+        "-p",
+        "--priority",
+        type=int,
+        metavar="N",
+        help="Priority, 0 to 100; a higher one starts first (default: 50).",
     ),
     click.option(
         "--grace",
         "grace_s",
         type=DURATION,
         help=(
-            "Time to finish answers before SIGTERM, and again from there to SIGKILL (default 10s)."
+            "Time to finish open answers before SIGTERM, and again between SIGTERM and SIGKILL "
+            "(default: 10s)."
         ),
     ),
     click.option(
         "--spread",
         type=click.Choice(SPREADS),
         help=(
-            "Place replicas on different nodes (default) or in different racks where there is "
-            "room. none: no preference."
+            "Prefer to place replicas on different nodes (default) or in different racks, or "
+            "place them anywhere (none)."
         ),
     ),
     click.option(
         "--wait",
         is_flag=True,
-        help="Return when as many as asked for are ready; 1 when it crashes instead.",
+        help="Return when all replicas are ready, or with exit code 1 if they crash.",
     ),
     *placement_flags.NODE_FLAGS,
 )
 
 
 def model_flags(verb: F) -> F:
-    """All of them, on a verb that takes `**asked`."""
+    """Add every model flag to a verb that takes `**values`."""
     for flag in reversed(_FLAGS):
         verb = flag(verb)
     return verb
 
 
-def asked_model(command: Iterable[str], user: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """The body for the gateway, from the flags' values, but for `upload`, which still is a
-    directory (`uploading.brought`).
+def model_body(command: Iterable[str], user: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the body for /v1/deployments from the values of the flags.
 
-    Raises UsageError for a bad K=V.
+    `upload` is still a directory; `uploading.with_upload` replaces it. Raises UsageError for an
+    invalid K=V.
     """
-    body = {name: value for name, value in asked.items() if was_given(name, value)}
+    body = {name: value for name, value in values.items() if was_given(name, value)}
     words = list(command)
     if words:
         body["command"] = words
-    if asked["env"]:
-        body["env"] = pairs(asked["env"], "--env", os.environ.get)
-    if asked["secrets"]:
-        body["secrets"] = secrets(asked["secrets"])
+    if values["env"]:
+        body["env"] = pairs(values["env"], "--env", os.environ.get)
+    if values["secrets"]:
+        body["secrets"] = secrets(values["secrets"])
     for name, flag in {"labels": "--label", **placement_flags.PAIRS}.items():
         if name in body:
-            body[name] = pairs(asked[name], flag)
+            body[name] = pairs(values[name], flag)
     return {**body, "user": user}

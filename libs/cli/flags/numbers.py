@@ -1,6 +1,4 @@
-"""Numbers of options that may be broken: never NaN or infinity, which no JSON can carry; and
-numbers of nodes.
-"""
+"""Option types for numbers: finite floats, because JSON has no NaN or infinity, and node counts."""
 
 import math
 import re
@@ -12,7 +10,7 @@ NODES: Final = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
 
 
 class Number(click.FloatRange):
-    """A float in its range, and finite."""
+    """A finite float within a range."""
 
     def convert(
         self,
@@ -22,22 +20,22 @@ class Number(click.FloatRange):
     ) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{value!r} is no number.", param, ctx)
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
 
 
-def nodes_asked(text: str) -> dict[str, int]:
-    """`4`, or `2..8` for at least and at most, as the gateway takes it. Raises ValueError."""
+def parse_nodes(text: str) -> dict[str, int]:
+    """Return the fields `nodes` and `nodes_max` for `4` or `2..8`. Raises ValueError."""
     found = NODES.fullmatch(text)
     if found is None:
         raise ValueError(
-            f"{text!r} is no number of nodes: write 4, or 2..8 for at least 2 and at most 8"
+            f"{text!r} is not a number of nodes: use 4, or 2..8 for at least 2 and at most 8"
         )
     return {"nodes": int(found[1])} | ({"nodes_max": int(found[2])} if found[2] else {})
 
 
 class Nodes(click.ParamType[dict[str, int]]):
-    """A number of nodes, or the fewest and the most."""
+    """A number of nodes, or a range such as 2..8."""
 
     name = "nodes"
 
@@ -48,6 +46,6 @@ class Nodes(click.ParamType[dict[str, int]]):
         ctx: click.Context | None,
     ) -> dict[str, int]:
         try:
-            return value if isinstance(value, dict) else nodes_asked(str(value))
+            return value if isinstance(value, dict) else parse_nodes(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)

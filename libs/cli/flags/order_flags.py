@@ -1,34 +1,47 @@
-"""When a job may run, as flags of `muster run` and `muster submit`; part of `jobflags.py`.
-
-The gateway reads the values.
-"""
+"""The flags that say when a job may run; part of `jobflags.py`. The gateway checks the values."""
 
 import click
 
 QUEUE = click.option(
-    "--queue", metavar="NAME", help="The queue that it waits in (muster queue list)."
+    "--queue", metavar="NAME", help="Queue to submit to (list them with muster queue list)."
 )
 FLAGS = (
     QUEUE,
     click.option(
         "--deadline",
         metavar="TIME",
-        help="When it should have ended: 2026-12-24T18:00:00Z (queues of policy deadline).",
+        help=(
+            "Time by which the job should end, for example 2026-12-24T18:00:00Z. Queues with the "
+            "policy deadline order by it."
+        ),
     ),
-    click.option("--estimate", metavar="TIME", help="How long it will take, as you think: 2h."),
+    click.option(
+        "--estimate",
+        metavar="DURATION",
+        help=(
+            "Expected run time, for example 2h. It orders and backfills, and does not end the job."
+        ),
+    ),
     click.option(
         "--after",
         multiple=True,
         metavar="KIND:JOB",
-        help="Begin when that job has ended: afterok:JOB (well), afterany:JOB.",
+        help=(
+            "Start after another job has ended: afterok:JOB (with success) or afterany:JOB "
+            "(repeatable)."
+        ),
     ),
-    click.option("--singleton", is_flag=True, help="Only one job of this name and user at a time."),
     click.option(
-        "--hold", is_flag=True, help="Do not place it until it is released (muster release)."
+        "--singleton",
+        is_flag=True,
+        help="Start only when no other job with the same name and user is active.",
+    ),
+    click.option(
+        "--hold", is_flag=True, help="Keep the job in the queue until muster release JOB."
     ),
     click.option(
         "--reservation",
         metavar="NAME",
-        help="Run where and while this reservation is (muster reservations).",
+        help="Run on the nodes and within the time of this reservation.",
     ),
 )

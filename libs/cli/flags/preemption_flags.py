@@ -1,8 +1,4 @@
-"""What a job says of being preempted, as flags of `muster run` and `muster submit`; part of
-`jobflags.py`.
-
-The gateway reads the values.
-"""
+"""The flags about preemption; part of `jobflags.py`. The gateway checks the values."""
 
 import click
 
@@ -10,17 +6,21 @@ FLAGS = (
     click.option(
         "--preemptible",
         is_flag=True,
-        help="It may make room for jobs of higher priority, and waits again then.",
+        help="Allow jobs of higher priority to preempt this one. It is queued again.",
     ),
     click.option(
         "--checkpoint-grace",
-        metavar="TIME",
-        help="How long it may save its work before it is stopped for that (default 0).",
+        metavar="DURATION",
+        help="Time to save work before a preemption stops the job (default: 0).",
     ),
     click.option(
-        "--checkpoint-signal", metavar="SIGNAL", help="What it hears then: USR1 (default TERM)."
+        "--checkpoint-signal",
+        metavar="SIGNAL",
+        help="Signal that asks the job to save its work, for example USR1 (default: TERM).",
     ),
     click.option(
-        "--min-run", metavar="TIME", help="How long it runs before it may be preempted: 10m."
+        "--min-run",
+        metavar="DURATION",
+        help="Time that the job runs before it may be preempted, for example 10m.",
     ),
 )

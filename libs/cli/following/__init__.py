@@ -1,1 +1,1 @@
-"""Commands that stay connected to a job: output, input, terminals, ports, waiting."""
+"""Connections to a running job: output, input, terminals, forwarded ports, waiting."""

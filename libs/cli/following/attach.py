@@ -1,10 +1,9 @@
-"""Follows what a job writes, from byte offsets, through dropped connections, until the job has
-ended.
+"""Follows the output of a job until it ends, and reconnects after broken connections.
 
-The gateway sends one JSON object a line: pieces of output, states, and last the exit. After a
-broken connection the stream is asked for again from the first byte not seen, so nothing is printed
-twice; offsets are of one attempt, and a new one begins at 0. Gives up when MUSTER_AWAY_S (120) pass
-without any answer. Tests: tests/integration/test_cli_run.py.
+The gateway sends one JSON object per line: pieces of output, states, and finally the exit. After a
+broken connection the command requests the stream from the first byte that it has not seen, so
+nothing is printed twice. Offsets belong to one attempt; a new attempt begins at 0. The command
+gives up after MUSTER_AWAY_S (120) without an answer. Tests: tests/integration/test_cli_run.py.
 """
 
 import json
@@ -20,35 +19,36 @@ from libs.cli.terminal.output import complain
 
 PAUSE_FIRST_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
-SAY_AFTER_S: Final = 1.0
-PASSING: Final = (429, 500, 502, 503, 504)
+NOTE_AFTER_S: Final = 1.0
+# HTTP statuses of temporary errors.
+TEMPORARY: Final = (429, 500, 502, 503, 504)
 
 
 class Listener(NamedTuple):
-    """Where output and states go; both are called on the thread that follows."""
+    """Callbacks for output (stream, bytes) and states (state, attempt)."""
 
     output: Callable[[str, bytes], None]
     state: Callable[[str, int], None]
 
 
 class Position:
-    """How far each stream of the attempt has been seen."""
+    """The offset up to which each stream of the current attempt has been read."""
 
     def __init__(self, starts: Mapping[str, int]) -> None:
         self.attempt = 0
         self.offsets = {"stdout": 0, "stderr": 0, **starts}
 
     def take(self, frame: Json) -> bytes:
-        """What is new in a piece of output."""
+        """Return the new bytes in a piece of output, and advance the offset."""
         stream, offset, data = frame["stream"], int(frame["offset"]), b64decode(frame["data"])
         fresh = data[max(0, self.offsets[stream] - offset) :]
         self.offsets[stream] = max(self.offsets[stream], offset + len(data))
         return fresh
 
     def begin(self, attempt: int) -> bool:
-        """A new attempt writes from its own beginning.
+        """Start an attempt: its streams begin at 0.
 
-        True when it follows another that was seen.
+        Return True if it follows an earlier attempt that was seen.
         """
         follows = 0 < self.attempt < attempt
         if follows:
@@ -64,11 +64,10 @@ def attach(
     listener: Listener,
     starts: Mapping[str, int] | None = None,
 ) -> Json:
-    """Returns the last frame (`exit_code`, `state`, `reason`).
+    """Follow a job and return its last frame (`exit_code`, `state`, `reason`).
 
-    `starts` are the offsets to begin at.
-
-    Raises Declined, or Unreachable when the gateway stays away.
+    `starts` are the offsets to begin at. Raises Declined, or Unreachable if the gateway does not
+    answer for MUSTER_AWAY_S.
     """
     position = Position(starts or {})
     waited = _Patience(profile, job_id)
@@ -78,7 +77,7 @@ def attach(
         except (Unreachable, Cut) as error:
             waited.pause(error)
         except Declined as error:
-            if error.status not in PASSING:
+            if error.status not in TEMPORARY:
                 raise
             waited.pause(error)
         else:
@@ -102,9 +101,9 @@ def _follow(
             frame = _frame(line, profile)
             attempt = int(frame.get("attempt") or position.attempt)
             if attempt < position.attempt:
-                continue  # another gateway, which has not heard of the later one yet
+                continue  # from a gateway that has not read the later attempt yet
             if position.begin(attempt):
-                complain(f"job {job_id} is started again: attempt {attempt}")
+                complain(f"job {job_id} was restarted: attempt {attempt}")
             if "data" in frame:
                 listener.output(frame["stream"], position.take(frame))
             elif "exit_code" in frame:
@@ -120,12 +119,12 @@ def _frame(line: bytes, profile: Profile) -> Json:
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise Cut(f"{profile.url} sent half a line") from error
+        raise Cut(f"{profile.url} sent an incomplete line") from error
     return value if isinstance(value, dict) else {}
 
 
 class _Patience:
-    """Pauses that grow while nothing is heard, one note that it is so, and the end of it."""
+    """Growing pauses between reconnections, one note on stderr, and the limit of time."""
 
     def __init__(self, profile: Profile, job_id: str) -> None:
         self._what = f"job {job_id} at {profile.url}"
@@ -137,19 +136,19 @@ class _Patience:
     def reset(self) -> None:
         self._since = 0.0
         self._pause = PAUSE_FIRST_S
-        self._said = False
+        self._noted = False
 
     def pause(self, error: Exception) -> None:
-        """Raises Unreachable when it has lasted MUSTER_AWAY_S."""
+        """Wait before the next try. Raises Unreachable after MUSTER_AWAY_S without an answer."""
         now = time.monotonic()
         self._since = self._since or now
         if now - self._since > self._away_s:
             raise Unreachable(
-                f"lost {self._what}: {error}; it may still run, look later with: muster logs "
-                f"-f {self._job_id}"
+                f"lost {self._what}: {error}; the job may still run; check later with: muster "
+                f"logs -f {self._job_id}"
             ) from error
-        if now - self._since > SAY_AFTER_S and not self._said:
-            complain(f"the connection to {self._url} is lost, trying again ({error})")
-            self._said = True
+        if now - self._since > NOTE_AFTER_S and not self._noted:
+            complain(f"lost the connection to {self._url}, reconnecting ({error})")
+            self._noted = True
         time.sleep(self._pause)
         self._pause = min(PAUSE_MAX_S, self._pause * 2)

@@ -1,8 +1,8 @@
-"""A channel into a running job: one WebSocket to the gateway, bytes both ways
-(`services/api_gateway/channels/channel.py` says what travels on it).
+"""A channel into a running job: one WebSocket to the gateway, with bytes in both directions.
 
-Neither side sends more than WINDOW_BYTES that the other has not said to have taken, so a slow
-reader at either end holds up the other end and nothing grows in between. Tests:
+`services/api_gateway/channels/channel.py` defines the protocol. Each side sends at most
+WINDOW_BYTES that the other has not acknowledged, so a slow reader blocks the writer and no buffer
+grows. Tests:
 tests/integration/test_cli_exec.py, test_cli_port_forward.py.
 """
 
@@ -25,13 +25,13 @@ from libs.common.messages.channel_messages import CHUNK_BYTES, WINDOW_BYTES, Exe
 
 STREAMS: Final = ("stdout", "stderr")
 
-# What came of a stream, and that it is over.
+# Callbacks for bytes of a stream, and for its end.
 OnBytes = Callable[[str, bytes], Awaitable[None]]
 OnEnd = Callable[[str], None]
 
 
 class Channel:
-    """An open one."""
+    """An open channel."""
 
     def __init__(self, connection: ClientConnection, url: str) -> None:
         self._connection = connection
@@ -41,7 +41,7 @@ class Channel:
         self._news = asyncio.Event()
 
     async def write(self, data: bytes) -> bool:
-        """Waits for room. False: nobody reads it any more."""
+        """Send `data` when there is room. Return False if the other side reads no more."""
         for begin in range(0, len(data), CHUNK_BYTES):
             piece = data[begin : begin + CHUNK_BYTES]
             while self._unread + len(piece) > WINDOW_BYTES and not self._input_over:
@@ -54,55 +54,57 @@ class Channel:
         return not self._input_over
 
     async def tell(self, **values: object) -> None:
-        """`eof=True`, `signal=n`, or `rows=n, columns=n`."""
+        """Send a control message: `eof=True`, `signal=n`, or `rows=n, columns=n`."""
         await self._send(json.dumps(values))
 
     async def _send(self, message: str | bytes) -> None:
-        """What a closed connection cannot take any more is missed by nobody: `follow` hears of the
-        end.
-        """
+        """Send a message; if the connection is closed, `follow` reports its end."""
         try:
             await self._connection.send(message)
         except ConnectionClosed:
             self._input_over = True
 
     async def follow(self, on_bytes: OnBytes, on_end: OnEnd) -> Json:
-        """Until the last word: its exit code, if it was a process. Raises Cut."""
+        """Relay messages until the last one, and return it. Raises Cut if the connection breaks."""
         while True:
             try:
                 message = await self._connection.recv()
             except ConnectionClosed as error:
                 raise Cut(
-                    f"the connection to {self._url} broke: what ran there was ended"
+                    f"the connection to {self._url} broke: the command or connection "
+                    "there was ended"
                 ) from error
             if isinstance(message, bytes):
                 stream = STREAMS[message[0]]
                 await on_bytes(stream, message[1:])
                 await self.tell(taken=len(message) - 1, stream=stream)
-            elif (last := self._heard(json.loads(message), on_end)) is not None:
+            elif (last := self._control(json.loads(message), on_end)) is not None:
                 return last
 
-    def _heard(self, said: Json, on_end: OnEnd) -> Json | None:
-        if "error" in said:
-            raise Cut(str(said["error"]))
-        if "exit_code" in said:
-            return said
-        if "end" in said:
-            on_end(str(said["end"]))
-        self._unread -= int(said.get("taken", 0))
-        self._input_over = self._input_over or "closed" in said
+    def _control(self, message: Json, on_end: OnEnd) -> Json | None:
+        if "error" in message:
+            raise Cut(str(message["error"]))
+        if "exit_code" in message:
+            return message
+        if "end" in message:
+            on_end(str(message["end"]))
+        self._unread -= int(message.get("taken", 0))
+        self._input_over = self._input_over or "closed" in message
         self._news.set()
         return None
 
 
 @asynccontextmanager
 async def opened(
-    profile: Profile, path: str, wish: Exec | Forward, node: str
+    profile: Profile, path: str, request: Exec | Forward, node: str
 ) -> AsyncIterator[Channel]:
-    """Raises Declined, Unreachable or Cut. What is behind it ends with this."""
+    """Open a channel; closing it ends the process or connection behind it.
+
+    Raises Declined, Unreachable or Cut.
+    """
     headers = {
         **headers_of(profile),
-        "Muster-Channel": b64encode(msgspec.json.encode(wish)).decode(),
+        "Muster-Channel": b64encode(msgspec.json.encode(request)).decode(),
     }
     parts = urlsplit(profile.url)
     address = f"{'wss' if parts.scheme == 'https' else 'ws'}://{parts.netloc}"

@@ -1,9 +1,8 @@
-"""`muster exec`: this command's own streams and terminal are those of a process beside a job, until
-that one ends.
+"""`muster exec`: connects this command's streams and terminal to a process inside a job.
 
-With a terminal all keys go there, Ctrl-C among them, and this terminal is as it was before in every
-ending but kill -9. Without one a signal to this command is sent on to the process, and a second one
-leaves it, which ends it too. Tests: tests/integration/test_cli_exec.py.
+With a terminal, all keys go to the process, including Ctrl-C, and the terminal is restored at every
+end except kill -9. Without one, the first signal goes to the process; a second signal ends this
+command, which also ends the process. Tests: tests/integration/test_cli_exec.py.
 """
 
 import asyncio
@@ -29,21 +28,24 @@ CAUGHT: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DESCRIPTORS: Final = {"stdout": 1, "stderr": 2}
 
 
-def execute(profile: Profile, ref: str, wish: Exec, node: str) -> int:
-    """Its exit code. Raises what the gateway's answer may be."""
-    last = asyncio.run(_execute(profile, ref, wish, node))
+def execute(profile: Profile, ref: str, request: Exec, node: str) -> int:
+    """Run a command in a job and return its exit code.
+
+    Raises Declined, Unreachable or Cut.
+    """
+    last = asyncio.run(_execute(profile, ref, request, node))
     if last.get("detail"):
         complain(str(last["detail"]))
     return int(last["exit_code"])
 
 
-async def _execute(profile: Profile, ref: str, wish: Exec, node: str) -> Json:
-    if wish.tty:
-        wish = msgspec.structs.replace(wish, **_size())
-    async with opened(profile, job_path(ref, "exec"), wish, node) as channel:
-        with _raw(wish.tty) as restore:
-            _catch(channel, wish.tty, restore)
-            if wish.stdin:
+async def _execute(profile: Profile, ref: str, request: Exec, node: str) -> Json:
+    if request.tty:
+        request = msgspec.structs.replace(request, **_size())
+    async with opened(profile, job_path(ref, "exec"), request, node) as channel:
+        with _raw(request.tty) as restore:
+            _catch(channel, request.tty, restore)
+            if request.stdin:
                 loop = asyncio.get_running_loop()
                 threading.Thread(
                     target=_forward, args=(channel, loop), name="stdin", daemon=True
@@ -53,7 +55,7 @@ async def _execute(profile: Profile, ref: str, wish: Exec, node: str) -> Json:
 
 @contextmanager
 def _raw(wanted: bool) -> Iterator[Callable[[], None]]:
-    """The terminal hands on every key while this lasts; gives what puts it back."""
+    """Put the terminal into raw mode, and yield a function that restores it."""
     if not wanted:
         yield lambda: None
         return
@@ -63,16 +65,16 @@ def _raw(wanted: bool) -> Iterator[Callable[[], None]]:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
 
     try:
-        tty.setraw(0, termios.TCSADRAIN)  # what was typed ahead is kept
+        tty.setraw(0, termios.TCSADRAIN)  # keeps input that was typed ahead
         yield restore
     finally:
         restore()
 
 
 def _catch(channel: Channel, has_terminal: bool, restore: Callable[[], None]) -> None:
-    """What is done at a signal.
+    """Handle signals to this command.
 
-    With a terminal none of them comes from the keyboard: somebody ends this command.
+    With a terminal, keys do not cause signals, so a signal means to end this command.
     """
     loop, running, heard = asyncio.get_running_loop(), set[asyncio.Task[None]](), []
 
@@ -95,15 +97,13 @@ def _catch(channel: Channel, has_terminal: bool, restore: Callable[[], None]) ->
 
 
 def _size() -> dict[str, int]:
-    """Of a terminal that does not say, what the struct has."""
+    """Return the terminal's size; unknown values are left out, and the defaults apply."""
     rows, columns = termios.tcgetwinsize(0)
     return {name: value for name, value in (("rows", rows), ("columns", columns)) if value}
 
 
 def _forward(channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
-    """On a thread, because a read from a file or a terminal can neither be awaited nor
-    broken off.
-    """
+    """Forward standard input, on a thread: such a read can be neither awaited nor cancelled."""
     try:
         while data := os.read(0, CHUNK_BYTES):
             if not asyncio.run_coroutine_threadsafe(channel.write(data), loop).result():
@@ -116,7 +116,7 @@ def _forward(channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _write(stream: str, data: bytes) -> None:
-    """On a thread: a reader of this command that does not read holds up only the process."""
+    """Write on a thread, so that a slow reader does not block the event loop."""
     await asyncio.to_thread(_write_all, DESCRIPTORS[stream], data)
 
 

@@ -1,8 +1,7 @@
-"""`muster port-forward`: connections to a port of this machine go on to a port of a running job,
-each over a channel of its own.
+"""`muster port-forward`: relays connections from a local port to a port of a running job.
 
-A direction that ends is ended at the other side, and the other direction goes on. A connection that
-is refused costs one line, and nothing else; when the job has ended, so does this. Tests:
+Each connection has its own channel. When one direction ends, the other continues. A refused
+connection prints one line. The command ends with the job. Tests:
 tests/integration/test_cli_port_forward.py.
 """
 
@@ -24,23 +23,23 @@ from libs.common.errors import MusterError, Refused
 from libs.common.messages.channel_messages import CHUNK_BYTES, Forward
 
 HOST: Final = "127.0.0.1"
-# Of one command; the node has a bound of its own.
+# The limit of one command; the node has its own limit.
 CONNECTIONS_MAX: Final = 128
-# What the job wrote last is on its way still when its end is known.
+# Time for the last bytes of a job that has ended.
 END_S: Final = 2.0
-# SO_LINGER: a close within 0 s is a reset.
+# SO_LINGER with 0 s: closing resets the connection.
 RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Ports(NamedTuple):
-    """`local` 0 is any free one."""
+    """A port of the job and a local port; `local` 0 means any free port."""
 
     remote: int
     local: int
 
 
 class Forwarding:
-    """Of one job. `run` serves until that has ended."""
+    """The forwarded ports of one job."""
 
     def __init__(self, profile: Profile, job_id: str, node: str) -> None:
         self.profile = profile
@@ -49,9 +48,9 @@ class Forwarding:
         self.connections: set[asyncio.Task[None]] = set()
 
     async def run(self, ports: Sequence[Ports]) -> str:
-        """The state in which the job has ended.
+        """Forward until the job ends, and return its state.
 
-        Raises OSError for a port that is taken, and what `wait_for_end` raises.
+        Raises OSError if a local port is in use, and the errors of `wait_for_end`.
         """
         ended = _end_of(self.profile, self.job_id)
         async with AsyncExitStack() as servers:
@@ -75,8 +74,9 @@ class Forwarding:
     def _accepted(
         self, remote: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """In a task of its own: of a coroutine given to it the streams module logs each
-        cancellation, as one Ctrl-C is.
+        """Serve a connection in a task of its own.
+
+        asyncio would log the cancellation of a coroutine callback at every Ctrl-C.
         """
         task = asyncio.create_task(self._connected(remote, reader, writer))
         self.connections.add(task)
@@ -89,31 +89,34 @@ class Forwarding:
         try:
             whole = await self._served(remote, reader, writer)
         except MusterError as error:
-            complain(f"a connection to port {remote} was refused or broke: {error}")
+            complain(f"a connection to port {remote} of the job failed: {error}")
         finally:
             writer.close() if whole else _reset(writer)
 
     async def _served(
         self, remote: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """One connection, until both directions have ended; whether they have.
+        """Relay one connection. Return True if both directions ended normally.
 
-        Raises what the gateway's answer may be.
+        Raises Declined, Unreachable, Cut or Refused.
         """
         if len(self.connections) > CONNECTIONS_MAX:
-            raise Refused(f"{CONNECTIONS_MAX} are open")
+            raise Refused(f"{CONNECTIONS_MAX} connections are open already; close some first")
         async with opened(
             self.profile, job_path(self.job_id, "forward"), Forward(remote), self.node
         ) as channel:
             try:
                 await _relay(channel, reader, writer)
             except ConnectionError:
-                return False  # whoever connected here has left, and the other end hears of it
+                return False  # the local client has disconnected; closing the channel tells the job
             return True
 
 
 def _end_of(profile: Profile, job_id: str) -> "asyncio.Future[str]":
-    """Waited for on a daemon thread, so that Ctrl-C need not wait for it."""
+    """Return a future with the job's end state, set by a daemon thread.
+
+    A daemon thread does not delay Ctrl-C.
+    """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[str] = loop.create_future()
 
@@ -124,7 +127,7 @@ def _end_of(profile: Profile, job_id: str) -> "asyncio.Future[str]":
             )
         except MusterError as error:
             settle = functools.partial(ended.set_exception, error)
-        with suppress(RuntimeError):  # this command has ended meanwhile
+        with suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(settle)
 
     threading.Thread(target=wait, name="end", daemon=True).start()
@@ -132,8 +135,8 @@ def _end_of(profile: Profile, job_id: str) -> "asyncio.Future[str]":
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Not an end, which would pass for the whole."""
-    with suppress(OSError):  # it is gone already
+    """Reset a connection: a normal close would look like complete data."""
+    with suppress(OSError):  # the socket is closed already
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     writer.transport.abort()
 

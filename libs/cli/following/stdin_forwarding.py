@@ -1,9 +1,8 @@
-"""Sends this process's standard input to a job, by attempt and offset, so that a repeated request
-changes nothing.
+"""Sends standard input to a job, by attempt and offset, so that a repeated request has no effect.
 
-The job's node takes what it has room for, says how far it has come, and at the end that it wants no
-more. A new attempt is given the input from its beginning, as far as that is kept here
-(KEPT_BYTES_MAX). Runs on a daemon thread: a read from a terminal cannot be broken off. Tests:
+The node accepts what fits its buffer and answers with the next offset, or that the job reads no
+more. A new attempt gets the input from its beginning, if it is not longer than KEPT_BYTES_MAX. The
+forwarder runs on a daemon thread, because a read from a terminal cannot be cancelled. Tests:
 tests/integration/test_cli_run.py.
 """
 
@@ -19,16 +18,17 @@ from libs.cli.terminal.output import complain
 
 CHUNK_BYTES: Final = 65_536
 KEPT_BYTES_MAX: Final = 4 << 20
-# Between two requests of which the first moved nothing; the job's end bounds them.
+# Pause after a request that made no progress; the job's end stops the requests.
 PAUSE_FIRST_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
-# Another attempt or offset, too early, and the gateway's own faults pass; anything else ends it.
-PASSING: Final = (409, 425, 429, 500, 502, 503, 504)
+# Temporary statuses: another attempt or offset, too early, errors of the gateway.
+TEMPORARY: Final = (409, 425, 429, 500, 502, 503, 504)
 
 
 def worth_forwarding() -> bool:
-    """A pipe, a file, a socket, or a terminal that is ours to read from; not a closed input and not
-    /dev/null.
+    """Return True if standard input is a pipe, a file, a socket, or our foreground terminal.
+
+    False for a closed input and for /dev/null.
     """
     try:
         mode = os.fstat(0).st_mode
@@ -40,7 +40,7 @@ def worth_forwarding() -> bool:
 
 
 class _Input:
-    """What was read, from `begin` on; `end` is the offset behind the last byte."""
+    """The input that is kept for resending, from offset `begin` to offset `end`."""
 
     def __init__(self) -> None:
         self.begin = self.end = 0
@@ -48,7 +48,7 @@ class _Input:
         self._kept = bytearray()
 
     def read(self) -> None:
-        """Waits for more. What was sent before is let go once it is too much to keep."""
+        """Wait for more input. Drop older input if more than KEPT_BYTES_MAX would be kept."""
         data = _read()
         self.ended = not data
         self.end += len(data)
@@ -61,7 +61,7 @@ class _Input:
 
 
 class Forwarder:
-    """`start` with each attempt that runs; `stop` when the job has ended."""
+    """Forwards standard input. Call `start` for each attempt, and `stop` at the job's end."""
 
     def __init__(self, profile: Profile, job_id: str) -> None:
         self._profile = profile
@@ -69,7 +69,7 @@ class Forwarder:
         self._news = threading.Event()
         self._stopped = False
         self._running = 0
-        # The attempt that is fed, how far it has taken its input, and whether it wants no more.
+        # The current attempt, the offset that it has accepted, and whether it reads no more.
         self._attempt = self._offset = 0
         self._closed = False
         self._pause_s = PAUSE_FIRST_S
@@ -101,17 +101,17 @@ class Forwarder:
                 return
 
     def _begin(self, attempt: int) -> bool:
-        """False: the new attempt cannot be given what it asks for."""
+        """Start feeding an attempt. Return False if the input's beginning is not kept."""
         self._attempt, self._offset, self._closed, self._pause_s = attempt, 0, False, PAUSE_FIRST_S
         if self._input.begin:
             complain(
-                "the job was started again and asks for its input from the beginning, which "
-                "is gone; Ctrl-C ends it"
+                "the job was restarted and needs its input from the beginning, which is not kept; "
+                "stop the job with Ctrl-C and submit it again"
             )
         return not self._input.begin
 
     def _offer(self) -> bool:
-        """One request; a pause when it moved nothing. False: the job takes no input."""
+        """Send one piece; pause if it made no progress. Return False if the job reads no input."""
         data = self._input.after(self._offset)
         answer = self._put(
             data, eof=self._input.ended and self._offset + len(data) == self._input.end
@@ -135,18 +135,18 @@ class Forwarder:
         self._pause_s = min(PAUSE_MAX_S, self._pause_s * 1.5)
 
     def _put(self, data: bytes, eof: bool) -> Json | None:
-        """The answer, empty for a fault that passes; None when the job takes no input."""
+        """Return the answer, empty after a temporary error; None if the job reads no input."""
         query = {"offset": self._offset, "eof": int(eof), "attempt": self._attempt}
         try:
             return send(self._profile, "PUT", self._path, query, data)
         except Declined as error:
-            return error.body if error.status in PASSING else None
+            return error.body if error.status in TEMPORARY else None
         except (Unreachable, Cut):
             return {}
 
 
 def _read() -> bytes:
-    """What there is; empty at the end, or when the terminal has gone."""
+    """Return available input; empty at its end, or if the terminal is gone."""
     try:
         return os.read(0, CHUNK_BYTES)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Waits for a job by long requests; a gateway that is away for a while does not end the wait."""
+"""Waits for a state of a job by long polling, also while the gateway is briefly unreachable."""
 
 import time
 from collections.abc import Collection
@@ -11,23 +11,24 @@ from libs.cli.profile import Profile, away_s
 
 POLL_S: Final = 25.0
 PAUSE_S: Final = 0.5
-PASSING: Final = (429, 502, 503, 504)
+# HTTP statuses of temporary errors.
+TEMPORARY: Final = (429, 502, 503, 504)
 
 
 def wait_for_end(profile: Profile, ref: str, until: float | None = None) -> Job:
-    """The job when it has ended, or when the monotonic clock shows `until`."""
+    """Return the job when it has ended, or when the monotonic clock shows `until`."""
     return wait_for(profile, ref, ENDED, until)
 
 
 def wait_for(
     profile: Profile, ref: str, states: Collection[str], until: float | None = None
 ) -> Job:
-    """The job when it is in one of these states, or when the monotonic clock shows `until`.
+    """Return the job when it is in one of `states`, or when the monotonic clock shows `until`.
 
-    Raises Declined, or Unreachable when no answer came for MUSTER_AWAY_S.
+    Raises Declined, or Unreachable if no answer came for MUSTER_AWAY_S.
     """
     job: Job = {}
-    heard = time.monotonic()
+    answered_at = time.monotonic()
     while until is None or time.monotonic() < until or not job:
         try:
             job = _ask(
@@ -35,14 +36,14 @@ def wait_for(
             )
         except (Unreachable, Cut, Declined) as error:
             if (
-                (isinstance(error, Declined) and error.status not in PASSING)
+                (isinstance(error, Declined) and error.status not in TEMPORARY)
                 or not job
-                or time.monotonic() - heard > away_s()
+                or time.monotonic() - answered_at > away_s()
             ):
                 raise
             time.sleep(PAUSE_S)
             continue
-        heard = time.monotonic()
+        answered_at = time.monotonic()
         ref = str(job["id"])
         if job["state"] in states:
             break
@@ -50,6 +51,6 @@ def wait_for(
 
 
 def _ask(profile: Profile, ref: str, until: float | None, state: str) -> Job:
-    """When it has left that state; when it has ended, if none is given."""
+    """Return the job when it has left `state`; without a state, when it has ended."""
     left = POLL_S if until is None else max(0.0, min(POLL_S, until - time.monotonic()))
     return ask(profile, "GET", job_path(ref, "wait"), {"timeout_s": f"{left:.3f}", "state": state})

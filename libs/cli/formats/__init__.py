@@ -1,1 +1,1 @@
-"""Formats that people bring: job files, sbatch scripts, Kubernetes manifests."""
+"""Job files, sbatch scripts and Kubernetes manifests, and the archives of uploads."""

@@ -1,37 +1,35 @@
-"""What a job may ask for, as people write it: the keys of a job file, and what each must be.
+"""The keys of a job file and their types.
 
-The gateway checks meaning (ranges, what fits together); this table checks form, where the line is
-still known. `jobfile.py` reads these from YAML, `jobflags.py` from flags; both give the same JSON
-for POST /v1/jobs. `sbatch.py` and `kubernetes.py` read what people wrote for other systems.
+This table checks types while the line is still known; the gateway checks values and combinations.
+`jobfile.py` reads YAML and `jobflags.py` reads flags; both give the same JSON for POST /v1/jobs.
+`sbatch.py` and `kubernetes.py` read the formats of other systems.
 """
 
 from typing import Any, Final, NamedTuple
 
 from libs.common.model import LEVELS
 
-TEXT: Final = "a text"
+TEXT: Final = "a string"
 WHOLE: Final = "a whole number"
 NUMBER: Final = "a number"
 TRUTH: Final = "true or false"
-TEXTS: Final = "a mapping of names to texts"
-NAMES: Final = "a list of texts, or one text"
-NODES: Final = "a number of nodes, or two such as 2..8"
+TEXTS: Final = "a mapping of names to strings"
+NAMES: Final = "a list of strings, or one string"
+NODES: Final = "a number of nodes, or a range such as 2..8"
 SIZE: Final = "a number of bytes, or a size such as 40GiB"
-COMMAND: Final = "a list of arguments, or a text for /bin/sh -c"
+COMMAND: Final = "a list of arguments, or a string for /bin/sh -c"
 DURATION: Final = "a duration such as 90, 1h30m or 1-12:00:00"
 
 
 class Field(NamedTuple):
-    """`wire` is the name in the gateway's JSON."""
+    """The type of a key, and its name in the gateway's JSON (`wire`)."""
 
     form: str
     wire: str
 
 
 class Written(NamedTuple):
-    """A job as the gateway takes it, where it was written (`job.yaml:12`), for faults found later,
-    and what of it is not honoured.
-    """
+    """A job for the gateway, its place in a file (`job.yaml:12`), and the warnings about it."""
 
     place: str
     job: dict[str, Any]

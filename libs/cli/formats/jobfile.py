@@ -1,8 +1,8 @@
-"""Reads job files: YAML documents, one job each, in the short form that `job_fields.py` lists.
+"""Reads job files: YAML documents with one job each, with the keys of `job_fields.py`.
 
-Works on YAML's node tree, so that every fault names its line: `job.yaml:3: unknown key 'gpu' (did
-you mean 'gpus'?)`. A text keeps what was written (`env: {N: 010}` is "010"). A document with
-`apiVersion` is Kubernetes' own (`kubernetes.py`). Pure. Tests: tests/unit/test_cli_jobfile.py.
+It works on YAML's node tree, so every error names its line: `job.yaml:3: unknown key 'gpu' (did you
+mean 'gpus'?)`. Strings keep their spelling (`env: {N: 010}` is "010"). `kubernetes.py` reads
+documents with `apiVersion`. Pure. Tests: tests/unit/test_cli_jobfile.py.
 """
 
 from difflib import get_close_matches
@@ -12,7 +12,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from libs.cli.flags.durations import parse_duration
-from libs.cli.flags.numbers import nodes_asked
+from libs.cli.flags.numbers import parse_nodes
 from libs.cli.formats.job_fields import (
     COMMAND,
     DURATION,
@@ -33,7 +33,7 @@ from libs.cli.formats.yaml_nodes import TAG, documents, fault, is_empty, items, 
 from libs.common.errors import Refused
 
 JOBS_MAX: Final = 10_000
-MEANT: Final = {
+OTHER_NAMES: Final = {
     "cmd": "command",
     "args": "command",
     "script": "command",
@@ -44,32 +44,32 @@ MEANT: Final = {
 
 
 def read_jobs(text: str, name: str) -> list[Written]:
-    """Every job of a file. Raises Refused naming file, line, key and what is expected."""
+    """Return the jobs of a file. Raises Refused with file, line, key and the expected type."""
     jobs = [
         read_manifest(node, name) if is_manifest(node) else _job(node, name)
         for node in documents(text, name)
     ]
     if not jobs:
-        raise Refused(f"{name}: there is no job in it")
+        raise Refused(f"{name} contains no job")
     if len(jobs) > JOBS_MAX:
-        raise Refused(f"{name}: {len(jobs)} jobs are over the bound of {JOBS_MAX} a file")
+        raise Refused(f"{name} contains {len(jobs)} jobs; the limit is {JOBS_MAX} per file")
     return jobs
 
 
 def _job(node: Node, name: str) -> Written:
     if not isinstance(node, MappingNode):
-        raise fault(name, node, f"a job is a mapping of keys to values, this is {what(node)}")
+        raise fault(name, node, f"a job must be a mapping of keys to values, not {what(node)}")
     job: dict[str, Any] = {}
     for key, value in items(node, name):
         if key.value not in FIELDS:
             raise fault(name, key, f"unknown key '{key.value}'{_meant(key.value)}")
         field = FIELDS[key.value]
         if field.wire in job:
-            raise fault(name, key, f"'{key.value}' says again what another key has said")
-        said = _value(name, key.value, value, field.form)
-        job |= said if isinstance(said, dict) and field.form == NODES else {field.wire: said}
+            raise fault(name, key, f"'{key.value}' sets a value that another key has set already")
+        parsed = _value(name, key.value, value, field.form)
+        job |= parsed if isinstance(parsed, dict) and field.form == NODES else {field.wire: parsed}
     if "command" not in job:
-        raise fault(name, node, f"there is no 'command': it must be {COMMAND}")
+        raise fault(name, node, f"'command' is missing: give {COMMAND}")
     return Written(place(name, node), job)
 
 
@@ -92,7 +92,7 @@ def _value(name: str, key: str, node: Node, form: str) -> object:
 
 
 def _typed(name: str, key: str, node: ScalarNode, form: str) -> object:
-    """A number or a truth, by YAML's own reading of it."""
+    """Return a number or a boolean, as YAML reads it."""
     allowed = {WHOLE: ("int",), NUMBER: ("int", "float"), TRUTH: ("bool",)}[form]
     if node.tag.removeprefix(TAG) not in allowed:
         raise _wrong(name, key, node, form)
@@ -102,7 +102,7 @@ def _typed(name: str, key: str, node: ScalarNode, form: str) -> object:
 
 def _nodes(name: str, key: str, node: ScalarNode) -> dict[str, int]:
     try:
-        return nodes_asked(node.value)
+        return parse_nodes(node.value)
     except ValueError:
         raise _wrong(name, key, node, NODES) from None
 
@@ -121,14 +121,14 @@ def _command(name: str, node: Node) -> list[str]:
         raise _wrong(name, "command", node, COMMAND)
     for item in node.value:
         if not isinstance(item, ScalarNode) or is_empty(item):
-            raise fault(name, item, f"an argument of 'command' must be a text, not {what(item)}")
+            raise fault(name, item, f"an argument of 'command' must be a string, not {what(item)}")
     return [item.value for item in node.value]
 
 
 def _names(name: str, key: str, node: SequenceNode) -> list[str]:
     for item in node.value:
         if not isinstance(item, ScalarNode) or is_empty(item):
-            raise fault(name, item, f"an item of '{key}' must be a text, not {what(item)}")
+            raise fault(name, item, f"an item of '{key}' must be a string, not {what(item)}")
     return [item.value for item in node.value]
 
 
@@ -138,7 +138,7 @@ def _texts(name: str, key: str, node: Node) -> dict[str, str]:
     for inner, value in items(node, name):
         if not isinstance(value, ScalarNode) or is_empty(value):
             raise fault(
-                name, inner, f"'{inner.value}' of '{key}' must be a text, not {what(value)}"
+                name, inner, f"'{inner.value}' in '{key}' must be a string, not {what(value)}"
             )
     return {inner.value: value.value for inner, value in node.value}
 
@@ -148,5 +148,5 @@ def _wrong(name: str, key: str, node: Node, form: str) -> Refused:
 
 
 def _meant(key: str) -> str:
-    meant = MEANT.get(key) or next(iter(get_close_matches(key, FIELDS, 1, 0.6)), "")
+    meant = OTHER_NAMES.get(key) or next(iter(get_close_matches(key, FIELDS, 1, 0.6)), "")
     return f" (did you mean '{meant}'?)" if meant else ""

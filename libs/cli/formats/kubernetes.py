@@ -1,8 +1,8 @@
-"""Reads a Kubernetes Pod or Job into a job: its one container's command, what it asks for, where it
-may run, how often it is tried.
+"""Converts a Kubernetes Pod or Job with one container to a job.
 
-Also `kaiwo.ai` annotations and thousandths of `amd.com/gpu`. What is not honoured is a warning with
-its line (`kubernetes_tree.py`). Pure. Tests: tests/unit/test_cli_kubernetes.py.
+It reads the command, resources, node selection and retries, `kaiwo.ai` annotations, and
+thousandths of `amd.com/gpu`. Each part that a job cannot honour is a warning with its line
+(`kubernetes_tree.py`). Pure. Tests: tests/unit/test_cli_kubernetes.py.
 """
 
 import re
@@ -29,7 +29,7 @@ VENDORS: Final = {
 MIG_RESOURCE: Final = "nvidia.com/mig-"
 ISOLATIONS: Final = {"none": "", "mps": MPS, "mig": MIG, "time-slicing": TIME_SLICE}
 KAIWO: Final = "kaiwo.ai/"
-# Kubernetes' own number of tries where a Job does not say one.
+# The default of Kubernetes for a Job.
 BACKOFF_LIMIT: Final = 6
 
 _REFERENCE: Final = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
@@ -42,7 +42,7 @@ def is_manifest(node: Node) -> bool:
 
 
 def read_manifest(node: Node, name: str) -> Written:
-    """Raises Refused naming file, line and what is expected."""
+    """Return the job of a manifest. Raises Refused with file, line and the expected content."""
     reading = Reading(name)
     root = Section(reading, node, "", node)
     root.take("apiVersion")
@@ -53,8 +53,8 @@ def read_manifest(node: Node, name: str) -> Written:
             name,
             node,
             (
-                f"kind '{kind}' is not read, only {' and '.join(KINDS)}; a model is served by "
-                "muster deploy"
+                f"kind '{kind}' is not supported, only {' and '.join(KINDS)}; to serve a model, "
+                "use muster deploy"
             ),
         )
     outer, spec = root.section("metadata"), root.section("spec")
@@ -78,7 +78,7 @@ def read_manifest(node: Node, name: str) -> Written:
 
 
 def _named(*metadata: Section) -> dict[str, Any]:
-    """The name of the outer one, the labels of both."""
+    """Return the name of the outer metadata and the labels of both."""
     names = [
         section.text("name") or section.text("generateName").rstrip("-") for section in metadata
     ]
@@ -89,7 +89,7 @@ def _named(*metadata: Section) -> dict[str, Any]:
 
 
 def _annotations(*metadata: Section) -> dict[str, tuple[str, Node]]:
-    """Those of `kaiwo.ai`; others are named as not honoured."""
+    """Return the `kaiwo.ai` annotations; warn about others."""
     found = {}
     for section in metadata:
         for key, value, node in section.section("annotations").pairs():
@@ -101,21 +101,21 @@ def _annotations(*metadata: Section) -> dict[str, tuple[str, Node]]:
 
 
 def _held(kind: str, spec: Section) -> dict[str, Any]:
-    """A suspended Job waits until somebody releases it."""
+    """Return `hold` for a suspended Job."""
     node = spec.take("suspend") if kind == "Job" else None
     return {"hold": True} if node is not None and str(node.value).lower() == "true" else {}
 
 
 def _tries(kind: str, spec: Section, pod: Section) -> dict[str, Any]:
-    """A Job is tried again `backoffLimit` times; a Pod by itself is tried once."""
+    """Return the retries: `backoffLimit` for a Job, none for a Pod."""
     node = pod.take("restartPolicy")
     if kind == "Pod":
         if node is not None and node.value != "Never":
             pod.reading.warn(
                 node,
                 (
-                    f"{pod.path}restartPolicy: {node.value} is not honoured: it is tried once; "
-                    "muster submit --retries, muster deploy"
+                    f"{pod.path}restartPolicy: {node.value} is not honoured: a Pod runs once; use "
+                    "muster submit --retries or muster deploy"
                 ),
             )
         return {"retries": 0}
@@ -126,9 +126,9 @@ def _tries(kind: str, spec: Section, pod: Section) -> dict[str, Any]:
 
 
 def _completions(spec: Section) -> dict[str, Any]:
-    """So many of them are an array.
+    """Return the job array for `completions`.
 
-    Pods that end when one of them has (no `completions`) are not.
+    A Job without `completions` ends with its first Pod, so it is not an array.
     """
     at = spec.at
     completions, parallelism = spec.number("completions", 0), spec.number("parallelism", 1)
@@ -157,14 +157,15 @@ def _container(pod: Section, annotations: Mapping[str, tuple[str, Node]]) -> dic
     reading, containers = pod.reading, pod.sections("containers")
     if len(containers) != 1:
         raise reading.fault(
-            pod.at, f"{len(containers)} containers: a job is one program, give one container"
+            pod.at, f"{len(containers)} containers: a job runs one program, give one container"
         )
     (box,) = containers
     env = _environment(box)
     box.take("name")
     if "command" not in box:
         raise reading.fault(
-            box.at, "the container has no 'command': an image's own is not known here, write it out"
+            box.at,
+            "the container has no 'command': Muster does not read the image's own, so give one",
         )
     words = (*box.texts("command"), *box.texts("args"))
     job: dict[str, Any] = {"command": [_expanded(word, env) for word in words]}
@@ -183,9 +184,7 @@ def _environment(box: Section) -> dict[str, str]:
 
 
 def _expanded(word: str, env: Mapping[str, str]) -> str:
-    """`$(NAME)` as Kubernetes fills it in: with a variable that is known, else left;
-    `$$` is `$`.
-    """
+    """Replace `$(NAME)` by a known variable, and `$$` by `$`, as Kubernetes does."""
     return _REFERENCE.sub(
         lambda found: "$" if found[1] == "$" else env.get(found[2], found[0]), word
     )
@@ -201,26 +200,27 @@ def _resources(box: Section, annotations: Mapping[str, tuple[str, Node]]) -> dic
         )
         | sharing
     )
-    cpus, memory = (_asked(limits, requests, key) for key in ("cpu", "memory"))
+    cpus, memory = (_quantity(limits, requests, key) for key in ("cpu", "memory"))
     if cpus or not job["gpus"]:
         job["cpus"] = float(cpus or 1)
     return job | ({"memory_bytes": int(memory)} if memory else {})
 
 
-def _asked(limits: Section, requests: Section, key: str) -> Fraction | None:
-    """A request is what is set aside; a limit stands for it where there is none."""
+def _quantity(limits: Section, requests: Section, key: str) -> Fraction | None:
+    """Return the request for a resource, or its limit if there is no request."""
     limit, request = limits.quantity(key), requests.quantity(key)
     if None not in (limit, request) and limit != request:
         limits.reading.warn(
             limits.at,
-            f"{limits.path}{key}: not honoured: the request is set aside, more is not kept from it",
+            f"{limits.path}{key}: not honoured: only the request is reserved and enforced",
         )
     return limit if request is None else request
 
 
 def _devices(limits: Section, requests: Section, otherwise: int) -> dict[str, Any]:
-    """One kind of device, whole ones or a part of one; `otherwise` is how many where
-    none is named.
+    """Return the GPUs, whole ones or a part of one; `otherwise` is the number if none is named.
+
+    Raises Refused for two kinds of GPUs.
     """
     found: dict[str, Any] = {}
     for key in dict.fromkeys(
@@ -228,11 +228,13 @@ def _devices(limits: Section, requests: Section, otherwise: int) -> dict[str, An
     ):
         if key not in VENDORS and not key.startswith(MIG_RESOURCE):
             continue
-        count = _asked(limits, requests, key)
+        count = _quantity(limits, requests, key)
         if count is None:
             continue
         if found:
-            raise limits.reading.fault(requests.at, "one job has one kind of GPU")
+            raise limits.reading.fault(
+                requests.at, "a job can use only one kind of GPU: remove one of the resources"
+            )
         found = (
             {"vendor": VENDORS[key]}
             if key in VENDORS
@@ -243,19 +245,19 @@ def _devices(limits: Section, requests: Section, otherwise: int) -> dict[str, An
 
 
 def _count(limits: Section, key: str, count: Fraction) -> dict[str, Any]:
-    """`2` is two devices, `500m` half of one."""
+    """Return the fields for a count: `2` means two GPUs, `500m` half of one."""
     share = count * WHOLE_GPU
     if count.denominator == 1:
         return {"gpus": int(count)}
     if count < 1 and share.denominator == 1:
         return {"gpus": 1, "gpu_share": int(share)}
     raise limits.reading.fault(
-        limits.at, f"{key}: give whole GPUs, or 10m to 990m of one in steps of 10m"
+        limits.at, f"{key}: use whole GPUs, or 10m to 990m of one in steps of 10m"
     )
 
 
 def _sharing(reading: Reading, annotations: Mapping[str, tuple[str, Node]]) -> dict[str, Any]:
-    """Kaiwo's annotations about parts of a GPU."""
+    """Return the fields for Kaiwo's annotations about parts of a GPU."""
     job: dict[str, Any] = {}
     for name, (value, node) in annotations.items():
         text = f"annotation {KAIWO}{name}"
@@ -263,7 +265,7 @@ def _sharing(reading: Reading, annotations: Mapping[str, tuple[str, Node]]) -> d
             job["gpu_share"] = _hundredths(reading, node, value)
         elif name == "gpu-memory" and "gpu-fraction" in annotations:
             reading.warn(
-                node, f"{text}: not honoured: gpu-fraction says which part of a GPU is meant"
+                node, f"{text}: not honoured: gpu-fraction is set too and takes precedence"
             )
         elif name == "gpu-memory":
             job["gpu_memory_bytes"] = _mebibytes(reading, node, value)

@@ -1,21 +1,21 @@
-"""What of a manifest is not honoured, and what to do instead; read by `kubernetes_tree.py`.
+"""The keys of a manifest that a job cannot honour, and what to use instead.
 
-A key that is not here is named without a reason.
+`kubernetes_tree.py` adds them to warnings. A key that is missing here is reported without a reason.
 """
 
 from typing import Final
 
 _IMAGE: Final = "the command runs on the node itself, without an image"
-_VOLUMES: Final = "a job sees its node's files; muster submit --upload takes a directory along"
-_TENANT: Final = "whose job it is, and its limits, follow from your key"
-_ORDER: Final = "muster submit --priority orders a tenant's jobs, 0 to 100"
-_NETWORK: Final = "a job has its node's network; muster port-forward reaches its ports"
+_VOLUMES: Final = "a job sees its node's files; muster submit --upload sends a directory"
+_TENANT: Final = "your key determines the tenant, the user and the limits"
+_ORDER: Final = "use muster submit --priority, 0 to 100"
+_NETWORK: Final = "a job uses its node's network; reach its ports with muster port-forward"
 
 REASONS: Final = {
-    "affinity": "only what a node must have is read: one term, In, one value",
-    "envFrom": "give variables one by one, and secrets by muster submit --secret",
+    "affinity": "only required node affinity is read: one term, operator In, one value",
+    "envFrom": "list the variables, and use muster submit --secret for secrets",
     "valueFrom": (
-        "give a value; for a secret muster secret set NAME, then muster submit --secret NAME"
+        "give a value; for a secret, use muster secret set NAME and muster submit --secret NAME"
     ),
     "ephemeral-storage": "local disks are not counted",
     "hostIPC": "a job runs on the node itself",
@@ -26,25 +26,27 @@ REASONS: Final = {
     "image": _IMAGE,
     "imagePullPolicy": _IMAGE,
     "imagePullSecrets": _IMAGE,
-    "initContainers": "put what they do into the command",
-    "lifecycle": "put what it does into the command",
-    "livenessProbe": "a model is probed: muster deploy",
-    "readinessProbe": "a model is probed: muster deploy",
-    "startupProbe": "a model is probed: muster deploy",
+    "initContainers": "put their work into the command",
+    "lifecycle": "put its work into the command",
+    "livenessProbe": "only models are probed: muster deploy",
+    "readinessProbe": "only models are probed: muster deploy",
+    "startupProbe": "only models are probed: muster deploy",
     "namespace": _TENANT,
-    "podAffinity": "jobs are not drawn to each other",
+    "podAffinity": "affinity between jobs is not supported",
     "podFailurePolicy": "every failure counts as one of the retries",
-    "preferredDuringSchedulingIgnoredDuringExecution": "only what must hold is read",
+    "preferredDuringSchedulingIgnoredDuringExecution": "only required rules are read",
     "priority": _ORDER,
     "priorityClassName": _ORDER,
     "runtimeClassName": _IMAGE,
     "schedulerName": "Muster's own scheduler places it",
-    "securityContext": "a job runs as its node's agent does",
+    "securityContext": "the node's agent chooses the Unix user (MUSTER_JOB_USERS)",
     "serviceAccountName": _TENANT,
     "shareProcessNamespace": "a job runs on the node itself",
-    "tolerations": "nodes have no taints: muster submit --node-label or --nodelist chooses",
-    "topologySpreadConstraints": "muster submit --anti-affinity keeps jobs apart",
-    "ttlSecondsAfterFinished": "ended jobs go by age, size and number",
+    "tolerations": "nodes have no taints: use muster submit --node-label or --nodelist",
+    "topologySpreadConstraints": "use muster submit --anti-affinity",
+    "ttlSecondsAfterFinished": (
+        "output of ended jobs is deleted by age, size and number (MUSTER_KEEP_*)"
+    ),
     "volumeMounts": _VOLUMES,
     "volumes": _VOLUMES,
 }

@@ -1,7 +1,6 @@
-"""A Kubernetes manifest as it is read: whatever nobody takes from a mapping is a warning with its
-line and path.
+"""The tree of a Kubernetes manifest: every key that is not read becomes a warning.
 
-So nothing of a manifest is silently dropped, whatever Kubernetes adds to its forms. Pure. Tests:
+So no part of a manifest is dropped silently, also not keys of newer versions. Pure. Tests:
 tests/unit/test_cli_kubernetes.py.
 """
 
@@ -26,26 +25,26 @@ _FACTORS: Final = {"": Fraction(1), **_UNITS, **_BINARY}
 
 
 class Reading:
-    """One manifest: its sections, and the warnings that were said of it, by line."""
+    """The reading of one manifest: its sections, and the warnings by line."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.sections: list[Section] = []
-        self.said: list[tuple[int, str]] = []
+        self.warned: list[tuple[int, str]] = []
 
     def warn(self, node: Node, text: str) -> None:
-        self.said.append((node.start_mark.line, f"{place(self.name, node)}: {text}"))
+        self.warned.append((node.start_mark.line, f"{place(self.name, node)}: {text}"))
 
     def fault(self, node: Node, text: str) -> Refused:
         return fault(self.name, node, text)
 
     def warnings(self) -> tuple[str, ...]:
-        """Also of all that is left; what is empty says nothing."""
+        """Return all warnings, including those about keys that were not read and are not empty."""
         for section in self.sections:
             for key, value in section.left():
                 if not _blank(value):
                     self.warn(key, f"{section.path}{key.value}: not honoured{_reason(key.value)}")
-        return tuple(text for _, text in sorted(self.said))
+        return tuple(text for _, text in sorted(self.warned))
 
 
 def _reason(key: str) -> str:
@@ -57,9 +56,9 @@ def _blank(node: Node) -> bool:
 
 
 class Section:
-    """A mapping at a path, empty where there is none.
+    """A mapping at a path, or an empty one.
 
-    `at` is where it stands, or the nearest around it.
+    `at` is its node, or the nearest node around it.
     """
 
     def __init__(self, reading: Reading, node: Node | None, path: str, around: Node) -> None:
@@ -82,7 +81,7 @@ class Section:
         yield from self._found.values()
 
     def take(self, key: str) -> Node | None:
-        """The value, which now counts as read; None where there is none."""
+        """Return the value of a key and mark it as read; None without a value."""
         _, value = self._found.pop(key, (None, None))
         return None if value is None or is_empty(value) else value
 
@@ -120,7 +119,7 @@ class Section:
         return int(text)
 
     def quantity(self, key: str) -> Fraction | None:
-        """`500m`, `2`, `16Gi`."""
+        """Return a quantity such as `500m`, `2` or `16Gi`."""
         node = self.take(key)
         if node is None:
             return None
@@ -133,7 +132,7 @@ class Section:
         return Fraction(found[1]) * _FACTORS[found[2] or ""]
 
     def pairs(self) -> list[tuple[str, str, Node]]:
-        """All of it, as (key, text, where)."""
+        """Return all entries as (key, string, node)."""
         return [
             (key, self._text(key, value), value)
             for key in list(self._found)
@@ -142,5 +141,5 @@ class Section:
 
     def _text(self, key: str, node: Node) -> str:
         if not isinstance(node, ScalarNode):
-            raise self.reading.fault(node, f"'{self.path}{key}' must be a text, not {what(node)}")
+            raise self.reading.fault(node, f"'{self.path}{key}' must be a string, not {what(node)}")
         return str(node.value)

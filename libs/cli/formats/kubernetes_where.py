@@ -1,5 +1,4 @@
-"""Where a Pod may run, as a job says it: nodeName, nodeSelector, and of affinity what must hold and
-has one way to hold.
+"""Reads where a Pod may run: nodeName, nodeSelector, and required affinity without alternatives.
 
 Pure. Part of `kubernetes.py`; tests: tests/unit/test_cli_kubernetes.py.
 """
@@ -11,13 +10,13 @@ from yaml.nodes import Node
 from libs.cli.formats.kubernetes_tree import Reading, Section
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-# Labels that say which device a node has.
+# Labels with the GPU model of a node.
 PRODUCT: Final = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
 MUST: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def where(pod: Section) -> dict[str, Any]:
-    """The job's fields. Raises Refused where two of them leave no node."""
+    """Return the placement fields of the job. Raises Refused if two rules exclude each other."""
     job: dict[str, Any] = {}
     if node_name := pod.text("nodeName"):
         _one_of(job, pod.reading, pod.at, HOSTNAME, [node_name])
@@ -26,16 +25,16 @@ def where(pod: Section) -> dict[str, Any]:
     affinity = pod.section("affinity")
     _nodes(job, affinity.section("nodeAffinity").section(MUST))
     for term in affinity.section("podAntiAffinity").sections(MUST):
-        _apart(job, term)
+        _anti_affinity(job, term)
     return job
 
 
 def _nodes(job: dict[str, Any], must: Section) -> None:
-    """Several terms are alternatives, which a job cannot say."""
+    """Read node affinity; several terms are alternatives, which a job cannot express."""
     terms = must.nodes("nodeSelectorTerms")
     if len(terms) > 1:
         must.reading.warn(
-            terms[0], f"{must.path}nodeSelectorTerms: not honoured: a job has no alternatives"
+            terms[0], f"{must.path}nodeSelectorTerms: not honoured: alternatives are not supported"
         )
         return
     for term in terms:
@@ -53,29 +52,32 @@ def _rule(job: dict[str, Any], rule: Section) -> None:
         rule.reading.warn(
             rule.at,
             (
-                f"{rule.path}{key} {operator}: not honoured: a job asks for one value of a "
-                "label, or for some of the nodes"
+                f"{rule.path}{key} {operator}: not honoured: only In is supported, with one value "
+                "of a label or a list of nodes"
             ),
         )
 
 
 def _one_of(job: dict[str, Any], reading: Reading, node: Node, key: str, values: list[str]) -> None:
-    """A label with one value; of nodes and of models what every rule allows."""
+    """Add a rule: a label with one value, or the nodes or models that all rules allow."""
     if key not in (HOSTNAME, *PRODUCT):
         if job.setdefault("node_labels", {}).setdefault(key, values[0]) != values[0]:
-            raise reading.fault(node, f"no node has two values of the label '{key}'")
+            raise reading.fault(
+                node, f"a node has only one value of the label '{key}': remove one rule"
+            )
         return
     field = "node_list" if key == HOSTNAME else "model"
     job[field] = [value for value in values if value in job.get(field, values)]
     if not job[field]:
         raise reading.fault(
-            node, f"nothing that '{key}' allows here is allowed by what stands above"
+            node, f"this rule for '{key}' excludes all values that earlier rules allow"
         )
 
 
-def _apart(job: dict[str, Any], term: Section) -> None:
-    """Kubernetes keeps away from pods with all of these labels, a job from jobs with
-    one of them.
+def _anti_affinity(job: dict[str, Any], term: Section) -> None:
+    """Read anti-affinity with one label.
+
+    With several labels, Kubernetes avoids pods that have all of them; a job avoids any of them.
     """
     labels = term.section("labelSelector").section("matchLabels").pairs()
     topology = term.text("topologyKey")
@@ -85,7 +87,7 @@ def _apart(job: dict[str, Any], term: Section) -> None:
         term.reading.warn(
             term.at,
             (
-                f"{term.path.rstrip('.')}: not honoured: a job keeps away from one label, on the "
+                f"{term.path.rstrip('.')}: not honoured: anti-affinity supports one label, on the "
                 "same node"
             ),
         )

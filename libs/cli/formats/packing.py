@@ -1,9 +1,8 @@
-"""A directory as an archive whose bytes depend on its content alone: what `--upload` sends, named
-by its SHA-256.
+"""Packs a directory for `--upload` into a reproducible archive, named by its SHA-256.
 
-Names in order, no times, no owners, of the modes only whether a file may be executed; so the same
-directory gives the same archive anywhere. What `.musterignore` names stays out (without one: what
-`.gitignore` names), in gitignore's form, read at the top only. Tests: tests/unit/test_packing.py.
+Entries are sorted and have no times, no owners, and only the executable bit of their modes, so the
+same directory gives the same archive on every machine. Files that `.musterignore` (or, without one,
+`.gitignore`) names stay out; only the file at the top is read. Tests: tests/unit/test_packing.py.
 """
 
 import hashlib
@@ -20,16 +19,16 @@ from libs.common.errors import Refused
 from libs.common.transport.uploads import Bounds
 
 IGNORE_FILES: Final = (".musterignore", ".gitignore")
-# Never meant: a version history, and a cluster's state with its keys. `!.git/` in the ignore file
-# takes it in again.
-ALWAYS_OUT: Final = (".git/", ".muster/")
+# Excluded by default: a version history, and a cluster's state with its keys. To include one, put
+# `!.git/` into the ignore file.
+EXCLUDED: Final = (".git/", ".muster/")
 BLOCK: Final = 512
-# The end of an archive, and what tarfile fills it up to.
+# The padded end of an archive.
 END_BYTES: Final = 10_240
 
 
 class Packed(NamedTuple):
-    """What an archive is named and holds. `left_out` are sockets, pipes and devices."""
+    """A packed directory. `left_out` names sockets, pipes and devices, which are not packed."""
 
     sha256: str
     size_bytes: int
@@ -40,7 +39,7 @@ class Packed(NamedTuple):
 def pack(directory: Path, archive: BufferedRandom | BytesIO, bounds: Bounds) -> Packed:
     """Write the archive of `directory` to an empty file.
 
-    Raises Refused naming what is in the way, before anything large is read.
+    Raises Refused with the path and the reason, before large files are read.
     """
     walk = _Walk(directory, bounds)
     names = list(walk)
@@ -57,11 +56,11 @@ def pack(directory: Path, archive: BufferedRandom | BytesIO, bounds: Bounds) -> 
 
 
 class _Walk:
-    """The names below a directory that are not ignored, each folder before what is in it."""
+    """The names below a directory that are not ignored, each folder before its content."""
 
     def __init__(self, directory: Path, bounds: Bounds) -> None:
         self.directory, self.bounds = directory, bounds
-        self.ignored = GitIgnoreSpec.from_lines([*ALWAYS_OUT, *_ignore_lines(directory)])
+        self.ignored = GitIgnoreSpec.from_lines([*EXCLUDED, *_ignore_lines(directory)])
         self.left_out: list[str] = []
         self.files = 0
         self.bytes = END_BYTES
@@ -74,8 +73,8 @@ class _Walk:
             entries = sorted(os.scandir(self.directory / folder), key=lambda entry: entry.name)
         except OSError as error:
             raise Refused(
-                f"{self.directory / folder} cannot be read ({error.strerror}): --upload "
-                "takes a directory"
+                f"cannot read {self.directory / folder} ({error.strerror}): --upload needs a "
+                "directory"
             ) from error
         for entry in entries:
             name = folder + entry.name
@@ -96,16 +95,17 @@ class _Walk:
         )
         self.files += 1
         self.bytes += BLOCK + -(-size // BLOCK) * BLOCK
-        what = f"{self.directory} is too large to be sent"
+        what = f"{self.directory} is too large to upload"
         if self.bytes > self.bounds.size_bytes:
             raise Refused(
-                f"{what}: at {name} it is over {self.bounds.size_bytes >> 20} MiB; name what "
-                "is not needed in .musterignore"
+                f"{what}: it exceeds {self.bounds.size_bytes >> 20} MiB at {name}; "
+                "exclude files in "
+                ".musterignore"
             )
         if self.files > self.bounds.files:
             raise Refused(
-                f"{what}: at {name} it has over {self.bounds.files} files; name what is not "
-                "needed in .musterignore"
+                f"{what}: it exceeds {self.bounds.files} files at {name}; exclude files in "
+                ".musterignore"
             )
 
 
@@ -116,12 +116,12 @@ def _ignore_lines(directory: Path) -> list[str]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            raise Refused(f"{directory / name} cannot be read: {error.strerror}") from error
+            raise Refused(f"cannot read {directory / name}: {error.strerror}") from error
     return []
 
 
 def _add(tar: tarfile.TarFile, directory: Path, name: str) -> None:
-    """Only what an archive of the same content anywhere would say."""
+    """Add an entry with the metadata that the content determines."""
     path = directory / name
     member = tarfile.TarInfo(name)
     try:
@@ -145,21 +145,21 @@ def _add(tar: tarfile.TarFile, directory: Path, name: str) -> None:
                 tar.addfile(member, file)
     except OSError as error:
         raise Refused(
-            f"{path} cannot be sent ({error.strerror or 'it changed while it was read'})"
+            f"cannot upload {path} ({error.strerror or 'it changed while it was read'})"
         ) from error
 
 
 def _target(directory: Path, name: str) -> str:
-    """Where a link leads.
+    """Return the target of a symbolic link.
 
-    Raises Refused for one that leads out: on a node there is nothing there.
+    Raises Refused if it points out of the directory, because a node does not have the target.
     """
     target, root = os.readlink(directory / name), os.path.realpath(directory)
     if os.path.isabs(target) or not (os.path.realpath(directory / name) + "/").startswith(
         root + "/"
     ):
         raise Refused(
-            f"{directory / name} is a link out of the directory (to {target}): name it in "
-            ".musterignore, or copy what it names"
+            f"{directory / name} is a link out of the directory (to {target}): exclude it in "
+            ".musterignore, or copy its target"
         )
     return target

@@ -1,10 +1,9 @@
-"""Reads a script with `#SBATCH` lines, as people bring it from Slurm, into a job; the whole script
-is the job's command.
+"""Converts a Slurm script with `#SBATCH` lines to a job; the whole script becomes the command.
 
-Whatever is written there and not honoured is a warning with its line, never silently dropped:
-`train.sbatch:4: --mail-type: ...`. What differs from Slurm without a flag: the script runs once on
-each node, and the submitter's environment stays behind. Pure. Its tables: sbatch_flags.py, its
-values: sbatch_values.py. Tests: tests/unit/test_cli_sbatch.py.
+Each flag that a job cannot honour is a warning with its line: `train.sbatch:4: --mail-type: ...`.
+Two differences from Slurm need no flag: the script runs once on each node, and the job does not get
+the submitter's environment. Pure. Tables: sbatch_flags.py. Parsers: sbatch_values.py. Tests:
+tests/unit/test_cli_sbatch.py.
 """
 
 import re
@@ -25,7 +24,7 @@ from libs.common.state.ordering import SINGLETON
 T = TypeVar("T")
 
 DIRECTIVE: Final = "#SBATCH"
-# Programs that run a script given as a word, by their flag for it.
+# Interpreters that run a script from an argument, by the option for it.
 INTERPRETERS: Final = (
     ("-c", re.compile(r"(ba|da|k|z|c|tc|fi)?sh|python[0-9.]*")),
     ("-e", re.compile(r"perl|ruby|node|Rscript")),
@@ -37,7 +36,7 @@ _COMMENT: Final = re.compile(r"(?:^|\s)#.*")
 _JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-class Said(NamedTuple):
+class Flag(NamedTuple):
     """A flag's value and the line where it stands."""
 
     line: int
@@ -45,43 +44,41 @@ class Said(NamedTuple):
 
 
 class Script(NamedTuple):
-    """What was said, by flag (the last one of a name holds, as in Slurm), and the
-    warnings so far.
-    """
+    """The flags of a script by name (the last one counts, as in Slurm), and the warnings."""
 
     name: str
-    said: dict[str, Said]
-    noted: list[tuple[int, str]]
+    flags: dict[str, Flag]
+    warned: list[tuple[int, str]]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}:{line}: {text}" for line, text in sorted(self.noted))
+        return tuple(f"{self.name}:{line}: {text}" for line, text in sorted(self.warned))
 
     def warn(self, line: int, text: str) -> None:
-        self.noted.append((line, text))
+        self.warned.append((line, text))
 
     def note(self, flag: str, text: str) -> None:
-        self.warn(self.said[flag].line, f"--{flag}: {text}")
+        self.warn(self.flags[flag].line, f"--{flag}: {text}")
 
     def value(self, flag: str, read: Callable[[str], T], default: T) -> T:
-        """Raises Refused where the value is not what the flag takes."""
-        if flag not in self.said:
+        """Return the parsed value of a flag, or `default` without it. Raises Refused."""
+        if flag not in self.flags:
             return default
         try:
-            return read(self.said[flag].value)
+            return read(self.flags[flag].value)
         except ValueError as error:
             raise self.fault(flag, str(error)) from None
 
     def number(self, flag: str) -> int:
-        """0 where it is not said."""
+        """Return the number of a flag, or 0 without it."""
         return self.value(flag, values.number, 0)
 
     def words(self, flag: str) -> list[str]:
-        """What stands between commas."""
-        return values.listed(self.said[flag].value) if flag in self.said else []
+        """Return the comma-separated words of a flag."""
+        return values.listed(self.flags[flag].value) if flag in self.flags else []
 
     def fault(self, flag: str, text: str) -> Refused:
-        line, value = self.said[flag]
+        line, value = self.flags[flag]
         return Refused(f"{self.name}:{line}: --{flag}={value}: {text}")
 
 
@@ -90,9 +87,9 @@ def is_script(text: str) -> bool:
 
 
 def read_script(text: str, name: str, environ: Mapping[str, str]) -> Written:
-    """`environ` is the submitter's, for `--export=NAME`.
+    """Return the job of a script; `environ` gives the values for `--export=NAME`.
 
-    Raises Refused naming file, line, flag and what is expected.
+    Raises Refused with file, line, flag and the expected form.
     """
     lines = text.split("\n")
     script = Script(name, {}, [])
@@ -115,7 +112,10 @@ def read_script(text: str, name: str, environ: Mapping[str, str]) -> Written:
 
 
 def _command(name: str, text: str, first: str, shown: str) -> list[str]:
-    """The script as its interpreter takes it, with its own name as `$0`."""
+    """Return the command that runs the script's text, with its name as `$0`.
+
+    Raises Refused if the first line names no known interpreter.
+    """
     words = first.removeprefix("#!").split()
     program = PurePath(
         words[1] if len(words) > 1 and PurePath(words[0]).name == "env" else (words or [""])[0]
@@ -123,21 +123,21 @@ def _command(name: str, text: str, first: str, shown: str) -> list[str]:
     flag = next((flag for flag, known in INTERPRETERS if known.fullmatch(program)), "")
     if not flag:
         raise Refused(
-            f"{name}:1: {first!r} names no interpreter that runs a script given as a word: "
-            "use for instance #!/bin/bash"
+            f"{name}:1: {first!r} does not name a supported interpreter: use for example "
+            "#!/bin/bash"
         )
     return [*words, flag, text, *([shown] if program.endswith("sh") else [])]
 
 
 def _gather(script: Script, lines: Sequence[str]) -> None:
-    """Every flag of the directives, which end at the first command."""
+    """Collect the flags of the directives, which end at the first command."""
     begun = False
     for number, line in enumerate(lines, start=1):
         if line.startswith(DIRECTIVE):
             if begun:
                 script.warn(
                     number,
-                    "#SBATCH after the first command: Slurm does not read it, nor is it read here",
+                    "#SBATCH after the first command: ignored, as in Slurm",
                 )
             else:
                 _directive(script, number, line.removeprefix(DIRECTIVE))
@@ -147,7 +147,8 @@ def _gather(script: Script, lines: Sequence[str]) -> None:
                 script.warn(
                     number,
                     (
-                        f"{own[1]}: Slurm's own command; here the script itself runs on each "
+                        f"{own[1]}: only Slurm has this command; in Muster the script "
+                        "itself runs on each "
                         "node, with RANK, MASTER_ADDR and SLURM_*"
                     ),
                 )
@@ -160,23 +161,23 @@ def _directive(script: Script, line: int, text: str) -> None:
         raise Refused(f"{script.name}:{line}: {text.strip()!r} cannot be read: {error}") from None
     for flag, value in _flags(script, line, words):
         if flag in HONOURED:
-            script.said[flag] = Said(line, value)
+            script.flags[flag] = Flag(line, value)
         elif flag in NOT_HONOURED:
             script.warn(line, f"--{flag}: not honoured: {NOT_HONOURED[flag]}")
         else:
             near = next(iter(get_close_matches(flag, (*HONOURED, *NOT_HONOURED), 1, 0.7)), "")
             script.warn(
-                line, f"--{flag}: not known" + (f" (did you mean --{near}?)" if near else "")
+                line, f"--{flag}: unknown flag" + (f" (did you mean --{near}?)" if near else "")
             )
 
 
 def _flags(script: Script, line: int, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(long name, value) of each."""
+    """Yield (long name, value) for each flag of a directive."""
     rest = list(words)
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or word in ("-", "--"):
-            script.warn(line, f"{word!r} is no flag")
+            script.warn(line, f"{word!r} is not a flag and is ignored")
             continue
         flag, equals, value = (
             word[2:].partition("=")
@@ -193,7 +194,7 @@ def _flags(script: Script, line: int, words: Sequence[str]) -> Iterator[tuple[st
 
 
 def _exported(script: Script, environ: Mapping[str, str]) -> dict[str, str]:
-    """`--export`: NAME=VALUE as it says, NAME as it is here."""
+    """Return the variables of `--export`: NAME=VALUE, or NAME from `environ`."""
     env: dict[str, str] = {}
     for word in script.words("export"):
         name, equals, value = word.partition("=")
@@ -201,28 +202,28 @@ def _exported(script: Script, environ: Mapping[str, str]) -> dict[str, str]:
             script.note(
                 "export",
                 (
-                    "ALL is not honoured: a job begins with a small environment; --export=NAME "
-                    "passes one of yours on"
+                    "ALL is not honoured: a job starts with a small environment; --export=NAME "
+                    "copies one variable"
                 ),
             )
         elif equals or name in environ:
             env[name] = value if equals else environ[name]
         elif word not in ("NONE", "NIL"):
-            script.note("export", f"{name} is not set here")
+            script.note("export", f"{name} is not set in your environment")
     return env
 
 
 def _restart(script: Script) -> dict[str, Any]:
-    said = [
-        (script.said[flag].line, flag == "requeue")
+    lines = [
+        (script.flags[flag].line, flag == "requeue")
         for flag in ("requeue", "no-requeue")
-        if flag in script.said
+        if flag in script.flags
     ]
-    return {"requeue": max(said)[1]} if said else {}
+    return {"requeue": max(lines)[1]} if lines else {}
 
 
 def _order(script: Script) -> dict[str, Any]:
-    """How often, and when it may begin."""
+    """Return the fields about arrays, dependencies and holds."""
     nothing: list[str] = []
     waits = script.value("dependency", values.dependencies, nothing)
     after = [wait for wait in waits if wait != SINGLETON]
@@ -231,29 +232,33 @@ def _order(script: Script) -> dict[str, Any]:
         "array": array,
         "after": after,
         "singleton": SINGLETON in waits,
-        "hold": "hold" in script.said,
+        "hold": "hold" in script.flags,
     }
     return {field: value for field, value in found.items() if value}
 
 
 def _nearness(script: Script) -> dict[str, Any]:
-    """`--switches=1` is one leaf switch, which is a rack; with a time to wait for it, it is a
-    preference.
+    """Return the rack for `--switches=1` (one leaf switch).
+
+    With a maximum wait (`1@60`) the rack is only preferred.
     """
-    if "switches" not in script.said:
+    if "switches" not in script.flags:
         return {}
-    count, _, patience = script.said["switches"].value.partition("@")
+    count, _, patience = script.flags["switches"].value.partition("@")
     if count != "1":
-        script.note("switches", "not honoured but for 1: nodes are near by rack and spine")
+        script.note("switches", "only 1 is honoured: use --rack or --spine of muster submit")
         return {}
     if patience:
-        script.note("switches", f"preferred, for as long as it waits: {patience} is not counted")
+        script.note(
+            "switches", f"one rack is preferred; the maximum wait {patience} is not honoured"
+        )
     return {"rack": PREFERRED if patience else REQUIRED}
 
 
 def _resources(script: Script) -> dict[str, Any]:
-    """Slurm counts nodes, tasks, CPUs and GPUs; a job has nodes, and of each its CPUs, GPUs and
-    memory.
+    """Return nodes, and CPUs, GPUs and memory per node, from Slurm's counts.
+
+    Raises Refused for two kinds of GPUs.
     """
     devices = _devices(script)
     tasks, each = script.number("ntasks"), script.number("ntasks-per-node")
@@ -261,29 +266,31 @@ def _resources(script: Script) -> dict[str, Any]:
     each = each or -(-tasks // nodes) or 1
     if each > 1:
         script.note(
-            "ntasks-per-node" if "ntasks-per-node" in script.said else "ntasks",
+            "ntasks-per-node" if "ntasks-per-node" in script.flags else "ntasks",
             (
-                f"the script runs once on each node, with the CPUs of its {each} tasks: start "
-                "them there (torchrun, mpirun)"
+                f"the script runs once on each node, with the CPUs of {each} tasks: start the "
+                "tasks in it (torchrun, mpirun)"
             ),
         )
     gpus = _gpus(script, devices, nodes, each)
     cpus = script.number("cpus-per-gpu") * gpus or (script.number("cpus-per-task") or 1) * each
     memory = _memory(script, cpus, gpus)
-    said_cpus = any(
-        flag in script.said
+    has_cpus = any(
+        flag in script.flags
         for flag in ("ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu")
     )
     job: dict[str, Any] = {"nodes": nodes, "gpus": gpus} | (
         {"nodes_max": most} if most > nodes else {}
     )
-    if said_cpus or gpus == 0:
+    if has_cpus or gpus == 0:
         job["cpus"] = cpus
     if memory:
         job["memory_bytes"] = memory
     kinds = sorted({device.kind for device in devices.values() if device.kind})
     if len(kinds) > 1:
-        raise Refused(f"{script.name}: one job has one kind of GPU, not {' and '.join(kinds)}")
+        raise Refused(
+            f"{script.name}: a job can use only one kind of GPU, not {' and '.join(kinds)}"
+        )
     return job | (
         {"mig_profile": kinds[0]}
         if kinds and kinds[0] in PROFILES
@@ -294,24 +301,24 @@ def _resources(script: Script) -> dict[str, Any]:
 
 
 def _devices(script: Script) -> dict[str, values.Devices]:
-    """What each flag about GPUs says."""
+    """Return the GPUs that each flag requests."""
     flags = ("gpus", "gpus-per-node", "gpus-per-task")
     found = {
         flag: script.value(flag, values.devices, values.Devices())
         for flag in flags
-        if flag in script.said
+        if flag in script.flags
     }
     for item in script.words("gres"):
         kind, _, rest = item.partition(":")
         if kind in ("gpu", "gres/gpu"):
             found["gres"] = _generic(script, rest)
         elif kind != "none":
-            script.note("gres", f"{item} is not honoured: GPUs are counted, nothing else")
+            script.note("gres", f"{item} is not honoured: only gpu is supported")
     return found
 
 
 def _generic(script: Script, text: str) -> values.Devices:
-    """Of `--gres=gpu:h100:4` what stands behind `gpu:`; without that it is one."""
+    """Return the GPUs for the part of `--gres=gpu:h100:4` behind `gpu:`; empty means one."""
     try:
         return values.devices(text or "1")
     except ValueError as error:
@@ -321,9 +328,9 @@ def _generic(script: Script, text: str) -> values.Devices:
 def _nodes(
     script: Script, devices: Mapping[str, values.Devices], tasks: int, each: int
 ) -> tuple[int, int]:
-    """The fewest and the most: as said, else as many as the totals need."""
+    """Return the minimum and maximum of nodes: as given, or as many as the totals need."""
     most = 0
-    if "nodes" in script.said:
+    if "nodes" in script.flags:
         nodes, most = script.value("nodes", values.span, (1, 1))
     elif tasks and each:
         nodes = -(-tasks // each)
@@ -333,37 +340,39 @@ def _nodes(
         nodes = 1
     if most > nodes and (tasks or "gpus" in devices):
         script.note(
-            "nodes", f"{nodes} nodes: what is counted over all of them does not grow with them"
+            "nodes", f"{nodes} nodes: totals over all nodes cannot grow with a range of nodes"
         )
         most = nodes
     most = max(nodes, most)
     if most > 1:
-        flag = next(flag for flag in ("nodes", "ntasks", "gpus") if flag in script.said)
+        flag = next(flag for flag in ("nodes", "ntasks", "gpus") if flag in script.flags)
         counts = f"{nodes} to {most}" if most > nodes else f"{most}"
         script.note(
-            flag, f"the script runs on each of the {counts} nodes, in Slurm on the first one only"
+            flag,
+            f"the script runs on each of the {counts} nodes; in Slurm it runs on the "
+            "first one only",
         )
     return nodes, most
 
 
 def _gpus(script: Script, devices: Mapping[str, values.Devices], nodes: int, tasks: int) -> int:
-    """On each node. Raises Refused for a number that nodes cannot share evenly."""
+    """Return the GPUs per node. Raises Refused if the total is not a multiple of the nodes."""
     for flag in ("gpus-per-node", "gres"):
         if flag in devices:
             return devices[flag].gpus
     if "gpus" in devices:
         if devices["gpus"].gpus % nodes:
             raise script.fault(
-                "gpus", f"{nodes} nodes cannot share these evenly: say --gpus-per-node"
+                "gpus", f"the number is not a multiple of {nodes} nodes: use --gpus-per-node"
             )
         return devices["gpus"].gpus // nodes
     return devices["gpus-per-task"].gpus * tasks if "gpus-per-task" in devices else 0
 
 
 def _memory(script: Script, cpus: int, gpus: int) -> int:
-    """Bytes on each node."""
-    if "mem" in script.said and script.value("mem", values.size_bytes, 0) == 0:
-        script.note("mem", "0 (all of a node) is not honoured: say how much")
+    """Return the memory per node in bytes."""
+    if "mem" in script.flags and script.value("mem", values.size_bytes, 0) == 0:
+        script.note("mem", "0 (all memory of a node) is not honoured: give a size")
     return (
         script.value("mem", values.size_bytes, 0)
         or script.value("mem-per-gpu", values.size_bytes, 0) * gpus

@@ -1,8 +1,6 @@
-"""The flags of `#SBATCH` lines: which there are, which of them a job can honour, and of the others
-what to do instead.
+"""The flags of `#SBATCH` lines: those that a job honours, and what to use instead of the others.
 
-Tables only; `sbatch.py` reads with them. A flag moves from NOT_HONOURED to HONOURED when a job
-learns to say it.
+Tables only, for `sbatch.py`.
 """
 
 from typing import Final
@@ -35,72 +33,72 @@ HONOURED: Final = (
     "array",
 )  # fmt: skip
 
-_OUTPUT: Final = "Muster keeps what a job writes: muster logs JOB"
-_TENANT: Final = "whose job it is, and its limits, follow from your key"
+_OUTPUT: Final = "Muster keeps the output: use muster logs JOB"
+_TENANT: Final = "your key determines the tenant, the user and the limits"
 _BINDING: Final = (
-    "a job sees its own devices only; --numa, --switch and --interconnect of muster submit say "
-    "how near they must be"
+    "a job sees only its own GPUs; for their topology, use --numa, --switch or --interconnect of "
+    "muster submit"
 )
-_MAIL: Final = "Muster sends no mail: muster wait JOB"
+_MAIL: Final = "Muster sends no mail: use muster wait JOB"
 
 NOT_HONOURED: Final = {
     "account": _TENANT,
-    "begin": "hold it (--hold), and when it is time: muster release JOB",
-    "clusters": "give the cluster by MUSTER_URL or muster login",
-    "comment": "labels say such things: muster submit --label",
-    "constraint": "nodes have labels: muster submit --node-label K=V",
+    "begin": "use --hold, and release it later with muster release JOB",
+    "clusters": "choose the cluster with MUSTER_URL or muster login",
+    "comment": "use a label: muster submit --label",
+    "constraint": "use node labels: muster submit --node-label K=V",
     "container": "the script runs on the node itself",
     "contiguous": "--rack required of muster submit keeps nodes together",
     "core-spec": _BINDING,
     "cores-per-socket": _BINDING,
-    "deadline": ("it is a wish to be met, not an end of the job: muster submit "
-"--deadline, in a queue of "
-"that policy"),
-    "delay-boot": "nodes are not started for a job",
+    "deadline": (
+        "Slurm ends the job at this time; muster submit --deadline only orders a queue with the "
+        "policy deadline"
+    ),
+    "delay-boot": "Muster does not boot nodes for a job",
     "distribution": "the script runs once on each node; ranks follow the topology",
     "error": _OUTPUT,
-    "exclude": "name the nodes that may be used: --nodelist, or --node-label of muster submit",
-    "exclusive": "a node is shared by device; ask for all its GPUs to have it alone",
-    "export-file": "give variables by --export=NAME=VALUE",
+    "exclude": "name the allowed nodes: --nodelist, or --node-label of muster submit",
+    "exclusive": "nodes are shared; request all GPUs of a node to have it alone",
+    "export-file": "use --export=NAME=VALUE",
     "extra-node-info": _BINDING,
-    "get-user-env": "a job begins with a small environment: --export=NAME passes one of yours on",
+    "get-user-env": "a job starts with a small environment: --export=NAME copies one variable",
     "gid": _TENANT,
     "gpu-bind": _BINDING,
-    "gpu-freq": "clocks of GPUs are not changed",
-    "gpus-per-socket": "ask for GPUs by node: --gpus-per-node",
+    "gpu-freq": "jobs cannot set GPU clocks; operators can, with muster gpu clocks",
+    "gpus-per-socket": "request GPUs per node: --gpus-per-node",
     "gres-flags": _BINDING,
     "hint": _BINDING,
-    "input": "give standard input to muster run",
+    "input": "use muster run, which forwards standard input",
     "licenses": "licences are not counted",
     "mail-type": _MAIL,
     "mail-user": _MAIL,
     "mem-bind": _BINDING,
-    "mincpus": "ask for CPUs of each node: --cpus-per-task",
-    "network": "networks are not chosen",
-    "nice": "muster submit --priority orders a tenant's jobs, 0 to 100",
-    "no-kill": "a gang is whole or it is started again",
+    "mincpus": "request CPUs per node: --cpus-per-task",
+    "network": "Muster does not choose networks",
+    "nice": "use muster submit --priority, 0 to 100",
+    "no-kill": "a multi-node job that loses a node is restarted as a whole",
     "nodefile": "name the nodes: --nodelist=A,B",
     "ntasks-per-core": _BINDING,
-    "ntasks-per-gpu": "say both: --ntasks and --gpus",
+    "ntasks-per-gpu": "give both --ntasks and --gpus",
     "ntasks-per-socket": _BINDING,
     "open-mode": _OUTPUT,
     "output": _OUTPUT,
-    "overcommit": "the CPUs of all tasks are asked for",
-    "oversubscribe": "parts of a GPU: muster submit --fraction",
+    "overcommit": "Muster reserves the CPUs of all tasks",
+    "oversubscribe": "for parts of a GPU, use muster submit --fraction",
     "parsable": "muster submit prints the id and nothing else",
-    "partition": ("all nodes are one cluster: muster submit --gpu-model or "
-"--node-label chooses among them"),
-    "power": "power is not bounded",
-    "prefer": "nodes have labels: muster submit --node-label K=V",
-    "priority": "it is not Slurm's number: muster submit --priority, 0 to 100",
+    "partition": "there are no partitions: use muster submit --gpu-model or --node-label",
+    "power": "jobs cannot limit power; operators can, with muster gpu power",
+    "prefer": "use node labels: muster submit --node-label K=V",
+    "priority": "use muster submit --priority, 0 to 100; Slurm's values differ",
     "profile": "muster top shows what runs",
     "propagate": "a job has the limits of its node's agent",
     "qos": _TENANT,
     "quiet": "muster submit prints the id and nothing else",
-    "reboot": "nodes are not started for a job",
-    "reservation": "there are no named reservations",
+    "reboot": "Muster does not reboot nodes for a job",
+    "reservation": "use muster submit --reservation NAME",
     "segment": "--rack and --spine of muster submit keep nodes together",
-    "signal": "a job is told to end by SIGTERM, and killed after --grace of muster submit (10s)",
+    "signal": "a job gets SIGTERM, and SIGKILL after --grace of muster submit (10s)",
     "sockets-per-node": _BINDING,
     "spread-job": "--placement worst_fit of muster submit prefers empty nodes",
     "test-only": "muster submit --dry-run",
@@ -110,10 +108,10 @@ NOT_HONOURED: Final = {
     "tmp": "local disks are not counted",
     "tres-bind": _BINDING,
     "uid": _TENANT,
-    "use-min-nodes": "exactly the nodes asked for are given",
-    "verbose": "muster why JOB says what the scheduler thinks",
+    "use-min-nodes": "a job gets exactly the requested nodes",
+    "verbose": "use muster why JOB",
     "wait": "muster wait JOB",
-    "wait-all-nodes": "a gang starts on all its nodes",
-    "wckey": "labels say such things: muster submit --label",
-    "wrap": "write the command into the script",
+    "wait-all-nodes": "a job always starts on all its nodes together",
+    "wckey": "use a label: muster submit --label",
+    "wrap": "put the command into the script",
 }  # fmt: skip

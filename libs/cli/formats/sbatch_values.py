@@ -1,6 +1,6 @@
-"""The values of `#SBATCH` flags as Slurm writes them: minutes, MiB, `h100:4`, `node[01-04]`.
+"""Parsers for the values of `#SBATCH` flags: minutes, MiB, `h100:4`, `node[01-04]`.
 
-Pure. Each raises ValueError saying what is expected. Tests: tests/unit/test_cli_sbatch.py.
+Pure. Each raises ValueError with the expected form. Tests: tests/unit/test_cli_sbatch.py.
 """
 
 import re
@@ -23,7 +23,7 @@ _BRACKETS: Final = re.compile(r"\[([0-9,-]+)\]")
 
 
 class Devices(NamedTuple):
-    """So many GPUs of a kind: a model, or a MIG profile."""
+    """A number of GPUs of one kind: a model, or a MIG profile."""
 
     gpus: int = 0
     kind: str = ""
@@ -36,17 +36,18 @@ def number(text: str) -> int:
 
 
 def span(text: str) -> tuple[int, int]:
-    """`2` and `2-4`."""
+    """Return the range of nodes for `2` or `2-4`."""
     low, _, high = text.partition("-")
     found = number(low), number(high or low)
     if not 1 <= found[0] <= found[1]:
-        raise ValueError("expected a number of nodes, or two as in 2-4")
+        raise ValueError("expected a number of nodes, or a range such as 2-4")
     return found
 
 
 def seconds(text: str) -> int:
-    """Slurm's times: `90` is minutes, `1:30` minutes and seconds, `1:30:00`, `1-12`, `1-12:30`; 0
-    is no limit.
+    """Return the seconds of a Slurm time, or 0 for no limit.
+
+    `90` is minutes, `1:30` minutes and seconds; `1:30:00`, `1-12` and `1-12:30` are accepted too.
     """
     if text.lower() in UNLIMITED:
         return 0
@@ -64,14 +65,14 @@ def seconds(text: str) -> int:
 
 
 def size_bytes(text: str) -> int:
-    """MiB without a unit; each unit is 1024 of the one before."""
+    """Return the bytes of a size; the default unit is MiB, and units step by 1024."""
     if not (found := _SIZE.fullmatch(text)):
         raise ValueError("expected a size such as 64G, or 4096 in MiB")
     return int(found[1]) << 10 * (" KMGT".index((found[2] or "M").upper()))
 
 
 def devices(text: str) -> Devices:
-    """`4`, `h100:4` and `h100`, which is one."""
+    """Return the GPUs for `4`, `h100:4` or `h100` (one GPU)."""
     kind, _, count = text.rpartition(":")
     if not kind and not count.isdigit():
         kind, count = count, "1"
@@ -85,12 +86,13 @@ def array(text: str) -> str:
 
 
 def dependencies(text: str) -> list[str]:
-    """`afterok:a:b,singleton`; of other kinds, and of alternatives, a job would begin too early."""
+    """Return the dependencies of `afterok:a:b,singleton`.
+
+    Other kinds and alternatives are refused, because the job would start too early without them.
+    """
     found = text.split(",")
     if any(not _DEPENDENCY.fullmatch(each) for each in found):
-        raise ValueError(
-            f"expected afterok:JOB, afterany:JOB or {SINGLETON}, with commas between them"
-        )
+        raise ValueError(f"expected afterok:JOB, afterany:JOB or {SINGLETON}, separated by commas")
     return found
 
 
@@ -99,7 +101,7 @@ def listed(text: str) -> list[str]:
 
 
 def nodes_named(text: str) -> list[str]:
-    """`a,node[01-03,7]` are five nodes."""
+    """Return the names in a Slurm node list; `a,node[01-03,7]` has five."""
     return [node for word in _OUTSIDE_BRACKETS.split(text) if word for node in _expanded(word)]
 
 
@@ -114,7 +116,7 @@ def _expanded(word: str) -> list[str]:
 
 
 def _numbers(text: str) -> list[str]:
-    """`01-03,7` as texts of the width that they are written in."""
+    """Return the numbers of `01-03,7` as strings with their written width."""
     found: list[str] = []
     for word in text.split(","):
         low, _, high = word.partition("-")

@@ -1,7 +1,7 @@
-"""`--upload DIR`: a job's directory becomes the hash under which the gateway keeps it; it is sent
-unless it is there already.
+"""`--upload DIR`: sends a directory to the gateway, unless the gateway has it already.
 
-Twin ends: `packing.py` here, `libs/common/safety/unpacking.py` on the node.
+The job then names the upload by its hash. `packing.py` packs it here, and
+`libs/common/safety/unpacking.py` unpacks it on the node.
 """
 
 import tempfile
@@ -14,14 +14,14 @@ from libs.cli.profile import Profile
 from libs.cli.terminal.output import complain
 
 NOT_THERE: Final = 404
-# Of all of it: the gateway answers when it is kept.
+# The gateway answers when it has stored the whole upload.
 SEND_S: Final = 600.0
 
 
-def brought(profile: Profile, job: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
-    """The job as the gateway takes it, its directory sent; in a dry run only looked at.
+def with_upload(profile: Profile, job: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
+    """Return the job with the hash of its upload, after sending the directory.
 
-    Raises Refused, and what `gateway.send` does.
+    A dry run only checks the directory. Raises Refused, and the errors of `gateway.send`.
     """
     if not job.get("upload"):
         return job
@@ -35,7 +35,7 @@ def brought(profile: Profile, job: dict[str, Any], dry_run: bool = False) -> dic
             Path(job["upload"]), archive, Bounds(bounds.upload_bytes, bounds.upload_files)
         )
         for name in packed.left_out:
-            complain(f"{name} is no file, folder or link: it is left out")
+            complain(f"skipped {name}: it is not a file, a folder or a link")
         if dry_run:
             return {name: value for name, value in job.items() if name != "upload"}
         path = f"/v1/uploads/{packed.sha256}"

@@ -1,7 +1,6 @@
-"""YAML's node tree, where a line is still known: what stands there, and a fault that names its
-place (`job.yaml:3: ...`).
+"""YAML's node tree, which keeps line numbers: descriptions of nodes, and errors with their place.
 
-Pure. Used by `jobfile.py` and `kubernetes.py`; held by their tests.
+Pure. Used by `jobfile.py` and `kubernetes.py`; tests: their tests.
 """
 
 from collections.abc import Iterator
@@ -18,14 +17,14 @@ TAG: Final = "tag:yaml.org,2002:"
 TYPE_NAMES: Final = {
     "int": "a whole number",
     "float": "a number",
-    "str": "a text",
+    "str": "a string",
     "bool": "a truth value",
     "null": "nothing",
 }
 
 
 def documents(text: str, name: str) -> list[Node]:
-    """The root of every document that is not empty. Raises Refused for what is not YAML."""
+    """Return the root of every non-empty document. Raises Refused for invalid YAML."""
     try:
         return [
             node
@@ -34,10 +33,10 @@ def documents(text: str, name: str) -> list[Node]:
         ]
     except yaml.MarkedYAMLError as error:
         raise Refused(
-            f"{name}:{_line(error)}: this is not YAML: {error.problem or error.context}"
+            f"{name}:{_line(error)}: invalid YAML: {error.problem or error.context}"
         ) from error
     except yaml.YAMLError as error:
-        raise Refused(f"{name}: this is not YAML: {error}") from error
+        raise Refused(f"{name}: invalid YAML: {error}") from error
 
 
 def _line(error: yaml.MarkedYAMLError) -> int:
@@ -50,19 +49,19 @@ def is_empty(node: Node) -> bool:
 
 
 def items(node: MappingNode, name: str) -> Iterator[tuple[ScalarNode, Node]]:
-    """The pairs of a mapping; a key must be a scalar, and stand there once."""
+    """Yield the pairs of a mapping. Raises Refused for a key that is repeated or not a scalar."""
     seen: set[str] = set()
     for key, value in node.value:
         if not isinstance(key, ScalarNode):
-            raise fault(name, key, f"a key must be a word, this is {what(key)}")
+            raise fault(name, key, f"a key must be a string, not {what(key)}")
         if key.value in seen:
-            raise fault(name, key, f"'{key.value}' is there twice")
+            raise fault(name, key, f"the key '{key.value}' is repeated: remove one")
         seen.add(key.value)
         yield key, value
 
 
 def place(name: str, node: Node) -> str:
-    """`job.yaml:12`."""
+    """Return the place of a node, for example `job.yaml:12`."""
     return f"{name}:{node.start_mark.line + 1}"
 
 
@@ -71,7 +70,7 @@ def fault(name: str, node: Node, text: str) -> Refused:
 
 
 def what(node: Node) -> str:
-    """A node as a fault names it: `the text 'two'`."""
+    """Return a description of a node for errors, for example `a string ('two')`."""
     if isinstance(node, MappingNode):
         return "a mapping"
     if isinstance(node, SequenceNode):

@@ -1,1 +1,1 @@
-"""Output for people: tables, screens and what a verb prints."""
+"""Output for people: tables, live screens, notes and error lines."""

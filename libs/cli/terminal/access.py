@@ -1,7 +1,4 @@
-"""Access records as lines: who asked the gateway for what, and whether they might.
-
-For `muster log --access`.
-"""
+"""Access records as a table, for `muster log --access`: the user, the request, the status."""
 
 from collections import deque
 from typing import Final
@@ -31,10 +28,10 @@ WIDE_COLUMNS: Final = (
 )
 
 
-def show_access(profile: Profile, wanted: Query, limit: int, form: str, headers: bool) -> None:
-    """The last `limit` entries that are wanted."""
+def show_access(profile: Profile, filters: Query, limit: int, form: str, headers: bool) -> None:
+    """Print the last `limit` access records that match."""
     rows: deque[Json] = deque(maxlen=limit)
-    query, dropped = {**wanted, "limit": PAGE}, 0
+    query, dropped = {**filters, "limit": PAGE}, 0
     while True:
         page = ask(profile, "GET", "/v1/access", query)
         rows.extend(page["access"])
@@ -49,8 +46,8 @@ def show_access(profile: Profile, wanted: Query, limit: int, form: str, headers:
         )
     if dropped:
         complain(
-            f"of that time {counted(dropped, 'record')} could not be kept: the log was full "
-            "or did not answer"
+            f"{counted(dropped, 'access record')} of that time could not be stored: the log was "
+            "full or did not answer"
         )
 
 

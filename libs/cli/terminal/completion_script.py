@@ -1,9 +1,7 @@
-"""The shells' completion of `muster`, written out from the commands themselves: verbs, options and
-choices.
+"""Generates the completion scripts of `muster`: verbs, options and choices.
 
-All of it stands in the script, so that a TAB starts no Python (a start costs a tenth of a second,
-and a completion must feel like nothing). The price: a new version's script has to be written again.
-Tests: tests/unit/test_completion.py.
+The script contains all words, so a TAB does not start Python, which would take 0.1 s. After an
+upgrade the script must be generated again. Tests: tests/unit/test_completion.py.
 """
 
 from collections.abc import Iterator
@@ -15,15 +13,15 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 
 class Word(NamedTuple):
-    """Something that may be typed, and what it is."""
+    """A word that may be typed, and its help."""
 
     text: str
     help: str
 
 
 class Place(NamedTuple):
-    """Where one stands: the verbs typed so far (`""`, `"audit"`), what may follow, and the choices
-    of an option's value.
+    """A position in the command: the verbs typed so far (`""`, `"audit"`), the words that may
+    follow, and the choices for the values of options.
     """
 
     path: str
@@ -32,7 +30,7 @@ class Place(NamedTuple):
 
 
 def script(shell: str, root: click.Group) -> str:
-    """The whole script, to be read by the shell at its start."""
+    """Return the completion script that the shell reads when it starts."""
     places = list(_places(click.Context(root, info_name="muster"), root, ""))
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](places)
 
@@ -66,8 +64,8 @@ def _line(command: click.Command) -> str:
     return command.get_short_help_str(200)
 
 
-# Which verbs were typed: the longest path that the words before the cursor begin with, options
-# passed over.
+# Finds the verbs that were typed: the longest known path in the words before the cursor, without
+# options.
 _FIND: Final = """\
     local place="" word
     for word in "${before[@]}"; do
@@ -150,7 +148,5 @@ def _fish_word(place: Place, word: Word) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In single quotes, as all three shells read it (a quote inside is closed, said, and opened
-    again).
-    """
+    """Return `text` in single quotes, in the form that all three shells read."""
     return "'" + text.replace("'", "'\\''") + "'"

@@ -1,7 +1,6 @@
-"""How a job that did not end plainly is said: in one line, with what its node knows about it.
+"""The line about a job that did not end by a plain exit, with the reason from its node.
 
-A command that ends by itself, with whatever exit code, says nothing here, as a shell says nothing
-about it.
+A command that exits by itself gets no line, whatever its exit code, as in a shell.
 """
 
 import signal
@@ -12,12 +11,12 @@ from libs.cli.profile import Profile
 from libs.common.errors import MusterError
 
 PLAIN: Final = ("", "exited")
-# Outcomes that name no cause; the members know more.
+# Reasons that name no cause; the members of the job have more detail.
 GENERAL: Final = (*PLAIN, "failed", "signalled", "cancelled")
 
 
 def end_line(profile: Profile, job_id: str, last: Json) -> str:
-    """The line for a job's last frame; empty for a plain end."""
+    """Return the line for a job's last frame, or an empty text for a plain end."""
     state, reason = str(last.get("state")), str(last.get("reason") or "")
     if state == "completed":
         return ""
@@ -29,8 +28,9 @@ def end_line(profile: Profile, job_id: str, last: Json) -> str:
 
 
 def _of_members(profile: Profile, job_id: str) -> str:
-    """The first member that did not end plainly; a gateway that has just gone away is no reason to
-    say anything.
+    """Return the line about the first member without a plain end.
+
+    If the gateway does not answer, return an empty text.
     """
     try:
         members: list[dict[str, Any]] = ask(profile, "GET", job_path(job_id)).get("members") or []

@@ -1,4 +1,4 @@
-"""GPUs as a table: of the whole cluster, or of one node."""
+"""GPUs as a table."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -31,7 +31,7 @@ WIDE_COLUMNS: Final = (
 
 
 def print_gpus(gpus: Iterable[Json], wide: bool, no_headers: bool) -> None:
-    """By node and index."""
+    """Print GPUs, sorted by node and index."""
     rows = [_row(gpu, wide) for gpu in sorted(gpus, key=_place)]
     print_table(WIDE_COLUMNS if wide else COLUMNS, rows, not no_headers, wide)
 
@@ -63,12 +63,12 @@ def _row(gpu: Json, wide: bool) -> list[str]:
 
 
 def _set(gpu: Json) -> str:
-    """What its node did of what it was told: `power 300, clocks 1200-1500`."""
+    """Return the controls in force: `power 300, clocks 1200-1500`."""
     found = {name: control["in_force"] for name, control in (gpu.get("controls") or {}).items()}
     return ", ".join(f"{name} {value}" for name, value in found.items() if value) or "-"
 
 
 def _holder(holder: Json) -> str:
-    """`j4f2a91c0kq`, `j4f2a91c0kq 25%` for a part."""
+    """Return a job id, with its share if it holds a part: `j4f2a91c0kq 25%`."""
     job_id, share = str(holder["job_id"]), int(holder.get("share") or WHOLE)
     return job_id + ("" if share == WHOLE else f" {share}%")

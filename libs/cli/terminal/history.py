@@ -1,4 +1,4 @@
-"""Facts of the log as lines: number, time, kind, what it says."""
+"""Facts of the log as rows: sequence number, time, kind and summary."""
 
 import json
 from datetime import datetime
@@ -18,17 +18,17 @@ COLUMNS: Final = (
 PAGE: Final = 1_000
 PAGES_MAX: Final = 20
 WIDE_COLUMNS: Final = (*COLUMNS, Column("WRITER"))
-# Widths of a followed log, whose later lines are not known yet.
+# Column widths of a followed log, whose later lines are not known yet.
 SEQ_WIDTH: Final = 6
 KIND_WIDTH: Final = 18
 
 
-# What an agent that was started again says again of its living jobs.
-SAID_AGAIN: Final = ("job.started", "job.finished", "job.released")
+# Facts that a restarted agent records again for its running jobs.
+REPEATED: Final = ("job.started", "job.finished", "job.released")
 
 
 def read_history(profile: Profile, job_id: str) -> list[Json]:
-    """All facts of a job, page after page; what an agent said again stands there once."""
+    """Return the facts of a job, page after page, without repetitions."""
     facts: list[Json] = []
     after: object = None
     for _ in range(PAGES_MAX):
@@ -41,19 +41,19 @@ def read_history(profile: Profile, job_id: str) -> list[Json]:
 
 
 def once(facts: list[Json]) -> list[Json]:
-    """Without what an agent said again."""
-    said: set[str] = set()
+    """Return the facts without those that a restarted agent recorded again."""
+    seen: set[str] = set()
     kept: list[Json] = []
     for fact in facts:
         words = json.dumps(fact.get("fact"), sort_keys=True)
-        if fact.get("kind") not in SAID_AGAIN or words not in said:
+        if fact.get("kind") not in REPEATED or words not in seen:
             kept.append(fact)
-        said.add(words)
+        seen.add(words)
     return kept
 
 
 def row(fact: Json, wide: bool = False) -> list[str]:
-    """The cells of a fact; its time on this machine's clock, with the day where it is not today."""
+    """Return the cells of a fact, with its time in the local time zone."""
     cells = [
         str(fact.get("seq", "")),
         clock(fact.get("at")),
@@ -64,7 +64,7 @@ def row(fact: Json, wide: bool = False) -> list[str]:
 
 
 def clock(text: str | None) -> str:
-    """`12:04:31.250`, or `2025-01-31 12:04:31.250` of another day."""
+    """Return the local time, `12:04:31.250`, with the date if it is not today."""
     instant = parse_instant(text)
     if instant is None:
         return "-"

@@ -1,8 +1,6 @@
-"""What a verb prints: a table for people, JSON or YAML for programs, one line on stderr for a
-fault.
+"""The output of verbs: tables for people, JSON or YAML for programs, error lines on stderr.
 
-Colours and cut lines only on a terminal; machine output is the gateway's own fields, unchanged, so
-that it stays stable.
+Only a terminal gets colours and truncated lines. JSON and YAML hold the gateway's fields unchanged.
 """
 
 import json
@@ -20,44 +18,42 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def formatted(verb: F) -> F:
-    """The option `-o` that all verbs take which list or describe."""
+    """Add the option `-o` of verbs that list or describe."""
     return click.option(
         "-o",
         "--output",
         "form",
         type=click.Choice(["table", "wide", "json", "yaml"]),
         default="table",
-        help="How to print it.",
+        help="Output format.",
     )(verb)
 
 
 def listed(verb: F) -> F:
-    """`-o` and `--no-headers`."""
+    """Add the options `-o` and `--no-headers` of verbs that list."""
     return formatted(
-        click.option("--no-headers", is_flag=True, help="Leave out the line of column titles.")(
-            verb
-        )
+        click.option("--no-headers", is_flag=True, help="Do not print column headers.")(verb)
     )
 
 
 def coloured() -> bool:
-    """Whether stdout is a terminal that wants colours (https://no-color.org)."""
+    """Return True if stdout is a terminal that wants colours (https://no-color.org)."""
     return (
         sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
 
 
 def terminal_width() -> int:
-    """Columns of the terminal on stdout; 0 when it is none, and nothing is to be cut."""
+    """Return the width of the terminal, or 0 if stdout is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def print_value(value: object, form: str) -> bool:
-    """Prints JSON or YAML and says so; False when a table is wanted."""
+    """Print JSON or YAML and return True, or return False if `form` is a table."""
     if form == "json":
         print(json.dumps(value, indent=2, ensure_ascii=False))
     elif form == "yaml":
-        import yaml  # only here: it costs a third of the start
+        import yaml  # imported here: it takes a third of the start time
 
         print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
     return form in ("json", "yaml")
@@ -69,19 +65,19 @@ def print_table(
     headers: bool = True,
     wide: bool = False,
 ) -> None:
-    """A table on stdout; with `wide` nothing is cut."""
+    """Print a table on stdout; with `wide` no cell is truncated."""
     for line in render(columns, rows, headers, 0 if wide else terminal_width(), coloured()):
         print(line)
 
 
 def tinted(text: str, colour: str) -> str:
-    """`text` in a colour on a terminal, as it is elsewhere."""
+    """Return `text` with a colour if stdout is a terminal that wants colours."""
     return paint(text, colour) if coloured() else text
 
 
 def complain(text: str) -> None:
-    """One line on stderr, as every fault and every note is said."""
+    """Print an error or a note as one line on stderr."""
     try:
         print(f"muster: {' '.join(text.split())}", file=sys.stderr, flush=True)
     except OSError:
-        pass  # nobody reads stderr any more; the exit code still says it
+        pass  # stderr is closed; the exit code still reports the error

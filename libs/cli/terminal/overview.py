@@ -7,7 +7,7 @@ from typing import Final
 
 from libs.cli.flags.durations import age, between
 from libs.cli.gateway import Json, ask, ask_all
-from libs.cli.jobs import Job, command_line, gpus_asked, places, utc_now
+from libs.cli.jobs import Job, command_line, gpus_requested, places, utc_now
 from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.output import coloured, terminal_width, tinted
 from libs.cli.terminal.table import (
@@ -47,7 +47,7 @@ JOB_COLUMNS: Final = (
 
 
 def watch(every_s: float) -> None:
-    """Drawn again and again until q or Ctrl-C; without a terminal once."""
+    """Redraw the overview until q or Ctrl-C; without a terminal print it once."""
     profile = read_profile()
     latest = read(profile)
     if not (sys.stdout.isatty() and sys.stdin.isatty()):
@@ -67,7 +67,7 @@ def watch(every_s: float) -> None:
 
 
 def show(seen: Json) -> None:
-    """All of it, once."""
+    """Print the overview once."""
     print("\n".join(_drawn(seen, terminal_width() or PLAIN_WIDTH, 0)))
 
 
@@ -81,8 +81,9 @@ def read(profile: Profile) -> Json:
 
 
 def _drawn(seen: Json, width: int, height: int) -> list[str]:
-    """All lines; with a `height` the nodes get at most half of what the head leaves, the jobs the
-    rest.
+    """Return the lines of the overview; a `height` of 0 means no limit.
+
+    Below the head, nodes get at most half of the lines, and jobs the rest.
     """
     now = utc_now()
     head = _head(seen, width)
@@ -115,8 +116,8 @@ def _head(seen: Json, width: int) -> list[str]:
         if jobs.get(state)
     )
     first = (
-        f"{cluster.get('cluster_id') or 'cluster'}  log {cluster.get('seq')}  led by "
-        f"{cluster.get('leader') or 'nobody'}"
+        f"{cluster.get('cluster_id') or 'cluster'}  log {cluster.get('seq')}  leader "
+        f"{cluster.get('leader') or 'none'}"
     )
     return [
         tinted(cut(clean(first), width), BOLD),
@@ -175,7 +176,7 @@ def _job(job: Job, now: datetime) -> list[str]:
         str(job["id"]),
         str(job.get("name") or "-"),
         str(job["state"]),
-        gpus_asked(job),
+        gpus_requested(job),
         str(job.get("user") or "-"),
         ran if job.get("started_at") else age(job.get("submitted_at"), now),
         places(job.get("node_ids")),

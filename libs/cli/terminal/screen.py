@@ -1,8 +1,7 @@
-"""A full screen that is redrawn: the terminal's other page, keys without Enter, and everything put
-back at the end.
+"""A full screen that is redrawn: alternate screen, keys without Enter, terminal restored after it.
 
-Plain ANSI and termios: a live display of rich costs more than the picture is worth, and flickers on
-slow lines.
+It uses ANSI sequences and termios directly, which start faster than a terminal library and do not
+flicker on slow connections.
 """
 
 import os
@@ -25,7 +24,7 @@ QUIT_KEYS: Final = (b"q", b"Q", b"\x03", b"\x04", b"")
 
 
 def redraw(picture: Callable[[int, int], list[str]], every_s: float) -> None:
-    """Draws `picture(columns, lines)` again and again until q, Ctrl-C or the end of the input."""
+    """Redraw `picture(columns, lines)` until q, Ctrl-C or the end of input."""
     with _own_screen():
         while True:
             columns, lines = shutil.get_terminal_size()

@@ -1,9 +1,7 @@
-"""Tables as plain text: columns of honest width, cut at the edge of a terminal, coloured only on
-one.
+"""Tables as plain text, truncated and coloured for terminals.
 
-Written here because rich costs more to import than everything else that `muster ps` does. Text that
-came from outside loses its control characters before it reaches a terminal. Pure. Tests:
-tests/unit/test_cli_table.py.
+No library: importing one (rich) took longer than all the rest of `muster ps`. Control characters
+are removed from every cell. Pure. Tests: tests/unit/test_cli_table.py.
 """
 
 import re
@@ -34,9 +32,10 @@ STATE_COLOURS: Final = {
 
 
 class Column(NamedTuple):
-    """`right` aligns numbers; `colour_of` gives the colour of a cell's text, or an empty text.
+    """A column of a table.
 
-    The `flexible` ones are cut first.
+    `right` aligns it to the right. `colour_of` returns the colour for a cell's text, or an empty
+    text. `flexible` columns are truncated first.
     """
 
     title: str
@@ -46,26 +45,26 @@ class Column(NamedTuple):
 
 
 def state_colour(text: str) -> str:
-    """The colour of a state of a job, a node or a GPU."""
+    """Return the colour for a state of a job, a node or a GPU."""
     return STATE_COLOURS.get(text.lower(), "")
 
 
 def clean(text: str) -> str:
-    """One line, without what would move a terminal's cursor."""
+    """Return `text` with control characters replaced by spaces."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def natural(text: str) -> list[tuple[int, str]]:
-    """A sort key that puts node-2 before node-10."""
+    """Return a sort key that puts node-2 before node-10."""
     return [
         (int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", text)
     ]
 
 
 def width_of(text: str) -> int:
-    """How many cells of a terminal `text` takes."""
+    """Return the number of terminal cells that `text` takes."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -76,7 +75,7 @@ def width_of(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """`text` in at most `width` cells, with a mark where something was left out."""
+    """Return `text` in at most `width` cells; a truncated text ends with an ellipsis."""
     if width_of(text) <= width:
         return text
     while text and width_of(text) > width - 1:
@@ -85,7 +84,7 @@ def cut(text: str, width: int) -> str:
 
 
 def paint(text: str, colour: str) -> str:
-    """`text` in a colour (ANSI SGR numbers)."""
+    """Return `text` with a colour (an ANSI SGR number)."""
     return f"\x1b[{colour}m{text}\x1b[0m" if colour and text.strip() else text
 
 
@@ -96,7 +95,7 @@ def render(
     width: int = 0,
     colour: bool = False,
 ) -> list[str]:
-    """The lines of a table. `width` 0: as wide as it needs to be."""
+    """Return the lines of a table; a `width` of 0 means no limit."""
     cells = [[clean(cell) for cell in row] for row in rows]
     titles = [column.title for column in columns]
     measured = [titles, *cells] if headers else cells
@@ -108,8 +107,9 @@ def render(
 
 
 def _fitted(columns: Sequence[Column], widths: list[int], width: int) -> list[int]:
-    """The widest flexible column gives way first; when none can, lines are left long rather than
-    unreadable.
+    """Return the column widths that fit into `width`.
+
+    The widest flexible column shrinks first. If none can shrink further, lines stay too long.
     """
     widths = list(widths)
     over = sum(widths) + len(GAP) * (len(widths) - 1) - width

@@ -1,7 +1,7 @@
-"""Finds the place where the last N lines of a stream begin, by reading ever longer ends of it.
+"""Finds where the last N lines of a stream begin, by reading longer and longer ends of it.
 
-The gateway answers `tail_bytes` with the end of what there is, and says in OFFSET_HEADER at which
-byte that end begins.
+The gateway answers `tail_bytes` with the end of the stream, and gives its first byte's offset in
+OFFSET_HEADER.
 """
 
 from typing import Any, Final
@@ -17,8 +17,9 @@ SOURCE_HEADER: Final = "X-Muster-Output"
 
 
 def tail_offset(profile: Profile, job_id: str, whose: dict[str, Any], lines: int) -> int:
-    """The offset of the first of the last `lines` lines of one stream (`whose`: stream, rank,
-    attempt); 0 when there are fewer.
+    """Return the offset of the last `lines` lines of a stream, or 0 if there are fewer.
+
+    `whose` holds stream, rank and attempt.
     """
     size = TAIL_BYTES
     while True:
@@ -32,7 +33,7 @@ def tail_offset(profile: Profile, job_id: str, whose: dict[str, Any], lines: int
 
 
 def begins_at(data: bytes, lines: int) -> int | None:
-    """Where the last `lines` lines begin in `data`; None when they begin before it.
+    """Return where the last `lines` lines begin in `data`, or None if they begin before it.
 
     An unfinished line counts.
     """

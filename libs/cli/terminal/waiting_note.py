@@ -1,6 +1,4 @@
-"""Says on stderr why a job still waits, when one notices that it does: after NOTICE_S, and again
-when the answer changes.
-"""
+"""Prints on stderr why a job still waits: after NOTICE_S, and when the explanation changes."""
 
 import threading
 from typing import Final
@@ -15,7 +13,7 @@ AGAIN_S: Final = 15.0
 
 
 class WaitingNote:
-    """`started` ends it; what it says is only ever a note, so a fault is not said."""
+    """A background thread that prints notes until `started`. Errors are not reported."""
 
     def __init__(self, profile: Profile, job_id: str) -> None:
         self._profile = profile
@@ -27,12 +25,12 @@ class WaitingNote:
         self._started.set()
 
     def _watch(self) -> None:
-        said, pause_s = "", NOTICE_S
+        printed, pause_s = "", NOTICE_S
         while not self._started.wait(pause_s):
             answer = self._answer()
-            if answer and answer != said and not self._started.is_set():
+            if answer and answer != printed and not self._started.is_set():
                 complain(f"job {self._job_id} waits: {answer}")
-                said = answer
+                printed = answer
             pause_s = AGAIN_S
 
     def _answer(self) -> str:

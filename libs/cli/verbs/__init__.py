@@ -1,1 +1,1 @@
-"""One file per verb. Each holds `command`, and is imported only when its verb is used."""
+"""The verbs, one file each. A file defines `command` and is imported only when its verb runs."""

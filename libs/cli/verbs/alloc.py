@@ -1,12 +1,12 @@
-"""`muster alloc`: devices held for a person or another system, without a command."""
+"""`muster alloc`: hold GPUs for a person or another system, without a command."""
 
 import shlex
 from typing import Any, Final
 
 import click
 
-from libs.cli.flags.durations import parse_instant, show_duration
-from libs.cli.flags.jobflags import DURATION, Asked, allocation_flags, asked_job
+from libs.cli.flags.durations import DURATION, parse_instant, show_duration
+from libs.cli.flags.jobflags import FlagValues, allocation_flags, job_body
 from libs.cli.following.waiting import wait_for
 from libs.cli.gateway import Json, allocation_path, ask
 from libs.cli.jobs import ENDED, utc_now
@@ -20,12 +20,16 @@ COLUMNS: Final = (Column("NODE"), Column("GPUS"), Column("ENVIRONMENT"))
 
 
 @click.command(short_help="Hold GPUs for a while, without a command.")
-@click.option("--expires", type=DURATION, help="How long, from their placement on (default 1h).")
-@click.option("--warn", type=DURATION, help="How long before that it is said (default 5m).")
+@click.option(
+    "--expires", type=DURATION, help="Time to hold the GPUs, from placement on (default: 1h)."
+)
+@click.option(
+    "--warn", type=DURATION, help="Time before the end at which a warning is logged (default: 5m)."
+)
 @click.option(
     "--wait/--no-wait",
     default=True,
-    help="Return when they are held (default), or at once with the id alone.",
+    help="Return when the GPUs are held (default), or at once with the id.",
 )
 @click.option(
     "-o",
@@ -33,38 +37,40 @@ COLUMNS: Final = (Column("NODE"), Column("GPUS"), Column("ENVIRONMENT"))
     "form",
     type=click.Choice(["table", "env", "json", "yaml"]),
     default="table",
-    help="How to print it.",
+    help="Output format.",
 )
 @allocation_flags
-def command(expires: int | None, warn: int | None, wait: bool, form: str, **asked: object) -> int:
+def command(expires: int | None, warn: int | None, wait: bool, form: str, **values: object) -> int:
     """Hold GPUs for a while, without a command.
 
-    They are placed, counted and charged as a job's. Work there by muster exec, or by what -o env
-    prints.
+    An allocation is placed and charged like a job. Use its GPUs with muster exec, or with the
+    variables that -o env prints.
 
     \b
     muster alloc --gpus 2 --expires 4h --label team=vision
-    muster exec -it JOB                       # a shell with these devices
+    muster exec -it JOB                       # open a shell with these GPUs
     muster extend JOB --by 1h
-    muster release JOB                        # give them back
-    eval "$(muster alloc -w node-1 -o env)"   # on that node: the variables
+    muster release JOB                        # give the GPUs back
+    eval "$(muster alloc -w node-1 -o env)"   # on node-1: set the variables
 
-    Ctrl-C while it waits gives it up. Exit code: 0 when it is held, 1 when it ended before that.
+    Ctrl-C while the command waits cancels the allocation.
+
+    Exit code: 0 if the GPUs are held, 1 if the allocation ended before that.
     """
-    if form == "env" and (not wait or asked["nodes"] not in (None, {"nodes": 1})):
+    if form == "env" and (not wait or values["nodes"] not in (None, {"nodes": 1})):
         raise click.UsageError(
-            "-o env is of one node whose devices are known: leave out --no-wait and --nodes"
+            "-o env needs one node with known GPUs: remove --no-wait and --nodes"
         )
     profile = read_profile()
     time = {
         name: value for name, value in (("expires", expires), ("warn", warn)) if value is not None
     }
-    shown = ask(profile, "POST", "/v1/allocations", body=_wish(profile, asked) | time)
+    shown = ask(profile, "POST", "/v1/allocations", body=_request(profile, values) | time)
     if wait:
         shown = _held(profile, str(shown["id"]))
     if shown["state"] in ENDED:
         complain(
-            f"{shown['id']} is not held: it is "
+            f"allocation {shown['id']} is not held: it is "
             f"{shown['state']}{': ' + shown['reason'] if shown['reason'] else ''}"
         )
         return NOT_HELD
@@ -72,10 +78,10 @@ def command(expires: int | None, warn: int | None, wait: bool, form: str, **aske
     return 0
 
 
-def _wish(profile: Profile, asked: Asked) -> dict[str, Any]:
-    wish = asked_job((), profile.user, {"upload": None, **asked})
-    del wish["command"]
-    return wish
+def _request(profile: Profile, values: FlagValues) -> dict[str, Any]:
+    request = job_body((), profile.user, {"upload": None, **values})
+    del request["command"]
+    return request
 
 
 def _held(profile: Profile, job_id: str) -> Json:
@@ -83,7 +89,7 @@ def _held(profile: Profile, job_id: str) -> Json:
         wait_for(profile, job_id, BEGUN)
     except KeyboardInterrupt:
         ask(profile, "DELETE", allocation_path(job_id))
-        complain(f"gave {job_id} up")
+        complain(f"cancelled allocation {job_id}")
         raise
     return ask(profile, "GET", allocation_path(job_id))
 
@@ -110,10 +116,10 @@ def _row(node: Json) -> list[str]:
 
 
 def until_line(shown: Json) -> str:
-    """When it is over."""
+    """Return a line with the end of an allocation and the time left."""
     over = parse_instant(shown["expires_at"])
     assert over is not None, "an allocation that is held ends at some time"
     return (
-        f"held until {over.astimezone():%Y-%m-%d %H:%M:%S}, for "
-        f"{show_duration((over - utc_now()).total_seconds())}"
+        f"held until {over.astimezone():%Y-%m-%d %H:%M:%S}, "
+        f"{show_duration((over - utc_now()).total_seconds())} more"
     )

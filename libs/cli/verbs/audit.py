@@ -1,5 +1,7 @@
-"""`muster audit`: a process of its own, beside the archive on this machine, that ends as it ends;
-`head` asks the gateway.
+"""`muster audit`: check and export the archive.
+
+`head` asks the gateway. The other commands run `python -m services.audit` on this machine, where
+the archive is, and end with its exit code.
 """
 
 import json
@@ -15,39 +17,39 @@ from libs.cli.gateway import ask
 from libs.cli.profile import Profile, read_profile
 from libs.common.errors import Refused
 
-# Where an embedded cluster keeps it, below its state directory.
+# The archive of an embedded cluster, below its state directory.
 ARCHIVE: Final = Path("services/audit")
-# The check may hear what the archive may.
+# The key of the audit service: the check reads the same subjects.
 SEED: Final = Path("keys/audit.seed")
 SHAPE: Final = "cluster.json"
 
 
-@click.group(short_help="Prove that nothing in the log was changed; hand it on.")
+@click.group(short_help="Verify the log against tampering, and export it.")
 def command() -> None:
-    """Prove that nothing in the log was changed; hand it on."""
+    """Verify the log against tampering, and export it."""
 
 
 @command.command()
 @click.option(
     "--head",
     metavar="FILE",
-    help="Also hold the archive to heads that were kept: lines of `muster audit head`.",
+    help="Also check against saved heads: a file with lines of muster audit head.",
 )
-@click.option("--key", metavar="KEY", help="Only heads signed by this public key count.")
+@click.option("--key", metavar="KEY", help="Accept only heads that this public key signed.")
 def verify(head: str | None, key: str | None) -> int:
-    """Check the chain of the archive against itself, the log, and heads that were kept elsewhere.
+    """Check the hash chain of the archive, the log, and saved heads.
 
-    A chain that was cut off at its end, or rewritten with all its hashes, is whole in itself: a
-    head that someone kept shows it.
+    A chain that was cut at its end, or rewritten together with its hashes, is consistent in itself.
+    Only a head that you saved elsewhere (--head) shows such a change.
 
-    Exit code: 0 nothing was changed; 3 something was, and the output says where.
+    Exit code: 0 if nothing was changed, 3 if something was. The output names the place.
     """
     return _call("verify", head=_absolute(head), key=key)
 
 
 @command.command()
 def head() -> None:
-    """Print the newest signed head of the chain: keep it somewhere else.
+    """Print the newest signed head of the chain. Save it on another machine.
 
     \b
     muster audit head >> heads.ndjson
@@ -58,26 +60,32 @@ def head() -> None:
 
 @command.command()
 @click.option(
-    "--since", metavar="WHEN", help="From a sequence, an RFC 3339 instant, or so long ago (12h) on."
+    "--since",
+    metavar="WHEN",
+    help="Start at a sequence number, an RFC 3339 instant, or a duration before now (12h).",
 )
-@click.option("--until", metavar="WHEN", help="Up to then; sequences and instants belong to it.")
+@click.option(
+    "--until",
+    metavar="WHEN",
+    help="End at a sequence number, an instant, or a duration before now (inclusive).",
+)
 @click.option(
     "--after",
     metavar="ID",
-    help="Only behind the event with this id: goes on where an earlier export ended.",
+    help="Start after the event with this id, to continue an earlier export.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["ndjson", "csv"]),
     default="ndjson",
-    help="CloudEvents 1.0, a line each; or rows.",
+    help="CloudEvents 1.0, one per line (ndjson), or rows (csv).",
 )
-@click.option("--output", metavar="FILE", help="A new file; without it, stdout.")
+@click.option("--output", metavar="FILE", help="Write to this new file (default: standard output).")
 def export(
     since: str | None, until: str | None, after: str | None, form: str, output: str | None
 ) -> int:
-    """Write every event of the archive, in order.
+    """Write the events of the archive, in order.
 
     \b
     muster audit export --since 7d --format csv --output week.csv
@@ -93,13 +101,13 @@ def export(
     "--to",
     metavar="REV",
     default="head",
-    help="A revision of the schema; head is the newest, base none at all.",
+    help="Schema revision: head is the newest, base removes the schema.",
 )
-@click.option("--yes", is_flag=True, help="For base: the archive is really to be dropped.")
+@click.option("--yes", is_flag=True, help="Confirm --to base, which drops the archive.")
 def migrate(to: str, yes: bool) -> int:
-    """Take the archive's schema up or down, in one transaction.
+    """Upgrade or downgrade the schema of the archive, in one transaction.
 
-    The service takes it up at its start: stop audit before it is taken down.
+    The audit service upgrades the schema when it starts. Stop it before a downgrade.
     """
     return _call("migrate", *(["--yes"] if yes else []), to=to)
 
@@ -110,7 +118,7 @@ def _absolute(path: str | None) -> str | None:
 
 def _call(verb: str, *flags: str, **options: str | None) -> int:
     given = [part for name, value in options.items() if value for part in (f"--{name}", value)]
-    # -P: a `services` directory where this is called must not be taken for ours.
+    # -P: Python must not import a `services` package from the current directory.
     line = [sys.executable, "-P", "-m", "services.audit", verb, *given, *flags]
     code = subprocess.run(
         line, env={**_of_profile(read_profile()), **os.environ}, check=False
@@ -119,12 +127,15 @@ def _call(verb: str, *flags: str, **options: str | None) -> int:
 
 
 def _of_profile(profile: Profile) -> dict[str, str]:
-    """Where the archive and the log are; the caller's own MUSTER_* go before it."""
+    """Return the variables that name the archive and the log.
+
+    The caller's own MUSTER_* variables override them. Raises Refused if no archive is known.
+    """
     state = Path(profile.state)
     if not profile.state and not {"MUSTER_STATE", "MUSTER_AUDIT_URL"} & set(os.environ):
         raise Refused(
-            "no archive is known here: set MUSTER_STATE to a state directory, or "
-            "MUSTER_AUDIT_URL, or start a cluster: muster up"
+            "no archive is known on this machine: set MUSTER_STATE to a state directory, set "
+            "MUSTER_AUDIT_URL, or start a cluster with: muster up"
         )
     archive = state / ARCHIVE
     found = {
@@ -137,7 +148,7 @@ def _of_profile(profile: Profile) -> dict[str, str]:
 
 
 def _cluster_id(path: Path) -> str:
-    """As `muster up` wrote it down; empty where there is no such file."""
+    """Return the cluster id that `muster up` wrote, or an empty text without such a file."""
     try:
         return str(json.loads(path.read_bytes())["cluster_id"])
     except (OSError, ValueError, LookupError, TypeError):

@@ -2,27 +2,27 @@
 
 import click
 
-from libs.cli.flags.jobflags import DURATION
+from libs.cli.flags.durations import DURATION
 from libs.cli.following.waiting import wait_for_end
 from libs.cli.gateway import ask, job_path
 from libs.cli.many import each_of
 from libs.cli.profile import read_profile
 
 
-@click.command(short_help="Ask jobs to stop, then kill them after a grace period.")
+@click.command(short_help="Stop jobs: send a signal, then SIGKILL after a grace period.")
 @click.argument("refs", nargs=-1, required=True, metavar="JOB...")
 @click.option(
-    "-s", "--signal", metavar="SIG", help="What they hear first: TERM (default), INT, USR1, 15 ..."
+    "-s", "--signal", metavar="SIG", help="Signal to send first: TERM (default), INT, USR1, 15 ..."
 )
 @click.option(
     "--grace",
     "grace_s",
     type=DURATION,
-    help="From the signal until the kill (default: the job's own).",
+    help="Time between the signal and SIGKILL (default: the job's own).",
 )
-@click.option("--wait", is_flag=True, help="Return when they have ended.")
+@click.option("--wait", is_flag=True, help="Return when the jobs have ended.")
 def command(refs: tuple[str, ...], signal: str | None, grace_s: int | None, wait: bool) -> int:
-    """Ask jobs to stop, then kill them after a grace period.
+    """Stop jobs: send a signal, then SIGKILL after a grace period.
 
     \b
     muster cancel train

@@ -11,13 +11,13 @@ from libs.cli.embedded_verbs import state_of
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
-    help="The state directory (default: ./.muster, else the last one started).",
+    help="State directory (default: ./.muster, else the last cluster started here).",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def command(state: Path | None, yes: bool) -> int:
     """Remove the state of a stopped cluster.
 
-    The log, the archive and the keys are gone after that. Asks before it does so.
+    This deletes the log, the archive and the keys. The command asks for confirmation first.
     """
     from libs.embedded.commands import clean
     from libs.embedded.shape import Options

@@ -5,10 +5,10 @@ import click
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(short_help="Print the shell's completion of this command.")
+@click.command(short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
-    """Print the shell's completion of this command.
+    """Print a shell completion script.
 
     \b
     eval "$(muster completion bash)"                                 in ~/.bashrc

@@ -1,4 +1,4 @@
-"""`muster config`: the configuration that a process started here would have."""
+"""`muster config`: check or show the configuration that a process started here would use."""
 
 import os
 from pathlib import Path
@@ -19,14 +19,14 @@ COLUMNS = (Column("SETTING"), Column("VALUE", flexible=True), Column("FROM"))
 def command() -> None:
     """Check the configuration, or show where each value comes from.
 
-    It is what a service or `muster up` would have if it were started here: a running process has
-    read it once, at its start.
+    This is the configuration that a service or muster up would read if you started it here. A
+    running process reads its configuration once, when it starts.
     """
 
 
 @command.command()
 def check() -> int:
-    """Say everything that is wrong; exit code 2 when something is.
+    """Print every problem of the configuration; exit code 2 if there is one.
 
     \b
     muster config check && systemctl restart muster-agent
@@ -40,29 +40,29 @@ def check() -> int:
     if not problems:
         given = sum(source != configuration.DEFAULT for source in found.sources.values())
         print(
-            f"the configuration is valid: {len(found.sources)} settings, {given} of them not "
-            "by default"
+            f"the configuration is valid: {len(found.sources)} settings, {given} of them set "
+            "explicitly"
         )
     return 2 if problems else 0
 
 
 def _missing_files(found: "Configuration") -> list[str]:
-    """A named file that this user cannot read."""
+    """Return a problem for each configured file that this user cannot read."""
     named = {
         name: str(getattr(found.settings, name)) for name in found.sources if name.endswith("_file")
     }
     return [
-        f"MUSTER_{name.upper()}: {path} cannot be read"
+        f"MUSTER_{name.upper()}: {path} cannot be read: check that it exists and its permissions"
         for name, path in named.items()
         if path and not os.access(path, os.R_OK)
     ]
 
 
 @command.command()
-@click.option("--changed", is_flag=True, help="Only what is not a default.")
+@click.option("--changed", is_flag=True, help="Show only settings that differ from their default.")
 @listed
 def show(changed: bool, form: str, no_headers: bool) -> int:
-    """Print each setting, its value and where it comes from; passwords are hidden.
+    """Print each setting with its value and its source. Passwords are hidden.
 
     \b
     muster config show --changed
@@ -80,7 +80,7 @@ def show(changed: bool, form: str, no_headers: bool) -> int:
 
 
 def rows_of(found: "Configuration") -> list[dict[str, str]]:
-    """What is shown of a configuration, here and in a support bundle."""
+    """Return the rows that `config show` and the support bundle print."""
     from libs.common.settings.settings import shown
 
     here = f"{Path.cwd()}/"

@@ -1,4 +1,4 @@
-"""`muster cp`: a file or a folder of a job, as it is now, to here."""
+"""`muster cp`: copy a file or folder from a job to this machine."""
 
 import os
 import shutil
@@ -15,30 +15,32 @@ from libs.cli.profile import read_profile
 from libs.cli.terminal.output import complain
 from libs.common.errors import Refused
 
-# The gateway answers with this for a folder, and with a file's mode for a file.
+# The gateway's content type for a folder, and its header with the mode of a file.
 TAR: Final = "application/x-tar"
 MODE_HEADER: Final = "x-muster-mode"
 FILES_MAX: Final = 10_000_000
 
 
-@click.command(short_help="Copy a file or a folder of a job to here.")
+@click.command(short_help="Copy a file or folder from a job to this machine.")
 @click.argument("source", metavar="JOB:PATH")
 @click.argument("target", metavar="[LOCAL]", default=".")
 @click.option(
-    "--node", metavar="NODE", help="Whose, of a job on several nodes (default: the first)."
+    "--node", metavar="NODE", help="Copy from this node of a multi-node job (default: the first)."
 )
 @click.option(
     "--attempt",
     type=click.IntRange(1),
     metavar="N",
-    help="Of an earlier attempt (default: the current one).",
+    help="Copy from this earlier attempt (default: the current one).",
 )
 def command(source: str, target: str, node: str | None, attempt: int | None) -> None:
-    """Copy a file or a folder of a job to here.
+    """Copy a file or folder from a job to this machine.
 
-    PATH is seen from the job's working directory. It works while the job runs, and afterwards as
-    long as its node keeps its directory. LOCAL is a directory to put it into, or its new name; -
-    writes a file's bytes, or a folder as a tar archive, to standard output.
+    PATH is relative to the job's working directory. You can copy while the job runs, and afterwards
+    as long as its node keeps the directory.
+
+    LOCAL is a directory to copy into, or the new name. If LOCAL is -, the command writes the file,
+    or a tar archive of the folder, to standard output.
 
     \b
     muster cp train:checkpoints/last.pt .
@@ -49,7 +51,7 @@ def command(source: str, target: str, node: str | None, attempt: int | None) -> 
     ref, colon, path = source.partition(":")
     if not colon or not ref:
         raise click.UsageError(
-            f"{source!r} must be JOB:PATH: files are copied from a job (--upload takes them to one)"
+            f"{source!r}: use JOB:PATH. To send files to a job, use muster submit --upload"
         )
     query = {"path": path, "node_id": node, "attempt": attempt}
     with opened(read_profile(), job_path(ref, "files"), query) as answer:
@@ -65,7 +67,7 @@ def command(source: str, target: str, node: str | None, attempt: int | None) -> 
 
 
 def _place(target: str, name: str) -> Path:
-    """As `cp` reads its last argument."""
+    """Return the path to write, with the rules of `cp` for its last argument."""
     path = Path(target)
     return path / name if path.is_dir() or target.endswith("/") else path
 
@@ -77,9 +79,9 @@ def _print(answer: Stream) -> None:
 
 
 def _file(answer: Stream, place: Path) -> None:
-    """Under its name only when it is whole; what was there under it is replaced then."""
+    """Write a file to a temporary name, and rename it when it is complete."""
     if place.is_dir():
-        raise Refused(f"{place} is a folder: name another place")
+        raise Refused(f"{place} is a folder: choose another name")
     descriptor, part = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -94,11 +96,14 @@ def _file(answer: Stream, place: Path) -> None:
 
 
 def _folder(answer: Stream, place: Path) -> None:
-    """The same; a folder that is there is left alone."""
+    """Unpack a folder under a temporary name, and rename it when it is complete.
+
+    Raises Refused if `place` exists.
+    """
     from libs.common.safety.unpacking import unpack
 
     if place.exists():
-        raise Refused(f"{place} is there already: remove it, or name another place")
+        raise Refused(f"{place} exists already: remove it, or choose another name")
     part = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
     try:
         unpack(
@@ -115,18 +120,18 @@ def _folder(answer: Stream, place: Path) -> None:
 
 
 def _left_out(name: str) -> None:
-    complain(f"the link {name} leads out of what was copied: it is left out")
+    complain(f"skipped the link {name}: it points outside the copied folder")
 
 
 def _umask() -> int:
-    """There is no way to read it but to set it."""
+    """Return the process's umask. The system can only read it by setting it."""
     was = os.umask(0o077)
     os.umask(was)
     return was
 
 
 class _Pipe:
-    """An open answer as a file that is read from its beginning to its end."""
+    """An open answer as a file object for sequential reads."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self.pieces, self.rest = pieces, b""

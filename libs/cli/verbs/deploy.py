@@ -2,23 +2,23 @@
 
 import click
 
-from libs.cli.flags.modelflags import asked_model, model_flags
-from libs.cli.formats.uploading import brought
+from libs.cli.flags.modelflags import model_body, model_flags
+from libs.cli.formats.uploading import with_upload
 from libs.cli.gateway import ask
 from libs.cli.models import wait_until_ready
 from libs.cli.profile import read_profile
 from libs.cli.terminal.output import complain
 
 
-@click.command(short_help="Serve a model: keep replicas of a command that answers HTTP.")
+@click.command(short_help="Serve a model: run replicas of a command that answers HTTP.")
 @click.argument("name")
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND [ARGS]...")
 @model_flags
-def command(name: str, words: tuple[str, ...], wait: bool, **asked: object) -> int:
-    """Serve a model: keep replicas of a command that answers HTTP.
+def command(name: str, words: tuple[str, ...], wait: bool, **values: object) -> int:
+    """Serve a model: run replicas of a command that answers HTTP.
 
-    Each replica is a job with a port of its own: {port} in the command, PORT in its environment. It
-    gets requests while its health path answers 2xx. One that dies is replaced.
+    Each replica is a job with its own port: {port} in the command, PORT in the environment. A
+    replica receives requests while its health path answers 2xx. A replica that dies is replaced.
 
     \b
     muster deploy chat --replicas 2 -- \\
@@ -28,13 +28,13 @@ def command(name: str, words: tuple[str, ...], wait: bool, **asked: object) -> i
     muster deploy tiny --fraction 0.25 --wait -- python3 examples/model_server.py --port {port}
     """
     profile = read_profile()
-    model = brought(profile, asked_model(words, profile.user, asked))
+    model = with_upload(profile, model_body(words, profile.user, values))
     answer = ask(profile, "POST", "/v1/deployments", body={"name": name, **model})
     for warning in answer.get("warnings") or ():
         complain(f"warning: {warning}")
     if not any("{port}" in word for word in words):
         complain(
-            "warning: {port} is nowhere in the command: each replica must listen on the port "
+            "warning: the command does not contain {port}: each replica must listen on the port "
             "in its variable PORT"
         )
     print(name, flush=True)

@@ -1,4 +1,4 @@
-"""`muster describe`: everything about one job, with its history."""
+"""`muster describe`: show one job with its members and its history."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ import click
 
 from libs.cli.flags.durations import age, between, show_duration
 from libs.cli.gateway import Json, ask, job_path
-from libs.cli.jobs import command_line, elements_of, gpus_asked, over_in, utc_now, why_of
+from libs.cli.jobs import command_line, elements_of, ends_in, gpus_requested, utc_now, why_of
 from libs.cli.profile import read_profile
 from libs.cli.terminal import history
 from libs.cli.terminal.output import formatted, print_table, print_value, tinted
@@ -22,15 +22,15 @@ MEMBERS: Final = (
 )
 LABEL_WIDTH: Final = 11
 
-# The words of a container's runner, which exits with 125 (services/node_agent/runtimes/runner.py).
+# The prefix of a runner's error; it exits with 125 (services/node_agent/runtimes/runner.py).
 CONTAINER: Final = "the container "
 
 
-@click.command(short_help="Show everything about one job.")
+@click.command(short_help="Show one job in detail, with its history.")
 @click.argument("ref", metavar="JOB")
 @formatted
 def command(ref: str, form: str) -> None:
-    """Show everything about one job.
+    """Show one job in detail, with its history.
 
     \b
     muster describe train
@@ -62,7 +62,7 @@ def _print_job(job: Json) -> None:
         ("Command", command_line(job)),
         ("Directory", job.get("workdir")),
         ("Upload", job.get("upload")),
-        ("GPUs", f"{gpus_asked(job)}, priority {job.get('priority')}"),
+        ("GPUs", f"{gpus_requested(job)}, priority {job.get('priority')}"),
         ("Labels", " ".join(f"{key}={value}" for key, value in (job.get("labels") or {}).items())),
         (
             "Attempt",
@@ -74,7 +74,7 @@ def _print_job(job: Json) -> None:
         ("Time", _times(job)),
         ("Stop asked", _stop(job)),
         ("Preempted", _preempted(job)),
-        ("Grown", _times_said(job.get("grown"))),
+        ("Grown", _count(job.get("grown"))),
         ("Checkpoint", _checkpoints(job)),
         ("GPU errors", "; ".join(job.get("gpu_errors") or ())),
         ("Refused", _refused(job)),
@@ -106,7 +106,7 @@ def _times(job: Json) -> str:
         parts.append(f"ran {between(job['started_at'], job.get('ended_at'), now)}")
     if job.get("ended_at"):
         parts.append(f"ended {age(job['ended_at'], now)}")
-    if over := over_in(job, now):
+    if over := ends_in(job, now):
         parts.append(over)
     if job.get("time_limit_s"):
         parts.append(f"limit {show_duration(job['time_limit_s'])}")
@@ -116,18 +116,18 @@ def _times(job: Json) -> str:
 
 
 def _preempted(job: Json) -> str:
-    times = _times_said(job.get("preemptions"))
+    times = _count(job.get("preemptions"))
     return f"{times}, last for {job.get('preempted_by')}" if times else ""
 
 
 def _refused(job: Json) -> str:
     """Return how often nodes refused the job, which nodes, and the last reason."""
-    times = _times_said(job.get("refusals"))
+    times = _count(job.get("refusals"))
     nodes = ", ".join(job.get("excluded_nodes") or ())
     return f"{times}, lately by {nodes}: {job.get('refused_reason')}" if times else ""
 
 
-def _times_said(times: int | None) -> str:
+def _count(times: int | None) -> str:
     return f"{times} time{'s' if times > 1 else ''}" if times else ""
 
 

@@ -19,13 +19,13 @@ COLUMNS: Final = (
 PORTS: Final = (8080,)
 
 
-@click.command(short_help="Check whether this machine is fit to be a node or to hold the log.")
+@click.command(short_help="Check that this machine can be a node or hold the log.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
     default=DEFAULT_STATE,
     show_default=True,
-    help="Where the state would be.",
+    help="State directory to check.",
 )
 @click.option(
     "--port",
@@ -33,13 +33,13 @@ PORTS: Final = (8080,)
     type=int,
     multiple=True,
     metavar="PORT",
-    help="Ports that should be free (default 8080).",
+    help="Check that this port is free (repeatable; default: 8080).",
 )
 @listed
 def command(state: Path, ports: tuple[int, ...], form: str, no_headers: bool) -> int:
-    """Check whether this machine is fit to be a node or to hold the log.
+    """Check that this machine can be a node or hold the log.
 
-    Nothing is changed. Exit code 1 when something that is needed is not as it must be.
+    The command changes nothing. Exit code: 0 if all required checks pass, else 1.
 
     \b
     muster doctor

@@ -7,16 +7,16 @@ import click
 from libs.cli.embedded_verbs import state_of
 
 
-@click.command(short_help="Stop the cluster that `muster up` started.")
+@click.command(short_help="Stop the cluster that muster up started.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
-    help="Its state directory (default: ./.muster, else the last one started).",
+    help="State directory (default: ./.muster, else the last cluster started here).",
 )
 def command(state: Path | None) -> int:
-    """Stop the cluster that `muster up` started.
+    """Stop the cluster that muster up started.
 
-    What it knows is kept; `muster up` goes on from there.
+    The state is kept, and the next muster up continues from it.
     """
     from libs.embedded.commands import down
     from libs.embedded.shape import Options

@@ -5,13 +5,14 @@ import click
 from libs.cli.service import devices, set_service
 
 
-@click.command(short_help="Let no new work onto nodes or GPUs; what runs there goes on.")
+@click.command(short_help="Start no new jobs on nodes or GPUs; running jobs continue.")
 @devices
 def command(nodes: tuple[str, ...], uuids: tuple[str, ...]) -> int:
-    """Let no new work onto nodes or GPUs; what runs there goes on.
+    """Start no new jobs on nodes or GPUs; running jobs continue.
 
-    What still runs there is printed; say it again to see what is left. Jobs without GPUs may still
-    come to such a node: `muster maintenance` keeps them off. `muster online` ends it.
+    Jobs that run there continue. The command prints them; repeat it to see which are left. A
+    drained node still takes jobs without GPUs; use muster maintenance to keep them off too. To
+    undo, use muster online.
 
     \b
     muster drain node-3

@@ -8,26 +8,28 @@ import click
 from libs.cli.profile import read_profile
 from libs.common.errors import Refused
 
-# Where no command is given: the shell that the job's own environment names.
+# The default command: the shell that the job's environment names.
 SHELL: Final = ("/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}"')
 
 
 @click.command(
-    short_help="Run a command, or a shell, beside a running job.",
+    short_help="Run a command or a shell inside a running job.",
     context_settings={"allow_interspersed_args": False},
 )
 @click.option("-i", "--stdin", is_flag=True, help="Forward standard input.")
 @click.option(
-    "-t", "--tty", is_flag=True, help="With a terminal: this one, which must be one. Implies -i."
+    "-t", "--tty", is_flag=True, help="Allocate a terminal. Standard input must be one. Implies -i."
 )
-@click.option("--node", default="", help="Which node of a job on several (default: the first).")
+@click.option(
+    "--node", default="", help="Run on this node of a multi-node job (default: the first)."
+)
 @click.argument("ref", metavar="JOB")
 @click.argument("words", nargs=-1, metavar="[--] [COMMAND [ARGS]...]")
 def command(ref: str, words: tuple[str, ...], stdin: bool, tty: bool, node: str) -> int:
-    """Run a command, or a shell, beside a running job.
+    """Run a command or a shell inside a running job.
 
-    It has the job's environment, devices, directory and limits, and ends with the job or with this
-    command. Without a COMMAND it is a shell.
+    The command has the job's environment, GPUs, directory and limits. It ends when the job ends or
+    when you leave. Without COMMAND, muster exec starts a shell.
 
     \b
     muster exec -it train
@@ -35,7 +37,7 @@ def command(ref: str, words: tuple[str, ...], stdin: bool, tty: bool, node: str)
     muster exec -i train -- sh < look.sh
     muster exec --node n2 train -- ps aux
 
-    Exit code: the command's; 128 + the signal that ended it; 126 or 127 when it could not be
+    Exit code: the command's own, 128 + N if signal N ended it, or 126 or 127 if it could not be
     executed.
     """
     from libs.cli.following.execution import execute
@@ -43,10 +45,10 @@ def command(ref: str, words: tuple[str, ...], stdin: bool, tty: bool, node: str)
 
     words = words[1:] if words[:1] == ("--",) else words
     if tty and not os.isatty(0):
-        raise Refused("-t: standard input is no terminal; leave -t out, or give -i alone")
+        raise Refused("-t: standard input is not a terminal: remove -t, or use -i alone")
     if not words and not (stdin or tty):
-        raise Refused("name a command, or give -it for a shell")
-    wish = Exec(
+        raise Refused("no command: give one after the job, or use -it for a shell")
+    request = Exec(
         words or SHELL, stdin=stdin or tty, tty=tty, term=os.environ.get("TERM", "") if tty else ""
     )
-    return execute(read_profile(), ref, wish, node)
+    return execute(read_profile(), ref, request, node)

@@ -2,20 +2,24 @@
 
 import click
 
-from libs.cli.flags.jobflags import DURATION
+from libs.cli.flags.durations import DURATION
 from libs.cli.gateway import allocation_path, ask
 from libs.cli.many import each_of
 from libs.cli.profile import read_profile
 from libs.cli.verbs.alloc import until_line
 
 
-@click.command(short_help="Let allocations last longer.")
+@click.command(short_help="Extend allocations.")
 @click.argument("refs", nargs=-1, required=True, metavar="JOB...")
 @click.option(
-    "--by", "by_s", type=DURATION, required=True, help="How much longer: 90, 1h30m or 1-12:00:00."
+    "--by",
+    "by_s",
+    type=DURATION,
+    required=True,
+    help="Time to add, for example 90s, 1h30m or 1-12:00:00.",
 )
 def command(refs: tuple[str, ...], by_s: int) -> int:
-    """Let allocations last longer.
+    """Extend allocations.
 
     \b
     muster extend j4f2a91c0kq --by 1h

@@ -1,4 +1,4 @@
-"""`muster gpu`: what GPUs shall be told, and what became of it."""
+"""`muster gpu`: set power, clocks and modes of GPUs, and report the outcome."""
 
 import click
 
@@ -9,9 +9,9 @@ from libs.cli import controls
 def command() -> None:
     """Set power, clocks and modes of GPUs, or reset them.
 
-    What is set stays: it is put back after a reset, and after a restart of the node's agent or of
-    its machine, until --default takes it off. What a GPU or its driver does not have is said to be
-    lacking. `muster health --gpu-id` shows what is set.
+    A value stays in force until you remove it with --default. The node's agent sets it again after
+    a reset, a restart of the agent, or a reboot. If a GPU or its driver does not support a control,
+    the outcome is "lacking". To see the values of a GPU, use muster health --gpu-id UUID.
 
     \b
     muster gpu power 300 --node node-3
@@ -24,7 +24,7 @@ def command() -> None:
 @controls.value("WATTS")
 @controls.devices
 def power(value: str, where: controls.Where) -> int:
-    """Limit what GPUs draw, in WATTS."""
+    """Set the power limit of GPUs, in WATTS."""
     return controls.tell("power", value, where)
 
 
@@ -32,7 +32,7 @@ def power(value: str, where: controls.Where) -> int:
 @controls.value("MHZ")
 @controls.devices
 def clocks(value: str, where: controls.Where) -> int:
-    """Lock the clocks of GPUs, in MHZ: 1500, or 1200-1500."""
+    """Lock the clocks of GPUs, in MHZ: 1500, or a range 1200-1500."""
     return controls.tell("clocks", value, where)
 
 
@@ -40,7 +40,7 @@ def clocks(value: str, where: controls.Where) -> int:
 @controls.value("on|off")
 @controls.devices
 def persistence(value: str, where: controls.Where) -> int:
-    """Let the driver stay loaded while nobody uses GPUs."""
+    """Turn persistence mode on or off: the driver stays loaded while GPUs are idle."""
     return controls.tell("persistence", value, where)
 
 
@@ -48,7 +48,7 @@ def persistence(value: str, where: controls.Where) -> int:
 @controls.value("MODE")
 @controls.devices
 def compute_mode(value: str, where: controls.Where) -> int:
-    """Say who may compute on GPUs: exclusive_process (one process) or prohibited (nobody)."""
+    """Set the compute mode of GPUs: exclusive_process (one process) or prohibited (none)."""
     return controls.tell("compute-mode", value, where)
 
 
@@ -56,7 +56,7 @@ def compute_mode(value: str, where: controls.Where) -> int:
 @controls.value("on|off")
 @controls.devices
 def ecc(value: str, where: controls.Where) -> int:
-    """Turn error correction of GPUs' memory on or off; most count it after a reset."""
+    """Turn memory error correction (ECC) on or off. Most GPUs apply it after a reset."""
     return controls.tell("ecc", value, where)
 
 
@@ -64,10 +64,10 @@ def ecc(value: str, where: controls.Where) -> int:
 @controls.value("on|off")
 @controls.devices
 def mig(value: str, where: controls.Where) -> int:
-    """Turn MIG mode of NVIDIA's GPUs on or off.
+    """Turn MIG mode of NVIDIA GPUs on or off.
 
-    In MIG mode only instances can be used (`--mig 3g.40gb`); a GPU needs to be free for it, and is
-    reset where its card asks for that.
+    In MIG mode, jobs can use only instances (--mig 3g.40gb). The GPU must be free. The agent resets
+    the GPU if the card requires it.
 
     \b
     muster drain --gpu-id GPU-8f7e...
@@ -80,9 +80,9 @@ def mig(value: str, where: controls.Where) -> int:
 @controls.value("SPX|DPX|TPX|QPX|CPX")
 @controls.devices
 def compute_partition(value: str, where: controls.Where) -> int:
-    """Divide the compute of AMD's GPUs: each part is a GPU of its own.
+    """Partition the compute units of AMD GPUs. Each partition is a GPU of its own.
 
-    All of a card needs to be free.
+    The whole card must be free.
     """
     return controls.tell("compute-partition", value, where)
 
@@ -91,9 +91,9 @@ def compute_partition(value: str, where: controls.Where) -> int:
 @controls.value("NPS1|NPS2|NPS4|NPS8")
 @controls.devices
 def memory_partition(value: str, where: controls.Where) -> int:
-    """Divide the memory of AMD's GPUs.
+    """Partition the memory of AMD GPUs.
 
-    The driver may ask for all of its GPUs to be free, and says so.
+    Some drivers require that all their GPUs are free. The outcome then says so.
     """
     return controls.tell("memory-partition", value, where)
 
@@ -101,11 +101,11 @@ def memory_partition(value: str, where: controls.Where) -> int:
 @command.command()
 @controls.devices
 def reset(where: controls.Where) -> int:
-    """Reset GPUs that nobody has.
+    """Reset idle GPUs.
 
-    Refused while a job runs there. Of one that drains it is done when its last job has ended. What
-    can be known of a GPU is saved first, on its node, and it takes work again when it was found
-    well afterwards.
+    The command is refused while a job uses the GPU. A GPU that drains is reset when its last job
+    has ended. Before the reset, the agent saves evidence on the node. The GPU takes jobs again
+    after it passes a check.
 
     \b
     muster drain --gpu-id GPU-node-3-5

@@ -8,11 +8,11 @@ from libs.cli.terminal.gpus import print_gpus
 from libs.cli.terminal.output import listed, print_value
 
 
-@click.command(short_help="List GPUs and who holds them.")
-@click.option("--node", metavar="NODE", help="Only of this node.")
+@click.command(short_help="List GPUs and the jobs that hold them.")
+@click.option("--node", metavar="NODE", help="Show only GPUs of this node.")
 @listed
 def command(node: str | None, form: str, no_headers: bool) -> None:
-    """List GPUs and who holds them.
+    """List GPUs and the jobs that hold them.
 
     \b
     muster gpus

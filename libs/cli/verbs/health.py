@@ -1,4 +1,4 @@
-"""`muster health`: devices that are not as they should be, or one of them."""
+"""`muster health`: list GPUs that are unhealthy or out of service, or show one."""
 
 from urllib.parse import quote
 
@@ -15,11 +15,11 @@ from libs.common.quantities import counted
 ERRORS = (Column("ERROR"), Column("VERDICT"), Column("JOBS", flexible=True))
 
 
-@click.command(short_help="Show which GPUs are unwell or out of service, or how one is.")
-@click.option("--gpu-id", "uuid", metavar="UUID", help="This one, with its last errors.")
+@click.command(short_help="List GPUs that are unhealthy or out of service, or show one.")
+@click.option("--gpu-id", "uuid", metavar="UUID", help="Show this GPU, with its last errors.")
 @formatted
 def command(uuid: str | None, form: str) -> None:
-    """Show which GPUs are unwell or out of service, or how one is.
+    """List GPUs that are unhealthy or out of service, or show one.
 
     \b
     muster health
@@ -45,7 +45,7 @@ def _show(gpu: Json, wide: bool) -> None:
     print_gpus([gpu], wide, no_headers=False)
     print(
         f"\nhealth {gpu['health']}, service {gpu['service']}"
-        + (f", to be brought back by: {gpu['verdict']}" if gpu["verdict"] else "")
+        + (f", recovers by: {gpu['verdict']}" if gpu["verdict"] else "")
     )
     if gpu["detail"]:
         print(gpu["detail"])

@@ -7,12 +7,12 @@ from libs.cli.many import each_of
 from libs.cli.profile import read_profile
 
 
-@click.command(short_help="Keep jobs from being placed until they are released.")
+@click.command(short_help="Hold queued jobs until they are released.")
 @click.argument("refs", nargs=-1, required=True, metavar="JOB...")
 def command(refs: tuple[str, ...]) -> int:
-    """Keep jobs from being placed until they are released.
+    """Hold queued jobs until they are released.
 
-    A running attempt goes on; the hold counts when the job comes back to the queue.
+    A running attempt continues. The hold takes effect if the job returns to the queue.
 
     \b
     muster hold train

@@ -1,15 +1,16 @@
-"""`muster jobs`: what is done with jobs, under the names of `gpu-platform jobs`."""
+"""`muster jobs list|describe|cancel|kill`: the names that `gpu-platform jobs` uses."""
 
 import click
 
 from libs.cli.verbs import cancel, describe, kill, ps
 
 
-@click.group(
-    short_help="List, describe, cancel and kill jobs: ps, describe, cancel and kill by other names."
-)
+@click.group(short_help="List, describe, cancel or kill jobs.")
 def command() -> None:
-    """List, describe, cancel and kill jobs: ps, describe, cancel and kill by other names."""
+    """List, describe, cancel or kill jobs.
+
+    These are the verbs ps, describe, cancel and kill, under the names of gpu-platform.
+    """
 
 
 command.add_command(ps.command, "list")

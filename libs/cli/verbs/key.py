@@ -1,8 +1,6 @@
-"""`muster key create|list|rotate|revoke`, and `muster key reset` for a host whose administrator's
-key is lost.
+"""`muster key create|list|rotate|revoke|reset`.
 
-A new key goes alone to stdout, so that it can be piped to where it belongs; what is said about it
-goes to stderr.
+A new key goes to stdout alone, so that it can be piped; the note about it goes to stderr.
 """
 
 from pathlib import Path
@@ -45,37 +43,47 @@ def command() -> None:
 
 @command.command()
 @click.option(
-    "--user", required=True, metavar="USER", help="Who acts with it: a person or a service."
+    "--user",
+    required=True,
+    metavar="USER",
+    help="User that the key stands for: a person or a service.",
 )
-@click.option("--tenant", default="", metavar="TENANT", help="Of which tenant (default: yours).")
+@click.option("--tenant", default="", metavar="TENANT", help="Tenant of the key (default: yours).")
 @click.option(
-    "--role", type=click.Choice(ROLES), default="member", help="What it may do (default member)."
+    "--role", type=click.Choice(ROLES), default="member", help="Role of the key (default: member)."
 )
 @click.option(
-    "--name", default="", metavar="TEXT", help="For people, such as the machine that it lies on."
+    "--name",
+    default="",
+    metavar="TEXT",
+    help="Description, for example the machine where the key is kept.",
 )
-@click.option("--expires", metavar="DURATION", help="When it ends: 90d, 12h (default never).")
+@click.option(
+    "--expires",
+    metavar="DURATION",
+    help="Lifetime of the key, for example 90d or 12h (default: unlimited).",
+)
 @click.option(
     "-o",
     "--output",
     "form",
     type=click.Choice(["table", "json", "yaml"]),
     default="table",
-    help="How to print it.",
+    help="Output format.",
 )
 def create(user: str, tenant: str, role: str, name: str, expires: str | None, form: str) -> None:
-    """Create a key and print it, once."""
+    """Create a key and print it. The key is not shown again."""
     body = {"user": user, "tenant": tenant, "role": role, "name": name}
     ends = {} if expires is None else {"expires_in": expires}
     _show(ask(read_profile(), "POST", "/v1/keys", body={**body, **ends}), form)
 
 
 @command.command("list")
-@click.option("--tenant", metavar="TENANT", help="Only of this tenant.")
-@click.option("--user", metavar="USER", help="Only of this user.")
+@click.option("--tenant", metavar="TENANT", help="Show only keys of this tenant.")
+@click.option("--user", metavar="USER", help="Show only keys of this user.")
 @listed
 def list_keys(tenant: str | None, user: str | None, form: str, no_headers: bool) -> None:
-    """List keys, without their secrets."""
+    """List keys without their secrets."""
     keys = ask_all(read_profile(), "/v1/keys", "keys", {"tenant": tenant, "user": user})
     if not print_value(keys, form):
         print_table(COLUMNS, [_row(key) for key in keys], not no_headers, form == "wide")
@@ -86,7 +94,7 @@ def list_keys(tenant: str | None, user: str | None, form: str, no_headers: bool)
 @click.option(
     "--grace",
     metavar="DURATION",
-    help="How long the old secret still counts (default 1d; 0 ends it at once).",
+    help="Time for which the old secret stays valid (default: 1d; 0 ends it at once).",
 )
 @click.option(
     "-o",
@@ -94,10 +102,10 @@ def list_keys(tenant: str | None, user: str | None, form: str, no_headers: bool)
     "form",
     type=click.Choice(["table", "json", "yaml"]),
     default="table",
-    help="How to print it.",
+    help="Output format.",
 )
 def rotate(key: str, grace: str | None, form: str) -> None:
-    """Give a key another secret, and print it, once."""
+    """Replace the secret of a key and print the new one. It is not shown again."""
     _show(
         ask(
             read_profile(),
@@ -112,7 +120,7 @@ def rotate(key: str, grace: str | None, form: str) -> None:
 @command.command()
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 def revoke(keys: tuple[str, ...]) -> None:
-    """Make keys void, at once."""
+    """Revoke keys at once."""
     profile = read_profile()
     for key in keys:
         ask(profile, "DELETE", _path(key))
@@ -123,25 +131,25 @@ def revoke(keys: tuple[str, ...]) -> None:
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
-    help="The state directory (default: ./.muster, else the last one started).",
+    help="State directory (default: ./.muster, else the last cluster started here).",
 )
-@click.option("--only", is_flag=True, help="Make all other keys of the host void.")
+@click.option("--only", is_flag=True, help="Revoke all other keys of this host.")
 def reset(state: Path | None, only: bool) -> None:
-    """Make a new administrator's key on the host itself, for one that was lost.
+    """Create a new administrator key on the cluster's own host, for example after a loss.
 
-    It is written into the profile, and its hash into the state directory, which only the owner of
-    the cluster can do. The gateway takes it within seconds.
+    The command writes the key to the profile, and its hash to the state directory, so only the
+    owner of the cluster can run it. The gateway accepts the key within seconds.
     """
     from libs.embedded import identity, profile, shape
 
     directory = state_of(state).resolve()
     found = shape.load(directory)
     if found is None:
-        raise Refused(f"{directory} holds no cluster: name its state directory with --state")
+        raise Refused(f"{directory} holds no cluster: give the state directory with --state DIR")
     path = profile.write(directory, found, identity.new_api_key(directory / "keys", only))
     print(
-        f"a new administrator's key is in {path}"
-        + ("; all other keys of this host are void" if only else "")
+        f"wrote a new administrator key to {path}"
+        + ("; all other keys of this host are revoked" if only else "")
     )
 
 

@@ -1,4 +1,4 @@
-"""`muster log`: the one log of everything, as lines."""
+"""`muster log`: print the facts of the log, or the access records."""
 
 import json
 import time
@@ -27,30 +27,38 @@ Wanted = dict[str, object]
 
 
 @click.command(short_help="Print the log of facts.")
-@click.option("-j", "--job", metavar="JOB", help="Only about this job.")
-@click.option("--node", metavar="NODE", help="Only about this node.")
+@click.option("-j", "--job", metavar="JOB", help="Show only facts about this job.")
+@click.option("--node", metavar="NODE", help="Show only facts about this node.")
 @click.option(
     "-k",
     "--kind",
     metavar="KIND",
-    help="Only of this kind (job.placed, node.lost, gpu.faulted ...).",
+    help="Show only this kind of fact, for example job.placed or node.lost.",
 )
-@click.option("--since", metavar="WHEN", help="From then on: 10m, 2d, or an RFC 3339 instant.")
-@click.option("--until", metavar="WHEN", help="Up to then.")
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="Start at a duration before now (10m, 2d) or an RFC 3339 instant.",
+)
+@click.option(
+    "--until", metavar="WHEN", help="End at a duration before now or an RFC 3339 instant."
+)
 @click.option(
     "-n",
     "--limit",
     type=click.IntRange(1),
     metavar="N",
-    help="The last N that are shown (default 1000; with -f 10, then what comes).",
+    help="Show the last N (default: 1000; with -f: 10, then new ones).",
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is recorded from now on.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Follow the log: print new facts as they are recorded."
+)
 @click.option(
     "--access",
     is_flag=True,
-    help="Who asked for what, and whether they might, instead of the facts (operators).",
+    help="Show requests to the gateway instead of facts (for operators).",
 )
-@click.option("--denied", is_flag=True, help="With --access: only what was not allowed.")
+@click.option("--denied", is_flag=True, help="With --access: show only requests that were denied.")
 @listed
 def command(
     limit: int | None,
@@ -63,19 +71,22 @@ def command(
 ) -> None:
     """Print the log of facts.
 
-    Access records are shown only with --access, and as facts with --kind access.recorded.
+    Access records are shown with --access, or as facts with --kind access.recorded.
 
     \b
     muster log --job train
     muster log --kind node.lost --since 7d
     muster log -f
-    muster log -f -o json | jq .kind      one JSON object a line
+    muster log -f -o json | jq .kind      # one JSON object per line
     muster log --access --denied --since 1d
     """
     profile = read_profile()
     if access or denied:
         if follow or any(wanted[name] for name in ("job", "node", "kind")):
-            raise Refused("--access is read with --since, --until, --denied and -n only")
+            raise Refused(
+                "--access works only with --since, --until, --denied and -n: remove the "
+                "other options"
+            )
         show_access(
             profile, {**wanted, "denied": denied or None}, limit or LAST, form, not no_headers
         )
@@ -91,7 +102,7 @@ def command(
 
 
 def _read(profile: Profile, wanted: Wanted, limit: int) -> list[Json]:
-    """The last `limit` facts that are wanted. Without a filter only the log's end is looked at."""
+    """Return the last `limit` facts that match. Without a filter, read only the end of the log."""
     facts: deque[Json] = deque(maxlen=limit)
     query: Wanted = {**wanted, "limit": PAGE, "last": None if any(wanted.values()) else limit}
     while True:
@@ -103,7 +114,7 @@ def _read(profile: Profile, wanted: Wanted, limit: int) -> list[Json]:
 
 
 def _follow(profile: Profile, wanted: Wanted, limit: int | None, form: str) -> None:
-    """One line for each fact; a broken connection is taken up after the last number seen."""
+    """Print one line per fact. After a broken connection, continue behind the last number."""
     query: Wanted = {**wanted, "follow": 1, "last": limit}
     left = AWAY_TRIES_MAX
     while True:

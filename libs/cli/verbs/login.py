@@ -1,6 +1,4 @@
-"""`muster login`: the key is asked for without an echo, checked, and kept in the profile, which
-only this user can read.
-"""
+"""`muster login`: read a key without echo, check it, and save it in the user's private profile."""
 
 import json
 import sys
@@ -14,21 +12,19 @@ from libs.common.errors import Refused
 KEY_CHARS_MAX = 4_096
 
 
-@click.command(short_help="Use a cluster from this machine: ask for a key, check it, keep it.")
+@click.command(short_help="Log in to a cluster: read a key, check it, and save it.")
 @click.argument("url")
 @click.option(
     "--replace",
     is_flag=True,
-    help=(
-        "Forget what is kept there of another cluster, or of the cluster that this machine starts."
-    ),
+    help=("Overwrite the profile, even if it holds a key for another cluster."),
 )
 def command(url: str, replace: bool) -> None:
-    """Use a cluster from this machine: ask for a key, check it, keep it.
+    """Log in to a cluster: read a key, check it, and save it.
 
-    The key is asked for, or read from a pipe; never given as an argument, where others could see
-    it. What `muster up` has kept, or a login at another address, stays unless you say --replace:
-    give each its own file by MUSTER_PROFILE.
+    The command reads the key from the terminal or from a pipe, never from an argument, which other
+    users could see. It does not overwrite the profile of muster up or of another cluster without
+    --replace. To keep several profiles, set MUSTER_PROFILE to a file for each cluster.
 
     \b
     muster login https://gpus.example.org
@@ -46,10 +42,10 @@ def command(url: str, replace: bool) -> None:
             else f"a key for {kept.url}"
         )
         keep = (
-            f"MUSTER_PROFILE=FILE muster login {address} (and MUSTER_PROFILE=FILE before what is "
-            "asked of it)"
+            f"MUSTER_PROFILE=FILE muster login {address} (and set MUSTER_PROFILE=FILE for "
+            "commands to that cluster)"
         )
-        raise Refused(f"{path} holds {whose}: keep it with {keep}, or say --replace")
+        raise Refused(f"{path} holds {whose}: keep it with {keep}, or overwrite it with --replace")
     key = (
         click.prompt("API key", hide_input=True)
         if sys.stdin.isatty()
@@ -60,4 +56,4 @@ def command(url: str, replace: bool) -> None:
     write_private(
         path, json.dumps({"gateway": address, "key": text, "user": found["user"]}, indent=1)
     )
-    print(f"{found['user']} of tenant {found['tenant']}, {found['role']}; kept in {path}")
+    print(f"{found['user']} of tenant {found['tenant']}, {found['role']}; saved in {path}")

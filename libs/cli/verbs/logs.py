@@ -1,4 +1,4 @@
-"""`muster logs`: what a job wrote, each stream to the like stream of this command."""
+"""`muster logs`: print the output of a job, each stream to the same stream here."""
 
 import sys
 from typing import Any, Final
@@ -14,32 +14,32 @@ from libs.cli.terminal.tail import OFFSET_HEADER, SOURCE_HEADER, tail_offset
 STREAMS: Final = ("stdout", "stderr")
 
 
-@click.command(short_help="Print what a job wrote.")
+@click.command(short_help="Print the output of a job.")
 @click.argument("ref", metavar="JOB")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends.")
 @click.option(
-    "--stream", type=click.Choice(STREAMS), help="Only this one (default: both, each to its own)."
+    "--stream", type=click.Choice(STREAMS), help="Print only this stream (default: both)."
 )
-@click.option("--stderr", is_flag=True, help="The same as --stream stderr.")
+@click.option("--stderr", is_flag=True, help="Same as --stream stderr.")
 @click.option(
     "--rank",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Whose, of a job on several nodes.",
+    help="Show the output of this rank (multi-node jobs).",
 )
 @click.option(
     "--attempt",
     type=click.IntRange(1),
     metavar="N",
-    help="What an earlier attempt wrote (default: the current one).",
+    help="Show the output of an earlier attempt (default: the current one).",
 )
 @click.option(
     "-n",
     "--tail",
     type=click.IntRange(0),
     metavar="N",
-    help="Begin with the last N lines of each stream.",
+    help="Start with the last N lines of each stream.",
 )
 def command(
     ref: str,
@@ -50,9 +50,9 @@ def command(
     attempt: int | None,
     tail: int | None,
 ) -> None:
-    """Print what a job wrote.
+    """Print the output of a job.
 
-    Standard output goes to standard output, standard error to standard error.
+    The job's standard output goes to standard output, its standard error to standard error.
 
     \b
     muster logs train
@@ -85,15 +85,15 @@ def command(
         _print(profile, job_id, {**whose, "stream": name, "offset": starts[name]})
 
 
-def _print(profile: Profile, job_id: str, wish: dict[str, Any]) -> None:
-    """The bytes of one stream; that older ones are gone is said."""
-    stream = wish["stream"]
-    with opened(profile, job_path(job_id, "output"), wish) as answer:
+def _print(profile: Profile, job_id: str, query: dict[str, Any]) -> None:
+    """Print one stream, with a note on stderr if its beginning is not kept any more."""
+    stream = query["stream"]
+    with opened(profile, job_path(job_id, "output"), query) as answer:
         begin = int(answer.headers.get(OFFSET_HEADER) or 0)
-        if begin > wish["offset"]:
+        if begin > query["offset"]:
             pruned = answer.headers.get(SOURCE_HEADER, "").partition(", ")[2]
-            why = f"were {pruned}" if pruned else "are not kept any more"
-            complain(f"the first {begin} bytes of {stream} {why}; this is what follows them")
+            why = f"were {pruned}" if pruned else "are no longer kept"
+            complain(f"the first {begin} bytes of {stream} {why}; the output starts behind them")
         for piece in answer.pieces():
             _write(stream, piece)
 

@@ -4,28 +4,31 @@ from urllib.parse import quote
 
 import click
 
-from libs.cli.flags.jobflags import DURATION
+from libs.cli.flags.durations import DURATION
 from libs.cli.gateway import ask
 from libs.cli.profile import read_profile
 
-# A name has so many letters at most.
+# The longest name of a reservation.
 NAME_MAX = 63
 
 
-@click.command(short_help="Keep a node free of jobs during some time.")
+@click.command(short_help="Keep nodes free of jobs for a period.")
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @click.option(
-    "--from", "start", metavar="TIME", help="When it begins: 2026-12-24T08:00:00Z (default: now)."
+    "--from",
+    "start",
+    metavar="TIME",
+    help="Start time, for example 2026-12-24T08:00:00Z (default: now).",
 )
-@click.option("--for", "duration", type=DURATION, required=True, help="How long it lasts: 2h, 5d.")
 @click.option(
-    "--name", metavar="NAME", help="A name for it (default: maintenance-NODE, of the first)."
+    "--for", "duration", type=DURATION, required=True, help="Duration, for example 2h or 5d."
 )
+@click.option("--name", metavar="NAME", help="Name (default: maintenance- and the first NODE).")
 def command(nodes: tuple[str, ...], start: str | None, duration: int, name: str | None) -> None:
-    """Keep a node free of jobs during some time.
+    """Keep nodes free of jobs for a period.
 
-    From now on only jobs begin there whose time limit ends before that. What runs there when it
-    begins goes on. `muster unreserve` ends it.
+    Until the start, only jobs whose time limit ends before it may start on the nodes. Jobs that
+    still run at the start continue. To end a maintenance, use muster unreserve NAME.
 
     \b
     muster maintenance gpu-07 --from 2026-12-24T08:00:00Z --for 4h

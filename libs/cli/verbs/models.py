@@ -12,12 +12,12 @@ from libs.cli.terminal.table import clean
 
 @click.command(short_help="List models, or show one with its replicas.")
 @click.argument("name", required=False)
-@click.option("-a", "--all", "every", is_flag=True, help="Undeployed ones too.")
+@click.option("-a", "--all", "every", is_flag=True, help="Include undeployed models.")
 @listed
 def command(name: str | None, every: bool, form: str, no_headers: bool) -> None:
     """List models, or show one with its replicas.
 
-    Of one model the scheduler says too why it is as it is.
+    For one model, the command also prints the scheduler's explanation of its state.
 
     \b
     muster models

@@ -1,4 +1,4 @@
-"""`muster node`: what an operator says about the machines of the cluster."""
+"""`muster node add|remove|dead`: manage the machines of the cluster."""
 
 from urllib.parse import quote
 
@@ -8,9 +8,9 @@ from libs.cli.gateway import ask
 from libs.cli.profile import read_profile
 
 
-@click.group(short_help="Add a machine to the cluster, remove one, or say that it is dead.")
+@click.group(short_help="Add a machine to the cluster, remove one, or declare it dead.")
 def command() -> None:
-    """Add a machine to the cluster, remove one, or say that it is dead."""
+    """Add a machine to the cluster, remove one, or declare it dead."""
 
 
 @command.command()
@@ -21,16 +21,16 @@ def command() -> None:
     default="1h",
     show_default=True,
     metavar="DURATION",
-    help="How long the token may be used.",
+    help="Lifetime of the token.",
 )
 def add(name: str, expires_in: str) -> None:
     """Print the command that makes another machine the node NAME.
 
-    The token works once, and is shown once. A name is used once: what was removed is added again
-    under another.
+    The token works once and is shown once. Names are not reused: add a removed machine again under
+    another name.
 
     \b
-    muster up --listen 10.0.0.1       the cluster must listen to other machines
+    muster up --listen 10.0.0.1       # the cluster must listen to other machines
     muster node add gpu-07
     """
     profile = read_profile()
@@ -43,13 +43,13 @@ def add(name: str, expires_in: str) -> None:
 
 @command.command()
 @click.argument("node_id", metavar="NODE")
-@click.option("--drain", is_flag=True, help="Let what runs there end by itself first.")
+@click.option("--drain", is_flag=True, help="Wait until the jobs on the node have ended.")
 def remove(node_id: str, drain: bool) -> None:
-    """Take a node out of the cluster.
+    """Remove a node from the cluster.
 
-    Nothing more is placed there. What runs there is stopped and queued again (with --drain it may
-    end by itself). When nothing is left, the node counts no more, its key is void, and its agent
-    ends. Of a node that has not joined yet the token is void.
+    The node gets no new jobs. Its jobs are stopped and queued again; with --drain they run to their
+    end. When the last job has ended, the node's key is revoked and its agent exits. If the node has
+    not joined yet, its token is revoked.
 
     \b
     muster node remove gpu-07 --drain
@@ -66,14 +66,14 @@ def remove(node_id: str, drain: bool) -> None:
 @command.command()
 @click.argument("node_id", metavar="NODE")
 def dead(node_id: str) -> None:
-    """Declare dead a node that the scheduler holds for lost.
+    """Confirm that an unreachable node is dead.
 
-    Jobs with --on-control-loss continue may live on a lost node, so they are started nowhere else.
-    Say this when you know that nothing of them is running there any more (the machine is off): they
-    are then lost there, and queued again.
+    Jobs with --on-control-loss continue may still run on an unreachable node, so the scheduler does
+    not restart them elsewhere. Run this command when you know that the machine is off. The jobs are
+    then queued again. If the machine is only cut off, they run twice.
 
     \b
-    muster nodes                 NODE is unreachable
+    muster nodes                 # NODE is unreachable
     muster node dead NODE
     """
     profile = read_profile()

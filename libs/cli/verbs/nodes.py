@@ -31,7 +31,7 @@ WIDE_COLUMNS: Final = (
     Column("SIMULATED"),
 )
 
-# As NodeRegistered says it of a bound or a means.
+# Prefixes and names in NodeRegistered.isolation.
 LOST: Final = "lost: "
 USERS: Final = "users"
 ONLY: Final = "only: "
@@ -62,7 +62,7 @@ def command(name: str | None, form: str, no_headers: bool) -> None:
 
 
 def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
-    """Print the answer of `GET /v1/nodes/NODE`: the node and its GPUs, side by side."""
+    """Print the answer of `GET /v1/nodes/NODE`: the node, then its GPUs."""
     found = ask(profile, "GET", f"/v1/nodes/{quote(name, safe='')}")
     if print_value(found, form):
         return
@@ -86,8 +86,9 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
 
 
 def _warn(nodes: list[Json]) -> None:
-    """Say on which nodes users do not keep jobs apart, once for each reason; on stderr, because
-    scripts read the table.
+    """Warn about nodes where jobs of different users are not isolated, once per reason.
+
+    The warning goes to stderr, because scripts read the table on stdout.
     """
     found: dict[str, list[str]] = {}
     for node in nodes:
@@ -99,26 +100,25 @@ def _warn(nodes: list[Json]) -> None:
             f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
         )
         click.echo(
-            f"\nWARNING: users do not keep jobs apart on {clean(shown)}: {clean(why)}", err=True
+            f"\nWARNING: users are not isolated from each other on {clean(shown)}: {clean(why)}",
+            err=True,
         )
 
 
 def _print_lost(isolation: dict[str, str]) -> None:
-    """Print each bound between jobs that the node cannot enforce, and each means that it lacks,
-    with the reason.
-    """
+    """Print the kinds of isolation that the node cannot enforce, with the reasons."""
     lost = [
         (name, state.removeprefix(LOST))
         for name, state in isolation.items()
         if state.startswith(LOST)
     ]
     if lost:
-        print("\nThis node has lost:")
+        print("\nThis node cannot enforce or provide:")
     for name, why in lost:
         print(f"  {clean(name)}: {clean(why)}")
     only = isolation.get(TENANTS, "")
     if only.startswith(ONLY):
-        print(f"\nThis node takes jobs of these tenants only: {clean(only.removeprefix(ONLY))}")
+        print(f"\nThis node runs only jobs of these tenants: {clean(only.removeprefix(ONLY))}")
 
 
 def _print_ignored(node: Json) -> None:
@@ -127,23 +127,23 @@ def _print_ignored(node: Json) -> None:
     """
     if node.get("ignored"):
         last = f"the last is commit {node['ignored_seq']}: {clean(node['ignored_reason'])}"
-        print(f"\n{node['ignored']} messages of this node in the log are ignored; {last}")
+        print(f"\n{node['ignored']} messages of this node in the log were ignored; {last}")
     if node.get("revoked"):
         print(f"\nThe servers refuse the key of this node: {clean(node['revoked'])}.")
         print(
-            "Find out what wrote so much: its key may be stolen. Then remove the node, and "
+            "Find out what wrote so much: the key may be stolen. Then remove the node and "
             "add the machine under another name."
         )
     elif node.get("distrusted"):
         print(
-            "It gets no new jobs until its agent starts again. If that happens again, its "
-            "key may be stolen: remove the node,"
+            "The node gets no new jobs until its agent restarts. If it happens again, the "
+            "key may be stolen: remove the node"
         )
         print("and add the machine under another name.")
 
 
 def _print_contested(node: Json) -> None:
-    """Print which GPUs another node registers too, and what an administrator must do."""
+    """Print which GPUs another node registers too, and what the administrator must do."""
     for uuid, found in (node.get("contested") or {}).items():
         owner, others, name = (
             clean(found["node_id"]),
@@ -152,39 +152,39 @@ def _print_contested(node: Json) -> None:
         )
         if owner == node["id"]:
             print(
-                f"\n{name} is registered by {others} too. It stays with this node as long as "
-                "this node shows it."
+                f"\n{others} registers {name} too. The GPU stays with this node as long "
+                "as a driver "
+                "of this node shows it."
             )
             print(
-                "If this node does not have it, start its agent with MUSTER_GPUS_REMOVED set "
-                "to it; otherwise remove the other node."
+                "If the GPU is not in this machine, start the agent with MUSTER_GPUS_REMOVED set "
+                "to its UUID. If it is, remove the other node."
             )
         else:
             print(
                 f"\n{name} belongs to {owner}: "
                 + (
-                    "it registered it first."
+                    "that node registered it first."
                     if found["shown"]
                     else "no driver of this node shows it."
                 )
             )
             print(
-                f"If it is in this machine, {owner} is wrong: remove that node (muster node "
-                f"remove {owner})."
+                f"If the GPU is in this machine, remove the other node: muster node remove {owner}"
             )
-            print("If it is not, start this node's agent with MUSTER_GPUS_REMOVED set to it.")
+            print("If it is not, start this agent with MUSTER_GPUS_REMOVED set to its UUID.")
 
 
 def _print_left_out(node: Json) -> None:
     """Print which parts of the node's registration readers ignore."""
     if node.get("gpus_ignored"):
         print(
-            f"\n{node['gpus_ignored']} of its GPUs are ignored: it has named more UUIDs than "
-            "a node may in its life."
+            f"\n{node['gpus_ignored']} GPUs of this node are ignored: the node has registered more "
+            "UUIDs than one node may."
         )
-        print("Remove the node, and add the machine under another name.")
+        print("Remove the node and add the machine under another name.")
     for words in node.get("left_out") or ():
-        print(f"\nIts agent left out {clean(words)}.")
+        print(f"\nThe agent left out {clean(words)}.")
 
 
 def _print(nodes: list[Json], wide: bool, no_headers: bool) -> None:

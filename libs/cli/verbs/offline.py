@@ -5,21 +5,23 @@ import click
 from libs.cli.service import devices, set_service
 
 
-@click.command(short_help="Take nodes or GPUs out of service; refused while jobs have them.")
+@click.command(short_help="Take idle nodes or GPUs out of service.")
 @devices
 @click.option(
     "--force",
     is_flag=True,
     help=(
-        "End what runs there: jobs wait for their next attempt, replicas are replaced, "
+        "Stop the jobs that run there: jobs are queued again, replicas are replaced, "
         "allocations end."
     ),
 )
 def command(nodes: tuple[str, ...], uuids: tuple[str, ...], force: bool) -> int:
-    """Take nodes or GPUs out of service; refused while jobs have them.
+    """Take idle nodes or GPUs out of service.
+
+    The command is refused while jobs use them, unless you give --force.
 
     \b
-    muster drain node-3                       first, so that nothing is lost
+    muster drain node-3                       # first, so that no work is lost
     muster offline node-3
     muster offline --gpu-id GPU-node-3-5 --force
     """

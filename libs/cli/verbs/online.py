@@ -5,13 +5,13 @@ import click
 from libs.cli.service import devices, set_service
 
 
-@click.command(short_help="Let work onto nodes or GPUs again.")
+@click.command(short_help="Return nodes or GPUs to service.")
 @devices
 def command(nodes: tuple[str, ...], uuids: tuple[str, ...]) -> int:
-    """Let work onto nodes or GPUs again.
+    """Return nodes or GPUs to service.
 
-    It ends what `muster drain` and `muster offline` said. A device that is unwell takes no work
-    before it has recovered.
+    This undoes muster drain and muster offline. An unhealthy GPU takes no jobs until it has
+    recovered.
 
     \b
     muster online node-3

@@ -10,16 +10,18 @@ from libs.cli.profile import read_profile
 from libs.cli.terminal.output import complain
 
 
-@click.command(short_help="Reach a port of a running job from this machine.")
+@click.command(short_help="Forward a local port to a port of a running job.")
 @click.argument("ref", metavar="JOB")
 @click.argument("pairs", nargs=-1, required=True, metavar="PORT[:LOCAL]...")
-@click.option("--node", default="", help="Which node of a job on several (default: the first).")
+@click.option(
+    "--node", default="", help="Forward to this node of a multi-node job (default: the first)."
+)
 def command(ref: str, pairs: tuple[str, ...], node: str) -> int:
-    """Reach a port of a running job from this machine.
+    """Forward a local port to a port of a running job.
 
-    The job must listen on 127.0.0.1 or on every address of its node. LOCAL is the port here on
-    127.0.0.1: the same if it is left out, a free one if it is 0. Ends when the job does, or at
-    Ctrl-C.
+    The job must listen on 127.0.0.1 or on all addresses of its node. LOCAL is the port on this
+    machine, at 127.0.0.1. The default is PORT; 0 chooses a free port. The command ends with the
+    job, or with Ctrl-C.
 
     \b
     muster port-forward notebook 8888
@@ -40,7 +42,7 @@ def command(ref: str, pairs: tuple[str, ...], node: str) -> int:
 def _parsed(pair: str) -> tuple[int, int]:
     remote, colon, local = pair.partition(":")
     if not (remote.isascii() and remote.isdigit() and 0 < int(remote) < 1 << 16):
-        raise click.BadParameter(f"{pair!r}: the port of the job is a number from 1 to 65535")
+        raise click.BadParameter(f"{pair!r}: the port of the job must be a number from 1 to 65535")
     if colon and not (local.isascii() and local.isdigit() and int(local) < 1 << 16):
-        raise click.BadParameter(f"{pair!r}: the port here is a number from 0 to 65535")
+        raise click.BadParameter(f"{pair!r}: the local port must be a number from 0 to 65535")
     return int(remote), int(local) if colon else int(remote)

@@ -1,4 +1,4 @@
-"""`muster prune`: the output of ended jobs is removed from the nodes."""
+"""`muster prune`: delete the output of ended jobs from the nodes."""
 
 from collections.abc import Callable
 from typing import Final
@@ -24,25 +24,27 @@ COLUMNS: Final = (
 )
 
 
-@click.command(short_help="Remove the output of ended jobs from the nodes.")
+@click.command(short_help="Delete the output of ended jobs from the nodes.")
 @click.option(
-    "--older-than", metavar="DURATION", help="Of jobs that ended longer ago than this (7d, 12h)."
+    "--older-than",
+    metavar="DURATION",
+    help="Delete output of jobs that ended before this (7d, 12h).",
 )
 @click.option(
     "--keep-bytes",
     metavar="SIZE",
-    help="Then the oldest, until so much is left on each node (10GiB; 0 removes all).",
+    help="Delete the oldest output until each node keeps at most this (10GiB; 0: all).",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
 @listed
 def command(
     older_than: str | None, keep_bytes: str | None, dry_run: bool, form: str, no_headers: bool
 ) -> int:
-    """Remove the output of ended jobs from the nodes.
+    """Delete the output of ended jobs from the nodes.
 
-    Uploads that no living job names are removed by the same bounds. Jobs that live are never
-    touched, nor is output whose end has not been copied off its node. Nodes also remove output by
-    themselves, within MUSTER_KEEP_HOURS, MUSTER_KEEP_BYTES and MUSTER_KEEP_JOBS.
+    The same limits apply to uploads that no active job uses. The output of active jobs is never
+    deleted, and neither is output whose end is not copied off its node yet. Nodes also delete old
+    output by themselves: MUSTER_KEEP_HOURS, MUSTER_KEEP_BYTES and MUSTER_KEEP_JOBS.
 
     \b
     muster prune --older-than 7d
@@ -54,7 +56,7 @@ def command(
         "dry_run": dry_run,
     }
     if older_than is None and keep_bytes is None:
-        raise click.UsageError("nothing to go by: give --older-than 7d, --keep-bytes 10GiB or both")
+        raise click.UsageError("no limit: give --older-than 7d, --keep-bytes 10GiB or both")
     found = ask(read_profile(), "POST", "/v1/prune", body=body, answer_s=ANSWER_S)
     silent = [str(node["node_id"]) for node in found["nodes"] if node["error"]]
     if not print_value(found, form):
@@ -68,7 +70,7 @@ def command(
             f"{size} {verb}"
         )
     if silent:
-        complain(f"not everywhere: {', '.join(silent)}")
+        complain(f"these nodes did not answer in full: {', '.join(silent)}; see NOTE in the table")
     return 1 if silent else 0
 
 

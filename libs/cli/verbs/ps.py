@@ -1,4 +1,4 @@
-"""`muster ps`: mine and alive, unless told otherwise."""
+"""`muster ps`: list jobs, by default the active jobs of the user."""
 
 from typing import Any, Final
 
@@ -14,38 +14,42 @@ PAGE: Final = 500
 
 
 @click.command(short_help="List jobs.")
-@click.option("-a", "--all", "everyone", is_flag=True, help="Of all users, and ended ones too.")
+@click.option("-a", "--all", "everyone", is_flag=True, help="Include other users and ended jobs.")
 @click.option(
     "-s",
     "--state",
     multiple=True,
     metavar="STATE",
-    help="Only these states (pending, queued, running, failed ...).",
+    help="Show only jobs in this state: pending, queued, running, failed ... (repeatable).",
 )
 @click.option(
     "-l",
     "--label",
     multiple=True,
     metavar="K=V",
-    help="Only with this label; may be given more than once.",
+    help="Show only jobs with this label (repeatable).",
 )
 @click.option(
-    "-x", "--expand", is_flag=True, help="The elements of arrays too, those that have begun."
+    "-x", "--expand", is_flag=True, help="Also show the elements of arrays that have begun."
 )
-@click.option("-u", "--user", metavar="USER", help="Only of this user (default: you).")
+@click.option("-u", "--user", metavar="USER", help="Show only jobs of this user (default: you).")
 @click.option(
     "--kind",
     type=click.Choice(["job", "allocation", "replica"]),
-    help="Only what runs a command, is held, or serves a model.",
+    help="Show only jobs with a command, allocations, or replicas of models.",
 )
-@click.option("--since", metavar="WHEN", help="Submitted since: 10m, 2d, or an RFC 3339 instant.")
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="Show jobs submitted since a duration before now (10m, 2d) or an instant.",
+)
 @click.option(
     "-n",
     "--limit",
     type=click.IntRange(1),
     default=1000,
     show_default=True,
-    help="At most so many.",
+    help="Show at most N jobs.",
 )
 @listed
 def command(
@@ -63,9 +67,9 @@ def command(
     """List jobs.
 
     \b
-    muster ps                       my live jobs
-    muster ps --all                 all jobs of all users
-    muster ps -s failed --since 1d  what failed since yesterday
+    muster ps                       # my active jobs
+    muster ps --all                 # all jobs of all users
+    muster ps -s failed --since 1d  # jobs that failed since yesterday
     muster ps -o json | jq -r '.[].id'
     """
     profile = read_profile()
@@ -85,7 +89,7 @@ def command(
 
 
 def read_jobs(profile: Profile, query: dict[str, Any], limit: int) -> list[Job]:
-    """The gateway's list, page after page, up to `limit`."""
+    """Return up to `limit` jobs that match, page after page."""
     jobs: list[Job] = []
     after: object = None
     while len(jobs) < limit:

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import click
 
-from libs.cli.flags.jobflags import DURATION
+from libs.cli.flags.durations import DURATION
 from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.profile import read_profile
 from libs.cli.terminal.output import formatted, listed, print_table, print_value
@@ -25,9 +25,9 @@ COLUMNS: Final = (
 )
 
 
-@click.group(short_help="List queues and set how each is ordered.")
+@click.group(short_help="List queues and set their policies.")
 def command() -> None:
-    """List queues and set how each is ordered.
+    """List queues and set their policies.
 
     \b
     muster queue set research --policy fair_share --weight 300
@@ -38,7 +38,7 @@ def command() -> None:
 @command.command("list")
 @listed
 def list_queues(form: str, no_headers: bool) -> None:
-    """List queues: how each is ordered, and what waits there."""
+    """List queues, with their policy and their numbers of jobs."""
     queues = ask_all(read_profile(), "/v1/queues", "queues")
     if not print_value(queues, form):
         print_table(COLUMNS, [_row(queue) for queue in queues], not no_headers, form == "wide")
@@ -50,35 +50,35 @@ def list_queues(form: str, no_headers: bool) -> None:
     "--policy",
     required=True,
     metavar="NAME",
-    help=f"Who is first: {', '.join(POLICIES)}, or a plug-in's name.",
+    help=f"Order of the queue: {', '.join(POLICIES)}, or the name of a plug-in.",
 )
 @click.option(
     "--weight",
     type=click.IntRange(1),
     metavar="N",
-    help="Its part where queues compete (default 100).",
+    help="Share of the queue when queues compete (default: 100).",
 )
 @click.option(
     "--ageing",
     type=DURATION,
-    help="So much waiting makes up for one step of priority (policy priority; default: none).",
+    help="Waiting time that raises a job's priority by 1 (policy priority; default: none).",
 )
 @click.option(
     "--backfill/--no-backfill",
     default=None,
     help=(
-        "Whether others may pass the first job where that does not delay it (default: not with "
-        "fifo)."
+        "Let jobs start before the first job if that does not delay it (default: yes, except "
+        "with fifo)."
     ),
 )
 @click.option(
     "--time-slice",
     type=DURATION,
-    help="Preemptible jobs of equal priority take turns, each for so long (default: they do not).",
+    help="Let preemptible jobs of equal priority take turns of this length (default: no turns).",
 )
 @formatted
 def set_queue(name: str, form: str, **given: object) -> None:
-    """Make a queue, or exchange how it is ordered."""
+    """Create a queue, or replace its settings."""
     body = {limit: value for limit, value in given.items() if value is not None}
     queue = ask(read_profile(), "PUT", f"/v1/queues/{quote(name, safe='')}", body=body)
     if not print_value(queue, form):

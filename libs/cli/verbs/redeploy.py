@@ -2,22 +2,22 @@
 
 import click
 
-from libs.cli.flags.modelflags import asked_model, model_flags
-from libs.cli.formats.uploading import brought
+from libs.cli.flags.modelflags import model_body, model_flags
+from libs.cli.formats.uploading import with_upload
 from libs.cli.gateway import ask, model_path
 from libs.cli.models import wait_until_ready
 from libs.cli.profile import read_profile
 
 
-@click.command(short_help="Exchange a model's replicas one by one, with a new command or the same.")
+@click.command(short_help="Replace a model's replicas one by one, with a new or the same command.")
 @click.argument("name")
 @click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGS]...]")
 @model_flags
-def command(name: str, words: tuple[str, ...], wait: bool, **asked: object) -> int:
-    """Exchange a model's replicas one by one, with a new command or the same.
+def command(name: str, words: tuple[str, ...], wait: bool, **values: object) -> int:
+    """Replace a model's replicas one by one, with a new or the same command.
 
-    One more than asked for is begun, and an old one ends only when as many as asked for are ready
-    without it. What is not given stays as it is.
+    Muster starts one additional replica, and stops an old one only when enough others are ready.
+    Options that you do not give keep their current values.
 
     \b
     muster redeploy chat
@@ -28,6 +28,6 @@ def command(name: str, words: tuple[str, ...], wait: bool, **asked: object) -> i
         profile,
         "POST",
         model_path(name, "redeploy"),
-        body=brought(profile, asked_model(words, profile.user, asked)),
+        body=with_upload(profile, model_body(words, profile.user, values)),
     )
     return wait_until_ready(profile, name) if wait else 0

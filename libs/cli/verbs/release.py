@@ -7,13 +7,13 @@ from libs.cli.many import each_of
 from libs.cli.profile import read_profile
 
 
-@click.command(short_help="Let held jobs be placed, and give allocations back.")
+@click.command(short_help="Release held jobs, or end allocations.")
 @click.argument("refs", nargs=-1, required=True, metavar="JOB...")
 def command(refs: tuple[str, ...]) -> int:
-    """Let held jobs be placed, and give allocations back.
+    """Release held jobs, or end allocations.
 
-    A job on hold waits in line again; what an operator holds only an operator releases. An
-    allocation (muster alloc), which is never on hold, ends: its devices are free.
+    A held job waits in its queue again. Only an operator can release what an operator held. An
+    allocation (muster alloc) ends, and its GPUs become free.
 
     \b
     muster release train

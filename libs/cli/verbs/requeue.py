@@ -7,12 +7,12 @@ from libs.cli.many import each_of
 from libs.cli.profile import read_profile
 
 
-@click.command(short_help="End the running attempt of jobs and let them wait for the next one.")
+@click.command(short_help="Stop the running attempt of jobs and queue them again.")
 @click.argument("refs", nargs=-1, required=True, metavar="JOB...")
 def command(refs: tuple[str, ...]) -> int:
-    """End the running attempt of jobs and let them wait for the next one.
+    """Stop the running attempt of jobs and queue them again.
 
-    It uses up none of their retries.
+    This does not count as a retry.
 
     \b
     muster requeue train

@@ -12,12 +12,12 @@ from libs.cli.terminal.table import Column
 COLUMNS: Final = (Column("NAME"), Column("FROM"), Column("TO"), Column("FOR"), Column("NODES"))
 
 
-@click.command(short_help="List reservations and maintenances.")
+@click.command(short_help="List reservations and maintenance windows.")
 @listed
 def command(form: str, no_headers: bool) -> None:
-    """List reservations and maintenances.
+    """List reservations and maintenance windows.
 
-    Those that are not over, by when they begin.
+    The list holds current and future ones, by start time.
     """
     found = ask_all(read_profile(), "/v1/reservations", "reservations")
     if not print_value(found, form):
@@ -25,5 +25,5 @@ def command(form: str, no_headers: bool) -> None:
 
 
 def _row(kept: Json) -> list[str]:
-    whose = ",".join((*kept["tenants"], *kept["users"])) or "nobody (maintenance)"
+    whose = ",".join((*kept["tenants"], *kept["users"])) or "none (maintenance)"
     return [kept["name"], kept["start"], kept["end"], whose, ",".join(kept["nodes"])]

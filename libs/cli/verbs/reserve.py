@@ -5,59 +5,62 @@ from urllib.parse import quote
 
 import click
 
-from libs.cli.flags.jobflags import DURATION, pairs
+from libs.cli.flags.durations import DURATION
+from libs.cli.flags.jobflags import pairs
 from libs.cli.gateway import ask
 from libs.cli.profile import read_profile
 
 
-@click.command(short_help="Keep nodes for some tenants or users during some time.")
+@click.command(short_help="Reserve nodes for tenants or users for a period.")
 @click.argument("name")
 @click.option(
-    "--node", "nodes", multiple=True, metavar="NODE", help="A node; may be given more than once."
+    "--node", "nodes", multiple=True, metavar="NODE", help="Reserve this node (repeatable)."
 )
 @click.option(
     "--count",
     type=click.IntRange(1),
     metavar="N",
-    help="So many nodes, whichever are nobody's then.",
+    help="Reserve N nodes that are not reserved at that time.",
 )
 @click.option(
     "--node-label",
     "node_labels",
     multiple=True,
     metavar="K=V",
-    help="Of the nodes with this label (default: all of them).",
+    help="With --count: choose among nodes with this label (repeatable).",
 )
 @click.option(
     "--tenant",
     "tenants",
     multiple=True,
     metavar="NAME",
-    help="For jobs of this tenant; may be given more than once.",
+    help="Admit jobs of this tenant (repeatable).",
 )
 @click.option(
     "--for-user",
     "users",
     multiple=True,
     metavar="USER",
-    help="For jobs of this user; may be given more than once.",
+    help="Admit jobs of this user (repeatable).",
 )
 @click.option(
     "--from",
     "start",
     metavar="TIME",
     help=(
-        "Start as a date and time, for example 2026-12-24T08:00:00Z (UTC unless it says "
-        "otherwise; default: now)."
+        "Start as a date and time, for example 2026-12-24T08:00:00Z (UTC without a time zone; "
+        "default: now)."
     ),
 )
-@click.option("--for", "duration", type=DURATION, required=True, help="How long it lasts: 2h, 5d.")
+@click.option(
+    "--for", "duration", type=DURATION, required=True, help="Duration, for example 2h or 5d."
+)
 def command(name: str, **given: Any) -> None:  # noqa: ANN401  what click gives
-    """Keep nodes for some tenants or users during some time.
+    """Reserve nodes for tenants or users for a period.
 
-    Only their jobs that say `--reservation NAME` begin there then. Others begin there before, if
-    their time limit ends in time. What runs there when it begins goes on. One of the same name is
-    exchanged.
+    During the reservation, only their jobs with --reservation NAME start on the nodes. Other jobs
+    may start before it if their time limit ends in time. Jobs that still run at its start continue.
+    A reservation with the same name is replaced.
 
     \b
     muster reserve course --count 2 --node-label gpu=h100 --tenant students \\

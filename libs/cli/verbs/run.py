@@ -1,6 +1,6 @@
-"""`muster run`: submit, follow, forward, and end as the job ends.
+"""`muster run`: submit a job, follow its output, forward input, and exit with its exit code.
 
-Exit code: the job's own; 128 + the signal that ended it; 1 when it ended without one (cancelled
+Exit code: the job's own; 128 + N if signal N ended it; 1 if it ended without a process (cancelled
 before it ran, rejected, lost).
 """
 
@@ -10,11 +10,11 @@ from typing import Final
 
 import click
 
-from libs.cli.flags.jobflags import Asked, asked_job, job_flags
+from libs.cli.flags.jobflags import FlagValues, job_body, job_flags
 from libs.cli.following.attach import Listener, attach
 from libs.cli.following.stdin_forwarding import Forwarder, worth_forwarding
 from libs.cli.following.stopping import Stopping
-from libs.cli.formats.uploading import brought
+from libs.cli.formats.uploading import with_upload
 from libs.cli.gateway import ask
 from libs.cli.jobs import ENDED, exit_code_of
 from libs.cli.profile import read_profile
@@ -27,7 +27,7 @@ PIPE_CLOSED: Final = 141
 
 
 @click.command(
-    short_help="Run a command on GPUs and stay with it until it ends.",
+    short_help="Run a command on GPUs and wait for it.",
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument("words", nargs=-1, required=True, metavar="[--] COMMAND [ARGS]...")
@@ -36,15 +36,15 @@ PIPE_CLOSED: Final = 141
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Whose output, of a job on several nodes.",
+    help="Show the output of this rank (multi-node jobs).",
 )
 @click.option("--no-stdin", is_flag=True, help="Do not forward standard input.")
 @job_flags
-def command(words: tuple[str, ...], rank: int, no_stdin: bool, **asked: object) -> int:
-    """Run a command on GPUs and stay with it until it ends.
+def command(words: tuple[str, ...], rank: int, no_stdin: bool, **values: object) -> int:
+    """Run a command on GPUs and wait for it.
 
-    Output, input and the exit code are the command's own. Ctrl-C asks it to stop (SIGINT); a second
-    one kills it.
+    The command's output, input and exit code are those of the job. Ctrl-C asks the job to stop
+    (SIGINT); a second Ctrl-C kills it.
 
     \b
     muster run --gpus 2 -- python train.py
@@ -53,41 +53,41 @@ def command(words: tuple[str, ...], rank: int, no_stdin: bool, **asked: object) 
     muster run --upload . -- python train.py
     cat data.txt | muster run -- wc -l
 
-    Exit code: the command's; 128 + the signal that ended it; 1 when it ended without one.
+    Exit code: the job's own, 128 + N if signal N ended it, or 1 if it never ran.
     """
-    return _run(words, rank, not no_stdin and worth_forwarding(), asked)
+    return _run(words, rank, not no_stdin and worth_forwarding(), values)
 
 
-def _run(words: tuple[str, ...], rank: int, forwarded: bool, asked: Asked) -> int:
+def _run(words: tuple[str, ...], rank: int, forwarded: bool, values: FlagValues) -> int:
     profile = read_profile()
-    wanted = brought(profile, {**asked_job(words, profile.user, asked), "stdin": forwarded})
+    wanted = with_upload(profile, {**job_body(words, profile.user, values), "stdin": forwarded})
     stopping = Stopping(profile)
     job_id = str(ask(profile, "POST", "/v1/jobs", body=wanted)["id"])
     stopping.watch(job_id)
     note = WaitingNote(profile, job_id)
     forwarder = Forwarder(profile, job_id)
 
-    def heard(state: str, attempt: int) -> None:
+    def on_state(state: str, attempt: int) -> None:
         if state in ON_NODE:
             note.started()
         if state == "running" and forwarded:
             forwarder.start(attempt)
 
     output = _Output(stopping)
-    last = attach(profile, job_id, rank, Listener(output.write, heard))
+    last = attach(profile, job_id, rank, Listener(output.write, on_state))
     note.started()
     forwarder.stop()
     if output.closed:
         return PIPE_CLOSED
-    if said := end_line(profile, job_id, last):
-        complain(said)
+    if line := end_line(profile, job_id, last):
+        complain(line)
     return exit_code_of(last)
 
 
 class _Output:
-    """Writes what comes, at once.
+    """Writes the job's output at once.
 
-    When nobody reads it any more, the job is told as a pipe would tell it: with SIGPIPE.
+    When the reader of this command's output is gone, the job gets SIGPIPE, as in a shell pipe.
     """
 
     def __init__(self, stopping: Stopping) -> None:

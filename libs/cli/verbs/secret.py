@@ -15,9 +15,9 @@ from libs.cli.terminal.table import Column
 COLUMNS: Final = (Column("SECRET"), Column("VERSION", right=True), Column("SET"), Column("USER"))
 
 
-@click.group(short_help="Keep, list and remove secrets that jobs are given.")
+@click.group(short_help="Store, list and remove secrets for jobs.")
 def command() -> None:
-    """Keep, list and remove secrets that jobs are given.
+    """Store, list and remove secrets for jobs.
 
     \b
     muster secret set hf-token < token.txt
@@ -30,13 +30,13 @@ def command() -> None:
 @click.option(
     "--from-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Read the value from this file.",
+    help="Read the value from this file (default: standard input, or a prompt).",
 )
 def set_secret(name: str, from_file: Path | None) -> None:
-    """Keep a secret of your tenant, read from a file, standard input, or asked for; never from the
-    command line, which others can see.
+    """Store a secret of your tenant.
 
-    One line's end is taken off the value's end.
+    The command reads the value from a file, from standard input or from a prompt, never from an
+    argument, which other users could see. It removes one newline from the end of the value.
     """
     made = ask(read_profile(), "PUT", _path(name), body={"value": _value(from_file)})
     print(f"secret {name}, version {made['version']}")
@@ -45,7 +45,7 @@ def set_secret(name: str, from_file: Path | None) -> None:
 @command.command("list")
 @listed
 def list_secrets(form: str, no_headers: bool) -> None:
-    """List your tenant's secrets, without their values."""
+    """List the secrets of your tenant, without their values."""
     found = ask(read_profile(), "GET", "/v1/secrets")["secrets"]
     if not print_value(found, form):
         rows = [
@@ -58,7 +58,7 @@ def list_secrets(form: str, no_headers: bool) -> None:
 @command.command("rm")
 @click.argument("name")
 def remove_secret(name: str) -> None:
-    """Remove a secret: no job is given it from now on."""
+    """Remove a secret. Jobs that start later do not get it."""
     ask(read_profile(), "DELETE", _path(name))
     print(f"secret {name} is removed")
 

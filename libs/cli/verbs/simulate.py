@@ -1,6 +1,6 @@
-"""`muster simulate`: a trace through the scheduler in virtual time.
+"""`muster simulate`: replay a trace through the scheduler in virtual time.
 
-The work is done in services/scheduler/simulate.
+It runs services/scheduler/simulate as a process.
 """
 
 import json
@@ -41,73 +41,78 @@ def _duration(_context: click.Context, _option: click.Parameter, text: str | Non
         raise click.BadParameter(str(error)) from error
 
 
-@click.command(short_help="Replay a trace of jobs in virtual time through the scheduler.")
+@click.command(short_help="Replay a trace of jobs through the scheduler in virtual time.")
 @click.option(
     "--trace",
     required=True,
     metavar="FILE",
-    help="openb, Philly, Muri, or any CSV with job_id, submit_s, gpus, duration_s.",
+    help=(
+        "Trace in the format of openb, Philly or Muri, or a CSV with job_id, submit_s, gpus, "
+        "duration_s."
+    ),
 )
 @click.option(
     "--nodes",
     required=True,
     metavar="FILE|NxG",
-    help="A list of nodes (openb's form), or 64x8: 64 nodes of 8 GPUs.",
+    help="File with a list of nodes (openb format), or a size such as 64x8: 64 nodes with 8 GPUs.",
 )
 @click.option(
-    "--order", default="fifo", show_default=True, metavar="ORDER", help="The order of the queue."
+    "--order", default="fifo", show_default=True, metavar="ORDER", help="Order of the queue."
 )
-@click.option("--compare", metavar="ORDER,...", help="Several orders, in one table.")
+@click.option("--compare", metavar="ORDER,...", help="Compare several orders in one table.")
 @click.option(
     "--place",
     default="fragmentation",
     show_default=True,
     metavar="STRATEGY",
-    help="How nodes and devices are chosen.",
+    help="Placement strategy.",
 )
 @click.option(
     "--backfill/--no-backfill",
     default=None,
-    help="Whether jobs may pass the first one (default: not with fifo).",
+    help="Let jobs start before the first one if that does not delay it (default: not with fifo).",
 )
 @click.option(
     "--limits",
     type=float,
     default=0.0,
     metavar="N",
-    help="Every job has a time limit of N times what it takes.",
+    help="Give every job a time limit of N times its duration.",
 )
 @click.option(
     "--preempt",
     is_flag=True,
-    help="Sort and place everything anew at each event, as published figures do.",
+    help="Sort and place all jobs again at each event, as published simulations do.",
 )
 @click.option(
     "--restart-overhead",
-    metavar="TIME",
+    metavar="DURATION",
     callback=_duration,
-    help="With --preempt: what going on again costs a job (default 0).",
+    help="With --preempt: time that a resumed job loses (default: 0).",
 )
-@click.option("--until", metavar="TIME", callback=_duration, help="Stop at this time of the trace.")
+@click.option(
+    "--until", metavar="DURATION", callback=_duration, help="Stop after this time of the trace."
+)
 @click.option(
     "--speed",
     type=Number(),
     default=1.0,
     show_default=True,
-    help="2: the same jobs come in half the time.",
+    help="Speed of arrivals; 2 submits the same jobs in half the time.",
 )
 @click.option(
     "--seed",
     type=int,
     default=0,
     metavar="N",
-    help="The trace's jobs in another order at the same times (default: as they are).",
+    help="Shuffle the jobs over the trace's submit times with this seed (default: no shuffle).",
 )
 @click.option(
     "--plots",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Save utilisation.svg and completion.svg.",
+    help="Write utilisation.svg and completion.svg to this directory.",
 )
 @listed
 def command(
@@ -127,10 +132,10 @@ def command(
     form: str,
     no_headers: bool,
 ) -> int:
-    """Replay a trace of jobs in virtual time through the scheduler.
+    """Replay a trace of jobs through the scheduler in virtual time.
 
-    No cluster is needed. A FILE that is not here is looked for in the folder that MUSTER_TRACES
-    names.
+    No cluster is needed. If a FILE does not exist here, the command looks in the folder
+    MUSTER_TRACES.
 
     \b
     muster simulate --trace jobs.csv --nodes 8x8
@@ -139,11 +144,9 @@ def command(
         --restart-overhead 30s --compare fifo,srsf,las
     """
     if preempt and backfill is not None:
-        raise click.UsageError(
-            "--preempt passes over what does not fit: backfill is of the live scheduler"
-        )
+        raise click.UsageError("--preempt cannot be combined with --backfill: remove one")
     if restart_overhead and not preempt:
-        raise click.UsageError("--restart-overhead is for --preempt: without it nobody is stopped")
+        raise click.UsageError("--restart-overhead needs --preempt")
     ask: Json = {
         "trace": trace,
         "nodes": nodes,
@@ -158,7 +161,7 @@ def command(
         "seed": seed,
     }
     ask |= {"plots": str(plots or ""), "backfill": backfill, "limits": limits}
-    # -P: a `services` directory where this is called must not be taken for ours.
+    # -P: Python must not import a `services` package from the current directory.
     line = [sys.executable, "-P", "-m", "services.scheduler.simulate", json.dumps(ask)]
     done = subprocess.run(line, stdout=subprocess.PIPE, check=False)
     if done.returncode:
@@ -170,7 +173,7 @@ def command(
 
 
 def _show(found: Json, headers: bool, wide: bool) -> None:
-    """One line for each order; of a single one also who waited how long."""
+    """Print one line per order; for a single order also the waits by size and tenant."""
     runs = found["runs"]
     print_table(SUMMARY, [_summary(run) for run in runs], headers, wide)
     if len(runs) == 1:

@@ -1,4 +1,4 @@
-"""`muster state`: the cluster as the log has it at a sequence number."""
+"""`muster state`: print the cluster's state at a sequence number of the log."""
 
 import json
 from typing import Final
@@ -12,9 +12,9 @@ from libs.cli.terminal.output import print_value
 FOLD_S: Final = 600.0
 
 
-@click.command(short_help="Print the state of the cluster at a past moment of the log.")
+@click.command(short_help="Print the cluster's state at a sequence number of the log.")
 @click.option(
-    "--at", type=click.IntRange(0), metavar="SEQ", help="The number in the log (default: now)."
+    "--at", type=click.IntRange(0), metavar="SEQ", help="Sequence number of the log (default: now)."
 )
 @click.option(
     "-o",
@@ -22,10 +22,10 @@ FOLD_S: Final = 600.0
     "form",
     type=click.Choice(["json", "yaml"]),
     default="json",
-    help="How to print it.",
+    help="Output format.",
 )
 def command(at: int | None, form: str) -> None:
-    """Print the state of the cluster at a past moment of the log.
+    """Print the cluster's state at a sequence number of the log.
 
     \b
     muster state --at 1042 > before.json

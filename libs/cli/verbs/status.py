@@ -8,11 +8,11 @@ from libs.cli.terminal.output import formatted, print_value
 from libs.cli.terminal.overview import read, show
 
 
-@click.command(short_help="Show how the cluster is, its nodes and its jobs.")
-@click.option("--all", "everything", is_flag=True, help="Each GPU too.")
+@click.command(short_help="Show a summary of the cluster, its nodes and its jobs.")
+@click.option("--all", "everything", is_flag=True, help="Also list every GPU.")
 @formatted
 def command(everything: bool, form: str) -> None:
-    """Show how the cluster is, its nodes and its jobs.
+    """Show a summary of the cluster, its nodes and its jobs.
 
     \b
     muster status

@@ -1,5 +1,6 @@
-"""`muster submit`: jobs from a file, or one command; prints ids and nothing else, so that a script
-can use them.
+"""`muster submit`: submit jobs from files, or one command.
+
+Stdout gets only the ids, so that scripts can read them.
 """
 
 import os
@@ -9,9 +10,9 @@ from pathlib import Path
 import click
 
 from libs.cli.faults import Declined
-from libs.cli.flags.jobflags import Asked, asked_job, job_flags, was_given, working_directory
+from libs.cli.flags.jobflags import FlagValues, job_body, job_flags, was_given, working_directory
 from libs.cli.formats.job_fields import Written
-from libs.cli.formats.uploading import brought
+from libs.cli.formats.uploading import with_upload
 from libs.cli.gateway import ask
 from libs.cli.jobs import Job
 from libs.cli.profile import Profile, read_profile
@@ -24,14 +25,16 @@ from libs.common.errors import Refused
 @click.option(
     "--array",
     metavar="NUMBERS[%N]",
-    help="Submit it once for each of 0-99, at most N of them at a time: 0-99%4.",
+    help="Submit a job array; 0-99%4 runs 100 elements, at most 4 at a time.",
 )
-@click.option("--dry-run", is_flag=True, help="Check it with the gateway, submit nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check the jobs with the gateway, and submit nothing."
+)
 @job_flags
 @formatted
 @click.pass_context
 def command(
-    ctx: click.Context, /, what: tuple[str, ...], dry_run: bool, form: str, **asked: object
+    ctx: click.Context, /, what: tuple[str, ...], dry_run: bool, form: str, **values: object
 ) -> None:
     """Submit jobs from files, or one command, and print their ids.
 
@@ -52,11 +55,11 @@ def command(
       time_limit: 1h30m
       env: {SEED: 1}
 
-    What a script or a manifest says and Muster does not honour is a warning with its line;
-    --dry-run -o json shows the job that it becomes.
+    For each part of a script or manifest that Muster ignores, the command prints a warning with its
+    line. To see the resulting job, use --dry-run -o json.
     """
     profile = read_profile()
-    written = _written(ctx, what, profile, asked)
+    written = _written(ctx, what, profile, values)
     accepted = []
     for place, job, warnings in written:
         answer = _submit(profile, place, job, dry_run)
@@ -70,17 +73,17 @@ def command(
 
 
 def _written(
-    ctx: click.Context, what: tuple[str, ...], profile: Profile, asked: Asked
+    ctx: click.Context, what: tuple[str, ...], profile: Profile, values: FlagValues
 ) -> list[Written]:
-    """All that is to be submitted; every file is read and checked before the first job goes out."""
+    """Return the jobs to submit. All files are checked before the first job is submitted."""
     if not what:
-        raise click.UsageError("give a job file, or a command after --", ctx)
+        raise click.UsageError("no job: give a job file, or a command after --", ctx)
     if "--" in ctx.obj:
-        return [Written("", asked_job(what, profile.user, asked))]
-    given = [name for name, value in asked.items() if was_given(name, value)]
+        return [Written("", job_body(what, profile.user, values))]
+    given = [name for name, value in values.items() if was_given(name, value)]
     if given:
         raise click.UsageError(
-            f"flags go with a command (after --), not with a file: say '{given[0]}' in the file",
+            f"job options need a command (after --); for a job file, set '{given[0]}' in the file",
             ctx,
         )
     return [found for name in what for found in _read(name, profile)]
@@ -93,10 +96,13 @@ def _read(name: str, profile: Profile) -> list[Written]:
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text()
     except UnicodeDecodeError as error:
-        raise Refused(f"{name}: this is not a text file") from error
+        raise Refused(
+            f"{name} is not a text file: give a job file, a script or a manifest"
+        ) from error
     except OSError as error:
         raise Refused(
-            f"cannot read the job file {name}: {error.strerror}; a command goes after --"
+            f"cannot read the job file {name}: {error.strerror}; to submit a command, put "
+            "it after --"
         ) from error
     name = "stdin" if name == "-" else name
     found = [read_script(text, name, os.environ)] if is_script(text) else read_jobs(text, name)
@@ -119,7 +125,7 @@ def _submit(profile: Profile, place: str, job: Job, dry_run: bool) -> Job:
             "POST",
             "/v1/jobs",
             {"dry_run": "true" if dry_run else None},
-            brought(profile, job, dry_run),
+            with_upload(profile, job, dry_run),
         )
     except Declined as error:
         raise Declined(

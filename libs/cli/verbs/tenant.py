@@ -34,9 +34,9 @@ COLUMNS: Final = (
 )
 
 
-@click.group(short_help="List, set, show and remove tenants and their limits.")
+@click.group(short_help="List, create, show and remove tenants and their limits.")
 def command() -> None:
-    """List, set, show and remove tenants and their limits.
+    """List, create, show and remove tenants and their limits.
 
     \b
     muster tenant set physics --gpus 16 --tokens-per-minute 200000
@@ -47,7 +47,7 @@ def command() -> None:
 @command.command("list")
 @listed
 def list_tenants(form: str, no_headers: bool) -> None:
-    """List tenants: what each uses, of how much it may (- is no limit)."""
+    """List tenants with their usage and limits (- means no limit)."""
     tenants = ask_all(read_profile(), "/v1/tenants", "tenants")
     if not print_value(tenants, form):
         print_table(COLUMNS, [_row(tenant) for tenant in tenants], not no_headers, form == "wide")
@@ -68,49 +68,52 @@ def show_tenant(name: str, form: str) -> None:
     "max_gpus",
     type=Number(0),
     metavar="N",
-    help="GPUs in use at one time; 0 is no limit.",
+    help="Maximum GPUs in use at a time (0: no limit).",
 )
 @click.option(
     "--waiting",
     "max_waiting",
     type=click.IntRange(0),
     metavar="N",
-    help="Jobs that may wait; 0 is the default of 200,000.",
+    help="Maximum waiting jobs (0: the default, 200,000).",
 )
 @click.option(
     "--weight",
     type=click.IntRange(1),
     metavar="N",
-    help="Its part where tenants compete (default 100).",
+    help="Share of the tenant when tenants compete (default: 100).",
 )
 @click.option(
     "--gpu-hours",
     type=click.IntRange(0),
     metavar="N",
-    help="Its budget of GPU hours; 0 is no limit.",
+    help="Budget of GPU hours (0: no limit).",
 )
 @click.option(
     "--gpu-hours-per",
     type=click.Choice(["life", "month"]),
-    help="For its whole life (default), or for each month of UTC.",
+    help="Period of the budget: the tenant's whole life (default), or each calendar month (UTC).",
 )
 @click.option(
-    "--requests-per-minute", type=click.IntRange(0), metavar="N", help="To models; 0 is no limit."
+    "--requests-per-minute",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Maximum requests to models per minute (0: no limit).",
 )
 @click.option(
     "--tokens-per-minute",
     type=click.IntRange(0),
     metavar="N",
-    help="To and from models; 0 is no limit.",
+    help="Maximum tokens to and from models per minute (0: no limit).",
 )
 @click.option(
     "--shares-devices/--no-shares-devices",
     default=None,
-    help="Whether its jobs may share a GPU with those of other tenants.",
+    help="Let jobs share a GPU with jobs of other tenants that allow it (default: no).",
 )
 @formatted
 def set_tenant(name: str, form: str, **given: object) -> None:
-    """Make a tenant, or change what is given of its limits."""
+    """Create a tenant, or change the limits that you give."""
     profile = read_profile()
     tenants = {tenant["name"]: tenant for tenant in ask_all(profile, "/v1/tenants", "tenants")}
     known = {limit: tenants[name][limit] for limit in LIMITS} if name in tenants else {}
@@ -128,7 +131,7 @@ def set_tenant(name: str, form: str, **given: object) -> None:
 @command.command("rm")
 @click.argument("name")
 def remove_tenant(name: str) -> None:
-    """Remove a tenant that has no keys, models or live jobs."""
+    """Remove a tenant that has no keys, models or active jobs."""
     ask(read_profile(), "DELETE", _path(name))
     print(f"tenant {name} is removed")
 

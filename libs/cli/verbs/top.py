@@ -9,10 +9,10 @@ from libs.cli.terminal.overview import watch
 EVERY_S: Final = 1.0
 
 
-@click.command(short_help="Watch the cluster live.")
+@click.command(short_help="Show a live view of the cluster.")
 def command() -> None:
-    """Watch the cluster live.
+    """Show a live view of the cluster.
 
-    Drawn again each second; q or Ctrl-C leaves. Without a terminal it prints once.
+    The screen is redrawn every second; q or Ctrl-C exits. Without a terminal it is printed once.
     """
     watch(EVERY_S)

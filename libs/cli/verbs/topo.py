@@ -1,4 +1,4 @@
-"""`muster topo`: how the GPUs and network cards of a node lie to each other."""
+"""`muster topo`: show the links between GPUs and network cards of a node."""
 
 from typing import Final
 from urllib.parse import quote
@@ -11,24 +11,24 @@ from libs.cli.terminal.output import formatted, print_table, print_value
 from libs.cli.terminal.table import Column
 
 LEGEND: Final = """
-  X     itself
-  NV#   so many NVLinks
-  XGMI  direct links of AMD
+  X     the same device
+  NV#   a bonded set of # NVLinks
+  XGMI  direct AMD links
   PIX   at most one PCIe switch
   PXB   several PCIe switches, no host bridge
   PHB   a PCIe host bridge
-  NODE  host bridges of one NUMA node
-  SYS   from one NUMA node to another
-  ?     the machine does not say"""
+  NODE  several host bridges within one NUMA node
+  SYS   different NUMA nodes
+  ?     unknown"""
 
 
-@click.command(short_help="Show how the GPUs and network cards of a node lie to each other.")
+@click.command(short_help="Show the links between the GPUs and network cards of a node.")
 @click.argument("node", metavar="NODE")
 @formatted
 def command(node: str, form: str) -> None:
-    """Show how the GPUs and network cards of a node lie to each other.
+    """Show the links between the GPUs and network cards of a node.
 
-    As `nvidia-smi topo -m` draws it. The node itself is asked.
+    The matrix has the form of nvidia-smi topo -m. The node's agent answers the command.
 
     \b
     muster topo node-3
@@ -52,7 +52,7 @@ def command(node: str, form: str) -> None:
     )
     print(LEGEND)
     if found["simulated"]:
-        print("\nThe devices are simulated, and so is how they lie to each other.")
+        print("\nThe devices and their links are simulated.")
 
 
 def _row(spot: Json, path: list[str]) -> list[str]:

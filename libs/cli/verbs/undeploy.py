@@ -12,7 +12,7 @@ from libs.cli.profile import read_profile
 def command(names: tuple[str, ...]) -> int:
     """Stop serving a model.
 
-    Its replicas end, its history stays.
+    The replicas stop. The model's history is kept.
 
     \b
     muster undeploy chat

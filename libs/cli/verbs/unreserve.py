@@ -9,12 +9,12 @@ from libs.cli.many import each_of
 from libs.cli.profile import read_profile
 
 
-@click.command(short_help="End reservations and maintenances.")
+@click.command(short_help="End reservations and maintenance windows.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def command(names: tuple[str, ...]) -> int:
-    """End reservations and maintenances.
+    """End reservations and maintenance windows.
 
-    They end whether they have begun or not: the nodes are anybody's again.
+    Current and future ones end at once, and all jobs may use the nodes again.
     """
     profile = read_profile()
 

@@ -10,7 +10,9 @@ from libs.cli.embedded_verbs import DEFAULT_STATE
 
 
 @click.command(short_help="Start a cluster on this machine.")
-@click.option("-N", "--nodes", type=int, metavar="N", help="Nodes (default: as last time, else 4).")
+@click.option(
+    "-N", "--nodes", type=int, metavar="N", help="Number of nodes (default: as last time, else 4)."
+)
 @click.option(
     "-g",
     "--gpus",
@@ -18,46 +20,52 @@ from libs.cli.embedded_verbs import DEFAULT_STATE
     metavar="N",
     help="Simulated GPUs on each node (default: as last time, else 8).",
 )
-@click.option("--model", metavar="NAME", help="What the simulated GPUs are called.")
+@click.option("--model", metavar="NAME", help="Model name of the simulated GPUs.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
     default=DEFAULT_STATE,
     show_default=True,
-    help="Where everything is kept.",
+    help="State directory.",
 )
-@click.option("--host", metavar="ADDRESS", help="Where the gateway listens (default 127.0.0.1).")
-@click.option("--port", type=int, metavar="PORT", help="Its port (default 8080).")
+@click.option("--host", metavar="ADDRESS", help="Address of the gateway (default: 127.0.0.1).")
+@click.option("--port", type=int, metavar="PORT", help="Port of the gateway (default: 8080).")
 @click.option(
     "--gateways",
     type=int,
     metavar="N",
-    help="Gateways, on the port and those after it (default 1).",
+    help="Number of gateways, on the port and those after it (default: 1).",
 )
 @click.option(
     "--listen",
     metavar="ADDRESS",
-    help="Listen to other machines too, with TLS, on this address (default: to none).",
+    help="Listen for other machines on this address, with TLS (default: off).",
 )
 @click.option(
     "--local",
     is_flag=True,
     default=None,
-    help="Add this machine's own GPUs, and no simulated nodes unless --nodes says so.",
+    help="Use the GPUs of this machine. Adds simulated nodes only with --nodes.",
 )
-@click.option("--force", is_flag=True, help="Keep the log even on a network file system.")
+@click.option("--force", is_flag=True, help="Allow a network file system for the log.")
 @click.option(
     "--set",
     "chosen",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting, before every other source (docs/settings.md).",
+    help="Override a setting (repeatable; names in docs/settings.md).",
 )
-@click.option("-d", "--background", is_flag=True, help="Return when it is ready.")
+@click.option(
+    "-d",
+    "--background",
+    is_flag=True,
+    help="Run in the background; return when the cluster is ready.",
+)
 def command(state: Path, background: bool, chosen: tuple[str, ...], **shape: Any) -> int:  # noqa: ANN401  the fields of Options
     """Start a cluster on this machine.
 
-    Jobs are real processes; GPUs are simulated. Stays in the foreground until Ctrl-C.
+    Jobs are real processes; GPUs are simulated unless you give --local. The cluster runs in the
+    foreground until Ctrl-C.
 
     \b
     muster up
@@ -73,10 +81,11 @@ def command(state: Path, background: bool, chosen: tuple[str, ...], **shape: Any
 
 
 def _variable(text: str) -> tuple[str, str]:
-    """The environment variable that the flag stands for: it goes before all others, and the
-    background process has it too.
+    """Return the environment variable for KEY=VALUE.
+
+    It overrides all other sources, and the background process inherits it.
     """
     name, separator, value = text.partition("=")
     if not separator:
-        raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+        raise click.BadParameter(f"{text!r}: use KEY=VALUE")
     return f"MUSTER_{name.upper()}", value

@@ -2,7 +2,7 @@
 
 import click
 
-from libs.cli.flags.jobflags import DURATION
+from libs.cli.flags.durations import DURATION
 from libs.cli.gateway import ask, job_path
 from libs.cli.many import each_of
 from libs.cli.profile import read_profile
@@ -10,13 +10,13 @@ from libs.cli.profile import read_profile
 
 @click.command(short_help="Change the priority or the time limit of jobs.")
 @click.argument("refs", nargs=-1, required=True, metavar="JOB...")
-@click.option("-p", "--priority", type=int, metavar="N", help="0 to 100, larger is sooner.")
+@click.option("-p", "--priority", type=int, metavar="N", help="New priority, 0 to 100.")
 @click.option(
     "-t",
     "--time",
     "time_limit_s",
     type=DURATION,
-    help="Time limit, of a job that has not begun: 90, 1h30m or 1-12:00:00.",
+    help="New maximum run time of a job that has not started, for example 90s or 1h30m.",
 )
 def command(refs: tuple[str, ...], priority: int | None, time_limit_s: int | None) -> int:
     """Change the priority or the time limit of jobs.

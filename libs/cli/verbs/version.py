@@ -1,4 +1,4 @@
-"""`muster version`: of this command, of the gateway and of the agents."""
+"""`muster version`: print the versions of this command, the gateway and the agents."""
 
 from collections import Counter
 
@@ -29,12 +29,16 @@ def version_line() -> str:
 
 
 @click.command(short_help="Print the versions of this command, the gateway and the agents.")
-@click.option("--client", is_flag=True, help="Only of this command; nothing is asked.")
+@click.option(
+    "--client",
+    is_flag=True,
+    help="Print only the version of this command; do not contact the gateway.",
+)
 @formatted
 def command(client: bool, form: str) -> None:
     """Print the versions of this command, the gateway and the agents.
 
-    A gateway that does not answer is a line of the answer, not a fault.
+    If the gateway does not answer, the command prints that as a row and still exits with 0.
     """
     rows = [_row("client", client_version(), "")] + ([] if client else _cluster())
     if print_value(rows, form):
@@ -60,7 +64,7 @@ def _cluster() -> list[dict[str, str]]:
 
 
 def _agents(nodes: list[Json]) -> list[dict[str, str]]:
-    """One line for each version, the nodes counted or, where few, named."""
+    """Return one row per version of the agents, with up to four nodes named."""
     counted = Counter(str(node["version"]) for node in nodes)
     named = {
         version: [str(node["id"]) for node in nodes if node["version"] == version]

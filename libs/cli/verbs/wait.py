@@ -4,7 +4,7 @@ import time
 
 import click
 
-from libs.cli.flags.jobflags import DURATION
+from libs.cli.flags.durations import DURATION
 from libs.cli.following.waiting import wait_for_end
 from libs.cli.jobs import ENDED, exit_code_of
 from libs.cli.profile import read_profile
@@ -13,15 +13,18 @@ from libs.cli.terminal.output import complain
 TIMED_OUT = 124
 
 
-@click.command(short_help="Wait for jobs to end and exit with their exit code.")
+@click.command(short_help="Wait for jobs to end, and exit with their exit code.")
 @click.argument("refs", nargs=-1, required=True, metavar="JOB...")
 @click.option(
-    "--timeout", "timeout_s", type=DURATION, help="Give up after so long, with exit code 124."
+    "--timeout",
+    "timeout_s",
+    type=DURATION,
+    help="Stop waiting after this time, with exit code 124.",
 )
 def command(refs: tuple[str, ...], timeout_s: int | None) -> int:
-    """Wait for jobs to end and exit with their exit code.
+    """Wait for jobs to end, and exit with their exit code.
 
-    Of several jobs it is the first that is not 0.
+    For several jobs, the exit code is the first one that is not 0.
 
     \b
     muster wait train && muster submit evaluate.yaml

@@ -2,23 +2,23 @@
 
 import click
 
-from libs.cli.flags.jobflags import DURATION
+from libs.cli.flags.durations import DURATION
 from libs.cli.terminal.overview import watch
 
 
-@click.command(short_help="Watch the cluster live, as often as you say.")
+@click.command(short_help="Show a live view of the cluster at a chosen interval.")
 @click.option(
     "--interval",
     "every_s",
     type=DURATION,
     default="1s",
     show_default=True,
-    help="How long between two looks.",
+    help="Time between two updates.",
 )
 def command(every_s: int) -> None:
-    """Watch the cluster live, as often as you say.
+    """Show a live view of the cluster at a chosen interval.
 
-    q or Ctrl-C leaves. Without a terminal it prints once.
+    q or Ctrl-C exits. Without a terminal the view is printed once.
 
     \b
     muster watch --interval 5s

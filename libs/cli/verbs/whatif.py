@@ -1,8 +1,8 @@
-"""`muster whatif`: a job that is not submitted, on nodes that may not be bought."""
+"""`muster whatif`: ask if a job would start, now or with additional nodes."""
 
 import click
 
-from libs.cli.flags.jobflags import Asked, asked_job, job_flags
+from libs.cli.flags.jobflags import FlagValues, job_body, job_flags
 from libs.cli.gateway import ask
 from libs.cli.profile import read_profile
 from libs.cli.terminal.output import formatted, print_value
@@ -12,23 +12,24 @@ from libs.cli.verbs.why import print_proof
 WOULD_WAIT = 1
 
 
-@click.command(
-    short_help="Say whether a job would start now, or with nodes that are not bought yet."
-)
+@click.command(short_help="Check whether a job would start now, or with additional nodes.")
 @click.argument("words", nargs=-1, metavar="[-- COMMAND...]")
 @click.option(
     "--add-nodes",
     type=click.IntRange(1),
     metavar="N",
-    help="As if N more nodes had joined, and what waits had been placed first.",
+    help="Assume N more nodes, after the waiting jobs are placed on them.",
 )
 @click.option(
-    "--add-gpus", type=click.IntRange(1), metavar="N", help="GPUs of each new node (default 8)."
+    "--add-gpus",
+    type=click.IntRange(1),
+    metavar="N",
+    help="GPUs on each additional node (default: 8).",
 )
 @click.option(
     "--add-model",
     metavar="NAME",
-    help="Their model, one that the cluster has: H100 (default: any).",
+    help="GPU model of the additional nodes, one that the cluster has (default: any).",
 )
 @job_flags
 @formatted
@@ -38,21 +39,21 @@ def command(
     add_gpus: int | None,
     add_model: str | None,
     form: str,
-    **asked: object,
+    **values: object,
 ) -> int:
-    """Say whether a job would start now, or with nodes that are not bought yet.
+    """Check whether a job would start now, or with additional nodes.
 
-    Nothing is submitted and nothing is held.
+    The command submits nothing and holds nothing.
 
     \b
     muster whatif --nodes 2 --gpus 8
     muster whatif --nodes 2 --gpus 8 --add-nodes 2 --add-gpus 8 --add-model H100
 
-    Exit code: 0 when it would start, 1 when it would wait.
+    Exit code: 0 if the job would start, 1 if it would wait.
     """
     if add_nodes is None and (add_gpus or add_model):
-        raise click.UsageError("--add-gpus and --add-model say what --add-nodes adds: give it too")
-    return _ask(words, _added(add_nodes, add_gpus, add_model), form, asked)
+        raise click.UsageError("--add-gpus and --add-model need --add-nodes N")
+    return _ask(words, _added(add_nodes, add_gpus, add_model), form, values)
 
 
 def _added(nodes: int | None, gpus: int | None, model: str | None) -> dict[str, object]:
@@ -64,9 +65,9 @@ def _added(nodes: int | None, gpus: int | None, model: str | None) -> dict[str, 
     )
 
 
-def _ask(words: tuple[str, ...], added: dict[str, object], form: str, asked: Asked) -> int:
+def _ask(words: tuple[str, ...], added: dict[str, object], form: str, values: FlagValues) -> int:
     profile = read_profile()
-    wanted = asked_job(words or ("true",), profile.user, asked)
+    wanted = job_body(words or ("true",), profile.user, values)
     wanted.pop("upload", None)
     answer = ask(profile, "POST", "/v1/whatif", body=wanted | added)
     if not print_value(answer, form):

@@ -7,10 +7,10 @@ from libs.cli.profile import read_profile
 from libs.cli.terminal.output import formatted, print_value
 
 
-@click.command(short_help="Show whose key is used here and what it may do.")
+@click.command(short_help="Show the user, tenant and role of the key in use.")
 @formatted
 def command(form: str) -> None:
-    """Show whose key is used here and what it may do."""
+    """Show the user, tenant and role of the key in use."""
     profile = read_profile()
     found = ask(profile, "GET", "/v1/whoami")
     if not print_value({**found, "gateway": profile.url}, form):

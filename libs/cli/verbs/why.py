@@ -13,17 +13,17 @@ BLOCKERS = (PLAIN[0], Column("BUILD"), *PLAIN[1:])
 BEFORE = (Column("BEFORE IT"), Column("WHY", flexible=True))
 
 
-@click.command(short_help="Say why a job is where it is, now or at any past moment.")
+@click.command(short_help="Explain the state of a job, now or at a past moment.")
 @click.argument("ref", metavar="JOB")
 @click.option(
     "--at",
     type=click.IntRange(1),
     metavar="SEQ",
-    help="At this number of the log (see: muster log).",
+    help="Explain the state at this sequence number of the log (see muster log).",
 )
 @formatted
 def command(ref: str, at: int | None, form: str) -> None:
-    """Say why a job is where it is, now or at any past moment.
+    """Explain the state of a job, now or at a past moment.
 
     \b
     muster why train
@@ -36,15 +36,13 @@ def command(ref: str, at: int | None, form: str) -> None:
 
 def show(answer: Json) -> None:
     state = str(answer.get("state", ""))
-    said = clean(str(answer.get("answer", "")))
-    print(said if state in said else f"{tinted(state, state_colour(state))}: {said}")
+    text = clean(str(answer.get("answer", "")))
+    print(text if state in text else f"{tinted(state, state_colour(state))}: {text}")
     print_proof(answer)
 
 
 def print_proof(answer: Json) -> None:
-    """What stands in the way, who goes first, when it may start by itself, and what would start it
-    now.
-    """
+    """Print the blockers, the jobs before it, the estimated start, and the remedies."""
     blockers = answer.get("blockers") or []
     if blockers:
         columns = BLOCKERS if any(each.get("build") for each in blockers) else PLAIN
@@ -57,13 +55,13 @@ def print_proof(answer: Json) -> None:
     if before:
         print()
         print_table(BEFORE, [[str(each["job_id"]), str(each["why"])] for each in before])
-    _say("Starts", _when(answer.get("estimate") or {}))
-    _say("Remedy", str(answer.get("remedy") or ""))
+    _print_titled("Starts", _when(answer.get("estimate") or {}))
+    _print_titled("Remedy", str(answer.get("remedy") or ""))
     for other in (answer.get("changes") or [])[1:]:
         print(f"{'':8}or {clean(str(other))}")
 
 
-def _say(title: str, text: str) -> None:
+def _print_titled(title: str, text: str) -> None:
     if text:
         print(f"\n{tinted(f'{title}:', BOLD)} {clean(text)}")
 

@@ -4,7 +4,7 @@ import click
 import pytest
 
 from libs.cli.flags.numbers import Nodes
-from libs.cli.jobs import gpus_asked
+from libs.cli.jobs import gpus_requested
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ def test_a_flag_is_a_number_or_the_fewest_and_the_most(text: str, nodes: dict[st
 
 @pytest.mark.parametrize("text", ["", "two", "2-8", "2..", "-1", "1.5"])
 def test_what_is_no_number_of_nodes_is_refused(text: str) -> None:
-    with pytest.raises(click.UsageError, match=r"write 4, or 2\.\.8"):
+    with pytest.raises(click.UsageError, match=r"use 4, or 2\.\.8"):
         Nodes().convert(text, None, None)
 
 
@@ -24,4 +24,4 @@ def test_what_is_no_number_of_nodes_is_refused(text: str) -> None:
     ("nodes", "most", "text"), [(1, 1, "8"), (4, 4, "4x8"), (2, 8, "2..8x8"), (1, 2, "1..2x8")]
 )
 def test_what_a_job_asks_for_is_shown_in_one_word(nodes: int, most: int, text: str) -> None:
-    assert gpus_asked({"nodes": nodes, "nodes_max": most, "gpus": 8}) == text
+    assert gpus_requested({"nodes": nodes, "nodes_max": most, "gpus": 8}) == text
