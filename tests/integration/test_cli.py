@@ -161,7 +161,7 @@ def test_a_refusal_is_its_detail_in_one_line(world: World, problem: Problem, sai
 def test_an_answer_that_is_not_a_gateways_is_said_so(world: World) -> None:
     world.routes["GET /v1/nodes"] = lambda request: iter((b"<html>",))
     code, _, err = world.run("nodes")
-    assert code == 1 and "is it a Muster gateway?" in err and err.count("\n") == 1
+    assert code == 1 and "check that it is a Muster gateway" in err and err.count("\n") == 1
 
 
 def test_an_answer_cut_in_the_middle_is_one_line(world: World) -> None:
@@ -177,15 +177,18 @@ def test_an_answer_cut_in_the_middle_is_one_line(world: World) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("pss", "muster: there is no verb 'pss' (did you mean 'ps'?); see muster --help"),
-        ("squeue", "muster: there is no verb 'squeue' (did you mean 'ps'?); see muster --help"),
+        ("pss", "muster: unknown verb 'pss' (did you mean 'ps'?); see muster --help"),
+        ("squeue", "muster: unknown verb 'squeue' (did you mean 'ps'?); see muster --help"),
         (
             "ps --sate x",
             "muster: no such option '--sate' (did you mean '--state'?); see muster ps --help",
         ),
         ("ps --since soon", "muster: --since: 'soon' is neither a duration"),
-        ("submit", "muster: give a job file, or a command after --; see muster submit --help"),
-        ("run -l x true", "muster: --label 'x' must be K=V; see muster run --help"),
+        (
+            "submit",
+            "muster: no job: give a job file, or a command after --; see muster submit --help",
+        ),
+        ("run -l x true", "muster: --label 'x': use K=V; see muster run --help"),
         ("run -t soon true", "muster: invalid value for '-t' / '--time': 'soon' is not a duration"),
     ],
 )
@@ -464,7 +467,7 @@ def test_nodes_shows_one_with_its_gpus(world: World) -> None:
         ["node-1", "healthy", "1", "1"],
         ["node-1", "0", "H100"],
     )
-    assert (title, lost) == ("This node has lost:", "  mps: no control program")
+    assert (title, lost) == ("This node cannot enforce or provide:", "  mps: no control program")
     assert json.loads(world.run("nodes", "node-1", "-o", "json")[1]) == found
     assert world.run("nodes", "node-9") == (1, "", "muster: no node 'node-9' has registered\n")
 
@@ -557,7 +560,7 @@ def test_prune_names_the_nodes_that_did_not_answer(world: World) -> None:
         "dry_run": False,
     }
     code, _, err = world.run("prune", "--keep-bytes", "0")
-    assert (code, err) == (1, "muster: not everywhere: n1\n")
+    assert (code, err) == (1, "muster: these nodes did not answer in full: n1\n")
 
 
 def test_prune_without_a_bound_asks_nothing(world: World) -> None:

@@ -124,7 +124,7 @@ def test_who_gives_up_waiting_gives_the_allocation_up(world: World) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     given_back.set()
-    assert process.returncode == 130 and b"gave jaaaaaaaaaa up" in err
+    assert process.returncode == 130 and b"cancelled allocation jaaaaaaaaaa" in err
     assert len(world.asked("DELETE", f"/v1/allocations/{ID}")) == 1
 
 

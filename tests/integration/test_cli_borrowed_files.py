@@ -42,7 +42,7 @@ def test_what_people_already_have_becomes_a_job_and_says_what_is_not_honoured(wo
         str(world.home),
         "/w",
     )
-    mail = "train.sbatch:2: --mail-type: not honoured: Muster sends no mail: muster wait JOB"
+    mail = "train.sbatch:2: --mail-type: not honoured: Muster sends no mail: use muster wait JOB"
     assert script["warnings"] == [mail, "the gateway's"]
     assert pod["warnings"] == [
         "pod.yaml:4: spec.hostPID: not honoured: a job runs on the node itself",

@@ -47,7 +47,7 @@ def test_drain_says_what_is_left_on_nodes_and_devices(world: World) -> None:
         "force": False,
         "user": "ada",
     }
-    assert world.run("drain", "--gpu-id", "H") == (0, "no job has anything of it\n", "")
+    assert world.run("drain", "--gpu-id", "H") == (0, "no job uses these GPUs\n", "")
 
 
 def test_offline_is_refused_while_a_job_has_it_and_forced_when_that_is_said(world: World) -> None:
@@ -98,8 +98,7 @@ def test_health_names_what_is_unwell_and_shows_one_with_its_errors(world: World)
     world.routes["GET /v1/gpus/H"] = sick
     out = world.run("health", "--gpu-id", "H")[1]
     assert (
-        "health offline, service online, to be brought back by: reboot_node\nxid 79 by the driver\n"
-        in out
+        "health offline, service online, recovers by: reboot_node\nxid 79 by the driver\n" in out
         and "jaaaaaaaaaa" in out
     )
     world.routes["GET /v1/gpus/G"] = GPU
@@ -141,10 +140,10 @@ def test_gpu_power_says_of_each_gpu_what_became_of_it(world: World) -> None:
     world.routes["GET /v1/gpus/G"] = of(GPU, set_to("300", "denied", "Insufficient Permissions"))
     assert world.run("gpu", "power", "300", "--node", "node-1")[0] == 1
     world.routes["GET /v1/gpus/G"] = of(GPU, set_to("400", "", request=8))
-    assert "was asked for again by ada" in world.run("gpu", "power", "300", "--node", "node-1")[2]
+    assert "ada has set power again" in world.run("gpu", "power", "300", "--node", "node-1")[2]
     world.routes["GET /v1/gpus/G"] = of(GPU, set_to("300", ""))
     assert (
-        "has not said" in world.run("gpu", "power", "300", "--node", "node-1", "--timeout", "1s")[2]
+        "has not reported" in world.run("gpu", "power", "300", "--node", "node-1", "--timeout", "1s")[2]
     )
     assert "power 300: asked for, default in force" in world.run("health", "--gpu-id", "G")[1]
 
@@ -163,7 +162,7 @@ def test_gpu_reset_has_no_value_is_refused_with_the_reason_and_nothing_is_nobody
     assert world.run("gpu", "reset", "--gpu-id", "H") == (0, "GPU H: reset: done\n", "")
     assert world.run("gpu", "reset")[0] == 2
     for words in (("power", "--gpu-id", "H"), ("power", "300", "--default", "--gpu-id", "H")):
-        assert "give WATTS, or --default" in world.run("gpu", *words)[2]
+        assert "give WATTS or --default" in world.run("gpu", *words)[2]
 
 
 @pytest.mark.parametrize(

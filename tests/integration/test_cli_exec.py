@@ -231,7 +231,7 @@ async def test_the_terminal_is_put_back_when_this_command_is_ended(
 
 async def test_a_terminal_is_refused_where_there_is_none(world: World, job: str) -> None:
     code, _, said = await world.muster("exec", "-it", job, stdin=b"")
-    assert code == 2 and "no terminal" in said
+    assert code == 2 and "not a terminal" in said
 
 
 async def test_what_a_killed_client_began_is_ended(world: World, job: str) -> None:

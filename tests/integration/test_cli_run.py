@@ -225,7 +225,7 @@ def test_input_that_is_too_much_to_keep_for_a_new_attempt_is_said_to_be_gone(wor
     FakeJob(world, attach)
     world.routes[f"PUT /v1/jobs/{JOB}/stdin"] = stdin
     code, _, said = world.run("run", "cat", stdin=b"x" * (5 << 20))
-    assert code == 0 and "asks for its input from the beginning, which is gone" in said
+    assert code == 0 and "needs its input from the beginning, which is not kept" in said
 
 
 def test_input_is_not_asked_for_without_one_or_when_not_wanted(world: World) -> None:
@@ -333,7 +333,8 @@ def test_ctrl_c_asks_the_job_to_stop_and_waits_for_its_end(world: World) -> None
     assert interrupted(world, fake, signal.SIGINT) == (
         130,
         (
-            f"muster: asked job {JOB} to stop (SIGINT); Ctrl-C again kills it\nmuster: job {JOB} "
+            f"muster: asked job {JOB} to stop (SIGINT); press Ctrl-C again to kill "
+            f"it\nmuster: job {JOB} "
             "was cancelled\n"
         ),
     )
@@ -351,7 +352,7 @@ def test_a_second_ctrl_c_kills_it(world: World) -> None:
     code, said = interrupted(world, fake, signal.SIGINT, signal.SIGINT)
     assert (code, said.splitlines()[1]) == (
         137,
-        f"muster: killing job {JOB}; Ctrl-C again leaves without waiting for it",
+        f"muster: killing job {JOB}; press Ctrl-C again to leave without waiting for it",
     )
 
 

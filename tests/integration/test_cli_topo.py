@@ -53,7 +53,7 @@ async def test_the_matrix_has_the_way_between_any_two_and_where_each_is(
 ) -> None:
     await place.answers("n1", topology(trees.two_sockets(tmp_path / "sys").parts))
     out, _ = await place.shell.run("topo", "n1")
-    assert out.startswith(TWO_SOCKETS) and "from one NUMA node to another" in out
+    assert out.startswith(TWO_SOCKETS) and "different NUMA nodes" in out
 
 
 async def test_what_is_unknown_and_what_is_simulated_is_said(place: Place, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ async def test_what_is_unknown_and_what_is_simulated_is_said(place: Place, tmp_p
     out, _ = await place.shell.run("topo", "n2")
     assert (
         "GPU0  X     NV    ?             0     GPU-n2-0 0000:01:00.0" in out
-        and "The devices are simulated" in out
+        and "The devices and their links are simulated" in out
     )
 
 

@@ -97,7 +97,7 @@ def test_a_bundle_holds_what_a_report_needs_and_no_secret(world: World, tmp_path
         and '"job.submitted"' in found["facts.json"]
     )
     assert "postgresql://u:" in found["configuration.json"] and "0.0.9" in found["nodes.json"]
-    assert "not ready" in found["readyz.json"] and "could not be had" in found["metrics.txt"]
+    assert "not ready" in found["readyz.json"] and "not available" in found["metrics.txt"]
 
 
 def test_a_bundle_of_a_cluster_that_is_down_is_made_all_the_same(

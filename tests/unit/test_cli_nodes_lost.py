@@ -48,7 +48,8 @@ def test_a_gpu_that_two_nodes_register_is_explained_on_both(
     )
     others = capsys.readouterr().out
     assert (
-        "GPU-1 belongs to a: that node registered it first." in others and "muster node remove a" in others
+        "GPU-1 belongs to a: that node registered it first." in others
+        and "muster node remove a" in others
     )
     assert (
         "GPU-2 belongs to a: no driver of this node shows it." in others

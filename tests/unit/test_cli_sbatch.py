@@ -84,8 +84,7 @@ def test_a_training_script_becomes_a_job_with_all_that_it_asks_for() -> None:
             "runs on the first one only"
         ),
         "scripts/train.sbatch:3: --ntasks-per-node: the script runs once on each node, with "
-        "the CPUs of its 4 tasks:"
-        " start them there (torchrun, mpirun)",
+        "the CPUs of 4 tasks: start the tasks in it (torchrun, mpirun)",
     )
 
 

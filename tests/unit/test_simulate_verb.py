@@ -74,6 +74,6 @@ def test_a_fault_is_one_line_and_a_wrong_use_says_why(
     assert call(["simulate", "--trace", "nope.csv", "--nodes", "1x8"]) == 1
     assert capfd.readouterr().err.startswith("muster: there is no file nope.csv")
     assert call(["simulate", "--trace", trace, "--nodes", "1x8", "--restart-overhead", "30s"]) == 2
-    assert "--restart-overhead is for --preempt" in capfd.readouterr().err
+    assert "--restart-overhead needs --preempt" in capfd.readouterr().err
     assert call(["simulate", "--trace", trace, "--nodes", "1x8", "--preempt", "--backfill"]) == 2
     assert "backfill is of the live scheduler" in capfd.readouterr().err

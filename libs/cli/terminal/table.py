@@ -1,6 +1,6 @@
 """Tables as plain text, truncated and coloured for terminals.
 
-No library: importing one (rich) took longer than all the rest of `muster ps`. Control characters
+No library: importing one takes longer than all the rest of `muster ps`. Control characters
 are removed from every cell. Pure. Tests: tests/unit/test_cli_table.py.
 """
 

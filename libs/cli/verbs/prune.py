@@ -70,7 +70,7 @@ def command(
             f"{size} {verb}"
         )
     if silent:
-        complain(f"these nodes did not answer in full: {', '.join(silent)}; see NOTE in the table")
+        complain(f"these nodes did not answer in full: {', '.join(silent)}")
     return 1 if silent else 0
 
 
