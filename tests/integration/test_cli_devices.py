@@ -143,9 +143,10 @@ def test_gpu_power_says_of_each_gpu_what_became_of_it(world: World) -> None:
     assert "ada has set power again" in world.run("gpu", "power", "300", "--node", "node-1")[2]
     world.routes["GET /v1/gpus/G"] = of(GPU, set_to("300", ""))
     assert (
-        "has not reported" in world.run("gpu", "power", "300", "--node", "node-1", "--timeout", "1s")[2]
+        "has not reported"
+        in world.run("gpu", "power", "300", "--node", "node-1", "--timeout", "1s")[2]
     )
-    assert "power 300: asked for, default in force" in world.run("health", "--gpu-id", "G")[1]
+    assert "power 300: requested, default in force" in world.run("health", "--gpu-id", "G")[1]
 
 
 def test_gpu_reset_has_no_value_is_refused_with_the_reason_and_nothing_is_nobody(

@@ -88,7 +88,7 @@ async def test_what_cannot_be_sent_is_said_in_one_line_and_nothing_is_submitted(
         _, said = await shell.run(
             "run", "--upload", "project", "--workdir", "/tmp", "--", "true", code=2
         )
-        assert "leave out --workdir" in said
+        assert "remove --workdir" in said
         assert kept(world) == {} and world.gateway.cluster.jobs == {}
 
 

@@ -76,4 +76,4 @@ def test_a_fault_is_one_line_and_a_wrong_use_says_why(
     assert call(["simulate", "--trace", trace, "--nodes", "1x8", "--restart-overhead", "30s"]) == 2
     assert "--restart-overhead needs --preempt" in capfd.readouterr().err
     assert call(["simulate", "--trace", trace, "--nodes", "1x8", "--preempt", "--backfill"]) == 2
-    assert "backfill is of the live scheduler" in capfd.readouterr().err
+    assert "--preempt cannot be combined with --backfill" in capfd.readouterr().err
