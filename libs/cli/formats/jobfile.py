@@ -11,7 +11,6 @@ from typing import Any, Final
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from libs.cli.flags.durations import parse_duration
 from libs.cli.flags.numbers import parse_nodes
 from libs.cli.formats.job_fields import (
     COMMAND,
@@ -30,6 +29,7 @@ from libs.cli.formats.job_fields import (
 )
 from libs.cli.formats.kubernetes import is_manifest, read_manifest
 from libs.cli.formats.yaml_nodes import TAG, documents, fault, is_empty, items, place, what
+from libs.common.durations import parse_duration
 from libs.common.errors import Refused
 
 JOBS_MAX: Final = 10_000

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import click
 
-from libs.cli.flags.durations import parse_duration, show_duration
+from libs.cli.flags.durations import show_duration
 from libs.cli.flags.numbers import Number
 from libs.cli.terminal.output import listed, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.common.durations import parse_duration
 
 SUMMARY: Final = (
     Column("ORDER"),
