@@ -127,9 +127,9 @@ STAY: Final[dict[str, str]] = {
     ): "plugged.ADVANCE_NS plugged.HANG_S plugged.MEAN_NS",
     "SQLite's own wait for another process of the same file": "store.BUSY_MS",
     "a command at a terminal: whoever waits can end it, and MUSTER_AWAY_S is theirs to choose": """
-        forwarding.END_S attach.PAUSE_FIRST_S attach.PAUSE_MAX_S attach.SAY_AFTER_S
+        forwarding.END_S attach.PAUSE_FIRST_S attach.PAUSE_MAX_S attach.NOTE_AFTER_S
         audit.commands.CONNECT_S checks.ANSWER_S
-        checks.OFFSET_MAX_S cli.models.LOOK_EVERY_S disk.SYNC_SLOW_MS exchange.ASK_S
+        checks.OFFSET_MAX_S cli.models.POLL_EVERY_S disk.SYNC_SLOW_MS exchange.ASK_S
         gateway.ANSWER_S gateway.CONNECT_S
         gateway.KEEPALIVE_IDLE_S log.AWAY_PAUSE_S prune.ANSWER_S state.FOLD_S
         stdin_forwarding.PAUSE_FIRST_S
@@ -137,7 +137,7 @@ STAY: Final[dict[str, str]] = {
         support.DOCTOR_S top.EVERY_S uploading.SEND_S
         verify.CATCH_UP_POLL_S verify.CATCH_UP_S waiting.PAUSE_S waiting.POLL_S waiting_note.AGAIN_S
         waiting_note.NOTICE_S
-        cli.controls.LOOK_EVERY_S cli.controls.WAIT_S""",
+        cli.controls.POLL_EVERY_S cli.controls.WAIT_S""",
     "muster up's own children on this machine; how long it waits for services is MUSTER_UP_*": """
         commands.BACKGROUND_S commands.DOWN_S commands.LEFT_BEHIND_GRACE_S commands.POLL_S
         compose.server.FAREWELL_S keeper.ANSWER_S

@@ -13,7 +13,7 @@ EXPECTED: Final = (
 # Bounds the work of reading one text.
 TEXT_MAX: Final = 32
 
-_UNITS_S: Final = (86_400, 3_600, 60, 1)
+_UNITS: Final = (86_400, 3_600, 60, 1)
 _PARTS: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", re.ASCII)
 _CLOCK: Final = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d)(?::([0-5]?\d))?", re.ASCII)
 
@@ -30,7 +30,7 @@ def parse_duration(text: str) -> int:
             return _clock_s(*match.groups())
         if match := _PARTS.fullmatch(lower):
             counts = match.groups("0")
-            return sum(int(n) * unit_s for n, unit_s in zip(counts, _UNITS_S, strict=True))
+            return sum(int(n) * unit_s for n, unit_s in zip(counts, _UNITS, strict=True))
     raise ValueError(f"{text[:TEXT_MAX]!r} is not a duration: use {EXPECTED}")
 
 
