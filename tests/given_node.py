@@ -8,6 +8,7 @@ from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId
 from services.node_agent.core import actions as a
 from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
+from services.node_agent.core.apply import apply
 from services.node_agent.core.decide import decide
 
 NODE = NodeId("n")
@@ -51,7 +52,7 @@ class Node:
 
     def see(self, *seen: o.Observation) -> list[a.Action]:
         for one in seen:
-            s.apply(self.state, one, self.now_ns)
+            apply(self.state, one, self.now_ns)
         return self.did()
 
     def did(self) -> list[a.Action]:
@@ -62,22 +63,22 @@ class Node:
         return self.did()
 
     def orders(self, *orders: StartOrder | StopOrder, epoch: int = EPOCH) -> list[a.Action]:
-        return self.see(o.OrdersCame(Orders(epoch, orders)))
+        return self.see(o.OrdersReceived(Orders(epoch, orders)))
 
     def lease(self, **given: Any) -> None:
         fields = {
             "epoch": EPOCH,
             "verdict": "ok",
             "lease_ms": 13_000,
-            "digest": s.digest_here(self.state),
+            "digest": s.local_digest(self.state),
             "seq": 5,
             **given,
         }
         sent_ns = fields.pop("sent_boot_ns", self.now_ns)
         incarnation = fields.pop("incarnation", INCARNATION)
-        s.apply(
+        apply(
             self.state,
-            o.LeaseCame(
+            o.LeaseReceived(
                 Lease(sent_boot_ns=sent_ns, heartbeat_ms=1_000, **fields), incarnation, sent_ns
             ),
             self.now_ns,
@@ -87,7 +88,7 @@ class Node:
         self, *starts: StartOrder, stops: tuple[StopOrder, ...] = (), seq: int = 50, **given: int
     ) -> list[a.Action]:
         return self.see(
-            o.DesiredCame(
+            o.DesiredReceived(
                 Desired(
                     given.get("epoch", EPOCH),
                     given.get("incarnation", INCARNATION),

@@ -28,16 +28,11 @@ FILE_LINES_MAX: Final = 400
 TO_SPLIT: Final = frozenset(
     {
         "examples/model_server.py",
-        "services/node_agent/core/decide.py",
-        "services/node_agent/core/devices.py",
-        "services/node_agent/core/state.py",
-        "services/node_agent/directories/job_directories.py",
         "services/node_agent/drivers/vendors/intel.py",
         "services/node_agent/drivers/vendors/nvidia.py",
         "services/node_agent/machine/cgroups.py",
         "services/node_agent/metrics/exposition.py",
         "services/node_agent/service.py",
-        "services/node_agent/supervision/supervisor_client.py",
         "services/scheduler/decide/decide.py",
         "services/scheduler/service.py",
         "services/scheduler/state/state.py",

@@ -68,13 +68,13 @@ STAY: Final[dict[str, str]] = {
         node_agent.channels.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS
         child.EXEC_WAIT_MS ending.GIVE_UP_NS
         ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS cgroups.LEAVE_AGAIN_S lost.SWEEP_AGAIN_S
-        lost.SWEEP_S core.decide.FINISHED_ALONE_NS
+        lost.SWEEP_S attempt_facts.FINISHED_ALONE_NS
         core.decide.KILL_AGAIN_NS core.decide.KILL_SLACK_NS
         node_agent.service.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S
         node_agent.service.DRAIN_S engine.ASK_S engine.WANTED_LOOK_S daemons.LOOK_S daemons.KILL_S
         daemon.ASK_S daemon.SHELL_S
         daemons.READY_AGAIN_S daemons.GONE_FIRST_S daemons.GONE_MAX_S pool.QUIET_NS
-        state.HIT_GRACE_MS state.UNWANTED_GRACE_MS
+        apply.HIT_GRACE_MS apply.UNWANTED_GRACE_MS
         supervisor.SHUTDOWN_GRACE_NS supervisor.TELL_WAIT_S supervisor_client.CONNECT_AGAIN_S
         supervisor_client.MISSED_EVENTS_EVERY_S
         supervisor_client.STATUS_TIMEOUT_S supervisor_client.STOP_TIMEOUT_S vendor_process.DEATH_S
@@ -99,12 +99,12 @@ STAY: Final[dict[str, str]] = {
         purse.REFUSED_NS relay.RETRY_FIRST_S
         reporter.EVERY_S reporter.PAUSE_S relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS
         serving.AGAIN_NS serving.EVERY_STARTING_NS
-        checkpoints.LOOK_S checkpoints.LOOK_SOON_S state.ASK_AFTER_NS state.ASK_JITTER_NS
+        checkpoints.LOOK_S checkpoints.LOOK_SOON_S apply.ASK_AFTER_NS apply.ASK_JITTER_NS
         devices.SAME_NS returning.LOOK_S
         hangs.APART_NS preflight.FRESH_S scrubbing.AGAIN_S shares.WARN_EVERY_NS job_watch.EVIDENCE_S
         job_watch.LOOK_S
         trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S
-        core.decide.CHECKPOINT_EVERY_NS
+        attempt_facts.CHECKPOINT_EVERY_NS
         uploads_nats.ABANDONED_S uploads_nats.SWEEP_S
         channels.followers.RETRY_AFTER_S relay.SOON_NS
         pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S

@@ -33,6 +33,7 @@ from services.node_agent.core import actions as a
 from services.node_agent.core import controls, devices
 from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
+from services.node_agent.core.apply import apply
 from services.node_agent.core.decide import decide, next_due_ns
 from services.node_agent.desired import fetch
 from services.node_agent.devices.device_commands import Controlling, modes_of
@@ -311,7 +312,7 @@ class Agent:
             self.wake.clear()
             self.pulse.beat(CORE)
             for _ in range(len(self.inbox)):
-                s.apply(self.state, self.inbox.popleft(), self.clock.boot_ns())
+                apply(self.state, self.inbox.popleft(), self.clock.boot_ns())
             await self._act()
 
     async def _act(self) -> None:
@@ -366,7 +367,7 @@ class Agent:
                 await self.memory.keep(devices.FILE, data)
             case a.AskDesired():
                 self._spawn(self._ask_desired())
-            case a.BeginAgain(reason):
+            case a.RegisterAgain(reason):
                 logger.warning("%s: %s, it begins again", self.node_id, reason)
                 await self._register(max(self.state.incarnation, self.log_incarnation) + 1, ())
             case _:
@@ -429,7 +430,7 @@ class Agent:
     async def _on_orders(self, subject: str, data: bytes) -> bytes | None:
         if not self.answers.closed:
             try:
-                self.tell(o.OrdersCame(_orders.decode(data)))
+                self.tell(o.OrdersReceived(_orders.decode(data)))
             except UNDECODABLE as error:
                 logger.warning("orders that cannot be read are dropped: %s", error)
         return None
@@ -453,7 +454,7 @@ class Agent:
         incarnation = self.state.incarnation
         size, seq = (self.peers.size, self.peers.roster_seq) if self.peers is not None else (0, 0)
         held = (size, *self.granted, self.state.lease_written_epoch, seq)
-        beat = Heartbeat(self.node_id, incarnation, sent_ns, s.digest_here(self.state), *held)
+        beat = Heartbeat(self.node_id, incarnation, sent_ns, s.local_digest(self.state), *held)
         try:
             answer = await self.bus.request(
                 subjects.heartbeat(self.node_id),
@@ -476,7 +477,7 @@ class Agent:
             self._spawn(self.writer.check_alone())
         self.heartbeat_ms = lease.heartbeat_ms or self.heartbeat_ms
         self.eager_beats = 0 if lease.lease_ms else self.eager_beats - 1
-        self.tell(o.LeaseCame(lease, incarnation, sent_ns))
+        self.tell(o.LeaseReceived(lease, incarnation, sent_ns))
         if lease.lease_ms and sent_ns > self.granted[0]:
             self.granted = (sent_ns, self.clock.boot_ns() - sent_ns)
         if self.peers is not None and self.peers.hears(lease, sent_ns):
@@ -488,7 +489,9 @@ class Agent:
             return
         self.asking = True
         try:
-            self.tell(o.DesiredCame(await fetch(self.bus, self.node_id, self.state.incarnation)))
+            self.tell(
+                o.DesiredReceived(await fetch(self.bus, self.node_id, self.state.incarnation))
+            )
         except Unavailable as error:
             logger.warning("no desired state: %s", error)
         finally:

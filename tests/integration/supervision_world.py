@@ -11,10 +11,10 @@ from typing import Any
 
 from services.node_agent.machine import processes
 from services.node_agent.supervision import output
+from services.node_agent.supervision.launch_request import LaunchRequest
+from services.node_agent.supervision.supervised_job import Key
 from services.node_agent.supervision.supervisor_client import (
     NO_GROUPS,
-    Key,
-    LaunchRequest,
     SupervisorClient,
 )
 from services.node_agent.supervisor.lease import Lease, boottime_ns

@@ -81,7 +81,7 @@ class Told(Agent):
         self.had: list[int] = []
 
     def tell(self, seen: o.Observation) -> None:
-        if isinstance(seen, o.DesiredCame):
+        if isinstance(seen, o.DesiredReceived):
             self.had.append(len(seen.desired.starts))
         super().tell(seen)
 

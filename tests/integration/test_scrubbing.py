@@ -17,9 +17,9 @@ from libs.common.messages import ControlOrder
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId
 from services.node_agent.core.attempt import Attempt
 from services.node_agent.core.observations import (
-    DeviceAils,
     DeviceControlled,
-    DeviceErred,
+    DeviceErrorSeen,
+    DeviceTroubleChanged,
     Observation,
 )
 from services.node_agent.drivers.readings import Command, Done, Lacking
@@ -216,7 +216,7 @@ async def test_one_that_cannot_be_cleared_then_refuses_the_job(
         Refused, match="its memory was not cleared: failed: its command ended with 1"
     ):
         await scrub.over("next.1", [DEVICE])
-    assert [(one.uuid, one.reason) for one in told if isinstance(one, DeviceAils)] == [
+    assert [(one.uuid, one.reason) for one in told if isinstance(one, DeviceTroubleChanged)] == [
         (DEVICE, "quarantined")
     ]
 
@@ -277,7 +277,9 @@ async def test_a_device_that_is_reset_while_it_is_quarantined_is_cleared_and_tri
     world.driver.held = {DEVICE: "12 MiB of its memory are used"}
     await runs(world, "j", "true")
     await world.said(f.JobReleased, "j")
-    world.agent.tell(DeviceErred(DEVICE, Seen("nvidia", "NVIDIA H100", "610", "xid 46"), "driver"))
+    world.agent.tell(
+        DeviceErrorSeen(DEVICE, Seen("nvidia", "NVIDIA H100", "610", "xid 46"), "driver")
+    )
     world.driver.held = {}
     await world.until(lambda: world.facts(f.GpuRecovered) != [])
     assert not (tmp_path / "two").exists()

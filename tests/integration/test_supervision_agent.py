@@ -17,8 +17,9 @@ from supervision_world import PATIENT, WAIT_S, World, gone, kill, world_at
 
 from libs.common.errors import Refused
 from services.node_agent.machine import processes
-from services.node_agent.supervision import lost, output, supervisors
-from services.node_agent.supervision.supervisor_client import AGENT_SOCKET, AlreadyStarted
+from services.node_agent.supervision import agent_socket, lost, output
+from services.node_agent.supervision.agent_socket import AGENT_SOCKET
+from services.node_agent.supervision.launch_request import AlreadyStarted
 from services.node_agent.supervisor import order, records, supervisor
 
 ROOT = Path(__file__).parents[2]
@@ -66,9 +67,9 @@ def test_what_a_supervisor_tells_lies_before_the_agent_wherever_its_directory_is
     state_dir.mkdir()
     message = {"event": "started", "job_id": "j", "attempt": 1}
     assert not supervisor.tell(f"{state_dir}/{AGENT_SOCKET}", message)
-    with supervisors._bind(str(state_dir)) as events:
+    with agent_socket.bind(str(state_dir)) as events:
         assert supervisor.tell(f"{state_dir}/{AGENT_SOCKET}", message)
-        told = supervisors._datagrams.decode(events.recv(supervisors.DATAGRAM_BYTES))
+        told = agent_socket._datagrams.decode(events.recv(agent_socket.DATAGRAM_BYTES))
     assert (told.event, told.job_id, told.attempt) == ("started", "j", 1)
     assert not supervisor.tell(f"{state_dir}/{AGENT_SOCKET}", message)
 
@@ -93,7 +94,7 @@ async def test_what_else_is_sent_to_the_agent_is_passed_over(world: World) -> No
 
 
 def test_a_supervisor_sleeps_while_the_agent_s_queue_is_full(tmp_path: Path) -> None:
-    with supervisors._bind(str(tmp_path)):
+    with agent_socket.bind(str(tmp_path)):
         while supervisor.tell(f"{tmp_path}/{AGENT_SOCKET}", {"event": "started"}):
             pass
         before_s = time.thread_time()

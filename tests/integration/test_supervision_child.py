@@ -21,7 +21,7 @@ from services.node_agent.supervisor.order import Order, checked
 WAIT_S = 20.0
 STARTER = """
 import sys, time
-from services.node_agent.supervision import child
+from services.node_agent.supervisor import child
 child.HAS_GUARD = sys.argv[1] == "guard"
 order = {"argv": ["sleep", "60"], "env": {"PATH": "/usr/bin:/bin"}, "workdir": "/"}
 order |= {"stdin": False, "account": []}

@@ -15,7 +15,7 @@ import pytest
 from libs.common.errors import Refused
 from services.node_agent.machine import processes
 from services.node_agent.supervision.control_client import Exec, begin_exec
-from services.node_agent.supervision.supervisor_client import Key
+from services.node_agent.supervision.supervised_job import Key
 from tests.integration.supervision_world import WAIT_S, World, gone, kill, world_at
 
 STUBBORN = "trap '' HUP TERM INT; echo $$; while :; do sleep 0.1; done"

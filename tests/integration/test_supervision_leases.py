@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from supervision_world import NS_PER_S, PATIENT, World, gone, kill, world_at
 
-from services.node_agent.supervision.supervisor_client import Key
+from services.node_agent.supervision.supervised_job import Key
 from services.node_agent.supervisor import lease
 from services.node_agent.supervisor.ending import MAX_SLEEP_NS, Ending
 from services.node_agent.supervisor.lease import Lease, boottime_ns

@@ -234,7 +234,7 @@ async def test_after_a_quiet_time_only_those_ahead_are_left(
     script = tmp_path / "zygote.py"
     script.write_text(
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from services.node_agent.supervision import pool, zygote\n"
+        "from services.node_agent.supervisor import pool, zygote\n"
         "pool.QUIET_NS = 300_000_000\n"
         "zygote.main()\n"
     )
@@ -244,3 +244,18 @@ async def test_after_a_quiet_time_only_those_ahead_are_left(
         for key in keys:
             await world.told(key, "exited")
         await waiting(world, pool.AHEAD)
+
+
+async def test_end_of_the_lease_spares_a_supervisor_that_serves_another_job_now(
+    world: World,
+) -> None:
+    """The first job's end is not known to the agent yet; the second one ignores the lease."""
+    served = await served_by(world, "before")
+    key = await world.shell("job", "sleep 0.5; exit 5", ignore_lease=True)
+    assert (await world.told(key, "started"))["pid"] == served
+    before = world.supervisors._jobs["before", 1]
+    before.pidfd, before.exited = os.pidfd_open(served), False
+    world.supervisors.end_leased()
+    os.close(before.pidfd)
+    before.pidfd, before.exited = -1, True
+    assert (await world.told(key, "exited"))["exit_code"] == 5

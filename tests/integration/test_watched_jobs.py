@@ -94,7 +94,7 @@ async def test_a_job_over_its_memory_share_is_warned_then_ended_and_its_neighbou
         2,
         True,
     )
-    assert finished.reason == "over_share" and f"its part is {GIB // 10}" in finished.detail
+    assert finished.reason == "over_share" and f"its share is {GIB // 10}" in finished.detail
     assert world.of("greedy")[:3] == ["job.started", "job.over_share", "job.finished"] and world.of(
         "modest"
     ) == ["job.started"]

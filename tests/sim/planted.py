@@ -212,16 +212,16 @@ def an_order_names_no_attempt(patch: pytest.MonkeyPatch) -> None:
 
     def forgetful(self: Agent, seen: o.Observation) -> None:
         match seen:
-            case o.OrdersCame(orders):
-                seen = o.OrdersCame(
+            case o.OrdersReceived(orders):
+                seen = o.OrdersReceived(
                     Orders(orders.epoch, tuple(_first(order) for order in orders.orders))
                 )
-            case o.DesiredCame(request):
+            case o.DesiredReceived(request):
                 starts, stops = (
                     tuple(map(_first, request.starts)),
                     tuple(map(_first, request.stops)),
                 )
-                seen = o.DesiredCame(
+                seen = o.DesiredReceived(
                     Desired(request.epoch, request.incarnation, request.seq, starts, stops)
                 )
             case _:

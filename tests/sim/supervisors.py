@@ -36,7 +36,7 @@ from services.node_agent.drivers.readings import (
     Sample,
     SetPowerCap,
 )
-from services.node_agent.jobs.protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
+from services.node_agent.jobs.protocol import AlreadyStarted, Launch, OnEvent, Piece, Taken
 from tests.sim.loop import Process
 from tests.sim.machine import CARD, JobFiles, Machine
 
@@ -85,7 +85,7 @@ class SimSupervisors:
         await self._touch(DISK_S)
         ref, weather = launch.ref, self.machine.weather
         if ref in self.machine.disk.jobs and self.machine.honours_marker:
-            raise AlreadyLaunched(f"{key_of(ref)} was started before")
+            raise AlreadyStarted(f"{key_of(ref)} was started before")
         if weather.hit("launch_refused", self.machine.node_id):
             raise Refused(f"{key_of(ref)} cannot be started: no room on disk")
         limits = launch.time_limit_s, launch.grace_s

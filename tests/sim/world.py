@@ -30,7 +30,7 @@ from libs.common.transport.snapshot_store import MemorySnapshots
 from services.audit.trim.trim import Policy
 from services.audit.trim.trimmer import Trimmer
 from services.node_agent.core.devices import Policy as DevicePolicy
-from services.node_agent.core.observations import DeviceErred
+from services.node_agent.core.observations import DeviceErrorSeen
 from services.node_agent.peers.peers import among
 from services.node_agent.service import Agent
 from services.quota.service import Quota
@@ -419,7 +419,7 @@ class World:
         for source in ("driver", "kernel_log"):
             slot.process.deliver(
                 slot.service.tell,
-                DeviceErred(gpu.uuid, error, source),
+                DeviceErrorSeen(gpu.uuid, error, source),
                 delay_s=self.dice.uniform(0.0, 0.3),
             )
 

@@ -8,7 +8,7 @@ from libs.common import facts as f
 from libs.common.devices.error_catalogue import Seen
 from libs.common.devices.error_rows import catalogue
 from services.node_agent.core import actions as a
-from services.node_agent.core import devices
+from services.node_agent.core import apply, devices
 from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
 from services.node_agent.core.decide import next_due_ns
@@ -43,7 +43,7 @@ def test_an_end_is_heard_once() -> None:
 def test_a_full_node_takes_no_further_order_in_and_obeys_those_that_it_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(s, "ATTEMPTS_MAX", 1)
+    monkeypatch.setattr(apply, "ATTEMPTS_MAX", 1)
     node = Node().running()
     assert node.orders(start("other"), stop("another")) == []
     assert s.accounted(node.state) == [ref()]
@@ -51,7 +51,7 @@ def test_a_full_node_takes_no_further_order_in_and_obeys_those_that_it_has(
 
 
 def test_only_so_many_ended_attempts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s, "OVER_KEPT", 1)
+    monkeypatch.setattr(apply, "OVER_KEPT", 1)
     node = Node()
     for job in ("first", "second"):
         node.running(job).exited(job)
@@ -94,7 +94,9 @@ def test_errors_of_devices_that_do_not_fit_into_one_record_are_said_with_the_nex
     node = Node()
     node.state.devices.policy = devices.Policy(catalogue=catalogue())
     told = [
-        o.DeviceErred(GPU, Seen("nvidia", "NVIDIA H100", "610", f"xid {xid}", "words"), "driver")
+        o.DeviceErrorSeen(
+            GPU, Seen("nvidia", "NVIDIA H100", "610", f"xid {xid}", "words"), "driver"
+        )
         for xid in (31, 43, 13)
     ]
     said = [
@@ -110,4 +112,4 @@ def test_errors_of_devices_that_do_not_fit_into_one_record_are_said_with_the_nex
         for fact in record.facts
         if isinstance(fact, f.GpuErrorSeen)
     ]
-    assert (more, node.state.devices.unsaid) == (["xid 13"], [])
+    assert (more, node.state.devices.unrecorded) == (["xid 13"], [])

@@ -14,6 +14,7 @@ from services.node_agent.core import actions as a
 from services.node_agent.core import controls as dc
 from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
+from services.node_agent.core.apply import apply
 from services.node_agent.core.devices import Trouble
 from tests.given_node import EPOCH, GPU, INCARNATION, NODE, Node, ref
 from tests.unit.test_agent_devices import (
@@ -37,11 +38,11 @@ BACK = f.GpuRecovered(node_id=NODE, uuid=GPU, checks={"reset": "done"})
 
 
 def asked(made: Node, *orders: ControlOrder) -> list[a.Action]:
-    return made.see(o.OrdersCame(Orders(EPOCH, (), orders)))
+    return made.see(o.OrdersReceived(Orders(EPOCH, (), orders)))
 
 
 def desired(made: Node, *orders: ControlOrder, seq: int = 50) -> list[a.Action]:
-    return made.see(o.DesiredCame(Desired(EPOCH, INCARNATION, seq, (), (), controls=orders)))
+    return made.see(o.DesiredReceived(Desired(EPOCH, INCARNATION, seq, (), (), controls=orders)))
 
 
 def became(order: ControlOrder, outcome: str = "done", detail: str = "") -> o.DeviceControlled:
@@ -86,9 +87,9 @@ def test_the_last_wish_counts_and_an_older_one_that_comes_late_does_not() -> Non
 
 
 def test_the_digest_tells_that_a_wish_is_missing_and_the_full_state_brings_it() -> None:
-    made, before = node(), s.digest_here(node().state)
+    made, before = node(), s.local_digest(node().state)
     asked(made, POWER)
-    assert s.digest_here(made.state) != before
+    assert s.local_digest(made.state) != before
     made.lease(digest="with the clocks too")
     assert a.AskDesired() in made.later(10**9)
     assert a.ControlDevice(CLOCKS) not in desired(made, POWER, CLOCKS)
@@ -125,10 +126,12 @@ def test_a_driver_that_was_begun_anew_is_told_again_what_lasts() -> None:
     made = node()
     asked(made, POWER)
     made.see(became(POWER))
-    made.see(o.DeviceAils(GPU, "driver_wedged", Trouble("offline", "hangs")))
+    made.see(o.DeviceTroubleChanged(GPU, "driver_wedged", Trouble("offline", "hangs")))
     known = replace(POWER, outcome="done", in_force="300")
-    assert others(made.see(o.DeviceAils(GPU, "driver_wedged", None))) == [a.ControlDevice(known)]
-    assert made.see(o.DeviceAils(GPU, "thermal", None)) == []
+    assert others(made.see(o.DeviceTroubleChanged(GPU, "driver_wedged", None))) == [
+        a.ControlDevice(known)
+    ]
+    assert made.see(o.DeviceTroubleChanged(GPU, "thermal", None)) == []
 
 
 def test_a_requested_reset_waits_for_the_job_and_keeps_other_jobs_off() -> None:
@@ -195,7 +198,7 @@ def test_a_reset_that_was_under_way_answers_the_wish_that_came_meanwhile() -> No
     made = node()
     made.see(erred("xid 46"))
     assert asked(made, POWER) == []
-    s.apply(made.state, o.OrdersCame(Orders(EPOCH, (), (RESET,))), made.now_ns)
+    apply(made.state, o.OrdersReceived(Orders(EPOCH, (), (RESET,))), made.now_ns)
     did = made.see(o.DeviceReset(GPU, "", {"reset": "done"}))
     assert (others(did), recorded(did)) == ([a.ControlDevice(POWER)], [BACK, said(RESET)])
     assert recorded(made.see(o.DeviceReset(GPU, ""))) == []
@@ -238,8 +241,8 @@ def test_a_device_is_never_set_and_reset_at_the_same_time() -> None:
 
 CARDS = [replace(gpu, power_mw=(200_000, 700_000), clocks_mhz=(210, 1980)) for gpu in gpus(2)]
 COOLER = ControlOrder(GPU, "power", "420", 0)
-HEAT = o.DeviceAils(GPU, "thermal", Trouble("offline", "90 C"))
-COOL = o.DeviceAils(GPU, "thermal", None)
+HEAT = o.DeviceTroubleChanged(GPU, "thermal", Trouble("offline", "90 C"))
+COOL = o.DeviceTroubleChanged(GPU, "thermal", None)
 
 
 def governed(policy: str = "*=power:60") -> Node:
@@ -259,12 +262,12 @@ def test_a_device_that_is_too_hot_is_told_less_by_the_policy_and_let_go_when_it_
     assert others(made.see(HEAT)) == [a.ControlDevice(COOLER)]
     assert made.see(HEAT) == []
     assert power_facts(made.see(became(COOLER))) == [said(COOLER, detail="it was too hot")]
-    digest = s.digest_here(made.state)
+    digest = s.local_digest(made.state)
     own = replace(COOLER, value="", outcome="done", detail="it was too hot", in_force="420")
     assert others(made.see(COOL)) == [a.ControlDevice(own)]
     assert made.see(COOL) == []
     assert power_facts(made.see(became(own))) == [said(own, detail="it is cool again")]
-    assert s.digest_here(made.state) != digest
+    assert s.local_digest(made.state) != digest
 
 
 def test_what_an_operator_wants_comes_back_when_the_device_is_cool_and_what_is_stricter_stays() -> (

@@ -9,11 +9,11 @@ from libs.common.model import JobSpec
 from services.node_agent.core import actions as a
 from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
+from services.node_agent.core.apply import ASK_AFTER_NS, ASK_JITTER_NS, UNWANTED_GRACE_MS
+from services.node_agent.core.attempt_facts import CHECKPOINT_EVERY_NS, FINISHED_ALONE_NS
 from services.node_agent.core.decide import (
     ASK_EVERY_NS,
     CHECK_AGAIN_NS,
-    CHECKPOINT_EVERY_NS,
-    FINISHED_ALONE_NS,
     KILL_AGAIN_NS,
     KILL_SLACK_NS,
     LEASE_NEEDED_NS,
@@ -150,7 +150,7 @@ def test_a_stop_that_is_not_obeyed_is_followed_by_kill_again_and_again() -> None
 
 
 def test_what_the_full_desired_state_does_not_want_is_stopped() -> None:
-    assert Node().running().desired() == [a.StopJob(ref(), 15, s.UNWANTED_GRACE_MS)]
+    assert Node().running().desired() == [a.StopJob(ref(), 15, UNWANTED_GRACE_MS)]
 
 
 def test_what_is_newer_than_the_desired_state_is_left_alone() -> None:
@@ -271,9 +271,9 @@ def test_a_difference_of_digests_is_asked_about_once_in_a_while() -> None:
     node = Node()
     node.lease(digest="other", lease_ms=0)
     assert node.did() == []
-    assert node.later(s.ASK_AFTER_NS + s.ASK_JITTER_NS) == [a.AskDesired()]
+    assert node.later(ASK_AFTER_NS + ASK_JITTER_NS) == [a.AskDesired()]
     node.lease(digest="other", lease_ms=0)
-    assert node.later(s.ASK_AFTER_NS + s.ASK_JITTER_NS) == []
+    assert node.later(ASK_AFTER_NS + ASK_JITTER_NS) == []
     assert node.later(ASK_EVERY_NS) == [a.AskDesired()]
 
 
@@ -281,9 +281,9 @@ def test_a_difference_that_repairs_itself_is_not_asked_about() -> None:
     there = Node()
     there.orders(start())
     node = Node()
-    node.lease(digest=s.digest_here(there.state))
+    node.lease(digest=s.local_digest(there.state))
     node.orders(start())
-    assert node.later(s.ASK_AFTER_NS + s.ASK_JITTER_NS) == []
+    assert node.later(ASK_AFTER_NS + ASK_JITTER_NS) == []
 
 
 def test_a_shorter_stop_that_was_lost_is_repaired_by_the_digest() -> None:
@@ -291,27 +291,27 @@ def test_a_shorter_stop_that_was_lost_is_repaired_by_the_digest() -> None:
     for node in (there, here):
         assert node.orders(stop(grace_ms=60_000)) == [a.StopJob(ref(), 15, 60_000)]
     there.orders(stop(seq=12, grace_ms=0, signal=9))
-    here.lease(digest=s.digest_here(there.state), lease_ms=0)
-    assert here.later(s.ASK_AFTER_NS + s.ASK_JITTER_NS) == [a.AskDesired()]
+    here.lease(digest=s.local_digest(there.state), lease_ms=0)
+    assert here.later(ASK_AFTER_NS + ASK_JITTER_NS) == [a.AskDesired()]
     assert here.desired(start(), stops=(stop(seq=50, grace_ms=0, signal=9),)) == [
         a.StopJob(ref(), 9, 0)
     ]
-    assert s.digest_here(here.state) == s.digest_here(there.state)
+    assert s.local_digest(here.state) == s.local_digest(there.state)
 
 
 def test_a_longer_stop_after_a_shorter_one_counts_at_neither_end() -> None:
     node = Node().running()
     node.orders(stop(grace_ms=1_000, signal=15))
-    before = s.digest_here(node.state)
+    before = s.local_digest(node.state)
     assert node.orders(stop(seq=12, grace_ms=9_000, signal=2)) == []
-    assert s.digest_here(node.state) == before
+    assert s.local_digest(node.state) == before
 
 
 def test_a_stop_for_the_agents_own_reasons_is_not_asked_about() -> None:
     node = Node().running()
-    before = s.digest_here(node.state)
-    assert node.desired() == [a.StopJob(ref(), 15, s.UNWANTED_GRACE_MS)]
-    assert s.digest_here(node.state) == before
+    before = s.local_digest(node.state)
+    assert node.desired() == [a.StopJob(ref(), 15, UNWANTED_GRACE_MS)]
+    assert s.local_digest(node.state) == before
 
 
 def limited(node: Node) -> None:
@@ -326,11 +326,11 @@ def limited(node: Node) -> None:
 def test_a_job_is_stopped_at_its_time_limit_by_its_nodes_own_clock() -> None:
     node = Node()
     limited(node)
-    before = s.digest_here(node.state)
+    before = s.local_digest(node.state)
     assert node.later(60 * S - 1) == []
     assert next_due_ns(node.state) == T + 60 * S
     assert node.later(1) == [a.StopJob(ref(), 15, 3_000)]
-    assert s.digest_here(node.state) == before
+    assert s.local_digest(node.state) == before
     node.exited(exit_=o.Exit(True, None, 15, "stopped", run_ms=60_001))
     ended = finished(exit_code=None, signal=15, reason="time_limit", run_ms=60_001)
     assert node.see(clean()) == [over(ended, released())]
@@ -362,13 +362,13 @@ def test_a_digest_older_than_our_own_facts_says_nothing() -> None:
 
 def test_both_ends_agree_when_all_is_acknowledged() -> None:
     node = Node().running()
-    running = s.digest_here(node.state)
+    running = s.local_digest(node.state)
     node.orders(stop())
-    assert s.digest_here(node.state) != running
+    assert s.local_digest(node.state) != running
     node.exited()
     node.see(clean())
     node.see(o.FactsStored(30, (o.Mark("j.1", 3),)))
-    assert s.digest_here(node.state) == s.digest_here(Node().state)
+    assert s.local_digest(node.state) == s.local_digest(Node().state)
 
 
 def test_the_same_story_gives_the_same_actions() -> None:

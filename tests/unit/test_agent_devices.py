@@ -14,7 +14,7 @@ from libs.common.messages import StopOrder
 from libs.common.model import Gpu, GpuHold, GpuId
 from services.node_agent.core import actions as a
 from services.node_agent.core import devices as d
-from services.node_agent.core import hits
+from services.node_agent.core import hits, kept_devices
 from services.node_agent.core import observations as o
 from services.node_agent.core.decide import next_due_ns
 from services.node_agent.core.devices import SAME_NS, Trouble
@@ -34,14 +34,14 @@ def gpus(count: int) -> list[Gpu]:
 def node(count: int = 8, **policy: Any) -> Node:
     made = Node()
     made.state.devices.policy = d.Policy(catalogue=catalogue(), **policy)
-    d.begin(made.state.devices, "boot", gpus(count), b"")
+    kept_devices.restore(made.state.devices, "boot", gpus(count), b"")
     return made
 
 
 def erred(
     error: str, uuid: GpuId = GPU, source: str = "driver", key: str = "", text: str = "words"
-) -> o.DeviceErred:
-    return o.DeviceErred(uuid, Seen("nvidia", "NVIDIA H100", "610", error, text), source, key)
+) -> o.DeviceErrorSeen:
+    return o.DeviceErrorSeen(uuid, Seen("nvidia", "NVIDIA H100", "610", error, text), source, key)
 
 
 def seen(
@@ -188,24 +188,24 @@ def test_a_device_that_only_ails_a_little_takes_work_and_a_hot_one_does_not_unti
 ):
     made = node()
     ails = Trouble("degraded", "links", source="driver")
-    assert recorded(made.see(o.DeviceAils(GPU, "links", ails))) == [
+    assert recorded(made.see(o.DeviceTroubleChanged(GPU, "links", ails))) == [
         fault("links", "", "degraded", detail="links")
     ]
     assert others(made.orders(start())) == [a.StartJob(start())]
     hot = Trouble("offline", "90 C", source="driver")
-    assert recorded(made.see(o.DeviceAils(GPU, "thermal", hot))) == [
+    assert recorded(made.see(o.DeviceTroubleChanged(GPU, "thermal", hot))) == [
         fault("thermal", "", detail="90 C")
     ]
     assert recorded(made.orders(start("k", seq=60))) == [
         refused("k", "a GPU of it is away: thermal")
     ]
-    assert recorded(made.see(o.DeviceAils(GPU, "thermal", None))) == [
+    assert recorded(made.see(o.DeviceTroubleChanged(GPU, "thermal", None))) == [
         fault("links", "", "degraded", detail="links")
     ]
-    assert recorded(made.see(o.DeviceAils(GPU, "links", None))) == [
+    assert recorded(made.see(o.DeviceTroubleChanged(GPU, "links", None))) == [
         f.GpuRecovered(node_id=NODE, uuid=GPU)
     ]
-    assert made.see(o.DeviceAils(GPU, "links", None)) == []
+    assert made.see(o.DeviceTroubleChanged(GPU, "links", None)) == []
 
 
 def test_a_fault_that_two_sources_tell_counts_once_and_a_flood_of_it_too() -> None:
@@ -309,7 +309,7 @@ def test_the_next_agent_knows_what_is_wrong_and_says_it_again() -> None:
     made = node()
     (kept,) = [action for action in made.see(erred("xid 79")) if isinstance(action, a.KeepDevices)]
     again = Node()
-    d.begin(again.state.devices, "boot", gpus(8), kept.data)
+    kept_devices.restore(again.state.devices, "boot", gpus(8), kept.data)
     assert recorded(again.did()) == [fault("xid 79", "reboot_node")]
     assert again.did() == []
 
@@ -318,10 +318,12 @@ def test_the_next_agent_says_again_that_a_device_is_well_for_the_log_may_not_hav
     None
 ):
     made = node()
-    made.see(o.DeviceAils(GPU, "thermal", Trouble("offline", "hot")))
-    made.see(o.DeviceAils(GPU, "thermal", None))
+    made.see(o.DeviceTroubleChanged(GPU, "thermal", Trouble("offline", "hot")))
+    made.see(o.DeviceTroubleChanged(GPU, "thermal", None))
     again = Node()
-    d.begin(again.state.devices, "boot", gpus(8), d.kept(made.state.devices))
+    kept_devices.restore(
+        again.state.devices, "boot", gpus(8), kept_devices.encode(made.state.devices)
+    )
     assert recorded(again.did()) == [f.GpuRecovered(node_id=NODE, uuid=GPU)]
     assert again.did() == []
 
@@ -330,23 +332,25 @@ def test_a_machine_that_was_started_again_has_its_devices_back_if_they_answer() 
     made = node()
     made.see(erred("xid 79"))
     made.see(erred("xid 54", OTHER))
-    made.see(o.DeviceAils(OTHER, "thermal", Trouble("offline", "hot")))
-    data = d.kept(made.state.devices)
+    made.see(o.DeviceTroubleChanged(OTHER, "thermal", Trouble("offline", "hot")))
+    data = kept_devices.encode(made.state.devices)
     again = Node()
-    d.begin(again.state.devices, "another boot", gpus(8), data)
+    kept_devices.restore(again.state.devices, "another boot", gpus(8), data)
     back = f.GpuRecovered(node_id=NODE, uuid=GPU, checks={"boot": "another", "driver": "answers"})
     assert recorded(again.did()) == [back, fault("xid 54", "replace", uuid=OTHER)]
     missing = Node()
-    d.begin(missing.state.devices, "another boot", gpus(8)[1:], data)
+    kept_devices.restore(missing.state.devices, "another boot", gpus(8)[1:], data)
     assert recorded(missing.did())[0] == fault("xid 79", "reboot_node")
 
 
 def test_a_reset_that_an_agent_did_not_finish_is_repeated_by_the_next_one() -> None:
     made = node()
     made.see(erred("xid 46"))
-    made.see(o.DeviceAils(OTHER, "thermal", Trouble("offline", "hot")))
+    made.see(o.DeviceTroubleChanged(OTHER, "thermal", Trouble("offline", "hot")))
     again = Node()
-    d.begin(again.state.devices, "boot", gpus(8), d.kept(made.state.devices))
+    kept_devices.restore(
+        again.state.devices, "boot", gpus(8), kept_devices.encode(made.state.devices)
+    )
     did = again.did()
     assert others(did) == [a.ResetDevice(GPU, "xid 46")]
     assert recorded(did) == [f.GpuRecovered(node_id=NODE, uuid=OTHER), resetting("reset")][::-1]
@@ -358,12 +362,12 @@ def test_a_device_that_is_not_clean_is_quarantined_and_keeps_it_until_that_is_ov
     made.now_ns += made.state.release_ns
     said = recorded(made.see(o.ReleaseChecked("j.1", {}, False, {GPU: "pid 5 holds it"})))
     assert said[0] == fault("quarantined", "", detail="pid 5 holds it", source="release")
-    data = d.kept(made.state.devices)
+    data = kept_devices.encode(made.state.devices)
     again = Node()
-    d.begin(again.state.devices, "boot", gpus(8), data)
+    kept_devices.restore(again.state.devices, "boot", gpus(8), data)
     assert recorded(again.did()) == [said[0]]
     assert d.quarantined(again.state.devices) == [GPU]
-    assert recorded(again.see(o.DeviceAils(GPU, "quarantined", None))) == [
+    assert recorded(again.see(o.DeviceTroubleChanged(GPU, "quarantined", None))) == [
         f.GpuRecovered(node_id=NODE, uuid=GPU)
     ]
     assert d.quarantined(again.state.devices) == []
@@ -403,19 +407,19 @@ def test_the_order_of_two_jobs_on_two_devices_is_kept_apart() -> None:
 def test_a_reset_ends_what_it_mends_and_nothing_else() -> None:
     made = node()
     made.see(erred("xid 46"))
-    made.see(o.DeviceAils(GPU, "thermal", Trouble("offline", "hot")))
+    made.see(o.DeviceTroubleChanged(GPU, "thermal", Trouble("offline", "hot")))
     made.see(erred("xid 79"))
     said = recorded(made.see(o.DeviceReset(GPU, "", {"reset": "done"})))
     assert said == [fault("xid 79", "reboot_node")]
     assert list(made.state.devices.troubles[GPU]) == ["thermal", "xid 79"]
     mild = node()
-    mild.see(o.DeviceAils(GPU, "thermal", Trouble("offline", "hot")))
+    mild.see(o.DeviceTroubleChanged(GPU, "thermal", Trouble("offline", "hot")))
     mild.see(erred("xid 46"))
     assert recorded(mild.see(o.DeviceReset(GPU, "", {"reset": "done"}))) == [
         fault("thermal", "", detail="hot", source="")
     ]
     back = f.GpuRecovered(node_id=NODE, uuid=GPU, checks={"reset": "done"})
-    assert recorded(mild.see(o.DeviceAils(GPU, "thermal", None))) == [back]
+    assert recorded(mild.see(o.DeviceTroubleChanged(GPU, "thermal", None))) == [back]
 
 
 def test_a_job_whose_mps_daemon_died_ends_as_the_machine_s_fault() -> None:

@@ -31,7 +31,7 @@ def test_a_node_held_for_lost_kills_everything_and_begins_again() -> None:
     ]
     forgotten, again = node.see(o.FactsStored(30, (o.Mark("j.1", 3),)))
     assert forgotten == a.ForgetJob(ref(), 0, ())
-    assert isinstance(again, a.BeginAgain)
+    assert isinstance(again, a.RegisterAgain)
     assert node.did() == []
 
 
@@ -48,7 +48,7 @@ def test_what_ignores_the_lease_goes_on_in_the_next_incarnation_of_a_node_held_f
     node = Node().running(ignores_lease=True)
     node.lease(verdict="lost")
     (again,) = node.did()
-    assert isinstance(again, a.BeginAgain)
+    assert isinstance(again, a.RegisterAgain)
     node.state = s.begin(node.state.node_id, INCARNATION + 1, (), node.state)
     assert s.accounted(node.state) == [ref()]
     assert node.did() == []

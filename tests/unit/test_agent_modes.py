@@ -20,7 +20,7 @@ ON = ControlOrder(GPU, "mig", "on", 30)
 PART = GpuId(f"{GPU}.1")
 CPX = ControlOrder(GPU, "compute-partition", "CPX", 31)
 STORED = o.FactsStored(40, ())
-AGAIN = a.BeginAgain("its devices are others now")
+AGAIN = a.RegisterAgain("its devices have changed")
 
 
 def with_modes(made: Node, **modes: str) -> Node:
@@ -69,7 +69,7 @@ def test_other_devices_are_registered_before_anything_is_said_of_them() -> None:
     made = with_modes(node(), mig="off")
     asked(made, ON)
     made.see(STORED)
-    assert made.see(o.DevicesFound({(GPU, "mig"): "on"}, True), became(ON)) == [AGAIN]
+    assert made.see(o.DevicesListed({(GPU, "mig"): "on"}, True), became(ON)) == [AGAIN]
     did = made.did()
     assert recorded(did) == [f.GpuRecovered(node_id=NODE, uuid=GPU), said(ON)] and AGAIN not in did
     assert made.state.controls.modes == {(GPU, "mig"): "on"}
@@ -82,7 +82,7 @@ def test_an_agent_registers_after_its_earlier_facts_are_stored() -> None:
     ended(made)
     assert others(left(made)) == [a.ControlDevice(ON), a.ForgetJob(ref(), 0)]
     assert made.state.unstored > 0
-    waiting = made.see(o.DevicesFound({(GPU, "mig"): "on"}, True), became(ON))
+    waiting = made.see(o.DevicesListed({(GPU, "mig"): "on"}, True), became(ON))
     assert (recorded(waiting), AGAIN in waiting, next_due_ns(made.state)) == ([], False, None)
     while made.state.unstored > 1:
         assert AGAIN not in made.see(STORED)
@@ -91,9 +91,9 @@ def test_an_agent_registers_after_its_earlier_facts_are_stored() -> None:
 
 def test_devices_that_are_the_same_are_not_registered_again_nor_those_of_a_lost_node() -> None:
     made = node()
-    assert made.see(o.DevicesFound({}, False)) == []
+    assert made.see(o.DevicesListed({}, False)) == []
     made.lease(verdict="lost", lease_ms=0)
-    assert AGAIN not in made.see(o.DevicesFound({}, True))
+    assert AGAIN not in made.see(o.DevicesListed({}, True))
 
 
 def test_all_parts_of_a_card_are_kept_free_for_it_and_told_one_thing_at_a_time() -> None:
@@ -118,7 +118,7 @@ def test_the_other_parts_of_a_card_that_is_divided_no_more_are_told_nothing() ->
     made.state.controls.modes = {(GPU, CPX.control): "CPX", (PART, CPX.control): "CPX"}
     assert others(asked(made, whole, replace(whole, uuid=PART))) == [a.ControlDevice(whole)]
     made.see(STORED)
-    made.see(o.DevicesFound({(GPU, CPX.control): "SPX"}, True), became(whole))
+    made.see(o.DevicesListed({(GPU, CPX.control): "SPX"}, True), became(whole))
     did = made.did()
     assert others(did) == [] and {
         fact for fact in recorded(did) if isinstance(fact, f.GpuControlled)
@@ -131,7 +131,7 @@ def test_the_other_parts_of_a_card_that_is_divided_no_more_are_told_nothing() ->
 def test_a_device_that_came_to_be_so_while_it_was_waited_for_takes_work_again() -> None:
     made = with_modes(node(), mig="off").running()
     assert recorded(desired(made, replace(ON, outcome="done", in_force="on"))) == [waits(ON)]
-    assert recorded(made.see(o.DevicesFound({(GPU, "mig"): "on"}, False))) == [
+    assert recorded(made.see(o.DevicesListed({(GPU, "mig"): "on"}, False))) == [
         f.GpuRecovered(node_id=NODE, uuid=GPU)
     ]
 
@@ -148,7 +148,7 @@ def test_settings_of_a_card_are_restored_after_its_mode_changes() -> None:
         made.see(became(POWER))
         asked(made, ON)
         did = made.see(
-            o.DevicesFound({(GPU, "mig"): "on" if outcome == "done" else "off"}, False),
+            o.DevicesListed({(GPU, "mig"): "on" if outcome == "done" else "off"}, False),
             became(ON, outcome),
         )
         known = replace(POWER, outcome="done", in_force="300")

@@ -12,6 +12,7 @@ import pytest
 
 from libs.common.model import AttemptRef
 from services.node_agent.core import state as s
+from services.node_agent.core.attempt import SIGTERM
 from services.node_agent.core.observations import Adopted
 from services.node_agent.directories.job_directories import CHECKPOINT, JobDirectories
 from services.node_agent.jobs.checkpoints import watch
@@ -72,7 +73,7 @@ def test_only_who_was_told_to_stop_is_looked_at_more_often(jobs: Counting) -> No
         watching = asyncio.create_task(watch(lambda: state, jobs, lambda seen: None))
         await asyncio.sleep(4.95)
         assert jobs.looks == {"told": 5, "other": 5}
-        state.attempts["told.1"].told = s.Stop("preempted", s.SIGTERM, 60_000)
+        state.attempts["told.1"].stop_sent = s.Stop("preempted", SIGTERM, 60_000)
         await asyncio.sleep(5)
         watching.cancel()
 

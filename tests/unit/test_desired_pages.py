@@ -13,8 +13,9 @@ from libs.common.state.cluster import Cluster
 from libs.common.subjects import desired as desired_subject
 from libs.common.transport.bus_memory import MemoryBus
 from services.node_agent.core import state as agent_state
+from services.node_agent.core.apply import apply
 from services.node_agent.core.decide import decide
-from services.node_agent.core.observations import OrdersCame
+from services.node_agent.core.observations import OrdersReceived
 from services.node_agent.desired import fetch
 from services.scheduler.orders import desired_pages
 from services.scheduler.orders.desired_pages import DesiredPages
@@ -167,7 +168,7 @@ def test_an_agent_that_knows_no_images_is_told_to_refuse_a_job_with_one(
     if not begins:
         assert [(stop.job_id, stop.reason) for stop in full.stops] == [("j", NO_IMAGES)]
         agent = agent_state.begin(A, 1, ())
-        agent_state.apply(agent, OrdersCame(Orders(EPOCH, (sent,))), 0)
+        apply(agent, OrdersReceived(Orders(EPOCH, (sent,))), 0)
         (recorded,) = decide(agent, 0)
         assert recorded.facts == (
             f.JobRefused(job_id=JobId("j"), attempt=1, node_id=A, reason=NO_IMAGES),

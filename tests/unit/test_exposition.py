@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec
 from services.node_agent.core import state as s
-from services.node_agent.core.devices import Devices, Trouble, hurt
+from services.node_agent.core.devices import Devices, Trouble, add_trouble
 from services.node_agent.drivers.readings import Lacking, LinkErrors, Process, Sample
 from services.node_agent.metrics.exposition import (
     BY_LINK,
@@ -215,7 +215,9 @@ def test_pci_address_of_another_vendor_stays_as_its_driver_writes_it() -> None:
 
 def test_errors_and_troubles_of_a_device_have_a_series_each() -> None:
     devices = Devices(counts={CARD.uuid: {"xid 94": 2}})
-    hurt(devices, CARD.uuid, "sxid 24007", Trouble("degraded", verdict="reboot_node", alone=True))
+    add_trouble(
+        devices, CARD.uuid, "sxid 24007", Trouble("degraded", verdict="reboot_node", alone=True)
+    )
     families = text_string_to_metric_families(
         text("n1", [CARD, OTHER], {}, {}, healths=health(devices))
     )

@@ -43,11 +43,13 @@ def test_fault_that_says_alone_is_folded_and_recovery_clears_it() -> None:
 
 def test_worse_trouble_does_not_hide_that_the_fabric_is_down() -> None:
     devices = Devices()
-    d.hurt(devices, ONE, FABRIC, DOWN)
-    d.hurt(devices, ONE, "remap_pending", Trouble(gpu_life.DEGRADED, "waits", "drain_then_reset"))
+    d.add_trouble(devices, ONE, FABRIC, DOWN)
+    d.add_trouble(
+        devices, ONE, "remap_pending", Trouble(gpu_life.DEGRADED, "waits", "drain_then_reset")
+    )
     (fact,) = d.facts(devices, NodeId("n1"), 10)
     assert isinstance(fact, f.GpuFaulted) and (fact.reason, fact.alone) == ("remap_pending", True)
-    d.cleared(devices, ONE, FABRIC)
+    d.clear_trouble(devices, ONE, FABRIC)
     (fact,) = d.facts(devices, NodeId("n1"), 10)
     assert isinstance(fact, f.GpuFaulted) and not fact.alone
 

@@ -25,7 +25,7 @@ def watched(**policy: bool) -> Node:
 
 
 def look(made: Node, busy: bool = True, sign: int = 1) -> list[a.Action]:
-    return made.see(o.JobLooked("j.1", busy, (sign,)))
+    return made.see(o.ProgressSampled("j.1", busy, (sign,)))
 
 
 def looks(made: Node, seconds: int, sign: int = 1) -> list[a.Action]:
@@ -128,10 +128,10 @@ def test_a_job_that_named_no_time_is_never_asked_about_and_one_that_is_ending_no
 ):
     made = node().running()
     assert looks(made, 1_000) == [] and made.see(o.EvidenceSaved("j.1", WHERE)) == []
-    assert made.see(o.EvidenceSaved("k.1", WHERE), o.JobLooked("k.1", True, ())) == []
+    assert made.see(o.EvidenceSaved("k.1", WHERE), o.ProgressSampled("k.1", True, ())) == []
     ending = watched()
     look(ending)
-    ending.see(o.DeviceErred(GPU, hit_by("xid 31"), "driver"))
+    ending.see(o.DeviceErrorSeen(GPU, hit_by("xid 31"), "driver"))
     assert SAVE not in looks(ending, TIMEOUT_S)
 
 
@@ -160,7 +160,7 @@ def test_a_device_without_a_reset_on_which_only_a_job_hung_is_used_on_and_anothe
         made = watched()
         hung(made)
         if error:
-            made.see(o.DeviceErred(GPU, hit_by(error), "driver"))
+            made.see(o.DeviceErrorSeen(GPU, hit_by(error), "driver"))
         made.see(o.ProcessExited("j.1", GONE), o.ReleaseChecked("j.1", {}, True))
         left(made)
         said = recorded(

@@ -9,7 +9,7 @@ from libs.common.devices.error_catalogue import Row, Seen
 from libs.common.devices.error_rows import catalogue
 from libs.common.model import Gpu, GpuId
 from services.node_agent.core.devices import Trouble
-from services.node_agent.core.observations import DeviceAils, DeviceErred, Observation
+from services.node_agent.core.observations import DeviceErrorSeen, DeviceTroubleChanged, Observation
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Event, LinkErrors, Sample
 from services.node_agent.health.watch import NO_ROWS, Limits, Watch
@@ -61,8 +61,10 @@ def erred(
     uuid: GpuId = ONE,
     action: int | None = None,
     text: str = "words",
-) -> DeviceErred:
-    return DeviceErred(uuid, Seen("nvidia", "NVIDIA H100", "610.1", error, text, action), told, key)
+) -> DeviceErrorSeen:
+    return DeviceErrorSeen(
+        uuid, Seen("nvidia", "NVIDIA H100", "610.1", error, text, action), told, key
+    )
 
 
 def test_driver_events_have_catalogue_names_and_those_of_the_kernel_log_where_both_report() -> None:
@@ -103,14 +105,14 @@ def test_the_last_xid_of_each_device_is_known_whoever_told_it() -> None:
 def test_a_silent_driver_takes_its_device_or_its_vendor_out_until_it_answers() -> None:
     told = Told()
     wedged = Trouble("offline", "words", source="driver")
-    assert told.round(event(r.WEDGED)) == [DeviceAils(ONE, r.WEDGED, wedged)]
+    assert told.round(event(r.WEDGED)) == [DeviceTroubleChanged(ONE, r.WEDGED, wedged)]
     assert told.round(event(r.ANSWERS)) == [
-        DeviceAils(ONE, r.WEDGED, None),
-        DeviceAils(ONE, r.LOST, None),
+        DeviceTroubleChanged(ONE, r.WEDGED, None),
+        DeviceTroubleChanged(ONE, r.LOST, None),
     ]
     assert told.round(event(r.WEDGED, address="")) == [
-        DeviceAils(ONE, r.WEDGED, wedged),
-        DeviceAils(TWO, r.WEDGED, wedged),
+        DeviceTroubleChanged(ONE, r.WEDGED, wedged),
+        DeviceTroubleChanged(TWO, r.WEDGED, wedged),
     ]
     assert told.round(event(r.WEDGED, address="", vendor="amd")) == []
 
@@ -119,18 +121,18 @@ def test_a_hot_device_rests_from_one_mark_until_it_is_below_another() -> None:
     told = Told()
     assert told.round(g1=sample(temperature_c=84)) == []
     hot = Trouble("offline", "85 C; from 85 C on", source="driver")
-    assert told.round(g1=sample(temperature_c=85)) == [DeviceAils(ONE, "thermal", hot)]
+    assert told.round(g1=sample(temperature_c=85)) == [DeviceTroubleChanged(ONE, "thermal", hot)]
     assert told.round(g1=sample(temperature_c=90)) == []
     assert told.round(g1=sample(temperature_c=80)) == []
-    assert told.round(g1=sample(temperature_c=79)) == [DeviceAils(ONE, "thermal", None)]
+    assert told.round(g1=sample(temperature_c=79)) == [DeviceTroubleChanged(ONE, "thermal", None)]
 
 
 def test_a_pending_remap_asks_for_a_reset_and_a_failed_one_for_repair() -> None:
     (pending, failed) = Told().round(g1=sample(remap_pending=1, remap_failed=1))
     assert (
-        isinstance(pending, DeviceAils)
+        isinstance(pending, DeviceTroubleChanged)
         and pending.trouble is not None
-        and isinstance(failed, DeviceAils)
+        and isinstance(failed, DeviceTroubleChanged)
         and failed.trouble is not None
     )
     assert (pending.reason, pending.trouble.health, pending.trouble.verdict) == (
@@ -151,13 +153,15 @@ def test_corrected_errors_are_told_once_when_there_are_too_many_in_a_window() ->
     few = [(1, 100), (30, 105), (61, 110), (61, 110), (62, 111), (100, 115)]
     assert [told.round(g1=sample(at_s, ecc_corrected=count)) for at_s, count in few] == [[]] * 6
     (said,) = told.round(g1=sample(110, ecc_corrected=125))
-    assert isinstance(said, DeviceErred) and (said.error.error, said.uuid) == ("corrected", ONE)
+    assert isinstance(said, DeviceErrorSeen) and (said.error.error, said.uuid) == ("corrected", ONE)
     assert told.round(g1=sample(111, ecc_corrected=130)) == []
     assert told.round(g1=sample(112, ecc_corrected=3)) == []
     assert told.round(g1=sample(113, ecc_corrected=14)) == []
     assert told.round(g1=sample(169, ecc_corrected=14)) == []
     (said,) = told.round(g1=sample(170, ecc_corrected=14))
-    assert isinstance(said, DeviceErred) and said.error.text == "11 corrected errors within 60 s"
+    assert (
+        isinstance(said, DeviceErrorSeen) and said.error.text == "11 corrected errors within 60 s"
+    )
     assert told.round(g1=sample(171, ecc_corrected=99)) == []
 
 
@@ -167,12 +171,14 @@ def test_what_links_sent_again_is_counted_by_itself_and_per_device() -> None:
         told.round(g1=sample(1, link_errors=5, pcie_replays=0), g2=sample(1, link_errors=0)) == []
     )
     said = told.round(g1=sample(2, link_errors=16, pcie_replays=11), g2=sample(2, link_errors=10))
-    assert [(one.uuid, one.error.error) for one in said if isinstance(one, DeviceErred)] == [
+    assert [(one.uuid, one.error.error) for one in said if isinstance(one, DeviceErrorSeen)] == [
         (ONE, "link_errors"),
         (ONE, "pcie_replays"),
     ]
     assert [
-        one.uuid for one in told.round(g2=sample(3, link_errors=11)) if isinstance(one, DeviceErred)
+        one.uuid
+        for one in told.round(g2=sample(3, link_errors=11))
+        if isinstance(one, DeviceErrorSeen)
     ] == [TWO]
 
 
@@ -189,9 +195,9 @@ def test_an_error_of_a_mig_instance_comes_with_the_slices_of_that_instance() -> 
         erred("xid 94", "kernel_log", "j.1", text="MIG instance 5: pid=7, Contained"), slices=0b11
     )
     found = msgspec.structs.replace(event(r.XID, 94), instance=5)
-    assert [one.slices for one in told.round(found) if isinstance(one, DeviceErred)] == [0b11]
+    assert [one.slices for one in told.round(found) if isinstance(one, DeviceErrorSeen)] == [0b11]
     (unknown,) = told.round(msgspec.structs.replace(event(r.XID, 94), instance=6))
-    assert isinstance(unknown, DeviceErred) and unknown.slices is None
+    assert isinstance(unknown, DeviceErrorSeen) and unknown.slices is None
 
 
 @pytest.mark.attack
@@ -203,13 +209,16 @@ def test_an_error_of_a_switch_is_reported_for_each_device_on_its_fabric() -> Non
     text = "nvidia-nvswitch0 (0000:c3:00.0): Fatal, Link 30 timeout"
     fatal = Seen("nvidia", "NVIDIA H100", "610.1", "sxid 24007", text, kind="sxid fatal")
     said = told.round(g1=sample(recovery_action=0))
-    assert said == [DeviceErred(ONE, fatal, "kernel_log"), DeviceErred(TWO, fatal, "kernel_log")]
+    assert said == [
+        DeviceErrorSeen(ONE, fatal, "kernel_log"),
+        DeviceErrorSeen(TWO, fatal, "kernel_log"),
+    ]
     other = Gpu(GpuId("a1"), 2, "amd", "MI300X", 192 << 30, pci_bus="0000:03:00.0", links="x")
     told.gpus = [msgspec.structs.replace(GPUS[0], links="links-0"), GPUS[1], other]
     told.watch.heard(
         "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout"
     )
-    assert told.round() == [DeviceErred(ONE, fatal, "kernel_log")]
+    assert told.round() == [DeviceErrorSeen(ONE, fatal, "kernel_log")]
 
 
 @pytest.mark.attack
@@ -227,7 +236,7 @@ def test_uncorrected_errors_that_rise_are_told_of_by_the_limit_of_the_catalogue(
     assert [
         one.uuid
         for one in told.round(g2=sample(5, ecc_uncorrected=3))
-        if isinstance(one, DeviceErred)
+        if isinstance(one, DeviceErrorSeen)
     ] == [TWO]
     told.watch.catalogue = NO_ROWS
     told.watch.rows.clear()
@@ -239,13 +248,15 @@ def test_an_sram_threshold_that_is_passed_is_told_of_once_until_it_is_not_any_mo
     told = Told()
     assert told.round(g1=sample(sram_threshold=0, sram_uncorrected=0)) == []
     (said,) = told.round(g1=sample(sram_threshold=1, sram_uncorrected=5))
-    assert isinstance(said, DeviceErred) and (said.error.error, said.uuid) == (
+    assert isinstance(said, DeviceErrorSeen) and (said.error.error, said.uuid) == (
         "sram_threshold",
         ONE,
     )
     assert said.error.text == "its driver says so; uncorrectable SRAM errors since it was loaded: 5"
     assert told.round(g1=sample(sram_threshold=1)) == []
-    assert told.round(g1=sample(sram_threshold=0)) == [DeviceAils(ONE, "sram_threshold", None)]
+    assert told.round(g1=sample(sram_threshold=0)) == [
+        DeviceTroubleChanged(ONE, "sram_threshold", None)
+    ]
 
 
 @pytest.mark.attack
@@ -254,7 +265,7 @@ def test_link_errors_name_the_link_that_has_most() -> None:
     links = (LinkErrors(0, "crc", 2), LinkErrors(3, "replay", 40))
     assert told.round(g1=sample(1, link_errors=5)) == []
     (said,) = told.round(g1=sample(2, link_errors=42, link_counts=links))
-    assert isinstance(said, DeviceErred)
+    assert isinstance(said, DeviceErrorSeen)
     assert said.error.text == (
         "37 errors of its links, which sent again within 3600 s; link 3 has the most (40 x replay)"
     )

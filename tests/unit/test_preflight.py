@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from libs.common.errors import Refused
 from libs.common.model import GpuId
 from services.node_agent.core import devices as d
+from services.node_agent.core import kept_devices
 from services.node_agent.core import state as s
 from services.node_agent.core.devices import Trouble
-from services.node_agent.core.observations import DeviceAils, Observation
+from services.node_agent.core.observations import DeviceTroubleChanged, Observation
 from services.node_agent.devices.sampling import Sampling
 from services.node_agent.drivers.readings import Lacking, Sample
 from services.node_agent.drivers.simulated import SimulatedDriver
@@ -90,7 +91,7 @@ async def test_a_bad_device_is_looked_at_again_and_goes_out_of_use_by_its_own_ca
     hot = Trouble("offline", "90 C; from 85 C on", source="preflight")
     why = f"GPU {OTHER} is not fit for a job: 90 C; from 85 C on"
     assert (
-        await looked(driver, GPU, OTHER) == ([DeviceAils(OTHER, "thermal", hot)], why)
+        await looked(driver, GPU, OTHER) == ([DeviceTroubleChanged(OTHER, "thermal", hot)], why)
         and driver.asked == 1
     )
     assert await looked(driver, GPU) == ([], "")
@@ -101,7 +102,7 @@ async def test_a_device_that_does_not_answer_is_quarantined() -> None:
     lost = GpuId("GPU-n-7")
     trouble = Trouble("offline", "its driver does not answer", source="preflight")
     assert await looked(Looks(), lost) == (
-        [DeviceAils(lost, "quarantined", trouble)],
+        [DeviceTroubleChanged(lost, "quarantined", trouble)],
         f"GPU {lost} is not fit for a job: {trouble.detail}",
     )
 
@@ -117,14 +118,18 @@ async def test_of_a_real_device_an_old_sample_and_used_memory_are_no_proof() -> 
     assert await looked(driver, GPU, every_ms=100) == ([], "") and driver.asked == 1
     driver.held = {GPU: "pid 5 uses it"}
     left = Trouble("offline", "pid 5 uses it", source="preflight")
-    assert (await looked(driver, GPU, every_ms=100))[0] == [DeviceAils(GPU, "quarantined", left)]
+    assert (await looked(driver, GPU, every_ms=100))[0] == [
+        DeviceTroubleChanged(GPU, "quarantined", left)
+    ]
 
 
 def test_what_is_left_of_nobody_s_job_is_asked_of_the_driver_alone() -> None:
     made = Node()
-    d.begin(made.state.devices, "boot", [], b"")
-    made.see(DeviceAils(GPU, "quarantined", Trouble("offline", "used", source="preflight")))
-    assert made.state.devices.left == {GPU: d.Left()}
+    kept_devices.restore(made.state.devices, "boot", [], b"")
+    made.see(
+        DeviceTroubleChanged(GPU, "quarantined", Trouble("offline", "used", source="preflight"))
+    )
+    assert made.state.devices.left == {GPU: d.Leftover()}
 
 
 def test_what_is_lacking_speaks_against_nothing() -> None:

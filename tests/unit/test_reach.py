@@ -11,6 +11,7 @@ from libs.common.devices.error_rows import catalogue
 from libs.common.model import MIG, GpuHold, GpuId
 from services.node_agent.core import actions as a
 from services.node_agent.core import devices as d
+from services.node_agent.core import kept_devices
 from services.node_agent.core import observations as o
 from services.node_agent.core.devices import Trouble
 from tests.given_node import GPU, Node, ref, start
@@ -33,12 +34,12 @@ def part(slices: int, uuid: GpuId = GPU) -> GpuHold:
     return GpuHold(uuid, 50, MIG, "3g.40gb", slices)
 
 
-def of_instance(error: str, slices: int | None) -> o.DeviceErred:
+def of_instance(error: str, slices: int | None) -> o.DeviceErrorSeen:
     return msgspec.structs.replace(erred(error), slices=slices)
 
 
-def of_switch(kind: str, uuid: GpuId = GPU, error: str = FATAL) -> o.DeviceErred:
-    return o.DeviceErred(
+def of_switch(kind: str, uuid: GpuId = GPU, error: str = FATAL) -> o.DeviceErrorSeen:
+    return o.DeviceErrorSeen(
         uuid, Seen("nvidia", "NVIDIA H100", "610", error, "words", kind=kind), "kernel_log"
     )
 
@@ -58,7 +59,10 @@ def test_an_error_that_is_contained_ends_the_job_in_its_instance_and_no_other(er
     assert others(did) == [a.StopJob(ref("low"), 15, 1_000)]
     (seen,) = recorded(did)
     assert isinstance(seen, f.GpuErrorSeen) and seen.jobs == (ref("low"),)
-    assert d.out(made.state.devices, [GPU]) == "" and made.state.attempts["high.1"].hit is None
+    assert (
+        d.unavailable_reason(made.state.devices, [GPU]) == ""
+        and made.state.attempts["high.1"].hit is None
+    )
 
 
 def test_the_same_error_in_another_instance_soon_after_is_news() -> None:
@@ -126,26 +130,31 @@ def test_a_non_fatal_error_of_a_switch_is_recorded_and_nothing_follows() -> None
 def test_a_switch_is_one_cause_for_the_breaker_and_its_devices_still_answer() -> None:
     made = node(count=2)
     made.see(of_switch("sxid fatal"), of_switch("sxid fatal", SECOND))
-    assert made.state.devices.repair_ns == {} and not d.is_gone(made.state.devices, GPU)
-    d.hurt(made.state.devices, GPU, "xid 79", Trouble("offline", verdict="reboot_node"))
+    assert made.state.devices.repair_ns == {} and not d.needs_reboot_or_replacement(
+        made.state.devices, GPU
+    )
+    d.add_trouble(made.state.devices, GPU, "xid 79", Trouble("offline", verdict="reboot_node"))
     assert (
-        d.is_gone(made.state.devices, GPU)
-        and d.out(made.state.devices, [GPU, SECOND], True) == "xid 79"
+        d.needs_reboot_or_replacement(made.state.devices, GPU)
+        and d.unavailable_reason(made.state.devices, [GPU, SECOND], True) == "xid 79"
     )
 
 
 def test_a_start_of_the_machine_mends_the_fabric_and_a_new_agent_does_not() -> None:
     made = node(count=2)
     made.see(of_switch("sxid fatal"))
-    kept = d.kept(made.state.devices)
+    kept = kept_devices.encode(made.state.devices)
     again, after_boot = (
         d.Devices(d.Policy(catalogue=catalogue())),
         d.Devices(d.Policy(catalogue=catalogue())),
     )
-    d.begin(again, "boot", gpus(2), kept)
-    d.begin(after_boot, "another", gpus(2), kept)
-    assert d.out(again, [GPU, SECOND], True) == FATAL and d.out(again, [GPU, SECOND]) == ""
-    assert d.out(after_boot, [GPU, SECOND], True) == ""
+    kept_devices.restore(again, "boot", gpus(2), kept)
+    kept_devices.restore(after_boot, "another", gpus(2), kept)
+    assert (
+        d.unavailable_reason(again, [GPU, SECOND], True) == FATAL
+        and d.unavailable_reason(again, [GPU, SECOND]) == ""
+    )
+    assert d.unavailable_reason(after_boot, [GPU, SECOND], True) == ""
 
 
 def test_an_error_that_reaches_only_new_work_ends_no_job() -> None:
@@ -153,7 +162,7 @@ def test_an_error_that_reaches_only_new_work_ends_no_job() -> None:
     rows = tuple(msgspec.structs.replace(row, reach="new_work") for row in catalogue().rows)
     made.state.devices.policy = d.Policy(catalogue=msgspec.structs.replace(catalogue(), rows=rows))
     assert stopped(made.see(erred("xid 95"))) == []
-    assert d.out(made.state.devices, [GPU]) == "xid 95"
+    assert d.unavailable_reason(made.state.devices, [GPU]) == "xid 95"
 
 
 def test_each_recorded_error_is_counted_by_its_name_and_the_names_are_bounded() -> None:

@@ -20,7 +20,7 @@ from tests.unit.test_agent_devices import GONE, node, others, recorded
 GRACE_S = 10
 PART = 40
 HAS, MORE = Use(40, 40), Use(50, 40)
-WHY = f"50 bytes of GPU {GPU} for {GRACE_S} s, its part is 40"
+WHY = f"50 bytes of GPU {GPU} for {GRACE_S} s, its share is 40"
 
 
 def shared(grace_s: int = GRACE_S, **fields: Any) -> Node:
@@ -36,7 +36,7 @@ def looks(made: Node, use: Use, seconds: int = 1) -> list[a.Action]:
     did = []
     for _ in range(seconds):
         made.now_ns += S
-        did += made.see(o.ShareLooked("j.1", {GPU: use}))
+        did += made.see(o.ShareSampled("j.1", {GPU: use}))
     return did
 
 
@@ -86,7 +86,7 @@ def test_time_in_which_nobody_looked_is_not_counted() -> None:
 
 def test_what_a_device_does_not_tell_and_a_job_without_a_part_are_left_alone() -> None:
     made = shared()
-    assert made.see(o.ShareLooked("j.1", {})) == []
+    assert made.see(o.ShareSampled("j.1", {})) == []
     whole = node().running()
     assert looks(whole, MORE, 1_000) == []
 
@@ -115,4 +115,4 @@ def test_the_next_agent_watches_what_it_found() -> None:
     ],
 )
 def test_only_plain_parts_are_watched(hold: GpuHold, parts: dict[GpuId, int] | None) -> None:
-    assert shares.of([hold]) == (None if parts is None else Share(parts))
+    assert shares.share_of([hold]) == (None if parts is None else Share(parts))

@@ -89,7 +89,7 @@ async def test_another_process_of_the_same_number_is_no_leftover(tmp_path: Path)
 
 
 async def test_nothing_is_clean_while_some_leftovers_were_not_noted(tmp_path: Path) -> None:
-    assert await left_of(tmp_path, more=20) == ["4 more, of which nothing was noted"]
+    assert await left_of(tmp_path, more=20) == ["4 more that were not listed"]
 
 
 async def test_a_machine_that_was_booted_again_has_no_leftovers(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""What the agent's core asks for: one small frozen struct per action, carried out by
-`service.Agent`.
+"""The actions that the agent's core asks for, one frozen struct each; `service.Agent` carries them
+out.
 
-Pure. An action names what is to be done, never how; each is asked for once, and what became of it
-comes back as an observation.
+Pure. An action says what to do, never how. It is asked for once, and its result comes back as an
+observation.
 """
 
 import msgspec
@@ -14,27 +14,29 @@ from services.node_agent.core.observations import Mark
 
 
 class ExtendLease(msgspec.Struct, frozen=True):
-    """Write the deadline (boot clock) where every supervisor reads it, unless a later
-    one is there.
-    """
+    """Write the deadline (boot clock) to the lease file, unless the file has a later one."""
 
     deadline_ns: int
 
 
 class ReplaceLease(msgspec.Struct, frozen=True):
-    """The same of a newer term's first lease: whatever is there, a planned stop's long lease before
-    all, is over.
+    """Write the deadline to the lease file, also if the file has a later one.
+
+    The first lease of a newer term replaces everything before it, for example the long lease of a
+    planned stop.
     """
 
     deadline_ns: int
 
 
 class StartJob(msgspec.Struct, frozen=True):
+    """Start one attempt."""
+
     order: StartOrder
 
 
 class StopJob(msgspec.Struct, frozen=True):
-    """The signal now, KILL after the grace."""
+    """Send the signal now and KILL after the grace."""
 
     ref: AttemptRef
     signal: int
@@ -42,14 +44,17 @@ class StopJob(msgspec.Struct, frozen=True):
 
 
 class KillJob(msgspec.Struct, frozen=True):
+    """Kill all processes of the attempt now."""
+
     ref: AttemptRef
 
 
 class CheckRelease(msgspec.Struct, frozen=True):
-    """Find out whether anything of the attempt is left: processes (unless `processes_gone`),
-    holders of its devices since it began (boot clock), MIG instances (`cut`: it had some).
+    """Check whether the attempt left anything behind.
 
-    Of one that `failed` what its devices' drivers say comes first.
+    That may be processes (unless `processes_gone`), holders of its devices since `began_ns` (boot
+    clock), or MIG instances (`cut`: it had some). If it `failed`, the drivers are asked for errors
+    first.
     """
 
     ref: AttemptRef
@@ -61,7 +66,7 @@ class CheckRelease(msgspec.Struct, frozen=True):
 
 
 class ProbeReplica(msgspec.Struct, frozen=True):
-    """Ask a replica of this node whether it is ready; 0 stands for the node's own setting."""
+    """Ask a replica of this node whether it is ready. `answer_s` 0 means the node's own setting."""
 
     ref: AttemptRef
     port: int
@@ -70,8 +75,9 @@ class ProbeReplica(msgspec.Struct, frozen=True):
 
 
 class ForgetJob(msgspec.Struct, frozen=True):
-    """Its last fact is in the log: copy the end of these streams off the node, then close its
-    directory.
+    """Copy the end of the output streams to the store, then close the directory.
+
+    The attempt's last fact is in the log.
     """
 
     ref: AttemptRef
@@ -80,14 +86,14 @@ class ForgetJob(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One commit. The marks come back in FactsStored."""
+    """Append these facts to the log as one commit. `marks` come back in FactsStored."""
 
     facts: tuple[NodeFact, ...]
     marks: tuple[Mark, ...]
 
 
 class ResetDevice(msgspec.Struct, frozen=True):
-    """Save what can be known of the device, reset it, put `controls` back, look at it."""
+    """Save the evidence of the device, reset it, restore its `controls`, and examine it."""
 
     uuid: GpuId
     reason: str
@@ -95,13 +101,13 @@ class ResetDevice(msgspec.Struct, frozen=True):
 
 
 class ControlDevice(msgspec.Struct, frozen=True):
-    """Tell a device to be otherwise."""
+    """Change one setting of a device."""
 
     order: ControlOrder
 
 
 class SaveEvidence(msgspec.Struct, frozen=True):
-    """Save what can be known of a job that hangs, and of its devices."""
+    """Save the evidence of a job that hangs, and of its devices."""
 
     ref: AttemptRef
     gpus: tuple[GpuId, ...]
@@ -109,7 +115,7 @@ class SaveEvidence(msgspec.Struct, frozen=True):
 
 
 class KeepDevices(msgspec.Struct, frozen=True):
-    """Keep what is known of the devices for the next agent, before the log hears of it."""
+    """Store the state of the devices on disk for the next agent, before the log has it."""
 
     data: bytes
 
@@ -118,8 +124,8 @@ class AskDesired(msgspec.Struct, frozen=True):
     """Ask the scheduler for the full desired state of this node."""
 
 
-class BeginAgain(msgspec.Struct, frozen=True):
-    """Nothing is left here: register as a new incarnation."""
+class RegisterAgain(msgspec.Struct, frozen=True):
+    """Register this node as a new incarnation."""
 
     reason: str
 
@@ -139,5 +145,5 @@ Action = (
     | SaveEvidence
     | KeepDevices
     | AskDesired
-    | BeginAgain
+    | RegisterAgain
 )

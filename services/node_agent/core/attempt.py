@@ -1,17 +1,22 @@
-"""One member of an attempt, as its node's agent knows it.
+"""One attempt on this node, as the agent's core knows it, and the stops that may end it.
 
-Pure: `state.py` changes it by what is seen, `decide.py` by what it asks for.
+Pure: `apply.py` changes it by what was observed, `decide.py` by what it asks for.
 """
+
+from typing import Final
 
 import msgspec
 
 from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, GpuId
+from libs.common.reasons import TIME_LIMIT
 from services.node_agent.core import hangs, hits, serving, shares
 from services.node_agent.core import observations as o
 
 
 class Stop(msgspec.Struct, frozen=True):
+    """A reason to end an attempt: the signal to send first, and the time until KILL."""
+
     reason: str
     signal: int
     grace_ms: int
@@ -19,13 +24,14 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, kw_only=True):
-    """One member here.
+    """One member of a job on this node.
 
-    `queued` and `stored` are levels: which of its facts were handed to the log, and acknowledged.
-    `ordered` is the stop that the scheduler wants, `stop` the one that counts, the agent's own
-    reasons with it. `health` is a replica's alone, `hit` the error of a device that it had,
-    `slices` what its MIG instances have of each device. `unasked_ns` is the last checkpoint that
-    was known when it was told to stop: a later one is the answer.
+    `queued` and `stored` are levels (`state.STARTED_LEVEL` ...): how far its facts were handed to
+    the log, and how far the log acknowledged them. `ordered` is the scheduler's stop; `stop` is the
+    one in force, which may be the agent's own; `stop_sent` is the one that the supervisor received.
+    `health` is set for replicas, `hit` after a device error, `slices` for MIG instances (memory
+    slices per device). `checkpoint_at_stop_ns` is the last checkpoint before the stop was sent: a
+    later one is the answer to the stop.
     """
 
     ref: AttemptRef
@@ -37,7 +43,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     slices: dict[GpuId, int] = {}
     ordered: Stop | None = None
     stop: Stop | None = None
-    told: Stop | None = None
+    stop_sent: Stop | None = None
     kill_at_ns: int = 0
     killing: bool = False
     time_limit_s: int = 0
@@ -57,9 +63,9 @@ class Attempt(msgspec.Struct, kw_only=True):
     refusal: str = ""
     health: serving.Health | None = None
     checkpointed_ns: int = 0
-    checkpoint_said_ns: int = 0
-    checkpoint_again_ns: int = 0
-    unasked_ns: int = 0
+    checkpoint_recorded_ns: int = 0
+    checkpoint_due_ns: int = 0
+    checkpoint_at_stop_ns: int = 0
     hit: hits.Hit | None = None
     hang: hangs.Hang | None = None
     share: shares.Share | None = None
@@ -73,3 +79,29 @@ class Attempt(msgspec.Struct, kw_only=True):
         MIG instances use none.
         """
         return len({uuid for uuid in self.gpus if uuid not in self.slices}) > 1
+
+
+SIGTERM: Final = 15
+
+
+def limit_at_ns(attempt: Attempt) -> int:
+    """Return when the time limit passes, on this machine's boot clock; 0 for never.
+
+    The limit counts from the start of the process.
+    """
+    if not attempt.time_limit_s or not attempt.began_ns:
+        return 0
+    return attempt.began_ns + attempt.time_limit_s * 1_000_000_000
+
+
+def stop_at_limit(attempt: Attempt) -> None:
+    """Stop the attempt for its time limit, unless a stop in force leaves less time."""
+    attempt.stop = shorter_stop(attempt.stop, Stop(TIME_LIMIT, SIGTERM, attempt.grace_s * 1_000))
+
+
+def shorter_stop(before: Stop | None, new: Stop) -> Stop:
+    """Return the new stop if it leaves less time than the one before, else the one before.
+
+    The scheduler's fold keeps the same rule, so a repeated stop changes nothing.
+    """
+    return new if before is None or new.grace_ms < before.grace_ms else before

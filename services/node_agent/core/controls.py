@@ -1,10 +1,11 @@
-"""What this node's devices shall be told, and what was: part of the agent's pure core.
+"""The settings of devices that operators and the heat policy want, and what became of them: part of
+the agent's pure core.
 
-Each wish is carried out once, one at a time on a device. What lasts is carried out again when the
-device may have lost it: its agent is another process, its driver had to be begun anew, it was
-reset. A device that is too hot may be told less than that, by a policy, until it is cool. The log
-hears only what it does not know. What needs a free device keeps new work off it, and waits; a reset
-then goes the way of all resets (`health/devices.py`). Tests: tests/unit/test_agent_controls.py.
+Each order is carried out once, one at a time per device. A lasting setting is repeated when the
+device may have lost it: after a restart of the agent, of the driver process, or a reset. While a
+device is too hot, a policy may set a lower limit than the operator did. Only changes are recorded.
+An order that needs a free device keeps new work off it and waits. A reset goes the way of all
+resets (`devices.py`). Tests: tests/unit/test_agent_controls.py.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -32,11 +33,12 @@ Key = tuple[GpuId, str]
 
 
 class Controls(msgspec.Struct):
-    """`wishes` is the newest of each control of each device, with what the log knows of it; `todo`
-    are those to carry out, `busy` the devices that are being told something; `modes` are those that
-    devices are in.
+    """The wanted and the known settings.
 
-    `hot` is what a device is told while it is too hot, `too_hot` those that are.
+    `wishes` holds the newest order per device and control, with the outcome that the log knows.
+    `todo` are the orders to carry out, `busy` the devices that are being set, `modes` the current
+    modes. `hot` is the order that applies to a device while it is too hot, `too_hot` the devices
+    that are.
     """
 
     policy: dict[str, tuple[str, int]] = {}
@@ -46,12 +48,13 @@ class Controls(msgspec.Struct):
     todo: dict[Key, None] = {}
     busy: dict[GpuId, None] = {}
     modes: dict[Key, str] = {}
-    unsaid: list[NodeFact] = []
+    unrecorded: list[NodeFact] = []
 
 
 def begin(controls: Controls, gpus: Iterable[Gpu]) -> None:
-    """What the policy means for the devices that are there; one that does not say what it takes is
-    left alone.
+    """Compute the heat policy's orders for these devices.
+
+    A device that does not report its range for the control gets none.
     """
     controls.hot.clear()
     for gpu in gpus:
@@ -60,8 +63,8 @@ def begin(controls: Controls, gpus: Iterable[Gpu]) -> None:
             controls.hot[gpu.uuid] = ControlOrder(gpu.uuid, control, value, 0)
 
 
-def heated(controls: Controls, uuid: GpuId, is_hot: bool) -> None:
-    """A device has become too hot, or is cool again."""
+def note_heat(controls: Controls, uuid: GpuId, is_hot: bool) -> None:
+    """Note that a device became too hot, or cool again."""
     order = controls.hot.get(uuid)
     if order is None or (uuid in controls.too_hot) == is_hot:
         return
@@ -72,8 +75,8 @@ def heated(controls: Controls, uuid: GpuId, is_hot: bool) -> None:
     controls.todo[uuid, order.control] = None
 
 
-def wanted(controls: Controls, key: Key) -> ControlOrder:
-    """What the device shall be told now: the wish, or less while it is too hot."""
+def current_order(controls: Controls, key: Key) -> ControlOrder:
+    """Return the order that applies now: the operator's, or the heat policy's if that is lower."""
     wish = controls.wishes.get(key, ControlOrder(*key, "", 0))
     hot = controls.hot.get(key[0]) if key[0] in controls.too_hot else None
     if hot is None or hot.control != key[1] or c.stricter(hot.value, wish.value) == wish.value:
@@ -81,8 +84,8 @@ def wanted(controls: Controls, key: Key) -> ControlOrder:
     return hot
 
 
-def heard(controls: Controls, orders: Iterable[ControlOrder]) -> None:
-    """Those that are newer than what is known."""
+def add_orders(controls: Controls, orders: Iterable[ControlOrder]) -> None:
+    """Add the orders that are newer than the known ones."""
     for order in orders:
         key = (order.uuid, order.control)
         known = controls.wishes.get(key)
@@ -97,44 +100,47 @@ def heard(controls: Controls, orders: Iterable[ControlOrder]) -> None:
             controls.todo[key] = None
 
 
-def replaced(
+def replace_orders(
     controls: Controls, devices: Devices, orders: Iterable[ControlOrder], seq: int
 ) -> None:
-    """All that is wished as of this sequence: what is older and not there is wished no more."""
+    """Replace all orders by those of the desired state as of this sequence.
+
+    Known orders that are older and not among them are dropped.
+    """
     wished = {(order.uuid, order.control): order for order in orders}
     for key, known in list(controls.wishes.items()):
         if key not in wished and known.request <= seq:
             del controls.wishes[key]
             controls.todo.pop(key, None)
-            d.cleared(devices, key[0], reason(known.control))
-    heard(controls, wished.values())
+            d.clear_trouble(devices, key[0], reason(known.control))
+    add_orders(controls, wished.values())
 
 
 def reason(control: str) -> str:
-    """Why a device takes no work while it waits for this."""
+    """Return the reason under which a device takes no work while it waits for this control."""
     return f"{control}_asked"
 
 
-def due(
+def take_due(
     controls: Controls, devices: Devices, node_id: NodeId, held: Collection[GpuId]
 ) -> list[ControlOrder]:
-    """What is to be carried out now.
+    """Return the orders to carry out now, and note them as begun.
 
-    `held` are the devices of whose cards somebody has something.
+    `held` are the devices of cards that an attempt uses.
     """
     found = []
     for key in list(controls.todo):
-        order, uuid = wanted(controls, key), key[0]
-        if _is_so(controls, order):
+        order, uuid = current_order(controls, key), key[0]
+        if _is_in_force(controls, order):
             del controls.todo[key]
-            _let_go(devices, order)
+            _stop_waiting(devices, order)
             if not order.outcome:
-                carried_out(controls, devices, node_id, replace(order, outcome=c.DONE))
+                note_outcome(controls, devices, node_id, replace(order, outcome=c.DONE))
             continue
         if c.needs_free(order.control):
             verdict = DRAIN_THEN_RESET if order.control == c.RESET else ""
             for each in [uuid] if verdict else _on_its_card(controls, uuid):
-                d.hurt(
+                d.add_trouble(
                     devices,
                     each,
                     reason(order.control),
@@ -153,9 +159,11 @@ def due(
     return found
 
 
-def _is_so(controls: Controls, order: ControlOrder) -> bool:
-    """A mode that its card is in already needs no free device, nor one that is a part of it no
-    more; nor is one tried again that was not to be had, each time taking it out.
+def _is_in_force(controls: Controls, order: ControlOrder) -> bool:
+    """Return whether a mode order needs no work: the card is in the mode, or the mode was tried and
+    is not to be had.
+
+    Trying it again would take the card out of use each time.
     """
     mode = c.meant(order.control, order.value)
     given_up = order.outcome not in ("", c.DONE)
@@ -167,28 +175,32 @@ def _is_so(controls: Controls, order: ControlOrder) -> bool:
     return bool(mode) and order.uuid not in controls.busy and (given_up or mode in there)
 
 
-def carried_out(controls: Controls, devices: Devices, node_id: NodeId, order: ControlOrder) -> None:
-    """`order` says what became of it."""
+def note_outcome(
+    controls: Controls, devices: Devices, node_id: NodeId, order: ControlOrder
+) -> None:
+    """Note the outcome of an order."""
     controls.busy.pop(order.uuid, None)
-    _let_go(devices, order)
+    _stop_waiting(devices, order)
     if c.meant(order.control, order.value) and order.outcome in (
         c.DONE,
         c.FAILED,
-    ):  # its card may have been reset for it
+    ):  # the mode change may have reset the card
         for uuid in _on_its_card(controls, order.uuid):
-            again(controls, uuid, modes=False)
+            repeat_lasting(controls, uuid, modes=False)
     why = "" if order.request else TOO_HOT if order.value else COOL
-    _say(controls, node_id, replace(order, detail="; ".join(filter(None, (why, order.detail)))))
+    _record_outcome(
+        controls, node_id, replace(order, detail="; ".join(filter(None, (why, order.detail))))
+    )
 
 
-def _let_go(devices: Devices, order: ControlOrder) -> None:
-    """Its card waits for it no more."""
+def _stop_waiting(devices: Devices, order: ControlOrder) -> None:
+    """Let the devices of the order's card take work again."""
     for uuid in on_cards_of(devices.troubles, [order.uuid]):
-        d.cleared(devices, uuid, reason(order.control))
+        d.clear_trouble(devices, uuid, reason(order.control))
 
 
 def _on_its_card(controls: Controls, uuid: GpuId) -> list[GpuId]:
-    """The device, and the other parts of its card."""
+    """Return the device and the other devices of its card."""
     return [
         uuid,
         *(
@@ -199,56 +211,54 @@ def _on_its_card(controls: Controls, uuid: GpuId) -> list[GpuId]:
     ]
 
 
-def is_reset(controls: Controls, devices: Devices, uuid: GpuId) -> None:
-    """The other parts of its card are reset with it: they take no work meanwhile."""
+def reset_begins(controls: Controls, devices: Devices, uuid: GpuId) -> None:
+    """Mark the other devices of the card: they are reset with it and take no work meanwhile."""
     for each in _on_its_card(controls, uuid)[1:]:
-        d.hurt(devices, each, d.RESET, Trouble(gpu_life.RESETTING, d.WHILE_RESET))
+        d.add_trouble(devices, each, d.RESET, Trouble(gpu_life.RESETTING, d.WHILE_RESET))
 
 
-def was_reset(controls: Controls, devices: Devices, node_id: NodeId, seen: DeviceReset) -> None:
-    """Whatever it was reset for, the operator's wish is answered.
+def note_reset(controls: Controls, devices: Devices, node_id: NodeId, seen: DeviceReset) -> None:
+    """Note the end of a reset, and answer the operator's order if there is one.
 
-    A device that its driver did not even begin with is as it was before.
+    A device whose driver did not begin the reset is as it was before.
     """
     for order in seen.controls:
-        _say(controls, node_id, order)
-    d.cleared(
-        devices, seen.uuid, reason(c.RESET)
-    )  # whatever came of it: nobody asked for another one
+        _record_outcome(controls, node_id, order)
+    d.clear_trouble(devices, seen.uuid, reason(c.RESET))  # answered, whatever the result
     for each in _on_its_card(controls, seen.uuid)[1:]:
-        d.cleared(devices, each, d.RESET)
+        d.clear_trouble(devices, each, d.RESET)
         if not seen.refused:
-            again(controls, each)
+            repeat_lasting(controls, each)
     asked = controls.wishes.get((seen.uuid, c.RESET))
     is_open = asked is not None and not asked.outcome
-    d.was_reset(devices, seen.uuid, seen.problem, seen.checks, seen.refused, is_open)
+    d.note_reset(devices, seen.uuid, seen.problem, seen.checks, seen.refused, is_open)
     controls.todo.pop((seen.uuid, c.RESET), None)
     if asked is not None and is_open:
         outcome = seen.refused or (c.FAILED if seen.problem else c.DONE)
-        _say(controls, node_id, replace(asked, outcome=outcome, detail=seen.problem))
+        _record_outcome(controls, node_id, replace(asked, outcome=outcome, detail=seen.problem))
 
 
-def lasting(controls: Controls, uuid: GpuId) -> tuple[ControlOrder, ...]:
-    """What a device is to be told again when it has lost it."""
+def lasting_orders(controls: Controls, uuid: GpuId) -> tuple[ControlOrder, ...]:
+    """Return the settings to repeat when the device has lost them."""
     keys = dict.fromkeys(
         [*controls.wishes, *((each.uuid, each.control) for each in controls.hot.values())]
     )
-    orders = (wanted(controls, key) for key in keys if key[0] == uuid)
+    orders = (current_order(controls, key) for key in keys if key[0] == uuid)
     return tuple(order for order in orders if c.lasts(order.control, order.value))
 
 
-def again(controls: Controls, uuid: GpuId, modes: bool = True) -> None:
-    """The device may have lost what it was told, its `modes` too."""
+def repeat_lasting(controls: Controls, uuid: GpuId, modes: bool = True) -> None:
+    """Carry out again what the device may have lost; `modes`: its modes too."""
     lost = (
         order
-        for order in lasting(controls, uuid)
+        for order in lasting_orders(controls, uuid)
         if modes or not c.meant(order.control, order.value)
     )
     controls.todo.update(((order.uuid, order.control), None) for order in lost)
 
 
-def known(controls: Controls) -> Iterator[tuple[str, str, int]]:
-    """As the digest has them."""
+def digest_entries(controls: Controls) -> Iterator[tuple[str, str, int]]:
+    """Return the entries of the digest that the scheduler compares."""
     return (
         (order.uuid, order.control, order.request)
         for order in controls.wishes.values()
@@ -257,12 +267,13 @@ def known(controls: Controls) -> Iterator[tuple[str, str, int]]:
 
 
 def facts(controls: Controls) -> list[NodeFact]:
-    said, controls.unsaid = controls.unsaid, []
+    """Return the outcomes that are not recorded yet."""
+    said, controls.unrecorded = controls.unrecorded, []
     return said
 
 
-def _say(controls: Controls, node_id: NodeId, order: ControlOrder) -> None:
-    """What the log knows already is not said again."""
+def _record_outcome(controls: Controls, node_id: NodeId, order: ControlOrder) -> None:
+    """Record an outcome, unless the log knows it."""
     uuid, control, value, request, outcome = (
         order.uuid,
         order.control,
@@ -277,7 +288,7 @@ def _say(controls: Controls, node_id: NodeId, order: ControlOrder) -> None:
     if after == before:
         return
     controls.wishes[uuid, control] = after
-    controls.unsaid.append(
+    controls.unrecorded.append(
         f.GpuControlled(
             node_id=node_id,
             uuid=uuid,

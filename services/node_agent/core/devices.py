@@ -1,13 +1,14 @@
-"""What is wrong with this node's devices, and what is done about it: part of the agent's pure core.
+"""The troubles of this node's devices, and the resets that mend them: part of the agent's pure
+core.
 
-A device may have several troubles at once, each under its reason; the log is told the worst of
-them, and that it is well when the last is gone. An error counts once however often and by however
-many it is told; two errors of one device are both kept, so that the harder verdict stands. A reset
-waits until nobody has the device, and for the breaker: a fault of the finder must not take the
-whole node.
+A device may have several troubles at once, each under its reason. The log knows the worst of them,
+and hears that the device is well when the last one is gone. An error counts once, however often and
+by however many sources it is reported. If a device has two errors, both are kept, so that the
+harder verdict applies. A reset waits until no attempt has the device, and while the breaker is
+open: a wrong detector must not reset the whole node. What survives a restart: `kept_devices.py`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -19,33 +20,34 @@ from libs.common.devices.error_catalogue import Catalogue, Judgement, Seen
 from libs.common.devices.partition import on_cards_of, one_of_each_card
 from libs.common.facts import NodeFact
 from libs.common.life import gpu_life
-from libs.common.model import AttemptRef, Gpu, GpuId, JobId, NodeId
+from libs.common.model import AttemptRef, GpuId, JobId, NodeId
 from services.node_agent.core import hangs
 
-# In the state directory.
+# A file in the state directory.
 FILE: Final = "devices.json"
 SECOND_NS: Final = 1_000_000_000
-# So long after it was last told an error is the same one, unless another job has the device
+# Within this time of its last report an error is the same one, unless another job has the device
 # meanwhile.
 SAME_NS: Final = 10 * SECOND_NS
-# From the mildest: what is being reset is said to be.
+# From the mildest to the worst. A device in reset is recorded as resetting, whatever else it has.
 HEALTHS: Final = (gpu_life.DEGRADED, gpu_life.OFFLINE, gpu_life.RESETTING)
 MENDED_BY_BOOT: Final = (*e.RESETS, e.REBOOT_NODE)
 RESET: Final = "reset"
 RELEASE: Final = "release"
 HOT: Final = "thermal"
 OPERATOR: Final = "operator"
-# Names of errors that are counted for each device; the rest is only recorded.
+# Different errors that are counted per device; further ones are recorded but not counted.
 COUNTED_MAX: Final = 64
-# Outcomes of a reset that there is none.
+# Outcomes of a reset that mean: this device cannot be reset.
 NO_RESET: Final = (c.LACKING, c.DENIED)
 RESET_FAILED: Final = "reset_failed"
-WHILE_RESET: Final = "its evidence is saved, then it is reset and looked at"
+WHILE_RESET: Final = "its evidence is saved, then the device is reset and examined"
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """One fault of a device. `verdict` is empty where only waiting helps (too hot, not clean yet).
-    `alone`: see GpuFaulted.
+    """One fault of a device.
+
+    `verdict` is empty if only waiting helps (too hot, not clean yet). `alone`: see GpuFaulted.
     """
 
     health: str
@@ -55,17 +57,18 @@ class Trouble(msgspec.Struct, frozen=True):
     alone: bool = False
 
 
-# What the log was last told of a device that was not well: that it is; and where nobody knows
-# whether it was told.
+# The last recorded state of a device that was not well: it recovered; or the agent does not know
+# whether the log has it.
 WELL: Final = ("", Trouble(gpu_life.HEALTHY))
 UNSURE: Final = ("", Trouble(""))
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """`shadow`: only say what would be done.
+    """The site's rules for device errors.
 
-    The breaker holds resets back while more than so much of the node's devices (at least one) have
-    come to need a repair within its time. `share_grace_s`: see `shares.too_long`.
+    `shadow`: only record what would be done. The breaker holds resets back while more than
+    `breaker_percent` of the node's devices (at least one) needed a repair within `breaker_ns`.
+    `share_grace_s`: see `shares.end_reason`.
     """
 
     catalogue: Catalogue = Catalogue("", ())
@@ -76,9 +79,11 @@ class Policy(msgspec.Struct, frozen=True):
     share_grace_s: int = 60
 
 
-class Left(msgspec.Struct, frozen=True):
-    """The look that found something on a device: whose it was, and since when (boot clock; 0: the
-    driver alone is asked).
+class Leftover(msgspec.Struct, frozen=True):
+    """What a release check found on a device: the attempt, and the time since which it had the
+    device.
+
+    `began_ns` is on the boot clock; 0: only the driver is asked.
     """
 
     ref: AttemptRef = AttemptRef(JobId(""), 0)
@@ -86,72 +91,64 @@ class Left(msgspec.Struct, frozen=True):
     began_ns: int = 0
 
 
-# Of whose look nothing is known: all that began since the boot counts.
-LEFT_BY_SOMEBODY: Final = Left(began_ns=1)
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """What outlives the agent: the troubles, every device of which the log may think that it is not
-    well, and what was left by whom.
-    """
-
-    boot_id: str
-    troubles: dict[GpuId, dict[str, Trouble]]
-    known: tuple[GpuId, ...]
-    left: dict[GpuId, Left] = {}
+# The leftover of an unknown job: every process that started since the boot counts as its own.
+LEFT_BY_UNKNOWN: Final = Leftover(began_ns=1)
 
 
 class Devices(msgspec.Struct):
-    """`said` is what the log was last told of a device that is not well; `recent` are the errors
-    seen lately, with the jobs that had the device; `repair_ns` is when a device last came to need a
-    repair, `resetting` those that are being reset, `look_at_ns` when the breaker may have closed
-    (0: it is not waited for).
+    """All troubles of the node's devices.
 
-    `counts`: how often each error was recorded since the agent began.
+    `recorded` is the last recorded trouble of each device that the log does not know as well.
+    `recent` holds the errors seen lately, with the jobs that had the device. `repair_ns` is the
+    time at which a device last came to need a repair. `resetting` are those in reset.
+    `breaker_closes_ns` is when the breaker may close (0: no reset waits for it). `counts`: how
+    often each error was recorded since the agent started. `unsaved`: the file on disk is out of
+    date.
     """
 
     policy: Policy = Policy()
     boot_id: str = ""
     count: int = 0
     troubles: dict[GpuId, dict[str, Trouble]] = {}
-    said: dict[GpuId, tuple[str, Trouble]] = {}
+    recorded: dict[GpuId, tuple[str, Trouble]] = {}
     recent: dict[str, tuple[int, tuple[AttemptRef, ...]]] = {}
     repair_ns: dict[GpuId, int] = {}
     resetting: dict[GpuId, None] = {}
     checks: dict[GpuId, dict[str, str]] = {}
-    unsaid: list[NodeFact] = []
-    look_at_ns: int = 0
-    left: dict[GpuId, Left] = {}
-    unkept: bool = False
+    unrecorded: list[NodeFact] = []
+    breaker_closes_ns: int = 0
+    left: dict[GpuId, Leftover] = {}
+    unsaved: bool = False
     counts: dict[GpuId, dict[str, int]] = {}
 
 
-def hurt(devices: Devices, uuid: GpuId, reason: str, trouble: Trouble) -> None:
+def add_trouble(devices: Devices, uuid: GpuId, reason: str, trouble: Trouble) -> None:
+    """Add or replace the trouble of a device under this reason."""
     troubles = devices.troubles.setdefault(uuid, {})
-    devices.unkept |= troubles.get(reason) != trouble
+    devices.unsaved |= troubles.get(reason) != trouble
     troubles[reason] = trouble
 
 
-def was_left(devices: Devices, uuid: GpuId, why: str, left: Left) -> None:
-    """Something of an attempt is on the device: it is quarantined until the same look finds
-    nothing.
+def quarantine(devices: Devices, uuid: GpuId, why: str, left: Leftover) -> None:
+    """Quarantine a device on which an attempt left something, until the same check
+    finds nothing.
     """
     devices.left[uuid] = left
-    hurt(devices, uuid, gpu_life.QUARANTINED, Trouble(gpu_life.OFFLINE, why, source=RELEASE))
+    add_trouble(devices, uuid, gpu_life.QUARANTINED, Trouble(gpu_life.OFFLINE, why, source=RELEASE))
 
 
-def cleared(devices: Devices, uuid: GpuId, reason: str) -> None:
-    """One cause is gone; others stay."""
+def clear_trouble(devices: Devices, uuid: GpuId, reason: str) -> None:
+    """Remove the trouble of this reason; others stay."""
     troubles = devices.troubles.get(uuid, {})
-    devices.unkept |= troubles.pop(reason, None) is not None
+    devices.unsaved |= troubles.pop(reason, None) is not None
     if reason == gpu_life.QUARANTINED:
         devices.left.pop(uuid, None)
     if not troubles:
         devices.troubles.pop(uuid, None)
 
 
-def out(devices: Devices, uuids: Collection[GpuId], joins: bool = False) -> str:
-    """Return why one of these devices takes no new work, in a word; empty if all do.
+def unavailable_reason(devices: Devices, uuids: Collection[GpuId], joins: bool = False) -> str:
+    """Return why one of these devices takes no new work, as one word; empty if all do.
 
     `joins`: the work needs the links between them.
     """
@@ -160,9 +157,10 @@ def out(devices: Devices, uuids: Collection[GpuId], joins: bool = False) -> str:
     return next(iter(away + [reason for reason, trouble in worst if joins and trouble.alone]), "")
 
 
-def is_gone(devices: Devices, uuid: GpuId) -> bool:
-    """Whether only a start of the machine, or somebody's hand, brings it back: no look at it tells
-    more.
+def needs_reboot_or_replacement(devices: Devices, uuid: GpuId) -> bool:
+    """Return whether only a restart of the machine or a repair brings the device back.
+
+    Checking it again finds nothing new.
     """
     troubles = devices.troubles.get(uuid, {}).values()
     return any(
@@ -172,21 +170,24 @@ def is_gone(devices: Devices, uuid: GpuId) -> bool:
 
 
 def quarantined(devices: Devices) -> list[GpuId]:
-    """Those on which something was left."""
+    """Return the quarantined devices."""
     return [uuid for uuid, troubles in devices.troubles.items() if gpu_life.QUARANTINED in troubles]
 
 
-def judged(devices: Devices, seen: Seen) -> Judgement:
+def judge(devices: Devices, seen: Seen) -> Judgement:
+    """Return the verdict of the catalogue and the site on an error."""
     return e.judge(seen, devices.policy.catalogue, devices.policy.site)
 
 
-def erred(devices: Devices, seen: f.GpuErrorSeen, now_ns: int, reach: e.Reach = "device") -> bool:
-    """Whether anything follows of an error: not when it is the same again, or nothing shall.
+def note_error(
+    devices: Devices, seen: f.GpuErrorSeen, now_ns: int, reach: e.Reach = "device"
+) -> bool:
+    """Record an error; return whether it has consequences.
 
-    An error of the fabric is one cause however many devices it reaches, so the breaker does not
-    count them.
+    A repeated error has none, nor has any error in shadow mode. A fabric error is one cause however
+    many devices it reaches, so the breaker does not count them.
     """
-    if _is_known(devices, f"{seen.uuid} {seen.error}", seen.jobs, now_ns):
+    if _is_repeated(devices, f"{seen.uuid} {seen.error}", seen.jobs, now_ns):
         return False
     _record(devices, seen)
     if not seen.shadow and seen.verdict not in e.KEEPS_DEVICE:
@@ -194,7 +195,7 @@ def erred(devices: Devices, seen: f.GpuErrorSeen, now_ns: int, reach: e.Reach = 
         if not fabric:
             devices.repair_ns[seen.uuid] = now_ns
         health = gpu_life.DEGRADED if fabric else gpu_life.OFFLINE
-        hurt(
+        add_trouble(
             devices,
             seen.uuid,
             seen.error,
@@ -204,19 +205,21 @@ def erred(devices: Devices, seen: f.GpuErrorSeen, now_ns: int, reach: e.Reach = 
 
 
 def _record(devices: Devices, seen: f.GpuErrorSeen) -> None:
-    devices.unsaid.append(seen)
+    """Record an error and count it."""
+    devices.unrecorded.append(seen)
     counts = devices.counts.setdefault(seen.uuid, {})
     if seen.error in counts or len(counts) < COUNTED_MAX:
         counts[seen.error] = counts.get(seen.error, 0) + 1
 
 
-def hung(devices: Devices, seen: f.GpuErrorSeen) -> None:
-    """A job hung on it: one cause however many devices it had, so the breaker does not
-    count them.
+def note_hang(devices: Devices, seen: f.GpuErrorSeen) -> None:
+    """Record that a job hung on the device.
+
+    A hang is one cause however many devices the job had, so the breaker does not count them.
     """
     _record(devices, seen)
     if not seen.shadow:
-        hurt(
+        add_trouble(
             devices,
             seen.uuid,
             seen.error,
@@ -224,25 +227,28 @@ def hung(devices: Devices, seen: f.GpuErrorSeen) -> None:
         )
 
 
-def ails(
+def change_trouble(
     devices: Devices, uuid: GpuId, reason: str, trouble: Trouble | None, checks: dict[str, str]
 ) -> None:
-    """None: not any more, by these checks.
+    """Add a lasting trouble, or remove it (None) by these checks.
 
-    Of what is left on a device that no job of ours was on, its driver alone is asked.
+    If no job of ours was on a quarantined device, only its driver is asked whether it is free.
     """
     if trouble is not None:
-        hurt(devices, uuid, reason, trouble)
+        add_trouble(devices, uuid, reason, trouble)
         if reason == gpu_life.QUARANTINED:
-            devices.left.setdefault(uuid, Left())
+            devices.left.setdefault(uuid, Leftover())
         return
-    cleared(devices, uuid, reason)
+    clear_trouble(devices, uuid, reason)
     if checks:
         devices.checks[uuid] = checks
 
 
-def _is_known(devices: Devices, key: str, jobs: tuple[AttemptRef, ...], now_ns: int) -> bool:
-    """A flood of one error is known as long as it lasts; another job that has it too is news."""
+def _is_repeated(devices: Devices, key: str, jobs: tuple[AttemptRef, ...], now_ns: int) -> bool:
+    """Return whether the error was seen lately on the same jobs.
+
+    A flood of one error counts once for as long as it lasts.
+    """
     devices.recent = {
         name: one for name, one in devices.recent.items() if now_ns < one[0] + SAME_NS
     }
@@ -253,41 +259,47 @@ def _is_known(devices: Devices, key: str, jobs: tuple[AttemptRef, ...], now_ns: 
 
 
 def begin_resets(devices: Devices, held: Collection[GpuId], now_ns: int) -> dict[GpuId, str]:
-    """The devices to reset now, and why: nobody has them, and what they need most is a reset, or an
-    operator asked for one: such a one the breaker does not hold back.
+    """Return the devices to reset now, each with the reasons.
 
-    Of one card one at a time: the others are reset with it.
+    A device is due if it is free and its worst verdict is a reset, or an operator asked for one.
+    The breaker does not hold back an operator's reset. Of one card only one device is reset at a
+    time: the others are reset with it.
     """
     busy = on_cards_of(devices.troubles, devices.resetting)
     free = [uuid for uuid in devices.troubles if uuid not in held and uuid not in busy]
-    due = [uuid for uuid in free if _needs(devices, uuid) in e.RESETS or _is_asked(devices, uuid)]
-    devices.look_at_ns = _closes_ns(devices, now_ns) if due else 0
-    if devices.look_at_ns:
-        due = [uuid for uuid in due if _is_asked(devices, uuid)]
+    due = [
+        uuid for uuid in free if _needs(devices, uuid) in e.RESETS or _operator_asked(devices, uuid)
+    ]
+    devices.breaker_closes_ns = _breaker_closes_ns(devices, now_ns) if due else 0
+    if devices.breaker_closes_ns:
+        due = [uuid for uuid in due if _operator_asked(devices, uuid)]
     reasons = {uuid: ", ".join(devices.troubles[uuid]) for uuid in one_of_each_card(due)}
     for uuid in reasons:
         devices.resetting[uuid] = None
-        hurt(devices, uuid, RESET, Trouble(gpu_life.RESETTING, WHILE_RESET, _needs(devices, uuid)))
+        add_trouble(
+            devices, uuid, RESET, Trouble(gpu_life.RESETTING, WHILE_RESET, _needs(devices, uuid))
+        )
     return reasons
 
 
 def _needs(devices: Devices, uuid: GpuId) -> str:
+    """Return the hardest verdict on a device; empty if there is none."""
     verdicts = [
         trouble.verdict for trouble in devices.troubles.get(uuid, {}).values() if trouble.verdict
     ]
     return max(verdicts, key=e.VERDICTS.index, default="")
 
 
-def _is_asked(devices: Devices, uuid: GpuId) -> bool:
-    """Whether an operator asked for a reset of it."""
+def _operator_asked(devices: Devices, uuid: GpuId) -> bool:
+    """Return whether an operator asked for a reset of the device."""
     return any(
         trouble.source == OPERATOR and trouble.verdict
         for trouble in devices.troubles[uuid].values()
     )
 
 
-def _closes_ns(devices: Devices, now_ns: int) -> int:
-    """When the breaker that is open may close; 0 when it is closed."""
+def _breaker_closes_ns(devices: Devices, now_ns: int) -> int:
+    """Return when the open breaker may close; 0 if it is closed."""
     lately = sorted(
         at_ns for at_ns in devices.repair_ns.values() if now_ns < at_ns + devices.policy.breaker_ns
     )
@@ -295,7 +307,7 @@ def _closes_ns(devices: Devices, now_ns: int) -> int:
     return lately[-allowed - 1] + devices.policy.breaker_ns if len(lately) > allowed else 0
 
 
-def was_reset(
+def note_reset(
     devices: Devices,
     uuid: GpuId,
     problem: str,
@@ -303,18 +315,17 @@ def was_reset(
     refused: str = "",
     asked: bool = False,
 ) -> None:
-    """What a reset mends is over when the device came out of it well, all else stays; for another
-    one only a start of the machine is left, unless its driver `refused` to begin and nothing but an
-    operator wanted it.
+    """Note the end of a reset.
 
-    Where there is no reset, a device on which only a job hung is used on: it was proved free, and
-    nothing else speaks against it. An operator who asks for a reset says that the cause is mended:
-    a device that comes out of it well shows all that a start of the machine would show, so no start
-    is waited for.
+    A device that came out well loses the troubles that a reset mends. Otherwise it needs a restart
+    of the machine, unless the driver refused a reset that only the operator wanted. If the device
+    cannot be reset and its only trouble is a job that hung, it is used again: it was proved free.
+    If an operator asked for the reset, he says that the cause is mended, so a device that came out
+    well also loses the troubles that otherwise wait for a restart of the machine.
     """
     mended = MENDED_BY_BOOT if asked else e.RESETS
     devices.resetting.pop(uuid, None)
-    cleared(devices, uuid, RESET)
+    clear_trouble(devices, uuid, RESET)
     if problem and refused and _needs(devices, uuid) not in e.RESETS:
         return
     needs = [
@@ -325,74 +336,41 @@ def was_reset(
     if refused in NO_RESET and needs == [hangs.ERROR]:
         checks = {"reset": f"not done: {problem}"}
     elif problem:
-        hurt(devices, uuid, RESET_FAILED, Trouble(gpu_life.OFFLINE, problem, e.REBOOT_NODE, RESET))
+        add_trouble(
+            devices, uuid, RESET_FAILED, Trouble(gpu_life.OFFLINE, problem, e.REBOOT_NODE, RESET)
+        )
         return
     for reason in [
         name
         for name, trouble in devices.troubles.get(uuid, {}).items()
         if trouble.verdict in mended
     ]:
-        cleared(devices, uuid, reason)
+        clear_trouble(devices, uuid, reason)
     devices.checks[uuid] = checks
 
 
 def facts(devices: Devices, node_id: NodeId, errors_max: int) -> list[NodeFact]:
-    """What the log does not know yet: errors, of which the rest waits for the next call, and each
-    device that is not as it was last said to be.
+    """Return what the log does not know yet: up to `errors_max` errors, and each device whose worst
+    trouble changed.
     """
-    found, devices.unsaid = devices.unsaid[:errors_max], devices.unsaid[errors_max:]
-    for uuid in list(dict.fromkeys((*devices.said, *devices.troubles))):
+    found, devices.unrecorded = devices.unrecorded[:errors_max], devices.unrecorded[errors_max:]
+    for uuid in list(dict.fromkeys((*devices.recorded, *devices.troubles))):
         worst = _worst(devices, uuid) or WELL
-        if worst == devices.said.get(uuid):
+        if worst == devices.recorded.get(uuid):
             continue
-        devices.said[uuid] = worst
+        devices.recorded[uuid] = worst
         well = worst is WELL
         found.append(_recovered(devices, node_id, uuid) if well else _fault(node_id, uuid, *worst))
     return found
 
 
-def kept(devices: Devices) -> bytes:
-    """For the next agent, before the log is told: also which devices were not well once, for the
-    log may not have heard that they are.
-    """
-    devices.unkept = False
-    known = tuple(dict.fromkeys((*devices.troubles, *devices.said)))
-    return msgspec.json.encode(Kept(devices.boot_id, devices.troubles, known, devices.left))
-
-
-def begin(
-    devices: Devices, boot_id: str, gpus: Sequence[Gpu], data: bytes, gone: Collection[str] = ()
-) -> None:
-    """With what the agent before this one kept: the log is told all of it again.
-
-    What passes by itself is found again, if it has not passed. A machine that was started again has
-    reset its devices: those that answer are well, and no process was left by anybody. `gpus` are
-    those that their driver shows: a device that is not shown is never said to have recovered; one
-    that is `gone` is forgotten.
-    """
-    devices.boot_id, devices.count = boot_id, len(gpus)
-    before = msgspec.json.decode(data, type=Kept) if data else Kept(boot_id, {}, ())
-    mended = MENDED_BY_BOOT if before.boot_id != boot_id else ()
-    present = [gpu.uuid for gpu in gpus]
-    for uuid in (uuid for uuid in before.known if uuid not in gone):
-        devices.said[uuid] = UNSURE
-        for reason, trouble in before.troubles.get(uuid, {}).items():
-            stays = (trouble.verdict and reason != RESET) or reason == gpu_life.QUARANTINED
-            if stays and not (uuid in present and trouble.verdict in mended):
-                hurt(devices, uuid, reason, trouble)
-            if reason == gpu_life.QUARANTINED:
-                devices.left[uuid] = Left() if mended else before.left.get(uuid, LEFT_BY_SOMEBODY)
-        if uuid not in present and uuid not in devices.troubles:
-            del devices.said[uuid]
-        elif mended and uuid not in devices.troubles:
-            devices.checks[uuid] = {"boot": "another", "driver": "answers"}
-
-
 def _recovered(devices: Devices, node_id: NodeId, uuid: GpuId) -> NodeFact:
+    """Return the GpuRecovered fact of a device."""
     return f.GpuRecovered(node_id=node_id, uuid=uuid, checks=devices.checks.pop(uuid, {}))
 
 
 def _fault(node_id: NodeId, uuid: GpuId, reason: str, trouble: Trouble) -> NodeFact:
+    """Return the GpuFaulted fact of a trouble."""
     told = msgspec.structs.asdict(trouble)
     return f.GpuFaulted(node_id=node_id, uuid=uuid, reason=reason, **told)
 
@@ -414,4 +392,5 @@ def _worst(devices: Devices, uuid: GpuId) -> tuple[str, Trouble] | None:
 
 
 def _rank(verdict: str) -> int:
+    """Return the rank of a verdict; -1 for none."""
     return e.VERDICTS.index(verdict) if verdict in e.VERDICTS else -1

@@ -1,11 +1,8 @@
-"""Whether a job hangs: its devices are busy and nothing that can be seen of it changes, for as long
-as it said.
+"""Whether a job hangs: its devices are busy, and no sign of progress changes for its hang timeout.
 
-Pure.
-
-Signs of progress are what `job_watch.py` sees of it. The time that its processes compute is none:
-who waits for a device in vain mostly spins (docs/health.md). Time counts from look to look, anew
-after a pause of the looks: on a node that stood still no job hangs. Tests:
+Pure. `job_watch.py` collects the signs of progress. CPU time is not a sign, because a process that
+waits for a device usually spins (docs/health.md). Time counts between samples and starts again
+after a gap in the samples, so a node that was suspended reports no hang. Tests:
 tests/unit/test_hangs.py.
 """
 
@@ -14,33 +11,35 @@ from typing import Final
 import msgspec
 
 SECOND_NS: Final = 1_000_000_000
-# Longer apart, two looks say nothing of what was between them.
+# Two samples that are further apart say nothing about the time between them.
 APART_NS: Final = 10 * SECOND_NS
 ERROR: Final = "no_progress"
 SOURCE: Final = "watchdog"
 
 
 class Hang(msgspec.Struct):
-    """`signs` are those of the last look, at `looked_ns`; they are the same since `since_ns` (0:
-    its devices are not busy).
+    """The progress of one job.
 
-    `asked`: its evidence is being saved, after which it ends as `detail`.
+    `signs` are those of the last sample, at `looked_ns`. They have not changed since `since_ns` (0:
+    its devices are not busy). `saving`: its evidence is being saved; then the job ends with
+    `detail`.
     """
 
     timeout_s: int
     signs: tuple[int, ...] = ()
     since_ns: int = 0
     looked_ns: int = 0
-    asked: bool = False
+    saving: bool = False
     detail: str = ""
 
 
-def of(timeout_s: int) -> Hang | None:
+def hang_of(timeout_s: int) -> Hang | None:
+    """Return the watch of a job with this hang timeout; None without one."""
     return Hang(timeout_s) if timeout_s else None
 
 
-def looked(hang: Hang, busy: bool, signs: tuple[int, ...], now_ns: int) -> None:
-    """`busy`: one of its devices works, and nobody else is on them."""
+def note_sample(hang: Hang, busy: bool, signs: tuple[int, ...], now_ns: int) -> None:
+    """Note a sample; `busy`: one of the job's devices works, and no other job uses it."""
     goes_on = busy and hang.since_ns and signs == hang.signs and now_ns - hang.looked_ns <= APART_NS
     if not goes_on:
         hang.since_ns = now_ns if busy else 0
@@ -48,23 +47,23 @@ def looked(hang: Hang, busy: bool, signs: tuple[int, ...], now_ns: int) -> None:
 
 
 def is_over(hang: Hang) -> bool:
-    """By the last look."""
+    """Return whether the timeout has passed, by the last sample."""
     return 0 < hang.since_ns <= hang.looked_ns - hang.timeout_s * SECOND_NS
 
 
-def ask(hang: Hang) -> bool:
-    """Whether its evidence is to be saved now; once."""
-    due = is_over(hang) and not hang.asked
-    hang.asked |= due
+def begin_saving(hang: Hang) -> bool:
+    """Return whether the evidence must be saved now. That happens once."""
+    due = is_over(hang) and not hang.saving
+    hang.saving |= due
     return due
 
 
-def saved(hang: Hang, where: str) -> bool:
-    """The evidence is kept, or cannot be.
+def evidence_saved(hang: Hang, where: str) -> bool:
+    """Note that the evidence was saved, or could not be; return whether the job still hangs.
 
-    Whether the job still hangs; one that does not is watched on.
+    A job that does not is watched again.
     """
-    hang.asked = is_over(hang)
-    if hang.asked:
+    hang.saving = is_over(hang)
+    if hang.saving:
         hang.detail = f"no progress for {hang.timeout_s} s while its GPUs were busy; {where}"
-    return hang.asked
+    return hang.saving

@@ -1,7 +1,7 @@
-"""Which attempts an error of a device hits, and as what they then end. Pure.
+"""Which attempts a device error hits, and with which reason they end. Pure.
 
-An error of an application is of the one process that made it: where several have the device and
-nobody knows whose it was, it ends none of them. An error of hardware hits all that have the device.
+An application error belongs to the process that made it. If several attempts share the device and
+the process is unknown, it ends none of them. A hardware error hits all attempts on the device.
 """
 
 from collections.abc import Sequence
@@ -16,22 +16,27 @@ from libs.common.reasons import GPU_ERROR, GPU_FAULT
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """`reason` is what JobFinished says of an attempt that then ends badly."""
+    """A device error that hit an attempt.
+
+    `reason` becomes the reason of JobFinished, if the attempt fails.
+    """
 
     reason: str
     detail: str
 
 
-def of(judged: Judgement, having: Sequence[str], own: str) -> list[str]:
-    """Of the attempts that have the device those that are hit; `own` is the one whose process made
-    the error, where that is known.
+def attempts_hit(judged: Judgement, having: Sequence[str], own: str) -> list[str]:
+    """Return the keys of the attempts that an error hits.
+
+    `having` are those that have the device; `own` is the one whose process made the error, if
+    known.
     """
     if judged.cause != e.APPLICATION or len(having) == 1:
         return list(having)
     return [own] if own in having else []
 
 
-def seen(
+def error_fact(
     node_id: NodeId,
     uuid: GpuId,
     told: tuple[str, str, str],
@@ -39,7 +44,7 @@ def seen(
     shadow: bool,
     text: str,
 ) -> GpuErrorSeen:
-    """The fact of an error; `told` are its name, what is done about it, and who told of it."""
+    """Return the fact of an error; `told` is its name, its verdict and its source."""
     error, verdict, source = told
     return GpuErrorSeen(
         node_id=node_id,
@@ -53,9 +58,9 @@ def seen(
     )
 
 
-def worse(before: Hit | None, judged: Judgement, detail: str) -> Hit | None:
-    """What hardware did goes before what the application did: a job pays for its own
-    errors alone.
+def worse_hit(before: Hit | None, judged: Judgement, detail: str) -> Hit | None:
+    """Return the hit that explains an end best: hardware before application, the first before the
+    later.
     """
     if judged.verdict == e.IGNORE or (before is not None and before.reason == GPU_FAULT):
         return before

@@ -1,7 +1,6 @@
-"""What the agent's core is told: one small frozen struct per kind of event, applied by
-`state.apply`.
+"""The observations that reach the agent's core, one frozen struct each; `apply.apply` applies them.
 
-Pure. Nothing here says what follows from it; that is `decide.py`.
+Pure. An observation says what happened. `decide.py` says what follows.
 """
 
 import msgspec
@@ -16,11 +15,10 @@ from services.node_agent.sharing.ways import Used
 
 
 class Exit(msgspec.Struct, frozen=True):
-    """How a member's processes ended, from its exit record.
+    """The end of a member's processes, from its exit record.
 
-    `exit_code` None with `signal` 0: ended unseen.
-
-    `executed` is False when the command never began; `clean` when none of its processes is left.
+    `exit_code` None with `signal` 0: the supervisor did not see the end. `executed` is False if the
+    command never started. `clean`: none of its processes is left.
     """
 
     executed: bool
@@ -36,8 +34,9 @@ class Exit(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """How far an attempt's facts go (`state.STARTED_LEVEL` ...), for the acknowledgement to say the
-    same.
+    """How far an attempt's facts go in one commit (`state.STARTED_LEVEL` ...).
+
+    The acknowledgement brings it back.
     """
 
     key: str
@@ -45,10 +44,10 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """The readiness probe of a replica, its startup timeout, and the time between TERM and KILL
-    when it fails.
+    """The readiness probe of a replica.
 
-    A ready one is probed every `interval_s`. It has `answer_s` to answer (0: the node's own
+    `timeout_s` is the startup timeout, `grace_s` the time between TERM and KILL when it fails. A
+    ready replica is probed every `interval_s`. It has `answer_s` to answer (0: the node's own
     setting), and is unready after `failures` in a row.
     """
 
@@ -61,11 +60,13 @@ class Probe(msgspec.Struct, frozen=True):
     failures: int = 3
 
 
-class OrdersCame(msgspec.Struct, frozen=True):
+class OrdersReceived(msgspec.Struct, frozen=True):
+    """Orders of the scheduler."""
+
     orders: Orders
 
 
-class LeaseCame(msgspec.Struct, frozen=True):
+class LeaseReceived(msgspec.Struct, frozen=True):
     """The answer to a heartbeat that this agent sent at `sent_boot_ns` as `incarnation`."""
 
     lease: Lease
@@ -73,12 +74,14 @@ class LeaseCame(msgspec.Struct, frozen=True):
     sent_boot_ns: int
 
 
-class DesiredCame(msgspec.Struct, frozen=True):
+class DesiredReceived(msgspec.Struct, frozen=True):
+    """The full desired state of this node."""
+
     desired: Desired
 
 
 class JobLaunched(msgspec.Struct, frozen=True):
-    """A supervisor was forked (or it is certain that an exit will be told)."""
+    """A supervisor was forked, or ProcessExited is certain to follow."""
 
     key: str
 
@@ -91,7 +94,7 @@ class LaunchFailed(msgspec.Struct, frozen=True):
 
 
 class ProcessStarted(msgspec.Struct, frozen=True):
-    """The command was executed, at `began_ns` of this machine's boot clock; `isolation`: see
+    """The command was executed, at `began_ns` of the boot clock. `isolation`: see
     `sharing.ways.Used`.
     """
 
@@ -102,14 +105,16 @@ class ProcessStarted(msgspec.Struct, frozen=True):
 
 
 class ProcessExited(msgspec.Struct, frozen=True):
+    """All processes of the attempt have ended, or their supervisor is gone."""
+
     key: str
     exit: Exit
 
 
 class ReleaseChecked(msgspec.Struct, frozen=True):
-    """What was found.
+    """The result of a release check.
 
-    When it is not `clean`, `unclean` names the devices that cannot be used again, and why.
+    If it is not `clean`, `unclean` names the devices that cannot be used again, with the reason.
     """
 
     key: str
@@ -119,36 +124,36 @@ class ReleaseChecked(msgspec.Struct, frozen=True):
 
 
 class Checkpointed(msgspec.Struct, frozen=True):
-    """A job says that its work is saved, at `at_ns` of this machine's wall clock."""
+    """The job reported at `at_ns` (wall clock) that its work is saved."""
 
     key: str
     at_ns: int
 
 
 class Probed(msgspec.Struct, frozen=True):
-    """A replica was asked; `wrong` is empty when it answered as it should."""
+    """The result of a probe; `wrong` is empty if the replica is ready."""
 
     key: str
     wrong: str
 
 
 class ReplicaAnswered(msgspec.Struct, frozen=True):
-    """A gateway says that this replica answered requests a moment ago."""
+    """A gateway reports that this replica has just answered requests."""
 
     key: str
 
 
 class ShareLost(msgspec.Struct, frozen=True):
-    """What keeps an attempt apart from others on its devices has died: it cannot go on."""
+    """The isolation of an attempt on a shared device is gone: it cannot go on."""
 
     key: str
     detail: str
 
 
-class JobLooked(msgspec.Struct, frozen=True):
-    """A job that may hang was looked at; `busy`: a device of it works.
+class ProgressSampled(msgspec.Struct, frozen=True):
+    """Signs of progress of a job that may hang; `busy`: one of its devices works.
 
-    `signs` are of its progress: they are the same, or it goes on.
+    If the job makes progress, `signs` change.
     """
 
     key: str
@@ -156,28 +161,25 @@ class JobLooked(msgspec.Struct, frozen=True):
     signs: tuple[int, ...]
 
 
-class ShareLooked(msgspec.Struct, frozen=True):
-    """What a job with a part of a device uses of its memory; devices that do not tell are not
-    there.
-    """
+class ShareSampled(msgspec.Struct, frozen=True):
+    """The memory that a job uses on its shared devices; silent devices are absent."""
 
     key: str
     used: dict[GpuId, Use]
 
 
 class EvidenceSaved(msgspec.Struct, frozen=True):
-    """Of a job that hangs; `where`: what is said of it."""
+    """The evidence of a hang is saved; `where` says where."""
 
     key: str
     where: str
 
 
-class DeviceErred(msgspec.Struct, frozen=True):
-    """An error of a device, reported by `source`; `key` is the attempt whose process did it, where
-    that is known.
+class DeviceErrorSeen(msgspec.Struct, frozen=True):
+    """A device error that `source` reported; `key` is the attempt whose process made it, if known.
 
-    `slices` are the memory slices of the MIG instance that the driver named; 0: that instance is
-    gone; None: the driver named none, or one that is not known.
+    `slices` are the memory slices of the MIG instance that the driver named. 0: the instance is
+    gone. None: the driver named none, or an unknown one.
     """
 
     uuid: GpuId
@@ -187,10 +189,8 @@ class DeviceErred(msgspec.Struct, frozen=True):
     slices: int | None = None
 
 
-class DeviceAils(msgspec.Struct, frozen=True):
-    """Something is wrong with a device for as long as it lasts; None: not any more, by these
-    `checks`.
-    """
+class DeviceTroubleChanged(msgspec.Struct, frozen=True):
+    """A lasting trouble of a device began, or ended (None) by these `checks`."""
 
     uuid: GpuId
     reason: str
@@ -199,11 +199,11 @@ class DeviceAils(msgspec.Struct, frozen=True):
 
 
 class DeviceReset(msgspec.Struct, frozen=True):
-    """A reset came to its end; `problem` is empty when the device was found well afterwards, and
-    `checks` says by what.
+    """A reset ended; `problem` is empty if the device is well, and `checks` says how that was
+    found.
 
-    `refused` (lacking, denied or failed) of one that its driver did not begin. `controls` were put
-    back, each with what became of it.
+    `refused` (lacking, denied or failed): the driver did not begin the reset. `controls` were
+    restored, each with its outcome.
     """
 
     uuid: GpuId
@@ -214,15 +214,15 @@ class DeviceReset(msgspec.Struct, frozen=True):
 
 
 class DeviceControlled(msgspec.Struct, frozen=True):
-    """The order with what became of it."""
+    """A control order was carried out; it contains the outcome."""
 
     order: ControlOrder
 
 
-class DevicesFound(msgspec.Struct, frozen=True):
-    """The node was searched for devices again.
+class DevicesListed(msgspec.Struct, frozen=True):
+    """The node's devices were listed again.
 
-    `modes`: see `controls.Controls`; `changed`: they are not those that it registered.
+    `modes`: see `controls.Controls`. `changed`: they differ from the registered ones.
     """
 
     modes: dict[tuple[GpuId, str], str]
@@ -230,14 +230,14 @@ class DevicesFound(msgspec.Struct, frozen=True):
 
 
 class FactsStored(msgspec.Struct, frozen=True):
-    """The log acknowledged a commit of ours."""
+    """The log acknowledged a commit of this agent."""
 
     seq: int
     marks: tuple[Mark, ...]
 
 
-# Of one attempt, by its key.
-OfAttempt = (
+# Observations of one attempt, which its key names.
+AttemptObservation = (
     JobLaunched
     | LaunchFailed
     | ProcessStarted
@@ -246,25 +246,27 @@ OfAttempt = (
     | Probed
     | ReplicaAnswered
     | Checkpointed
-    | JobLooked
-    | ShareLooked
+    | ProgressSampled
+    | ShareSampled
 )
-OfDevice = DeviceErred | DeviceAils | DeviceReset | DeviceControlled | DevicesFound
+DeviceObservation = (
+    DeviceErrorSeen | DeviceTroubleChanged | DeviceReset | DeviceControlled | DevicesListed
+)
 
 Observation = (
-    OrdersCame
-    | LeaseCame
-    | DesiredCame
-    | OfAttempt
+    OrdersReceived
+    | LeaseReceived
+    | DesiredReceived
+    | AttemptObservation
     | ShareLost
     | EvidenceSaved
-    | OfDevice
+    | DeviceObservation
     | FactsStored
 )
 
 
 class Adopted(msgspec.Struct, frozen=True):
-    """An attempt that was found on disk when the agent began: it has a marker, and its last fact
+    """An attempt that was found on disk when the agent started: it has a marker, and its last fact
     may not be recorded.
     """
 

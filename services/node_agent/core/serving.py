@@ -1,8 +1,8 @@
-"""The health of a replica: when it is probed, when it counts as ready, when it has failed to be.
+"""The health of a replica: when it is probed, ready, unready, or given up.
 
-Pure. One that is not ready within its startup timeout, or was ready and does not answer for as
-long, is given up. Of an attempt that an earlier agent began nothing is known until it is probed,
-and nothing is said until then. Tests: tests/unit/test_agent_serving.py.
+Pure. A replica is given up if it is not ready within its startup timeout, or if it was ready and
+does not answer for as long. After a restart of the agent its health is unknown until the first
+probe, and nothing is recorded until then. Tests: tests/unit/test_agent_serving.py.
 """
 
 from typing import Final
@@ -14,20 +14,22 @@ from libs.common.reasons import STARTUP_TIMEOUT, UNHEALTHY
 from services.node_agent.core import observations as o
 
 MS: Final = 1_000_000
-# While it starts; one that was ready and failed is asked again sooner than one that is ready.
+# Probe interval while a replica starts, and after a ready one failed a probe.
 EVERY_STARTING_NS: Final = 250 * MS
 AGAIN_NS: Final = 1_000 * MS
 PORT: Final = "{port}"
 
 
 class Health(msgspec.Struct):
-    """`ready` is what the probes say (None: not known yet), `said` what was last recorded,
-    `waiting_ns` since when it is not ready.
+    """The health of one replica.
+
+    `ready` is the result of the probes (None: unknown), `recorded` the readiness that the log has,
+    `waiting_ns` the time since which it is not ready.
     """
 
     probe: o.Probe
     ready: bool | None = False
-    said: bool | None = False
+    recorded: bool | None = False
     probing: bool = False
     probe_at_ns: int = 0
     waiting_ns: int = 0
@@ -37,7 +39,7 @@ class Health(msgspec.Struct):
 
 
 def probe_of(order: StartOrder) -> o.Probe | None:
-    """What is to be asked of a replica; None for any other job."""
+    """Return the probe of a replica; None for any other job."""
     serve = order.spec.serve
     if serve is None:
         return None
@@ -48,24 +50,29 @@ def probe_of(order: StartOrder) -> o.Probe | None:
 
 
 def argv_of(order: StartOrder) -> tuple[str, ...]:
-    """The command, with the port that the placement gave it. Other jobs' braces are their own."""
+    """Return the command of the job.
+
+    In a replica's command `{port}` is replaced by the port of its placement.
+    """
     if order.spec.serve is None:
         return order.spec.command
     return tuple(word.replace(PORT, str(order.port)) for word in order.spec.command)
 
 
-def beginning(probe: o.Probe | None) -> Health | None:
-    """Of an attempt that begins now."""
+def new_health(probe: o.Probe | None) -> Health | None:
+    """Return the health of an attempt that starts now."""
     return Health(probe) if probe is not None else None
 
 
-def adopted(probe: o.Probe | None) -> Health | None:
-    """Of an attempt that an earlier agent began, and may have called ready."""
-    return Health(probe, ready=None, said=None) if probe is not None else None
+def adopted_health(probe: o.Probe | None) -> Health | None:
+    """Return the health of an attempt that an earlier agent started, and perhaps
+    recorded as ready.
+    """
+    return Health(probe, ready=None, recorded=None) if probe is not None else None
 
 
-def look(health: Health, now_ns: int) -> str:
-    """Why it is to be ended now; empty while it is not."""
+def end_reason(health: Health, now_ns: int) -> str:
+    """Return why the replica must end now; empty if it may go on."""
     if health.ready is True:
         health.waiting_ns = 0
     elif not health.waiting_ns:
@@ -75,22 +82,24 @@ def look(health: Health, now_ns: int) -> str:
     return ""
 
 
-def ask(health: Health, now_ns: int) -> bool:
-    """Whether it is to be probed now; one probe at a time."""
+def begin_probe(health: Health, now_ns: int) -> bool:
+    """Return whether the replica must be probed now. There is one probe at a time."""
     if health.probing or now_ns < health.probe_at_ns:
         return False
     health.probing = True
     return True
 
 
-def answered(health: Health, wrong: str, now_ns: int) -> None:
-    """One success makes it ready; a ready one becomes unready by as many failures in a row as its
-    model says.
+def note_probe(health: Health, wrong: str, now_ns: int) -> None:
+    """Note the result of a probe.
+
+    One success makes the replica ready. A ready one becomes unready after `probe.failures` failures
+    in a row.
     """
     health.probing = False
     every_ns = health.probe.interval_s * 1_000 * MS
     if not wrong:
-        served(health)
+        note_request(health)
         health.probe_at_ns = now_ns + every_ns
         return
     health.failures += 1
@@ -101,24 +110,24 @@ def answered(health: Health, wrong: str, now_ns: int) -> None:
     )
 
 
-def served(health: Health) -> None:
+def note_request(health: Health) -> None:
     """Note an answer to a probe or a request.
 
-    A replica that answers requests is alive, also if it is too busy for its probe.
+    A replica that answers requests is alive, even if it is too busy for its probe.
     """
     health.ready, health.was_ready, health.failures = True, True, 0
 
 
-def news(health: Health) -> bool:
-    """Whether something is to be said; it counts as said from now on."""
-    if health.ready is None or health.ready is health.said:
+def take_change(health: Health) -> bool:
+    """Return whether the readiness changed since it was last recorded, and note it as recorded."""
+    if health.ready is None or health.ready is health.recorded:
         return False
-    health.said = health.ready
+    health.recorded = health.ready
     return True
 
 
-def next_look_ns(health: Health) -> list[int]:
-    """When it must be looked at although nothing happens."""
+def due_times_ns(health: Health) -> list[int]:
+    """Return when the replica must be considered although nothing happens."""
     times = [] if health.probing else [health.probe_at_ns]
     return times if health.ready is True else [*times, _give_up_ns(health)]
 

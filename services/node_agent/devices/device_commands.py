@@ -15,7 +15,7 @@ from libs.common.devices import device_controls as c
 from libs.common.errors import MusterError
 from libs.common.messages import ControlOrder
 from libs.common.model import Gpu, GpuId
-from services.node_agent.core.observations import DeviceControlled, DevicesFound, Observation
+from services.node_agent.core.observations import DeviceControlled, DevicesListed, Observation
 from services.node_agent.devices.instances import Instances
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers import readings as r
@@ -90,7 +90,7 @@ class Controlling:
             await self.instances.clear([order.uuid], self.tell)
             done, before = await carry_out(self.driver, order), list(self.instances.gpus())
             found = await self.driver.inventory()
-            self.tell(DevicesFound(modes_of(self.driver, found), before != list(found)))
+            self.tell(DevicesListed(modes_of(self.driver, found), before != list(found)))
             self.tell(DeviceControlled(done))
             return found
 

@@ -15,7 +15,7 @@ from libs.common.errors import MusterError, Refused
 from libs.common.life.gpu_life import OFFLINE, QUARANTINED
 from libs.common.model import Gpu, GpuHold, GpuId
 from services.node_agent.core.devices import RELEASE, Trouble
-from services.node_agent.core.observations import DeviceAils
+from services.node_agent.core.observations import DeviceTroubleChanged
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.readings import (
     CreateMigInstance,
@@ -114,7 +114,7 @@ class Instances:
         return await self.sweep(maybe, key) if maybe else {}
 
     async def clear(
-        self, uuids: Sequence[GpuId], tell: Callable[[DeviceAils], None], key: str = ""
+        self, uuids: Sequence[GpuId], tell: Callable[[DeviceTroubleChanged], None], key: str = ""
     ) -> None:
         """Sweeps where no release is that tells what is left: such a device is quarantined until a
         sweep leaves nothing.
@@ -124,7 +124,7 @@ class Instances:
         """
         failed = {uuid: self.failed.pop(uuid) for uuid in uuids if uuid in self.failed}
         for uuid, why in {**failed, **await self.sweep(uuids, key)}.items():
-            tell(DeviceAils(uuid, QUARANTINED, Trouble(OFFLINE, why, source=RELEASE)))
+            tell(DeviceTroubleChanged(uuid, QUARANTINED, Trouble(OFFLINE, why, source=RELEASE)))
 
     async def _sweep(self, uuid: GpuId, key: str) -> str:
         async with self.turns[uuid]:

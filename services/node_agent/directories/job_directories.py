@@ -1,9 +1,9 @@
-"""Real jobs for the agent: the supervisors of `supervision/`, the node's lease file, and the job
-directories as its outbox.
+"""Real jobs for the agent: supervisors, the lease file, and one directory per attempt as the
+outbox.
 
-A directory is `jobs/<job>.<attempt>`; its marker holds rank, devices and sequence of the order too,
-for the agent that comes after this one. Directories of ended attempts are kept for their output
-(`kept_directories.py`). Twin: the simulation's supervisors.
+The directory is `jobs/<job>.<attempt>`. Its marker also notes what the next agent must know
+(`marker_notes.py`). Directories of ended attempts stay for their output (`kept_directories.py`).
+Twin: the simulation's supervisors.
 """
 
 import asyncio
@@ -19,14 +19,11 @@ from typing import Any, Final
 import msgspec
 
 from libs.common.errors import Refused
-from libs.common.model import AttemptRef, GpuId, JobId
-from libs.common.reasons import NOT_STARTED, SUPERVISOR_LOST
+from libs.common.model import AttemptRef, JobId
 from libs.common.safety.folder_walk import remove_tree
 from libs.common.transport.uploads import Bounds
 from services.node_agent.core.observations import (
     Adopted,
-    Exit,
-    Probe,
     ProcessExited,
     ProcessStarted,
 )
@@ -39,31 +36,36 @@ from services.node_agent.directories.job_ownership import (
     unnoted,
 )
 from services.node_agent.directories.kept_directories import KeptDirectories, is_pruned
+from services.node_agent.directories.marker_notes import (
+    account_ids,
+    adopted_from,
+    exit_of,
+    note_of,
+    used_from,
+)
 from services.node_agent.directories.retention import Keep, Pruned
 from services.node_agent.jobs.probe import is_free
-from services.node_agent.jobs.protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
+from services.node_agent.jobs.protocol import AlreadyStarted, Launch, OnEvent, Piece, Taken
 from services.node_agent.jobs.uploads import FILES, Unpacking
 from services.node_agent.machine import processes
-from services.node_agent.sharing.ways import Used
 from services.node_agent.supervision import lost, output
 from services.node_agent.supervision.control_client import Exec, begin_exec
+from services.node_agent.supervision.launch_request import LaunchRequest
+from services.node_agent.supervision.supervised_job import Key
 from services.node_agent.supervision.supervisor_client import (
     NO_GROUPS,
-    AlreadyStarted,
-    Key,
-    LaunchRequest,
     SupervisorClient,
 )
 from services.node_agent.supervisor import records
 from services.node_agent.supervisor.lease import Lease, boottime_ns
 
 LEASE: Final = "lease"
-# A job touches it when its work is saved.
+# The job touches this file when its work is saved.
 CHECKPOINT: Final = "checkpoint"
 CHECKPOINT_VARIABLE: Final = "MUSTER_CHECKPOINT_FILE"
 DEVICE_SECONDS_BYTES: Final = 32
-# Supervisors have ended their jobs 0.5 s before the lease does; one that is stopped or stuck is
-# overruled so long before it.
+# Supervisors end their jobs 0.5 s before the lease ends. This long before the end the agent kills
+# supervisors that are stopped or stuck.
 OVERRULE_NS: Final = 250_000_000
 KEEP_ALL: Final = Keep()
 
@@ -71,10 +73,10 @@ logger = logging.getLogger(__name__)
 
 
 class JobDirectories:
-    """See `supervision_protocol.JobSupervisors`.
+    """The jobs of one state directory; implements `jobs.protocol.JobSupervisors`.
 
-    `state_dir` belongs to this agent alone; `keep` bounds what is kept of ended attempts; `home`:
-    see `cgroups.Home.dirs`.
+    `state_dir` belongs to this agent alone. `keep` bounds what stays of ended attempts. `home`: see
+    `cgroups.Home.dirs`.
     """
 
     def __init__(
@@ -88,12 +90,12 @@ class JobDirectories:
         self.unpacking = Unpacking(state_dir.resolve(), bounds or Bounds())
         self.jobs_dir = state_dir.resolve() / "jobs"
         self.lease_path = str(state_dir.resolve() / LEASE)
-        self.supervisors = SupervisorClient(state_dir, self._told, home)
+        self.supervisors = SupervisorClient(state_dir, self._event_came, home)
         self.on_event: OnEvent = lambda seen: None
         self.keep = keep
         self.kept = KeptDirectories(self.jobs_dir)
         self.guard: asyncio.TimerHandle | None = None
-        # Of attempts whose process is about to begin; of the others their markers tell.
+        # How attempts that are about to start share their devices; later their markers say it.
         self.ways: dict[str, str] = {}
 
     async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
@@ -103,8 +105,10 @@ class JobDirectories:
         await asyncio.to_thread(_sweep, self.jobs_dir)
         await self.kept.load()
         return [
-            self._adopted(AttemptRef(JobId(found.job_id), found.attempt))
-            for found in self.supervisors.known()
+            adopted_from(self._dir(ref), ref)
+            for ref in (
+                AttemptRef(JobId(known.job_id), known.attempt) for known in self.supervisors.known()
+            )
         ]
 
     async def close(self) -> None:
@@ -119,7 +123,7 @@ class JobDirectories:
     ) -> str:
         job_dir = self._dir(ref)
         if _is_marked(job_dir):
-            raise AlreadyLaunched(f"{key_of(ref)} was started before")
+            raise AlreadyStarted(f"{key_of(ref)} was started before")
         try:
             return await self.unpacking.unpack(Path(job_dir), sha256, pieces, wanted)
         except Refused as error:
@@ -149,28 +153,28 @@ class JobDirectories:
             output_limit_bytes=launch.output_limit_bytes,
             ignore_lease=launch.ignore_lease,
             limits=launch.limits,
-            account=[] if launch.container else _ids(launch),
-            note=_note(launch),
+            account=[] if launch.container else account_ids(launch),
+            note=note_of(launch),
         )
         job_dir = self._dir(launch.ref)
         if _is_marked(job_dir):
-            raise AlreadyLaunched(f"{key_of(launch.ref)} was started before")
+            raise AlreadyStarted(f"{key_of(launch.ref)} was started before")
         try:
             if launch.account is not None:
                 await asyncio.to_thread(give, self.jobs_dir, job_dir, launch.account)
             self.ways[key_of(launch.ref)] = launch.used.way
             await self.supervisors.launch(request)
-        except AlreadyStarted as error:
+        except AlreadyStarted:
             self.ways.pop(key_of(launch.ref), None)
-            raise AlreadyLaunched(str(error)) from error
+            raise
         except (Refused, OSError) as error:
             self.ways.pop(key_of(launch.ref), None)
             await asyncio.to_thread(_remove_unmarked, job_dir)
             raise Refused(f"{key_of(launch.ref)} cannot be started: {error}") from error
 
     def _at_home(self, launch: Launch) -> Launch:
-        """A user without a home has the attempt's own folder for one, or `/` where other users
-        cannot pass to it.
+        """Give a user without a home the attempt's own folder, or `/` if other users cannot reach
+        it.
         """
         if launch.account is None or launch.account.home or launch.container:
             return launch
@@ -188,9 +192,10 @@ class JobDirectories:
             await self.supervisors.kill(_key(ref))
 
     def checkpointed_ns(self, ref: AttemptRef) -> int:
-        """The time of the file's last change, because a job can set the other times.
+        """Return when the job last saved its work, on the wall clock; 0 for never.
 
-        A link counts by its own change: the agent never looks at what the job points it to.
+        The change time counts, because a job can set the file's other times. A link counts by its
+        own change time: the agent never follows it.
         """
         own = f"{self._dir(ref)}/{OWN}"
         path = f"{own if os.path.isdir(own) else self._dir(ref)}/{CHECKPOINT}"
@@ -203,9 +208,10 @@ class JobDirectories:
         return sum(output.written_bytes(self._dir(ref), stream) for stream in ("stdout", "stderr"))
 
     def device_s(self, ref: AttemptRef) -> float | None:
-        """What a job says of simulated devices; None when it says nothing, or no number.
+        """Return the device seconds that a job reports for simulated devices; None if it reports no
+        number.
 
-        It may put anything there. "70%" is busy for so much of all time.
+        The file may hold anything. `70%` means busy for that part of all time.
         """
         try:
             descriptor = os.open(
@@ -235,7 +241,7 @@ class JobDirectories:
             if processes.is_living(one["pid"], one["start_ticks"])
         ]
         more = record["leftovers_more"]
-        return [*left, f"{more} more, of which nothing was noted"] if more else left
+        return [*left, f"{more} more that were not listed"] if more else left
 
     async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> Taken:
         return Taken(*await self.supervisors.write_stdin(_key(ref), offset, data, eof))
@@ -243,16 +249,20 @@ class JobDirectories:
     async def begin_exec(
         self, ref: AttemptRef, request: dict[str, Any], descriptors: Sequence[int]
     ) -> Exec:
-        """A process beside the job (`supervision/execs.py`).
+        """Start a process in the job's environment (`supervisor/execs.py`).
 
-        Raises Refused: beside a container it would be the agent's, on the host.
+        Raises Refused for a job in a container: the process would run on the host as the agent's
+        user.
         """
         if records.read_summary(self._dir(ref)).get("note", {}).get("container"):
-            raise Refused("nothing can be run beside a job in a container yet")
+            raise Refused(
+                "cannot run a command in this job: it runs in a container, where muster exec "
+                "does not work yet"
+            )
         return await begin_exec(self._dir(ref), request, descriptors)
 
     def processes(self, ref: AttemptRef) -> list[int]:
-        """Everything of an attempt that lives."""
+        """Return the pids of all living processes of an attempt."""
         identity = records.read_identity(self._dir(ref))
         return (
             processes.descendants(identity["pid"])
@@ -274,10 +284,10 @@ class JobDirectories:
         return None if not piece.data and not piece.end and is_pruned(Path(job_dir)) else piece
 
     def root_of(self, ref: AttemptRef) -> tuple[str, bool, Sequence[int]] | None:
-        """See `job_files.RootOf`.
+        """Return the working directory of an attempt; see `jobs.files.RootOf`.
 
-        What the job brought along lies in its own directory, where the job could put a link in its
-        place.
+        An uploaded working directory lies in the job's own directory, where the job could replace
+        it by a link, so its last name may not be a link.
         """
         job_dir = self._dir(ref)
         note = records.read_summary(job_dir).get("note", {})
@@ -291,7 +301,7 @@ class JobDirectories:
     async def forget(self, ref: AttemptRef, copied: bool) -> None:
         if not copied:
             self.kept.hold(key_of(ref))
-        with contextlib.suppress(Refused):  # forgotten before
+        with contextlib.suppress(Refused):  # it was forgotten before
             self.supervisors.forget(_key(ref))
             await self.kept.add(key_of(ref))
 
@@ -316,8 +326,8 @@ class JobDirectories:
         self._guard()
 
     def _guard(self) -> None:
-        """Come back shortly before the lease ends, as it is then known; at that moment nothing may
-        be left to a supervisor.
+        """Kill the remaining supervisors shortly before the lease ends, or come back if it was
+        extended.
         """
         left_ns = self.lease.deadline_ns() - OVERRULE_NS - boottime_ns()
         self.guard = None
@@ -326,112 +336,36 @@ class JobDirectories:
         else:
             self.supervisors.end_leased()
 
-    def _told(self, key: Key, event: str, record: Mapping[str, Any]) -> None:
+    def _event_came(self, key: Key, event: str, record: Mapping[str, Any]) -> None:
         name = f"{key[0]}.{key[1]}"
         way = self.ways.pop(name, None)
         if event == "started":
             began_ns = processes.boot_ns_of(record["job_start_ticks"])
-            way = self._used(AttemptRef(JobId(key[0]), key[1])).way if way is None else way
+            way = used_from(self.supervisors.job_dir(key)).way if way is None else way
             self.on_event(ProcessStarted(name, record["job_pid"], began_ns, way))
         else:
-            self.on_event(ProcessExited(name, _exit(record)))
-
-    def _adopted(self, ref: AttemptRef) -> Adopted:
-        summary = records.read_summary(self._dir(ref))
-        if "note" not in summary:
-            return Adopted(ref)  # a power cut tore it; the desired state says it again
-        note = summary["note"]
-        gpus, probe = (
-            tuple(GpuId(uuid) for uuid in note["gpus"]),
-            Probe(**note["probe"]) if note.get("probe") else None,
-        )
-        limits = note.get("time_limit_s", 0), note.get("grace_s", 0)
-        slices = {GpuId(uuid): taken for uuid, taken in note.get("slices", {}).items()}
-        ignores, hang_s, parts = (
-            summary.get("ignore_lease", False),
-            note.get("hang_timeout_s", 0),
-            note.get("parts", {}),
-        )
-        return Adopted(
-            ref,
-            summary["rank"],
-            gpus,
-            note["seq"],
-            *limits,
-            probe,
-            ignores,
-            slices,
-            self._used(ref),
-            hang_s,
-            parts,
-        )
-
-    def _used(self, ref: AttemptRef) -> Used:
-        return msgspec.convert(
-            records.read_summary(self._dir(ref)).get("note", {}).get("used", {}), Used
-        )
+            self.on_event(ProcessExited(name, exit_of(record)))
 
     def _dir(self, ref: AttemptRef) -> str:
         return self.supervisors.job_dir(_key(ref))
-
-
-def _note(launch: Launch) -> dict[str, Any]:
-    """What the next agent must know of the attempt."""
-    probe = msgspec.structs.asdict(launch.probe) if launch.probe is not None else None
-    return {
-        "gpus": launch.gpus,
-        "slices": launch.slices,
-        "seq": launch.seq,
-        "time_limit_s": launch.time_limit_s,
-        "grace_s": launch.grace_s,
-        "hang_timeout_s": launch.hang_timeout_s,
-        "parts": launch.parts,
-        "probe": probe,
-        "workdir": launch.workdir,
-        "account": _ids(launch),
-        "used": msgspec.to_builtins(launch.used),
-        "container": launch.container,
-        "tenant": launch.tenant,
-    }
-
-
-def _ids(launch: Launch) -> list[int]:
-    return launch.account.ids if launch.account is not None else []
 
 
 def _key(ref: AttemptRef) -> Key:
     return (ref.job_id, ref.attempt)
 
 
-def _exit(record: Mapping[str, Any]) -> Exit:
-    """An attempt that nobody began to supervise is the machine's fault, like one whose supervisor
-    was lost.
-    """
-    return Exit(
-        executed=record["executed"],
-        exit_code=record["exit_code"],
-        signal=record["signal"] or 0,
-        reason=SUPERVISOR_LOST if record["reason"] == NOT_STARTED else record["reason"],
-        detail=record["detail"],
-        stdout_bytes=record["stdout_bytes"],
-        stderr_bytes=record["stderr_bytes"],
-        dropped_bytes=record["dropped_bytes"],
-        clean=record["clean"],
-        run_ms=-(-record["duration_ns"] // 1_000_000) if record["executed"] else 0,
-    )
-
-
 def _remove_unmarked(job_dir: str) -> None:
+    """Remove the directory of an attempt that was never started."""
     if not _is_marked(job_dir):
         remove_tree(job_dir)
 
 
 def _is_marked(job_dir: str) -> bool:
-    """Whether the attempt was started, ever."""
+    """Return whether the attempt was ever started."""
     return any(os.path.exists(f"{job_dir}/{name}") for name in (records.MARKER, records.DONE))
 
 
 def _sweep(jobs_dir: Path) -> None:
-    """What an agent that was killed before it could start an attempt has left of it."""
+    """Remove the directories of attempts that an earlier agent prepared and never started."""
     for name in os.listdir(jobs_dir):
         _remove_unmarked(str(jobs_dir / name))

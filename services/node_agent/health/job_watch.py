@@ -16,7 +16,7 @@ from typing import Final
 from libs.common.model import WHOLE_GPU, Gpu, GpuId
 from services.node_agent.core import state as s
 from services.node_agent.core.actions import SaveEvidence
-from services.node_agent.core.observations import EvidenceSaved, JobLooked, ShareLooked
+from services.node_agent.core.observations import EvidenceSaved, ProgressSampled, ShareSampled
 from services.node_agent.core.shares import Use
 from services.node_agent.core.state import Attempt
 from services.node_agent.devices.sampling import Sampling
@@ -71,15 +71,15 @@ def _looked(
     sharing: Iterable[Attempt],
     samples: Mapping[GpuId, Sample],
     sizes: Mapping[GpuId, int],
-) -> list[JobLooked | ShareLooked]:
+) -> list[ProgressSampled | ShareSampled]:
     """Reads /proc: not for the event loop."""
     hangs = [
-        JobLooked(s.key_of(one.ref), _is_busy(one, samples), _signs(jobs, one, samples))
+        ProgressSampled(s.key_of(one.ref), _is_busy(one, samples), _signs(jobs, one, samples))
         for one in alone
     ]
     return [
         *hangs,
-        *(ShareLooked(s.key_of(one.ref), _uses(jobs, one, samples, sizes)) for one in sharing),
+        *(ShareSampled(s.key_of(one.ref), _uses(jobs, one, samples, sizes)) for one in sharing),
     ]
 
 

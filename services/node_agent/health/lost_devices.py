@@ -17,10 +17,11 @@ from libs.common.devices.error_catalogue import Seen
 from libs.common.facts import NodeFact
 from libs.common.life import gpu_life
 from libs.common.model import Gpu, GpuId
-from services.node_agent.core import devices
+from services.node_agent.core import devices, kept_devices
 from services.node_agent.core import observations as o
+from services.node_agent.core.apply import apply
 from services.node_agent.core.devices import Devices, Trouble
-from services.node_agent.core.state import State, apply
+from services.node_agent.core.state import State
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.absent import FILE, KnownDevices
 from services.node_agent.drivers.readings import LOST
@@ -65,7 +66,9 @@ async def look(driver: Driver, memory: Memory, known: Devices, boot_id: str) -> 
     driver.known, driver.hurry = before.devices, before.boot_id == boot_id
     inventory = await driver.inventory()
     gone = {device.uuid for device in before.devices} - {device.uuid for device in driver.known}
-    devices.begin(known, boot_id, shown(driver, inventory), await memory.kept(devices.FILE), gone)
+    kept_devices.restore(
+        known, boot_id, shown(driver, inventory), await memory.kept(devices.FILE), gone
+    )
     return inventory
 
 
@@ -79,8 +82,8 @@ async def registration_facts(
     for each in seen(driver, inventory, state):
         apply(state, each, now_ns)
     facts = devices.facts(state.devices, state.node_id, FACTS_MAX)
-    if facts or state.devices.unkept:
-        await memory.keep(devices.FILE, devices.kept(state.devices))
+    if facts or state.devices.unsaved:
+        await memory.keep(devices.FILE, kept_devices.encode(state.devices))
     return facts
 
 
@@ -100,16 +103,18 @@ def seen(driver: Driver, inventory: Sequence[Gpu], state: State) -> list[o.Obser
     for uuid, absent in driver.absent.items():
         device = absent.device
         found.append(
-            o.DeviceAils(
+            o.DeviceTroubleChanged(
                 uuid,
                 LOST if absent.lost else NO_DRIVER,
                 Trouble(gpu_life.OFFLINE, absent.why, source=DRIVER),
             )
         )
-        if absent.lost and (uuid in working or not devices.is_gone(state.devices, uuid)):
+        if absent.lost and (
+            uuid in working or not devices.needs_reboot_or_replacement(state.devices, uuid)
+        ):
             name = SAME_AS.get((device.vendor, LOST), LOST)
             found.append(
-                o.DeviceErred(
+                o.DeviceErrorSeen(
                     uuid,
                     Seen(device.vendor, device.model, device.driver_version, name, absent.why),
                     DRIVER,
@@ -131,7 +136,7 @@ def _of_unknown(
         return []
     why = "no driver of this machine shows it, and it is not known to have it"
     return [
-        o.DeviceErred(uuid, Seen("", "", "", LOST, why), DRIVER)
+        o.DeviceErrorSeen(uuid, Seen("", "", "", LOST, why), DRIVER)
         for uuid in working
         if uuid not in known
     ]

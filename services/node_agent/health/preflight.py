@@ -16,7 +16,7 @@ from libs.common.errors import Refused
 from libs.common.life import gpu_life
 from libs.common.model import GpuId
 from services.node_agent.core.devices import HOT, Trouble
-from services.node_agent.core.observations import DeviceAils, Observation
+from services.node_agent.core.observations import DeviceTroubleChanged, Observation
 from services.node_agent.core.state import State
 from services.node_agent.devices.sampling import Sampling
 from services.node_agent.drivers import Driver
@@ -63,7 +63,7 @@ class Preflight:
         await self.sampling.look()
         found = self._found(uuids, await self._held(undivided(self.state(), uuids, but=key)))
         for uuid, (reason, trouble) in found.items():
-            self.tell(DeviceAils(uuid, reason, trouble))
+            self.tell(DeviceTroubleChanged(uuid, reason, trouble))
         if found:
             raise Refused(
                 "; ".join(

@@ -64,17 +64,19 @@ async def watch(
             failed = await burn_in(uuid) if undivided(state(), [uuid]) else ""
             if failed:
                 tell(
-                    o.DeviceAils(
+                    o.DeviceTroubleChanged(
                         uuid,
                         BURN_IN_FAILED,
                         Trouble(OFFLINE, f"it was tried, and {failed}", REBOOT_NODE, BURN_IN),
                     )
                 )
-            tell(o.DeviceAils(uuid, QUARANTINED, None, looked.checks if not failed else {}))
+            tell(
+                o.DeviceTroubleChanged(uuid, QUARANTINED, None, looked.checks if not failed else {})
+            )
 
 
-def _look(uuid: GpuId, left: Mapping[GpuId, devices.Left]) -> a.CheckRelease:
-    found = left.get(uuid, devices.LEFT_BY_SOMEBODY)
+def _look(uuid: GpuId, left: Mapping[GpuId, devices.Leftover]) -> a.CheckRelease:
+    found = left.get(uuid, devices.LEFT_BY_UNKNOWN)
     return a.CheckRelease(found.ref, (uuid,), found.processes_gone, began_ns=found.began_ns)
 
 

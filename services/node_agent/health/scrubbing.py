@@ -20,9 +20,13 @@ from libs.common.devices.partition import card_of, on_cards_of
 from libs.common.errors import MusterError, Refused
 from libs.common.life.gpu_life import OFFLINE, QUARANTINED
 from libs.common.model import GpuId
-from services.node_agent.core.controls import lasting
+from services.node_agent.core.controls import lasting_orders
 from services.node_agent.core.devices import Trouble
-from services.node_agent.core.observations import DeviceAils, DeviceControlled, Observation
+from services.node_agent.core.observations import (
+    DeviceControlled,
+    DeviceTroubleChanged,
+    Observation,
+)
 from services.node_agent.core.state import State
 from services.node_agent.devices.device_commands import carry_out
 from services.node_agent.drivers import Driver
@@ -95,7 +99,7 @@ class Scrub:
                 said = await self._clear(uuid) if due else ""
             if said.startswith(FAILED):
                 self.tell(
-                    DeviceAils(
+                    DeviceTroubleChanged(
                         uuid, QUARANTINED, Trouble(OFFLINE, f"{NOT_CLEARED}{said}", source=SOURCE)
                     )
                 )
@@ -150,7 +154,7 @@ class Scrub:
         """What operators have told the device, which a reset makes it forget; what it does not take
         again is told.
         """
-        for order in lasting(self.state().controls, uuid):
+        for order in lasting_orders(self.state().controls, uuid):
             done = await carry_out(self.driver, order)
             if done.outcome != DONE:
                 self.tell(DeviceControlled(done))

@@ -17,7 +17,7 @@ from libs.common.devices.error_catalogue import Catalogue, Row, Seen
 from libs.common.life import gpu_life
 from libs.common.model import Gpu, GpuId
 from services.node_agent.core.devices import HOT, Trouble
-from services.node_agent.core.observations import DeviceAils, DeviceErred, Observation
+from services.node_agent.core.observations import DeviceErrorSeen, DeviceTroubleChanged, Observation
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Event, Sample
 from services.node_agent.drivers.simulated import VENDOR as SIMULATED
@@ -139,7 +139,7 @@ class Watch:
                 line.text,
                 kind=line.kind,
             )
-            self.tell(DeviceErred(gpu.uuid, seen, KERNEL_LOG))
+            self.tell(DeviceErrorSeen(gpu.uuid, seen, KERNEL_LOG))
 
     def _event(self, event: Event, samples: Mapping[GpuId, Sample]) -> None:
         """One that is about a whole vendor is about each of its devices."""
@@ -156,13 +156,13 @@ class Watch:
                 )
             if event.kind == r.WEDGED:
                 self.tell(
-                    DeviceAils(
+                    DeviceTroubleChanged(
                         gpu.uuid, r.WEDGED, Trouble(gpu_life.OFFLINE, event.text, source=DRIVER)
                     )
                 )
             if event.kind == r.ANSWERS:
-                self.tell(DeviceAils(gpu.uuid, r.WEDGED, None))
-                self.tell(DeviceAils(gpu.uuid, r.LOST, None))
+                self.tell(DeviceTroubleChanged(gpu.uuid, r.WEDGED, None))
+                self.tell(DeviceTroubleChanged(gpu.uuid, r.LOST, None))
 
     def _erred(
         self,
@@ -187,7 +187,7 @@ class Watch:
         slices = self.slices_of(gpu.uuid, instance) if instance is not None else None
         words = f"MIG instance {instance}: {text}".rstrip(": ") if instance is not None else text
         self.tell(
-            DeviceErred(
+            DeviceErrorSeen(
                 gpu.uuid,
                 Seen(vendor, gpu.model, self.version_of(gpu.uuid), name, words, recovery),
                 source,
@@ -210,10 +210,10 @@ class Watch:
         for reason, wrong, trouble in self._troubles(uuid, sample):
             if wrong and (uuid, reason) not in self.ailing:
                 self.ailing[uuid, reason] = None
-                self.tell(DeviceAils(uuid, reason, trouble))
+                self.tell(DeviceTroubleChanged(uuid, reason, trouble))
             if not wrong and (uuid, reason) in self.ailing:
                 del self.ailing[uuid, reason]
-                self.tell(DeviceAils(uuid, reason, None))
+                self.tell(DeviceTroubleChanged(uuid, reason, None))
         gpu = next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
         if gpu is None:
             return
@@ -221,7 +221,7 @@ class Watch:
         risen = {UNCORRECTED: Bound(row.most, row.window_s)} if row is not None else {}
         for name, text in self.counts.looked(uuid, sample, self.site | risen):
             self.tell(
-                DeviceErred(
+                DeviceErrorSeen(
                     uuid, Seen(gpu.vendor, gpu.model, self.version_of(uuid), name, text), DRIVER
                 )
             )
@@ -255,10 +255,10 @@ class Watch:
                 "its driver says so; uncorrectable SRAM errors since it was loaded: "
                 f"{sample.sram_uncorrected}"
             )
-            self.tell(DeviceErred(gpu.uuid, self._seen(gpu, SRAM_THRESHOLD, text), DRIVER))
+            self.tell(DeviceErrorSeen(gpu.uuid, self._seen(gpu, SRAM_THRESHOLD, text), DRIVER))
         if value <= row.most and key in self.ailing:
             del self.ailing[key]
-            self.tell(DeviceAils(gpu.uuid, SRAM_THRESHOLD, None))
+            self.tell(DeviceTroubleChanged(gpu.uuid, SRAM_THRESHOLD, None))
 
     def _troubles(self, uuid: GpuId, sample: Sample) -> Iterator[tuple[str, bool, Trouble]]:
         """Yield what the readings of a device show: the reason, whether it holds, and

@@ -19,7 +19,7 @@ from services.node_agent.health.preflight import Preflight
 from services.node_agent.health.scrubbing import Scrub
 from services.node_agent.jobs.launching import launch_of
 from services.node_agent.jobs.means import Means
-from services.node_agent.jobs.protocol import AlreadyLaunched, JobSupervisors, Launch, Machine
+from services.node_agent.jobs.protocol import AlreadyStarted, JobSupervisors, Launch, Machine
 from services.node_agent.jobs.uploads import fetched
 from services.node_agent.runtimes.engine import NO_IMAGE, NoImage
 
@@ -52,7 +52,7 @@ async def begin(
             key,
             o.Exit(executed=False, exit_code=NO_IMAGE, reason=reasons.NO_IMAGE, detail=str(error)),
         )
-    except AlreadyLaunched as error:
+    except AlreadyStarted as error:
         _over(
             ground,
             key,

@@ -81,7 +81,7 @@ async def launch_of(
         probe=serving.probe_of(order),
         slices=mig.slices_of(order.gpus),
         hang_timeout_s=spec.hang_timeout_s,
-        parts=share.parts if (share := shares.of(order.gpus)) is not None else {},
+        parts=share.parts if (share := shares.share_of(order.gpus)) is not None else {},
         tenant=order.tenant,
     )
 

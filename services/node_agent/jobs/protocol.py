@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuId
 from services.node_agent.core.observations import Adopted, Observation, Probe
 from services.node_agent.directories.accounts import ALL_OTHERS, SELF, Account
@@ -20,6 +19,7 @@ from services.node_agent.directories.tenant_numbers import TenantNumbers
 from services.node_agent.drivers.sysfs import Numa
 from services.node_agent.machine.cgroups import Limits
 from services.node_agent.sharing.ways import Used
+from services.node_agent.supervision.launch_request import AlreadyStarted as AlreadyStarted
 
 # Called on the event loop with ProcessStarted or ProcessExited, each at most once per attempt and
 # process, in that order.
@@ -29,10 +29,6 @@ OnEvent = Callable[[Observation], None]
 # (address, port, path, seconds to answer) of a replica of this node: empty when it is ready, else
 # what is wrong. 0 s: the node's setting.
 Prober = Callable[[str, int, str, float], Awaitable[str]]
-
-
-class AlreadyLaunched(Refused):
-    """This (job, attempt) has a marker: it was started before."""
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +102,7 @@ class JobSupervisors(Protocol):
     ) -> str:
         """What the attempt brings along, verified, as a directory of its own; gives its path.
 
-        Raises AlreadyLaunched, or Refused, also when it is not `wanted` any more; then nothing of
+        Raises AlreadyStarted, or Refused, also when it is not `wanted` any more; then nothing of
         it is left.
         """
         ...
@@ -118,7 +114,7 @@ class JobSupervisors(Protocol):
     async def launch(self, launch: Launch) -> None:
         """Returns once an event is certain to follow.
 
-        Raises AlreadyLaunched, or Refused when nothing was started.
+        Raises AlreadyStarted, or Refused when nothing was started.
         """
         ...
 

@@ -13,7 +13,7 @@ from typing import Final
 from libs.common.model import GpuId
 from services.node_agent.core import actions as a
 from services.node_agent.core import observations as o
-from services.node_agent.core.decide import GONE, PROCESSES
+from services.node_agent.core.attempt_facts import GONE, PROCESSES
 from services.node_agent.core.state import key_of
 from services.node_agent.devices.device_holders import holders, without_nodes
 from services.node_agent.devices.instances import Instances

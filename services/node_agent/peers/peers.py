@@ -20,7 +20,7 @@ from libs.common.model import NodeId
 from libs.common.process.clock import Clock
 from libs.common.process.serving_tasks import serve_together
 from libs.common.transport.bus import Bus
-from services.node_agent.core.state import ask_jitter_ns
+from services.node_agent.core.apply import ask_jitter_ns
 from services.node_agent.peers import gossip as g
 from services.node_agent.peers.peer_budget import Budget
 from services.node_agent.peers.peer_messages import PeerAnswer, PeerAsk, Reader, Said, Signer

@@ -1,6 +1,5 @@
-"""Job supervisors: a warm zygote forks one small process per job, which outlives the agent and
-enforces the lease by itself.
+"""The agent's side of job supervision: start, watch and find supervisors.
 
-Standard library only on the supervisors' side (`zygote`, `supervisor` and what they import);
-`supervisors` is the agent's side.
+The supervisors' own side is `supervisor/`: small processes that a warm zygote forks, one per job,
+which outlive the agent and enforce the lease. They use the standard library only.
 """

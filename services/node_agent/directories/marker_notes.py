@@ -1,0 +1,92 @@
+"""What the marker of an attempt notes for the next agent, and how it is read again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from libs.common.model import AttemptRef, GpuId
+from libs.common.reasons import NOT_STARTED, SUPERVISOR_LOST
+from services.node_agent.core.observations import (
+    Adopted,
+    Exit,
+    Probe,
+)
+from services.node_agent.jobs.protocol import Launch
+from services.node_agent.sharing.ways import Used
+from services.node_agent.supervisor import records
+
+
+def note_of(launch: Launch) -> dict[str, Any]:
+    """Return the note of an attempt."""
+    probe = msgspec.structs.asdict(launch.probe) if launch.probe is not None else None
+    return {
+        "gpus": launch.gpus,
+        "slices": launch.slices,
+        "seq": launch.seq,
+        "time_limit_s": launch.time_limit_s,
+        "grace_s": launch.grace_s,
+        "hang_timeout_s": launch.hang_timeout_s,
+        "parts": launch.parts,
+        "probe": probe,
+        "workdir": launch.workdir,
+        "account": account_ids(launch),
+        "used": msgspec.to_builtins(launch.used),
+        "container": launch.container,
+        "tenant": launch.tenant,
+    }
+
+
+def account_ids(launch: Launch) -> list[int]:
+    """Return the ids of the job's user; none for the agent's own."""
+    return launch.account.ids if launch.account is not None else []
+
+
+def exit_of(record: Mapping[str, Any]) -> Exit:
+    """Return the end of an attempt from its exit record.
+
+    An attempt whose supervisor never started counts as one whose supervisor was lost: in both cases
+    the machine failed, not the job.
+    """
+    return Exit(
+        executed=record["executed"],
+        exit_code=record["exit_code"],
+        signal=record["signal"] or 0,
+        reason=SUPERVISOR_LOST if record["reason"] == NOT_STARTED else record["reason"],
+        detail=record["detail"],
+        stdout_bytes=record["stdout_bytes"],
+        stderr_bytes=record["stderr_bytes"],
+        dropped_bytes=record["dropped_bytes"],
+        clean=record["clean"],
+        run_ms=-(-record["duration_ns"] // 1_000_000) if record["executed"] else 0,
+    )
+
+
+def adopted_from(job_dir: str, ref: AttemptRef) -> Adopted:
+    """Return an attempt of an earlier agent, as its marker describes it.
+
+    A power cut may have torn the marker. The desired state then says again what is missing.
+    """
+    summary = records.read_summary(job_dir)
+    if "note" not in summary:
+        return Adopted(ref)
+    note = summary["note"]
+    return Adopted(
+        ref,
+        rank=summary["rank"],
+        gpus=tuple(GpuId(uuid) for uuid in note["gpus"]),
+        seq=note["seq"],
+        time_limit_s=note.get("time_limit_s", 0),
+        grace_s=note.get("grace_s", 0),
+        probe=Probe(**note["probe"]) if note.get("probe") else None,
+        ignore_lease=summary.get("ignore_lease", False),
+        slices={GpuId(uuid): mask for uuid, mask in note.get("slices", {}).items()},
+        used=used_from(job_dir),
+        hang_timeout_s=note.get("hang_timeout_s", 0),
+        parts=note.get("parts", {}),
+    )
+
+
+def used_from(job_dir: str) -> Used:
+    """Return how the attempt shares its devices, as its marker says."""
+    return msgspec.convert(records.read_summary(job_dir).get("note", {}).get("used", {}), Used)

@@ -1,0 +1,41 @@
+"""What the agent asks of the supervisors' side to start one attempt.
+
+`jobs.protocol.Launch` is the agent's own type, with devices, probes and accounts. This one is plain
+data that travels to the supervisor; `JobDirectories` turns the first into the second.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from libs.common.errors import Refused
+from services.node_agent.machine.cgroups import Limits
+
+DEFAULT_OUTPUT_BYTES = 64 * 1024 * 1024
+
+
+class AlreadyStarted(Refused):
+    """This (job, attempt) was started before, by this agent or an earlier one."""
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """The command to run and its limits.
+
+    `env` is the full environment; the attempt's MUSTER_* variables are added. Paths must be
+    absolute. `note` stays in the marker for the next agent (`records.read_summary`).
+    """
+
+    job_id: str
+    attempt: int
+    argv: list[str]
+    env: dict[str, str]
+    workdir: str
+    lease_path: str
+    rank: int = 0
+    stdin: bool = False
+    output_limit_bytes: int = DEFAULT_OUTPUT_BYTES
+    ignore_lease: bool = False
+    limits: Limits = field(default_factory=Limits)
+    account: list[int] = field(default_factory=list)
+    note: Mapping[str, Any] = field(default_factory=dict)
