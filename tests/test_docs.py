@@ -22,6 +22,8 @@ FENCED: Final = re.compile(r"```.*?```", re.DOTALL)
 HEADING: Final = re.compile(r"^#+ (.*)$", re.MULTILINE)
 # In a page, a path of the project in backticks; capitals stand for a name of the reader's own.
 PATH: Final = re.compile(r"`((?:libs|services|tests|docs|bench)/[a-z0-9_*./-]+)`")
+# A row of the table of a job's life: a file and a function of it.
+HOP: Final = re.compile(r"\| `([a-z0-9_/]+\.py)` \| `(\w+)` \|$", re.MULTILINE)
 # In the code, a page or a test.
 NAMED: Final = re.compile(r"\b(?:docs/[\w/-]+\.md|tests/[\w/]+\.py)")
 # Constants of subjects.py that are of the log itself, not beside it.
@@ -79,6 +81,16 @@ def test_a_page_or_a_test_that_the_code_names_exists() -> None:
 def test_a_file_that_a_page_names_exists() -> None:
     named = [(page, path) for page, text in pages().items() for path in PATH.findall(text)]
     assert [(page, path) for page, path in named if not list(ROOT.glob(path.rstrip("/")))] == []
+
+
+def test_each_hop_of_a_job_s_life_names_a_function_that_exists() -> None:
+    hops = HOP.findall((ROOT / "ARCHITECTURE.md").read_text())
+    assert len(hops) > 20
+    assert [
+        (path, name)
+        for path, name in hops
+        if not re.search(rf"\b(?:def|class) {name}\b", (ROOT / path).read_text())
+    ] == []
 
 
 def test_every_setting_has_exactly_one_help_text() -> None:
