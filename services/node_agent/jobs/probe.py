@@ -1,27 +1,27 @@
-"""A replica's port: whether it is free before the start, and whether the replica answers on it: one
-GET of its health path, in time.
+"""A replica's port: whether it is free before the start, and whether the replica answers there.
 
-Only the status line is read. It goes to the address that requests will come to, so that a server
-which listens on the loopback alone is not called ready on a machine that others must reach. Twin:
-the simulation's machines. Test: tests/integration/test_probe.py.
+The probe goes to the address that requests will use, so a server that listens only on loopback is
+not ready on a machine that others must reach. The simulation has its own probe. Test:
+tests/integration/test_probe.py.
 """
 
-import asyncio
-import contextlib
 import socket
 from typing import Final
 
+import aiohttp
+from yarl import URL
+
 PROBE_S: Final = 2.0
-STATUS_LINE_BYTES_MAX: Final = 256
+HEADERS: Final = {"User-Agent": "muster-probe", "Connection": "close"}
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens there, on any address of this machine.
+    """Return whether no process listens on the port, on any address of this machine.
 
-    Another's server would answer the probes of ours.
+    The server of another process would answer the probes of this replica.
     """
     with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what is only closing is free
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closing sockets do not count
         try:
             tried.bind(("", port))
         except OSError:
@@ -32,41 +32,23 @@ def is_free(port: int) -> bool:
 async def probe(
     address: str, port: int, path: str, within_s: float = 0, default_s: float = PROBE_S
 ) -> str:
-    """Empty when the answer is 2xx, else what is wrong, in a few words.
+    """Send one GET of the health path. Return what is wrong in a few words; empty for status 2xx.
 
-    Without `within_s` the answer has `default_s`.
+    The answer has `within_s` seconds, or `default_s` if that is 0. A redirect counts as wrong.
     """
     within_s = within_s or default_s
+    host = f"[{address}]" if ":" in address else address
+    url = URL(f"http://{host}:{port}{path}", encoded=True)
+    patience = aiohttp.ClientTimeout(total=within_s)
     try:
-        async with asyncio.timeout(within_s):
-            return _verdict(await _status_line(address, port, path))
+        async with (
+            aiohttp.ClientSession(timeout=patience, headers=HEADERS) as session,
+            session.get(url, allow_redirects=False) as answer,
+        ):
+            return "" if 200 <= answer.status < 300 else f"status {answer.status}"
     except TimeoutError:
         return f"no answer within {within_s:g} s"
     except OSError as error:
         return f"no connection: {error.strerror or error}"
-
-
-async def _status_line(address: str, port: int, path: str) -> bytes:
-    reader, writer = await asyncio.open_connection(address, port, limit=STATUS_LINE_BYTES_MAX)
-    try:
-        host = f"[{address}]" if ":" in address else address
-        writer.write(
-            (
-                f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: "
-                "muster-probe\r\nConnection: close\r\n\r\n"
-            ).encode()
-        )
-        return await reader.readuntil(b"\n")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        return b""
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
-
-
-def _verdict(line: bytes) -> str:
-    words = line.split()
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+    except aiohttp.ClientError:
         return "its answer is not HTTP"
-    return "" if 200 <= int(words[1]) < 300 else f"status {int(words[1])}"
