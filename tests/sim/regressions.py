@@ -45,5 +45,6 @@ SEEDS: Final[dict[int, str]] = {
         "an agent registers once more when its incarnation was registered in its name: the "
         "devices of others return to them"
     ),
+    930: "a replica whose end was forged is stopped when its model is undeployed",
     368: "a node that lied under its agent's next incarnation is removed all the same",
 }

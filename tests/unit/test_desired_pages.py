@@ -7,8 +7,8 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.errors import Unavailable
-from libs.common.messages import Desired, DesiredAsk, Orders, StartOrder, by_bytes
-from libs.common.model import JobId, NodeId
+from libs.common.messages import Desired, DesiredAsk, Orders, StartOrder, by_bytes, digest
+from libs.common.model import AttemptRef, JobId, NodeId
 from libs.common.state.cluster import Cluster
 from libs.common.subjects import desired as desired_subject
 from libs.common.transport.bus_memory import MemoryBus
@@ -19,8 +19,18 @@ from services.node_agent.core.observations import OrdersReceived
 from services.node_agent.desired import fetch
 from services.scheduler.orders import desired_pages
 from services.scheduler.orders.desired_pages import DesiredPages
-from services.scheduler.orders.orders import NO_IMAGES, desired, start_orders
-from tests.given import EPOCH, given, member, placed, registered, tell, waiting
+from services.scheduler.orders.orders import NO_IMAGES, desired, node_digest, start_orders
+from tests.given import (
+    EPOCH,
+    finished,
+    given,
+    member,
+    placed,
+    registered,
+    started,
+    tell,
+    waiting,
+)
 from tests.given_node import start
 
 A, B = NodeId("a"), NodeId("b")
@@ -173,3 +183,27 @@ def test_an_agent_that_knows_no_images_is_told_to_refuse_a_job_with_one(
         assert recorded.facts == (
             f.JobRefused(job_id=JobId("j"), attempt=1, node_id=A, reason=NO_IMAGES),
         )  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("cancelled", "stops"), [(False, []), (True, [("cancelled", 2, 3_000)])])
+def test_a_cancelled_job_that_has_ended_in_the_log_is_stopped_for_its_end_may_be_forged(
+    cancelled: bool, stops: list[tuple[str, int, int]]
+) -> None:
+    history = [
+        registered("a"),
+        waiting("j"),
+        placed("j", member("a")),
+        started("j", "a"),
+        finished("j", "a"),
+    ]
+    if cancelled:
+        history.append(f.CancelRequested(job_id=JobId("j"), grace_s=3, signal=2, user="ada"))
+    state = given(*history).cluster
+    found = desired(state, A, EPOCH)
+    assert [start.job_id for start in found.starts] == ["j"]
+    assert [(stop.reason, stop.signal, stop.grace_ms) for stop in found.stops] == stops
+    assert node_digest(state, A) == digest(
+        [AttemptRef(JobId("j"), 1)],
+        [(AttemptRef(JobId("j"), 1), signal, grace) for _, signal, grace in stops],
+        [],
+    )

@@ -77,15 +77,8 @@ def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
             starts.append(start)
         else:
             stops.append(_instead(start))
-        if job.stop_reason:
-            stop = StopOrder(
-                job.job_id,
-                job.attempt,
-                cluster.seq,
-                job.stop_reason,
-                job.stop_signal,
-                job.stop_grace_ms,
-            )
+        stop = _stop_of(job, cluster.seq)
+        if stop is not None:
             stops.append(stop)
     controls = tuple(controls_of(cluster, node_id))
     return Desired(
@@ -101,9 +94,26 @@ def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
 def node_digest(cluster: Cluster, node_id: NodeId) -> str:
     """The short form of `desired`, which an agent compares with its own."""
     accounted = [job for job, _ in _accounted(cluster, node_id)]
-    stops = [(job.ref, job.stop_signal, job.stop_grace_ms) for job in accounted if job.stop_reason]
+    ordered = ((job.ref, _stop_of(job, cluster.seq)) for job in accounted)
+    stops = [(ref, stop.signal, stop.grace_ms) for ref, stop in ordered if stop is not None]
     controls = [(each.uuid, each.control, each.request) for each in controls_of(cluster, node_id)]
     return digest([job.ref for job in accounted], stops, controls)
+
+
+def _stop_of(job: Job, seq: int) -> StopOrder | None:
+    """Return the order to stop the attempt; None if nothing asks for its end.
+
+    A cancelled job that has ended in the log is stopped too: its end may be forged, and its
+    process may run on. If it is over, the agent has nothing left to do.
+    """
+    if job.stop_reason:
+        return StopOrder(
+            job.job_id, job.attempt, seq, job.stop_reason, job.stop_signal, job.stop_grace_ms
+        )
+    if job.state != job_life.RELEASING or job.cancel is None:
+        return None
+    grace_ms = job.cancel.grace_s * 1_000
+    return StopOrder(job.job_id, job.attempt, seq, reasons.CANCELLED, job.cancel.signal, grace_ms)
 
 
 def message(epoch: int, part: Sequence[AnyOrder]) -> Orders:
