@@ -48,8 +48,12 @@ state, port = Path(sys.argv[1]), int(sys.argv[2])
 def stand_in(name, script=SERVICE):
     argv = [sys.executable, '-c', script, name, str(state / 'stopped'), str(port)]
     return Spec(name, argv, {}, plan.logs(state) / (name + '.log'))
-plan.control_plane = lambda state,
-shape: [stand_in('scheduler'), stand_in('quota'), stand_in('audit'), stand_in('gateway', GATEWAY)]
+def control_plane(state, shape):
+    quiet = [stand_in(name) for name in ('scheduler', 'quota', 'audit')]
+    return [*quiet, stand_in('gateway', GATEWAY)]
+
+
+plan.control_plane = control_plane
 plan.agents = lambda state, shape: [stand_in(each) for each in shape.fleet.nodes]
 launcher.LOG_S = 0.2
 sys.exit(commands.up(Options(state=state, nodes=2, port=port)))

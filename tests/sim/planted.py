@@ -83,8 +83,8 @@ def tasks_are_cancelled_once(patch: pytest.MonkeyPatch) -> None:
 
 def tenants_share_devices_unasked(patch: pytest.MonkeyPatch) -> None:
     """A part of a device is free for whoever comes, whatever tenant has the rest."""
-    patch.setattr(capacity, "circle_on", lambda cluster, view: sharing_domains.SHARING)
-    patch.setattr(backfill, "circle_of", lambda cluster, tenant: sharing_domains.SHARING)
+    patch.setattr(capacity, "sharing_domain_on", lambda cluster, view: sharing_domains.SHARING)
+    patch.setattr(backfill, "sharing_domain_of", lambda cluster, tenant: sharing_domains.SHARING)
 
 
 def a_mig_instance_begins_anywhere(patch: pytest.MonkeyPatch) -> None:

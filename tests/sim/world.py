@@ -368,7 +368,7 @@ class World:
             case faults.CUT:
                 self.network.cut[blow.target] = self.loop.now + blow.length_s
             case faults.APART:
-                self.network.anti_affinity[blow.target] = self.loop.now + blow.length_s
+                self.network.apart[blow.target] = self.loop.now + blow.length_s
             case faults.OUTAGE:
                 self.network.cut[CONTROL] = self.loop.now + blow.length_s
                 self.stall(blow.length_s)
