@@ -69,7 +69,7 @@ def test_a_killed_migration_leaves_nothing_half_done(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
 from alembic import op
-from services.audit.store import Store
+from services.audit.store.store import Store
 op.create_index = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
 Store(sys.argv[1]).migrate()
 """

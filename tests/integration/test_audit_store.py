@@ -127,7 +127,7 @@ def test_a_database_without_its_driver_is_refused() -> None:
 
 APPENDS = """
 import sys
-from services.audit.store import Store
+from services.audit.store.store import Store
 from tests.integration.audit_world import entries
 store = Store(sys.argv[1])
 at = store.head().seq if store.head() else 0

@@ -7,13 +7,14 @@ says within how many seeds it is found.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common import fold, subjects
+from libs.common import fold, reasons, subjects
 from libs.common.change import IGNORED
 from libs.common.facts import AnyFact
 from libs.common.folds import member_fold, node_fold
@@ -34,7 +35,7 @@ from services.audit.trim.trimmer import Trimmer
 from services.node_agent.core import observations as o
 from services.node_agent.peers import gossip
 from services.node_agent.service import Agent
-from services.scheduler.decide import attempts, decide, elastic
+from services.scheduler.decide import decide, elastic
 from services.scheduler.leases import renewals
 from services.scheduler.leases.leases import Leases
 from services.scheduler.leases.renewals import Renewals
@@ -124,7 +125,7 @@ def a_gang_grows_whoever_waits(patch: pytest.MonkeyPatch) -> None:
 
 def a_preempted_job_has_failed(patch: pytest.MonkeyPatch) -> None:
     """Its end counts like any other: it uses up a retry, or it is over."""
-    patch.setattr(attempts, "GOES_ON", ())
+    patch.setattr(attempts, "reasons", SimpleNamespace(**vars(reasons) | {"GOES_ON": ()}))
 
 
 def a_turn_is_over_at_once(patch: pytest.MonkeyPatch) -> None:
