@@ -35,7 +35,7 @@ from services.audit.trim.trimmer import Trimmer
 from services.node_agent.core import observations as o
 from services.node_agent.peers import gossip
 from services.node_agent.service import Agent
-from services.scheduler.decide import decide, elastic
+from services.scheduler.decide import attempts, decide, elastic
 from services.scheduler.leases import renewals
 from services.scheduler.leases.leases import Leases
 from services.scheduler.leases.renewals import Renewals
