@@ -1,10 +1,7 @@
-"""What a machine must have, and whether this one has it: `muster doctor`, and the first start of a
-cluster.
+"""Checks of one machine: can it be a node or hold the log?
 
-Run once, not a service.
-
-Each check is a function that gives one `Finding`; `checks.py` lists them, `disk.py` measures the
-disk.
+`muster doctor` runs all checks. The first start of a cluster runs those of the disk. Each check is
+a function that returns one `Finding`: `checks.py` lists them, `disk.py` measures the disk.
 """
 
 import msgspec
@@ -17,7 +14,11 @@ WRONG = "wrong"
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`fix` is empty when nothing has to be done."""
+    """The result of one check.
+
+    `what` is the name of the check, `state` one of the words above, `found` the observed value.
+    `fix` is what to do; empty if nothing. `needed`: `muster doctor` fails if the check does.
+    """
 
     what: str
     state: str

@@ -1,4 +1,4 @@
-"""The checks of one host, in the order in which they are shown."""
+"""The checks of one machine, in the order of the output of `muster doctor`."""
 
 import ctypes
 import importlib.metadata
@@ -24,22 +24,25 @@ FREE_MIN_BYTES: Final = 2 << 30
 OFFSET_MAX_S: Final = 2.0
 ANSWER_S: Final = 5.0
 LOST_FIX: Final = (
-    "restart the machine; if it stays lost, reseat or replace it, or set MUSTER_GPUS_REMOVED "
-    "after you took it out"
+    "restart the machine; if the GPU stays lost, reseat or replace it; if you removed it, set "
+    "MUSTER_GPUS_REMOVED"
 )
 PERSISTENCE_FIX: Final = (
-    "nvidia-smi -pm 1 until the next boot, or start nvidia-persistenced at each boot"
+    "run `nvidia-smi -pm 1` (until the next boot), or start nvidia-persistenced at boot"
 )
 BPF_CALL: Final = {"x86_64": 321, "aarch64": 280}
 BPF_PROG_QUERY: Final = 16
 
 
 def examine(state: Path, gateway: str, ports: Sequence[int]) -> list[Finding]:
-    """Every check; none of them changes anything but a temporary file below `state`."""
+    """Run all checks and return their findings.
+
+    They change nothing, except for a temporary file below `state`.
+    """
     host: tuple[Callable[[], Finding], ...] = (python, nats_server, cgroup, bpf, kmsg, monotonic)
-    found = [check() for check in host]
-    found += [clock(gateway), space(state), local_disk(state), sync(state)]
-    return [*found, *(port(number) for number in ports), *drivers(state)]
+    findings = [check() for check in host]
+    findings += [clock(gateway), space(state), local_disk(state), sync(state)]
+    return [*findings, *(port(number) for number in ports), *drivers(state)]
 
 
 def python() -> Finding:
@@ -50,7 +53,7 @@ def python() -> Finding:
 
 
 def nats_server() -> Finding:
-    """Only the host of the log needs one."""
+    """Check for nats-server 2.15 or newer. Only the machine that holds the log needs it."""
     try:
         path = servers.binary()
         text = subprocess.run(
@@ -73,7 +76,7 @@ def nats_server() -> Finding:
 
 
 def cgroup(root: Path = Path("/sys/fs/cgroup")) -> Finding:
-    """What keeps each job in its own control group, if this user may make one."""
+    """Check whether this user may create control groups, which limit the memory and CPU of jobs."""
     if (root / "cgroup.controllers").exists():
         kind, writable = (
             f"v2: {(root / 'cgroup.controllers').read_text().strip()}",
@@ -91,16 +94,14 @@ def cgroup(root: Path = Path("/sys/fs/cgroup")) -> Finding:
             "cgroup",
             MISSING,
             f"{kind}, not writable",
-            "run the agent as root: jobs are not bounded without",
+            "run the agent as root; otherwise the memory and CPU of jobs are not limited",
             needed=False,
         )
     return Finding("cgroup", OK, kind, needed=False)
 
 
 def bpf() -> Finding:
-    """Whether the kernel takes bpf(2) from this user: without it no device filter keeps a job to
-    its GPUs.
-    """
+    """Check whether this user may call bpf(2), which limits a job to its own GPUs."""
     number = BPF_CALL.get(os.uname().machine)
     libc = ctypes.CDLL(None, use_errno=True)
     attributes = ctypes.create_string_buffer(128)
@@ -126,7 +127,7 @@ def kmsg(path: Path = Path("/dev/kmsg")) -> Finding:
             "kernel log",
             MISSING,
             f"{path}: {error.strerror}",
-            "run the agent as root, so that it hears of GPU faults",
+            "run the agent as root; otherwise it misses GPU errors that only the kernel reports",
             needed=False,
         )
     return Finding("kernel log", OK, f"{path} can be read", needed=False)
@@ -142,13 +143,13 @@ def monotonic() -> Finding:
             "boot clock",
             WRONG,
             f"went back by {first - second} ns",
-            "this kernel or hypervisor cannot hold leases",
+            "use another kernel or hypervisor: leases need a clock that never goes back",
         )
-    return Finding("boot clock", OK, "counts on")
+    return Finding("boot clock", OK, "never goes back")
 
 
 def clock(gateway: str) -> Finding:
-    """Against the gateway's own, to a second: that is as well as HTTP says it."""
+    """Compare this clock with the gateway's, to a second: HTTP dates are no more precise."""
     try:
         with urlopen(f"{gateway}/livez", timeout=ANSWER_S) as answer:  # nosec B310
             theirs = parsedate_to_datetime(answer.headers["date"]).timestamp()
@@ -162,10 +163,10 @@ def clock(gateway: str) -> Finding:
             "clock",
             WRONG,
             f"about {offset:+.0f} s from the gateway's",
-            "let chrony or systemd-timesyncd set it",
+            "run chrony or systemd-timesyncd on both machines",
             needed=False,
         )
-    return Finding("clock", OK, "the gateway's, to a second or two")
+    return Finding("clock", OK, "within two seconds of the gateway's")
 
 
 def space(state: Path) -> Finding:
@@ -183,8 +184,8 @@ def local_disk(state: Path) -> Finding:
         return Finding(
             "file system",
             WRONG,
-            f"{state} lies on {kind}",
-            "choose a local disk with --state: a log on a network is lost with it",
+            f"{state} is on {kind}",
+            "choose a local disk with --state: a network file system may lose acknowledged commits",
         )
     return Finding("file system", OK, "local")
 
@@ -199,9 +200,10 @@ def sync(state: Path) -> Finding:
             f"{state}: {error.strerror}",
             "give this user the right to write there",
         )
-    words = disk.slow_words(took_ms)
+    warning = disk.slow_warning(took_ms)
+    state_word = SLOW if warning else OK
     return Finding(
-        "synced write", SLOW if words else OK, f"{took_ms:.2f} ms (median of {disk.SYNCS})", words
+        "synced write", state_word, f"{took_ms:.2f} ms (median of {disk.SYNCS})", warning
     )
 
 
@@ -211,15 +213,17 @@ def port(number: int) -> Finding:
     return Finding(
         f"port {number}",
         WRONG,
-        "taken",
-        "by a running cluster? else choose another with --port",
+        "in use",
+        "fine if a cluster already runs here; otherwise choose another port with --port",
         needed=False,
     )
 
 
 def drivers(state: Path | None = None) -> list[Finding]:
-    """Run the agent's own survey: each vendor that it can drive, and each GPU that an agent with
-    this state knew.
+    """Check the GPU drivers with the agent's own survey.
+
+    It covers every vendor that the agent supports, and every GPU that an agent with this state
+    directory has seen before.
     """
     try:
         found = local_gpus.look(str(state or ""))
@@ -229,20 +233,20 @@ def drivers(state: Path | None = None) -> list[Finding]:
                 "drivers",
                 WRONG,
                 str(error),
-                "restart the machine if a driver is wedged",
+                "restart the machine if a driver hangs",
                 needed=False,
             )
         ]
-    here = [Finding(f"driver {vendor}", OK, words) for vendor, words in found.there.items()]
+    findings = [Finding(f"driver {vendor}", OK, gpus) for vendor, gpus in found.there.items()]
     if found.cold:
         where = f"off on {', '.join(found.cold)}: the first call into the driver may take seconds"
-        here.append(Finding("persistence mode", SLOW, where, PERSISTENCE_FIX, needed=False))
-    here += [
+        findings.append(Finding("persistence mode", SLOW, where, PERSISTENCE_FIX, needed=False))
+    findings += [
         Finding(f"GPU {address}", WRONG, why, LOST_FIX, needed=False)
         for address, why in found.absent.items()
     ]
-    fix = "needed where there are {} GPUs"
-    return here + [
+    fix = "install it only if this machine has {} GPUs"
+    return findings + [
         Finding(f"driver {vendor}", MISSING, why, fix.format(vendor), needed=False)
         for vendor, why in found.missing.items()
     ]

@@ -1,6 +1,4 @@
-"""The disk that holds the log: how long a synced write takes, and whether it lies on another
-machine.
-"""
+"""The disk that holds the log: the time of a synced write, and whether it is a network disk."""
 
 import ctypes
 import os
@@ -12,9 +10,9 @@ from typing import Final
 
 SYNCS: Final = 21
 WRITE_BYTES: Final = 512
-# Above this the log's own speed is what a person waits for.
+# Above this, users notice the time that the log needs.
 SYNC_SLOW_MS: Final = 5.0
-# f_type of statfs(2), as <linux/magic.h> has them.
+# f_type of statfs(2), from <linux/magic.h>.
 NETWORK_TYPES: Final = {
     0x6969: "NFS",
     0x517B: "SMB",
@@ -34,14 +32,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Statfs(ctypes.Structure):
-    """Only the first field is read; the rest is room for every architecture's layout."""
+    """`struct statfs`: only the first field is used, the rest fits every architecture's layout."""
 
     _fields_ = (("f_type", ctypes.c_long), ("rest", ctypes.c_byte * 504))
 
 
 def network_kind(path: Path) -> str:
-    """The network file system that `path` (or its nearest existing parent) lies on; empty when it
-    is a local one.
+    """Return the kind of network file system that holds `path`, or its nearest existing parent.
+
+    Empty for a local file system.
     """
     while not path.exists() and path != path.parent:
         path = path.parent
@@ -52,9 +51,9 @@ def network_kind(path: Path) -> str:
 
 
 def sync_ms(directory: Path) -> float:
-    """The median of small synced writes in `directory`, in milliseconds.
+    """Return the median time of small synced writes in `directory`, in milliseconds.
 
-    Raises OSError when it cannot be written.
+    Raises OSError if the directory cannot be written.
     """
     took = []
     with tempfile.NamedTemporaryFile(dir=directory, prefix=".fsync-") as file:
@@ -67,13 +66,12 @@ def sync_ms(directory: Path) -> float:
     return statistics.median(took) * 1_000
 
 
-def slow_words(took_ms: float) -> str:
-    """What a slow disk means; empty for a quick one."""
+def slow_warning(took_ms: float) -> str:
+    """Return a warning for a disk that is slow; empty for a fast one."""
     if took_ms <= SYNC_SLOW_MS:
         return ""
     return (
-        f"a synced write takes {took_ms:.1f} ms here (over {SYNC_SLOW_MS:.0f} ms): every "
-        "commit waits for it, so a job starts at least "
-        f"{3 * took_ms:.0f} ms later and about {1_000 / took_ms:.0f} commits a second are "
-        "possible; put --state on a local SSD"
+        f"a synced write takes {took_ms:.1f} ms (more than {SYNC_SLOW_MS:.0f} ms), and every "
+        f"commit waits for one: jobs start at least {3 * took_ms:.0f} ms later, and the log "
+        f"stores about {1_000 / took_ms:.0f} commits per second; put --state on a local SSD"
     )

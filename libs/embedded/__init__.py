@@ -1,7 +1,6 @@
-"""The embedded cluster: a real nats-server and every service as a child process of one launcher, on
-one machine.
+"""The embedded cluster of `muster up`: a nats-server and all services on one machine.
 
-Run once (`muster up`), not a service: it decides nothing about jobs. Who may say what is
-`permissions.py`, the server's file `nats_config.py`, the children `processes.py`, the verbs
-`commands.py`.
+The launcher starts them as child processes and decides nothing about jobs. `commands.py` has the
+verbs, `processes.py` the child processes, `nats_config.py` the server's configuration, and
+`permissions.py` the subjects that each process may use.
 """

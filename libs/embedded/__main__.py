@@ -1,4 +1,4 @@
-"""`python -m libs.embedded up|down|clean`: the verbs without the command line tool."""
+"""`python -m libs.embedded up|down|clean`: the verbs without the `muster` command."""
 
 import argparse
 import sys

@@ -1,11 +1,9 @@
-"""An authority for one cluster, and the certificates that it gives to servers by name.
+"""The certificate authority of one cluster, and the certificates of its servers.
 
-Files are made once and kept.
-
-Elliptic keys (P-256). The authority signs nothing but the servers of this cluster, so the one name
-that all of them show (TLS_NAME) says all, and its key never leaves its own folder. Machines that
-join pin the authority by its fingerprint; they themselves have nkeys. Everything lasts ten years:
-there is no renewal. Test: tests/unit/test_certificates.py.
+Files are created once and kept. Keys are elliptic (P-256). The authority signs only the servers of
+this cluster, so all of them show one name (TLS_NAME), and its key never leaves its directory.
+Machines that join pin the authority by its fingerprint, and authenticate with nkeys. Certificates
+last ten years; there is no renewal. Test: tests/unit/test_certificates.py.
 """
 
 import datetime
@@ -21,11 +19,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from libs.common.transport.connection_nats import TLS_NAME
 from libs.embedded.identity import write_private
 
-# What a cluster of one machine has: its authority and the certificate of its servers.
+# File names in the keys directory of an embedded cluster.
 AUTHORITY: Final = "ca"
 SERVER: Final = "server"
 DAYS: Final = 3_650
-# A clock that is a little behind must not refuse a new certificate.
+# A machine whose clock is a little behind must accept a new certificate.
 BACKDATED: Final = datetime.timedelta(hours=1)
 
 
@@ -38,14 +36,17 @@ def key_file(folder: Path, name: str) -> Path:
 
 
 def ensure(keys: Path) -> None:
-    """Of a cluster of one machine; another authority would lock out every machine that joined."""
+    """Create the authority and the server certificate of an embedded cluster if there are none.
+
+    Existing files stay: a new authority would lock out every machine that joined.
+    """
     if not key_file(keys, SERVER).exists():
         authority(keys, AUTHORITY)
         server(keys, SERVER, AUTHORITY, [TLS_NAME])
 
 
 def authority(folder: Path, name: str) -> None:
-    """The cluster's own authority: it may sign servers, and no other authority."""
+    """Create an authority that may sign servers, but no other authority. Existing files stay."""
     if key_file(folder, name).exists():
         return
     key = ec.generate_private_key(ec.SECP256R1())
@@ -60,8 +61,9 @@ def authority(folder: Path, name: str) -> None:
 
 
 def server(folder: Path, name: str, of: str, hosts: Sequence[str]) -> None:
-    """A certificate for a server that is reached as any of `hosts`, and as a client of its peers,
-    signed by the authority `of`.
+    """Create a certificate for `hosts`, signed by the authority `of`. Existing files stay.
+
+    The server also uses it as a client of the other servers.
     """
     if key_file(folder, name).exists():
         return
@@ -116,7 +118,7 @@ def _usage(signs: bool) -> x509.KeyUsage:
 def _keep(
     folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    """The key last: a run that is cut short between them begins anew."""
+    """Write the certificate, then the key: without the key, the next run creates both again."""
     pem = serialization.Encoding.PEM
     private = key.private_bytes(
         pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

@@ -1,7 +1,7 @@
-"""The verbs up, down and clean as plain functions: `muster up` is `up(Options(...))`.
+"""The verbs up, down and clean as functions: `muster up` is `up(Options(...))`.
 
-Each returns an exit code; what a person must put right is raised as one MusterError, whose text is
-the one line to show.
+Each returns an exit code. A fault that the user must repair is raised as a MusterError; its text is
+the line to print.
 """
 
 import errno
@@ -47,13 +47,14 @@ def say(text: str) -> None:
 
 
 def up(options: Options) -> int:
-    """Start the cluster of `options.state`, made when there is none; in the foreground until
-    Ctrl-C, `down` or SIGTERM.
+    """Start the cluster in `options.state`; create it if there is none.
+
+    In the foreground it runs until Ctrl-C, `down` or SIGTERM.
     """
     options = msgspec.structs.replace(options, state=options.state.resolve())
-    configuration.read()  # a mistake in it is said before anything is made
+    configuration.read()  # report its faults before anything is created
     if not options.foreground:
-        return _up_behind(options)
+        return _up_in_background(options)
     state = options.state
     _check_disk_kind(options)
     first = not shape.shape_file(state).exists()
@@ -68,8 +69,8 @@ def up(options: Options) -> int:
         say(f"starting {found.words} in {state}")
         if profile.is_login(profile_path()):
             say(
-                f"{profile_path()} holds a login and stays: for this cluster set "
-                f"MUSTER_PROFILE={profile.path_of(state)}"
+                f"{profile_path()} holds the login of another cluster, so it was not changed: to "
+                f"use this cluster, set MUSTER_PROFILE={profile.path_of(state)}"
             )
         if found.local:
             say(local_gpus.survey())
@@ -79,7 +80,7 @@ def up(options: Options) -> int:
 
 
 def down(options: Options) -> int:
-    """Stop the cluster and wait until it is gone."""
+    """Stop the cluster and wait until its processes have ended."""
     state = options.state.resolve()
     found = runfile.running(state)
     if found is None:
@@ -88,25 +89,25 @@ def down(options: Options) -> int:
     os.kill(found.launcher.pid, signal.SIGTERM)
     if not living.wait_gone([found.launcher], DOWN_S):
         raise Unavailable(
-            f"the cluster in {state} (pid {found.launcher.pid}) still stops after "
+            f"the cluster in {state} (pid {found.launcher.pid}) has not stopped after "
             f"{DOWN_S:.0f} s: see {plan.logs(state)}"
         )
-    say(f"the cluster in {state} is stopped")
+    say(f"the cluster in {state} has stopped")
     return 0
 
 
 def clean(options: Options) -> int:
-    """Remove the state directory, after asking: the log, the archive, the keys.
+    """Remove the state directory (log, archive and keys) after the user confirmed it.
 
-    Refuses while the cluster runs.
+    Raises Refused while the cluster runs.
     """
     state = options.state.resolve()
     if not state.exists():
-        say(f"there is nothing at {state}")
+        say(f"nothing to remove: {state} does not exist")
         return 0
     if shape.load(state) is None:
         raise Refused(
-            f"{state} has no cluster.json: it is not a cluster's state, and nothing was removed"
+            f"{state} is not the state of a cluster (it has no cluster.json): nothing was removed"
         )
     held = _lock(state)
     try:
@@ -116,32 +117,30 @@ def clean(options: Options) -> int:
         _end_what_is_left(state)
         if not remove_tree(state):
             raise Refused(
-                f"{state} could not be removed whole: end the processes that write to it, "
+                f"{state} could not be removed completely: end the processes that write to it, "
                 "then repeat the command"
             )
     finally:
         os.close(held)
-    say(f"{state} is removed")
+    say(f"removed {state}")
     return 0
 
 
 def _check_disk_kind(options: Options) -> None:
-    """The log promises that what was acknowledged survives a power cut; a network file system does
-    not promise that to it.
-    """
+    """Refuse a network file system: it may lose acknowledged commits in a power cut."""
     kind = disk.network_kind(options.state)
     if kind and not options.force:
         raise Refused(
-            f"{options.state} lies on a network file system ({kind}): choose a local disk "
-            "with --state, or say --force"
+            f"{options.state} is on a network file system ({kind}), which may lose acknowledged "
+            "commits: choose a local disk with --state, or use --force"
         )
 
 
 def _measure_disk(state: Path) -> None:
-    """Once, at the first start: afterwards the disk is what it is."""
-    words = disk.slow_words(disk.sync_ms(state))
-    if words:
-        say(f"warning: {words}")
+    """Warn about a slow disk; called at the first start only."""
+    warning = disk.slow_warning(disk.sync_ms(state))
+    if warning:
+        say(f"warning: {warning}")
 
 
 def _lock(state: Path) -> int:
@@ -157,22 +156,22 @@ def _lock(state: Path) -> int:
 def _end_what_is_left(state: Path) -> None:
     left = runfile.left_behind(state)
     if left:
-        say(f"ending {len(left)} processes that an earlier launcher left behind")
+        say(f"ending {len(left)} processes of an earlier launcher that was killed")
         living.end(left, LEFT_BEHIND_GRACE_S)
     runfile.remove(state)
 
 
 def _refuse_port(fault: int | None, host: str, port: int) -> None:
     if fault == errno.EADDRNOTAVAIL:
-        raise Refused(f"{host} is no address of this machine: choose another with --host")
+        raise Refused(f"{host} is not an address of this machine: choose another with --host")
     if fault == errno.EACCES:
-        raise Refused(f"port {port} is for root alone: choose one of 1024 or more with --port")
+        raise Refused(f"port {port} needs root: choose 1024 or higher with --port")
     if fault is not None:
-        raise Refused(f"port {port} of {host} is taken: choose another with --port")
+        raise Refused(f"port {port} of {host} is in use: choose another with --port")
 
 
 def _with_ports(found: Shape) -> Shape:
-    """The gateways' ports must be free; the server's is ours to choose."""
+    """Check that the gateways' ports are free, and choose a port for the NATS server."""
     for port in range(found.port, found.port + found.gateways):
         _refuse_port(servers.listening_fault(found.host, port), found.host, port)
     if found.nats_port and servers.port_is_free(
@@ -183,7 +182,7 @@ def _with_ports(found: Shape) -> Shape:
 
 
 def _files(state: Path, found: Shape) -> Path:
-    """Everything on disk that a start needs; the path of the server's configuration."""
+    """Write all files that a start needs. Return the path of the NATS server's configuration."""
     try:
         shape.save(state, found)
         key = identity.api_key(state / "keys", profile.known_key(state))
@@ -196,7 +195,7 @@ def _files(state: Path, found: Shape) -> Path:
     except OSError as error:
         raise Refused(
             f"{error.filename} cannot be written ({error.strerror}): give this user the "
-            "right, or choose --state"
+            "right to write it, or choose another directory with --state"
         ) from error
     return servers.config_file(state, plan.SERVER)
 
@@ -211,16 +210,14 @@ def _agreed(state: Path) -> bool:
         return False
 
 
-def _up_behind(options: Options) -> int:
-    """The same in a process of its own; returns when it is ready, or with its exit code when it
-    ends before.
-    """
+def _up_in_background(options: Options) -> int:
+    """Start the cluster in another process. Return 0 when it is ready, or its exit code."""
     state = options.state
     shape.prepare(options)
     plan.logs(state).mkdir(exist_ok=True, mode=0o700)
-    said = plan.logs(state) / "launcher.log"
-    begin = said.stat().st_size if said.exists() else 0
-    with said.open("ab") as log:
+    launcher_log = plan.logs(state) / "launcher.log"
+    begin = launcher_log.stat().st_size if launcher_log.exists() else 0
+    with launcher_log.open("ab") as log:
         process = subprocess.Popen(
             _command(options),
             stdin=subprocess.DEVNULL,
@@ -234,7 +231,7 @@ def _up_behind(options: Options) -> int:
     ):
         time.sleep(POLL_S)
     time.sleep(POLL_S)
-    with said.open("rb") as log:
+    with launcher_log.open("rb") as log:
         log.seek(begin)
         say(log.read().decode(errors="replace").rstrip())
     return process.poll() or 0

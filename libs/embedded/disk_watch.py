@@ -1,8 +1,7 @@
-"""Watches the room on the disk that holds the log: says when it is short, and starts the server
-again when a full disk has room again.
+"""Watches the free space of the log's disk; warns, and restarts the server after a full disk.
 
-A nats-server of which one write has failed takes no other, whatever room there is later: only a new
-start helps. Held by tests/unit/test_disk_watch.py.
+After one failed write a nats-server accepts no other, even when there is space again: only a
+restart helps. Test: tests/unit/test_disk_watch.py.
 """
 
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Final
 from libs.embedded.processes import Say
 
 MIB: Final = 1 << 20
-# Below this it is said; above this a disk that was full is trusted again.
+# Below this the launcher warns. A disk that was full has space again above it.
 LOW_BYTES: Final = 64 * MIB
 # Below this a write may have failed.
 FULL_BYTES: Final = 2 * MIB
@@ -20,8 +19,10 @@ EVERY_S: Final = 1.0
 
 
 class DiskWatch:
-    """`free` gives the bytes that may still be written, `restart` ends the server, which its
-    launcher starts again.
+    """The watch of one disk.
+
+    `free` returns the bytes that may still be written. `restart` ends the server; the launcher then
+    starts it again.
     """
 
     def __init__(
@@ -34,28 +35,28 @@ class DiskWatch:
         self.low = self.full = False
 
     def look(self) -> None:
-        """One look; to be repeated every EVERY_S."""
+        """Check the disk once. The caller repeats it every EVERY_S."""
         free = self.free()
         if free >= LOW_BYTES:
             self._has_room()
         elif free < FULL_BYTES and not self.full:
             self.low = self.full = True
             self.say(
-                f"the disk under {self.place} is full: nothing is recorded and no job starts "
-                f"before {LOW_BYTES // MIB} MiB are free"
+                f"the disk of {self.place} is full: the log stores nothing and no job starts "
+                f"until {LOW_BYTES // MIB} MiB are free"
             )
         elif not self.low:
             self.low = True
             self.say(
-                f"only {free // MIB} MiB are free under {self.place}: free some, on a full "
-                "disk nothing is recorded and no job starts"
+                f"only {free // MIB} MiB are free on the disk of {self.place}: free some space; "
+                "on a full disk the log stores nothing and no job starts"
             )
 
     def _has_room(self) -> None:
         if self.full:
             self.say(
-                f"there is room under {self.place} again: the log's server is started again, "
-                "to take writes"
+                f"the disk of {self.place} has space again: restarting nats-server, so that it "
+                "accepts writes"
             )
             self.restart()
         self.low = self.full = False

@@ -1,7 +1,8 @@
-"""One nkey per process and the first API key. Seeds lie in files of mode 0600, made once and kept.
+"""The nkeys of the processes, the first API key and the vault key, in files of mode 0600.
 
-A seed never leaves its file: the server's configuration holds public keys, the gateway's file the
-SHA-256 of API keys, and the clear API key only the local profile.
+Keys are created once and kept. A seed never leaves its file. The server's configuration holds
+public keys, the gateway's file the SHA-256 of API keys, and only the local profile holds an API
+key in clear.
 """
 
 import base64
@@ -27,14 +28,14 @@ def seed_file(keys: Path, name: str) -> Path:
 
 
 def api_keys_file(keys: Path) -> Path:
-    """What the gateway reads as MUSTER_API_KEYS_FILE."""
+    """Return the path of the file that gateways read as MUSTER_API_KEYS_FILE."""
     return keys / "api_keys"
 
 
 def public_key(keys: Path, name: str) -> str:
-    """The process's public key; its seed is made when there is none.
+    """Return a process's public key; create its seed if there is none.
 
-    Raises Corrupt for a file that holds no seed.
+    Raises Corrupt if the file holds no seed.
     """
     path = seed_file(keys, name)
     if not path.exists():
@@ -44,7 +45,7 @@ def public_key(keys: Path, name: str) -> str:
 
 
 def public_file(keys: Path, name: str) -> Path:
-    """The file with a process's public key, for processes that check what that one signed."""
+    """Return the file with a process's public key, for processes that verify its signatures."""
     path, key = keys / f"{name}.pub", public_key(keys, name)
     if not path.exists() or path.read_text().strip() != key:
         write_private(path, key)
@@ -57,26 +58,26 @@ def _public(path: Path) -> str:
         return str(pair.public_key.decode())
     except OSError as error:
         raise Corrupt(
-            f"the key {path} cannot be read ({error.strerror}): give this user the right to read it"
+            f"the key file {path} cannot be read ({error.strerror}): give this user the right to "
+            "read it"
         ) from error
     except (nkeys.NkeysError, ValueError) as error:
         raise Corrupt(
-            f"{path} holds no nkey seed: remove it, a new one is made at the next start"
+            f"{path} holds no nkey seed: remove it, and the next start creates a new one"
         ) from error
 
 
 def api_key(keys: Path, known: str) -> str:
-    """`known` (from the profile) when the gateway accepts it, else a new key, added to what the
-    gateway accepts.
-    """
+    """Return `known`, the key of the profile, if the gateway accepts it; otherwise a new key."""
     path = api_keys_file(keys)
     accepted = path.read_text().splitlines() if path.exists() else []
     return known if known and digest(known) in accepted else new_api_key(keys)
 
 
 def vault_key_file(keys: Path) -> Path:
-    """What the gateways read as MUSTER_VAULT_KEY_FILE; made once, and kept: what is sealed under it
-    opens with nothing else.
+    """Return the file that gateways read as MUSTER_VAULT_KEY_FILE; create it if there is none.
+
+    Secrets can be decrypted with this key only, so the file must be kept.
     """
     path = keys / "vault.key"
     if not path.exists():
@@ -85,8 +86,9 @@ def vault_key_file(keys: Path) -> Path:
 
 
 def new_api_key(keys: Path, only: bool = False) -> str:
-    """An administrator's key, added to what the gateway accepts; with `only` nothing else of this
-    file counts any more.
+    """Create an administrator's API key and add it to the keys that the gateway accepts.
+
+    `only`: it replaces all other keys of the file.
     """
     path = api_keys_file(keys)
     accepted = path.read_text().splitlines() if path.exists() and not only else []
@@ -96,14 +98,15 @@ def new_api_key(keys: Path, only: bool = False) -> str:
 
 
 def digest(key: str) -> str:
-    """How an API key is stored: SHA-256 in hexadecimal (the key is random, so a slow hash would
-    protect nothing).
+    """Return the SHA-256 of an API key in hex, as it is stored.
+
+    The key is random, so a slow hash would protect nothing.
     """
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def write_private(path: Path, text: str) -> None:
-    """Whole or not at all, and never readable by others (mode 0600), not even for a moment."""
+    """Write a file of mode 0600, completely or not at all. Others can never read it."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(handle, "w") as file:

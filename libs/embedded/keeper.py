@@ -1,10 +1,9 @@
-"""Keeps one NATS server accepting the nodes of other machines that the log says, and no others:
-admitted.json beside it.
+"""The keeper of one NATS server: the server accepts exactly the joined nodes that the log admits.
 
-Whoever runs a server (the launcher of `muster up`, the first process of a container) also runs
-this. It asks the gateways, as an agent asks the scheduler: a lost answer is asked for again, a
-restart of either side loses nothing, and a gateway that is behind another is not believed. The file
-is what the server starts with before anyone answers. Docs: decision 8.
+The process that runs a server (the launcher of `muster up`, the first process of a container) also
+runs its keeper. The keeper asks the gateways again and again, so a lost answer or a restart loses
+nothing, and it ignores a gateway that is behind another. It stores the admitted nodes in
+admitted.json; the server starts with them before a gateway answers. See decision 8.
 """
 
 import asyncio
@@ -33,8 +32,10 @@ RELOAD_PAUSE_S: Final = 0.3
 
 
 class Keeper:
-    """`configure` writes the server's file with these nodes, and returns those that the file leaves
-    out with the reason; `send` signals the server; `say` is for who watches it.
+    """The keeper of the server named `server`.
+
+    `configure` writes the server's file with these nodes and returns the nodes that it leaves out,
+    with the reason. `send` sends a signal to the server. `say` prints a line for the operator.
     """
 
     def __init__(
@@ -54,8 +55,9 @@ class Keeper:
         self.refused: dict[str, str] = {}
 
     async def run(self, url: str, seed: bytes, ca_file: str) -> None:
-        """For ever, over the server itself; one that has just been started may take longer than one
-        patience.
+        """Ask the gateways for ever, over the server itself.
+
+        A server that has just started may not accept the first connections: try again.
         """
         client = None
         while client is None:
@@ -71,7 +73,7 @@ class Keeper:
             await client.close()
 
     async def ask(self, bus: Bus) -> bool:
-        """Once; whether something changed, which the gateways are to hear at once."""
+        """Ask once. Return whether something changed: then the gateways are asked again at once."""
         ask = msgspec.msgpack.encode(AdmittedAsk(self.server, self.seq, self.refused))
         try:
             answer = msgspec.msgpack.decode(
@@ -106,7 +108,7 @@ class Keeper:
         try:
             self.refused = await asyncio.to_thread(self.configure, wanted)
         except (Refused, OSError) as error:
-            self.say(f"the nodes of other machines stay as they were: {error}")
+            self.say(f"the admitted nodes of other machines stay as they were: {error}")
             return False
         for _ in range(RELOADS):
             self.send(signal.SIGHUP)
@@ -120,14 +122,18 @@ class Keeper:
 
 
 def load(state: Path) -> Admitted:
-    """None yet: an empty one. Raises Corrupt for a file that is not ours."""
+    """Return the nodes in admitted.json; none if there is no file.
+
+    Raises Corrupt for a file that cannot be decoded.
+    """
     try:
         return msgspec.json.decode(_file(state).read_bytes(), type=Admitted)
     except FileNotFoundError:
         return Admitted()
     except msgspec.DecodeError as error:
         raise Corrupt(
-            f"{_file(state)} cannot be read ({error}): remove it, a gateway says it again"
+            f"{_file(state)} cannot be read ({error}): remove it; the gateways send its content "
+            "again"
         ) from error
 
 

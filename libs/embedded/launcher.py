@@ -1,9 +1,8 @@
-"""The launcher's run: the server first, then the services, until it is told to stop; then all of
-them in order.
+"""The launcher of an embedded cluster: starts the server and the services, and stops them in order.
 
-The scheduler stops first, while the log and the agents still live: it commits and hands out the
-long lease under which jobs survive the stop. The server stops last. A second Ctrl-C kills
-everything at once.
+The server starts first and stops last. The scheduler stops before the others, while the log and the
+agents still run, because it grants the long lease under which jobs survive the stop. A second
+Ctrl-C kills all processes at once.
 """
 
 import asyncio
@@ -44,8 +43,9 @@ KILLED: Final = 130
 
 
 def command() -> str:
-    """What to type for this program: its name where it is on PATH, else where it lies beside this
-    Python.
+    """Return the command to type:
+
+    `muster` if it is on PATH, or else its path beside this Python.
     """
     beside = Path(sys.executable).parent / "muster"
     if shutil.which("muster") or not beside.exists():
@@ -54,7 +54,10 @@ def command() -> str:
 
 
 class Launcher:
-    """`state` is locked by the caller; `config` is the server's file."""
+    """One run of an embedded cluster.
+
+    The caller holds the lock of `state`. `config` is the server's configuration file.
+    """
 
     def __init__(self, state: Path, shape: Shape, config: Path, say: Say) -> None:
         self.state = state
@@ -70,7 +73,10 @@ class Launcher:
         self.ready = False
 
     async def run(self) -> int:
-        """The whole life; the exit code. Raises Unavailable when the server does not come up."""
+        """Run the cluster until it is stopped, and return the exit code.
+
+        Raises Unavailable if the server does not start.
+        """
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._asked_to_stop)
         begun, stopped = asyncio.create_task(self._begin()), asyncio.create_task(self.stop.wait())
@@ -106,7 +112,7 @@ class Launcher:
         if await self._wait_ready():
             self._announce()
         else:
-            self._name_what_is_ill()
+            self._report_unhealthy()
 
     async def _watch_disk(self) -> None:
         def restart() -> None:
@@ -127,7 +133,7 @@ class Launcher:
             self.tasks.append(task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A watch that fails is a bug: everything stops, and `_end_all` raises it."""
+        """Stop everything if a task failed. That is a bug, and `_end_all` raises it."""
         if not task.cancelled() and task.exception() is not None:
             self.stop.set()
 
@@ -139,13 +145,14 @@ class Launcher:
             runfile.write(self.state, tickets, self.ready)
         except OSError as error:
             self.say(
-                f"{runfile.run_file(self.state)} cannot be written ({error.strerror}): is "
-                "the disk full?"
+                f"{runfile.run_file(self.state)} cannot be written ({error.strerror}): check the "
+                "free space of the disk"
             )
 
     async def _wait_log(self) -> None:
-        """Until the scheduler has made the stream; bounded, for the others wait too, only less
-        quietly.
+        """Wait until the scheduler has created the stream, at most LOG_S.
+
+        The other services would wait too, but with many log lines.
         """
         client = await connection_nats.connect(
             [self.shape.nats],
@@ -159,7 +166,10 @@ class Launcher:
                 while not await _has_log(log):
                     await asyncio.sleep(READY_POLL_S)
         except TimeoutError:
-            self.say(f"the scheduler has not made the log within {LOG_S:.0f} s; going on")
+            self.say(
+                f"the scheduler has not created the log within {LOG_S:.0f} s; starting the other "
+                "services"
+            )
         await client.close()
 
     def _seed(self, name: str) -> bytes:
@@ -182,7 +192,7 @@ class Launcher:
         )
 
     async def _keep_server(self) -> None:
-        """It accepts those nodes of other machines that the log says."""
+        """Run the keeper: the server accepts the nodes of other machines that the log admits."""
         configure = partial(plan.configure, self.state, self.shape)
         keeper = Keeper(
             plan.SERVER, self.state, configure, self.children[plan.SERVER].signal, self.say
@@ -201,7 +211,7 @@ class Launcher:
         return False
 
     async def _answers(self) -> bool:
-        """Whether the gateway's /readyz says 200."""
+        """Return whether the gateway's /readyz answers 200."""
         host = self.shape.gateway.removeprefix("http://").rsplit(":", 1)[0]
         try:
             async with asyncio.timeout(READY_ASK_S):
@@ -220,9 +230,7 @@ class Launcher:
         self.say(f"muster is up: {shape.words}")
         self.say(f"  gateway  {shape.gateway}")
         if shape.listen:
-            self.say(
-                f"  others   {command()} node add   (machines that reach {shape.listen} may join)"
-            )
+            self.say(f"  join     {command()} node add   (for machines that reach {shape.listen})")
         self.say(
             f"  try      {command()} run --gpus 1 -- python3 -c \"print('hello from a GPU job')\""
         )
@@ -231,20 +239,20 @@ class Launcher:
             f"{plan.logs(self.state)})"
         )
 
-    def _name_what_is_ill(self) -> None:
-        ill = [child for child in self.children.values() if child.deaths or not child.living] or [
-            self.children[plan.GATEWAY]
-        ]
+    def _report_unhealthy(self) -> None:
+        unhealthy = [
+            child for child in self.children.values() if child.deaths or not child.living
+        ] or [self.children[plan.GATEWAY]]
         late_s = self.settings.up_ready_ms / 1_000
         self.say(
-            f"the gateway at {self.shape.gateway} is not ready after {late_s:.0f} s; it is "
-            "still being tried. Not healthy:"
+            f"the gateway at {self.shape.gateway} is not ready after {late_s:.0f} s; the cluster "
+            "goes on trying. Not healthy:"
         )
-        for child in ill:
+        for child in unhealthy:
             self.say(f"  {child.spec.name}: {last_line(child.spec.log)} (log: {child.spec.log})")
 
     async def _end_all(self) -> None:
-        """Scheduler, agents, gateway, quota and audit, server; each waits for the one before."""
+        """Stop scheduler, agents, gateways, quota and audit, and the server, in this order."""
         agents = list(self.shape.fleet.nodes)
         stop_s = self.settings.up_stop_ms / 1_000
         order = [
@@ -253,7 +261,7 @@ class Launcher:
             (plan.gateways(self.shape), stop_s),
         ]
         order += [([plan.QUOTA, permissions.AUDIT], stop_s), ([plan.SERVER], stop_s)]
-        self.say("stopping (Ctrl-C again kills at once)")
+        self.say("stopping (press Ctrl-C again to kill all processes at once)")
         if self.keeping is not None:
             self.keeping.cancel()
             await asyncio.wait((self.keeping,), timeout=KEEPER_STOP_S)
@@ -270,9 +278,8 @@ class Launcher:
     def _farewell(self) -> None:
         minutes = self.settings.stop_lease_ms / 60_000
         self.say(
-            "stopped. Jobs that were running go on under their supervisors for up to "
-            f"{minutes:.0f} min; `muster up` takes them back, "
-            "then `muster cancel JOB` ends one"
+            f"stopped. Running jobs go on under their supervisors for up to {minutes:.0f} min; "
+            "`muster up` takes them back. Then `muster cancel JOB` ends one."
         )
 
 
@@ -285,7 +292,7 @@ async def _has_log(log: log_jetstream.JetStreamLog) -> bool:
 
 
 def run(state: Path, shape: Shape, config: Path, say: Say) -> int:
-    """Blocks until the cluster was stopped."""
+    """Run the cluster until it is stopped, and return the exit code."""
     try:
         return asyncio.run(Launcher(state, shape, config, say).run())
     except MusterError as error:

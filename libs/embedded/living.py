@@ -1,8 +1,4 @@
-"""Which process is which: a pid counts only together with its start time and the boot it belongs
-to.
-
-Linux.
-"""
+"""Identity of Linux processes: a pid together with the process's start time and the boot id."""
 
 import ctypes
 import os
@@ -21,7 +17,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """One process, for ever: never mistaken for a later one with the same pid."""
+    """The identity of one process. A later process with the same pid has another ticket."""
 
     pid: int
     start_ticks: int
@@ -29,7 +25,7 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 def ticket(pid: int) -> Ticket | None:
-    """None when there is no such process, or a dead one that nobody has waited for."""
+    """Return the ticket of a living process; None if there is none, or only a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -43,7 +39,7 @@ def is_living(known: Ticket) -> bool:
 
 
 def end(known: Sequence[Ticket], grace_s: float) -> None:
-    """SIGTERM, and SIGKILL for what is left after `grace_s`; returns when none of them lives."""
+    """Send SIGTERM, after `grace_s` SIGKILL, and return when none of the processes lives."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for each in known:
             if is_living(each):
@@ -53,7 +49,7 @@ def end(known: Sequence[Ticket], grace_s: float) -> None:
 
 
 def wait_gone(known: Sequence[Ticket], within_s: float) -> bool:
-    """True as soon as none of them lives."""
+    """Wait until none of the processes lives. Return False if one does after `within_s`."""
     deadline = time.monotonic() + within_s
     while any(is_living(each) for each in known):
         if time.monotonic() > deadline:
@@ -63,7 +59,7 @@ def wait_gone(known: Sequence[Ticket], within_s: float) -> bool:
 
 
 def die_with_parent() -> Callable[[], None]:
-    """For `preexec_fn`: the kernel kills the child when this process is gone, however it went."""
+    """Return a `preexec_fn`: the kernel kills the child when this process ends in any way."""
     parent = os.getpid()
 
     def before_exec() -> None:

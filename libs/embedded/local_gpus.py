@@ -1,5 +1,6 @@
-"""The GPUs of this machine as the agent's own code finds them, asked of a process with a deadline:
-for one line of `muster up --local` before the agent that owns them starts, and for `muster doctor`.
+"""The GPUs of this machine, for `muster doctor` and for a line of `muster up --local`.
+
+The agent's own survey finds them, in a process with a deadline, because a driver may hang.
 """
 
 import json
@@ -18,10 +19,11 @@ COMMAND: Final = (sys.executable, "-P", "-m", "services.node_agent.drivers.surve
 
 
 class Local(msgspec.Struct, frozen=True):
-    """By vendor: what there is ("2 x Fake H100"), or why nothing of it can be used.
+    """The GPUs of this machine.
 
-    `absent` says by PCI address why no driver shows a GPU that the machine has. `cold` are the
-    addresses of NVIDIA GPUs with persistence mode off.
+    `there` maps a vendor to its GPUs ("2 x Fake H100"), `missing` a vendor to the reason why its
+    driver cannot be used. `absent` maps the PCI address of a GPU that no driver shows to the
+    reason. `cold` are the addresses of NVIDIA GPUs with persistence mode off.
     """
 
     there: dict[str, str]
@@ -31,9 +33,10 @@ class Local(msgspec.Struct, frozen=True):
 
 
 def look(state: str = "") -> Local:
-    """`state` is the directory of an agent, or of a cluster, that knew this machine's GPUs.
+    """Survey the GPUs of this machine.
 
-    Raises Unavailable when the drivers do not answer.
+    `state` is the directory of an agent or a cluster that has seen its GPUs before. Raises
+    Unavailable if the drivers do not answer.
     """
     try:
         done = subprocess.run(
@@ -46,8 +49,8 @@ def look(state: str = "") -> Local:
         found = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise Unavailable(
-            f"the GPU drivers of this machine do not answer ({type(error).__name__}): see "
-            "the kernel log"
+            f"the GPU drivers of this machine do not answer ({type(error).__name__}): check the "
+            "kernel log (dmesg)"
         ) from error
     models: dict[str, Counter[str]] = {}
     for gpu in found["gpus"]:
@@ -65,7 +68,7 @@ def look(state: str = "") -> Local:
 
 
 def survey() -> str:
-    """One line."""
+    """Return one line about the GPUs of this machine."""
     try:
         found = look()
     except Unavailable as error:

@@ -1,10 +1,9 @@
-"""The nats-server's configuration: every acknowledged message on disk, one user per process with
-the lists of `permissions.py`, and no way in without an nkey.
+"""The configuration of a nats-server, as text.
 
-Loopback only, unless it is told another address: then TLS from the first byte, for everyone.
-
-Pure: text out. The file is JSON, which the server reads as its own format. `sync_interval: always`
-is not negotiable: with the default a power cut loses acknowledged facts.
+Pure. Every acknowledged message is on disk: with the server's default instead of `sync_interval:
+always` a power cut loses acknowledged facts. Each process is a user with an nkey and the lists of
+`permissions.py`. The server listens on loopback; on another address every connection uses TLS from
+the first byte. The file is JSON, which the server's format includes.
 """
 
 import json
@@ -19,21 +18,19 @@ from libs.embedded import permissions
 from libs.embedded.permissions import CORE_ACCOUNT, Allowed, Crossing, Fleet
 
 LOOPBACK: Final = "127.0.0.1"
-# Room beside the log for buckets and snapshots.
+# Space for buckets and snapshots, beside the log.
 BESIDE_LOG_BYTES: Final = 8 << 30
-# Messages that wait to be stored in one stream. A writer has one under way, so these are more than
-# there are writers; a flood leaves no more behind, which all others wait for.
+# Messages that wait to be stored in one stream. Each writer has one outstanding, so this is more
+# than the number of writers. After a flood, all writers wait for no more messages than these.
 BUFFERED_MESSAGES_MAX: Final = 4_096
-# A handshake between servers that share a busy machine.
+# Time for a TLS handshake between servers on one busy machine.
 TLS_S: Final = 5
 
 Block = dict[str, object]
 
 
 class Peers(msgspec.Struct, frozen=True):
-    """Where the servers of a cluster find each other ("host:port"), one each server, and the
-    password between them.
-    """
+    """The addresses of a cluster's servers ("host:port"), and the password between them."""
 
     addresses: tuple[str, ...]
     password: str
@@ -42,9 +39,9 @@ class Peers(msgspec.Struct, frozen=True):
 class Server(msgspec.Struct, frozen=True):
     """One server.
 
-    `peers` None is a server alone; `route_address` is its own among theirs. `certificate`, `key`
-    and their `authority` are files, for clients and for other servers alike; without them there is
-    no TLS. `monitor_port` answers /healthz, on loopback.
+    `peers` None: the server is alone. `route_address` is its own address among those of the peers.
+    `certificate`, `key` and `authority` are files, for clients and other servers; without them
+    there is no TLS. `monitor_port` answers /healthz on loopback; 0: none.
     """
 
     name: str
@@ -63,15 +60,14 @@ class Server(msgspec.Struct, frozen=True):
 def accepted(
     fleet: Fleet, public_keys: Mapping[str, str], found: Admitted
 ) -> tuple[Admitted, dict[str, str]]:
-    """The joined nodes that a server of this fleet may accept, and the others with the reason."""
+    """Return the joined nodes that a server of this fleet may accept, and the others with why."""
     return usable(found, _staying(fleet, found), public_keys.values())
 
 
 def config(server: Server, fleet: Fleet, public_keys: Mapping[str, str], found: Admitted) -> str:
-    """The text of the server's file: the processes of `fleet`, with these nodes beside them and
-    without those that were removed.
+    """Return the text of the server's file: the processes of `fleet` and the joined nodes.
 
-    A joined node whose row is bad is left out.
+    Removed nodes, and joined nodes with invalid rows, are left out.
     """
     joined = accepted(fleet, public_keys, found)[0].nodes
     keys = {
@@ -90,7 +86,7 @@ def _staying(fleet: Fleet, found: Admitted) -> tuple[str, ...]:
 
 
 def render(server: Server, fleet: Fleet, public_keys: Mapping[str, str]) -> str:
-    """The file's text; it may hold the routes' password, so it belongs into a file of mode 0600."""
+    """Return the file's text. It may hold the password of the routes: use a file of mode 0600."""
     config: Block = {
         "server_name": server.name,
         "host": server.listen,
@@ -114,7 +110,7 @@ def render(server: Server, fleet: Fleet, public_keys: Mapping[str, str]) -> str:
 
 
 def accounts(fleet: Fleet, public_keys: Mapping[str, str]) -> Block:
-    """CORE with JetStream; in an isolated fleet, one account per node beside it."""
+    """Return the accounts: CORE with JetStream, and in an isolated fleet one more per node."""
     users = [_user(public_keys[name], allowed) for name, allowed in permissions.core(fleet).items()]
     core: Block = {"jetstream": "enabled", "users": users}
     if not fleet.isolated:
@@ -169,10 +165,11 @@ def _user(public_key: str, allowed: Allowed) -> Block:
 
 
 def _cluster(server: Server, peers: Peers) -> Block:
-    """Routes carry everything of every account: they need a password even on loopback, and
-    certificates of both sides elsewhere.
+    """Return the settings of the routes between servers.
 
-    Clients know all servers by name, as their certificates do; they are told no addresses.
+    Routes carry the messages of all accounts, so they need a password even on loopback, and
+    certificates of both sides elsewhere. Servers do not advertise addresses: clients know all
+    servers by name, as the certificates do.
     """
     routes = [
         f"nats://route:{peers.password}@{each}"

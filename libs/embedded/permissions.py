@@ -1,14 +1,14 @@
-"""What each process's nkey may publish and subscribe to, and which accounts the server keeps apart.
+"""The subjects that each process may publish and subscribe to, and the accounts of the server.
 
-Pure; generated from `libs/common/subjects.py`.
+Pure; built from `libs/common/subjects.py`.
 
-Each writer may publish its own facts subject and no other. A permission list alone does not hold
-that: the server answers a request on any subject that the request names, so a process could have an
-acknowledgement or a stored message written into another's facts. A node therefore lives in an
-account of its own, where nothing but what it imports exists; and nobody has `allow_responses`: who
-answers may publish to the inboxes of those who may ask, and to nothing else. No client may delete
-or change FACTS, and only the trimmer may purge it. A node writes the keys of its own output alone.
-Held on a real server by tests/integration/test_embedded_permissions.py.
+Each writer may publish its own facts subject and no other. A permission list alone does not ensure
+that: the server sends an answer to any subject that the request names, so a process could have an
+acknowledgement or a stored message written to another writer's facts. Each node therefore has an
+account of its own, in which only its imports exist. No user has `allow_responses`: a process that
+answers may publish to the inboxes of the processes that may ask it, and to no other subject. No
+client may delete or change FACTS, and only the trimmer may purge it. A node may write only the keys
+of its own output. Test on a real server: tests/integration/test_embedded_permissions.py.
 """
 
 from collections.abc import Sequence
@@ -20,32 +20,33 @@ from libs.common import subjects as s
 
 CORE_ACCOUNT: Final = "CORE"
 OPERATOR: Final = "operator"
-# Whoever runs a NATS server: asks which nodes of other machines it is to accept, and nothing else.
+# The keeper of a NATS server: it may only ask which nodes of other machines the server accepts.
 KEEPER: Final = "keeper"
 AUDIT: Final = "audit"
-# The archive's check, a second connection with audit's key.
+# `muster audit verify`: a second connection with audit's key.
 AUDIT_VERIFY: Final = "audit-verify"
-# Audit's process again: what may trim the log, and does nothing else.
+# A second connection of audit's process, which may only trim the log.
 TRIMMER: Final = "trimmer"
 API: Final = "$JS.API"
-# How the server renames the inbox of a question that crosses accounts.
+# The server replaces the inbox of a request that crosses accounts by such a subject.
 CROSSED_INBOX: Final = "_R_.>"
 OUTPUT_STREAM: Final = f"KV_{s.OUTPUT_BUCKET}"
 SECRET_STREAM: Final = f"KV_{s.SECRET_BUCKET}"
 LEADER_STREAM: Final = f"KV_{s.LEADER_BUCKET}"
 SNAPSHOT_STREAM: Final = f"OBJ_{s.SNAPSHOT_BUCKET}"
 UPLOAD_STREAM: Final = f"OBJ_{s.UPLOAD_BUCKET}"
-# Made and written by audit alone.
+# Only audit creates and writes these.
 AUDIT_STREAMS: Final = (s.AUDIT_STREAM, s.HEADS_STREAM)
 BUCKET_STREAMS: Final = (OUTPUT_STREAM, SECRET_STREAM, LEADER_STREAM)
 STREAMS: Final = (s.STREAM, *BUCKET_STREAMS, SNAPSHOT_STREAM)
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """The processes that a server knows; `joined` are nodes that keep their seeds themselves.
+    """The processes that a server knows.
 
-    `isolated`: each node has an account of its own (it then reads its subject's last message by
-    direct get; False lets it read FACTS by sequence, for a log that asks the leader by MSG.GET).
+    `joined` are nodes of other machines, which keep their seeds themselves. `isolated`: each node
+    has an account of its own, and reads the last message of its subject by direct get. Otherwise it
+    may read FACTS by sequence, for a log that asks the leader with MSG.GET.
     """
 
     nodes: tuple[str, ...] = ()
@@ -59,15 +60,17 @@ class Fleet(msgspec.Struct, frozen=True):
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """One process's lists; what is not in them is refused."""
+    """The subjects that one process may use. The server refuses all others."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
 
 class Crossing(msgspec.Struct, frozen=True):
-    """What passes between a node's account and CORE: `asks` node -> core and answered, `told` core
-    -> node, `answers` core -> node and answered.
+    """The subjects between a node's account and CORE.
+
+    `asks`: requests of the node to CORE. `told`: messages from CORE to the node. `answers`:
+    requests of CORE to the node.
     """
 
     asks: tuple[str, ...]
@@ -84,7 +87,7 @@ def node_name(node_id: str) -> str:
 
 
 def names(fleet: Fleet) -> tuple[str, ...]:
-    """Every process that has an nkey: the names of connections, inboxes and seed files."""
+    """Return the names of all processes with nkeys: of connections, inboxes and seed files."""
     return (
         s.SCHEDULER_KIND,
         s.QUOTA_KIND,
@@ -98,7 +101,7 @@ def names(fleet: Fleet) -> tuple[str, ...]:
 
 
 def core(fleet: Fleet) -> dict[str, Allowed]:
-    """Name -> lists, of the processes in CORE (nodes too unless they are isolated)."""
+    """Return the lists of each process in CORE; nodes are among them unless they are isolated."""
     found = {
         s.SCHEDULER_KIND: _scheduler(fleet),
         s.QUOTA_KIND: _quota(fleet),
@@ -114,8 +117,9 @@ def core(fleet: Fleet) -> dict[str, Allowed]:
 
 
 def node(node_id: str, fleet: Fleet) -> Allowed:
-    """An agent: its facts, its heartbeat, its questions, the output it leaves behind; its orders
-    and what it is asked.
+    """Return the lists of an agent.
+
+    It publishes its facts, heartbeats, requests and output. It receives its orders and requests.
     """
     crossing = node_crossing(node_id)
     leader_get = () if fleet.isolated else (f"{API}.STREAM.MSG.GET.{s.STREAM}",)
@@ -131,7 +135,7 @@ def node(node_id: str, fleet: Fleet) -> Allowed:
 
 
 def node_crossing(node_id: str) -> Crossing:
-    """All that there is in a node's account."""
+    """Return all subjects that exist in a node's account."""
     own = s.node(node_id)
     asks = (
         own,
@@ -147,15 +151,15 @@ def node_crossing(node_id: str) -> Crossing:
 
 
 def core_exports() -> Crossing:
-    """The same for all nodes, as CORE offers it (a node's account imports its own part by name)."""
+    """Return the subjects that CORE offers to nodes. A node's account imports its own part."""
     return node_crossing("*")
 
 
 def _scheduler(fleet: Fleet) -> Allowed:
-    """Makes the streams and never deletes one; it changes buckets alone, in which no writer may
-    remove another's keys.
+    """Return the scheduler's lists.
 
-    It also asks whether another scheduler lives.
+    It creates the streams and never deletes one. It may change only buckets, where no writer may
+    remove another's keys. It also asks whether another scheduler is alive.
     """
     creates = tuple(
         f"{API}.STREAM.{verb}.{stream}" for stream in STREAMS for verb in ("CREATE", "INFO")
@@ -194,7 +198,7 @@ def _scheduler(fleet: Fleet) -> Allowed:
 
 
 def _quota(fleet: Fleet) -> Allowed:
-    """Gateways ask it for a part of a tenant's minute."""
+    """Return quota's lists. Gateways ask it for a share of a tenant's limit per minute."""
     askers = (TRIMMER, *map(gateway_name, fleet.gateways))
     publish = (
         s.QUOTA,
@@ -206,7 +210,7 @@ def _quota(fleet: Fleet) -> Allowed:
 
 
 def _audit(fleet: Fleet) -> Allowed:
-    """It says nothing but what is archived, to those who may ask, and in streams of its own."""
+    """Return audit's lists. It publishes only what it archived: as answers, and in its streams."""
     askers = (s.SCHEDULER_KIND, *_askers(fleet))
     own = tuple(
         f"{API}.STREAM.{verb}.{stream}"
@@ -221,7 +225,10 @@ def _audit(fleet: Fleet) -> Allowed:
 
 
 def _trimmer() -> Allowed:
-    """Purges the log, after it has stored a snapshot and heard how far the services are."""
+    """Return the trimmer's lists.
+
+    It stores a snapshot, asks the services how far they have read, and purges the log.
+    """
     asks = (s.ask_scheduler("position"), s.ask_quota("position"))
     publish = (
         f"{API}.STREAM.PURGE.{s.STREAM}",
@@ -234,10 +241,11 @@ def _trimmer() -> Allowed:
 
 
 def _gateway(instance: str, fleet: Fleet) -> Allowed:
-    """Its own intents, questions, jobs' last output, tenants' secrets and uploads, and snapshots;
-    the last two in buckets that it makes.
+    """Return the lists of a gateway.
 
-    It hears what nodes send to the log, to count it.
+    It writes its own facts, tenants' secrets, uploads and snapshots, reads the last output of jobs,
+    and asks the other services. It creates the buckets of uploads and snapshots. It receives the
+    nodes' commits to count their bytes.
     """
     reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
     asks = (*_ask(), s.ask_quota("reserve"), s.ask_quota("return"))
@@ -269,7 +277,7 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
 
 
 def _askers(fleet: Fleet) -> tuple[str, ...]:
-    """Who may ask the scheduler and the nodes, other than the nodes themselves."""
+    """Return the processes, other than nodes, that may ask the scheduler and the nodes."""
     return (OPERATOR, *map(gateway_name, fleet.gateways))
 
 
@@ -278,9 +286,7 @@ def _ask() -> tuple[str, ...]:
 
 
 def _read_facts() -> tuple[str, ...]:
-    """What `log_jetstream` uses: the bounds, single messages, a pushed consumer with
-    flow control.
-    """
+    """Return what `log_jetstream` needs: bounds, single messages, and a push consumer."""
     return (
         f"{API}.STREAM.MSG.GET.{s.STREAM}",
         f"{API}.DIRECT.GET.{s.STREAM}.>",
@@ -289,14 +295,14 @@ def _read_facts() -> tuple[str, ...]:
 
 
 def _read_audit() -> tuple[str, ...]:
-    """Single messages and pushed consumers of both streams."""
+    """Return what reads single messages of both audit streams, and consumes them."""
     return tuple(
         each for stream in AUDIT_STREAMS for each in (*_consume(stream), *_read_stream(stream))
     )
 
 
 def _read_snapshots() -> tuple[str, ...]:
-    """An object is read by a consumer; the client asks for the stream's name first."""
+    """Return what reads snapshots. The client finds the stream's name, then uses a consumer."""
     verbs = (f"{API}.STREAM.NAMES", f"{API}.CONSUMER.DELETE.{SNAPSHOT_STREAM}.>")
     return (*_read_stream(SNAPSHOT_STREAM), *_consume(SNAPSHOT_STREAM), *verbs)
 
@@ -306,9 +312,10 @@ def _save_snapshots() -> tuple[str, ...]:
 
 
 def _keep_uploads() -> tuple[str, ...]:
-    """A piece of an object is a message that a direct get finds by the one before it.
+    """Return what reads and writes uploads.
 
-    A node has none of this: it asks a gateway.
+    A direct get finds each piece of an object by the piece before it. A node has none of these
+    rights: it asks a gateway.
     """
     reads = (*_read_stream(UPLOAD_STREAM), f"{API}.DIRECT.GET.{UPLOAD_STREAM}")
     return (*_write_objects(s.UPLOAD_BUCKET), *reads)
@@ -327,7 +334,7 @@ def _consume(stream: str) -> tuple[str, ...]:
 
 
 def _read_stream(stream: str) -> tuple[str, ...]:
-    """Single messages of a bucket, from the leader and by direct get."""
+    """Return what reads single messages of a bucket, from the leader and by direct get."""
     return (
         f"{API}.STREAM.INFO.{stream}",
         f"{API}.STREAM.MSG.GET.{stream}",
@@ -340,9 +347,9 @@ def _inbox(name: str) -> tuple[str, ...]:
 
 
 def _prefix(name: str) -> str:
-    """As `connection_nats.connect` names it.
+    """Return the inbox prefix that `connection_nats.connect` uses.
 
-    No wildcard can stand for a part of it: `*` is a whole token.
+    No wildcard matches a part of it, because `*` stands for a whole token.
     """
     return f"_INBOX_{name}"
 

@@ -1,6 +1,4 @@
-"""Which processes an embedded cluster has, and what each is told: its command, its environment, its
-files.
-"""
+"""The processes of an embedded cluster: the command, environment and files of each."""
 
 import os
 import sys
@@ -22,20 +20,19 @@ SERVER: Final = "nats-server"
 SCHEDULER: Final = "scheduler"
 QUOTA: Final = "quota"
 GATEWAY: Final = "gateway"
-# Signs the heads of the audit chain; no key of the server's.
+# Signs the heads of the audit chain. The NATS server does not know this key.
 AUDIT_HEADS_KEY: Final = "audit-heads"
-# Simulated nodes that say they are in one rack.
+# Number of simulated nodes in one rack.
 RACK_NODES: Final = 4
-# MUSTER_JOB_USERS, unless it is set: the jobs of the person who started the cluster run as that
-# person.
+# Default of MUSTER_JOB_USERS: jobs of the default tenant run as the user who started the cluster.
 OWN_USER: Final = "default/*=self"
-# What a child inherits beside its own MUSTER_* variables.
+# Variables that a child process inherits beside its own MUSTER_* variables.
 PASSED_ON: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV",
     "PYTHONPATH", "LD_LIBRARY_PATH",
 )  # fmt: skip
-# What a child is told beside that; the launcher has read the files, and what it decides must not be
-# changed by them.
+# Further variables of every child. The launcher has read the configuration files; they must not
+# change what it decided.
 ALONE: Final = {"PYTHONUNBUFFERED": "1", configuration.CONFIG_DIR: "", configuration.ENV_FILE: ""}
 
 
@@ -44,8 +41,9 @@ def logs(state: Path) -> Path:
 
 
 def configure(state: Path, shape: Shape, found: Admitted) -> dict[str, str]:
-    """The server's file with these nodes beside the launcher's own; which of them it leaves out,
-    with the reason.
+    """Write the server's file with the launcher's nodes and these joined ones.
+
+    Return the joined nodes that the file leaves out, with the reason.
     """
     keys = state / "keys"
     server = nats_config.Server(SERVER, shape.nats_port, str(state / "nats"), shape.log_bytes)
@@ -68,8 +66,10 @@ def server(state: Path, config: Path) -> Spec:
 
 
 def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -> list[Spec]:
-    """Scheduler, quota, audit, gateways; MUSTER_* of the caller (times, log level) hold unless the
-    launcher decides them.
+    """Return scheduler, quota, audit and gateways.
+
+    The caller's MUSTER_* variables (times, log level) apply, except for those that the launcher
+    decides.
     """
     base = _base(state, shape, environ)
     filled = msgspec.structs.replace(
@@ -96,14 +96,14 @@ def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.env
 
 
 def gateways(shape: Shape) -> list[str]:
-    """Their names; the first one's is short."""
+    """Return the names of the gateways; the first is `gateway`."""
     return [GATEWAY, *map(permissions.gateway_name, shape.fleet.gateways[1:])]
 
 
 def _gateway(
     state: Path, shape: Shape, number: int, base: Settings, environ: Mapping[str, str]
 ) -> Spec:
-    """Each has a port of its own, and the first one lets other machines join."""
+    """Return one gateway. Each has its own port; other machines join at the first."""
     instance = shape.fleet.gateways[number]
     told = msgspec.structs.replace(base, instance=instance, gateway_port=shape.port + number)
     if not number:
@@ -119,7 +119,7 @@ def _gateway(
 
 
 def _outside(state: Path, shape: Shape, base: Settings) -> Settings:
-    """Where other machines join, when the cluster listens to any."""
+    """Add the TLS listener at which other machines join, if the cluster listens to any."""
     if not shape.listen:
         return base
     keys = state / "keys"
@@ -150,7 +150,10 @@ def agents(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -
 
 
 def _node(base: Settings, index: int, node_id: str) -> Settings:
-    """All on one machine: each serves its metrics on a port of its own."""
+    """Return the settings of one agent.
+
+    All are on one machine, so each has its own metrics port.
+    """
     told = msgspec.structs.replace(
         base, node_id=node_id, metrics_port=base.metrics_port and base.metrics_port + index
     )
@@ -178,9 +181,9 @@ def _base(state: Path, shape: Shape, environ: Mapping[str, str]) -> Settings:
 def _service(
     state: Path, name: str, key: str, module: str, told: Settings, environ: Mapping[str, str]
 ) -> Spec:
-    """`name` is shown and names the files, `key` is the nkey's.
+    """Return one service. `name` is in its file names and in messages, `key` names its nkey.
 
-    Only what is not a default is said.
+    Its environment holds only settings that differ from their defaults.
     """
     own = state / "services" / name
     own.mkdir(parents=True, exist_ok=True, mode=0o700)

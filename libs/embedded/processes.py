@@ -1,9 +1,8 @@
-"""The children of the launcher: started, watched, started again with back-off when they die, ended
-in order.
+"""The child processes of the launcher: started, and restarted with back-off when they exit.
 
-Each has its own session (Ctrl-C at the terminal is the launcher's alone), its own log file, and
-dies with the launcher. A child that three times in a row says that it needs a person is left down
-and named; the others go on.
+Each child has its own session, because Ctrl-C at the terminal is for the launcher only. It has its
+own log file, and ends when the launcher does. If a child exits three times in a row with a fault
+that a person must repair, the launcher reports it and does not start it again; the others go on.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from libs.embedded.living import Ticket, die_with_parent, ticket
 
 BACKOFF_FIRST_S: Final = 0.1
 BACKOFF_MAX_S: Final = 5.0
-# A child that lived so long begins its back-off anew.
+# After a life of this length the back-off of a child starts from its first pause.
 SETTLED_S: Final = 10.0
 NEEDS_PERSON_MAX: Final = 3
 NEEDS_PERSON: Final = (Refused.exit_code, Corrupt.exit_code, TooNew.exit_code)
@@ -33,7 +32,7 @@ Say = Callable[[str], None]
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """One child: what is run, with which environment and nothing else, and where its words go."""
+    """The command, the whole environment and the log file of one child."""
 
     name: str
     command: Sequence[str]
@@ -42,7 +41,7 @@ class Spec(msgspec.Struct, frozen=True):
 
 
 class Child:
-    """One process kept alive. `keep` runs until `end` or `kill`, or until it needs a person."""
+    """One child process. `keep` restarts it until `end` or `kill`, or until a person is needed."""
 
     def __init__(self, spec: Spec, say: Say, changed: Callable[[], None]) -> None:
         self.spec = spec
@@ -55,7 +54,7 @@ class Child:
         self.ending = asyncio.Event()
 
     async def keep(self) -> None:
-        """Start it, wait for its end, start it again."""
+        """Start the process, wait for its end, and start it again."""
         pause_s, refusals, clock = BACKOFF_FIRST_S, 0, asyncio.get_running_loop().time
         while not self.ending.is_set():
             began = clock()
@@ -70,14 +69,14 @@ class Child:
             if clock() - began > SETTLED_S:
                 pause_s = BACKOFF_FIRST_S
             self.say(
-                f"{self.spec.name} {_ended(code)}, is started again in {pause_s:.1f} s: "
+                f"{self.spec.name} {_ended(code)}; restarting it in {pause_s:.1f} s: "
                 f"{last_line(self.spec.log)}"
             )
             await self._pause(pause_s)
             pause_s = min(2 * pause_s, BACKOFF_MAX_S)
 
     async def end(self, grace_s: float) -> None:
-        """SIGTERM, SIGKILL after `grace_s`; returns when it is gone."""
+        """Send SIGTERM, after `grace_s` SIGKILL, and return when the process has ended."""
         self.ending.set()
         process = self.process
         if process is None:
@@ -135,15 +134,14 @@ class Child:
     def _give_up(self, code: int) -> None:
         self.given_up = True
         self.say(
-            f"{self.spec.name} NEEDS YOU, it is left down ({_ended(code)} {NEEDS_PERSON_MAX} "
-            f"times): {last_line(self.spec.log)} "
-            f"(log: {self.spec.log}); put that right, then `muster down` and `muster up`; "
-            "the rest goes on"
+            f"{self.spec.name} NEEDS YOU and is not restarted ({_ended(code)} {NEEDS_PERSON_MAX} "
+            f"times): {last_line(self.spec.log)} (log: {self.spec.log}). Repair that, then run "
+            "`muster down` and `muster up`. The other services go on."
         )
 
 
 def rotate(log: Path) -> None:
-    """At the launcher's start: a file over its bound becomes .1, .1 becomes .2; the oldest goes."""
+    """Rename a large log file to .1, .1 to .2, and so on; the oldest is overwritten."""
     if not log.exists() or log.stat().st_size < LOG_BYTES_MAX:
         return
     for number in range(LOG_KEPT - 1, 0, -1):
@@ -154,15 +152,15 @@ def rotate(log: Path) -> None:
 
 
 def last_line(log: Path) -> str:
-    """What a process said last: its own one line of why it stops."""
+    """Return the last line of a log: processes print there why they stop."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
         return "(no log)"
-    said = [line.strip() for line in lines if line.strip()]
-    return said[-1][:LINE_CHARS_MAX] if said else "(it said nothing)"
+    filled = [line.strip() for line in lines if line.strip()]
+    return filled[-1][:LINE_CHARS_MAX] if filled else "(the log is empty)"
 
 
 def _ended(code: int) -> str:

@@ -1,7 +1,7 @@
-"""The local profile: where this user's commands find the cluster.
+"""The local profile, where this user's commands find the cluster's address and API key.
 
-Written at each start, mode 0600, the only place that holds the API key in clear.
-`libs/cli/profile.py` reads it. What `muster login` has kept is never replaced by it.
+Each start writes it, with mode 0600. Only this file holds the API key in clear.
+`libs/cli/profile.py` reads it. It never replaces the profile that `muster login` wrote.
 """
 
 import json
@@ -14,27 +14,25 @@ from libs.embedded.shape import Shape
 
 
 def path_of(state: Path) -> Path:
-    """The user's profile; beside the cluster's state when that holds a login, at this cluster or
-    another.
-    """
+    """Return the user's profile, or a file in the state directory if the profile is a login."""
     own = profile_path()
     return state.resolve() / "profile.json" if is_login(own) else own
 
 
 def is_login(path: Path) -> bool:
-    """Whether `muster login` has written it: no cluster that this machine starts."""
+    """Return whether `muster login` wrote the profile, and not a cluster of this machine."""
     kept = _kept(path)
     return kept is not None and bool(kept.url) and not kept.state
 
 
 def known_key(state: Path) -> str:
-    """The key of an earlier profile, whoever wrote it; empty when there is none to read."""
+    """Return the API key of an earlier profile; empty if there is none."""
     kept = _kept(path_of(state))
     return kept.key if kept is not None else ""
 
 
 def _kept(path: Path) -> Profile | None:
-    """One that cannot be read is written anew."""
+    """Read a profile. Return None if it cannot be read: the next start replaces it."""
     try:
         return kept_of(path)
     except Refused:
@@ -42,7 +40,7 @@ def _kept(path: Path) -> Profile | None:
 
 
 def write(state: Path, shape: Shape, key: str) -> Path:
-    """Raises OSError when the directory cannot be written."""
+    """Write the profile and return its path. Raises OSError if it cannot be written."""
     path = path_of(state)
     profile = {
         "gateway": shape.gateway,

@@ -1,5 +1,6 @@
-"""Who holds a state directory: the lock (one launcher) and state/run.json (its processes, so that
-what a killed launcher left behind is found and ended).
+"""The launcher of a state directory: its lock, and its processes in state/run.json.
+
+From run.json a later launcher finds and ends the processes of one that was killed.
 """
 
 import fcntl
@@ -15,7 +16,7 @@ from libs.embedded.living import Ticket, is_living, ticket
 
 
 class Run(msgspec.Struct, frozen=True):
-    """`ready` turns true when the gateway answered."""
+    """The processes of one launcher. `ready`: the gateway has answered."""
 
     launcher: Ticket
     children: dict[str, Ticket] = {}
@@ -27,9 +28,9 @@ def run_file(state: Path) -> Path:
 
 
 def lock(state: Path) -> int:
-    """A descriptor that holds the directory until it is closed.
+    """Lock the directory. Return the descriptor that holds the lock until it is closed.
 
-    Raises Refused naming the process that has it.
+    Raises Refused with the pid of the process that holds it.
     """
     descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -39,7 +40,7 @@ def lock(state: Path) -> int:
         os.close(descriptor)
         who = f"pid {holder}" if holder else "just starting"
         raise Refused(
-            f"{state} is in use by a running cluster ({who}): `muster down` stops it"
+            f"{state} is in use by a running cluster ({who}): stop it with `muster down`"
         ) from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)
@@ -47,7 +48,7 @@ def lock(state: Path) -> int:
 
 
 def read(state: Path) -> Run | None:
-    """None when nothing was ever started here. Raises Corrupt for a file that is not ours."""
+    """Return the last run; None if there was none. Raises Corrupt if it cannot be decoded."""
     try:
         return msgspec.json.decode(run_file(state).read_bytes(), type=Run)
     except FileNotFoundError:
@@ -55,7 +56,8 @@ def read(state: Path) -> Run | None:
     except (OSError, msgspec.DecodeError) as error:
         path = run_file(state)
         raise Corrupt(
-            f"{path} cannot be read ({error}): see that no muster process runs, then remove it"
+            f"{path} cannot be read ({error}): make sure that no muster process runs, then remove "
+            "it"
         ) from error
 
 
@@ -66,13 +68,13 @@ def write(state: Path, children: Mapping[str, Ticket], ready: bool) -> None:
 
 
 def running(state: Path) -> Run | None:
-    """The run whose launcher lives, if any."""
+    """Return the run whose launcher is alive, if any."""
     found = read(state)
     return found if found is not None and is_living(found.launcher) else None
 
 
 def left_behind(state: Path) -> list[Ticket]:
-    """Living processes of a launcher that is gone."""
+    """Return the living processes of a launcher that has ended."""
     found = read(state)
     if found is None or is_living(found.launcher):
         return []

@@ -1,9 +1,8 @@
-"""Writes a nats-server's file so that the server can always read it: each row is checked, then the
-whole by the server itself.
+"""Writes the configuration file of a nats-server, after the server itself has checked it.
 
-The old file stays until `nats-server -t` has accepted the new one. A node with a bad row is left
-out, so it can neither keep other nodes from joining nor keep the key of a removed node valid. Held
-by tests/attack/test_joining.py.
+The old file stays until `nats-server -t` has accepted the new one. A node with an invalid row is
+left out, so it can neither keep other nodes from joining nor keep the key of a removed node valid.
+Test: tests/attack/test_joining.py.
 """
 
 import subprocess
@@ -33,7 +32,7 @@ def write(
     public_keys: Mapping[str, str],
     found: Admitted,
 ) -> dict[str, str]:
-    """Replace the file at `path`. Returns the joined nodes that it leaves out, with the reason.
+    """Replace the file at `path`. Return the joined nodes that it leaves out, with the reason.
 
     Raises Refused if the server refuses the file even without any joined node; the old file then
     stays.

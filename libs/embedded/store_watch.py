@@ -1,9 +1,7 @@
-"""Watches what one nats-server reports about its store, and has the server started again when it
-lost the store.
+"""Watches the health of one nats-server's store, and restarts the server when it lost the store.
 
-A server whose disk was full once switches JetStream off and stays without it when space is free
-again. Only a new start helps. The server says so itself on its monitoring port. Test:
-tests/unit/test_store_watch.py.
+A server whose disk was full switches JetStream off, and keeps it off when there is space again:
+only a restart helps. Its monitoring port reports the state. Test: tests/unit/test_store_watch.py.
 """
 
 import asyncio
@@ -19,8 +17,10 @@ BAD_MAX: Final = 15
 
 
 class StoreWatch:
-    """`free` gives the bytes that may still be written, `restart` ends the server, which its keeper
-    starts again.
+    """The watch of one server.
+
+    `free` returns the bytes that may still be written. `restart` ends the server; its parent
+    process then starts it again.
     """
 
     def __init__(
@@ -38,16 +38,16 @@ class StoreWatch:
         self.was_good = False
 
     def look(self, good: bool) -> None:
-        """Take in one answer of the server; a restart waits until the disk has room."""
+        """Take one answer of the server into account. A restart waits until the disk has space."""
         self.was_good = self.was_good or good
         self.bad = 0 if good or not self.was_good else self.bad + 1
         if self.bad >= BAD_MAX and self.free() >= self.needed:
-            self.say(f"nats-server has had no JetStream for {self.bad} s: it is started again")
+            self.say(f"nats-server has had no JetStream for {self.bad} s: restarting it")
             self.bad, self.was_good = 0, False
             self.restart()
 
     async def run(self, url: str) -> None:
-        """Ask `url`, the server's health route, for ever."""
+        """Ask `url`, the server's health route, until cancelled."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_S)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:

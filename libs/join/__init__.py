@@ -1,7 +1,4 @@
-"""How this machine becomes a node of a cluster that runs elsewhere: `muster join`.
+"""`muster join`: this machine becomes a node of a cluster on other machines.
 
-Run once, not a service.
-
-The exchange with the gateway is `exchange.py`, what is kept and how the agent is started
-`agent.py`.
+`exchange.py` talks to the gateway. `agent.py` stores the node's files and starts the agent.
 """

@@ -1,7 +1,7 @@
-"""What a joined machine keeps, and how its agent is started: in the foreground, or by systemd.
+"""The files of a joined machine, and the start of its agent: in the foreground or by systemd.
 
-Everything lies in one directory of mode 0700: the node's own nkey (made here, never sent), the
-authority's certificate, and the agent's settings. KillMode=process: jobs live under their own
+One directory of mode 0700 holds the node's nkey (created here, never sent), the authority's
+certificate and the agent's settings. The unit has KillMode=process: jobs run under their own
 supervisors, and a restart of the agent must not end them.
 """
 
@@ -20,8 +20,8 @@ from libs.embedded import identity
 from libs.join import exchange
 
 SEED: Final = "node"
-# Closed to all others, unlike the state directory, which jobs of other users pass on the way to
-# their own.
+# Other users cannot enter this directory. They can pass the state directory, on the way to the
+# directories of their jobs.
 KEYS: Final = "keys"
 CA_FILE: Final = "ca.pem"
 SETTINGS_FILE: Final = "agent.env"
@@ -47,19 +47,19 @@ WantedBy=multi-user.target
 
 
 def default_state() -> Path:
-    """Of root the machine's, else the user's own."""
+    """Return root's state directory for the machine, or the user's own."""
     if os.geteuid() == 0:
         return Path("/var/lib/muster/node")
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "muster/node"
 
 
 def join(url: str, token: Invitation, state: Path, simulated_gpus: int) -> Settings:
-    """Introduce this machine and keep what the agent needs. Raises Refused, Unavailable."""
+    """Join the cluster and store what the agent needs. Raises Refused, Unavailable."""
     known = state / SETTINGS_FILE
     if known.exists():
         raise Refused(
-            f"{known} is a node's already: start that one (`muster join --again`), or give "
-            "another --state"
+            f"{known} exists: this machine has already joined. Start that node with `muster join "
+            "--again`, or choose another directory with --state"
         )
     pem, address = exchange.authority(url, token), exchange.own_address(url)
     try:
@@ -72,7 +72,7 @@ def join(url: str, token: Invitation, state: Path, simulated_gpus: int) -> Setti
         identity.write_private(known, _as_file(told))
     except OSError as error:
         raise Refused(
-            f"{state} cannot be written ({error.strerror}): give another --state"
+            f"{state} cannot be written ({error.strerror}): choose another directory with --state"
         ) from error
     return told
 
@@ -92,7 +92,7 @@ def _settings(state: Path, found: Mapping[str, Any], address: str, simulated_gpu
 
 
 def _as_file(told: Settings) -> str:
-    """As systemd reads it, and this program too."""
+    """Return the settings as an environment file of systemd; `kept` reads it too."""
     defaults = settings.environment(Settings())
     values = settings.environment(told)
     return "\n".join(
@@ -103,25 +103,25 @@ def _as_file(told: Settings) -> str:
 
 
 def kept(state: Path) -> dict[str, str]:
-    """The agent's variables. Raises Refused when this machine has not joined."""
+    """Return the agent's variables. Raises Refused if this machine has not joined."""
     try:
         lines = (state / SETTINGS_FILE).read_text().splitlines()
     except OSError as error:
         raise Refused(
-            f"{state} holds no node ({error.strerror}): join first, `muster node add` at the "
-            "cluster prints the command"
+            f"{state} holds no node ({error.strerror}): join first. `muster node add` on the "
+            "cluster prints the command."
         ) from error
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
 def exec_agent(state: Path) -> None:
-    """This process becomes the agent, whatever directory it was called in."""
+    """Replace this process by the agent."""
     environ = {**os.environ, ENV_FILE: "", **kept(state)}
     os.execve(sys.executable, [sys.executable, "-P", "-m", "services.node_agent"], environ)
 
 
 def write_unit(state: Path, node_id: str, units: Path = UNITS) -> Path:
-    """The systemd unit. Raises Refused where it cannot be written."""
+    """Write the systemd unit and return its path. Raises Refused if it cannot be written."""
     path = units / f"muster-node-{node_id}.service"
     text = UNIT.format(
         node_id=node_id,

@@ -1,9 +1,8 @@
-"""The conversation in which a machine shows its invitation: TLS from the first byte, the gateway's
-authority pinned by the token.
+"""The exchange with the gateway in which a machine presents its invitation, over TLS.
 
-The authority's certificate comes first, over a connection that proves nothing and carries no
-secret; its fingerprint must be the token's. The secret goes only over a second connection, to a
-server that shows the cluster's name under that authority.
+The machine first gets the authority's certificate, over a connection that proves nothing and
+carries no secret. Its fingerprint must be the one in the token. The machine sends the secret only
+over a second connection, to a server with the cluster's name and a certificate of that authority.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ ANSWER_BYTES_MAX: Final = 64 << 10
 
 
 class _Pinned(http.client.HTTPSConnection):
-    """The name to be shown is the cluster's, whatever the address is."""
+    """An HTTPS connection to a server with the cluster's name, whatever its address is."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
         super().__init__(host, port, timeout=ASK_S, context=context)
@@ -36,9 +35,9 @@ class _Pinned(http.client.HTTPSConnection):
 
 
 def authority(url: str, invitation: Invitation) -> str:
-    """The authority's certificate (PEM), proved by the token.
+    """Return the authority's certificate (PEM), verified by the token.
 
-    Raises Refused when it is another's, Unavailable.
+    Raises Refused for the certificate of another authority, and Unavailable.
     """
     blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
@@ -47,13 +46,13 @@ def authority(url: str, invitation: Invitation) -> str:
         found = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
     except ValueError as error:
         raise Refused(
-            f"{url} does not answer as a Muster gateway: give the URL that `muster node add` "
+            f"{url} does not answer like a Muster gateway: use the URL that `muster node add` "
             "printed"
         ) from error
     if found != invitation.fingerprint:
         raise Refused(
-            f"{url} is not the cluster that made this token, or someone stands between: "
-            "nothing was told to it"
+            f"{url} is not the cluster that created this token, or the connection is intercepted: "
+            "no secret was sent. Use the URL that `muster node add` printed"
         )
     return pem
 
@@ -61,44 +60,49 @@ def authority(url: str, invitation: Invitation) -> str:
 def introduce(
     url: str, pem: str, invitation: Invitation, public_key: str, address: str
 ) -> dict[str, Any]:
-    """node_id, cluster_id and nats, once the cluster accepts the key.
+    """Send the node's public key with the secret. Return node_id, cluster_id and nats.
 
     Raises Refused, Unavailable.
     """
     trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusted.load_verify_locations(cadata=pem)
-    said = {
+    request = {
         "node_id": invitation.node_id,
         "secret": invitation.secret,
         "public_key": public_key,
         "address": address,
     }
     try:
-        found = json.loads(_ask(url, trusted, "POST", "/join", said))
+        found = json.loads(_ask(url, trusted, "POST", "/join", request))
     except ValueError as error:
-        raise Unavailable(f"{url} answered with something that is not JSON") from error
+        raise Unavailable(
+            f"{url} did not answer with JSON: check that it is the address of a Muster gateway"
+        ) from error
     if not isinstance(found, dict) or not all(
         isinstance(found.get(name), str) for name in ("node_id", "cluster_id", "nats")
     ):
-        raise Unavailable(f"{url} answered without a node's configuration")
+        raise Unavailable(
+            f"{url} did not answer with a node's configuration: check that the gateway and this "
+            "program have the same version"
+        )
     return found
 
 
 def own_address(url: str) -> str:
-    """The address of this machine from which the cluster is reached; other nodes find it there."""
+    """Return this machine's address towards the cluster. Other nodes reach the machine there."""
     host, port = place(url)
     try:
         with socket.create_connection((host, port), ASK_S) as probe:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise Unavailable(
-            f"{url} does not answer ({error.strerror or error}): is the cluster up, and the "
-            "port open to this machine?"
+            f"{url} does not answer ({error.strerror or error}): check that the cluster runs and "
+            "that this machine may reach the port"
         ) from error
 
 
 def place(url: str) -> tuple[str, int]:
-    """Raises Refused for what is no https address."""
+    """Return host and port of the URL. Raises Refused if it is not an https address."""
     try:
         parts = urlsplit(url)
         if parts.scheme == "https" and parts.hostname and parts.port:
@@ -106,27 +110,29 @@ def place(url: str) -> tuple[str, int]:
     except ValueError:
         pass
     raise Refused(
-        f"{url[:200]!r} is no address to join at: it looks like https://10.0.0.1:8443, as "
-        "`muster node add` printed it"
+        f"{url[:200]!r} is not an address to join at: use the one that `muster node add` printed, "
+        "for example https://10.0.0.1:8443"
     )
 
 
-def _ask(url: str, context: ssl.SSLContext, method: str, path: str, said: object = None) -> bytes:
+def _ask(
+    url: str, context: ssl.SSLContext, method: str, path: str, content: object = None
+) -> bytes:
     connection = _Pinned(*place(url), context)
     try:
-        body = None if said is None else json.dumps(said).encode()
+        body = None if content is None else json.dumps(content).encode()
         connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
         answer = connection.getresponse()
         data = answer.read(ANSWER_BYTES_MAX)
     except ssl.SSLCertVerificationError as error:
         raise Refused(
-            f"{url} does not prove to be the cluster that made this token "
-            f"({error.verify_message}): nothing was told to it"
+            f"{url} could not prove that it is the cluster that created this token "
+            f"({error.verify_message}): no secret was sent"
         ) from error
     except (OSError, http.client.HTTPException) as error:
         raise Unavailable(
-            f"{url} does not answer {method} {path} ({error}): is the cluster up, and the "
-            "port open?"
+            f"{url} does not answer {method} {path} ({error}): check that the cluster runs and "
+            "that the port is open"
         ) from error
     finally:
         connection.close()

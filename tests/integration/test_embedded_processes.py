@@ -41,7 +41,7 @@ async def test_a_child_that_dies_is_started_again_and_its_last_line_is_said(tmp_
     await until(lambda: child.deaths >= 2)
     await child.end(1.0)
     await keeping
-    assert said[0] == "stand-in exited with 1, is started again in 0.1 s: the reason"
+    assert said[0] == "stand-in exited with 1; restarting it in 0.1 s: the reason"
     assert "in 0.2 s" in said[1]
 
 
@@ -55,7 +55,7 @@ async def test_a_child_that_was_killed_is_started_again(tmp_path: Path) -> None:
     await until(lambda: child.living and child.ticket != first)
     await child.end(5.0)
     await keeping
-    assert said == ["stand-in was ended by SIGKILL, is started again in 0.1 s: sleeping"]
+    assert said == ["stand-in was ended by SIGKILL; restarting it in 0.1 s: sleeping"]
 
 
 async def test_a_child_that_needs_a_person_three_times_is_left_down_and_named(

@@ -115,7 +115,7 @@ def test_down_stops_it_and_says_so_and_again_says_that_none_runs(
 ) -> None:
     options = Options(state=tmp_path / "state")
     assert commands.down(options) == 0
-    assert "is stopped" in capsys.readouterr().out
+    assert "has stopped" in capsys.readouterr().out
     assert running.wait(WAIT_S) == 0
     assert commands.down(options) == 0
     assert "no cluster runs in" in capsys.readouterr().out
@@ -170,10 +170,10 @@ def test_a_taken_port_is_named_with_the_flag(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", port))
         other.listen()
         with pytest.raises(
-            Refused, match=f"port {port} of 127.0.0.1 is taken: choose another with --port"
+            Refused, match=f"port {port} of 127.0.0.1 is in use: choose another with --port"
         ):
             commands.up(Options(state=tmp_path / "state", port=port))
-        with pytest.raises(Refused, match=f"port {port} of 127.0.0.1 is taken"):
+        with pytest.raises(Refused, match=f"port {port} of 127.0.0.1 is in use"):
             commands.up(Options(state=tmp_path / "two", port=port - 1, gateways=2))
 
 
@@ -191,14 +191,14 @@ def test_gateways_have_a_port_a_key_and_a_directory_each(tmp_path: Path) -> None
     for variable in ("MUSTER_INSTANCE", "MUSTER_NKEY_SEED_FILE", "MUSTER_STATE"):
         assert len({each.get(variable, "a") for each in told.values()}) == 2
     for gateways in (0, 9):
-        with pytest.raises(Refused, match=f"--gateways {gateways} must be from 1 to 8"):
+        with pytest.raises(Refused, match=f"--gateways {gateways} is out of range: use 1 to 8"):
             shape.prepare(Options(state=tmp_path / "other", gateways=gateways))
 
 
 def test_an_address_of_another_machine_is_not_called_a_taken_port(tmp_path: Path) -> None:
     for host in ("192.0.2.1", "no.such.host.invalid"):
         with pytest.raises(
-            Refused, match=f"{host} is no address of this machine: choose another with --host"
+            Refused, match=f"{host} is not an address of this machine: choose another with --host"
         ):
             commands.up(Options(state=tmp_path / "state", host=host))
 
@@ -213,7 +213,7 @@ def write_shape(state: Path, text: bytes) -> None:
     [
         (b"{", Corrupt, "cannot be read"),
         (b'{"format":"other"}', Corrupt, "cluster_id"),
-        (b'{"format":"other","cluster_id":"x"}', Corrupt, "belongs to something else"),
+        (b'{"format":"other","cluster_id":"x"}', Corrupt, "belongs to another program"),
         (b'{"format":"muster-embedded","version":9}', TooNew, "upgrade this one"),
     ],
 )
@@ -237,7 +237,7 @@ def test_a_first_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None
 def test_a_directory_of_other_files_is_never_taken_or_removed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("x")
     for verb in (commands.up, commands.clean):
-        with pytest.raises(Corrupt, match="not a cluster's state"):
+        with pytest.raises(Corrupt, match="is not the state of a cluster"):
             verb(Options(state=tmp_path, yes=True))
     assert (tmp_path / "precious").exists()
 
@@ -282,7 +282,7 @@ def test_the_shape_of_the_last_start_holds_unless_flags_change_it(tmp_path: Path
 
 @pytest.mark.parametrize("asked", [{"nodes": 0}, {"gpus": -1}, {"port": 70_000}])
 def test_a_shape_that_cannot_be_is_refused(tmp_path: Path, asked: Mapping[str, int]) -> None:
-    with pytest.raises(Refused, match="must be from"):
+    with pytest.raises(Refused, match="out of range"):
         shape.prepare(msgspec.structs.replace(Options(state=tmp_path / "state"), **asked))
 
 

@@ -1,6 +1,4 @@
-"""The disk under the log: said once when it is short, and the server is started again once a full
-one has room.
-"""
+"""The disk of the log: one warning when space is short; a restart of the server after a full disk."""
 
 from pathlib import Path
 
@@ -8,7 +6,7 @@ from libs.embedded.disk_watch import MIB, DiskWatch
 
 
 class Seen:
-    """A watch over a disk that the test fills; what was said, in which order with restarts."""
+    """A watch over a disk that the test fills; its messages and restarts, in order."""
 
     def __init__(self) -> None:
         self.free_mib = 1_000
@@ -26,22 +24,22 @@ class Seen:
         return self.events
 
 
-def test_a_disk_with_room_is_no_news() -> None:
+def test_a_disk_with_space_causes_no_message() -> None:
     assert Seen().look(1_000, 64, 500) == []
 
 
-def test_a_short_disk_is_said_once_until_it_has_room_again_and_the_server_goes_on() -> None:
+def test_a_short_disk_causes_one_warning_and_no_restart() -> None:
     assert Seen().look(63, 40, 10, 64, 30) == [
-        "only 63 MiB are free under /state",
-        "only 30 MiB are free under /state",
+        "only 63 MiB are free on the disk of /state",
+        "only 30 MiB are free on the disk of /state",
     ]
 
 
-def test_after_a_full_disk_the_server_is_started_again_once_there_is_room_enough() -> None:
+def test_the_server_is_restarted_when_a_full_disk_has_space_again() -> None:
     seen = Seen()
     assert seen.look(30, 0, 0, 1, 20) == [
-        "only 30 MiB are free under /state",
-        "the disk under /state is full",
+        "only 30 MiB are free on the disk of /state",
+        "the disk of /state is full",
     ]
-    assert seen.look(70, 80)[2:] == ["there is room under /state again", "RESTART"]
-    assert seen.look(0)[4:] == ["the disk under /state is full"]
+    assert seen.look(70, 80)[2:] == ["the disk of /state has space again", "RESTART"]
+    assert seen.look(0)[4:] == ["the disk of /state is full"]

@@ -21,8 +21,10 @@ def test_a_kernel_log_that_cannot_be_read_is_missing_with_the_fix(tmp_path: Path
 
 
 def test_a_slow_disk_is_said_with_its_consequence_and_a_quick_one_is_not(tmp_path: Path) -> None:
-    assert disk.slow_words(disk.SYNC_SLOW_MS) == ""
-    assert "20.0 ms" in disk.slow_words(20.0) and "50 commits a second" in disk.slow_words(20.0)
+    assert disk.slow_warning(disk.SYNC_SLOW_MS) == ""
+    assert "20.0 ms" in disk.slow_warning(20.0) and "50 commits per second" in disk.slow_warning(
+        20.0
+    )
     assert disk.sync_ms(tmp_path) > 0
 
 
