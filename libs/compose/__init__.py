@@ -1,7 +1,6 @@
-"""What `docker compose up` needs before anything starts: keys, certificates, passwords and the
-servers' files, made once.
+"""The setup of the docker compose cluster: keys, certificates, passwords and servers' files.
 
-Run once by the `init` container of deploy/docker-compose.yml, and again, changing nothing, at each
-later `up`. Which container is given what is `containers.py`; nothing here has a default password,
-and no container is given another's key. `server.py` is what the nats containers run.
+The `init` container of deploy/docker-compose.yml creates them at the first `docker compose up`;
+later runs change nothing. `containers.py` lists the files of each container. There are no default
+passwords, and no container gets another's key. The nats containers run `server.py`.
 """

@@ -1,6 +1,7 @@
-"""`python -m libs.compose init [ROOT]`: fill the containers' volumes under ROOT; `... key`: print
-the administrator's API key; `... reset-key [--only] [ROOT]`: make a new one, for one that was lost;
-`... server [STATE]`: run this container's nats-server.
+"""`python -m libs.compose VERB`: the commands of the docker compose cluster's own containers.
+
+`init [ROOT]` fills the containers' volumes under ROOT. `key` prints the administrator's API key.
+`reset-key [--only] [ROOT]` replaces a lost one. `server [STATE]` runs this container's nats-server.
 """
 
 import json
@@ -19,14 +20,14 @@ ONLY: Final = "--only"
 
 
 def init(root: str = VOLUMES) -> None:
-    """The administrator's key is not said here: what a container says is kept."""
-    made = provision(Path(root))
+    """Fill the volumes. Does not print the administrator's key, because Docker keeps the output."""
+    is_new = provision(Path(root))
     print(
-        "keys, certificates and passwords are made"
-        if made
-        else "keys, certificates and passwords are there"
+        "created keys, certificates and passwords"
+        if is_new
+        else "keys, certificates and passwords already exist"
     )
-    print("the administrator's key: docker compose run --rm key")
+    print("to print the administrator's key: docker compose run --rm key")
 
 
 def key() -> None:
@@ -34,20 +35,20 @@ def key() -> None:
         print(json.loads(profile_path().read_text())["key"])
     except (OSError, ValueError, KeyError) as error:
         raise Refused(
-            f"there is no administrator's key at {profile_path()} ({error}): `docker compose "
-            "up` makes it"
+            f"there is no administrator's key at {profile_path()} ({error}): run `docker compose "
+            "up`, which creates it"
         ) from error
 
 
 def reset(*arguments: str) -> None:
-    """The gateways take it within seconds."""
+    """Create a new administrator's key. The gateways accept it within seconds."""
     roots = [each for each in arguments if each != ONLY]
     reset_key(Path(roots[0] if roots else VOLUMES), ONLY in arguments)
     print(
-        "a new administrator's key is made"
+        "created a new administrator's key"
         + ("; all other keys of this host are void" if ONLY in arguments else "")
     )
-    print("it is shown by: docker compose run --rm key")
+    print("to print it: docker compose run --rm key")
 
 
 VERBS: Final[dict[str, Callable[..., None]]] = {

@@ -1,9 +1,9 @@
-"""`python -m libs.compose.alive FILE`: the health check of a container whose service keeps a pulse
-(libs/common/process/pulse.py).
+"""`python -m libs.compose.alive FILE`: the health check of a container whose service has a pulse.
 
-Exit 0 while the file is young, 1 once it is not. An engine shows an unhealthy container and leaves
-it alone, so a service that has stood still for KILL_S is killed: the engine then starts the
-container again. Imports nothing of Muster, because it runs every few seconds in every container.
+The service touches FILE (libs/common/process/pulse.py). The check exits with 0 while the file is
+young, with 1 otherwise. Docker does not restart unhealthy containers, so the check kills a service
+that made no progress for KILL_S; Docker then starts the container again. It imports nothing of
+Muster, because it runs every few seconds in every container.
 """
 
 import os
@@ -23,11 +23,11 @@ def main(file: str) -> int:
     try:
         age_s, pid = time.time() - path.stat().st_mtime, int(path.read_text())
     except (OSError, ValueError) as error:
-        print(f"no pulse in {file} ({error}): the service has not begun yet")
+        print(f"no pulse in {file} ({error}): the service has not started yet")
         return 1
     if age_s <= OLD_S:
         return 0
-    print(f"the service has stood still for {age_s:.0f} s; it is killed after {KILL_S:.0f} s")
+    print(f"the service made no progress for {age_s:.0f} s; it is killed after {KILL_S:.0f} s")
     if age_s > KILL_S:
         try:
             os.kill(pid, signal.SIGKILL)

@@ -1,10 +1,7 @@
-"""Which containers the cluster has, and which of the authority's files each is given: nothing that
-is another's.
+"""The containers of the docker compose cluster, and the files that each gets from the authority.
 
-Pure.
-
-deploy/docker-compose.yml has the same names; tests/unit/test_compose_provision.py holds the two
-together.
+Pure. No container gets another's files. deploy/docker-compose.yml uses the same names;
+tests/unit/test_compose_provision.py compares them.
 """
 
 from typing import Final
@@ -18,7 +15,7 @@ AUTHORITY: Final = "authority"
 SERVERS: Final = ("nats-1", "nats-2", "nats-3")
 POSTGRES: Final = "postgres"
 CLI: Final = "cli"
-# The last two are in profiles of their names: the machine's own devices.
+# The last two are in compose profiles of the same names: they use the machine's own devices.
 FLEET: Final = Fleet(
     nodes=("node-1", "node-2", "node-3", "node-4", "nvidia", "amd"), gateways=("a", "b")
 )
@@ -26,10 +23,10 @@ CLIENT_PORT: Final = 4222
 ROUTE_PORT: Final = 6222
 MONITOR_PORT: Final = 8222
 GATEWAY_URL: Final = "http://gateway:8080"
-# The user of the image, and PostgreSQL's in its own.
+# User ids in Muster's image and in PostgreSQL's.
 MUSTER_UID: Final = 10_001
 POSTGRES_UID: Final = 999
-# Where a container sees its volume, and where in it that lies which it was given.
+# The mount point of a container's volume, and the folder in it that holds the container's files.
 STATE: Final = "/state"
 IDENTITY: Final = "identity"
 
@@ -38,16 +35,14 @@ API_KEYS: Final = "api_keys"
 PASSWORD: Final = "password"
 PGPASS: Final = "pgpass"
 VAULT_KEY: Final = "vault.key"
-# Who signs the heads of the audit's chain.
+# The key that signs heads of the audit chain.
 HEADS: Final = "audit-heads"
-# What the gateways show to machines that join: one name, whichever of them answers.
+# The name in the gateways' certificate. All gateways show the same one to machines that join.
 GATEWAY: Final = "gateway"
 
 
 class Given(msgspec.Struct, frozen=True):
-    """One container's volume: files in its `identity` folder, by the name that each has there ->
-    the name in the authority's folder.
-    """
+    """The files of one container: name in its `identity` folder -> name in the authority's."""
 
     container: str
     files: dict[str, str]
@@ -55,7 +50,7 @@ class Given(msgspec.Struct, frozen=True):
 
 
 def given() -> list[Given]:
-    """Every container that is given something, by name."""
+    """Return all containers that get files."""
     found = [
         Given(name, _served(name) | {"nkey.seed": _seed(permissions.KEEPER)}) for name in SERVERS
     ]
@@ -82,9 +77,9 @@ def _served(name: str) -> dict[str, str]:
 
 
 def _client(process: str) -> dict[str, str]:
-    """Return the files of every client.
+    """Return the files of a client of the NATS servers.
 
-    The trimmer's public key is no secret: clients check snapshots with it.
+    Clients verify snapshots with the trimmer's public key.
     """
     return {
         AUTHORITY_FILE: AUTHORITY_FILE,

@@ -1,8 +1,7 @@
-"""Fills the volumes: makes what is missing in the authority's folder, then copies to each container
-what `containers.py` gives it.
+"""Fills the volumes: creates what is missing in the authority's folder, then copies the files.
 
-The authority's volume is mounted by nothing that goes on running. A second run makes nothing new
-and copies the same.
+`containers.py` lists the files of each container. No running container mounts the authority's
+volume. A second run creates nothing new and copies the same files.
 """
 
 import json
@@ -27,9 +26,9 @@ ADMIN: Final = "admin.key"
 
 
 def provision(root: Path) -> bool:
-    """Whether anything was new.
+    """Fill the volumes. Return whether this was the first time.
 
-    `root` holds one folder per volume, named as the container. Raises Refused when one is missing.
+    `root` holds one folder per volume, named like its container. Raises Refused if one is missing.
     """
     folder = root / c.AUTHORITY
     new = not (folder / ADMIN).exists()
@@ -44,15 +43,16 @@ def provision(root: Path) -> bool:
         _put(root / c.CLI / "profile.json", json.dumps(profile), c.MUSTER_UID)
     except OSError as error:
         raise Refused(
-            f"{error.filename} cannot be written ({error.strerror}): is its volume mounted, "
-            "and this the root user?"
+            f"{error.filename} cannot be written ({error.strerror}): mount its volume, and run "
+            "this as root"
         ) from error
     return new
 
 
 def reset_key(root: Path, only: bool) -> None:
-    """A new administrator's key, for the gateways and the profile; with `only` no other key of the
-    host counts any more.
+    """Create a new administrator's key for the gateways and the profile.
+
+    `only`: all other keys of this host become void.
     """
     folder = root / c.AUTHORITY
     identity.write_private(folder / ADMIN, identity.new_api_key(folder / "keys", only))
@@ -60,7 +60,7 @@ def reset_key(root: Path, only: bool) -> None:
 
 
 def _secrets(folder: Path) -> dict[str, str]:
-    """Everything that is secret, in the authority's folder; the processes' public keys."""
+    """Create all secrets in the authority's folder. Return the public keys of the processes."""
     keys = folder / "keys"
     public_keys = {name: identity.public_key(keys, name) for name in permissions.names(c.FLEET)}
     identity.public_file(keys, permissions.TRIMMER)
@@ -69,8 +69,8 @@ def _secrets(folder: Path) -> dict[str, str]:
     name = c.AUTHORITY_FILE.removesuffix(".pem")
     certificates.authority(folder, name)
     for host in (*c.SERVERS, c.POSTGRES, c.GATEWAY):
-        # A nats-server that meets another by its address expects the name of whichever it was told
-        # of first.
+        # A nats-server that connects to a peer by address expects the name of the first peer in its
+        # configuration, so each certificate has the names of all.
         certificates.server(
             folder, host, name, [*(c.SERVERS if host in c.SERVERS else [host]), TLS_NAME]
         )
@@ -89,7 +89,7 @@ def _password(path: Path) -> str:
 
 
 def _server(name: str, password: str) -> nats_config.Server:
-    """One nats-server: as the embedded one, but for its addresses and TLS on both of its ports."""
+    """Return one nats-server: the embedded one with other addresses, and TLS on both ports."""
     folder = f"{c.STATE}/{c.IDENTITY}"
     return nats_config.Server(
         name=name,
@@ -114,9 +114,9 @@ def _give(root: Path, authority: Path, given: Given) -> None:
 
 
 def _put(path: Path, text: str, uid: int) -> None:
-    """Its owner's, and nobody else's.
+    """Write a file that only its owner can read.
 
-    The volume itself must be there: a folder made here would be lost with this container.
+    The volume must exist: a folder created here would be lost with this container.
     """
     volume = path.parent.parent if path.parent.name == c.IDENTITY else path.parent
     if not volume.is_dir():

@@ -1,8 +1,7 @@
-"""The first process of a nats container: nats-server beneath it, and the keeper that tells it which
-nodes of other machines joined.
+"""The first process of a nats container: it runs nats-server and its keeper.
 
-It ends when nats-server does, with its exit code, and nats-server ends with it: the engine starts
-both again.
+The keeper gives the server the joined nodes of other machines. This process exits when nats-server
+does, with the same code, and nats-server ends with this process: Docker then restarts both.
 """
 
 import asyncio
@@ -28,21 +27,19 @@ from libs.embedded.store_watch import StoreWatch
 
 TOLD: Final = "server.json"
 CONFIG: Final = "nats.conf"
-# Of a connection to a server that is gone.
+# Time to close the connection to a server that has ended.
 FAREWELL_S: Final = 2.0
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What `provision.py` gives to the container: its server, and the public keys of all that the
-    cluster began with.
-    """
+    """The container's server, and the public keys of all processes that `provision.py` created."""
 
     server: Server
     public_keys: dict[str, str]
 
 
 def main(state: str = c.STATE) -> None:
-    """Until it ends; with its exit code."""
+    """Run nats-server and exit with its code."""
     sys.exit(asyncio.run(_run(Path(state))))
 
 
@@ -57,7 +54,7 @@ async def _run(state: Path) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(
             number, process.send_signal, signal.SIGINT
-        )  # of SIGTERM it says that it failed
+        )  # nats-server reports a failure after SIGTERM
     ended = asyncio.create_task(process.wait())
     kept = Keeper(told.server.name, state, configure, process.send_signal, print)
     keeping = asyncio.create_task(_keep(kept, state, told.server.port))
@@ -77,19 +74,23 @@ def _told(path: Path) -> Told:
         return msgspec.json.decode(path.read_bytes(), type=Told)
     except (OSError, msgspec.DecodeError) as error:
         raise Corrupt(
-            f"{path} cannot be read ({error}): `docker compose up` has the container `init` make it"
+            f"{path} cannot be read ({error}): run `docker compose up`, whose container `init` "
+            "creates it"
         ) from error
 
 
 def _configure(state: Path, told: Told, found: Admitted) -> dict[str, str]:
-    """The file with these nodes; which of them it leaves out, with the reason."""
+    """Write the server's file with these nodes.
+
+    Return those that it leaves out, with the reason.
+    """
     return server_file.write(
         servers.binary(), state / CONFIG, told.server, c.FLEET, told.public_keys, found
     )
 
 
 async def _keep(kept: Keeper, state: Path, port: int) -> None:
-    """By this very server, under the name that all of them show."""
+    """Run the keeper over this server."""
     own = state / c.IDENTITY
     await kept.run(
         f"nats://{nats_config.LOOPBACK}:{port}",
@@ -99,7 +100,7 @@ async def _keep(kept: Keeper, state: Path, port: int) -> None:
 
 
 async def _watch_store(state: Path, server: Server, restart: Callable[[], object]) -> None:
-    """A server that ends is started again by the engine, with its container."""
+    """Watch the server's store. `restart` ends the server; Docker then restarts the container."""
     watch = StoreWatch(lambda: shutil.disk_usage(state).free, LOW_BYTES, print, restart)
     await watch.run(
         f"http://{nats_config.LOOPBACK}:{server.monitor_port}/healthz?js-enabled-only=true"

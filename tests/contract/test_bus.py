@@ -51,7 +51,7 @@ async def test_messages_of_one_sender_are_heard_in_order(buses: Buses) -> None:
     assert [data for _, data in listener.heard[1:-1]] == [b"%d" % n for n in range(100)]
 
 
-async def test_a_question_is_answered(buses: Buses) -> None:
+async def test_permitted_request_is_answered(buses: Buses) -> None:
     here, there = buses
     await there.subscribe("ask", Listener(lambda data: b"re: " + data))
     await there.request("ask", b"", ANSWER_S)

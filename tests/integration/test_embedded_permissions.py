@@ -81,12 +81,12 @@ WRITERS = {
 READERS = ("scheduler", "quota", "audit", "gateway-a", "operator")
 
 
-async def test_each_writer_writes_its_own_subject(world: World) -> None:
+async def test_each_writer_may_publish_its_own_subject(world: World) -> None:
     for name, subject in WRITERS.items():
         assert await (await world.log(name)).append(subject, name.encode(), 0) > 0
 
 
-async def test_no_writer_writes_another_s_subject(world: World) -> None:
+async def test_no_writer_may_publish_another_writers_subject(world: World) -> None:
     for name, own in WRITERS.items():
         client = await world.client(name)
         for subject in [*WRITERS.values(), "facts.node.9", "facts.other"]:
@@ -98,7 +98,7 @@ async def test_no_writer_writes_another_s_subject(world: World) -> None:
     assert await (await world.log("audit")).bounds() in ((1, 0), (0, 0))
 
 
-async def test_a_writer_reads_its_subject_s_last_message(world: World, fleet: Fleet) -> None:
+async def test_writer_reads_the_last_message_of_its_subject(world: World, fleet: Fleet) -> None:
     for name, subject in WRITERS.items():
         if fleet.isolated and name in NODES:
             continue
@@ -108,7 +108,7 @@ async def test_a_writer_reads_its_subject_s_last_message(world: World, fleet: Fl
         assert await log.last(subject) == Entry(seq, subject, b"x")
 
 
-async def test_an_isolated_node_reads_its_own_last_message_and_no_other(
+async def test_isolated_node_reads_only_the_last_message_of_its_subject(
     world: World, fleet: Fleet
 ) -> None:
     if not fleet.isolated:
@@ -148,7 +148,7 @@ async def test_a_reader_keeps_up_with_more_than_one_flow_control_window(world: W
     assert seen == 60
 
 
-async def test_a_node_cannot_read_the_log(world: World) -> None:
+async def test_node_cannot_read_the_log(world: World) -> None:
     client = await world.client("node-1")
     with pytest.raises(Unavailable):
         await JetStreamLog(client).bounds()
@@ -162,7 +162,7 @@ async def test_a_node_cannot_read_the_log(world: World) -> None:
     assert await _heard(world, "node-1", s.ALL_FACTS, "scheduler", s.SCHEDULER) == []
 
 
-async def test_nobody_purges_deletes_or_changes_the_log(world: World) -> None:
+async def test_no_process_may_purge_delete_or_change_the_log(world: World) -> None:
     await (await world.log("scheduler")).append(s.SCHEDULER, b"x", 0)
     for name in (*READERS, *NODES):
         client = await world.client(name)
@@ -172,7 +172,7 @@ async def test_nobody_purges_deletes_or_changes_the_log(world: World) -> None:
     assert await (await world.log("audit")).bounds() == (1, 1)
 
 
-async def test_the_trimmer_purges_the_log_and_can_do_nothing_else_to_it(world: World) -> None:
+async def test_trimmer_may_only_purge_the_log(world: World) -> None:
     writer, expected = await world.log("scheduler"), 0
     for _ in range(3):
         expected = await writer.append(s.SCHEDULER, b"x", expected)
@@ -185,7 +185,7 @@ async def test_the_trimmer_purges_the_log_and_can_do_nothing_else_to_it(world: W
     assert await (await world.log("audit")).bounds() == (3, 3)
 
 
-async def test_the_trimmer_hears_how_far_the_services_are_and_the_archive_answers(
+async def test_trimmer_learns_the_positions_of_the_services_and_the_archive(
     world: World,
 ) -> None:
     async def answer(_: str, __: bytes) -> bytes:
@@ -210,7 +210,7 @@ async def test_only_the_scheduler_makes_streams(world: World) -> None:
             )
 
 
-async def test_a_node_leaves_output_that_a_gateway_reads(world: World) -> None:
+async def test_gateway_reads_the_output_that_a_node_stored(world: World) -> None:
     await (await world.client("scheduler")).jetstream().create_key_value(bucket=s.OUTPUT_BUCKET)
     await (
         (await world.client("node-1")).jetstream().publish("$KV.OUTPUT.1.job-1.1.0.stdout", b"tail")
@@ -219,7 +219,7 @@ async def test_a_node_leaves_output_that_a_gateway_reads(world: World) -> None:
     assert (await bucket.get("1.job-1.1.0.stdout")).value == b"tail"
 
 
-async def test_a_gateway_keeps_snapshots_that_every_deciding_service_reads(world: World) -> None:
+async def test_deciding_services_read_a_gateways_snapshots(world: World) -> None:
     await (await world.client("scheduler")).jetstream().create_object_store(s.SNAPSHOT_BUCKET)
     store = await (await world.client("gateway-a")).jetstream().object_store(s.SNAPSHOT_BUCKET)
     await store.put("state", bytes(300 << 10))
@@ -242,7 +242,7 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize(("asker", "subject", "answerer", "pattern"), QUESTIONS)
-async def test_a_question_is_answered(
+async def test_permitted_request_is_answered(
     world: World, asker: str, subject: str, answerer: str, pattern: str
 ) -> None:
     async def answer(subject: str, data: bytes) -> bytes:
@@ -253,7 +253,7 @@ async def test_a_question_is_answered(
     assert await (await world.bus(asker)).request(subject, b"!", 2.0) == subject.encode() + b"!"
 
 
-async def test_a_node_hears_its_own_orders(world: World) -> None:
+async def test_node_receives_its_own_orders(world: World) -> None:
     assert await _heard(world, "node-1", s.orders("1"), "scheduler", s.orders("1")) == [
         s.orders("1")
     ]
@@ -270,7 +270,7 @@ REFUSED_EARS = [
 
 
 @pytest.mark.parametrize(("listener", "pattern", "speaker", "subject"), REFUSED_EARS)
-async def test_nobody_hears_what_is_not_for_it(
+async def test_no_process_receives_messages_for_another(
     world: World, listener: str, pattern: str, speaker: str, subject: str
 ) -> None:
     assert await _heard(world, listener, pattern, speaker, subject) == []
@@ -293,13 +293,15 @@ REFUSED_TONGUES = [
 
 
 @pytest.mark.parametrize(("speaker", "subject", "listener", "pattern"), REFUSED_TONGUES)
-async def test_nobody_says_what_is_not_its_to_say(
+async def test_no_process_publishes_on_subjects_of_another(
     world: World, speaker: str, subject: str, listener: str, pattern: str
 ) -> None:
     assert await _heard(world, listener, pattern, speaker, subject) == []
 
 
-async def test_an_answer_cannot_be_aimed_at_another_s_facts(world: World, fleet: Fleet) -> None:
+async def test_answer_cannot_be_directed_to_another_writers_facts(
+    world: World, fleet: Fleet
+) -> None:
     """An acknowledgement, a stored message and a scheduler's answer all go where the asker says:
     not out of its account.
     """
@@ -322,7 +324,7 @@ async def test_an_answer_cannot_be_aimed_at_another_s_facts(world: World, fleet:
     assert [entry.subject for entry in stored if entry] == [own] * 3
 
 
-async def test_a_service_s_answer_cannot_be_aimed_at_the_log(world: World) -> None:
+async def test_answer_of_a_service_cannot_be_directed_to_the_log(world: World) -> None:
     """The scheduler may publish to the inboxes of those who may ask it, and has no
     `allow_responses`.
     """
@@ -338,12 +340,12 @@ async def test_a_service_s_answer_cannot_be_aimed_at_the_log(world: World) -> No
     assert await (await world.log("quota")).last(s.QUOTA) is None
 
 
-async def test_nobody_enters_without_a_key(servers: Servers) -> None:
+async def test_connection_without_a_key_is_refused(servers: Servers) -> None:
     with pytest.raises(NatsError):
         await nats.connect(servers.urls[0], allow_reconnect=False, max_reconnect_attempts=0)
 
 
-async def test_a_cluster_of_three_keeps_the_log_three_times(tmp_path: Path) -> None:
+async def test_cluster_of_three_servers_stores_three_replicas_of_the_log(tmp_path: Path) -> None:
     servers = start_servers(tmp_path, 3, Fleet(nodes=IDS, isolated=True), LOG_BYTES)
     world = World(servers)
     try:

@@ -34,7 +34,7 @@ STUBBORN = (
 )
 
 
-async def test_a_child_that_dies_is_started_again_and_its_last_line_is_said(tmp_path: Path) -> None:
+async def test_child_that_exits_is_restarted_and_its_last_line_is_reported(tmp_path: Path) -> None:
     said: list[str] = []
     child = child_of(tmp_path, "import sys; print('the reason'); sys.exit(1)", said)
     keeping = asyncio.create_task(child.keep())
@@ -45,7 +45,7 @@ async def test_a_child_that_dies_is_started_again_and_its_last_line_is_said(tmp_
     assert "in 0.2 s" in said[1]
 
 
-async def test_a_child_that_was_killed_is_started_again(tmp_path: Path) -> None:
+async def test_killed_child_is_restarted(tmp_path: Path) -> None:
     said: list[str] = []
     child = child_of(tmp_path, SLEEPS, said)
     keeping = asyncio.create_task(child.keep())
@@ -58,7 +58,7 @@ async def test_a_child_that_was_killed_is_started_again(tmp_path: Path) -> None:
     assert said == ["stand-in was ended by SIGKILL; restarting it in 0.1 s: sleeping"]
 
 
-async def test_a_child_that_needs_a_person_three_times_is_left_down_and_named(
+async def test_child_that_needs_a_person_three_times_is_reported_and_not_restarted(
     tmp_path: Path,
 ) -> None:
     said: list[str] = []
@@ -72,7 +72,7 @@ async def test_a_child_that_needs_a_person_three_times_is_left_down_and_named(
     )
 
 
-async def test_a_command_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+async def test_command_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     said: list[str] = []
     child = Child(
         Spec("gone", [str(tmp_path / "nothing")], {}, tmp_path / "gone.log"),
@@ -86,7 +86,7 @@ async def test_a_command_that_cannot_be_started_is_tried_again(tmp_path: Path) -
     assert "cannot be started" in said[0]
 
 
-async def test_a_child_that_is_deaf_to_sigterm_is_killed(tmp_path: Path) -> None:
+async def test_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     said: list[str] = []
     child = child_of(tmp_path, STUBBORN, said)
     keeping = asyncio.create_task(child.keep())
@@ -96,7 +96,7 @@ async def test_a_child_that_is_deaf_to_sigterm_is_killed(tmp_path: Path) -> None
     assert said == ["stand-in did not stop within 0 s and was killed"]
 
 
-async def test_ending_during_the_pause_starts_nothing_again(tmp_path: Path) -> None:
+async def test_end_during_the_back_off_pause_restarts_nothing(tmp_path: Path) -> None:
     said: list[str] = []
     child = child_of(tmp_path, "import sys; sys.exit(1)", said)
     keeping = asyncio.create_task(child.keep())
@@ -106,7 +106,7 @@ async def test_ending_during_the_pause_starts_nothing_again(tmp_path: Path) -> N
     assert not child.living
 
 
-def test_a_child_dies_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+def test_child_ends_when_its_launcher_is_killed(tmp_path: Path) -> None:
     script = (
         "import subprocess, sys; from libs.embedded.living import die_with_parent; "
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], "
@@ -123,13 +123,13 @@ def test_a_child_dies_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     assert living.wait_gone([child], WAIT_S)
 
 
-def test_a_process_is_known_by_its_start_too() -> None:
+def test_process_is_identified_by_pid_and_start_time() -> None:
     own = living.ticket(os.getpid())
     assert own is not None and living.is_living(own)
     assert not living.is_living(living.Ticket(own.pid, own.start_ticks + 1, own.boot_id))
 
 
-def test_what_was_left_behind_is_ended() -> None:
+def test_processes_of_a_killed_launcher_are_ended() -> None:
     process = subprocess.Popen([sys.executable, "-c", SLEEPS], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
@@ -140,7 +140,7 @@ def test_what_was_left_behind_is_ended() -> None:
     process.stdout.close()
 
 
-def test_a_log_over_its_bound_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
+def test_large_log_is_rotated_and_the_oldest_removed(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     for number in range(5):
         log.write_bytes(bytes([65 + number]) * processes.LOG_BYTES_MAX)

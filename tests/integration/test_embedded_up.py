@@ -95,7 +95,7 @@ def ended(state: Path) -> list[str]:
     return (state / "stopped").read_text().split()
 
 
-def test_a_stop_ends_the_scheduler_first_then_agents_then_the_gateway(
+def test_stop_ends_scheduler_agents_and_gateway_in_this_order(
     running: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
     running.send_signal(signal.SIGINT)
@@ -110,7 +110,7 @@ def test_a_stop_ends_the_scheduler_first_then_agents_then_the_gateway(
     assert not runfile.run_file(tmp_path / "state").exists()
 
 
-def test_down_stops_it_and_says_so_and_again_says_that_none_runs(
+def test_down_stops_the_cluster_and_a_second_down_finds_none(
     running: "subprocess.Popen[str]", tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = Options(state=tmp_path / "state")
@@ -121,7 +121,7 @@ def test_down_stops_it_and_says_so_and_again_says_that_none_runs(
     assert "no cluster runs in" in capsys.readouterr().out
 
 
-def test_a_second_up_names_the_running_one(
+def test_second_up_reports_the_running_cluster(
     running: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
     with pytest.raises(Refused, match=f"in use by a running cluster .pid {running.pid}"):
@@ -133,7 +133,7 @@ def test_clean_refuses_while_it_runs(running: "subprocess.Popen[str]", tmp_path:
         commands.clean(Options(state=tmp_path / "state", yes=True))
 
 
-def test_nothing_outlives_a_launcher_that_is_killed(
+def test_no_process_outlives_a_killed_launcher(
     running: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
     known = runfile.read(tmp_path / "state")
@@ -148,7 +148,7 @@ def test_nothing_outlives_a_launcher_that_is_killed(
     again.stdout.close()
 
 
-def test_keys_and_profile_are_for_their_owner_alone(
+def test_keys_and_profile_are_readable_by_their_owner_only(
     running: "subprocess.Popen[str]", tmp_path: Path, profile: Path
 ) -> None:
     private = [
@@ -164,7 +164,7 @@ def test_keys_and_profile_are_for_their_owner_alone(
     assert not [path for path in everything if key.encode() in path.read_bytes()]
 
 
-def test_a_taken_port_is_named_with_the_flag(tmp_path: Path) -> None:
+def test_port_in_use_is_reported_with_its_flag(tmp_path: Path) -> None:
     with socket.socket() as other:
         port = servers.free_port_run(2) + 1
         other.bind(("127.0.0.1", port))
@@ -177,7 +177,7 @@ def test_a_taken_port_is_named_with_the_flag(tmp_path: Path) -> None:
             commands.up(Options(state=tmp_path / "two", port=port - 1, gateways=2))
 
 
-def test_gateways_have_a_port_a_key_and_a_directory_each(tmp_path: Path) -> None:
+def test_each_gateway_has_its_own_port_key_and_directory(tmp_path: Path) -> None:
     found = shape.prepare(Options(state=tmp_path, port=7_000, gateways=2))
     assert found == shape.Shape(
         cluster_id=found.cluster_id, log_bytes=found.log_bytes, port=7_000, gateways=2
@@ -195,7 +195,7 @@ def test_gateways_have_a_port_a_key_and_a_directory_each(tmp_path: Path) -> None
             shape.prepare(Options(state=tmp_path / "other", gateways=gateways))
 
 
-def test_an_address_of_another_machine_is_not_called_a_taken_port(tmp_path: Path) -> None:
+def test_address_of_another_machine_is_reported_as_such(tmp_path: Path) -> None:
     for host in ("192.0.2.1", "no.such.host.invalid"):
         with pytest.raises(
             Refused, match=f"{host} is not an address of this machine: choose another with --host"
@@ -217,7 +217,7 @@ def write_shape(state: Path, text: bytes) -> None:
         (b'{"format":"muster-embedded","version":9}', TooNew, "upgrade this one"),
     ],
 )
-def test_a_state_directory_that_is_not_ours_is_left_alone(
+def test_foreign_state_directory_is_left_alone(
     tmp_path: Path, text: bytes, error: type[Exception], says: str
 ) -> None:
     state = tmp_path / "state"
@@ -228,13 +228,13 @@ def test_a_state_directory_that_is_not_ours_is_left_alone(
     assert [path.name for path in state.iterdir()] == ["cluster.json"]
 
 
-def test_a_first_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
+def test_interrupted_first_start_can_be_repeated(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "lock").write_text("123")
     assert shape.prepare(Options(state=tmp_path)).nodes == 4
 
 
-def test_a_directory_of_other_files_is_never_taken_or_removed(tmp_path: Path) -> None:
+def test_directory_with_other_files_is_never_used_or_removed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("x")
     for verb in (commands.up, commands.clean):
         with pytest.raises(Corrupt, match="is not the state of a cluster"):
@@ -242,37 +242,37 @@ def test_a_directory_of_other_files_is_never_taken_or_removed(tmp_path: Path) ->
     assert (tmp_path / "precious").exists()
 
 
-def test_a_state_path_that_is_a_file_is_named(tmp_path: Path) -> None:
+def test_state_path_that_is_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(Refused, match="choose another with --state"):
         commands.up(Options(state=tmp_path / "file"))
 
 
-def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shape, "FREE_BYTES_MIN", 1 << 60)
     with pytest.raises(Refused, match="MiB are free under"):
         commands.up(Options(state=tmp_path / "state"))
 
 
-def test_a_damaged_seed_is_named(tmp_path: Path) -> None:
+def test_damaged_seed_is_reported(tmp_path: Path) -> None:
     identity.write_private(tmp_path / "quota.seed", "nonsense")
     with pytest.raises(Corrupt, match="holds no nkey seed: remove it"):
         identity.public_key(tmp_path, "quota")
 
 
-def test_a_seed_is_made_once_and_kept(tmp_path: Path) -> None:
+def test_seed_is_created_once_and_kept(tmp_path: Path) -> None:
     assert identity.public_key(tmp_path, "quota") == identity.public_key(tmp_path, "quota")
     assert identity.public_key(tmp_path, "quota") != identity.public_key(tmp_path, "audit")
 
 
-def test_a_known_api_key_is_kept_and_a_foreign_one_is_replaced(tmp_path: Path) -> None:
+def test_known_api_key_is_kept_and_a_foreign_one_replaced(tmp_path: Path) -> None:
     key = identity.api_key(tmp_path, "")
     assert identity.api_key(tmp_path, key) == key
     assert identity.api_key(tmp_path, "mk_of-another-cluster") != key
     assert identity.digest(key) in identity.api_keys_file(tmp_path).read_text()
 
 
-def test_the_shape_of_the_last_start_holds_unless_flags_change_it(tmp_path: Path) -> None:
+def test_last_shape_applies_unless_flags_change_it(tmp_path: Path) -> None:
     state = tmp_path / "state"
     first = shape.prepare(Options(state=state, nodes=2, gpus=3))
     shape.save(state, first)
@@ -281,12 +281,12 @@ def test_the_shape_of_the_last_start_holds_unless_flags_change_it(tmp_path: Path
 
 
 @pytest.mark.parametrize("asked", [{"nodes": 0}, {"gpus": -1}, {"port": 70_000}])
-def test_a_shape_that_cannot_be_is_refused(tmp_path: Path, asked: Mapping[str, int]) -> None:
+def test_invalid_shape_is_refused(tmp_path: Path, asked: Mapping[str, int]) -> None:
     with pytest.raises(Refused, match="out of range"):
         shape.prepare(msgspec.structs.replace(Options(state=tmp_path / "state"), **asked))
 
 
-def test_clean_asks_first_and_removes_only_on_yes(
+def test_clean_removes_only_after_the_user_confirmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"
@@ -298,7 +298,7 @@ def test_clean_asks_first_and_removes_only_on_yes(
     assert commands.clean(Options(state=state)) == 0
 
 
-def test_each_process_gets_its_own_key_and_only_what_it_needs(tmp_path: Path) -> None:
+def test_each_process_gets_its_own_key_and_needed_variables_only(tmp_path: Path) -> None:
     found = Shape(cluster_id="c", nodes=2, gpus=3, nats_port=5)
     environ = {"PATH": "/bin", "SECRET": "x", "MUSTER_LEASE_MS": "5000", "MUSTER_API_KEY": "mk_x"}
     specs = {
@@ -326,7 +326,7 @@ def test_each_process_gets_its_own_key_and_only_what_it_needs(tmp_path: Path) ->
     ] == ["gateway"]
 
 
-def test_a_start_says_which_nodes_it_begins_with_and_none_that_it_does_not_have() -> None:
+def test_start_reports_exactly_the_nodes_of_the_cluster() -> None:
     found = Shape(cluster_id="c", nodes=2, gpus=3, model="H100")
     own = msgspec.structs.replace(found, nodes=0, local=True)
     both, none = (

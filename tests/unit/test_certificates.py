@@ -49,22 +49,22 @@ def _answer(context: ssl.SSLContext, connection: socket.socket) -> None:
         connection.close()
 
 
-def test_a_server_is_believed_under_its_names(folder: Path) -> None:
+def test_server_certificate_is_valid_for_its_names(folder: Path) -> None:
     trusted = certificates.certificate_file(folder, "authority")
     assert [shake(folder, trusted, host) for host in ("nats-1", "localhost")] == ["", ""]
 
 
-def test_a_server_is_not_believed_under_another_name(folder: Path) -> None:
+def test_server_certificate_is_invalid_for_another_name(folder: Path) -> None:
     assert "nats-2" in shake(folder, certificates.certificate_file(folder, "authority"), "nats-2")
 
 
-def test_another_authority_of_the_same_name_is_not_believed(folder: Path, tmp_path: Path) -> None:
+def test_certificate_of_another_authority_is_invalid(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     certificates.authority(other, "authority")
     assert shake(folder, certificates.certificate_file(other, "authority"), "nats-1") != ""
 
 
-def test_what_is_made_is_kept_and_is_its_owners_alone(folder: Path) -> None:
+def test_files_are_kept_and_readable_by_their_owner_only(folder: Path) -> None:
     before = {path: path.read_bytes() for path in folder.iterdir()}
     certificates.authority(folder, "authority")
     certificates.server(folder, "nats-1", "authority", ["nats-1", "localhost"])
@@ -72,7 +72,7 @@ def test_what_is_made_is_kept_and_is_its_owners_alone(folder: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
-def test_a_run_that_was_cut_short_before_the_key_begins_anew(folder: Path) -> None:
+def test_interrupted_creation_is_repeated(folder: Path) -> None:
     certificates.key_file(folder, "nats-1").unlink()
     certificates.server(folder, "nats-1", "authority", ["nats-1", "localhost"])
     assert shake(folder, certificates.certificate_file(folder, "authority"), "nats-1") == ""

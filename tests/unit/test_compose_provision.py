@@ -50,7 +50,7 @@ def contents(root: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_second_run_makes_nothing_new(root: Path) -> None:
+def test_second_run_changes_nothing(root: Path) -> None:
     before = contents(root)
     assert not provision(root)
     assert contents(root) == before
@@ -69,7 +69,7 @@ def profile_key(root: Path) -> str:
     return str(json.loads((root / c.CLI / "profile.json").read_text())["key"])
 
 
-def test_a_reset_key_is_taken_by_the_gateways_beside_the_old_one(root: Path) -> None:
+def test_reset_key_is_accepted_beside_the_old_one(root: Path) -> None:
     old = profile_key(root)
     reset_key(root, only=False)
     assert profile_key(root) != old
@@ -77,7 +77,7 @@ def test_a_reset_key_is_taken_by_the_gateways_beside_the_old_one(root: Path) -> 
     assert not provision(root) and accepted(root)[1] == identity.digest(profile_key(root))
 
 
-def test_a_reset_key_alone_makes_the_old_one_void(root: Path) -> None:
+def test_reset_key_with_only_makes_the_old_one_void(root: Path) -> None:
     reset_key(root, only=True)
     assert accepted(root) == [identity.digest(profile_key(root))]
 
@@ -91,7 +91,7 @@ def test_no_two_clusters_share_a_secret(root: Path, tmp_path: Path) -> None:
     assert [name for name in kept if kept[name] == others[name]] == []
 
 
-def test_the_nats_servers_may_call_each_other_by_any_of_their_names_and_nobody_else_has_one(
+def test_certificates_of_nats_servers_have_all_their_names(
     root: Path,
 ) -> None:
     def names(path: Path) -> set[str]:
@@ -113,7 +113,7 @@ def test_the_nats_servers_may_call_each_other_by_any_of_their_names_and_nobody_e
     )
 
 
-def test_a_container_holds_no_seed_but_its_own(root: Path) -> None:
+def test_container_holds_its_own_seed_only(root: Path) -> None:
     seeds = {
         path.read_text().strip(): path.stem for path in (root / c.AUTHORITY / "keys").glob("*.seed")
     }
@@ -147,7 +147,7 @@ def test_no_container_holds_the_authoritys_key(root: Path) -> None:
     ]
 
 
-def test_the_administrator_key_is_accepted_by_gateways_and_stored_in_clear_only_for_the_cli(
+def test_only_the_cli_container_holds_the_administrator_key_in_clear(
     root: Path,
 ) -> None:
     key = json.loads((root / c.CLI / "profile.json").read_text())["key"]
@@ -176,7 +176,7 @@ def test_each_volume_belongs_to_the_user_of_its_container(
     } | {c.AUTHORITY: set()}
 
 
-def test_a_volume_that_is_not_mounted_is_refused(root: Path) -> None:
+def test_missing_volume_is_refused(root: Path) -> None:
     for path in sorted((root / "quota").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     (root / "quota").rmdir()
@@ -189,7 +189,7 @@ def services() -> dict[str, Any]:
     return found
 
 
-def test_init_sees_the_volume_of_every_container_that_is_given_something() -> None:
+def test_init_mounts_the_volume_of_every_container() -> None:
     mounted = dict(reversed(each.split(":")) for each in services()["init"]["volumes"])
     assert sorted(mounted) == sorted(f"/volumes/{name}" for name in VOLUMES)
     for each in c.given():
@@ -201,7 +201,7 @@ def test_init_sees_the_volume_of_every_container_that_is_given_something() -> No
         ], each.container
 
 
-def test_nobody_but_init_mounts_the_authority() -> None:
+def test_only_init_mounts_the_authority() -> None:
     assert [
         name
         for name, each in services().items()
@@ -209,7 +209,7 @@ def test_nobody_but_init_mounts_the_authority() -> None:
     ] == ["init"]
 
 
-def test_only_the_gateways_publish_and_on_loopback_unless_told_otherwise() -> None:
+def test_only_gateways_publish_ports_on_loopback_by_default() -> None:
     found = {name: each["ports"] for name, each in services().items() if "ports" in each}
     assert list(found) == ["gateway-a", "gateway-b"]
     assert all(
@@ -234,7 +234,7 @@ def test_ports_for_other_machines_are_published_on_the_named_address_with_tls() 
     assert set(listen) <= set(services())
 
 
-def test_every_variable_of_the_containers_is_one_that_all_programs_know() -> None:
+def test_every_variable_of_the_containers_is_known() -> None:
     """The `.env` beside compose.yaml is read by the command too, and a name that it does not know
     stops it.
     """
@@ -244,7 +244,7 @@ def test_every_variable_of_the_containers_is_one_that_all_programs_know() -> Non
     assert names <= {*ELSEWHERE, *settings.environment(Settings())}
 
 
-def test_every_container_is_read_only_without_rights_and_bounded_in_what_it_logs() -> None:
+def test_every_container_is_read_only_unprivileged_and_has_bounded_logs() -> None:
     for name, each in services().items():
         assert (
             each["read_only"]
@@ -255,7 +255,7 @@ def test_every_container_is_read_only_without_rights_and_bounded_in_what_it_logs
         assert each.get("user") != "0" or name == "init"
 
 
-def test_each_node_keeps_its_tenants_user_ids_in_a_volume() -> None:
+def test_each_node_stores_its_tenants_user_ids_in_a_volume() -> None:
     nodes = {
         name: each
         for name, each in services().items()
@@ -267,6 +267,6 @@ def test_each_node_keeps_its_tenants_user_ids_in_a_volume() -> None:
         assert f"{name}:/state" in each["volumes"]
 
 
-def test_what_goes_on_running_is_started_again() -> None:
+def test_every_running_container_is_restarted() -> None:
     once = [name for name, each in services().items() if each.get("restart") != "unless-stopped"]
     assert once == ["init", "cli", "key"]

@@ -1,4 +1,4 @@
-"""The disk of the log: one warning when space is short; a restart of the server after a full disk."""
+"""The disk of the log: one warning when space is short, and a restart after a full disk."""
 
 from pathlib import Path
 

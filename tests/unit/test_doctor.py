@@ -1,11 +1,11 @@
-"""What is found on a host is said in one word, with the fix."""
+"""The checks of `muster doctor`: each finding has one state and a fix."""
 
 from pathlib import Path
 
 from libs.doctor import MISSING, OK, checks, disk
 
 
-def test_cgroups_of_both_versions_are_ok_and_nothing_is_missing(tmp_path: Path) -> None:
+def test_cgroup_check_accepts_both_versions(tmp_path: Path) -> None:
     assert checks.cgroup(tmp_path).state == MISSING
     (tmp_path / "memory").mkdir()
     assert checks.cgroup(tmp_path).state == OK
@@ -13,14 +13,14 @@ def test_cgroups_of_both_versions_are_ok_and_nothing_is_missing(tmp_path: Path) 
     assert (checks.cgroup(tmp_path).state, checks.cgroup(tmp_path).fix) == (OK, "")
 
 
-def test_a_kernel_log_that_cannot_be_read_is_missing_with_the_fix(tmp_path: Path) -> None:
+def test_unreadable_kernel_log_is_missing_with_a_fix(tmp_path: Path) -> None:
     found = checks.kmsg(tmp_path / "kmsg")
     assert found.state == MISSING and found.fix
     (tmp_path / "kmsg").touch()
     assert checks.kmsg(tmp_path / "kmsg").state == OK
 
 
-def test_a_slow_disk_is_said_with_its_consequence_and_a_quick_one_is_not(tmp_path: Path) -> None:
+def test_slow_disk_is_reported_with_its_consequence(tmp_path: Path) -> None:
     assert disk.slow_warning(disk.SYNC_SLOW_MS) == ""
     assert "20.0 ms" in disk.slow_warning(20.0) and "50 commits per second" in disk.slow_warning(
         20.0
@@ -28,7 +28,7 @@ def test_a_slow_disk_is_said_with_its_consequence_and_a_quick_one_is_not(tmp_pat
     assert disk.sync_ms(tmp_path) > 0
 
 
-def test_a_local_directory_is_on_no_network_and_a_virtual_one_is_told_apart_by_its_type(
+def test_kind_of_a_network_file_system_comes_from_its_type(
     tmp_path: Path,
 ) -> None:
     assert disk.network_kind(tmp_path / "not" / "there") == ""

@@ -26,18 +26,14 @@ def state(tmp_path: Path, name: str = "state") -> Path:
     return path
 
 
-def test_a_start_keeps_its_key_in_the_users_profile_and_knows_it_again(
-    own: Path, tmp_path: Path
-) -> None:
+def test_start_reuses_the_key_in_the_users_profile(own: Path, tmp_path: Path) -> None:
     here = state(tmp_path)
     assert profile.known_key(here) == ""
     assert profile.write(here, SHAPE, "k") == own == profile.path_of(here)
     assert profile.known_key(here) == "k" and own.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_login_stays_and_the_start_keeps_its_key_beside_its_state(
-    own: Path, tmp_path: Path
-) -> None:
+def test_start_never_replaces_a_login(own: Path, tmp_path: Path) -> None:
     here = state(tmp_path)
     own.write_text(json.dumps(LOGIN))
     assert profile.known_key(here) == ""
@@ -55,9 +51,7 @@ def test_a_login_stays_and_the_start_keeps_its_key_beside_its_state(
 @pytest.mark.parametrize(
     "kept", ["", "{}", "{", '{"gateway": "http://127.0.0.1:8080", "key": "old", "state": "/gone"}']
 )
-def test_what_an_earlier_start_left_or_nobody_can_read_is_written_anew(
-    own: Path, tmp_path: Path, kept: str
-) -> None:
+def test_old_or_damaged_profile_is_replaced(own: Path, tmp_path: Path, kept: str) -> None:
     own.write_text(kept)
     assert (
         profile.write(state(tmp_path), SHAPE, "k") == own

@@ -60,7 +60,7 @@ async def gateway(history: History, bus: MemoryBus) -> Admission:
     return found
 
 
-async def test_a_server_accepts_what_joined_and_is_reloaded_for_it(tmp_path: Path) -> None:
+async def test_server_is_reloaded_to_accept_joined_nodes(tmp_path: Path) -> None:
     history, bus, server = History(), MemoryBus(), Server(tmp_path)
     await gateway(history, bus)
     join(history, FAR)
@@ -70,7 +70,7 @@ async def test_a_server_accepts_what_joined_and_is_reloaded_for_it(tmp_path: Pat
     assert server.said == ["nodes of other machines: far"]
 
 
-async def test_a_server_is_left_alone_while_nothing_changes_and_when_nobody_answers(
+async def test_server_is_not_reloaded_without_a_change_or_an_answer(
     tmp_path: Path,
 ) -> None:
     history, bus, server = History(), MemoryBus(), Server(tmp_path)
@@ -85,7 +85,7 @@ async def test_a_server_is_left_alone_while_nothing_changes_and_when_nobody_answ
         assert each.signals == []
 
 
-async def test_a_removed_node_has_time_to_hear_of_it_and_then_is_not_accepted(
+async def test_removed_node_gets_the_reason_before_its_key_is_refused(
     tmp_path: Path,
 ) -> None:
     history, bus, server = History(), MemoryBus(), Server(tmp_path)
@@ -101,7 +101,7 @@ async def test_a_removed_node_has_time_to_hear_of_it_and_then_is_not_accepted(
     assert server.file == Admitted({}, (FAR,))
 
 
-async def test_a_gateway_that_is_behind_is_not_believed(tmp_path: Path) -> None:
+async def test_answer_of_a_gateway_that_is_behind_is_ignored(tmp_path: Path) -> None:
     ahead, behind, server = History(), History(), Server(tmp_path)
     for each in (ahead, behind):
         join(each, FAR)
@@ -115,7 +115,7 @@ async def test_a_gateway_that_is_behind_is_not_believed(tmp_path: Path) -> None:
     assert server.file == Admitted({}, (FAR,))
 
 
-async def test_a_machine_has_joined_when_every_server_that_is_up_accepts_it(tmp_path: Path) -> None:
+async def test_machine_has_joined_when_every_running_server_accepts_it(tmp_path: Path) -> None:
     history, bus = History(), MemoryBus()
     servers = [Server(tmp_path / name, name) for name in ("nats-1", "nats-2")]
     found = await gateway(history, bus)
@@ -133,7 +133,7 @@ async def test_a_machine_has_joined_when_every_server_that_is_up_accepts_it(tmp_
     assert not await found.agreed(history.cluster.seq, 0.0)
 
 
-async def test_a_gateway_hears_which_node_a_server_does_not_accept_and_why(tmp_path: Path) -> None:
+async def test_gateway_learns_which_nodes_a_server_refuses_and_why(tmp_path: Path) -> None:
     history, bus, server = History(), MemoryBus(), Server(tmp_path)
     found = await gateway(history, bus)
     server.leaves_out = {NEAR: "bad key"}
@@ -145,7 +145,7 @@ async def test_a_gateway_hears_which_node_a_server_does_not_accept_and_why(tmp_p
     assert server.said == ["node near is not accepted: bad key", "nodes of other machines: far"]
 
 
-async def test_a_file_that_cannot_be_written_is_tried_again_and_stops_no_server(
+async def test_failed_write_of_the_file_is_retried_and_stops_no_server(
     tmp_path: Path,
 ) -> None:
     history, bus, server = History(), MemoryBus(), Server(tmp_path)
@@ -159,7 +159,7 @@ async def test_a_file_that_cannot_be_written_is_tried_again_and_stops_no_server(
     assert server.file == keeper.load(tmp_path) == Admitted({FAR: KEYS[FAR]})
 
 
-async def test_a_revoked_node_loses_its_key_at_once_and_stays_refused(
+async def test_revoked_key_is_refused_at_once_and_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history, bus, server = History(), MemoryBus(), Server(tmp_path)
@@ -185,7 +185,7 @@ async def test_a_revoked_node_loses_its_key_at_once_and_stays_refused(
     assert keeper.load(tmp_path).refused == {FAR}
 
 
-async def test_every_server_hears_of_a_revoked_node_also_while_the_log_takes_nothing(
+async def test_every_server_learns_of_a_revoked_node_even_if_the_log_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flood may keep the log from storing anything, so the sequence by which servers say how far

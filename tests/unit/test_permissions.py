@@ -47,14 +47,14 @@ def test_each_facts_subject_has_one_writer(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
-def test_a_node_writes_the_keys_of_its_own_output_and_no_others(fleet: Fleet) -> None:
+def test_node_writes_keys_of_its_own_output_only(fleet: Fleet) -> None:
     assert speakers(fleet, f"$KV.OUTPUT.{output_key('2', 'job-a', 1, 0, 'stdout')}") == ["node-2"]
     assert speakers(fleet, f"$KV.OUTPUT.{earlier_output_key('2', 1, 0, 'stdout')}") == []
     assert speakers(fleet, "$JS.API.STREAM.UPDATE.KV_OUTPUT") == ["scheduler"]
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
-def test_only_the_scheduler_orders_and_only_a_node_beats_for_itself(fleet: Fleet) -> None:
+def test_only_the_scheduler_orders_and_only_a_node_sends_its_heartbeat(fleet: Fleet) -> None:
     assert speakers(fleet, s.orders("1")) == ["scheduler"]
     assert speakers(fleet, s.heartbeat("1")) == ["node-1"]
     assert speakers(fleet, s.outstanding("a")) == ["gateway-a"]
@@ -71,16 +71,14 @@ def test_only_the_scheduler_orders_and_only_a_node_beats_for_itself(fleet: Fleet
     "verb",
     ["STREAM.PURGE", "STREAM.DELETE", "STREAM.UPDATE", "STREAM.MSG.DELETE", "STREAM.RESTORE"],
 )
-def test_only_the_trimmer_may_purge_the_log_and_nobody_may_undo_it_otherwise(
-    fleet: Fleet, verb: str
-) -> None:
+def test_only_the_trimmer_may_purge_the_log(fleet: Fleet, verb: str) -> None:
     assert speakers(fleet, f"$JS.API.{verb}.FACTS") == (
         ["trimmer"] if verb == "STREAM.PURGE" else []
     )
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
-def test_the_scheduler_makes_streams_and_those_who_make_snapshots_the_bucket_of_their_snapshots(
+def test_only_the_scheduler_creates_streams_except_for_buckets_of_snapshots(
     fleet: Fleet,
 ) -> None:
     made = {
@@ -95,7 +93,7 @@ def test_the_scheduler_makes_streams_and_those_who_make_snapshots_the_bucket_of_
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
-def test_audit_alone_makes_and_writes_its_streams_and_nobody_undoes_them(fleet: Fleet) -> None:
+def test_only_audit_creates_and_writes_its_streams(fleet: Fleet) -> None:
     for stream in permissions.AUDIT_STREAMS:
         assert speakers(fleet, f"$JS.API.STREAM.CREATE.{stream}") == ["audit"]
         assert [
@@ -106,14 +104,14 @@ def test_audit_alone_makes_and_writes_its_streams_and_nobody_undoes_them(fleet: 
     assert speakers(fleet, s.AUDIT_EVENTS) == speakers(fleet, s.AUDIT_HEADS) == ["audit"]
 
 
-def test_an_isolated_node_reads_nothing_of_the_log_but_its_own_last_message() -> None:
+def test_isolated_node_may_read_only_its_own_last_message() -> None:
     allowed = permissions.node("1", ISOLATED).publish
     reads = [each for each in allowed if each.startswith(permissions.API)]
     assert reads == ["$JS.API.DIRECT.GET.FACTS.facts.node.1"]
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
-def test_nobody_hears_another_s_inbox(fleet: Fleet) -> None:
+def test_no_process_may_read_another_processs_inbox(fleet: Fleet) -> None:
     for name in permissions.names(fleet):
         hears = [
             other

@@ -60,7 +60,7 @@ def test_health_check_fails_before_the_first_beat(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert alive.main(str(tmp_path / "alive")) == 1
-    assert "has not begun yet" in capsys.readouterr().out
+    assert "has not started yet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("age_s", "killed"), [(alive.OLD_S + 5, False), (alive.KILL_S + 5, True)])

@@ -27,7 +27,7 @@ def world() -> World:
     return World()
 
 
-def test_server_without_its_store_is_started_again_once(world: World) -> None:
+def test_server_without_its_store_is_restarted_once(world: World) -> None:
     world.answers(True, *[False] * BAD_MAX, *[False] * BAD_MAX)
     assert world.restarts == 1 and "no JetStream" in world.said[0]
 
