@@ -46,5 +46,6 @@ SEEDS: Final[dict[int, str]] = {
         "devices of others return to them"
     ),
     930: "a replica whose end was forged is stopped when its model is undeployed",
+    1256: "an allocation whose end was forged is stopped, although its time is not over",
     368: "a node that lied under its agent's next incarnation is removed all the same",
 }

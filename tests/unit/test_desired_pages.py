@@ -2,13 +2,15 @@
 only the whole.
 """
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from libs.common import facts as f
 from libs.common.errors import Unavailable
 from libs.common.messages import Desired, DesiredAsk, Orders, StartOrder, by_bytes, digest
-from libs.common.model import AttemptRef, JobId, NodeId
+from libs.common.model import Allocation, AttemptRef, JobId, NodeId
 from libs.common.state.cluster import Cluster
 from libs.common.subjects import desired as desired_subject
 from libs.common.transport.bus_memory import MemoryBus
@@ -185,25 +187,28 @@ def test_an_agent_that_knows_no_images_is_told_to_refuse_a_job_with_one(
         )  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("cancelled", "stops"), [(False, []), (True, [("cancelled", 2, 3_000)])])
-def test_a_cancelled_job_that_has_ended_in_the_log_is_stopped_for_its_end_may_be_forged(
-    cancelled: bool, stops: list[tuple[str, int, int]]
+@pytest.mark.parametrize(
+    ("spec", "cancel", "stops"),
+    [
+        ({}, [], []),
+        (
+            {},
+            [f.CancelRequested(job_id=JobId("j"), grace_s=3, signal=2)],
+            [("cancelled", 2, 3_000)],
+        ),
+        ({"allocation": Allocation(expires_s=3_600)}, [], [("cancelled", 15, 10_000)]),
+    ],
+)
+def test_a_job_that_has_ended_in_the_log_is_stopped_if_it_would_not_end_by_itself(
+    spec: dict[str, Any], cancel: list[f.AnyFact], stops: list[tuple[str, int, int]]
 ) -> None:
-    history = [
-        registered("a"),
-        waiting("j"),
-        placed("j", member("a")),
-        started("j", "a"),
-        finished("j", "a"),
-    ]
-    if cancelled:
-        history.append(f.CancelRequested(job_id=JobId("j"), grace_s=3, signal=2, user="ada"))
-    state = given(*history).cluster
+    """Its end may be forged."""
+    submitted, begun = waiting("j", grace_s=10, **spec), placed("j", member("a"))
+    ended = [started("j", "a"), finished("j", "a"), *cancel]
+    state = given(registered("a"), submitted, begun, ended).cluster
     found = desired(state, A, EPOCH)
+    ref = AttemptRef(JobId("j"), 1)
     assert [start.job_id for start in found.starts] == ["j"]
     assert [(stop.reason, stop.signal, stop.grace_ms) for stop in found.stops] == stops
-    assert node_digest(state, A) == digest(
-        [AttemptRef(JobId("j"), 1)],
-        [(AttemptRef(JobId("j"), 1), signal, grace) for _, signal, grace in stops],
-        [],
-    )
+    ordered = [(ref, signal, grace) for _, signal, grace in stops]
+    assert node_digest(state, A) == digest([ref], ordered, [])

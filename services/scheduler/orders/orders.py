@@ -28,7 +28,8 @@ from libs.common.messages import (
     digest,
 )
 from libs.common.model import IMAGES, Member, NodeId
-from libs.common.state.cluster import Cluster, Job, MemberView, known_to_agent, node_gpus
+from libs.common.state.cluster import Cluster, MemberView, known_to_agent, node_gpus
+from libs.common.state.job import Cancel, Job
 
 NO_IMAGES: Final = "image: the agent of this node is older than jobs with an image"
 
@@ -103,17 +104,18 @@ def node_digest(cluster: Cluster, node_id: NodeId) -> str:
 def _stop_of(job: Job, seq: int) -> StopOrder | None:
     """Return the order to stop the attempt; None if nothing asks for its end.
 
-    A cancelled job that has ended in the log is stopped too: its end may be forged, and its
-    process may run on. If it is over, the agent has nothing left to do.
+    An attempt that has ended in the log is stopped too if its process would not end by itself:
+    allocations, replicas and cancelled jobs. A lying node may have forged that end. If the process
+    is over, the agent has nothing left to do.
     """
+    ref = (job.job_id, job.attempt, seq)
     if job.stop_reason:
-        return StopOrder(
-            job.job_id, job.attempt, seq, job.stop_reason, job.stop_signal, job.stop_grace_ms
-        )
-    if job.state != job_life.RELEASING or job.cancel is None:
+        return StopOrder(*ref, job.stop_reason, job.stop_signal, job.stop_grace_ms)
+    lasts = job.cancel is not None or job.spec.serve is not None or job.spec.allocation is not None
+    if job.state != job_life.RELEASING or not lasts:
         return None
-    grace_ms = job.cancel.grace_s * 1_000
-    return StopOrder(job.job_id, job.attempt, seq, reasons.CANCELLED, job.cancel.signal, grace_ms)
+    stop = job.cancel or Cancel(job.spec.grace_s, signal=15)
+    return StopOrder(*ref, reasons.CANCELLED, stop.signal, stop.grace_s * 1_000)
 
 
 def message(epoch: int, part: Sequence[AnyOrder]) -> Orders:
