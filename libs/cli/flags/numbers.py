@@ -12,6 +12,10 @@ NODES: Final = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
 class Number(click.FloatRange):
     """A finite float within a range."""
 
+    def _describe_range(self) -> str:
+        """Return the range for help texts; click would write `x<=None` without one."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
     def convert(
         self,
         value: Any,  # noqa: ANN401

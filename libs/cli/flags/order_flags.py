@@ -19,7 +19,8 @@ FLAGS = (
         "--estimate",
         metavar="DURATION",
         help=(
-            "Expected run time, for example 2h. It orders and backfills, and does not end the job."
+            "Expected run time, for example 2h. Used for queue order and backfill; it does not end "
+            "the job."
         ),
     ),
     click.option(

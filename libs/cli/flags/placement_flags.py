@@ -107,7 +107,7 @@ NODE_FLAGS = (
         "--cross-numa/--no-cross-numa",
         "allow_cross_numa",
         default=None,
-        help="Allow the GPUs of a node to lie on different NUMA nodes.",
+        help="Allow the GPUs of a node to lie on different NUMA nodes (default: yes).",
     ),
     click.option(
         "--placement",

@@ -37,7 +37,7 @@ def command() -> None:
 )
 @click.option("--key", metavar="KEY", help="Accept only heads that this public key signed.")
 def verify(head: str | None, key: str | None) -> int:
-    """Check the hash chain of the archive, the log, and saved heads.
+    """Check the archive's hash chain, also against the log and saved heads.
 
     A chain that was cut at its end, or rewritten together with its hashes, is consistent in itself.
     Only a head that you saved elsewhere (--head) shows such a change.

@@ -21,7 +21,10 @@ SHELL: Final = ("/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}"')
     "-t", "--tty", is_flag=True, help="Allocate a terminal. Standard input must be one. Implies -i."
 )
 @click.option(
-    "--node", default="", help="Run on this node of a multi-node job (default: the first)."
+    "--node",
+    default="",
+    metavar="NODE",
+    help="Run on this node of a multi-node job (default: the first).",
 )
 @click.argument("ref", metavar="JOB")
 @click.argument("words", nargs=-1, metavar="[--] [COMMAND [ARGS]...]")

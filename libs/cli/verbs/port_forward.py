@@ -14,7 +14,10 @@ from libs.cli.terminal.output import complain
 @click.argument("ref", metavar="JOB")
 @click.argument("pairs", nargs=-1, required=True, metavar="PORT[:LOCAL]...")
 @click.option(
-    "--node", default="", help="Forward to this node of a multi-node job (default: the first)."
+    "--node",
+    default="",
+    metavar="NODE",
+    help="Forward to this node of a multi-node job (default: the first).",
 )
 def command(ref: str, pairs: tuple[str, ...], node: str) -> int:
     """Forward a local port to a port of a running job.
