@@ -1,8 +1,8 @@
-"""What goes wrong towards a client, as RFC 9457 problem details: what was tried, on what, and what
-to do.
+"""Problems: errors that clients read, as RFC 9457 problem details.
 
-A `Problem` is a typed error at this edge; `Refused` (the request is not valid) and `Unavailable`
-(someone did not answer) become one in `http/app.py`. Bad input never gives a 5xx.
+Each text says what failed, on what, and what to do next. `Refused` (the request is not valid) and
+`Unavailable` (another component did not answer) become a `Problem` in `http/app.py`. Bad input
+never gives a 5xx.
 """
 
 from typing import Any, Final
@@ -14,7 +14,7 @@ from libs.common.errors import MusterError
 MEDIA_TYPE: Final = "application/problem+json"
 TITLES: Final = {
     400: "Bad request",
-    401: "Not authorised",
+    401: "Not authenticated",
     403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",
@@ -23,17 +23,18 @@ TITLES: Final = {
     413: "Too large",
     422: "Not valid",
     425: "Too early",
-    426: "A WebSocket is asked for",
-    429: "Too many",
-    500: "A bug in the gateway",
-    503: "Not available now",
+    426: "WebSocket required",
+    429: "Too many requests",
+    500: "Bug in the gateway",
+    503: "Unavailable",
     507: "The log is nearly full",
 }
 
 
 class Problem(MusterError):
-    """`more` are further members of the JSON object, such as the candidates of an
-    ambiguous name.
+    """An error that a client reads.
+
+    `more` are further members of the JSON object, for example the candidates of an ambiguous name.
     """
 
     def __init__(self, status: int, detail: str, **more: Any) -> None:  # noqa: ANN401  JSON values
@@ -44,14 +45,14 @@ class Problem(MusterError):
 
 
 class Denied(Problem):
-    """A problem of authority: 403, or 404 for what the asker may not know of.
+    """A denied request: 403, or 404 for a thing that the principal must not know of.
 
-    It is recorded as a denial, with this text.
+    The access record contains the denial and this text.
     """
 
 
 def render(problem: Problem) -> bytes:
-    """The body."""
+    """Return the body of the answer."""
     title = TITLES.get(problem.status, "Error")
     return msgspec.json.encode(
         {"title": title, "status": problem.status, "detail": problem.detail, **problem.more}

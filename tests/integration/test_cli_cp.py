@@ -144,7 +144,7 @@ async def test_a_job_that_has_no_files_yet_a_pruned_one_and_a_silent_node_are_na
         in (await place.shell.run("cp", f"{away}:x", code=1))[1]
     )
     assert (
-        "there is no node 'n9'"
+        "node_id: node 'n9' does not exist"
         in (await place.shell.run("cp", "--node", "n9", f"{job}:x", code=1))[1]
     )
     assert "use JOB:PATH" in (await place.shell.run("cp", "x", "y", code=2))[1]
@@ -162,7 +162,10 @@ async def test_only_its_user_and_operators_read_a_job_s_files_and_that_is_on_the
         world.as_("viewer", "vic") as vic,
         world.as_("member", "eve", "physics") as eve,
     ):
-        assert "is tests's" in (await bob.ask("GET", f"/v1/jobs/{job}/files?path=x", 403))["detail"]
+        assert (
+            "belongs to tests"
+            in (await bob.ask("GET", f"/v1/jobs/{job}/files?path=x", 403))["detail"]
+        )
         await vic.ask("GET", f"/v1/jobs/{job}/files?path=x", 403)
         await eve.ask("GET", f"/v1/jobs/{job}/files?path=x", 404)
     async with (

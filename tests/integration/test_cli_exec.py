@@ -305,9 +305,9 @@ async def test_only_the_owner_an_operator_and_an_administrator_may(world: World,
     assert (await world.muster("exec", job, "true", **keys["olga"]))[0] == 0
     for user in ("ada", "bob"):
         code, _, said = await world.muster("exec", job, "true", **keys[user])
-        assert code == 1 and "changes only their own" in said
+        assert code == 1 and "may change only its own" in said
     code, _, said = await world.muster("exec", job, "true", **keys["vera"])
-    assert code == 1 and "a viewer may not GET /v1/jobs/{ref}/exec" in said
+    assert code == 1 and "the role viewer may not use GET /v1/jobs/{ref}/exec" in said
     code, _, said = await world.muster(
         "exec", job, "true", MUSTER_API_KEY="msk_x_y", MUSTER_URL=keys["ada"]["MUSTER_URL"]
     )

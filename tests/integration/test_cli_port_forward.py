@@ -173,7 +173,7 @@ async def test_another_member_is_refused(world: World) -> None:
     )
     with pytest.raises(OSError):
         await talk(forward.port, b"x")
-    assert "changes only their own" in await forward.stop()
+    assert "may change only its own" in await forward.stop()
     await asyncio.sleep(0.3)
     rows = (await world.chaos.get("/v1/access", route="/v1/jobs/{ref}/forward", denied="true"))[
         "access"

@@ -13,7 +13,9 @@ from libs.common.messages.access_entry import AccessEntry
 from services.audit.store.store import Store
 from tests.integration.gateway_world import KEY, World, gateway_world
 
-ASK = "ask an administrator for a key of another role"
+KILL = "/v1/jobs/{ref}/kill"
+NOT = "the role viewer may not use"
+ASK = "ask an administrator for a key with another role"
 
 
 @pytest.fixture
@@ -64,10 +66,8 @@ async def test_what_was_allowed_and_what_was_not_is_recorded_without_keys_or_bod
         ("tests", "POST", "/v1/jobs", (), 201, ""),
         ("tests", "POST", "/v1/keys", (), 201, ""),
         ("ada", "GET", "/v1/jobs/{ref}", (job["id"],), 200, ""),
-        ("ada", "POST", "/v1/jobs/{ref}/kill", (job["id"],), 403, ("a viewer may not POST "
-f"/v1/jobs/{{ref}}/kill: {ASK}")),
-        ("ada", "POST", "/v1/chat/completions", (), 403, ("a viewer may not POST "
-f"/v1/chat/completions: {ASK}")),
+        ("ada", "POST", KILL, (job["id"],), 403, f"{NOT} POST {KILL}: {ASK}"),
+        ("ada", "POST", "/v1/chat/completions", (), 403, f"{NOT} POST /v1/chat/completions: {ASK}"),
     ]  # fmt: skip
     batches = [
         entry.data

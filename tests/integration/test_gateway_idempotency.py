@@ -154,7 +154,7 @@ async def test_another_tenant_s_model_is_not_shown_to_the_same_request(tmp_path:
             await ours.ask("POST", "/v1/deployments", 201, **asked)
             await ours.ask("POST", "/v1/deployments", 200, **asked)
             assert (
-                "names of models are the whole cluster's"
+                "model names are unique in the cluster"
                 in (await theirs.ask("POST", "/v1/deployments", 409, **asked))["detail"]
             )
             assert (

@@ -17,7 +17,7 @@ from libs.common.model import JobId
 from services.api_gateway.access import roles
 from services.api_gateway.access.roles import NOTHING, ROLES, ROUTES
 from services.api_gateway.http import channels
-from services.api_gateway.http.channels import WISHES
+from services.api_gateway.http.channels import REQUESTS
 from tests.integration.gateway_world import World, gateway_world
 
 # Statuses that say: you were let through, and what you asked for is not there or not right.
@@ -69,7 +69,7 @@ async def test_a_role_reaches_what_its_row_says_and_nothing_else(world: World, r
             assert (
                 (found in LET_THROUGH)
                 if reached
-                else (found == 403 and f"a {role} may not" in text)
+                else (found == 403 and f"the role {role} may not use" in text)
             ), (method, route, found, text)
 
 
@@ -105,7 +105,7 @@ async def handshake(
 async def test_a_websocket_is_held_to_the_same_row(world: World, role: str) -> None:
     made = await world.ask("POST", "/v1/keys", 201, json={"user": "ada", "role": role})
     async with aiohttp.ClientSession() as session:
-        for route in WISHES:
+        for route in REQUESTS:
             reached = roles.reach(role, "GET", route) != NOTHING
             assert (await handshake(session, world, route, made["key"]))[0] == (
                 404 if reached else 403
@@ -119,7 +119,7 @@ async def test_a_websocket_to_a_job_is_its_user_s_own(world: World) -> None:
     await world.writers.begin_term()
     job = await world.run_to("running", user="carol")
     async with world.as_("member", "ada") as ada, world.as_("operator", "root") as root:
-        for route, header in ((route, WISHED[route]) for route in WISHES):
+        for route, header in ((route, WISHED[route]) for route in REQUESTS):
             for asker, status in (
                 (ada, 403),
                 (root, 503),
@@ -144,7 +144,7 @@ async def test_a_wish_that_makes_no_sense_is_refused(
     world: World, wish: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = (await world.submit())["id"]
-    for route in WISHES:
+    for route in REQUESTS:
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await world.session.ws_connect(
                 world.url + route.replace("{ref}", job), headers={"muster-channel": wish.decode()}
@@ -242,11 +242,11 @@ async def test_a_member_changes_only_their_own_jobs_and_in_their_own_name(world:
         world.as_("operator", "root") as root,
     ):
         job = (await ada.submit())["id"]
-        assert "ada's" in (await bob.ask("POST", f"/v1/jobs/{job}/kill", 403))["detail"]
+        assert "belongs to ada" in (await bob.ask("POST", f"/v1/jobs/{job}/kill", 403))["detail"]
         await bob.ask("PUT", f"/v1/jobs/{job}/stdin", 403, data=b"x")
         await bob.ask("GET", f"/v1/jobs/{job}")
         assert (
-            "acts only as bob"
+            "may act only as bob"
             in (await bob.ask("POST", "/v1/jobs", 403, json={"command": ["true"], "user": "ada"}))[
                 "detail"
             ]

@@ -339,7 +339,7 @@ async def test_two_gateways_of_their_own_names_see_each_others_jobs(tmp_path: Pa
 async def test_a_lost_node_is_declared_dead_and_one_that_is_heard_is_not(world: World) -> None:
     await world.run_to("running", on_control_loss="continue")
     problem = await world.ask("POST", "/v1/nodes/n1/dead", 409)
-    assert "only a node that the scheduler holds for lost" in problem["detail"]
+    assert "only a lost node can be declared dead" in problem["detail"]
     await world.ask("POST", "/v1/nodes/n9/dead", 404)
     lost_seq = await world.writers.schedule(f.NodeLost(node_id=NodeId("n1"), incarnation=1))
     (job,) = (await world.ask("GET", f"/v1/jobs?min_seq={lost_seq}"))["jobs"]

@@ -35,7 +35,7 @@ async def test_an_unknown_route_answers_openai_s_client_in_its_shape(tmp_path: P
             await client.responses.create(model="m", input="hello")
         assert (
             missing.value.code == "not_found"
-            and "POST /v1/responses: there is no such route" in missing.value.message
+            and "POST /v1/responses: no such route" in missing.value.message
         )
         with pytest.raises(openai.NotFoundError) as made_up:
             await client.get("/no/such/thing", cast_to=object)

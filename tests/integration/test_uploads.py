@@ -48,7 +48,7 @@ async def asked(
 
 
 async def test_an_upload_is_kept_under_its_hash_and_found_again(world: World) -> None:
-    assert "no upload" in (await world.ask("GET", PATH, 404))["detail"]
+    assert "does not exist in this tenant" in (await world.ask("GET", PATH, 404))["detail"]
     sent = await world.ask("PUT", PATH, 201, data=DATA)
     assert (sent["sha256"], sent["size_bytes"]) == (HASH, len(DATA))
     assert (
@@ -60,7 +60,7 @@ async def test_an_upload_is_kept_under_its_hash_and_found_again(world: World) ->
 
 async def test_other_bytes_than_the_name_says_are_not_kept(world: World) -> None:
     refused = await world.ask("PUT", PATH, 422, data=DATA[:-1])
-    assert "nothing was kept" in refused["detail"] and kept(world) == {}
+    assert "was not stored" in refused["detail"] and kept(world) == {}
     for name in ("x", "A" * 64, HASH[:-1], HASH + "0"):
         assert (
             "SHA-256" in (await world.ask("PUT", f"/v1/uploads/{name}", 422, data=DATA))["detail"]
@@ -100,7 +100,7 @@ async def test_a_job_names_only_what_its_own_tenant_has_sent(world: World) -> No
     async with world.as_("member", "ada", "physics") as ada:
         await ada.ask("GET", PATH, 404)
         assert (
-            "tenant physics has sent no"
+            "tenant physics has no upload"
             in (await ada.ask("POST", "/v1/jobs", 422, json={"command": ["true"], "upload": HASH}))[
                 "detail"
             ]

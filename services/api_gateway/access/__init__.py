@@ -1,1 +1,1 @@
-"""Who may do what: keys, roles, access records, and bounds of what a tenant may add."""
+"""Authentication and authorisation: keys, roles, access records, and bounds per tenant."""

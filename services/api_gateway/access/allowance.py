@@ -1,23 +1,26 @@
-"""Bounds the bytes that each tenant's requests add to the log in a minute: a token bucket by
-tenant, folded from the log.
+"""Bounds the bytes that each tenant's requests add to the log in a minute: a token bucket per
+tenant.
 
-Pure. Every gateway folds the same commits with the same times, so gateways whose clocks agree know
-the same levels; beside that a gateway counts what it has not read back yet. A time ahead of the
-reader's own clock counts as now, so that one gateway's wrong clock keeps no level from draining at
-the others. Held by tests/unit/test_allowance.py.
+Pure. The buckets are folded from the log: every gateway folds the same commits with the same times,
+so gateways whose clocks agree know the same levels. In addition a gateway counts its own bytes that
+are not folded yet. A time that is ahead of the reader's clock counts as now, so that one gateway's
+wrong clock does not stop the buckets of the others from draining. Held by
+tests/unit/test_allowance.py.
 """
 
 from typing import Final
 
 MINUTE_NS: Final = 60_000_000_000
 SECOND_NS: Final = 1_000_000_000
-# Tenants beyond this many that took nothing for a minute are forgotten.
+# If more tenants than this are known, those with an empty bucket are forgotten.
 KEPT_MAX: Final = 1_000
 
 
 class Allowance:
-    """`level` is what a tenant took and what has not drained away since `at`; it drains by
-    `per_minute` bytes in a minute.
+    """The token buckets of all tenants.
+
+    `level` is the number of bytes in a tenant's bucket at the time `at`. A bucket drains by
+    `per_minute` bytes in a minute. `under_way` are bytes that are not folded yet.
     """
 
     def __init__(self, per_minute: int) -> None:
@@ -27,9 +30,7 @@ class Allowance:
         self.under_way: dict[str, int] = {}
 
     def recorded(self, tenant: str, size: int, at_ns: int, now_ns: int) -> None:
-        """Count `size` bytes that a commit of `at_ns` holds for this tenant; `now_ns` is the
-        reader's clock, which bounds every time.
-        """
+        """Count `size` bytes of this tenant in a commit of time `at_ns`, at most `now_ns`."""
         at_ns = min(at_ns, now_ns)
         self.level[tenant] = self._left(tenant, at_ns) + size
         self.at[tenant] = min(max(at_ns, self.at.get(tenant, 0)), now_ns)
@@ -37,7 +38,7 @@ class Allowance:
             self._forget(at_ns)
 
     def wait_s(self, tenant: str, size: int, now_ns: int) -> int:
-        """Return after how many seconds these bytes may be recorded; 0 for now."""
+        """Return the seconds until these bytes may be recorded; 0 for now."""
         if self.at.get(tenant, 0) > now_ns:  # this machine's own clock was set back
             self.at[tenant] = now_ns
         over = self._left(tenant, now_ns) + self.under_way.get(tenant, 0) + size - self.per_minute
@@ -48,7 +49,7 @@ class Allowance:
         self.under_way[tenant] = self.under_way.get(tenant, 0) + size
 
     def end(self, tenant: str, size: int) -> None:
-        """Uncount bytes that are folded, or never will be."""
+        """Uncount bytes that are folded, or that were not recorded."""
         self.under_way[tenant] -= size
         if not self.under_way[tenant]:
             del self.under_way[tenant]

@@ -1,8 +1,8 @@
-"""Runs requests with one Idempotency-Key one after the other, so that each sees what the first has
-recorded.
+"""Runs requests with the same Idempotency-Key one after the other, so that each sees what the first
+one recorded.
 
-Without it, requests that arrive together all find that the thing is not there, and each records it.
-Two gateways do not wait for each other: docs/decisions/0027-one-gateway-records-a-key-once.md. Held
+Otherwise requests that arrive together would each find that the thing does not exist, and record
+it. Gateways do not wait for each other: docs/decisions/0027-one-gateway-records-a-key-once.md. Held
 by tests/integration/test_gateway_idempotency.py.
 """
 
@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 
 class Claims:
-    """The keys that are in use now. A key without requests is forgotten."""
+    """The Idempotency-Keys in use now. A key without requests is forgotten."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -20,7 +20,7 @@ class Claims:
 
     @asynccontextmanager
     async def of(self, key: str) -> AsyncIterator[None]:
-        """Wait for the requests with the same key that came before. An empty key waits for none."""
+        """Wait for earlier requests with the same key. An empty key waits for none."""
         if not key:
             yield
             return

@@ -1,9 +1,9 @@
-"""The header Idempotency-Key: whoever repeats a request that creates something is given what the
-first one made.
+"""The header Idempotency-Key: a repeated request that creates something gets the first one's
+answer.
 
-Pure. The thing's id is a hash of the tenant and the client's key, so that two gateways make the
-same one without asking each other: the log takes both commits, the fold keeps the first. What was
-asked is kept as a digest beside it, so that another body is told apart. It holds as long as the
+Pure. The thing's id is a hash of the tenant and the client's key, so two gateways choose the same
+id without asking each other: the log takes both commits, and the fold keeps the first. A digest of
+the request is recorded with it, so that a different body is noticed. A key holds as long as the
 fold knows the thing.
 """
 
@@ -24,18 +24,18 @@ _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 class Once(NamedTuple):
-    """What a repeated request must agree in. `digest` is empty for a request without the header."""
+    """The id and digest that a repeated request must have; empty without the header."""
 
     id: str = ""
     digest: str = ""
 
     def check(self, tenant_agrees: bool, digest: str) -> None:
-        """Raises Problem 409 when the thing of this id was asked for in other words."""
+        """Raise Problem 409 if the thing of this id was created by a different request."""
         if not tenant_agrees or digest != self.digest:
             raise Problem(
                 409,
                 (
-                    "this Idempotency-Key was used for another request: send a new one, or the "
+                    "Idempotency-Key: the key was used for another request: send a new key, or the "
                     "same body"
                 ),
             )
@@ -45,13 +45,13 @@ NEVER: Final = Once()
 
 
 def once(header: str | None, kind: str, tenant: str, body: object) -> Once:
-    """Raises Refused for a header that is no key."""
+    """Return the id and digest of a request. Raises Refused if the header is not valid."""
     if header is None:
         return NEVER
     if not _KEY.fullmatch(header):
         raise Refused(
-            "Idempotency-Key: give 1 to 255 printable ASCII characters without spaces, for "
-            "instance a UUID"
+            f"Idempotency-Key: {header[:64]!r} is not valid: give 1 to 255 printable ASCII "
+            "characters without spaces, for example a UUID"
         )
     digest = hashlib.sha256(f"{kind}\0{tenant}\0{header}".encode()).digest()
     words = hashlib.sha256(

@@ -1,10 +1,11 @@
 """Access records: every request under /v1, allowed or denied, becomes part of the log and so of the
 audit's chain.
 
-Entries wait here for MUSTER_ACCESS_FLUSH_MS, then go out in batches; a request never waits for
-them. While the log is nearly full or does not answer they wait up to BUFFER_BYTES_MAX and are then
-dropped, and how many were is part of the next batch. A process that is killed loses those of that
-time. Held by tests/unit/test_access_entries.py and tests/integration/test_gateway_access.py.
+Records wait for MUSTER_ACCESS_FLUSH_MS and are then recorded in batches; a request never waits for
+them. While the log is nearly full or does not answer, at most BUFFER_BYTES_MAX wait; further
+records are dropped, and the next batch contains their number. A process that is killed loses the
+records of that time. Held by tests/unit/test_access_entries.py and
+tests/integration/test_gateway_access.py.
 """
 
 import asyncio
@@ -21,21 +22,21 @@ from libs.common.process.clock import Clock
 from services.api_gateway.access.roles import Principal
 
 FLUSH_S: Final = 0.1
-# Of one fact, before it is compressed; the log takes 64 KiB.
+# Bytes of one fact before compression; the log accepts 64 KiB.
 BATCH_BYTES: Final = 48 << 10
 BUFFER_BYTES_MAX: Final = 4 << 20
-# Of those whose key nobody knows, in one FLUSH_S: whoever has no key cannot fill the log.
+# Records of requests without a known key in one FLUSH_S, so that they cannot fill the log.
 STRANGERS_MAX: Final = 100
 DRAIN_S: Final = 2.0
-NOBODY: Final = Principal("", "", "", "")
+NO_PRINCIPAL: Final = Principal("", "", "", "")
 
 Put = Callable[[Sequence[AnyFact]], "asyncio.Future[int]"]
 
 
 class Recorder:
-    """The entries of one gateway.
+    """The access records of one gateway.
 
-    `put` queues a commit; `full` says that the log has no room for this.
+    `put` queues a commit; `full` returns whether the log has no room for records.
     """
 
     def __init__(
@@ -53,21 +54,22 @@ class Recorder:
     def note(
         self, scope: Scope, principal: Principal | None, route: str, status: int, denied: str
     ) -> None:
-        """One request, once, when its answer begins or when it ended without one."""
+        """Note one request, once, when its answer begins or when it ended without one."""
         self.strangers += principal is None
         if self.bytes >= BUFFER_BYTES_MAX or (principal is None and self.strangers > STRANGERS_MAX):
             self.dropped += 1
             return
         now_ns = self.clock.wall_ns()
-        entry = _entry(now_ns, scope, principal or NOBODY, route, status, denied)
+        entry = _entry(now_ns, scope, principal or NO_PRINCIPAL, route, status, denied)
         self.waiting.append(entry)
         self.times.append(now_ns)
         self.bytes += len(entry)
         self._some.set()
 
     def beside(self, scope: Scope, principal: Principal, route: str, status: int) -> AccessRecorded:
-        """The record of a change that must be on the record: it is stored in one commit with the
-        change, or neither is.
+        """Return the record of a change that must be recorded.
+
+        It is stored in one commit with the change, so neither exists without the other.
         """
         now_ns = self.clock.wall_ns()
         entry = _entry(now_ns, scope, principal, route, status, "")
@@ -76,14 +78,14 @@ class Recorder:
         )
 
     async def run(self) -> None:
-        """Flush, for ever."""
+        """Record the waiting entries, for ever."""
         while True:
             await self._some.wait()
             await asyncio.sleep(self.pause_s)
             await self.flush()
 
     async def drain(self) -> None:
-        """What waits, before a planned stop; not for longer than DRAIN_S."""
+        """Record the waiting entries before a planned stop, for at most DRAIN_S."""
         try:
             async with asyncio.timeout(DRAIN_S):
                 await self.flush()
@@ -91,7 +93,7 @@ class Recorder:
             pass
 
     async def flush(self) -> None:
-        """All that waits now, until the log has it."""
+        """Record the waiting entries and wait until the log has them."""
         waiting, times = self.waiting, self.times
         self.waiting, self.times, self.bytes, self.strangers = [], [], 0, 0
         self._some.clear()
@@ -138,7 +140,7 @@ def _entry(
 
 
 def _batches(waiting: list[bytes]) -> list[tuple[int, int]]:
-    """Where each batch begins and ends."""
+    """Return where each batch begins and ends."""
     found, first, size = [], 0, 0
     for place, entry in enumerate(waiting):
         if size + len(entry) > BATCH_BYTES and place > first:
@@ -149,7 +151,7 @@ def _batches(waiting: list[bytes]) -> list[tuple[int, int]]:
 
 
 def _ids(scope: Scope, route: str) -> tuple[str, ...]:
-    """What stood in the template's places; of a path that is no route's, the path."""
+    """Return the parameters of the route, or the path if it matches no route."""
     if "{" not in route:
         return () if route.startswith("/") else (scope["path"][:TEXT_MAX],)
     params = scope.get("path_params")

@@ -1,11 +1,10 @@
-"""Who may do what: one table, route x role, and the two questions that a route asks of it about one
-thing.
+"""Authorisation: one table of route x role, and the checks of a single thing.
 
-Pure. A route without a row is refused to everyone, and tests/unit/test_role_table.py fails. How far
-a role reaches is one of: nothing, what is one's own (asked for by the same user of the same
-tenant), what is one's tenant's, everything. A thing out of reach to read is as if it did not exist
-(404), one that can be read but not changed is forbidden (403). Tests over real HTTP are made from
-this table: tests/integration/test_gateway_roles.py.
+Pure. A route without a row is refused to everyone, and tests/unit/test_role_table.py fails. A
+role's reach on a route is NOTHING, OWN (things of the same user of the same tenant), TENANT, or
+ALL. A thing that the principal cannot read is answered as if it did not exist (404). A thing that
+it can read but not change is forbidden (403). tests/integration/test_gateway_roles.py checks every
+row over HTTP.
 """
 
 from typing import Final, NamedTuple
@@ -16,7 +15,7 @@ from services.api_gateway.problems import Denied
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """On whose word a request acts. `key_id` is public."""
+    """The user, tenant and role that a request acts as. `key_id` is public."""
 
     key_id: str
     tenant: str
@@ -45,7 +44,7 @@ class Row(NamedTuple):
     admin: int
 
 
-# No key is asked for.
+# Routes that need no key.
 PROBES: Final = ("/livez", "/readyz", "/metrics")
 PUBLIC: Final = (*PROBES, "/join", "/join/ca")
 ANY: Final = Row(ALL, ALL, ALL, ALL)
@@ -141,14 +140,15 @@ METHODS: Final = {
 
 
 def reach(role: str, method: str, route: str) -> int:
-    """How far the role reaches on this route; a role that is not known reaches nothing."""
+    """Return the role's reach on this route; NOTHING for an unknown role."""
     row = ROUTES.get((method, route))
     return int(getattr(row, role)) if row is not None and role in ROLES else NOTHING
 
 
 def denial(principal: Principal, method: str, route: str) -> Denied | None:
-    """403 when the principal reaches nothing there; None for a method that the route does not take,
-    for it answers so itself.
+    """Return a 403 if the principal may not use the route, else None.
+
+    A method that the route does not have is not denied here: the route answers 405.
     """
     method = "GET" if method == "HEAD" else method
     if reach(principal.role, method, route) != NOTHING or (
@@ -158,8 +158,8 @@ def denial(principal: Principal, method: str, route: str) -> Denied | None:
     return Denied(
         403,
         (
-            f"a {principal.role} may not {method} {route}: ask an administrator for a key of "
-            "another role"
+            f"the role {principal.role} may not use {method} {route}: ask an administrator for a "
+            "key with another role"
         ),
     )
 
@@ -169,19 +169,17 @@ def sees_all(principal: Principal) -> bool:
 
 
 def sees(principal: Principal, tenant: str) -> bool:
-    """Whether what belongs to this tenant is there for the principal."""
+    """Return whether the principal may see things of this tenant."""
     return tenant == principal.tenant or principal.role in (OPERATOR, ADMIN)
 
 
 def eyes(principal: Principal) -> str | None:
-    """Return the only tenant that an explanation may name to the principal; None: it
-    may name all.
-    """
+    """Return the only tenant that an explanation may name to the principal; None for all."""
     return None if sees_all(principal) else principal.tenant
 
 
 def check_change(principal: Principal, what: str, tenant: str, user: str) -> None:
-    """Raises Denied 403 when a thing that the principal sees is not theirs to change."""
+    """Raise Denied 403 if the principal may see a thing but not change it."""
     if principal.role in (OPERATOR, ADMIN) or (
         principal.role == MEMBER and (tenant, user) == (principal.tenant, principal.user)
     ):
@@ -189,17 +187,22 @@ def check_change(principal: Principal, what: str, tenant: str, user: str) -> Non
     raise Denied(
         403,
         (
-            f"{what} is {user or 'someone'}'s, and a {principal.role} changes only their own: "
-            "ask them or an operator"
+            f"{what} belongs to {user or 'another user'}, and the role {principal.role} may change "
+            f"{'only its own' if principal.role == MEMBER else 'nothing'}: ask the owner or an "
+            "operator"
         ),
     )
 
 
 def acting_user(principal: Principal, named: str) -> str:
-    """The user that a fact records.
+    """Return the user that the fact records.
 
-    Raises Denied 403 when a request acts in another's name and may not.
+    Raises Denied 403 if the request names another user and the principal may not act for others.
     """
     if not named or named == principal.user or principal.role in (OPERATOR, ADMIN):
         return named or principal.user
-    raise Denied(403, f"user: a {principal.role} acts only as {principal.user}: leave it out")
+    text = (
+        f"user: the role {principal.role} may act only as {principal.user}, not as {named}: leave "
+        "out user"
+    )
+    raise Denied(403, text)

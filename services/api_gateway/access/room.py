@@ -2,8 +2,8 @@
 
 Submissions stop first, then other changes that users ask for, then access records and the changes
 that need one. Facts that end something may use nearly all of the log. The rest is for the facts of
-the scheduler, quota and the agents (releases, ends, terms, leases, charges): they pass no gateway.
-Held by tests/unit/test_room.py.
+the scheduler, quota and the agents (releases, ends, terms, leases, charges), which no gateway
+records. Held by tests/unit/test_room.py.
 """
 
 from typing import Final
@@ -50,7 +50,7 @@ BY_ADMINISTRATORS: Final = (f.TenantSet, f.KeyCreated, f.KeyRotated, f.NodeInvit
 
 
 def level_of(fact: AnyFact) -> float:
-    """Return the fill level from which on a gateway refuses this fact.
+    """Return the fill level from which a gateway refuses this fact.
 
     The first fact of a commit decides.
     """

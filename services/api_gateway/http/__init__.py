@@ -1,4 +1,4 @@
-"""The REST surface: one file per resource, each a router.
+"""REST: one router per kind of thing, the edge in front of them, and the OpenAPI document.
 
-What is valid is said by `intents.py`, what is shown by `views/`.
+`intents/` checks requests, `views/` makes what is shown.
 """

@@ -1,5 +1,6 @@
-"""/v1/access: who asked for what, and whether they might; read out of the log, where the audit's
-chain holds it too.
+"""/v1/access: the recorded requests, read from the log.
+
+The same records are in the audit's archive and its chain.
 """
 
 from collections.abc import Iterator
@@ -25,9 +26,10 @@ router = APIRouter(tags=["log"])
 
 
 class AccessQuery(Query, frozen=True):
-    """`last` begins that many commits before the end.
+    """Filters of access records.
 
-    `route` is a template's beginning; `denied` leaves out what was allowed.
+    `last`: begin that many commits before the end of the log. `route`: the beginning of a route's
+    template. `denied`: only requests that were denied.
     """
 
     since: str = ""
@@ -44,21 +46,21 @@ class AccessQuery(Query, frozen=True):
 
 @router.get("/v1/access", openapi_extra=documented(AccessQuery))
 async def access(request: Request) -> Response:
-    """Entries in order; those of a batch stay together.
+    """List access records in order.
 
-    `dropped` is how many could not be kept, by the batches looked at.
+    `dropped` is the number of requests that could not be recorded in the commits that were read.
     """
     gateway, query = await settled(request, AccessQuery)
     check_range("limit", query.limit, 1, EVENTS_MAX)
     check_range("after", query.after, 0, 1 << 62)
-    wanted = _Wanted(query, gateway.clock.wall_ns())
+    access_filter = _AccessFilter(query, gateway.clock.wall_ns())
     after = max(query.after, gateway.cluster.seq - query.last if query.last > 0 else 0)
-    rows, cursor = await _page(gateway, wanted, after, query.limit)
+    rows, cursor = await _page(gateway, access_filter, after, query.limit)
     seq = gateway.cluster.seq
     return answer(
         {
             "access": rows,
-            "dropped": wanted.dropped,
+            "dropped": access_filter.dropped,
             "next": cursor,
             "more": cursor < seq,
             "seq": seq,
@@ -67,22 +69,22 @@ async def access(request: Request) -> Response:
 
 
 async def _page(
-    gateway: Gateway, wanted: "_Wanted", after: int, limit: int
+    gateway: Gateway, access_filter: "_AccessFilter", after: int, limit: int
 ) -> tuple[list[AccessShown], int]:
     upto = min(gateway.cluster.seq, after + SCAN_MAX)
     rows: list[AccessShown] = []
     async with aclosing(gateway.entries.scan(after, upto)) as slices:
         async for piece in slices:
             for entry in piece:
-                rows += wanted.rows(entry)
+                rows += access_filter.rows(entry)
                 after = entry.seq
                 if len(rows) >= limit:
                     return rows, after
     return rows, max(after, upto)
 
 
-class _Wanted:
-    """Which entries are asked for. Raises Refused naming a parameter that makes no sense."""
+class _AccessFilter:
+    """The filter of access records. Raises Refused naming the parameter that is not valid."""
 
     def __init__(self, query: AccessQuery, now_ns: int) -> None:
         self.query = query
@@ -103,18 +105,18 @@ class _Wanted:
             access_shown(entry.seq, gateway, each)
             for fact in facts
             for each in self._entries(fact)
-            if self._wants(each)
+            if self._matches(each)
         ]
 
     def _entries(self, fact: f.AccessRecorded) -> Iterator[AccessEntry]:
-        """A batch that cannot be read is none: one broken gateway stops no reader."""
+        """Yield a batch's entries. A damaged batch has none, so that it stops no reader."""
         self.dropped += fact.dropped
         try:
             yield from access_entry.unpack(fact.entries)
         except Corrupt:
             return
 
-    def _wants(self, entry: AccessEntry) -> bool:
+    def _matches(self, entry: AccessEntry) -> bool:
         query = self.query
         return (
             self.since_ns <= entry.at_ns <= self.until_ns

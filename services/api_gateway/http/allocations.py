@@ -1,5 +1,5 @@
-"""/v1/allocations: who holds which device, and devices held without a command: asked for, looked
-at, extended, given back; /v1/whatif: whether a job would start now, and where, or why not.
+"""/v1/allocations: held devices and their holders, and devices held without a command; /v1/whatif:
+whether a job would start now, and where.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ from libs.common.model import attempt_of
 from libs.common.state.cluster import GpuView, Job
 from services.api_gateway.access import roles
 from services.api_gateway.http.intents_on_jobs import cancel
-from services.api_gateway.http.jobs import ask_scheduler, meant, submitted
+from services.api_gateway.http.jobs import ask_scheduler, job_fact, submitted
 from services.api_gateway.http.queries import (
     PageQuery,
     Query,
@@ -48,8 +48,9 @@ class HoldsQuery(PageQuery, frozen=True):
 
 @router.get("/v1/allocations", openapi_extra=documented(HoldsQuery))
 async def list_holds(request: Request) -> Response:
-    """Every part of a device that is held now, by whom; of other tenants' jobs only for who sees
-    all.
+    """List every held part of a device with its holder.
+
+    Only operators and administrators see the parts that other tenants hold.
     """
     gateway, query = await settled(request, HoldsQuery)
     cluster, who = gateway.cluster, principal_of(request)
@@ -82,16 +83,16 @@ async def list_holds(request: Request) -> Response:
     "/v1/allocations", status_code=201, openapi_extra=documented(Query, allocation_intents.FIELDS)
 )
 async def allocate(request: Request) -> Response:
-    """Ask for devices to be held without a command, for a time that begins with their placement."""
+    """Request devices without a command, for a time that begins with their placement."""
     read(request, Query)
-    fact, once = await meant(request, "allocation", allocation_intents.allocation)
+    fact, once = await job_fact(request, "allocation", allocation_intents.allocation)
     job, status, headers = await submitted(gateway_of(request), fact, once)
     return _shown(request, job, status, {"location": f"/v1/allocations/{job.job_id}", **headers})
 
 
 @router.get("/v1/allocations/{ref}", openapi_extra=documented(Query))
 async def show_allocation(request: Request, ref: str) -> Response:
-    """What an allocation, a job or a replica holds, since when and until when."""
+    """Show what an allocation, a job or a replica holds, since when and until when."""
     await settled(request, Query)
     return _shown(request, job_of(request, ref))
 
@@ -100,7 +101,7 @@ async def show_allocation(request: Request, ref: str) -> Response:
     "/v1/allocations/{ref}", openapi_extra=documented(Query, allocation_intents.EXTEND_FIELDS)
 )
 async def extend(request: Request, ref: str) -> Response:
-    """Let an allocation last longer, `by` so much."""
+    """Extend an allocation by the duration `by`."""
     read(request, Query)
     body = await signed_body_of(request)
     gateway, job = gateway_of(request), job_to_change(request, ref)
@@ -110,7 +111,7 @@ async def extend(request: Request, ref: str) -> Response:
 
 @router.delete("/v1/allocations/{ref}", status_code=202, openapi_extra=documented(Query))
 async def release(request: Request, ref: str) -> Response:
-    """Give an allocation's devices back, or ask for it no more."""
+    """Release an allocation's devices, or withdraw its request."""
     allocation_intents.check_allocation(job_to_change(request, ref))
     await cancel(request, ref)
     return _shown(request, job_of(request, ref), 202)
@@ -125,10 +126,9 @@ def _shown(
 
 @router.post("/v1/whatif", openapi_extra=documented(Query, job_intents.WHAT_IF_FIELDS))
 async def what_if(request: Request) -> Response:
-    """Whether this job would start now, and where, or what stands in its way; with `add_nodes` as
-    if these had joined.
+    """Say whether a job would start now and where, or why not.
 
-    Nothing is recorded and nothing is held for it.
+    With `add_nodes` the answer is as if these nodes had joined. Nothing is recorded or reserved.
     """
     gateway, _ = await settled(request, Query)
     spec, add = job_intents.what_if(await signed_body_of(request))

@@ -14,7 +14,7 @@ from services.api_gateway.views.identity import AccessShown
 
 
 class Event(msgspec.Struct):
-    """One fact of the log. Several of one commit share `seq`."""
+    """One fact of the log. The facts of one commit share `seq`."""
 
     seq: int
     at: str | None
@@ -26,7 +26,7 @@ class Event(msgspec.Struct):
 
 
 class EventList(msgspec.Struct):
-    """`more`: there are commits behind `next` that were not looked at."""
+    """Facts in order. `more`: there are commits after `next` that this answer does not cover."""
 
     events: list[Event]
     next: int
@@ -40,9 +40,10 @@ class SecretList(msgspec.Struct):
 
 
 class NodePruned(msgspec.Struct):
-    """What a node removed, and what it keeps.
+    """Directories of jobs that a node removed and kept.
 
-    `uncopied` of what it keeps cannot go yet: the end of their output is only there.
+    `uncopied` of the kept ones cannot be removed yet, because the end of their output is stored
+    nowhere else. `error` is empty if the node answered.
     """
 
     node_id: str
@@ -64,7 +65,7 @@ class PruneAnswer(msgspec.Struct):
 
 
 class UploadShown(msgspec.Struct):
-    """A directory as it is kept."""
+    """An uploaded archive that the cluster keeps."""
 
     sha256: str
     size_bytes: int
@@ -87,7 +88,7 @@ class JobHistory(msgspec.Struct):
 
 
 class Blocker(msgspec.Struct):
-    """So many nodes of one `build` (or jobs, or limits), and what rules them out."""
+    """What rules out `count` nodes of one `build` (or jobs, or limits)."""
 
     what: str
     count: int
@@ -101,8 +102,9 @@ class Ahead(msgspec.Struct):
 
 
 class Estimate(msgspec.Struct):
-    """In how many seconds it may start if nobody changes anything, and from what that is; null
-    where nobody can say, with why.
+    """When the job may start, in seconds from now, if nothing changes.
+
+    `basis` says how that was computed. `in_s` is null if there is no estimate; `basis` says why.
     """
 
     in_s: int | None
@@ -110,10 +112,11 @@ class Estimate(msgspec.Struct):
 
 
 class Proof(msgspec.Struct):
-    """`changes` are those of a fixed list that start it now, of each kind the least, cheapest
-    first; `remedy` is the first of them, or what else can be done.
+    """The scheduler's explanation of why a job waits.
 
-    `before` are the first of those that go before it. `at`: the sequence it is said of.
+    `at` is the sequence of the state that it explains. `before` are the first jobs ahead in the
+    queue. `changes` are changes of the request that would start it now, cheapest first; `remedy` is
+    the first of them, or another advice.
     """
 
     answer: str
@@ -126,7 +129,7 @@ class Proof(msgspec.Struct):
 
 
 class Why(Proof, kw_only=True):
-    """`job_id` of a job, `model` of a model."""
+    """The explanation of a job (`job_id`) or of a model (`model`)."""
 
     state: str
     job_id: str = ""
@@ -140,8 +143,9 @@ class Placed(msgspec.Struct):
 
 
 class WhatIf(Proof, kw_only=True):
-    """`placement` is empty unless it would start now; `decision_latency_us` is what finding this
-    took the scheduler.
+    """Whether a job would start now. `placement` is empty if it would not.
+
+    `decision_latency_us` is the time that the scheduler needed for the answer.
     """
 
     would_start: bool
@@ -156,7 +160,7 @@ class Latency(msgspec.Struct):
 
 
 class SchedulerShown(msgspec.Struct):
-    """`decision_latency_us`: of its last decisions that placed a job; null before the first."""
+    """The leading scheduler. `decision_latency_us` covers its last placements (null: none yet)."""
 
     epoch: int
     heard_at: str | None
@@ -164,7 +168,7 @@ class SchedulerShown(msgspec.Struct):
 
 
 class ClusterShown(msgspec.Struct):
-    """Counts of jobs, nodes and devices by their states; shares in hundredths of a device."""
+    """Numbers of jobs, nodes and devices by state; shares are in hundredths of a device."""
 
     cluster_id: str
     seq: int
@@ -183,7 +187,7 @@ class ClusterShown(msgspec.Struct):
 
 
 class Invited(msgspec.Struct):
-    """`token` is shown here and nowhere else."""
+    """An invitation. `token` is shown only in this answer."""
 
     node_id: str
     url: str
@@ -192,7 +196,7 @@ class Invited(msgspec.Struct):
 
 
 class Joined(msgspec.Struct):
-    """`nats`: where the log's servers are."""
+    """The answer to a machine that joined. `nats` has the addresses of the log's servers."""
 
     node_id: str
     cluster_id: str
@@ -205,7 +209,7 @@ class Leaving(msgspec.Struct):
 
 
 class Taken(msgspec.Struct):
-    """How far the input was taken; the rest is to be sent again."""
+    """The input was accepted up to `next_offset`; send the rest again."""
 
     next_offset: int
     attempt: int
@@ -234,7 +238,7 @@ class Version(msgspec.Struct):
 
 
 class ServedModel(msgspec.Struct):
-    """A model as OpenAI shows it; `owned_by` is its tenant."""
+    """A model in OpenAI's form; `owned_by` is its tenant."""
 
     id: str
     object: str
@@ -248,9 +252,9 @@ class ServedModels(msgspec.Struct):
 
 
 class Problem(msgspec.Struct):
-    """RFC 9457: what was tried, on what, and what to do.
+    """A problem (RFC 9457): what failed, on what, and what to do next.
 
-    Some have more members, such as `candidates` of an ambiguous name.
+    Some have more members, for example `candidates` for an ambiguous name.
     """
 
     title: str
@@ -270,7 +274,7 @@ class OpenAIError(msgspec.Struct):
 
 
 class DryRun(msgspec.Struct):
-    """What would be recorded for a job that is only tried."""
+    """The job that would be recorded without `dry_run`."""
 
     dry_run: bool
     user: str

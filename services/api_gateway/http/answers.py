@@ -54,8 +54,9 @@ PEM: Final = "application/x-pem-file"
 
 
 class Answer(NamedTuple):
-    """The statuses of success and the body (or an `other` one) under each media type; None where it
-    is no JSON of ours.
+    """The answer of one route: its success statuses, media types and JSON types.
+
+    `kind` and `other` are the possible types of the JSON body; None if the body is not typed.
     """
 
     statuses: tuple[int, ...] = (200,)

@@ -75,14 +75,12 @@ PATHS = {route: compile_path(route[1])[0] for route in ANSWERS}
 
 
 def create_app(gateway: Gateway) -> Edge:
-    """The app for one gateway: the edge is outermost, so that a request to a model passes nothing
-    else.
-    """
+    """Return the app for one gateway. Requests to models pass the edge only."""
     return Edge(create_routes(gateway), gateway, gateway.access)
 
 
 def create_routes(gateway: Gateway) -> FastAPI:
-    """All routes but OpenAI's."""
+    """Return all routes except OpenAI's."""
     app = FastAPI(
         title="Muster",
         version="1",
@@ -90,8 +88,8 @@ def create_routes(gateway: Gateway) -> FastAPI:
         redoc_url=None,
         dependencies=[Depends(_authorised)],
     )
-    # A redirection would name what the client's Host said, over plain HTTP behind a proxy with TLS,
-    # and the key would go there.
+    # A redirection would go to the client's Host header, behind a TLS proxy over plain HTTP, and
+    # the client would send its key there.
     app.router.redirect_slashes = False
     app.state.gateway = gateway
     described = cache(
@@ -113,7 +111,7 @@ def create_routes(gateway: Gateway) -> FastAPI:
 
 
 async def _authorised(request: Request) -> None:
-    """Every route passes here before it runs, whichever file it stands in. Raises Denied 403."""
+    """Authorise the request, before any route runs. Raises Denied 403."""
     route = request.scope["route"].path
     denial = (
         None
@@ -139,8 +137,8 @@ async def _routing(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     what = f"{request.method} {request.url.path[:200]}"
     details = {
-        404: f"{what}: there is no such route, see /docs",
-        405: f"{what}: this method is not taken here, see /docs",
+        404: f"{what}: no such route: see /docs for all routes",
+        405: f"{what}: the route does not accept this method: see /docs",
     }
     answer = refuse(
         Problem(error.status_code, details.get(error.status_code, str(error.detail))), request.scope
@@ -151,7 +149,7 @@ async def _routing(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """The methods that some route takes on this path."""
+    """Return the methods that routes accept on this path."""
     path = request.scope["path"]
     return sorted(
         {method for (method, _), regex in PATHS.items() if regex.match(path) is not None}
@@ -163,8 +161,8 @@ async def _bug(request: Request, error: Exception) -> Response:
         Problem(
             500,
             (
-                f"{request.method} {request.url.path[:200]} met a bug in the gateway: its log "
-                "has the traceback"
+                f"{request.method} {request.url.path[:200]} failed because of a bug in the "
+                "gateway: report it with the traceback from the gateway's log"
             ),
         ),
         request.scope,

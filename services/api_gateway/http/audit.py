@@ -1,9 +1,8 @@
-"""/v1/audit: the archive's events for consumers outside (CloudEvents 1.0), and the newest signed
-head of its chain; audit answers both.
+"""/v1/audit: the archive's events in CloudEvents 1.0, and the newest signed head of its chain.
 
-A consumer keeps the id of the last event that it has handled, and comes back with it; nothing is
-lost or sent twice. `follow` is one connection: a client that polls makes an access record, and so
-an event, each time.
+The audit service answers both. A consumer keeps the id of the last event that it has handled and
+continues after it, so no event is lost or sent twice. With `follow` a consumer stays on one
+connection; polling would create an access record, and so an event, with each request.
 """
 
 from collections.abc import AsyncIterator
@@ -21,7 +20,7 @@ from services.api_gateway.problems import Problem
 
 BATCH_TYPE: Final = "application/cloudevents-batch+json"
 EVENTS_MAX: Final = 1_000
-# Each is a question that waits at audit, which answers 64 at once.
+# Each follower is a question that waits at audit, which answers 64 at once.
 FOLLOWERS_MAX: Final = 16
 FOLLOW_WAIT_S: Final = 10.0
 
@@ -29,9 +28,9 @@ router = APIRouter(tags=["log"])
 
 
 class AuditQuery(Query, frozen=True):
-    """`after` is an event's id, or a sequence; empty begins with the first event.
+    """`after`: an event's id or a sequence; empty begins with the first event.
 
-    With `follow` the header Last-Event-ID goes before it.
+    With `follow` the header Last-Event-ID replaces `after`.
     """
 
     after: str = ""
@@ -41,10 +40,7 @@ class AuditQuery(Query, frozen=True):
 
 @router.get("/v1/audit/events", openapi_extra=documented(AuditQuery))
 async def audit_events(request: Request) -> Response:
-    """A batch of CloudEvents, in order: none when there are none behind `after`.
-
-    With `follow` server-sent events, as they come.
-    """
+    """Return a batch of CloudEvents after `after`, in order; with `follow` server-sent events."""
     gateway, query = await settled(request, AuditQuery)
     check_range("limit", query.limit, 1, EVENTS_MAX)
     after = (query.follow and request.headers.get("last-event-id")) or query.after
@@ -55,7 +51,8 @@ async def audit_events(request: Request) -> Response:
     if gateway.followers >= FOLLOWERS_MAX:
         raise Problem(
             503,
-            f"{FOLLOWERS_MAX} clients follow the audit already: close one, or ask another gateway",
+            f"{FOLLOWERS_MAX} clients follow the audit at this gateway, the maximum: close one, or "
+            "use another gateway",
         )
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(
@@ -66,8 +63,9 @@ async def audit_events(request: Request) -> Response:
 async def _followed(
     gateway: Gateway, found: archive.EventsPage, limit: int
 ) -> AsyncIterator[bytes]:
-    """A comment now and then keeps the connection; when audit does not answer the stream ends, and
-    the client comes back.
+    """Stream events. Comments keep an idle connection open.
+
+    If audit does not answer, the stream ends, and the client connects again.
     """
     gateway.followers += 1
     try:
@@ -87,15 +85,15 @@ async def _followed(
 
 @router.get("/v1/audit/head", openapi_extra=documented(Query))
 async def audit_head(request: Request) -> Response:
-    """The newest head: cluster, sequence, hash, time, the signer's public key, the signature."""
+    """Return the newest signed head: cluster, sequence, hash, time, public key, signature."""
     gateway, _ = await settled(request, Query)
     head = await archive.head(gateway.bus)
     if not head:
         raise Problem(
             404,
             (
-                "no head of the audit chain was signed yet: set MUSTER_AUDIT_KEY_FILE for the "
-                "audit service, and wait a moment"
+                "the audit chain has no signed head yet: set MUSTER_AUDIT_KEY_FILE for the audit "
+                "service, and try again in a minute"
             ),
         )
     return Response(head, media_type="application/json")

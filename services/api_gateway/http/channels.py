@@ -1,10 +1,10 @@
-"""/v1/jobs/{ref}/exec and forward: WebSockets into a running job (`channel.py` says what travels on
-one).
+"""/v1/jobs/{ref}/exec and forward: WebSockets into a running job (`channels/channel.py` describes
+the messages).
 
-What is wished for comes as base64 of JSON in the header Muster-Channel, not in the address, which
-proxies write down. Everything is checked, and the node has agreed, before the WebSocket is
-accepted, so a refusal is a problem document as on any route. Tests:
-tests/integration/test_cli_exec.py, test_cli_port_forward.py.
+The request is base64 of JSON in the header Muster-Channel, because proxies log addresses. The
+gateway checks everything and the node agrees before the WebSocket is accepted, so a refusal is a
+problem document as on any route. Tests: tests/integration/test_cli_exec.py and
+test_cli_port_forward.py.
 """
 
 import os
@@ -47,7 +47,7 @@ HEADER_BYTES_MAX: Final = 8_000
 CHANNELS_MAX: Final = 1_000
 DETAIL_MAX: Final = 1_024
 TERM: Final = re.compile(r"[\w.+-]{0,64}", re.ASCII)
-WISHES: Final[dict[str, type[Exec] | type[Forward]]] = {
+REQUESTS: Final[dict[str, type[Exec] | type[Forward]]] = {
     "/v1/jobs/{ref}/exec": Exec,
     "/v1/jobs/{ref}/forward": Forward,
 }
@@ -57,32 +57,36 @@ router = APIRouter(tags=["streams"])
 
 
 class ChannelQuery(Query, frozen=True):
-    """Which node of the job; empty: the first one."""
+    """`node`: the node of the job to connect to; empty: the node of rank 0."""
 
     node: str = ""
 
 
 @router.get("/v1/jobs/{ref}/exec", openapi_extra=documented(ChannelQuery))
 async def execute(request: Request, ref: str) -> Response:
-    """A WebSocket to a command that runs beside the job, in its surroundings."""
+    """Open a WebSocket to a command that runs beside the job, in its environment."""
     return _upgrade(request, ref)
 
 
 @router.get("/v1/jobs/{ref}/forward", openapi_extra=documented(ChannelQuery))
 async def forward(request: Request, ref: str) -> Response:
-    """A WebSocket to a port on which the job listens on its node."""
+    """Open a WebSocket to a port on which the job listens on its node."""
     return _upgrade(request, ref)
 
 
 def _upgrade(request: Request, ref: str) -> Response:
-    """Who asks in plain HTTP."""
+    """Refuse a plain HTTP request."""
     read(request, ChannelQuery)
     job_to_change(request, ref)
-    raise Problem(426, "this route is a WebSocket: use muster exec or muster port-forward")
+    raise Problem(
+        426,
+        "this route is a WebSocket: send an upgrade request, or use `muster exec` or `muster "
+        "port-forward`",
+    )
 
 
 def route_of(scope: Scope) -> str | None:
-    """The route's template; what stands in its place goes into the scope."""
+    """Return the route's template and put its parameters into the scope; None for other paths."""
     found = _PATH.fullmatch(scope["path"])
     if found is None:
         return None
@@ -91,21 +95,19 @@ def route_of(scope: Scope) -> str | None:
 
 
 class Channels:
-    """All WebSockets of one gateway.
-
-    The edge has found out who asks, and that their role reaches this far.
-    """
+    """The WebSockets of one gateway. The edge has authenticated and authorised the request."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, route: str) -> None:
-        """Raises Problem, Refused or Unavailable before anything was accepted."""
+        """Serve one WebSocket. Raises Problem, Refused or Unavailable before it is accepted."""
         if self.count >= CHANNELS_MAX:
             raise Problem(
                 503,
-                f"{CHANNELS_MAX} channels are open at this gateway, and no more may be: close one",
+                f"{CHANNELS_MAX} channels are open at this gateway, the maximum: close one, or use "
+                "another gateway",
             )
         self.count += 1
         try:
@@ -119,18 +121,19 @@ class Channels:
                 scope["place"].leave()
 
     async def _open(self, scope: Scope, route: str) -> tuple[NodeId, ChannelOpen]:
-        """Authorise the request, then read what it asks for: a request that is denied costs no
-        parsing and no patterns.
+        """Authorise the request, read it, and open the channel on the node.
+
+        Authorisation comes first, so that a denied request costs no parsing.
         """
         principal = scope["principal"]
         job = self.gateway.lookup.job(scope["path_params"]["ref"], principal)
         roles.check_change(principal, f"job {job.job_id}", job.tenant, job.user)
-        wish = _wish(scope, WISHES[route])
-        words = shlex.join(wish.command) if isinstance(wish, Exec) else f"port {wish.port}"
+        request = _channel_request(scope, REQUESTS[route])
+        words = shlex.join(request.command) if isinstance(request, Exec) else f"port {request.port}"
         scope["detail"] = redacted(words)[:DETAIL_MAX]
         node_id = _node_of(job, parse_qs(scope["query_string"].decode()).get("node", [""])[0])
         scope["place"] = self.gateway.places.take(principal.tenant, job.job_id)
-        opened = ChannelOpen(os.urandom(12).hex(), job.job_id, job.attempt, wish)
+        opened = ChannelOpen(os.urandom(12).hex(), job.job_id, job.attempt, request)
         try:
             await ask_channel(self.gateway, node_id, opened)
         except Refused as error:
@@ -142,48 +145,50 @@ class Channels:
         return node_id, opened
 
 
-def _wish(scope: Scope, kind: type[Exec] | type[Forward]) -> Exec | Forward:
-    """Raises Refused."""
+def _channel_request(scope: Scope, kind: type[Exec] | type[Forward]) -> Exec | Forward:
+    """Return the request in the header Muster-Channel. Raises Refused."""
     raw = next((value for name, value in scope["headers"] if name == HEADER), b"")
     if len(raw) > HEADER_BYTES_MAX:
         raise Refused(
             f"the header Muster-Channel has {len(raw)} bytes: send at most {HEADER_BYTES_MAX}"
         )
     try:
-        wish = msgspec.json.decode(b64decode(raw, validate=True), type=kind)
+        request = msgspec.json.decode(b64decode(raw, validate=True), type=kind)
     except (NotBase64, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused(
-            f"the header Muster-Channel is not what is wished for, as base64 of JSON: {error}"
+            f"the header Muster-Channel is not valid: {error}: send the request as base64 of JSON"
         ) from error
-    if isinstance(wish, Forward):
-        check_range("port", wish.port, 1, 65_535)
-        return wish
-    _check_exec(wish)
-    return wish
+    if isinstance(request, Forward):
+        check_range("port", request.port, 1, 65_535)
+        return request
+    _check_exec(request)
+    return request
 
 
-def _check_exec(wish: Exec) -> None:
-    if not wish.command or not wish.command[0] or "\0" in "".join(wish.command):
-        raise Refused("command: name a command, in text without NUL bytes")
-    if sum(len(word.encode()) for word in wish.command) > COMMAND_BYTES_MAX:
+def _check_exec(request: Exec) -> None:
+    if not request.command or not request.command[0] or "\0" in "".join(request.command):
+        raise Refused("command: empty, or it contains a NUL byte: give a list of words")
+    if sum(len(word.encode()) for word in request.command) > COMMAND_BYTES_MAX:
         raise Refused(
-            f"command: at most {COMMAND_BYTES_MAX} bytes; give a longer script to a shell's "
-            "input: muster exec -i JOB -- sh"
+            f"command: longer than {COMMAND_BYTES_MAX} bytes: send a longer script to the input of "
+            "a shell, with `muster exec -i JOB -- sh`"
         )
-    check_range("rows", wish.rows, SIDES.start, SIDES.stop - 1)
-    check_range("columns", wish.columns, SIDES.start, SIDES.stop - 1)
-    if TERM.fullmatch(wish.term) is None:
-        raise Refused("term: the name of a kind of terminal")
+    check_range("rows", request.rows, SIDES.start, SIDES.stop - 1)
+    check_range("columns", request.columns, SIDES.start, SIDES.stop - 1)
+    if TERM.fullmatch(request.term) is None:
+        raise Refused(
+            f"term: {request.term[:64]!r} is not valid: give a terminal type such as xterm"
+        )
 
 
 def _node_of(job: Job, wanted: str) -> NodeId:
-    """Raises Problem while the job does not run there."""
+    """Return the node to connect to. Raises Problem if the job does not run there."""
     if ended(job):
-        raise Problem(410, f"job {job.job_id} has ended: it is {job.state}", state=job.state)
+        raise Problem(410, f"job {job.job_id} has ended and is {job.state}", state=job.state)
     if job.state != "running":
         raise Problem(
             425,
-            f"job {job.job_id} does not run yet or any more: it is {job.state}",
+            f"job {job.job_id} is not running: it is {job.state}",
             state=job.state,
         )
     members = sorted(job.members.values(), key=lambda member: member.rank)
@@ -191,14 +196,15 @@ def _node_of(job: Job, wanted: str) -> NodeId:
     if found is None:
         raise Problem(
             422,
-            f"node: job {job.job_id} does not run on {wanted[:64]!r}",
+            f"node: job {job.job_id} does not run on {wanted[:64]!r}: give one of "
+            f"{', '.join(member.node_id for member in members[:8])}",
             candidates=[member.node_id for member in members],
         )
     return found
 
 
 def problem_of(error: Problem | Refused | Unavailable) -> Problem:
-    """As `app.py` does on the other routes."""
+    """Return the problem for an error, as `app.py` does on the other routes."""
     return (
         error
         if isinstance(error, Problem)

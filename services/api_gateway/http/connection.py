@@ -1,13 +1,14 @@
-"""One client's connection: bounds on what a client may do before there is a request, and one system
-call for what is said in one turn.
+"""One client's connection: bounds before there is a request, and fewer system calls for answers.
 
-uvicorn's protocol over a transport of our own. A request's head comes within `head_s` and
-HEAD_BYTES_MAX. The rest of a body comes within `head_s` of an answer that did not wait for it, and
-a WebSocket's handshake within `head_s` of its head. A connection that is closed is gone within
-LINGER_S, whatever the client reads or still sends. An answer's head and body come from the server
-as separate messages; what is written within one turn of the loop goes out at once, but no more than
-GATHERED_BYTES_MAX wait for that, so that whoever writes much is still slowed down by a client that
-does not read. Held by tests/integration/test_gateway_connection.py and test_gateway_hostile.py.
+This is uvicorn's protocol over a transport of our own. Bounds: the head of a request must arrive
+within `head_s` and HEAD_BYTES_MAX; the rest of a body within `head_s` after an answer that did not
+wait for it; a WebSocket's handshake within `head_s` after its head. A closed connection is gone
+within LINGER_S, whatever the client reads or still sends.
+
+The server writes the head and the body of an answer separately. The transport gathers what is
+written within one turn of the event loop and sends it at once. At most GATHERED_BYTES_MAX wait for
+that, so that a client that does not read still slows its writer down. Held by
+tests/integration/test_gateway_connection.py and test_gateway_hostile.py.
 """
 
 import asyncio
@@ -22,16 +23,16 @@ GATHERED_BYTES_MAX: Final = 64 << 10
 # The head may be longer by what the kernel hands over at once.
 HEAD_BYTES_MAX: Final = 64 << 10
 LINGER_S: Final = 10.0
-# A line of a WebSocket's head; its library reads 8 KiB, and as many headers.
+# Bounds of a WebSocket's head: its library reads lines of at most 8 KiB and this many headers.
 UPGRADE_LINE_MAX: Final = 8_100
 UPGRADE_HEADERS_MAX: Final = 100
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that is cut when a request does not arrive in time.
+    """A connection that is closed when a request does not arrive in time.
 
-    `_timer` runs while a head is awaited. `_rest_timer` runs while a handshake is awaited, or the
-    rest of a body after its answer. `_refused`: nothing more of this connection is read.
+    `_timer` runs while the connection waits for a head. `_rest_timer` runs while it waits for the
+    rest of a body after the answer. If `_refused`, nothing more is read.
     """
 
     def __init__(self, *given: Any, head_s: float, **named: Any) -> None:  # noqa: ANN401  what uvicorn gives
@@ -55,7 +56,7 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
-            return  # what is still sent to a request that was refused
+            return  # the client still sends the rest of a refused request
         super().data_received(data)
         if self._timer is not None:
             self._head_bytes += len(data)
@@ -100,13 +101,13 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """An answer that did not wait for the request's body leaves it `head_s` to end."""
+        """After an answer that did not wait for the request's body, allow `head_s` for its rest."""
         super().on_response_complete()
         if self._in_body and self._rest_timer is None:
             self._rest_timer = self.loop.call_later(self.head_s, self.transport.close)
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over; a handshake that the library does not take up is cut."""
+        """Hand the connection to the WebSocket library; close it if no handshake begins."""
         if self._refused:
             return
         super().handle_websocket_upgrade()
@@ -119,8 +120,9 @@ class Connection(HttpToolsProtocol):
         self.loop.call_later(self.head_s, cut)
 
     def _upgrade_problem(self) -> Problem | None:
-        """Return the fault of a request for a WebSocket; None if there is none. uvicorn would not
-        answer a faulty one.
+        """Return what is wrong with a WebSocket request; None if it is right.
+
+        uvicorn would not answer a faulty one.
         """
         if not self._should_upgrade():
             return None
@@ -168,7 +170,7 @@ class Connection(HttpToolsProtocol):
     def _too_late(self) -> None:
         self._timer = None
         if self._answers():
-            self._await_head()  # the next request's: it may wait for this answer
+            self._await_head()  # of the next request, which may wait for this answer
         elif self._head_bytes:
             self._refuse(
                 Problem(
@@ -182,7 +184,7 @@ class Connection(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _refuse(self, problem: Problem) -> None:
-        """Into an answer that is under way nothing can be said."""
+        """Answer with a problem and close. If another answer is under way, only close."""
         self._refused = True
         self._have_head()
         if self._answers():
@@ -206,10 +208,10 @@ def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 class Gathering:
-    """A transport; all but what stands here is the real one's.
+    """A transport that gathers writes. All other methods are those of the real transport.
 
-    `lingers`: the client may still be sending a request, and would not read the answer if what it
-    sends met a closed connection.
+    `lingers`: the client may still be sending its request. It would not read the answer if its
+    bytes met a closed connection.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -242,7 +244,7 @@ class Gathering:
             self._lingering = self._loop.call_later(LINGER_S, self._transport.abort)
 
     def gone(self) -> None:
-        """The connection is lost: there is nothing left to end."""
+        """Note that the connection is lost."""
         self._closed = True
         if self._lingering is not None:
             self._lingering.cancel()

@@ -1,4 +1,4 @@
-"""What devices shall be told: PUT of one control of a device, or of all devices of a node."""
+"""Device controls: PUT of one control of a device, or of all devices of a node."""
 
 from collections.abc import Sequence
 
@@ -25,9 +25,9 @@ _documented = documented(Query, control_intents.CONTROL_FIELDS)
 
 @router.put("/v1/gpus/{uuid}/controls/{control}", status_code=202, openapi_extra=_documented)
 async def control_gpu(request: Request, uuid: str, control: str) -> Response:
-    """Tell a device to be otherwise: its power limit, its clocks, its modes; or reset it.
+    """Change a device's power limit, clocks or modes, or reset it.
 
-    What becomes of it stands in its `controls`.
+    The device's `controls` show the outcome.
     """
     view = known_gpu(asked(request), uuid)
     await _ask(request, control, [view])
@@ -36,7 +36,7 @@ async def control_gpu(request: Request, uuid: str, control: str) -> Response:
 
 @router.put("/v1/nodes/{node_id}/controls/{control}", status_code=202, openapi_extra=_documented)
 async def control_node(request: Request, node_id: str, control: str) -> Response:
-    """The same of all devices that the node has now."""
+    """Change a control of all devices that the node has now."""
     gateway = asked(request)
     node = known_node(gateway, node_id)
     await _ask(request, control, list(node_gpus(gateway.cluster, node)))

@@ -1,6 +1,6 @@
-"""/v1/deployments: models that are served.
+"""/v1/deployments: models and their replicas.
 
-Their replicas are jobs: output, history and why of one are under /v1/jobs.
+Replicas are jobs: their output, history and explanation are under /v1/jobs.
 """
 
 from functools import partial
@@ -37,7 +37,7 @@ router = APIRouter(tags=["deployments"])
 
 
 class ListQuery(PageQuery, frozen=True):
-    """Without `all` only models that are deployed, or whose replicas have not all ended."""
+    """A part of the list. `all`: also undeployed models whose replicas have all ended."""
 
     all: bool = False
 
@@ -46,7 +46,7 @@ class ListQuery(PageQuery, frozen=True):
     "/v1/deployments", status_code=201, openapi_extra=documented(Query, model_intents.DEPLOY_FIELDS)
 )
 async def deploy(request: Request) -> Response:
-    """Serve a model: the scheduler keeps as many replicas of its command as are asked for."""
+    """Deploy a model: the scheduler keeps `replicas` of its command running."""
     gateway, body, tenant = (
         asked(request),
         await signed_body_of(request),
@@ -66,8 +66,8 @@ async def _deploy_once(request: Request, body: object, once: Once) -> Response:
             raise Problem(
                 409,
                 (
-                    f"the name {name} is taken: names of models are the whole cluster's, choose "
-                    "another"
+                    f"name: {name} is in use by another tenant, and model names are unique in the "
+                    "cluster: choose another name"
                 ),
                 state="deployed",
                 name=name,
@@ -76,7 +76,7 @@ async def _deploy_once(request: Request, body: object, once: Once) -> Response:
             return answer(model_shown(gateway.cluster, known), 200, idempotency.REPLAYED)
         raise Problem(
             409,
-            f"model {name} is deployed already: redeploy it, or undeploy it first",
+            f"name: model {name} is deployed already: redeploy it, or undeploy it first",
             state="deployed",
             name=name,
         )
@@ -93,7 +93,7 @@ async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Respons
         raise Problem(
             409,
             (
-                f"model {fact.name} was deployed by another tenant at the same moment: take "
+                f"name: another tenant deployed a model {fact.name} at the same time: choose "
                 "another name"
             ),
         )
@@ -103,7 +103,7 @@ async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Respons
 
 @router.get("/v1/deployments", openapi_extra=documented(ListQuery))
 async def list_deployments(request: Request) -> Response:
-    """Models by name."""
+    """List models by name."""
     gateway, query = await settled(request, ListQuery)
     seen = [
         model
@@ -122,14 +122,14 @@ async def list_deployments(request: Request) -> Response:
 
 @router.get("/v1/deployments/{name}", openapi_extra=documented(Query))
 async def show_deployment(request: Request, name: str) -> Response:
-    """One model with its replicas."""
+    """Show one model with its replicas."""
     gateway, _ = await settled(request, Query)
     return answer(model_shown(gateway.cluster, _model(request, name)))
 
 
 @router.patch("/v1/deployments/{name}", openapi_extra=documented(Query, model_intents.SCALE_FIELDS))
 async def scale(request: Request, name: str) -> Response:
-    """Ask for another number of replicas."""
+    """Change the number of replicas."""
     gateway = asked(request)
     model = _deployed(request, name)
     await gateway.record(model_intents.scaling(await signed_body_of(request), model))
@@ -140,7 +140,7 @@ async def scale(request: Request, name: str) -> Response:
     "/v1/deployments/{name}", status_code=202, openapi_extra=documented(Query, ("user",))
 )
 async def undeploy(request: Request, name: str) -> Response:
-    """End all replicas; the name and its history stay known."""
+    """End all replicas. The model's name and history stay known."""
     gateway = asked(request)
     model = _deployed(request, name)
     await gateway.record(model_intents.undeployment(await signed_body_of(request), model))
@@ -153,7 +153,7 @@ async def undeploy(request: Request, name: str) -> Response:
     openapi_extra=documented(Query, model_intents.SPEC_FIELDS),
 )
 async def redeploy(request: Request, name: str) -> Response:
-    """Exchange all replicas, one after the other; what the body does not name stays as it is."""
+    """Replace all replicas, one after the other. Fields that are left out stay as they are."""
     gateway = asked(request)
     return await _deploy(
         gateway,
@@ -164,28 +164,28 @@ async def redeploy(request: Request, name: str) -> Response:
 
 @router.get("/v1/deployments/{name}/why", openapi_extra=documented(Query))
 async def why(request: Request, name: str) -> Response:
-    """Why the model is as it is: the scheduler's answer."""
+    """Explain the model's state: the scheduler's answer."""
     await settled(request, Query)
     return await ask_why(request, {"model": _model(request, name).name})
 
 
 def _model(request: Request, name: str) -> Model:
-    """The model, if the asker sees it."""
+    """Return the model if the principal may see it. Raises Problem 404."""
     model = gateway_of(request).cluster.models.get(name)
     if model is None or not roles.sees(principal_of(request), model.tenant):
         kind = Problem if model is None else Denied
-        raise kind(404, f"no model {name[:64]!r} is known: GET /v1/deployments lists them")
+        raise kind(404, f"model {name[:64]!r} does not exist: GET /v1/deployments lists the models")
     return model
 
 
 def _deployed(request: Request, name: str) -> Model:
-    """The model, if it is deployed and the asker may change it."""
+    """Return the model if it is deployed and the principal may change it. Raises Problem."""
     model = _model(request, name)
     roles.check_change(principal_of(request), f"model {model.name}", model.tenant, model.user)
     if not model.deployed:
         raise Problem(
             409,
-            f"model {name} is not deployed: POST /v1/deployments deploys it",
+            f"model {name} is not deployed: deploy it with POST /v1/deployments",
             state="undeployed",
             name=name,
         )

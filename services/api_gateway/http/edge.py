@@ -1,9 +1,8 @@
-"""What every request passes before a route sees it: its id, the key, the bound on its body,
-readiness, and its measurement.
+"""The edge: request id, authentication, body bounds, readiness and measurement of every request.
 
-Raw ASGI, for it runs on every request, and because a wrapping response object would hold back
-streams. The OpenAI surface branches off here, before FastAPI's own path; its refusals have OpenAI's
-shape, all others are problem details.
+It is raw ASGI, because it runs for every request, and a wrapping response object would hold back
+streams. Requests of the OpenAI surface leave here, before FastAPI; their errors have OpenAI's
+shape. All other errors are problem details.
 """
 
 import asyncio
@@ -28,19 +27,19 @@ from services.api_gateway.problems import MEDIA_TYPE, Denied, Problem, render
 
 BODY_BYTES_MAX: Final = 1 << 20
 KEYED: Final = "/v1"
-# The one route that takes more.
+# The only route whose body may be larger.
 UPLOADS: Final = "/v1/uploads/"
-# Of such an answer's request the rest is not read.
+# After an answer with one of these statuses the rest of the request is not read.
 UNREAD: Final = (408, 413)
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 REQUEST_ID: Final = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
 
 
 class Access(Protocol):
-    """Hears of every request that needs a key once, when its answer begins, or when it ended
-    without one (status 0).
+    """The recorder of requests that need a key.
 
-    `denied` is why it was not allowed, else empty.
+    `note` is called once per request, when its answer begins, or when it ended without one (status
+    0). `denied` is the reason of a denial, else empty.
     """
 
     def note(
@@ -51,8 +50,7 @@ class Access(Protocol):
 class Edge:
     """The outermost app.
 
-    It puts `request_id` and `principal` into the scope; whoever denies something says why under
-    `denied`.
+    It puts `request_id` and `principal` into the scope. A denial puts its reason there as `denied`.
     """
 
     def __init__(self, app: ASGIApp, gateway: Gateway, access: Access) -> None:
@@ -83,14 +81,14 @@ class Edge:
             passage.end()
 
     async def _channel(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A WebSocket passes the same; its refusals are ordinary answers."""
+        """Serve a WebSocket. Refusals before it is accepted are ordinary HTTP answers."""
         scope["method"] = "GET"
         route = channels.route_of(scope)
         passage = _Passage(self, scope, send, route or "")
         problem = self._refusal(scope, passage, route)
         try:
             if problem is None and route is None:
-                problem = Problem(404, f"{scope['path'][:200]}: there is no such WebSocket")
+                problem = Problem(404, f"{scope['path'][:200]}: no such WebSocket: see /docs")
             if problem is None and route is not None:
                 await self.channels(scope, receive, passage.send, route)
         except Denied as error:
@@ -107,7 +105,7 @@ class Edge:
         path: str = scope["path"]
         authorization, length, twice = passage.headers()
         if twice:
-            return Problem(400, f"the header {twice} is given twice: send it once")
+            return Problem(400, f"the header {twice} is in the request twice: send it once")
         if not (path == KEYED or path.startswith(KEYED + "/")):
             return None
         scheme, _, key = authorization.partition(" ")
@@ -122,8 +120,8 @@ class Edge:
             return Problem(
                 503,
                 (
-                    f"the gateway is still reading the log (at {gateway.cluster.seq}): try again "
-                    "in a moment"
+                    f"the gateway is starting and still reads the log (at commit "
+                    f"{gateway.cluster.seq}): try again in a moment"
                 ),
             )
         if route is not None:
@@ -136,7 +134,10 @@ class Edge:
         return None
 
     def _bounded(self, path: str, receive: Receive) -> "_Bounded":
-        """An upload has no time as a whole: its route bounds each silence."""
+        """Bound the request's body.
+
+        Uploads have no time limit here: their route bounds each pause.
+        """
         within_s = None if path.startswith(UPLOADS) else self.gateway.settings.model_body_ms / 1_000
         return _Bounded(receive, self._bytes_max(path), within_s)
 
@@ -145,7 +146,7 @@ class Edge:
 
 
 class _Passage:
-    """One request through the edge: measured and noted when its answer begins."""
+    """One request through the edge: measured and recorded when its answer begins."""
 
     __slots__ = ("began", "edge", "inner", "route", "scope", "status")
 
@@ -155,8 +156,9 @@ class _Passage:
         self.status = 0
 
     def headers(self) -> tuple[str, bytes, str]:
-        """The authorisation, the length, and the header that is given twice and must not be; the
-        request's id, its own or a new one, goes into the scope.
+        """Return the authorisation, the body's length, and a header that wrongly occurs twice.
+
+        Puts the request's id, its own or a new one, into the scope.
         """
         authorization: bytes | None = None
         length, request_id, twice, hosts = b"0", b"", "", 0
@@ -211,8 +213,9 @@ class _Passage:
 
 
 class _Bounded:
-    """A body without a stated length is counted as it comes, and must be here in its time, if it
-    has any; afterwards a disconnect is awaited.
+    """A request body that is bounded in bytes and, if `within_s` is given, in time.
+
+    After the body `receive` waits for the client's disconnect.
     """
 
     def __init__(self, receive: Receive, bytes_max: int, within_s: float | None) -> None:
@@ -231,7 +234,7 @@ class _Bounded:
                 message = await self.inner()
         except TimeoutError as error:
             raise Problem(
-                408, f"the request body was not complete after {self.within_s:g} s"
+                408, f"the request body was not complete after {self.within_s:g} s: send it faster"
             ) from error
         self.whole = not message.get("more_body")
         self.bytes += len(message.get("body", b""))
@@ -241,12 +244,12 @@ class _Bounded:
 
 
 def new_request_id() -> str:
-    """A random UUID: some model servers refuse every other form."""
+    """Return a random UUID, because some model servers refuse every other form."""
     return str(UUID(bytes=urandom(16), version=4))
 
 
 def refuse(problem: Problem, scope: Scope) -> Response:
-    """The answer: problem details, or OpenAI's shape for an asker that reads nothing else."""
+    """Return the answer for a problem: problem details, or OpenAI's shape for OpenAI clients."""
     if is_openai(scope):
         error = errors.of_problem(problem)
         return Response(
@@ -268,17 +271,17 @@ def _unauthorised(configured: bool) -> Problem:
         return Problem(
             401,
             (
-                "this gateway accepts no key: set MUSTER_API_KEYS_FILE to a file with the "
-                "SHA-256 of each accepted key"
+                "this gateway has no key file: set MUSTER_API_KEYS_FILE to a file with the SHA-256 "
+                "of each accepted key"
             ),
         )
     return Problem(
-        401, "the request carries no accepted key: send the header 'Authorization: Bearer <key>'"
+        401, "the request has no accepted key: send the header 'Authorization: Bearer <key>'"
     )
 
 
 def _too_large(bytes_max: int) -> Problem:
-    return Problem(413, f"the request body is over {bytes_max} bytes: send less at once")
+    return Problem(413, f"the request body is larger than {bytes_max} bytes: send less at once")
 
 
 def _method(scope: Scope) -> str:

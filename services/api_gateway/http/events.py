@@ -1,6 +1,4 @@
-"""/v1/events: the facts of the log, in order; /v1/state: what they added up to at any
-past moment.
-"""
+"""/v1/events: the facts of the log; /v1/state: the cluster's state after any past commit."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -36,15 +34,15 @@ from services.api_gateway.views.history import concerns, row
 from services.api_gateway.views.others import seen_by
 from services.api_gateway.views.past import fold_to, state_lines
 
-# One call looks at this many commits at most; `next` goes on from there.
+# One request reads at most this many commits; `next` continues after them.
 SCAN_MAX: Final = 20_000
 EVENTS_MAX: Final = 1_000
-# For the last facts at most so many commits are looked at, so many at a time: most commits may be
-# access records, which are not shown.
+# `last` reads at most LAST_SCAN_MAX commits, in slices: most commits may be access records, which
+# are not shown.
 LAST_SCAN_MAX: Final = 100_000
 LAST_SLICE: Final = 1_000
 
-# Facts that every tenant may read: of machines and of the cluster's clockwork.
+# Facts that every tenant may read: about machines and about the cluster as a whole.
 OF_DEVICES: Final = (
     f.GpuFaulted,
     f.GpuRecovered,
@@ -69,10 +67,11 @@ _past = asyncio.Semaphore(1)
 
 
 class EventsQuery(Query, frozen=True):
-    """`last` begins so that at least that many of the facts asked for follow; `kind` may be
-    several, or end in `.` for all of a family.
+    """Filters of facts.
 
-    Access records are shown only where they are asked for by kind.
+    `last`: begin so that at least this many matching facts follow. `kind`: one or several kinds,
+    separated by commas; a kind that ends in `.` means its whole family. Access records are shown
+    only if `kind` names them.
     """
 
     job: str = ""
@@ -92,16 +91,18 @@ class StateQuery(Query, frozen=True):
 
 @router.get("/v1/events", openapi_extra=documented(EventsQuery))
 async def events(request: Request) -> Response:
-    """Facts in order; with `follow` one a line as they come, and as server-sent events to who
-    accepts text/event-stream: those begin now, or behind `after`, `last` or the header
+    """List facts in order.
+
+    With `follow` the answer stays open, with one JSON fact a line. With `Accept: text/event-stream`
+    it is a stream of server-sent events, which begins now, or after `after`, `last` or the header
     Last-Event-ID.
     """
     gateway, query = await settled(request, EventsQuery)
     check_range("limit", query.limit, 1, EVENTS_MAX)
     principal = principal_of(request)
     job_id = (await gateway.lookup.job_seqs(query.job, principal))[0] if query.job else ""
-    wanted = _Wanted(gateway, query, principal, job_id)
-    after = max(query.after, await _before_last(gateway, wanted, query.last))
+    fact_filter = _FactFilter(gateway, query, principal, job_id)
+    after = max(query.after, await _before_last(gateway, fact_filter, query.last))
     if "text/event-stream" in request.headers.get("accept", ""):
         resumed = last_event_id(request)
         begin = (
@@ -115,16 +116,19 @@ async def events(request: Request) -> Response:
         return following(
             place,
             Following(
-                _served(gateway, wanted, begin), media_type="text/event-stream", headers=UNBUFFERED
+                _served(gateway, fact_filter, begin),
+                media_type="text/event-stream",
+                headers=UNBUFFERED,
             ),
         )
     if query.follow:
         place = gateway.places.take(principal.tenant, job_id)
         return following(
-            place, Following(_followed(gateway, wanted, after), media_type="application/x-ndjson")
+            place,
+            Following(_followed(gateway, fact_filter, after), media_type="application/x-ndjson"),
         )
     upto = min(gateway.cluster.seq, max(0, after) + SCAN_MAX)
-    rows, cursor = await _page(gateway, wanted, after, upto, query.limit)
+    rows, cursor = await _page(gateway, fact_filter, after, upto, query.limit)
     return answer(
         {
             "events": rows,
@@ -135,15 +139,17 @@ async def events(request: Request) -> Response:
     )
 
 
-async def _before_last(gateway: Gateway, wanted: "_Wanted", count: int) -> int:
-    """The commit behind which the last `count` facts are that are shown; 0 for none asked for."""
+async def _before_last(gateway: Gateway, fact_filter: "_FactFilter", count: int) -> int:
+    """Return the commit after which the last `count` matching facts follow; 0 if `count` is 0."""
     before, left = gateway.cluster.seq, count
     oldest = max(0, before - LAST_SCAN_MAX)
     while left > 0 and before > oldest:
         after = max(oldest, before - LAST_SLICE)
         async with aclosing(gateway.entries.scan(after, before)) as slices:
             shown = [
-                (entry.seq, len(wanted.rows(entry))) async for piece in slices for entry in piece
+                (entry.seq, len(fact_filter.rows(entry)))
+                async for piece in slices
+                for entry in piece
             ]
         for seq, rows in reversed(shown):
             left -= rows
@@ -154,33 +160,36 @@ async def _before_last(gateway: Gateway, wanted: "_Wanted", count: int) -> int:
 
 
 async def _page(
-    gateway: Gateway, wanted: "_Wanted", after: int, upto: int, limit: int
+    gateway: Gateway, fact_filter: "_FactFilter", after: int, upto: int, limit: int
 ) -> tuple[list[dict[str, object]], int]:
-    """Rows and the sequence up to which was looked; a commit's facts stay together."""
+    """Return rows and the last commit that was read. The facts of a commit stay together."""
     rows: list[dict[str, object]] = []
     async with aclosing(gateway.entries.scan(after, upto)) as slices:
         async for piece in slices:
             for entry in piece:
-                rows += wanted.rows(entry)
+                rows += fact_filter.rows(entry)
                 after = entry.seq
                 if len(rows) >= limit:
                     return rows, after
     return rows, max(after, min(upto, gateway.cluster.seq))
 
 
-async def _followed(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncIterator[bytes]:
-    """An empty line now and then keeps the connection."""
-    async with aclosing(_groups(gateway, wanted, after)) as groups:
+async def _followed(
+    gateway: Gateway, fact_filter: "_FactFilter", after: int
+) -> AsyncIterator[bytes]:
+    """Stream rows as lines. Empty lines keep an idle connection open."""
+    async with aclosing(_groups(gateway, fact_filter, after)) as groups:
         async for rows in groups:
             yield b"".join(_encode(line) + b"\n" for line in rows) or b"\n"
 
 
-async def _served(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncIterator[bytes]:
-    """The same as server-sent events.
+async def _served(gateway: Gateway, fact_filter: "_FactFilter", after: int) -> AsyncIterator[bytes]:
+    """Stream rows as server-sent events.
 
-    Only a commit's last fact carries its sequence as the id: who comes back with it missed none.
+    Only a commit's last fact carries its sequence as the id, so that a client that continues after
+    this id misses no fact.
     """
-    async with aclosing(_groups(gateway, wanted, after)) as groups:
+    async with aclosing(_groups(gateway, fact_filter, after)) as groups:
         async for rows in groups:
             last = {row["seq"]: place for place, row in enumerate(rows)}
             yield (
@@ -195,16 +204,17 @@ def _event(row: dict[str, object], last: bool) -> bytes:
 
 
 async def _groups(
-    gateway: Gateway, wanted: "_Wanted", after: int
+    gateway: Gateway, fact_filter: "_FactFilter", after: int
 ) -> AsyncGenerator[list[dict[str, object]], None]:
-    """What is wanted behind `after`, whole commits at a time, for ever; an empty group where
-    nothing came for a while.
+    """Yield the matching rows after `after` for ever, whole commits at a time.
+
+    An empty group means that nothing came for MUSTER_KEEPALIVE_MS.
     """
     while True:
         async with aclosing(gateway.entries.scan(after, gateway.cluster.seq)) as slices:
             async for piece in slices:
                 after = piece[-1].seq if piece else after
-                rows = [line for entry in piece for line in wanted.rows(entry)]
+                rows = [line for entry in piece for line in fact_filter.rows(entry)]
                 if rows:
                     yield rows
         if gateway.cluster.seq <= after:
@@ -216,8 +226,8 @@ async def _groups(
                 yield []
 
 
-class _Wanted:
-    """Which facts are asked for. Raises Refused naming a parameter that makes no sense."""
+class _FactFilter:
+    """The filter of facts. Raises Refused naming the parameter that is not valid."""
 
     def __init__(
         self, gateway: Gateway, query: EventsQuery, principal: Principal, job_id: str
@@ -236,27 +246,28 @@ class _Wanted:
         commit = reading.read_alone(entry.subject, entry.data)
         if commit.at_ns < self.since_ns or (self.until_ns and commit.at_ns > self.until_ns):
             return []
-        wanted = (fact for fact in commit.facts if self._wants(commit, fact))
+        matching = (fact for fact in commit.facts if self._matches(commit, fact))
         return [
-            row(entry.seq, commit, seen_by(self.principal, self.cluster, fact)) for fact in wanted
+            row(entry.seq, commit, seen_by(self.principal, self.cluster, fact)) for fact in matching
         ]
 
-    def _wants(self, commit: Commit, fact: f.AnyFact | f.Unknown) -> bool:
+    def _matches(self, commit: Commit, fact: f.AnyFact | f.Unknown) -> bool:
         if not (
             f.kind_of(fact).startswith(self.kinds)
             if self.kinds
             else not isinstance(fact, f.AccessRecorded)
         ):
             return False
-        if not (self.job_id or self._seen(fact)):
+        if not (self.job_id or self._may_read(fact)):
             return False
         if self.job_id and not (concerns(fact, self.job_id) and hasattr(fact, "job_id")):
             return False
         return not self.node_id or _on_node(commit, fact, self.node_id)
 
-    def _seen(self, fact: f.AnyFact | f.Unknown) -> bool:
-        """What is of the asker's tenant, and what is of nobody's; of keys only the administrator
-        hears.
+    def _may_read(self, fact: f.AnyFact | f.Unknown) -> bool:
+        """Return whether the principal may read the fact.
+
+        Tenants read their own facts and those in OF_ALL; only administrators read facts of keys.
         """
         if isinstance(fact, OF_KEYS) or roles.sees_all(self.principal):
             return self.principal.role == roles.ADMIN or not isinstance(fact, OF_KEYS)
@@ -279,19 +290,18 @@ def _kinds(text: str) -> tuple[str, ...]:
     for kind in kinds:
         if not any(known.startswith(kind) for known in KINDS):
             raise Refused(
-                f"kind: {kind[:32]!r} is not known: give some of {', '.join(sorted(KINDS))}"
+                f"kind: {kind[:32]!r} is not known: give one or more of {', '.join(sorted(KINDS))}"
             )
     return kinds
 
 
 @router.get("/v1/state", openapi_extra=documented(StateQuery))
 async def state(request: Request) -> Response:
-    """The cluster as it was after commit `at`, folded from the log."""
+    """Return the cluster's state after commit `at`, folded from the log."""
     gateway, query = await settled(request, StateQuery)
     if query.at > gateway.cluster.seq:
         raise Refused(
-            f"at: {query.at} is not in the log, which ends at {gateway.cluster.seq}: give 0 "
-            f"to {gateway.cluster.seq}"
+            f"at: {query.at} is beyond the last commit of the log: give 0 to {gateway.cluster.seq}"
         )
     async with _past:
         cluster = await fold_to(gateway.entries, gateway.store, query.at)

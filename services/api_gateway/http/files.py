@@ -1,6 +1,4 @@
-"""/v1/jobs/{ref}/files: what lies in a job's working directory, while it runs and as long as its
-node keeps it.
-"""
+"""/v1/jobs/{ref}/files: files of a job's working directory, as long as its node keeps them."""
 
 from typing import Final
 
@@ -24,9 +22,10 @@ router = APIRouter(tags=["streams"])
 
 
 class FilesQuery(Query, frozen=True):
-    """`path` is seen from the working directory.
+    """The file or folder to read.
 
-    `node_id`: whose, of several (empty: the first). `attempt`: 0 is the current one.
+    `path` is relative to the working directory. `node_id`: the node of a multi-node job (empty: the
+    first). `attempt`: 0 is the current one.
     """
 
     path: str = ""
@@ -36,15 +35,16 @@ class FilesQuery(Query, frozen=True):
 
 @router.get("/v1/jobs/{ref}/files", openapi_extra=documented(FilesQuery))
 async def files(request: Request, ref: str) -> Response:
-    """A file's bytes, or a folder as a tar archive; X-Muster-Mode is a file's mode, octal.
+    """Return a file's bytes, or a folder as a tar archive.
 
-    Links are followed only within the directory.
+    The header X-Muster-Mode has a file's mode in octal. Links are followed only within the
+    directory.
     """
     gateway, query = await settled(request, FilesQuery)
     job = job_to_change(request, ref)
     path = query.path.encode("utf-8", "surrogateescape")
     if len(path) > PATH_BYTES_MAX or b"\0" in path:
-        raise Refused(f"path: give at most {PATH_BYTES_MAX} bytes without NUL")
+        raise Refused(f"path: not valid: give at most {PATH_BYTES_MAX} bytes, without a NUL byte")
     found = JobFiles(gateway, job, query.attempt or job.attempt, await _node(gateway, job, query))
     first = await found.part(path)
     if first.kind == FILE:
@@ -54,10 +54,11 @@ async def files(request: Request, ref: str) -> Response:
 
 
 async def _node(gateway: Gateway, job: Job, query: FilesQuery) -> NodeId:
-    """Raises Refused and Problem."""
+    """Return the node whose files to read. Raises Refused and Problem."""
     if not 0 <= query.attempt <= job.attempt:
         raise Refused(
-            f"attempt: {query.attempt} is not known: job {job.job_id} is at attempt {job.attempt}"
+            f"attempt: job {job.job_id} has no attempt {query.attempt}: give 1 to {job.attempt}, "
+            "or 0 for the current one"
         )
     reader = Reader(gateway, job, query.attempt or job.attempt, 0, "stdout")
     await reader.find()
@@ -68,8 +69,8 @@ async def _node(gateway: Gateway, job: Job, query: FilesQuery) -> NodeId:
             raise Problem(
                 404,
                 (
-                    f"there is no node {query.node_id[:64]!r}: GET /v1/jobs/{job.job_id} has the "
-                    "job's node_ids"
+                    f"node_id: node {query.node_id[:64]!r} does not exist: GET "
+                    f"/v1/jobs/{job.job_id} shows the job's nodes"
                 ),
             )
         return NodeId(query.node_id)
@@ -77,8 +78,8 @@ async def _node(gateway: Gateway, job: Job, query: FilesQuery) -> NodeId:
         raise Problem(
             410,
             (
-                f"the log does not hold any more where attempt {query.attempt} of job "
-                f"{job.job_id} ran: give node_id"
+                f"the node of attempt {query.attempt} of job {job.job_id} is not in the log any "
+                "more: give node_id"
             ),
         )
     return reader.node_id

@@ -1,4 +1,4 @@
-"""/livez, /readyz, /metrics without a key, and /v1/version."""
+"""/livez, /readyz and /metrics, which need no key, and /v1/version."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -17,13 +17,13 @@ router = APIRouter(tags=["health"])
 
 @router.get("/livez")
 async def livez() -> Response:
-    """200 while the process's loop runs."""
+    """Answer 200 while the process's event loop runs."""
     return answer({"live": True})
 
 
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """200 when this gateway's view of the log is up to date, else 503; both with the checks."""
+    """Answer 200 if this gateway is up to date with the log, else 503; both with the checks."""
     checks = gateway_of(request).readiness()
     ready = all(check["ok"] for check in checks)
     return answer({"ready": ready, "checks": checks}, 200 if ready else 503)
@@ -31,13 +31,13 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Prometheus text."""
+    """Return metrics in the Prometheus text format."""
     return Response(gateway_of(request).telemetry.text(), media_type=METRICS_TYPE)
 
 
 @router.get("/v1/version")
 async def show_version(request: Request) -> Response:
-    """The versions of the program and of what it reads."""
+    """Return the versions of the program, of facts and of snapshots."""
     return answer(
         {
             "version": _version(),

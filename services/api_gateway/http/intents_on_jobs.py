@@ -1,4 +1,4 @@
-"""/v1/jobs/{ref}/cancel, kill and wait: what is asked of a job that exists."""
+"""/v1/jobs/{ref}/cancel, kill and wait: requests about an existing job."""
 
 from typing import Final
 
@@ -31,7 +31,7 @@ router = APIRouter(tags=["jobs"])
 
 
 class WaitQuery(Query, frozen=True):
-    """Without `state` the wait is for the job's end."""
+    """`state`: wait until the job leaves this state; empty: until it has ended."""
 
     timeout_s: float = 30.0
     state: str = ""
@@ -43,18 +43,18 @@ class WaitQuery(Query, frozen=True):
     openapi_extra=documented(Query, job_intents.CANCEL_FIELDS),
 )
 async def cancel(request: Request, ref: str) -> Response:
-    """Ask for the job's end: `signal` first, KILL after `grace_s`."""
+    """End a job: send `signal`, and SIGKILL after `grace_s`."""
     read(request, Query)
     return await end(request, ref, await signed_body_of(request))
 
 
 @router.post("/v1/jobs/{ref}/kill", status_code=202, openapi_extra=documented(Query, ("user",)))
 async def kill(request: Request, ref: str) -> Response:
-    """Ask for the job's end without grace."""
+    """End a job at once, with SIGKILL."""
     read(request, Query)
     body = await signed_body_of(request)
     if body is not None and not isinstance(body, dict):
-        raise Refused("the request body must be a JSON object")
+        raise Refused("the request body is not a JSON object: send one, or no body")
     return await end(request, ref, {**(body or {}), **KILL})
 
 
@@ -63,7 +63,7 @@ async def end(request: Request, ref: str, body: object) -> Response:
     if ended(job):
         raise Problem(
             409,
-            f"job {job.job_id} has ended already: it is {job.state}",
+            f"job {job.job_id} cannot be cancelled: it has ended and is {job.state}",
             state=job.state,
             id=job.job_id,
         )
@@ -75,8 +75,9 @@ async def end(request: Request, ref: str, body: object) -> Response:
 
 @router.get("/v1/jobs/{ref}/wait", openapi_extra=documented(WaitQuery))
 async def wait(request: Request, ref: str) -> Response:
-    """The job once it has left `state` (or ended, when no state is given), or as it is when the
-    time is over.
+    """Wait until the job has left `state` (or has ended, without `state`), and return it.
+
+    After `timeout_s` the job is returned as it is.
     """
     gateway, query = await settled(request, WaitQuery)
     longest_s = gateway.settings.wait_max_ms / 1_000

@@ -60,10 +60,10 @@ class SubmitQuery(Query, frozen=True):
 
 
 class ListQuery(Query, frozen=True):
-    """`after` is the last answer's `next`.
+    """Filters of jobs. `after` is the last answer's `next`.
 
-    Without `all` only jobs that have not ended. An array is one row; with `elements` those of its
-    elements that have begun are rows too.
+    `all`: also jobs that have ended. `elements`: also the elements of arrays that have begun;
+    otherwise an array is one row.
     """
 
     all: bool = False
@@ -92,9 +92,9 @@ class WhyQuery(Query, frozen=True):
     "/v1/jobs", status_code=201, openapi_extra=documented(SubmitQuery, job_intents.SUBMIT_FIELDS)
 )
 async def submit(request: Request) -> Response:
-    """Record a job; answered once it is stored and visible to the next read."""
+    """Submit a job. The answer comes when the job is stored and visible to the next read."""
     query = read(request, SubmitQuery)
-    fact, once = await meant(request, "job", job_intents.submission)
+    fact, once = await job_fact(request, "job", job_intents.submission)
     if query.dry_run:
         return answer({"dry_run": True, "user": fact.user, "spec": fact.spec, "warnings": []})
     job, status, headers = await submitted(gateway_of(request), fact, once)
@@ -105,10 +105,10 @@ async def submit(request: Request) -> Response:
     )
 
 
-async def meant(
+async def job_fact(
     request: Request, kind: str, meaning: Callable[[object, JobId], JobSubmitted]
 ) -> tuple[JobSubmitted, Once]:
-    """The fact that the body means, checked against what the gateway knows. Raises Refused."""
+    """Return the fact for the body, checked against the cluster's state. Raises Refused."""
     gateway, tenant = gateway_of(request), principal_of(request).tenant
     body = await signed_body_of(request)
     once = idempotency.once(request.headers.get(idempotency.HEADER), kind, tenant, body)
@@ -129,8 +129,9 @@ async def meant(
 async def submitted(
     gateway: Gateway, fact: JobSubmitted, once: Once
 ) -> tuple[Job, int, dict[str, str]]:
-    """The job that the fold has, which may be of an earlier request with the same key; the answer's
-    status and headers.
+    """Record the job; return it with the answer's status and headers.
+
+    The job may be that of an earlier request with the same Idempotency-Key.
     """
     seq = 0
     async with gateway.claims.of(once.id):
@@ -219,24 +220,23 @@ def _label(text: str) -> tuple[str, str | None]:
 
 @router.get("/v1/jobs/{ref}", openapi_extra=documented(Query))
 async def show_job(request: Request, ref: str) -> Response:
-    """One job, by id, name, or the unique beginning of an id."""
+    """Show one job, by id, name, or the unique beginning of an id."""
     gateway, _ = await settled(request, Query)
     try:
         return answer(job_shown(gateway.cluster, job_of(request, ref)))
     except Problem as problem:
         if problem.status == 404 and await gateway.lookup.archived_job(ref, principal_of(request)):
             text = (
-                f"job {ref} ended long ago and left the live state; its facts are in the archive: "
+                f"job {ref} ended long ago and is not in the live state any more: read its facts "
+                f"from the archive with `muster log --job {ref}` or GET /v1/jobs/{ref}/history"
             )
-            raise Problem(
-                410, f"{text}muster log --job {ref}, or GET /v1/jobs/{ref}/history"
-            ) from problem
+            raise Problem(410, text) from problem
         raise
 
 
 @router.get("/v1/jobs/{ref}/history", openapi_extra=documented(HistoryQuery))
 async def job_history(request: Request, ref: str) -> Response:
-    """All facts of this job, in order."""
+    """List all facts of a job, in order."""
     gateway, query = await settled(request, HistoryQuery)
     check_range("limit", query.limit, 1, HISTORY_MAX)
     job_id, known = await gateway.lookup.job_seqs(ref, principal_of(request))
@@ -266,20 +266,20 @@ async def _rows(
 
 @router.get("/v1/jobs/{ref}/why", openapi_extra=documented(WhyQuery))
 async def why(request: Request, ref: str) -> Response:
-    """Why the job is not running: the scheduler's proof, now or at a past sequence."""
+    """Explain why a job is not running, now or at a past sequence: the scheduler's answer."""
     gateway, query = await settled(request, WhyQuery)
     check_range("at", query.at, 0, gateway.cluster.seq)
     return await ask_why(request, {"job_id": job_of(request, ref).job_id, "at": query.at})
 
 
 async def ask_why(request: Request, question: dict[str, object]) -> Response:
-    """The explanation, in which the asker finds no name of another tenant's."""
+    """Answer with the explanation, without names of other tenants' jobs."""
     asked = question | {"asker": roles.eyes(principal_of(request))}
     return await ask_scheduler(gateway_of(request), "why", msgspec.msgpack.encode(asked))
 
 
 async def ask_scheduler(gateway: Gateway, verb: str, question: bytes) -> Response:
-    """The scheduler's answer, as it is. Raises Problem 503."""
+    """Answer with the scheduler's own answer. Raises Problem 503."""
     try:
         proof = await gateway.bus.request(
             subjects.ask_scheduler(verb), question, gateway.settings.ask_past_ms / 1_000
@@ -288,8 +288,8 @@ async def ask_scheduler(gateway: Gateway, verb: str, question: bytes) -> Respons
         raise Problem(
             503,
             (
-                f"the scheduler does not answer ({error}): is one running? GET /v1/cluster shows "
-                "the last leader"
+                f"the scheduler does not answer ({error}): check that one is running; GET "
+                "/v1/cluster shows the last leader"
             ),
         ) from error
     return Response(proof, media_type="application/json")

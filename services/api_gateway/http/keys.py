@@ -1,6 +1,6 @@
-"""/v1/keys and /v1/whoami: who may ask this gateway for anything.
+"""/v1/keys: API keys; /v1/whoami: the user and role of the request's key.
 
-A key is shown once, in the answer that makes it.
+A key is shown once, in the answer that creates it.
 """
 
 from functools import partial
@@ -31,7 +31,7 @@ from services.api_gateway.intents import identity_intents
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.identity import key_shown
 
-# No proxy and no browser keeps a key.
+# Proxies and browsers must not store an answer with a key.
 SECRET: dict[str, str] = {"cache-control": "no-store"}
 
 router = APIRouter(tags=["keys"])
@@ -44,7 +44,7 @@ class KeysQuery(PageQuery, frozen=True):
 
 @router.get("/v1/keys", openapi_extra=documented(KeysQuery))
 async def list_keys(request: Request) -> Response:
-    """The keys that were not revoked, without their secrets."""
+    """List the keys that were not revoked, without their secrets."""
     gateway, query = await settled(request, KeysQuery)
     now_ns = gateway.clock.wall_ns()
 
@@ -61,20 +61,20 @@ async def list_keys(request: Request) -> Response:
     "/v1/keys", status_code=201, openapi_extra=documented(Query, identity_intents.KEY_FIELDS)
 )
 async def create_key(request: Request) -> Response:
-    """Make a key.
+    """Create a key.
 
-    With a repeated Idempotency-Key the answer is the first one's, without the secret: that was
-    shown once.
+    A repeated Idempotency-Key answers with the key of the first request, without its secret, which
+    is shown only once.
     """
     gateway, principal, body = asked(request), principal_of(request), await body_of(request)
     once = idempotency.once(request.headers.get(idempotency.HEADER), "key", principal.tenant, body)
-    wish = identity_intents.key_creation(
+    created = identity_intents.key_creation(
         body, gateway.cluster, principal.tenant, gateway.clock.wall_ns()
     )
     key_id = once.id or new_key_id()
     text = new_key(key_id)
     fact = replace(
-        wish, key_id=key_id, secret_hash=hash_key(text), by=principal.user, request=once.digest
+        created, key_id=key_id, secret_hash=hash_key(text), by=principal.user, request=once.digest
     )
     async with gateway.claims.of(once.id):
         if key_id not in gateway.cluster.keys:
@@ -83,12 +83,10 @@ async def create_key(request: Request) -> Response:
 
 
 def _created(gateway: Gateway, fact: KeyCreated, once: Once, text: str) -> Response:
-    """The key that the fold has, which may be of an earlier request with the same
-    Idempotency-Key.
-    """
+    """Answer with the key, which an earlier request with this Idempotency-Key may have made."""
     key = gateway.cluster.keys.get(fact.key_id)
     if key is None:
-        raise Problem(409, f"tenant {fact.tenant} was removed meanwhile: no key was made")
+        raise Problem(409, f"the key was not created: tenant {fact.tenant} was removed meanwhile")
     now_ns = gateway.clock.wall_ns()
     if key.secret_hash != fact.secret_hash:
         once.check(key.tenant == fact.tenant, key.request)
@@ -98,7 +96,7 @@ def _created(gateway: Gateway, fact: KeyCreated, once: Once, text: str) -> Respo
 
 @router.delete("/v1/keys/{key_id}", status_code=204, openapi_extra=documented(Query))
 async def revoke_key(request: Request, key_id: str) -> Response:
-    """The key is void at once, at every gateway that has folded this."""
+    """Revoke a key, at once at every gateway that has folded the change."""
     gateway = asked(request)
     await on_record(
         request,
@@ -112,7 +110,7 @@ async def revoke_key(request: Request, key_id: str) -> Response:
     "/v1/keys/{key_id}/rotate", openapi_extra=documented(Query, identity_intents.ROTATE_FIELDS)
 )
 async def rotate_key(request: Request, key_id: str) -> Response:
-    """Another secret; the one before it counts for `grace` more (a day, if not given)."""
+    """Give a key a new secret. The old one stays valid for `grace` (default: one day)."""
     gateway, body = asked(request), await body_of(request)
     key = _key(gateway, key_id)
     text = new_key(key.key_id)
@@ -133,7 +131,7 @@ async def rotate_key(request: Request, key_id: str) -> Response:
 
 @router.get("/v1/whoami")
 async def whoami(request: Request) -> Response:
-    """Whose key this is and what it may do."""
+    """Return the user, tenant and role of the request's key."""
     return answer(principal_of(request))
 
 
@@ -143,8 +141,8 @@ def _key(gateway: Gateway, key_id: str) -> Key:
         raise Problem(
             404,
             (
-                f"no key {key_id[:64]!r} is known: GET /v1/keys lists them; a key of the host "
-                "stands in MUSTER_API_KEYS_FILE"
+                f"key {key_id[:64]!r} does not exist: GET /v1/keys lists the keys; the host's keys "
+                "are in the file MUSTER_API_KEYS_FILE"
             ),
         )
     return found

@@ -1,7 +1,7 @@
-"""/v1/nodes (invite, remove) and /join: how another machine becomes a node, and stops being one.
+"""/v1/nodes (invite, remove) and /join: machines join the cluster and leave it.
 
-/join needs no key: the invitation's secret is the authority, and it goes over TLS to a gateway
-whose authority the token pins.
+/join needs no key: the invitation's secret authorises it. It goes over TLS to a gateway whose
+certificate authority is pinned by the token.
 """
 
 import hashlib
@@ -48,9 +48,9 @@ class RemoveQuery(Query, frozen=True):
 
 @router.post("/v1/nodes", status_code=201, openapi_extra=documented(Query, intents.INVITE_FIELDS))
 async def invite(request: Request) -> Response:
-    """A token with which one machine may join, once.
+    """Invite a machine: create a token with which one machine may join once.
 
-    It is shown in this answer and nowhere else.
+    The token is shown only in this answer.
     """
     gateway = asked(request)
     authority, secret = _authority(gateway), secrets.token_urlsafe(SECRET_BYTES)
@@ -60,7 +60,7 @@ async def invite(request: Request) -> Response:
     await on_record(request, fact, 201)
     if gateway.cluster.memberships[fact.node_id].secret_hash != fact.secret_hash:
         raise Problem(
-            409, f"node {fact.node_id} was invited by another request at the same time: ask again"
+            409, f"node {fact.node_id} was invited by another request at the same time: try again"
         )
     token = Invitation(fact.node_id, _fingerprint(authority), secret).token
     return answer(
@@ -72,10 +72,11 @@ async def invite(request: Request) -> Response:
 
 @router.delete("/v1/nodes/{node_id}", status_code=202, openapi_extra=documented(RemoveQuery))
 async def remove(request: Request, node_id: str) -> Response:
-    """Nothing more is placed there; what runs is stopped, or ends by itself with `wait`; then the
-    node counts no more.
+    """Remove a node.
 
-    A node that has not joined yet never will: its invitation is withdrawn, and its name is free.
+    The node gets no more jobs. Its jobs are stopped, or with `wait` end by themselves; then the
+    node is removed. If the machine has not joined yet, its invitation is withdrawn, and the name
+    may be used again.
     """
     query, gateway = read(request, RemoveQuery), gateway_of(request)
     user = roles.acting_user(principal_of(request), query.user)
@@ -98,7 +99,10 @@ async def authority(request: Request) -> Response:
 
 @router.post("/join", openapi_extra=documented(None, intents.JOIN_FIELDS))
 async def join(request: Request) -> Response:
-    """The node's own public key for the invitation; answered once the servers accept that key."""
+    """Join the cluster with an invitation and the machine's own public key.
+
+    The answer comes when the NATS servers accept the key.
+    """
     gateway = gateway_of(request)
     if not gateway.caught_up:
         raise Problem(503, "the gateway is still reading the log: try again in a moment")
@@ -119,7 +123,7 @@ async def join(request: Request) -> Response:
         raise Problem(
             409,
             (
-                f"the NATS servers do not accept node {fact.node_id}: {why}; remove the node, "
+                f"the NATS servers do not accept node {fact.node_id}: {why}: remove the node, "
                 "and join with a new key and token"
             ),
         )
@@ -141,7 +145,8 @@ def _authority(gateway: Gateway) -> str:
     if not gateway.settings.gateway_tls_host or not path:
         raise Problem(
             409,
-            "this cluster listens to no other machine: start it with `muster up --listen ADDRESS`",
+            "this cluster does not listen to other machines: start it with `muster up --listen "
+            "ADDRESS`",
         )
     return Path(path).read_text()
 

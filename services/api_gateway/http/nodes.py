@@ -61,7 +61,7 @@ class InventoryQuery(Query, frozen=True):
 
 @router.get("/v1/nodes", openapi_extra=documented(NodesQuery))
 async def list_nodes(request: Request) -> Response:
-    """All nodes, without their devices; removed ones only when `state` asks for them."""
+    """List nodes without their devices; removed nodes only if `state` asks for them."""
     gateway, query = await settled(request, NodesQuery)
     if query.state:
         check_one_of("state", query.state, node_life.STATES)
@@ -86,7 +86,7 @@ async def list_nodes(request: Request) -> Response:
 
 @router.get("/v1/nodes/{node_id}", openapi_extra=documented(Query))
 async def show_node(request: Request, node_id: str) -> Response:
-    """One node with its devices."""
+    """Show one node with its devices."""
     gateway, _ = await settled(request, Query)
     node = known_node(gateway, node_id)
     return answer(
@@ -100,14 +100,14 @@ def known_node(gateway: Gateway, node_id: str) -> Node:
     node = gateway.cluster.nodes.get(NodeId(node_id))
     if node is None:
         raise Problem(
-            404, f"no node {node_id[:64]!r} has registered: GET /v1/nodes lists those that have"
+            404, f"node {node_id[:64]!r} has not registered: GET /v1/nodes lists the nodes"
         )
     return node
 
 
 @router.get("/v1/nodes/{node_id}/topology", openapi_extra=documented(Query))
 async def show_topology(request: Request, node_id: str) -> Response:
-    """How the node's GPUs and network cards lie to each other, as the node itself says now."""
+    """Return how a node's GPUs and network cards are connected, as the node reports now."""
     gateway, _ = await settled(request, Query)
     node = known_node(gateway, node_id)
     found = await gateway.bus.request(
@@ -122,21 +122,18 @@ async def show_topology(request: Request, node_id: str) -> Response:
     openapi_extra=documented(Query, job_intents.DEAD_FIELDS),
 )
 async def declare_dead(request: Request, node_id: str) -> Response:
-    """Say that nothing of a lost node is running any more: what may go on without a lease is given
-    up there, and may start elsewhere.
+    """Declare that nothing runs on a lost node any more.
+
+    Its jobs that may run without a lease are given up there and may start elsewhere.
     """
     gateway, body = asked(request), await signed_body_of(request)
     node = known_node(gateway, node_id)
     if node.usable:
-        said = (
-            f"node {node.node_id} is {node.state}: only a node that the scheduler holds for lost "
-            "can be declared dead"
+        text = (
+            f"node {node.node_id} is {node.state}, and only a lost node can be declared dead: "
+            "cancel its jobs, or wait until GET /v1/nodes shows it as unreachable"
         )
-        raise Problem(
-            409,
-            f"{said}; cancel its jobs, or wait until GET /v1/nodes shows it as unreachable",
-            state=node.state,
-        )
+        raise Problem(409, text, state=node.state)
     fact = job_intents.death_declaration(body, node)
     if fact is not None:
         await gateway.record(fact)
@@ -150,7 +147,7 @@ async def declare_dead(request: Request, node_id: str) -> Response:
 
 @router.get("/v1/gpus", openapi_extra=documented(GpusQuery))
 async def list_gpus(request: Request) -> Response:
-    """All devices and who holds them."""
+    """List devices and their holders."""
     gateway, query = await settled(request, GpusQuery)
     cluster, who, state = gateway.cluster, principal_of(request), query.state.upper()
     if state:
@@ -174,7 +171,7 @@ async def list_gpus(request: Request) -> Response:
 
 @router.get("/v1/gpus/{uuid}", openapi_extra=documented(Query))
 async def show_gpu(request: Request, uuid: str) -> Response:
-    """One device: its health, its last errors, who holds it."""
+    """Show one device: its health, its last errors and its holders."""
     gateway, _ = await settled(request, Query)
     return answer(gpu_seen(principal_of(request), gateway.cluster, known_gpu(gateway, uuid)))
 
@@ -182,14 +179,15 @@ async def show_gpu(request: Request, uuid: str) -> Response:
 def known_gpu(gateway: Gateway, uuid: str) -> GpuView:
     view = gateway.cluster.gpus.get(GpuId(uuid))
     if view is None or is_removed(gateway.cluster, view.node_id):
-        raise Problem(404, f"no GPU {uuid[:64]!r} is known: GET /v1/gpus lists them")
+        raise Problem(404, f"GPU {uuid[:64]!r} does not exist: GET /v1/gpus lists the GPUs")
     return view
 
 
 @router.get("/v1/inventory", openapi_extra=documented(InventoryQuery))
 async def show_inventory(request: Request) -> Response:
-    """Every node's devices and how much of each is free, as the scheduler has it: 10,000 of them in
-    one answer.
+    """Return the free share of every node's devices, from the scheduler.
+
+    About 10,000 devices come in one answer.
     """
     gateway, query = await settled(request, InventoryQuery)
     after = known_node(gateway, query.after).node_id if query.after else ""
@@ -198,6 +196,6 @@ async def show_inventory(request: Request) -> Response:
 
 @router.get("/v1/cluster", openapi_extra=documented(Query))
 async def show_cluster(request: Request) -> Response:
-    """Counts, the term, and the cluster's clockwork."""
+    """Return the numbers of jobs, nodes and devices, the scheduler's term, and the timing."""
     gateway, _ = await settled(request, Query)
     return answer(await cluster_shown(gateway.cluster, gateway.index.counts, gateway.pulse))

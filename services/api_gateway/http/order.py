@@ -1,6 +1,4 @@
-"""/v1/queues, and what is asked of a job about its place in the queue: PATCH, hold, release,
-requeue.
-"""
+"""/v1/queues, and changes of a job's place in the queue: PATCH, hold, release, requeue."""
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -31,7 +29,7 @@ router = APIRouter(tags=["jobs"])
 
 @router.patch("/v1/jobs/{ref}", openapi_extra=documented(Query, order_intents.UPDATE_FIELDS))
 async def update(request: Request, ref: str) -> Response:
-    """Change the priority of a job, or the time limit of one that has not begun."""
+    """Change a job's priority, or the time limit of a job that has not begun."""
     job, values = await _asked(request, ref, order_intents.UPDATE_FIELDS)
     return await _recorded(
         request, job, order_intents.update(values, job, job_intents.take_user(values)), 200
@@ -40,14 +38,14 @@ async def update(request: Request, ref: str) -> Response:
 
 @router.post("/v1/jobs/{ref}/hold", status_code=202, openapi_extra=documented(Query, ("user",)))
 async def hold(request: Request, ref: str) -> Response:
-    """Keep a job from being placed until it is released; a running attempt goes on."""
+    """Hold a job: it is not placed until it is released. A running attempt continues."""
     job, values = await _asked(request, ref, ("user",))
     return await _recorded(request, job, order_intents.hold(job, job_intents.take_user(values)))
 
 
 @router.post("/v1/jobs/{ref}/release", status_code=202, openapi_extra=documented(Query, ("user",)))
 async def release(request: Request, ref: str) -> Response:
-    """Let a held job be placed again; an allocation gives its devices back."""
+    """Release a held job, so that it may be placed. An allocation releases its devices."""
     if job_of(request, ref).spec.allocation is not None:
         return await end(request, ref, await signed_body_of(request))
     job, values = await _asked(request, ref, ("user",))
@@ -60,9 +58,7 @@ async def release(request: Request, ref: str) -> Response:
 
 @router.post("/v1/jobs/{ref}/requeue", status_code=202, openapi_extra=documented(Query, ("user",)))
 async def requeue(request: Request, ref: str) -> Response:
-    """End the job's running attempt and let it wait for the next one; it uses up none of its
-    retries.
-    """
+    """End the job's running attempt and put it back into the queue. This costs no retry."""
     job, values = await _asked(request, ref, ("user",))
     return await _recorded(request, job, order_intents.requeue(job, job_intents.take_user(values)))
 
@@ -88,7 +84,7 @@ async def _recorded(
 
 @router.get("/v1/queues", openapi_extra=documented(Query))
 async def list_queues(request: Request) -> Response:
-    """Queues by name, with what waits and what is held."""
+    """List queues by name, with their numbers of jobs."""
     gateway, _ = await settled(request, Query)
     names = sorted({DEFAULT_QUEUE, *gateway.cluster.queues})
     shown = [queue_shown(gateway.cluster, _queue(request, name)) for name in names]
@@ -97,7 +93,7 @@ async def list_queues(request: Request) -> Response:
 
 @router.put("/v1/queues/{name}", openapi_extra=documented(Query, order_intents.QUEUE_FIELDS))
 async def set_queue(request: Request, name: str) -> Response:
-    """Make a queue, or exchange its policy, weight, ageing, backfill and time slice."""
+    """Create a queue, or replace its policy, weight, ageing, backfill and time slice."""
     read(request, Query)
     gateway = gateway_of(request)
     known = name in gateway.cluster.queues

@@ -1,6 +1,6 @@
-"""/v1/prune: the output of ended jobs is removed from the nodes, by age and by size.
+"""/v1/prune: remove the output of ended jobs from the nodes, by age and by size.
 
-What went is counted per node.
+The answer counts per node what was removed.
 """
 
 import asyncio
@@ -32,8 +32,10 @@ _done = msgspec.msgpack.Decoder(PruneDone)
 
 @router.post("/v1/prune", openapi_extra=documented(Query, FIELDS))
 async def prune(request: Request) -> Response:
-    """Remove from every node the output of jobs that ended longer than `older_than_s` ago, then the
-    oldest until `keep_bytes` are left; and by the same bounds uploads that no living job names.
+    """Remove old output of ended jobs from every node.
+
+    Removes what ended longer than `older_than_s` ago, then the oldest until `keep_bytes` are left,
+    and by the same bounds uploads that no live job uses.
     """
     read(request, Query)
     gateway, ask = gateway_of(request), prune_request(await body_of(request))
@@ -52,7 +54,7 @@ async def prune(request: Request) -> Response:
 
 
 async def _uploads(gateway: Gateway, ask: PruneAsk) -> list[Upload]:
-    """Those that went, or would. Raises Unavailable."""
+    """Remove old uploads (not with `dry_run`) and return them. Raises Unavailable."""
     cluster = gateway.cluster
     needed = {
         (job.tenant, job.spec.upload): None for job in cluster.jobs.values() if not ended(job)
@@ -71,7 +73,7 @@ async def _uploads(gateway: Gateway, ask: PruneAsk) -> list[Upload]:
 async def _pruned(
     gateway: Gateway, node_id: NodeId, ask: PruneAsk, at_once: asyncio.Semaphore
 ) -> NodePruned:
-    """A node that does not answer may still be at it, and is counted with nothing."""
+    """Ask a node to prune. A node that does not answer may still prune, and counts as 0."""
     async with at_once:
         try:
             subject = subjects.ask_node(node_id, "prune")
@@ -84,7 +86,7 @@ async def _pruned(
             done = PruneDone(error="does not answer")
         except UNDECODABLE as error:
             done = PruneDone(
-                error=f"answered what is no PruneDone ({error}): is its agent's version older?"
+                error=f"sent an answer that cannot be read ({error}): is its agent older?"
             )
     return NodePruned(
         node_id,

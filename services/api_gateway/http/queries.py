@@ -1,7 +1,7 @@
-"""Query strings and bodies as typed values, answers as JSON: the same words for every route.
+"""Query strings and bodies as typed values, and answers as JSON, the same for every route.
 
-msgspec reads and writes them, because a validating framework model on every row of a list costs
-more than all the rest of a request.
+msgspec reads and writes them: a validating framework model for each row of a list would cost more
+than the rest of a request.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from services.api_gateway.intents.fields import (
 from services.api_gateway.problems import Problem
 
 LIST_SLICE: Final = 200
-# No log has so many commits, and JSON has no larger whole number.
+# The largest whole number that JSON readers agree on; no log has so many commits.
 SEQ_MAX: Final = 1 << 53
 # Rows in one answer.
 PAGE_MAX: Final = 10_000
 ROWS_MAX: Final = 1_000
-# Of a stream: a proxy must not hold back what comes.
+# Headers of a stream: a proxy must not hold back its bytes.
 UNBUFFERED: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 Q = TypeVar("Q", bound="Query")
@@ -46,15 +46,13 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """What every read takes: it is answered from a state that has folded `min_seq`."""
+    """Parameters of every read. The answer includes commit `min_seq`."""
 
     min_seq: int = 0
 
 
 class PageQuery(Query, frozen=True):
-    """A part of a list: at most `limit` rows, those behind the row that the last answer's `next`
-    named.
-    """
+    """A part of a list: at most `limit` rows, after the row that the last answer's `next` named."""
 
     limit: int = PAGE_MAX
     after: str = ""
@@ -66,15 +64,16 @@ def page_of(
     query: PageQuery,
     wanted: Callable[[T], bool] = lambda _: True,
 ) -> tuple[list[T], str | None]:
-    """The page, and the name of its last row when more follow.
+    """Return the page, and the name of its last row if more rows follow.
 
-    Raises Refused for a row that is gone.
+    Raises Refused if the row `after` is gone.
     """
     check_range("limit", query.limit, 1, PAGE_MAX)
     rest = iter(values)
     if query.after and not any(name_of(value) == query.after for value in rest):
         raise Refused(
-            f"after: {query.after[:64]!r} is not in the list any more: read it from its beginning"
+            f"after: {query.after[:64]!r} is not in the list any more: read the list from its "
+            "beginning"
         )
     page = list(islice(filter(wanted, rest), query.limit + 1))
     more = len(page) > query.limit
@@ -82,26 +81,26 @@ def page_of(
 
 
 def gateway_of(request: Request) -> Gateway:
-    """The gateway that this app was made for."""
+    """Return the gateway of this app."""
     gateway: Gateway = request.app.state.gateway
     return gateway
 
 
 def principal_of(request: Request) -> Principal:
-    """Who asks; the edge has found out."""
+    """Return the principal that the edge has authenticated."""
     principal: Principal = request.scope["principal"]
     return principal
 
 
 def job_of(request: Request, ref: str) -> Job:
-    """The job, if the asker sees it. Raises Problem 404 or 409."""
+    """Return the job if the principal may see it. Raises Problem 404 or 409."""
     return gateway_of(request).lookup.job(ref, principal_of(request))
 
 
 def job_to_change(request: Request, ref: str) -> Job:
-    """The job, if the asker may change it.
+    """Return the job if the principal may change it.
 
-    Raises Problem 404 or 409, and Denied 403 for another's.
+    Raises Problem 404 or 409, and Denied 403 for another user's job.
     """
     job = job_of(request, ref)
     roles.check_change(principal_of(request), f"job {job.job_id}", job.tenant, job.user)
@@ -109,8 +108,7 @@ def job_to_change(request: Request, ref: str) -> Job:
 
 
 def job_to_cancel(request: Request, ref: str) -> tuple[Job, JobId]:
-    """The job that is to be cancelled, or the array of an element that has not begun, and that
-    element's id.
+    """Return the job to cancel and "", or the array and the id of an element that has not begun.
 
     Raises as `job_to_change`.
     """
@@ -124,13 +122,13 @@ def job_to_cancel(request: Request, ref: str) -> tuple[Job, JobId]:
     ):
         return job_to_change(request, ref), JobId("")
     if arrays.place_of(array.spec.array, arrays.element_of(job_id)[1]) < array.elements.begun:
-        return job_to_change(request, ref), JobId("")  # which says that it is not there
+        return job_to_change(request, ref), JobId("")  # raises 404
     roles.check_change(principal, f"job {job_id}", array.tenant, array.user)
     return array, job_id
 
 
 async def settled(request: Request, kind: type[Q]) -> tuple[Gateway, Q]:
-    """The gateway and the typed query string, once `min_seq` is folded.
+    """Return the gateway and the query string, after `min_seq` is folded.
 
     Raises Refused or Problem 503.
     """
@@ -142,13 +140,13 @@ async def settled(request: Request, kind: type[Q]) -> tuple[Gateway, Q]:
 
 
 def asked(request: Request) -> Gateway:
-    """The gateway, for what is asked without a query string."""
+    """Return the gateway for a route without query parameters. Raises Refused if there are some."""
     read(request, Query)
     return gateway_of(request)
 
 
 def read(request: Request, kind: type[Q]) -> Q:
-    """The query string. Raises Refused naming a parameter that is not known or not of its type."""
+    """Return the query string. Raises Refused naming an unknown or wrong parameter."""
     values: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         if name == "label":
@@ -166,14 +164,12 @@ def read(request: Request, kind: type[Q]) -> Q:
 
 
 def bounds_of(name: str, default: int) -> tuple[int, int]:
-    """The least and the greatest value of a whole number in a query string: as documented, so
-    accepted.
-    """
+    """Return the least and the greatest accepted value of a whole number in a query string."""
     return (1, max(ROWS_MAX, default)) if name == "limit" else (0, SEQ_MAX)
 
 
 def last_event_id(request: Request) -> int | None:
-    """Where a client of server-sent events goes on; None for one that begins."""
+    """Return the id after which a client of server-sent events continues; None if it begins."""
     last = request.headers.get("last-event-id", "")
     return int(last) if last.isascii() and last.isdigit() and len(last) < 19 else None
 
@@ -181,7 +177,7 @@ def last_event_id(request: Request) -> int | None:
 async def body_of(request: Request) -> object:
     """Return the JSON body; None when it is empty.
 
-    Raises Problem 400, and Refused for `null`, which is no empty body.
+    Raises Problem 400 for malformed JSON, and Refused for `null`.
     """
     data = await request.body()
     if not data:
@@ -189,18 +185,14 @@ async def body_of(request: Request) -> object:
     try:
         body = _whole_numbers(msgspec.json.decode(data))
     except UNREADABLE as error:
-        raise Problem(400, f"the request body is not JSON: {error}") from error
+        raise Problem(400, f"the request body is not valid JSON: {error}") from error
     if body is None:
-        raise Refused(
-            "the request body is null: send a JSON object, or no body where none is needed"
-        )
+        raise Refused("the request body is null: send a JSON object, or no body if none is needed")
     return body
 
 
 def _whole_numbers(value: Any) -> Any:  # noqa: ANN401  JSON
-    """The same value with 2.0 as 2: JSON Schema counts both as integers, and so do clients whose
-    numbers are all floats.
-    """
+    """Return the value with 2 for 2.0, because JSON Schema counts both as integers."""
     if isinstance(value, dict):
         return {name: _whole_numbers(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -209,8 +201,7 @@ def _whole_numbers(value: Any) -> Any:  # noqa: ANN401  JSON
 
 
 async def signed_body_of(request: Request) -> object:
-    """The JSON body of an intent, in which `user` is the asker; another only where the asker may
-    act for others.
+    """Return the JSON body with `user`: the principal, or a user for whom it may act.
 
     Raises Denied 403.
     """
@@ -218,7 +209,7 @@ async def signed_body_of(request: Request) -> object:
     fields = {} if body is None else body
     if isinstance(fields, dict) and "user_id" in fields:
         if "user" in fields:
-            raise Refused("user_id: user is given too: give one of them")
+            raise Refused("user_id: user is given too, and both mean the same: give one of them")
         fields = {"user" if name == "user_id" else name: value for name, value in fields.items()}
     named = fields.get("user", "") if isinstance(fields, dict) else None
     if not isinstance(fields, dict) or not isinstance(named, str):
@@ -227,7 +218,7 @@ async def signed_body_of(request: Request) -> object:
 
 
 async def on_record(request: Request, fact: AnyFact, status: int = 200) -> None:
-    """Record a change together with its access record, so that no such change is ever without one.
+    """Record a change together with its access record.
 
     Raises as `Gateway.record`.
     """
@@ -246,8 +237,9 @@ def answer(value: object, status: int = 200, headers: dict[str, str] | None = No
 async def answer_list(
     name: str, values: Iterable[msgspec.Struct], more: dict[str, object]
 ) -> Response:
-    """A list under its name, and what stands beside it; written in slices, because other requests
-    wait meanwhile.
+    """Answer with a list under its name and the members `more`.
+
+    The list is encoded in slices, so that other requests do not wait.
     """
     pieces = []
     rows = iter(values)
@@ -267,13 +259,13 @@ async def answer_page(
     show: Callable[[T], msgspec.Struct],
     wanted: Callable[[T], bool] = lambda _: True,
 ) -> Response:
-    """The page that is asked for, as of `seq`. Raises Refused for a row that is gone."""
+    """Answer with the requested page, as of `seq`. Raises Refused if the row `after` is gone."""
     page, following = page_of(values, name_of, query, wanted)
     return await answer_list(name, map(show, page), {"next": following, "seq": seq})
 
 
 def documented(kind: type[Query] | None = None, body: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The OpenAPI of a query struct and of a body's field names."""
+    """Return the OpenAPI description of a query struct and of a body's fields."""
     extra: dict[str, Any] = {}
     if kind is not None:
         extra["parameters"] = [_parameter(field) for field in msgspec.structs.fields(kind)]

@@ -1,4 +1,4 @@
-"""/v1/reservations: nodes that are kept for somebody, or for nobody, during some time."""
+"""/v1/reservations: nodes that are reserved for tenants or users, or closed for maintenance."""
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -20,7 +20,7 @@ router = APIRouter(tags=["nodes"])
 
 @router.get("/v1/reservations", openapi_extra=documented(Query))
 async def list_reservations(request: Request) -> Response:
-    """Reservations and maintenances that are not over, by when they begin."""
+    """List reservations and maintenances that are not over, by their start."""
     gateway, _ = await settled(request, Query)
     now_ns = gateway.clock.wall_ns()
     known = sorted(
@@ -34,8 +34,9 @@ async def list_reservations(request: Request) -> Response:
 
 @router.put("/v1/reservations/{name}", openapi_extra=documented(Query, intents.FIELDS))
 async def reserve(request: Request, name: str) -> Response:
-    """Keep nodes for some tenants or users, or for nobody, during some time; one of the same name
-    is exchanged.
+    """Reserve nodes for tenants or users, or close them for maintenance, for some time.
+
+    A reservation of the same name is replaced.
     """
     gateway = asked(request)
     known = name in gateway.cluster.reservations
@@ -51,7 +52,7 @@ async def reserve(request: Request, name: str) -> Response:
 
 @router.delete("/v1/reservations/{name}", status_code=204, openapi_extra=documented(Query))
 async def clear(request: Request, name: str) -> Response:
-    """End a reservation or a maintenance, whether it has begun or not."""
+    """End a reservation or a maintenance, or cancel one that has not begun."""
     gateway = asked(request)
     await gateway.record(intents.clearance(gateway.cluster, name, principal_of(request).user))
     return Response(status_code=204)

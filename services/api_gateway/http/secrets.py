@@ -1,6 +1,6 @@
 """/v1/secrets: a tenant's secrets by name.
 
-A value comes in once, is sealed, and is never shown again.
+A value is sent once, stored encrypted, and never shown again.
 """
 
 from fastapi import APIRouter, Request
@@ -27,7 +27,7 @@ router = APIRouter(tags=["secrets"])
 
 @router.get("/v1/secrets", openapi_extra=documented(Query))
 async def list_secrets(request: Request) -> Response:
-    """The names and versions of the asker's own tenant's secrets."""
+    """List the names and versions of the own tenant's secrets."""
     gateway, _ = await settled(request, Query)
     own = sorted(
         (
@@ -43,14 +43,14 @@ async def list_secrets(request: Request) -> Response:
 
 @router.put("/v1/secrets/{name}", openapi_extra=documented(Query, intents.SECRET_FIELDS))
 async def set_secret(request: Request, name: str) -> Response:
-    """Keep a secret, or give it another value: jobs that begin from now on are given that one."""
+    """Set a secret's value. Attempts that begin from now on get it."""
     gateway, principal = asked(request), principal_of(request)
     fact, value = intents.setting(
         await body_of(request), gateway.cluster, principal.tenant, name, principal.user
     )
     gateway.check_room(
         "a secret", room.RECORDS
-    )  # before its value is kept: no value without its fact
+    )  # checked before the value is stored, so that there is no value without its fact
     await gateway.vault.put(fact.tenant, fact.name, value)
     await on_record(request, fact, 201 if fact.version == 1 else 200)
     shown = SecretShown(fact.name, fact.version, rfc3339(gateway.clock.wall_ns()), fact.user)
@@ -59,7 +59,7 @@ async def set_secret(request: Request, name: str) -> Response:
 
 @router.delete("/v1/secrets/{name}", status_code=204, openapi_extra=documented(Query))
 async def remove_secret(request: Request, name: str) -> Response:
-    """Remove a secret: no job is given it from now on."""
+    """Remove a secret. Attempts that begin from now on do not get it."""
     gateway, principal = asked(request), principal_of(request)
     await on_record(
         request, intents.removal(gateway.cluster, principal.tenant, name, principal.user), 204

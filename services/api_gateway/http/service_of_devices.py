@@ -1,4 +1,4 @@
-"""Whether operators let work onto devices: PUT of a device's or a whole node's `service`."""
+"""Service state of devices: PUT of `service` for a device or for a whole node."""
 
 from collections.abc import Sequence
 
@@ -25,8 +25,9 @@ _documented = documented(Query, device_intents.SERVICE_FIELDS)
 
 @router.put("/v1/gpus/{uuid}/service", openapi_extra=_documented)
 async def set_gpu_service(request: Request, uuid: str) -> Response:
-    """Let work onto a device (online), no new work (draining), or none at all (offline: refused
-    while jobs have it, unless `force`).
+    """Set a device online, draining (no new jobs) or offline (no jobs at all).
+
+    Offline is refused while jobs hold the device, unless `force` is set.
     """
     view = known_gpu(asked(request), uuid)
     await _set(request, [view])
@@ -35,7 +36,7 @@ async def set_gpu_service(request: Request, uuid: str) -> Response:
 
 @router.put("/v1/nodes/{node_id}/service", openapi_extra=_documented)
 async def set_node_service(request: Request, node_id: str) -> Response:
-    """The same of all devices that the node has now."""
+    """Set the service state of all devices that the node has now."""
     gateway = asked(request)
     node = known_node(gateway, node_id)
     await _set(request, list(node_gpus(gateway.cluster, node)))

@@ -1,4 +1,4 @@
-"""/v1/jobs/{ref}/output, attach and stdin: a job's bytes, both ways."""
+"""/v1/jobs/{ref}/output, attach and stdin: a job's output and input."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -44,9 +44,9 @@ router = APIRouter(tags=["streams"])
 
 
 class OutputQuery(Query, frozen=True):
-    """`attempt`: 0 is the current one.
+    """The part of the output to read.
 
-    `tail_bytes` begins that many bytes before the present end.
+    `attempt`: 0 is the current one. `tail_bytes`: begin that many bytes before the present end.
     """
 
     stream: str = "stdout"
@@ -58,7 +58,7 @@ class OutputQuery(Query, frozen=True):
 
 
 class AttachQuery(Query, frozen=True):
-    """The offsets to go on from, of attempt `attempt` (0 = the current one)."""
+    """The offsets of both streams to continue from, in `attempt` (0: the current one)."""
 
     rank: int = 0
     stdout: int = 0
@@ -67,7 +67,7 @@ class AttachQuery(Query, frozen=True):
 
 
 class StdinQuery(Query, frozen=True):
-    """`attempt` is the one that `offset` counts in (0 = the current one)."""
+    """The offset of the input in `attempt` (0: the current one); `eof` ends the input."""
 
     offset: int = 0
     attempt: int = 0
@@ -76,8 +76,10 @@ class StdinQuery(Query, frozen=True):
 
 @router.get("/v1/jobs/{ref}/output", openapi_extra=documented(OutputQuery))
 async def output(request: Request, ref: str) -> Response:
-    """The raw bytes of one member's stream; X-Muster-Output says whether its node or the stored
-    tail gave them, and that its node pruned the rest.
+    """Return the raw bytes of one rank's stream.
+
+    The header X-Muster-Output says whether the node or the stored tail sent them, and whether the
+    node has pruned the rest.
     """
     gateway, query = await settled(request, OutputQuery)
     _check(query)
@@ -85,7 +87,8 @@ async def output(request: Request, ref: str) -> Response:
     _check_member(job, query.rank)
     if not 0 <= query.attempt <= job.attempt:
         raise Refused(
-            f"attempt: {query.attempt} is not known: job {job.job_id} is at attempt {job.attempt}"
+            f"attempt: job {job.job_id} has no attempt {query.attempt}: give 1 to {job.attempt}, "
+            "or 0 for the current one"
         )
     reader = Reader(gateway, job, query.attempt or job.attempt, query.rank, query.stream)
     await reader.find()
@@ -121,7 +124,7 @@ def _gone(reader: Reader) -> str:
         f"{reader.rank}"
     )
     if reader.node_id is None:
-        why = "the log does not hold where it ran any more"
+        why = "the log no longer contains where it ran"
     else:
         why = (
             f"it was pruned on node {reader.node_id}"
@@ -151,7 +154,7 @@ def _check_member(job: Job, rank: int) -> None:
         raise Problem(
             409,
             (
-                f"array {job.job_id} writes nothing itself: name one of its elements, "
+                f"array {job.job_id} has no output of its own: name one of its elements, "
                 f"{job.job_id}_NUMBER"
             ),
         )
@@ -159,9 +162,7 @@ def _check_member(job: Job, rank: int) -> None:
 
 @router.get("/v1/jobs/{ref}/attach", openapi_extra=documented(AttachQuery))
 async def attach(request: Request, ref: str) -> Response:
-    """Both streams and every change of state as lines of JSON, until the job has ended (see
-    `attachment.py`).
-    """
+    """Stream both outputs and every change of state as lines of JSON, until the job has ended."""
     gateway, query = await settled(request, AttachQuery)
     for name, value in (("stdout", query.stdout), ("stderr", query.stderr)):
         check_range(name, value, 0, OFFSET_MAX)
@@ -178,8 +179,9 @@ async def attach(request: Request, ref: str) -> Response:
 
 @router.put("/v1/jobs/{ref}/stdin", openapi_extra=documented(StdinQuery))
 async def stdin(request: Request, ref: str) -> Response:
-    """Input bytes at `offset`; the answer says how far they were taken, the rest is to be sent
-    again.
+    """Send input bytes at `offset`.
+
+    The answer's `next_offset` says how far they were accepted; send the rest again.
     """
     gateway, query = gateway_of(request), read(request, StdinQuery)
     check_range("offset", query.offset, 0, OFFSET_MAX)
@@ -187,7 +189,7 @@ async def stdin(request: Request, ref: str) -> Response:
     data = await request.body()
     if len(data) > STDIN_BYTES_MAX:
         raise Problem(
-            413, f"{len(data)} bytes of input are too many at once: send at most {STDIN_BYTES_MAX}"
+            413, f"the input has {len(data)} bytes: send at most {STDIN_BYTES_MAX} at once"
         )
     return await _put(gateway, _taking_input(job_to_change(request, ref)), query, data)
 
@@ -196,15 +198,15 @@ async def _put(gateway: Gateway, job: Job, query: StdinQuery, data: bytes) -> Re
     attempt = job.attempt
     if query.attempt not in (0, attempt):
         text = (
-            f"job {job.job_id} is at attempt {attempt}, not {query.attempt}: it is given its "
-            "input from the beginning"
+            f"attempt: job {job.job_id} is at attempt {attempt}, not {query.attempt}: send its "
+            "input again from offset 0"
         )
         raise Problem(409, text, next_offset=0, attempt=attempt)
     taken = await put_stdin(gateway, job, query.offset, data, query.eof)
     if taken.error:
         raise Problem(
             409,
-            f"job {job.job_id} did not take its input: {taken.error}",
+            f"job {job.job_id} did not accept the input: {taken.error}",
             next_offset=taken.next_offset,
             attempt=attempt,
         )
@@ -212,17 +214,15 @@ async def _put(gateway: Gateway, job: Job, query: StdinQuery, data: bytes) -> Re
 
 
 def _taking_input(job: Job) -> Job:
-    """The job, if it may be given input now. Raises Problem."""
+    """Return the job if it accepts input now. Raises Problem."""
     if not job.spec.stdin:
-        raise Problem(
-            422, f"job {job.job_id} was submitted without input: submit it with stdin: true"
-        )
+        raise Problem(422, f"job {job.job_id} has no input: submit it with stdin: true")
     if ended(job):
         raise Problem(
-            410, f"job {job.job_id} takes no more input: it is {job.state}", state=job.state
+            410, f"job {job.job_id} accepts no more input: it is {job.state}", state=job.state
         )
     if not job.members:
         raise Problem(
-            425, f"job {job.job_id} takes no input yet: it is {job.state}", state=job.state
+            425, f"job {job.job_id} accepts no input yet: it is {job.state}", state=job.state
         )
     return job

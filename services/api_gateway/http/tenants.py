@@ -1,4 +1,4 @@
-"""/v1/tenants: who shares the cluster, and within which limits."""
+"""/v1/tenants: the tenants of the cluster and their limits."""
 
 from functools import partial
 
@@ -29,7 +29,7 @@ router = APIRouter(tags=["tenants"])
 
 @router.get("/v1/tenants", openapi_extra=documented(PageQuery))
 async def list_tenants(request: Request) -> Response:
-    """Tenants by name, those that the asker sees."""
+    """List the tenants that the principal may see, by name."""
     gateway, query = await settled(request, PageQuery)
     names = sorted({intents.DEFAULT, *gateway.cluster.tenants})
     known = [
@@ -46,14 +46,14 @@ async def list_tenants(request: Request) -> Response:
 
 @router.get("/v1/tenants/{name}", openapi_extra=documented(Query))
 async def show_tenant(request: Request, name: str) -> Response:
-    """One tenant with what it uses now."""
+    """Show one tenant with its present use."""
     gateway, _ = await settled(request, Query)
     return answer(tenant_shown(gateway.cluster, _tenant(request, name)))
 
 
 @router.put("/v1/tenants/{name}", openapi_extra=documented(Query, intents.TENANT_FIELDS))
 async def set_tenant(request: Request, name: str) -> Response:
-    """Make a tenant, or exchange its limits: what is not named is not limited."""
+    """Create a tenant, or replace all its limits. A limit that is left out does not apply."""
     gateway = asked(request)
     known = intents.known_tenant(gateway.cluster, name)
     await on_record(
@@ -82,5 +82,5 @@ def _tenant(request: Request, name: str) -> Tenant:
     found = intents.known_tenant(gateway_of(request).cluster, name)
     if found is None or not roles.sees(principal_of(request), name):
         kind = Problem if found is None else Denied
-        raise kind(404, f"no tenant {name[:64]!r} is known: GET /v1/tenants lists them")
+        raise kind(404, f"tenant {name[:64]!r} does not exist: GET /v1/tenants lists the tenants")
     return found

@@ -1,8 +1,7 @@
-"""/v1/uploads: directories that jobs bring along, each sent once by its tenant as an archive named
-by its SHA-256.
+"""/v1/uploads: directories of jobs, sent once per tenant as an archive named by its SHA-256.
 
-What comes is kept in a file without a name until its hash is verified: a part, or something else
-than was named, is never kept.
+The gateway keeps the bytes in an unnamed file until their hash is verified, so that a partial or
+wrong archive is never stored.
 """
 
 import asyncio
@@ -31,29 +30,30 @@ from services.api_gateway.http.queries import (
 )
 from services.api_gateway.problems import Problem
 
-# Files without a name that may be open at once; whoever comes then is told to come again.
+# Unnamed files open at one time; further uploads are refused until one is done.
 RECEIVING_MAX: Final = 16
 WRITE_BYTES: Final = 1 << 20
-# A client that sends nothing for so long is gone.
 
 router = APIRouter(tags=["jobs"])
 
 
 @router.get("/v1/uploads/{sha256}", openapi_extra=documented(Query))
 async def find(request: Request, sha256: str) -> Response:
-    """Whether the asker's tenant has sent this archive, and it is still kept."""
+    """Show an archive of the own tenant; 404 if it was not sent or is not kept any more."""
     read(request, Query)
     found = await kept(gateway_of(request), principal_of(request).tenant, sha256)
     if found is None:
         raise Problem(
-            404, f"the tenant has no upload {sha256[:64]}: PUT it first, or muster run --upload DIR"
+            404,
+            f"upload {sha256[:64]} does not exist in this tenant: PUT it first, or use `muster run "
+            "--upload DIR`",
         )
     return answer(_shown(found))
 
 
 @router.put("/v1/uploads/{sha256}", status_code=201, openapi_extra=documented(Query))
 async def send(request: Request, sha256: str) -> Response:
-    """Keep a tar archive for the asker's tenant. Its bytes must have the SHA-256 that names it."""
+    """Store a tar archive for the own tenant. Its bytes must have the SHA-256 in its name."""
     read(request, Query)
     gateway, tenant = gateway_of(request), principal_of(request).tenant
     known = await kept(gateway, tenant, sha256)
@@ -61,7 +61,10 @@ async def send(request: Request, sha256: str) -> Response:
         return answer(_shown(known))
     gateway.check_room("an upload", room.SUBMISSIONS)
     if gateway.receiving >= RECEIVING_MAX:
-        raise Problem(503, f"{RECEIVING_MAX} uploads are being received: try again in a moment")
+        raise Problem(
+            503,
+            f"this gateway receives {RECEIVING_MAX} uploads, the maximum: try again in a moment",
+        )
     gateway.receiving += 1
     try:
         with tempfile.TemporaryFile() as file:
@@ -75,22 +78,23 @@ async def send(request: Request, sha256: str) -> Response:
 
 
 async def kept(gateway: Gateway, tenant: str, sha256: str) -> Upload | None:
-    """Raises Refused for what is no hash, and Unavailable."""
+    """Return the upload; None if it is not kept. Raises Refused and Unavailable."""
     if SHA256.fullmatch(sha256) is None:
-        raise Refused(f"upload: {sha256[:64]!r} is no SHA-256: give 64 hexadecimal digits")
+        raise Refused(f"upload: {sha256[:64]!r} is not a SHA-256: give 64 hexadecimal digits")
     return await gateway.uploads.find(tenant, sha256)
 
 
 async def check(gateway: Gateway, tenant: str, sha256: str) -> None:
-    """What a job says of its upload. Raises Refused."""
+    """Check that a job's upload exists. Raises Refused."""
     if sha256 and await kept(gateway, tenant, sha256) is None:
         raise Refused(
-            f"upload: tenant {tenant} has sent no {sha256[:12]}: muster run --upload DIR sends it"
+            f"upload: tenant {tenant} has no upload {sha256[:12]}: send it with PUT /v1/uploads, "
+            "or use `muster run --upload DIR`"
         )
 
 
 async def _receive(request: Request, file: BufferedRandom, sha256: str, settings: Settings) -> None:
-    """All of the body, verified. Raises Problem and Refused."""
+    """Read and verify the whole body. Raises Problem and Refused."""
     digest, size, waiting = hashlib.sha256(), 0, bytearray()
     pieces = aiter(request.stream())
     try:
@@ -102,8 +106,8 @@ async def _receive(request: Request, file: BufferedRandom, sha256: str, settings
                 raise Problem(
                     413,
                     (
-                        f"the upload is over {settings.upload_bytes} bytes: name what is not "
-                        "needed in .musterignore"
+                        f"the upload is larger than {settings.upload_bytes} bytes: list files that "
+                        "the job does not need in .musterignore"
                     ),
                 )
             if piece is None or len(waiting) >= WRITE_BYTES:
@@ -114,12 +118,12 @@ async def _receive(request: Request, file: BufferedRandom, sha256: str, settings
                 break
     except (ClientDisconnect, TimeoutError) as error:
         raise Problem(
-            400, f"the upload broke off after {size} bytes: nothing was kept, send it again"
+            400, f"the upload ended after {size} bytes and was not stored: send it again"
         ) from error
     if digest.hexdigest() != sha256:
         raise Refused(
-            f"the {size} bytes that came have the SHA-256 {digest.hexdigest()}, not the one "
-            "that names them: nothing was kept"
+            f"the upload was not stored: its {size} bytes have the SHA-256 {digest.hexdigest()}, "
+            f"not {sha256}: send it again"
         )
 
 
@@ -129,8 +133,9 @@ def _take(file: BufferedRandom, digest: "hashlib._Hash", data: bytes) -> None:
 
 
 async def _keep(gateway: Gateway, tenant: str, sha256: str, file: BufferedRandom) -> None:
-    """To its end even when the request is given up: a put that is cut off would leave its pieces
-    behind.
+    """Store the archive to its end, even if the request is cancelled.
+
+    A put that is cut off would leave its pieces behind.
     """
     file.seek(0)
     putting = asyncio.ensure_future(gateway.uploads.put(tenant, sha256, file))

@@ -1,8 +1,8 @@
-"""/v1/watch: server-sent events of what changes, for `top` and dashboards.
+"""/v1/watch: server-sent events of changes, for `top` and dashboards.
 
-A change is shown as the job or node is when it is sent, so that a slow client misses intermediate
-states but never the last one. `id` is a sequence; a client that comes back with it (Last-Event-ID,
-or `after`) is first told what changed since.
+An event shows the job or node as it is when the event is sent, so a slow client misses intermediate
+states but never the last one. `id` is a sequence. A client that continues after it (Last-Event-ID,
+or `after`) first gets what changed since.
 """
 
 import asyncio
@@ -39,18 +39,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 class WatchQuery(Query, frozen=True):
-    """`after` 0 begins with all live jobs and all nodes."""
+    """`after`: the sequence to continue from; 0 begins with all live jobs and all nodes."""
 
     after: int = 0
 
 
 @router.get("/v1/watch", openapi_extra=documented(WatchQuery))
 async def watch(request: Request) -> Response:
-    """Events `job`, `node` and `ready`, each with the object as JSON."""
+    """Stream the events `job`, `node` and `ready`, each with the object as JSON."""
     gateway, query = await settled(request, WatchQuery)
     if len(gateway.waiting.watchers) >= WATCHERS_MAX:
         raise Problem(
-            503, f"{WATCHERS_MAX} clients watch already: close one, or ask another gateway"
+            503,
+            f"{WATCHERS_MAX} clients watch at this gateway, the maximum: close one, or use another "
+            "gateway",
         )
     resumed = last_event_id(request)
     after = query.after if resumed is None else resumed
@@ -103,7 +105,10 @@ async def _woken(watcher: Watcher, wait_ms: int) -> bool:
 async def _shown(
     gateway: Gateway, principal: Principal, seq: int, jobs: Iterable[JobId], nodes: Iterable[NodeId]
 ) -> AsyncIterator[bytes]:
-    """The present state of each; an id is only as high as what all of them show."""
+    """Yield events with the present state of each job and node.
+
+    All of them include the commit `seq`, which is their id.
+    """
     waiting: list[bytes] = []
     for job_id in jobs:
         job = gateway.cluster.jobs.get(job_id)
