@@ -57,7 +57,7 @@ from libs.common.transport.log import Entry, Log
 from libs.common.transport.per_sender import Rate
 from libs.common.transport.snapshot_store import SnapshotStore
 from libs.common.transport.writer import Writer
-from services.scheduler.decide.decide import NOBODY, Heard, decide
+from services.scheduler.decide.decide import NOTHING_OBSERVED, Observations, decide
 from services.scheduler.decide.oversize import smaller
 from services.scheduler.explain.explain import explain, no_answer
 from services.scheduler.leases.leases import Leadership, Leases
@@ -133,7 +133,7 @@ class Scheduler:
             lambda facts: smaller(self.state, facts),
             pulse,
         )
-        self.heard = NOBODY
+        self.observed = NOTHING_OBSERVED
         self.silence_checked = 0
         self.decision_ns: deque[int] = deque(maxlen=TIMED_MAX)
         self.renewed_boot_ns = 0
@@ -160,19 +160,19 @@ class Scheduler:
                 self.renewals.removable(self.state.cluster),
             )
             drained = self.drains.drained(self.acked, self.state.restless.draining, now, now_ns)
-            self.heard = Heard(
+            self.observed = Observations(
                 tuple(silent), tuple(quiet), tuple(removable), tuple(self.plugins.faults), drained
             )
             if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(
                 self.state.cluster, now
             ):
                 return (LeaseExtended(duration_ms=0),)
-        facts = decide(self.state, now, self.heard, now_ns)
+        facts = decide(self.state, now, self.observed, now_ns)
         if len(self.plugins.faults) > len(
-            self.heard.faults
+            self.observed.faults
         ):  # what was decided by a plug-in that went bad meanwhile does not count
-            self.heard = replace(self.heard, faults=tuple(self.plugins.faults))
-            facts = decide(self.state, now, self.heard, now_ns)
+            self.observed = replace(self.observed, faults=tuple(self.plugins.faults))
+            facts = decide(self.state, now, self.observed, now_ns)
         if facts and isinstance(facts[0], JobPlaced):
             self.decision_ns.append(self.clock.boot_ns() - now)
         return facts
@@ -383,11 +383,11 @@ class Scheduler:
         granted = self.leases.grant(self.acked, beat.node_id, now)
         self.renewals.grant(beat, now)
         if any(
-            node_id == beat.node_id for node_id, _ in self.heard.silent
+            node_id == beat.node_id for node_id, _ in self.observed.silent
         ):  # it is up to 100 ms old
-            self.heard = replace(
-                self.heard,
-                silent=tuple(each for each in self.heard.silent if each[0] != beat.node_id),
+            self.observed = replace(
+                self.observed,
+                silent=tuple(each for each in self.observed.silent if each[0] != beat.node_id),
             )
         return self.settings.stop_lease_ms if self.extended else granted
 

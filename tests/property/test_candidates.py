@@ -22,7 +22,7 @@ from services.scheduler.policies import POLICIES
 from services.scheduler.queueing import queue
 from services.scheduler.queueing import queue_order as queue_order
 from services.scheduler.queueing.backfill import BackfillPass
-from services.scheduler.queueing.limits import is_blocked, lets_pass
+from services.scheduler.queueing.limits import is_blocked, is_group_blocked
 from services.scheduler.queueing.queue import Lane, Waiting
 from services.scheduler.queueing.queue_order import candidates, heads
 from services.scheduler.state.state import State
@@ -188,25 +188,25 @@ def all_in_order(state: State) -> list[str]:
 
 
 def check_built(lane: Lane, waits: int) -> None:
-    """The first of each line stands behind its gate, the first of each gate in front; all is
+    """The first of each line stands behind its group, the first of each group in front; all is
     counted.
     """
-    gates = set(lane.groups.values())
-    firsts = [(shape, id(entries[0])) for shape, entries in lane.lines.items()]
+    groups = set(lane.groups.values())
+    firsts = [(shape, id(entries[0])) for shape, entries in lane.by_shape.items()]
     assert sorted(firsts) == sorted(
-        (each.shape, id(each)) for gate in gates for each in gate.firsts
+        (each.shape, id(each)) for group in groups for each in group.firsts
     )
-    assert all(lane.groups[each.shape] is gate for gate in gates for each in gate.firsts)
-    assert {id(gate.firsts[0]) for gate in gates} <= {id(each) for each in lane.front}
+    assert all(lane.groups[each.shape] is group for group in groups for each in group.firsts)
+    assert {id(group.firsts[0]) for group in groups} <= {id(each) for each in lane.front}
     keys = {shape.limit_key for shape, group in lane.groups.items() if group is not lane.never}
     assert (
-        len(keys) == len(gates - {lane.never})
-        and len(lane.by_limit_key) <= queue.SPARE + len(lane.lines) + 1
+        len(keys) == len(groups - {lane.never})
+        and len(lane.by_limit_key) <= queue.SPARE + len(lane.by_shape) + 1
     )
-    assert (lane.alive, lane.entries, set(lane.groups)) == (
+    assert (lane.alive, lane.entry_count, set(lane.groups)) == (
         waits,
-        sum(map(len, lane.lines.values())),
-        set(lane.lines),
+        sum(map(len, lane.by_shape.values())),
+        set(lane.by_shape),
     )
 
 
@@ -248,9 +248,9 @@ def test_a_tenant_that_may_have_no_more_is_asked_once_however_many_shapes_wait(
 
     def counted(state: State, head: Waiting) -> bool:
         asked.append(head.job_id)
-        return lets_pass(state, head)
+        return is_group_blocked(state, head)
 
-    monkeypatch.setattr(queue_order, "lets_pass", counted)
+    monkeypatch.setattr(queue_order, "is_group_blocked", counted)
     assert [head.job_id for head in candidates(state)] == ["last"]
     assert asked == ["over0", "never0", "last"]
     assert [head.job_id for head in candidates(state)] == ["last"]
@@ -278,7 +278,7 @@ def test_what_comes_and_goes_behind_a_tenant_at_its_limit_is_let_go_of(
         state.queue.remove(JobId(f"j{number}"))
         assert list(candidates(state)) == []
     (lane,) = state.queue.lanes.values()
-    assert lane.entries == sum(map(len, lane.lines.values())) <= 13
+    assert lane.entry_count == sum(map(len, lane.by_shape.values())) <= 13
     assert [head.job_id for head in heads(state)] == ["first"]
 
 
@@ -299,3 +299,23 @@ def test_behind_one_whom_nobody_passes_nobody_is_asked(monkeypatch: pytest.Monke
         fact := f.QueueSet(queue="default", policy="fifo", backfill=True), tell(state.cluster, fact)
     )
     assert not place(state) and asked == ["j4", "j4", "j3", "j2", "j1"]
+
+
+def test_a_second_scan_of_a_lane_is_refused_while_one_is_open() -> None:
+    state = given(registered("n"), waiting("one"), waiting("two", gpus=2))
+    first = heads(state)
+    assert next(first).job_id == "one"
+    with pytest.raises(AssertionError, match="two scans"):
+        next(candidates(state))
+    first.close()
+    assert [head.job_id for head in candidates(state)] == ["one", "two"]
+
+
+def test_a_lane_does_not_change_while_it_is_scanned() -> None:
+    state = given(registered("n"), waiting("one"))
+    first = heads(state)
+    next(first)
+    with pytest.raises(AssertionError, match="changes during a scan"):
+        for fact in waiting("two"):
+            state._heard(fact, tell(state.cluster, fact, seq=1_000))
+    first.close()

@@ -21,7 +21,7 @@ from libs.common.model import GpuId, JobId, JobSpec, NodeId, TenantId
 from libs.common.state import arrivals
 from libs.common.state.cluster import Job
 from libs.common.state.ordering import DEFAULT_QUEUE
-from services.scheduler.decide.decide import NOBODY, Heard, decide
+from services.scheduler.decide.decide import NOTHING_OBSERVED, Observations, decide
 from services.scheduler.placement import changes
 from services.scheduler.placement.choose import choose_for
 from services.scheduler.placement.resource_request import request_of
@@ -81,9 +81,9 @@ class Walk:
             self.state._heard(fact, tell(self.state.cluster, fact, self.now_s, self.jobs))
         lost = self.chance.choice(list(self.state.cluster.nodes.values()))
         heard = (
-            Heard(silent=((lost.node_id, lost.incarnation),))
+            Observations(silent=((lost.node_id, lost.incarnation),))
             if self.chance.random() < 0.05
-            else NOBODY
+            else NOTHING_OBSERVED
         )
         for _ in range(self.chance.choice((0, 1, 10))):
             self.state.apply_own(

@@ -66,11 +66,13 @@ def test_what_comes_first_and_goes_again_leaves_nothing_behind(
     lane = line.lanes[LANE]
     assert len(lane.front) <= 13
 
-    def lets_pass(entry: Waiting) -> bool:
+    def is_group_blocked(entry: Waiting) -> bool:
         asked.append(entry.job_id)
         return True
 
-    assert not list(lane.candidates(Ask(lets_pass, lambda entry: True))) and asked == ["stays"]
+    assert not list(lane.candidates(Ask(is_group_blocked, lambda entry: True))) and asked == [
+        "stays"
+    ]
 
 
 def test_shapes_of_one_claim_stand_behind_one_gate_whatever_a_look_drops_on_its_way() -> None:

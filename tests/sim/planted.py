@@ -158,7 +158,7 @@ def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:
 
 def who_passes_takes_what_was_promised(patch: pytest.MonkeyPatch) -> None:
     """A job behind the first one begins wherever it fits, whenever it ends."""
-    patch.setattr(backfill, "ends_in_time", lambda job, promise, now_ns: True)
+    patch.setattr(backfill, "ends_in_time", lambda job, reservation, now_ns: True)
 
 
 def a_reservation_is_kept_only_once_it_has_begun(patch: pytest.MonkeyPatch) -> None:

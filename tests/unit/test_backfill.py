@@ -13,9 +13,9 @@ from libs.common import facts as f
 from libs.common import subjects
 from libs.common.facts import AnyFact
 from libs.common.model import Allocation, JobId, NodeId, Serve, TenantId
-from services.scheduler.decide.decide import Heard, decide
+from services.scheduler.decide.decide import Observations, decide
 from services.scheduler.placement.forecast import NEVER, UNKNOWN
-from services.scheduler.queueing.backfill import promise_to
+from services.scheduler.queueing.backfill import reservation_for
 from services.scheduler.state.outlook import KEPT_MAX
 from services.scheduler.state.state import State
 from tests.given import SECOND_NS, given, member, placed, registered, tell, waiting
@@ -63,11 +63,13 @@ def running(job: str, node: str, *gpus: int, **fields: Any) -> list[AnyFact]:
 
 def when_and_where(state: State, job: str) -> tuple[float, list[str]]:
     state.pass_time(state.wall_ns)
-    promise = promise_to(state, state.cluster.jobs[JobId(job)])
+    reservation = reservation_for(state, state.cluster.jobs[JobId(job)])
     nodes = [
-        node_id for index, node_id in enumerate(state.capacity.nodes) if promise.nodes >> index & 1
+        node_id
+        for index, node_id in enumerate(state.capacity.nodes)
+        if reservation.nodes >> index & 1
     ]
-    return (promise.when_ns / SECOND_NS if promise.when_ns < UNKNOWN else UNKNOWN), nodes
+    return (reservation.when_ns / SECOND_NS if reservation.when_ns < UNKNOWN else UNKNOWN), nodes
 
 
 @pytest.mark.parametrize(("seconds", "passes"), [(99, [("j", "a")]), (100, [])])
@@ -191,7 +193,7 @@ def test_a_job_that_the_log_took_late_ends_as_much_later(fields: dict[str, Any])
 
 def test_what_is_over_before_the_log_took_it_changes_no_later_attempt() -> None:
     state = given(registered("a"), waiting("i", gpus=4, estimate_s=50, retries=1))
-    lost, first = Heard(silent=((NodeId("a"), 1),)), decide(state, SECOND_NS)
+    lost, first = Observations(silent=((NodeId("a"), 1),)), decide(state, SECOND_NS)
     state.apply_own(first, SECOND_NS)
     while facts := decide(state, 2 * SECOND_NS, lost):
         state.apply_own(facts, 2 * SECOND_NS)
@@ -242,7 +244,7 @@ def test_a_replica_is_not_waited_for_where_a_job_may_end() -> None:
     assert when_and_where(state, "big") == (UNKNOWN, ["b"])
     alone = given(registered("a"), replica, BIG)
     assert when_and_where(alone, "big") == (UNKNOWN, ["a"])
-    assert promise_to(alone, alone.cluster.jobs[JobId("big")]).when_ns == NEVER
+    assert reservation_for(alone, alone.cluster.jobs[JobId("big")]).when_ns == NEVER
 
 
 def test_a_gang_is_promised_nodes_that_may_be_together() -> None:
@@ -359,5 +361,5 @@ def test_only_so_many_jobs_are_looked_past(monkeypatch: pytest.MonkeyPatch) -> N
     behind = [fact for gpus in (3, 4) for fact in waiting(f"big-{gpus}", gpus=gpus)]
     history = (registered("a"), registered("b", 2), busy, behind, waiting("small"))
     assert begin(given(*history)) == [("small", "b")]
-    monkeypatch.setattr("services.scheduler.decide.decide.LOOKED_PAST_MAX", 2)
+    monkeypatch.setattr("services.scheduler.decide.decide.SCAN_MAX", 2)
     assert begin(given(*history)) == []

@@ -9,7 +9,7 @@ from libs.common.facts import AnyFact
 from libs.common.model import JobId, NodeId, TenantId
 from services.scheduler.decide.attempts import ATTEMPTS_MAX, may_try_again
 from services.scheduler.explain.explain import explain
-from services.scheduler.queueing.backfill import LOOKED_PAST_MAX
+from services.scheduler.queueing.backfill import SCAN_MAX
 from services.scheduler.state.state import State
 from tests.given import (
     EPOCH,
@@ -204,8 +204,8 @@ def test_behind_too_many_kinds_of_jobs_nobody_is_begun_anew() -> None:
             for fact in waiting(f"w{number}", node_labels={"none": f"{number}"})
         ]
 
-    assert grown(ripe(kinds(LOOKED_PAST_MAX))) == ["a", "b", "c"]
-    assert grown(ripe(kinds(LOOKED_PAST_MAX + 1))) == []
+    assert grown(ripe(kinds(SCAN_MAX))) == ["a", "b", "c"]
+    assert grown(ripe(kinds(SCAN_MAX + 1))) == []
 
 
 def test_nodes_that_are_kept_for_others_are_not_taken() -> None:

@@ -18,7 +18,7 @@ from libs.common.state.cluster import Cluster
 from libs.common.state.plugins import ORDER, SCORE, PluginFault
 from libs.common.transport import snapshot
 from services.scheduler import policies
-from services.scheduler.decide.decide import Heard, catch_up, decide
+from services.scheduler.decide.decide import Observations, catch_up, decide
 from services.scheduler.explain.explain import explain
 from services.scheduler.placement import strategies
 from services.scheduler.placement.resource_request import request_of
@@ -251,12 +251,12 @@ def test_one_that_goes_bad_is_disabled_by_a_fact_before_anything_else_is_decided
     plugged = plugins.load([point("mine", "by_least")])
     fault = PluginFault(ORDER, "mine", "", "it raised KeyError: 'x'")
     state = in_term(TERM, *two())
-    (fact,) = decide(state, 0, Heard(faults=(fault,)))
+    (fact,) = decide(state, 0, Observations(faults=(fault,)))
     assert fact == f.PluginDisabled(
         extends="order", name="mine", version="", reason="it raised KeyError: 'x'"
     )
     state.apply_own((fact,), 0)
-    assert decide(state, 0, Heard(faults=(fault,)))[0] != fact
+    assert decide(state, 0, Observations(faults=(fault,)))[0] != fact
     assert order_of(state) == ["i", "j"] and plugged.orders == {"mine": ""}
 
 
@@ -279,7 +279,7 @@ def test_another_version_is_another_plug_in() -> None:
 
 def test_a_fault_of_what_this_term_does_not_have_is_no_fact() -> None:
     fault = PluginFault(ORDER, "mine", "0.9", "it raised")
-    assert decide(in_term(TERM, registered("a")), 0, Heard(faults=(fault,))) == ()
+    assert decide(in_term(TERM, registered("a")), 0, Observations(faults=(fault,))) == ()
 
 
 def test_a_guard_answers_for_what_went_bad_and_asks_it_no_more() -> None:
@@ -346,7 +346,7 @@ def test_a_score_that_goes_bad_while_room_is_made_is_disabled_and_room_is_made_a
         waiting("high", gpus=4, priority=90, placement="mine"),
     )
     decide(state, 0)
-    heard = Heard(faults=faults_of(plugged))
+    heard = Observations(faults=faults_of(plugged))
     (disabled,) = decide(state, 0, heard)
     assert isinstance(disabled, f.PluginDisabled)
     state.apply_own((disabled,), 0)
@@ -364,7 +364,7 @@ def test_a_score_that_goes_bad_while_nothing_is_to_be_decided_is_noted() -> None
     assert order_of(state) == ["j"] and plugged.faults == []
     state._look_at(tell(state.cluster, registered("b")))
     catch_up(state)
-    assert [type(fact) for fact in decide(state, 0, Heard(faults=faults_of(plugged)))] == [
+    assert [type(fact) for fact in decide(state, 0, Observations(faults=faults_of(plugged)))] == [
         f.PluginDisabled
     ]
 

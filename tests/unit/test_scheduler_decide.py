@@ -7,7 +7,7 @@ import msgspec
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, Member, NodeId, TenantId
-from services.scheduler.decide.decide import Heard, decide
+from services.scheduler.decide.decide import Observations, decide
 from services.scheduler.state.state import State
 from tests.given import (
     SECOND_NS,
@@ -30,7 +30,7 @@ def decisions(
     """All that the rules say, each decision folded before the next is asked."""
     said: list[AnyFact] = []
     for _ in range(100):
-        facts = decide(state, int(now_s * SECOND_NS), Heard(tuple(silent)))
+        facts = decide(state, int(now_s * SECOND_NS), Observations(tuple(silent)))
         if not facts:
             return said
         said.extend(facts)

@@ -8,7 +8,7 @@ from libs.common.messages.outstanding import Outstanding, encode
 from libs.common.model import JobId
 from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Job, WriterMark
-from services.scheduler.decide.decide import Heard, decide
+from services.scheduler.decide.decide import Observations, decide
 from services.scheduler.models.drains import FORGOTTEN_NS, GATEWAYS_MAX, LISTEN_NS, Drains
 from services.scheduler.state.state import State
 from tests.given import registered
@@ -70,7 +70,10 @@ def test_a_scheduler_that_takes_over_stops_a_drained_replica_at_the_same_time() 
 def test_a_drained_replica_that_is_gone_meanwhile_is_not_stopped_again() -> None:
     world = retired()
     world.end("chat-1", 0)
-    assert decide(world.state, int(world.at_s * 1e9), Heard(drained=(ONE, JobId("gone-1")))) == ()
+    assert (
+        decide(world.state, int(world.at_s * 1e9), Observations(drained=(ONE, JobId("gone-1"))))
+        == ()
+    )
 
 
 def test_a_retired_replica_is_stopped_as_soon_as_nothing_is_outstanding() -> None:

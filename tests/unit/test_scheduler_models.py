@@ -12,7 +12,7 @@ from libs.common.facts import AnyFact
 from libs.common.model import JobId, JobSpec, ModelSpec, NodeId, Serve
 from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Endpoint, Model, ready_replicas
-from services.scheduler.decide.decide import Heard, decide
+from services.scheduler.decide.decide import Observations, decide
 from services.scheduler.models.models import backoff_until_ns
 from services.scheduler.questions.why_model import explain_model
 from services.scheduler.state.state import State
@@ -65,7 +65,7 @@ class World:
         now_ns = int(self.at_s * SECOND_NS)
         for _ in range(200):
             drained = () if self.busy else tuple(self.state.restless.draining)
-            facts = decide(self.state, now_ns, Heard(quiet=self.quiet, drained=drained))
+            facts = decide(self.state, now_ns, Observations(quiet=self.quiet, drained=drained))
             if not facts:
                 self.said += new
                 return new

@@ -83,9 +83,9 @@ def test_the_first_of_many_are_named_in_order() -> None:
     assert before(*many, waiting("j")) == [f"{name} was submitted first" for name in "xyz"]
 
 
-def promised(*history: Any) -> list[str]:
+def reserved_nodes(*history: Any) -> list[str]:
     blockers = explain(given(registered("a"), *history), J)["blockers"]
-    return [each["detail"] for each in blockers if each["what"] == "promised to big"]
+    return [each["detail"] for each in blockers if each["what"] == "reserved for big"]
 
 
 def test_what_the_first_is_promised_is_named_where_it_may_be_passed() -> None:
@@ -97,8 +97,11 @@ def test_what_the_first_is_promised_is_named_where_it_may_be_passed() -> None:
             *waiting("j"),
         ]
 
-    assert promised(busy(7_160)) == [
+    assert reserved_nodes(busy(7_160)) == [
         "a; in 2h00m at latest: what passes it has ended by then, or runs elsewhere"
     ]
-    assert promised(busy(0)) == ["a; nobody knows when: nothing new begins there"]
-    assert promised(f.QueueSet(queue="default", policy="priority", backfill=False), busy(60)) == []
+    assert reserved_nodes(busy(0)) == ["a; nobody knows when: nothing new begins there"]
+    assert (
+        reserved_nodes(f.QueueSet(queue="default", policy="priority", backfill=False), busy(60))
+        == []
+    )

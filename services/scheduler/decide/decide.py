@@ -45,7 +45,7 @@ from services.scheduler.placement.resource_request import request_of
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.preemption.choose import Room, preempted, room_again, room_for
 from services.scheduler.preemption.preemptible import has_saved, is_saving
-from services.scheduler.queueing.backfill import LOOKED_PAST_MAX, BackfillPass, leaves_limit
+from services.scheduler.queueing.backfill import SCAN_MAX, BackfillPass, leaves_tenant_room
 from services.scheduler.queueing.limits import over_limit, passes_limit
 from services.scheduler.queueing.queue import Shape
 from services.scheduler.queueing.queue_order import candidates, in_order
@@ -68,7 +68,7 @@ IN_VAIN: Final = "dependency_failed"
 NONE: Final[tuple[AnyFact, ...]] = ()
 
 
-class Heard(msgspec.Struct, frozen=True):
+class Observations(msgspec.Struct, frozen=True):
     """What no fact says, but the heartbeats or their absence: `silent` are (node, incarnation) that
     were not heard for longer than a lease and its margin, `quiet` are nodes that were not heard for
     some heartbeats, `removable` are nodes to be removed that no agent believes any more, `faults`
@@ -82,11 +82,11 @@ class Heard(msgspec.Struct, frozen=True):
     drained: tuple[JobId, ...] = ()
 
 
-NOBODY: Final = Heard()
+NOTHING_OBSERVED: Final = Observations()
 
 
 def decide(
-    state: State, now_ns: int, heard: Heard = NOBODY, wall_ns: int | None = None
+    state: State, now_ns: int, observed: Observations = NOTHING_OBSERVED, wall_ns: int | None = None
 ) -> Sequence[AnyFact]:
     """The next decision.
 
@@ -99,20 +99,20 @@ def decide(
     if state.epoch == 0 or state.cluster.epoch != state.epoch:
         return NONE
     return (
-        disable(state, heard.faults)
+        disable(state, observed.faults)
         or settle(state)
         or stop(state)
-        or stop_drained(state, heard.drained)
+        or stop_drained(state, observed.drained)
         or stop_unstarted(state, now_ns)
         or expire(state)
         or stop_unsaved(state)
         or bury_node(state)
         or return_node(state)
-        or lose_node(state, heard.silent)
+        or lose_node(state, observed.silent)
         or vacate(state)
-        or remove_node(state, heard.removable)
+        or remove_node(state, observed.removable)
         or withdraw(state)
-        or scale(state, now_ns if wall_ns is None else wall_ns, heard.quiet)
+        or scale(state, now_ns if wall_ns is None else wall_ns, observed.quiet)
         or enqueue(state)
         or place_reserved(state)
         or place(state)
@@ -356,7 +356,7 @@ def place(state: State) -> Sequence[AnyFact]:
         if choice is NO_PLACEMENT:
             backfill_pass.wait(state, job)
             waiting += 1
-            if waiting == LOOKED_PAST_MAX or backfill_pass.holds_all(state):
+            if waiting == SCAN_MAX or backfill_pass.holds_all(state):
                 break
         elif not passes_limit(state, shape, choice):
             return (
@@ -417,12 +417,12 @@ def preempt(state: State) -> Sequence[AnyFact]:
     if state.no_room == versions or not state.preemptible.jobs or not state.queue.waiting:
         return NONE
     passes: dict[str, BackfillPass] = defaultdict(BackfillPass)
-    for looked_past, (_, job_id, shape, lane) in enumerate(candidates(state), 1):
+    for scanned, (_, job_id, shape, lane) in enumerate(candidates(state), 1):
         job = state.cluster.jobs[job_id]
         backfill_pass = passes[pass_of(state, job)]
         room = (
             _room(state, backfill_pass, job, shape)
-            if lane.queue not in backfill_pass.queues and not backfill_pass.stands_still
+            if lane.queue not in backfill_pass.queues and not backfill_pass.no_backfill
             else None
         )
         if room is not None:
@@ -433,7 +433,7 @@ def preempt(state: State) -> Sequence[AnyFact]:
                 *(preempted(state, victim, job) for victim in room.victims),
             )
         backfill_pass.wait(state, job)
-        if looked_past == LOOKED_PAST_MAX or backfill_pass.holds_all(state):
+        if scanned == SCAN_MAX or backfill_pass.holds_all(state):
             break
     state.no_room = versions
     return NONE
@@ -441,15 +441,19 @@ def preempt(state: State) -> Sequence[AnyFact]:
 
 def _room(state: State, backfill_pass: BackfillPass, job: Job, shape: Shape) -> Room | None:
     """What can be made and the job may have, off what the first in line is promised."""
-    promise = backfill_pass.promised(state)
-    room = room_for(state, job, shape.request, promise.nodes if promise is not None else 0)
+    reservation = backfill_pass.reservation(state)
+    room = room_for(state, job, shape.request, reservation.nodes if reservation is not None else 0)
     if (
         room is None
         or passes_limit(state, shape, room.choice)
         or is_closed_to(state, job, room.choice)
     ):
         return None
-    return room if promise is None or leaves_limit(state, promise, job, room.choice) else None
+    return (
+        room
+        if reservation is None or leaves_tenant_room(state, reservation, job, room.choice)
+        else None
+    )
 
 
 def catch_up(state: State) -> Sequence[AnyFact]:

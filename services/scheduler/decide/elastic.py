@@ -21,7 +21,7 @@ from services.scheduler.placement.gang import widest
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.preemption.choose import Room, preempted, room_again
 from services.scheduler.preemption.offers import share_of
-from services.scheduler.queueing.backfill import LOOKED_PAST_MAX, BackfillPass
+from services.scheduler.queueing.backfill import SCAN_MAX, BackfillPass
 from services.scheduler.queueing.limits import over_limit, passes_limit
 from services.scheduler.queueing.queue import Shape, shape_of
 from services.scheduler.queueing.queue_order import heads, in_order
@@ -118,7 +118,7 @@ def _wanted(state: State, tenant: TenantId) -> int:
     wanted = 0
     for number, (_, job_id, shape, _) in enumerate(heads(state)):
         limited = over_limit(state, shape)
-        if number == LOOKED_PAST_MAX or (limited and shape.tenant == tenant):
+        if number == SCAN_MAX or (limited and shape.tenant == tenant):
             return state.capacity.everywhere
         if not limited and not is_early(state, state.cluster.jobs[job_id]):
             wanted |= serving(state.capacity, shape.request)

@@ -13,7 +13,7 @@ from services.scheduler.explain.classes import Blocker, blocker, named
 from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.forecast import UNKNOWN
 from services.scheduler.queueing import queue_order as queue_order
-from services.scheduler.queueing.backfill import promise_to
+from services.scheduler.queueing.backfill import reservation_for
 from services.scheduler.queueing.limits import is_blocked
 from services.scheduler.queueing.queue_order import heads, rank
 from services.scheduler.reservations.reservations import pass_of
@@ -67,15 +67,15 @@ def in_the_way(state: State, job: Job, named: int) -> list[Job]:
     )
 
 
-def promised(state: State, job: Job) -> list[Blocker]:
+def reserved_nodes(state: State, job: Job) -> list[Blocker]:
     """The nodes that are promised to the first that waits, where that one may be passed at all."""
     first = in_the_way(state, job, 1)
     if not first or not state.queue_named(state.lane_of(first[0]).queue).backfill:
         return []
-    promise = promise_to(state, first[0])
-    nodes = [state.capacity.nodes[index] for index in indexes(promise.nodes)]
-    if promise.when_ns < UNKNOWN:
-        minutes = max(0, promise.when_ns - state.wall_ns) // SECOND_NS // 60
+    reservation = reservation_for(state, first[0])
+    nodes = [state.capacity.nodes[index] for index in indexes(reservation.nodes)]
+    if reservation.when_ns < UNKNOWN:
+        minutes = max(0, reservation.when_ns - state.wall_ns) // SECOND_NS // 60
         when = (
             f"in {minutes // 60}h{minutes % 60:02}m at latest: what passes it has ended by then, "
             "or runs elsewhere"
@@ -84,7 +84,7 @@ def promised(state: State, job: Job) -> list[Blocker]:
         when = "nobody knows when: nothing new begins there"
     return [
         blocker(
-            f"promised to {job_named(state, first[0].job_id)}",
+            f"reserved for {job_named(state, first[0].job_id)}",
             len(nodes),
             f"{named(nodes)}; {when}",
         )

@@ -180,7 +180,7 @@ def _asked(state: State, job: Job, ahead: Before) -> Reason:
     wait = "wait for running jobs to end, or cancel some"
     if choice is not NO_PLACEMENT:
         first = job_named(state, ahead.first[0].job_id) if ahead.first else "another decision"
-        found = [*queue, *order.promised(state, job), *nodes.blockers]
+        found = [*queue, *order.reserved_nodes(state, job), *nodes.blockers]
         return Reason(
             f"it would fit, but {first} is before it in the queue and waits for devices",
             found,

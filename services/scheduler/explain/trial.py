@@ -16,7 +16,7 @@ from libs.common.model import JobId
 from libs.common.reasons import EXITED, STOPPED
 from libs.common.state.cluster import Job
 from libs.common.transport import snapshot
-from services.scheduler.decide.decide import Heard, decide
+from services.scheduler.decide.decide import Observations, decide
 from services.scheduler.state.state import State
 
 Trial = Callable[[State], bool]
@@ -79,7 +79,7 @@ def decided(state: State) -> Iterator[AnyFact]:
     Who is preempted ends at once.
     """
     for _ in range(DECISIONS_MAX):
-        facts = decide(state, state.now_ns, Heard(quiet=state.restless.quiet), state.wall_ns)
+        facts = decide(state, state.now_ns, Observations(quiet=state.restless.quiet), state.wall_ns)
         if not facts:
             return
         state.apply_own(facts, state.wall_ns)

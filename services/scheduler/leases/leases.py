@@ -72,7 +72,7 @@ class Leases:
             )
 
     def grant(self, cluster: Cluster, node_id: NodeId, now: int) -> int:
-        """Promise a lease, counted here from now; returns its length in milliseconds."""
+        """HeadReservation a lease, counted here from now; returns its length in milliseconds."""
         self.granted[node_id] = now + cluster.timing.lease_ms * MS
         return cluster.timing.lease_ms
 

@@ -15,7 +15,7 @@ from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.ranking import Ranking
 from services.scheduler.placement.resource_request import ResourceRequest
 
-NOBODY: Final[list[int]] = []
+NO_NODES: Final[list[int]] = []
 
 Found = TypeVar("Found")
 
@@ -35,7 +35,7 @@ class Neighbours(NamedTuple):
 def members(
     ranking: Ranking, request: ResourceRequest, near: Neighbours, excluded_nodes: int = 0
 ) -> list[int]:
-    """`wish.nodes` nodes in rank order, none that is barred; NOBODY when there are not so many that
+    """`wish.nodes` nodes in rank order, none that is barred; NO_NODES when there are not so many that
     may be together.
     """
     kinds = [
@@ -46,7 +46,7 @@ def members(
     for kind in sorted(kinds, key=_size):
         for group in _groups(kind, request, near):
             return in_ranks(_best(ranking, group, request.nodes, near), near)
-    return NOBODY
+    return NO_NODES
 
 
 def together(serving: int, request: ResourceRequest, near: Neighbours) -> int:

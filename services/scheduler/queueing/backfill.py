@@ -1,14 +1,14 @@
-"""Backfill (EASY): what may begin although a job before it waits.
+"""Backfill (EASY): start a job early without delaying the first job that waits.
 
-The first job that does not fit now is promised nodes, those on which it will fit first, and the
-time from when on at latest; whoever comes behind it either has ended by then, or keeps off these
-nodes.
+The first job that does not fit now reserves nodes: those on which it will fit first, and the latest
+time at which it will. A job behind it may start if it ends before that time, or if it avoids the
+reserved nodes.
 
-Pure, and a function of the folded state and the time. Only a time limit counts as an end here, for
-it is enforced: who says but an estimate, or nothing, keeps off the promised nodes. Where nobody can
-say when the first job will fit, everybody does; it is promised the nodes with the fewest jobs in
-its way, of which no new ones begin there: so it does not starve, and only these nodes run empty.
-The simulation's checker is `backfill_never_delays_the_head`.
+Pure, and a function of the folded state and the time. Only a time limit counts as an end here,
+because nodes enforce it. Jobs without a time limit avoid the reserved nodes. If the time is
+unknown, all later jobs avoid them. The reserved nodes are then those with the fewest jobs in the
+way, and no new job starts there: the first job does not starve, and only these nodes run empty. The
+simulation's checker is `backfill_never_delays_the_head`.
 """
 
 from typing import Final, NamedTuple
@@ -23,13 +23,15 @@ from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.reservations.reservations import closed_to, put_off
 from services.scheduler.state.state import State
 
-# Of jobs that do not fit, so many are looked past.
-LOOKED_PAST_MAX: Final = 100
+# Number of jobs that do not fit before a scheduling pass ends.
+SCAN_MAX: Final = 100
 
 
-class Promise(NamedTuple):
-    """To the first job that waits: `nodes` (bits), at latest `when_ns` (the wall clock; from
-    UNKNOWN on nobody knows), `share` of what its tenant may hold.
+class HeadReservation(NamedTuple):
+    """The reservation of the first waiting job.
+
+    `nodes` are bits. `when_ns` is the latest time at which the job fits (wall clock; unknown from
+    UNKNOWN on). `share` is what the job counts against its tenant's limit, in hundredths of a GPU.
     """
 
     when_ns: int
@@ -38,11 +40,12 @@ class Promise(NamedTuple):
     share: int
 
 
-def promise_to(state: State, first: Job) -> Promise:
+def reservation_for(state: State, first: Job) -> HeadReservation:
+    """Return the nodes on which this job will fit first, and when."""
     request = state.queue.request(first)
     whens = state.forecast(request, sharing_domain_of(state.cluster, first.tenant)).whens
     when_ns, nodes = earliest(put_off(state, first, whens), request, state.capacity.near)
-    return Promise(
+    return HeadReservation(
         when_ns,
         nodes,
         first.tenant,
@@ -50,65 +53,79 @@ def promise_to(state: State, first: Job) -> Promise:
     )
 
 
-def ends_in_time(job: Job, promise: Promise, now_ns: int) -> bool:
-    """Whether the job, begun now, is over before the promise is due."""
-    return latest_end_ns(job.spec, now_ns) <= promise.when_ns < UNKNOWN
+def ends_in_time(job: Job, reservation: HeadReservation, now_ns: int) -> bool:
+    """Return whether the job, started now, ends before the reservation begins."""
+    return latest_end_ns(job.spec, now_ns) <= reservation.when_ns < UNKNOWN
 
 
 class BackfillPass:
-    """Jobs that wait for the same nodes: those of one reservation, or all others.
+    """One scheduling pass over jobs that wait for the same nodes: those of one reservation, or all
+    others.
 
-    `first` is the one that did not fit; `queues` are those of which a job did not.
+    `first` is the first job that did not fit. `queues` are the queues of all jobs that did not fit.
+    `no_backfill` is true once such a job's queue does not allow backfill.
     """
 
     def __init__(self) -> None:
         self.first: Job | None = None
-        self.promise: Promise | None = None
-        self.stands_still = False
+        self._reservation: HeadReservation | None = None
+        self.no_backfill = False
         self.queues: dict[str, None] = {}
 
     def wait(self, state: State, job: Job) -> None:
-        """It cannot begin now: who comes behind it passes it, or does not."""
+        """Note that this job does not fit now."""
         queue = job.spec.queue or DEFAULT_QUEUE
         self.first = self.first or job
-        self.stands_still = self.stands_still or not state.queue_named(queue).backfill
+        self.no_backfill = self.no_backfill or not state.queue_named(queue).backfill
         self.queues[queue] = None
 
     def holds_all(self, state: State) -> bool:
-        """Whether all that come now wait too: nobody passes, and where nothing is reserved there is
-        no other line.
+        """Return whether no later job can start: backfill is off, and no reservation has nodes of
+        its own.
         """
-        return self.stands_still and not state.cluster.reservations
+        return self.no_backfill and not state.cluster.reservations
 
     def choose(self, state: State, job: Job, request: ResourceRequest, crowded: int = 0) -> Choice:
-        """Return what the next job in line may begin on now, without the nodes `crowded` (bits)."""
-        if self.stands_still:
+        """Return a placement on which the next job may start now, without the nodes `crowded`
+        (bits).
+        """
+        if self.no_backfill:
             return NO_PLACEMENT
         sharing_domain, excluded_nodes = (
             sharing_domain_of(state.cluster, job.tenant),
             closed_to(state, job) | crowded,
         )
         choice = choose_for(state.capacity, request, sharing_domain, excluded_nodes)
-        promise = self.promised(state)
-        if promise is None or choice is NO_PLACEMENT or ends_in_time(job, promise, state.wall_ns):
+        reservation = self.reservation(state)
+        if (
+            reservation is None
+            or choice is NO_PLACEMENT
+            or ends_in_time(job, reservation, state.wall_ns)
+        ):
             return choice
-        choice = choose_for(state.capacity, request, sharing_domain, excluded_nodes | promise.nodes)
-        return choice if leaves_limit(state, promise, job, choice) else NO_PLACEMENT
+        choice = choose_for(
+            state.capacity, request, sharing_domain, excluded_nodes | reservation.nodes
+        )
+        return choice if leaves_tenant_room(state, reservation, job, choice) else NO_PLACEMENT
 
-    def promised(self, state: State) -> Promise | None:
-        """What the first one is promised, once somebody did not fit."""
-        if self.promise is None and self.first is not None:
-            self.promise = promise_to(state, self.first)
-        return self.promise
+    def reservation(self, state: State) -> HeadReservation | None:
+        """Return the reservation of the first job that did not fit, or None while there is no such
+        job.
+        """
+        if self._reservation is None and self.first is not None:
+            self._reservation = reservation_for(state, self.first)
+        return self._reservation
 
 
-def leaves_limit(state: State, promise: Promise, job: Job, choice: Choice) -> bool:
-    """Whether the first one's tenant may still hold what is promised."""
-    tenant = state.cluster.tenants[promise.tenant]
-    if job.tenant != promise.tenant or not tenant.max_gpu_share:
+def leaves_tenant_room(
+    state: State, reservation: HeadReservation, job: Job, choice: Choice
+) -> bool:
+    """Return whether the tenant's limit still allows the reserved job beside this placement."""
+    tenant = state.cluster.tenants[reservation.tenant]
+    if job.tenant != reservation.tenant or not tenant.max_gpu_share:
         return True
     share = sum(hold.share for _, holds in choice for hold in holds)
     return (
-        tenant.held_share + state.reserved_share[promise.tenant] + promise.share + share
+        tenant.held_share + state.reserved_share[reservation.tenant] + reservation.share + share
         <= tenant.max_gpu_share
     )

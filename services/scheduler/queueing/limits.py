@@ -1,5 +1,5 @@
-"""What a job may not have although it is there: its tenant's GPUs in use and budget, and who lets
-others pass for that.
+"""Limits that keep a job waiting although devices are free: GPUs in use and the budget of its
+tenant.
 
 Pure.
 """
@@ -15,8 +15,8 @@ from services.scheduler.state.state import State
 
 
 def is_blocked(state: State, shape: Shape, job: Job) -> bool:
-    """Whether a job lets others pass: it can never fit this cluster as it is, its tenant holds or
-    has used all that it may, or its reservation has not begun.
+    """Return whether later jobs pass this one: this cluster could never hold it, its tenant is at a
+    limit, or its reservation has not begun.
     """
     return (
         over_limit(state, shape)
@@ -25,28 +25,29 @@ def is_blocked(state: State, shape: Shape, job: Job) -> bool:
     )
 
 
-def lets_pass(state: State, head: Waiting) -> bool:
-    """Whether all with its claim let others pass: at their tenant's limit, or before their
-    reservation.
+def is_group_blocked(state: State, head: Waiting) -> bool:
+    """Return whether all jobs with this limit key are blocked: at their tenant's limit, or before
+    their reservation.
     """
     return at_limit(state, head.shape) or is_early(state, state.cluster.jobs[head.job_id])
 
 
 def is_possible(state: State, head: Waiting) -> bool:
-    """Whether this cluster, with nothing running on it, could hold it."""
+    """Return whether this cluster, with no job running, could hold the job."""
     return possible(state.capacity, head.shape.request)
 
 
 def over_limit(state: State, shape: Shape, own: int = 0) -> bool:
-    """Whether the tenant is at its limit, or this placement would pass its budget."""
+    """Return whether the tenant is at its limit, or this placement would exceed its budget."""
     return at_limit(state, shape, own) or over_budget(state, shape)
 
 
 def at_limit(state: State, shape: Shape, own: int = 0) -> bool:
-    """Whether the tenant's budget is used up, or this placement would pass its GPUs in use.
+    """Return whether the tenant's budget is used up, or this placement would exceed its GPUs in
+    use.
 
-    What is reserved for its jobs counts as in use, but for `own`, what is reserved for this very
-    one.
+    Devices reserved for the tenant's jobs count as in use, except `own`: the share reserved for
+    this job.
     """
     tenant = state.cluster.tenants.get(shape.tenant)
     if tenant is None or tenant.exhausted:
@@ -56,7 +57,7 @@ def at_limit(state: State, shape: Shape, own: int = 0) -> bool:
 
 
 def over_budget(state: State, shape: Shape) -> bool:
-    """Whether an allocation would hold more GPU hours until it is over than its tenant has left."""
+    """Return whether an allocation would hold more GPU hours than its tenant has left."""
     tenant = state.cluster.tenants.get(shape.tenant) if shape.held_s else None
     return (
         tenant is not None
@@ -66,14 +67,14 @@ def over_budget(state: State, shape: Shape) -> bool:
 
 
 def hours_left(state: State, tenant: Tenant) -> int:
-    """Hundredths of a GPU times milliseconds."""
+    """Return the tenant's remaining budget in hundredths of a GPU times milliseconds."""
     return left_share_ms(
         state.cluster, tenant, [state.cluster.jobs[job_id] for job_id in state.held]
     )
 
 
 def hours_asked(shape: Shape) -> int:
-    """The same of an allocation; where the card decides how much of a device is meant, at most."""
+    """Return the most that an allocation can hold, in hundredths of a GPU times milliseconds."""
     return (
         (shape.request.total_share or shape.request.nodes * shape.request.gpus * WHOLE_GPU)
         * shape.held_s
@@ -82,7 +83,9 @@ def hours_asked(shape: Shape) -> int:
 
 
 def passes_limit(state: State, shape: Shape, choice: Choice, own: int = 0) -> bool:
-    """As `over_limit`, where only the choice says how much of a device is meant."""
+    """Return whether this choice exceeds the tenant's limit, for requests whose share depends on
+    the card.
+    """
     tenant = state.cluster.tenants.get(shape.tenant)
     if shape.request.share or tenant is None or not tenant.max_gpu_share:
         return False

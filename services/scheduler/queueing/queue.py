@@ -1,10 +1,11 @@
-"""The queue: jobs that wait for a placement, in lanes that are sorted within themselves; in a lane
-those of equal shape together, and those shapes of which the limits ask the same.
+"""The queue: jobs that wait for a placement, in sorted lanes.
 
-Pure. A shape that does not fit is asked once per change, not once per job, and of a tenant that may
-have no more nothing but that is asked, however many shapes it has. Removal is lazy: an entry whose
-job is not waiting under that very key any more is dropped when it comes to the head, or when there
-are many such. Which lane goes first is asked anew each time (`queue_order.py`): there are few.
+Pure. In a lane, jobs of equal shape stand together, and shapes that wait for the same limit form
+one blocked group. A shape that does not fit is therefore tried once per change, not once per job.
+For a tenant at its limit, only the limit is checked, however many shapes the tenant has.
+
+Removal is lazy: a stale entry is dropped when it comes to the head, or when there are many of them.
+`queue_order.py` sorts the lanes at each scheduling pass, because there are few.
 """
 
 from bisect import insort
@@ -20,17 +21,16 @@ from libs.common.state.cluster import Job
 from services.scheduler.placement.resource_request import ResourceRequest, request_of
 from services.scheduler.policies import OrderKey
 
-# What waits no more, and what stands in front in vain, is let go of when there is so much more of
-# it than of what waits.
+# Stale entries are removed when there are this many more of them than of live ones.
 SPARE: Final = 1_000
 
 
 class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
-    """What makes two jobs equal for placement.
+    """The key by which two jobs are equal for placement.
 
-    `lasts` are the bits of their time limits: a short one may begin where a long one may not
-    (`backfill.py`); `reserved` are the reservation that they name and their user, if they name one;
-    `held_s` is how long an allocation lasts.
+    `lasts` is the bit length of the time limit in seconds, because a short job may be backfilled
+    where a long one may not (`backfill.py`). `reserved` is the named reservation and the user, or
+    two empty strings. `held_s` is the duration of an allocation.
     """
 
     tenant: TenantId
@@ -44,7 +44,7 @@ class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
         return LimitKey(self.tenant, self.request.least_share, self.reserved)
 
     def on(self, nodes: int) -> "Shape":
-        """With so many nodes."""
+        """Return the same shape with this number of nodes."""
         same = nodes == self.request.nodes
         return (
             self
@@ -56,8 +56,9 @@ class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
 
 class LimitKey(NamedTuple):
-    """Of a shape what says whether its jobs let others pass (`limits.lets_pass`): all with the same
-    do, or none.
+    """The part of a shape that decides whether a limit blocks its jobs (`limits.is_group_blocked`).
+
+    It blocks all shapes with the same key, or none of them.
     """
 
     tenant: TenantId
@@ -66,16 +67,17 @@ class LimitKey(NamedTuple):
 
 
 class LaneId(NamedTuple):
-    """The queue that a job named, and its tenant where that queue's policy compares tenants."""
+    """The name of a queue, and the tenant where the policy of that queue compares tenants."""
 
     queue: str
     tenant: str
 
 
 class Waiting(NamedTuple):
-    """One entry of a queue.
+    """One entry of a lane.
 
-    It is the job's own as long as the queue names this very one, even where it equals another.
+    An entry is live while `Queue.waiting` holds this very object for its job, not merely an equal
+    one.
     """
 
     key: OrderKey
@@ -85,7 +87,7 @@ class Waiting(NamedTuple):
 
 
 def shape_of(job: Job, excluded: tuple[NodeId, ...] = ()) -> Shape:
-    """`excluded` are the nodes that refused the job lately."""
+    """Return the job's shape. `excluded` are the nodes that refused the job lately."""
     reserved = (job.spec.reservation, job.user) if job.spec.reservation else ("", "")
     held_s = job.spec.allocation.expires_s if job.spec.allocation is not None else 0
     return Shape(
@@ -97,18 +99,19 @@ def shape_of(job: Job, excluded: tuple[NodeId, ...] = ()) -> Shape:
     )
 
 
-class Ask(NamedTuple):
-    """What is asked of a job that waits: whether all behind its gate let others pass, and whether
-    the cluster as it is could hold it.
+class Checks(NamedTuple):
+    """The two checks on a waiting job: whether a limit blocks its whole group, and whether the
+    cluster could hold the job at all.
     """
 
-    lets_pass: Callable[[Waiting], bool]
+    is_group_blocked: Callable[[Waiting], bool]
     is_possible: Callable[[Waiting], bool]
 
 
 class BlockedGroup:
-    """Behind it stand the shapes with one claim, or those that can never fit: `firsts` is the heap
-    of the first entry of each.
+    """The shapes that share one limit key, or those that the cluster could never hold.
+
+    `firsts` is a heap with the first entry of each shape.
     """
 
     __slots__ = ("firsts",)
@@ -118,98 +121,114 @@ class BlockedGroup:
 
 
 class Lane:
-    """`lines` are the entries of each shape, in order; `gates` are by shape, `by_claim` says behind
-    which one a new shape stands; what can never fit the cluster as it is stands behind `never`.
+    """The waiting jobs of one queue, or of one tenant in it.
 
-    In `front` are the first one of every gate, and some that are that no more. Of all `entries`
-    those of `alive` jobs wait.
+    `by_shape` holds the entries of each shape, in order. `groups` maps a shape to its group, and
+    `by_limit_key` finds the group of a new shape. Shapes that this cluster could never hold are in
+    the group `never`.
+
+    `front` is a heap that contains the first entry of every group, and perhaps stale entries. Of
+    `entry_count` entries, `alive` are live.
     """
 
     def __init__(self, waiting: dict[JobId, Waiting], lane_id: LaneId) -> None:
         self.waiting = waiting
         self.lane_id = lane_id
-        self.lines: dict[Shape, deque[Waiting]] = {}
+        self.by_shape: dict[Shape, deque[Waiting]] = {}
         self.groups: dict[Shape, BlockedGroup] = {}
         self.by_limit_key: dict[LimitKey, BlockedGroup] = {}
         self.never = BlockedGroup()
         self.front: list[Waiting] = []
-        self.entries = 0
+        self.entry_count = 0
         self.alive = 0
+        self.is_scanned = False
 
     def add(self, entry: Waiting) -> None:
-        line = self.lines.get(entry.shape)
-        if line is None:
-            line = self.lines[entry.shape] = deque()
+        """Add the entry of a job.
+
+        No scan of the lane may be open, because a scan takes entries out until it ends.
+        """
+        assert not self.is_scanned, f"{self.lane_id} changes during a scan"
+        entries = self.by_shape.get(entry.shape)
+        if entries is None:
+            entries = self.by_shape[entry.shape] = deque()
             self.groups[entry.shape] = self.by_limit_key.setdefault(
                 entry.shape.limit_key, BlockedGroup()
             )
-        insort(line, entry)
-        self.entries += 1
+        insort(entries, entry)
+        self.entry_count += 1
         self.alive += 1
-        if line[0] is entry:
+        if entries[0] is entry:
             firsts = self.groups[entry.shape].firsts
-            if len(line) > 1:
-                firsts.remove(line[1])
+            if len(entries) > 1:
+                firsts.remove(entries[1])
                 heapify(firsts)
             heappush(firsts, entry)
             if firsts[0] is entry:
                 heappush(self.front, entry)
-        if self.entries > SPARE + 2 * self.alive or len(self.by_limit_key) > SPARE + len(
-            self.lines
+        if self.entry_count > SPARE + 2 * self.alive or len(self.by_limit_key) > SPARE + len(
+            self.by_shape
         ):
             self._tidy()
-        elif len(self.front) > SPARE + 2 * len(self.lines):
-            self._draw_up()
+        elif len(self.front) > SPARE + 2 * len(self.by_shape):
+            self._rebuild_front()
 
     def heads(self) -> Iterator[Waiting]:
-        """The first waiting job of each shape, in order; only as many are looked for as are asked
-        for.
-        """
-        return self._walk(None)
+        """Yield the first waiting job of each shape, in order and lazily."""
+        return self._scan(None)
 
-    def candidates(self, ask: Ask) -> Iterator[Waiting]:
-        """The same without those behind a gate that lets others pass, which is asked once, and
-        without what this cluster could never hold, which is remembered until `reopen`.
-        """
-        return self._walk(ask)
+    def candidates(self, checks: Checks) -> Iterator[Waiting]:
+        """Yield the same jobs without the groups that a limit blocks and without impossible shapes.
 
-    def _walk(self, ask: Ask | None) -> Iterator[Waiting]:
-        passed: list[Waiting] = []
-        opened: set[BlockedGroup] = set()
-        closed: dict[BlockedGroup, None] = {}
+        Each group is checked once. Impossible shapes are remembered until `reopen`.
+        """
+        return self._scan(checks)
+
+    def _scan(self, checks: Checks | None) -> Iterator[Waiting]:
+        """Yield entries in order. At most one scan of a lane may be open at a time.
+
+        The scan takes entries out of the heaps and puts them back when it ends. A second one would
+        silently miss them, so it raises AssertionError.
+        """
+        assert not self.is_scanned, f"two scans of {self.lane_id} are open at a time"
+        scanned: list[Waiting] = []
+        allowed: set[BlockedGroup] = set()
+        blocked: dict[BlockedGroup, None] = {}
+        self.is_scanned = True
         try:
-            while self._settle():
+            while self._has_next():
                 entry = self.front[0]
                 group = self.groups[entry.shape]
-                if ask is not None and group not in opened:
-                    if group in closed or group is self.never or ask.lets_pass(entry):
-                        closed[group] = None
+                if checks is not None and group not in allowed:
+                    if group in blocked or group is self.never or checks.is_group_blocked(entry):
+                        blocked[group] = None
                         heappop(self.front)
                         continue
-                    opened.add(group)
-                if ask is not None and not ask.is_possible(entry):
+                    allowed.add(group)
+                if checks is not None and not checks.is_possible(entry):
                     self.groups[entry.shape] = self.never
                 else:
                     yield entry
-                passed.append(entry)
-                self._go_on(group)
+                scanned.append(entry)
+                self._advance(group)
         finally:
-            if passed or closed:
-                self._put_back(passed, closed)
+            self.is_scanned = False
+            if scanned or blocked:
+                self._restore(scanned, blocked)
 
-    def _put_back(self, passed: list[Waiting], closed: dict[BlockedGroup, None]) -> None:
-        """What a walk has taken away."""
-        for entry in passed:
+    def _restore(self, scanned: list[Waiting], blocked: dict[BlockedGroup, None]) -> None:
+        """Put back the entries and groups that a scan took out."""
+        for entry in scanned:
             group = self.groups[entry.shape]
             heappush(group.firsts, entry)
-            closed[group] = None
-        for group in closed:
+            blocked[group] = None
+        for group in blocked:
             heappush(self.front, group.firsts[0])
-        if len(self.front) > SPARE + 2 * len(self.lines):
-            self._draw_up()
+        if len(self.front) > SPARE + 2 * len(self.by_shape):
+            self._rebuild_front()
 
-    def _settle(self) -> bool:
-        """Whether a job waits that was not passed; then the first one stands in front."""
+    def _has_next(self) -> bool:
+        """Drop stale entries. Return whether a live one that was not scanned yet is at the front."""
         while self.front:
             entry = self.front[0]
             group = self.groups.get(entry.shape)
@@ -218,21 +237,21 @@ class Lane:
             elif self.waiting.get(entry.job_id) is entry:
                 return True
             else:
-                self._drop(entry, group)
+                self._drop_stale(entry, group)
         return False
 
-    def _drop(self, entry: Waiting, group: BlockedGroup) -> None:
-        """The first in front waits no more."""
-        line = self.lines[entry.shape]
-        line.popleft()
-        self.entries -= 1
-        self._go_on(group, line[0] if line else None)
-        if not line:
-            del self.lines[entry.shape], self.groups[entry.shape]
+    def _drop_stale(self, entry: Waiting, group: BlockedGroup) -> None:
+        """Remove the stale entry at the front."""
+        entries = self.by_shape[entry.shape]
+        entries.popleft()
+        self.entry_count -= 1
+        self._advance(group, entries[0] if entries else None)
+        if not entries:
+            del self.by_shape[entry.shape], self.groups[entry.shape]
 
-    def _go_on(self, group: BlockedGroup, after: Waiting | None = None) -> None:
-        """The first in front makes way for `after`, of its shape, and for the next one behind its
-        gate.
+    def _advance(self, group: BlockedGroup, after: Waiting | None = None) -> None:
+        """Replace the entry at the front by `after`, of the same shape, or by the next one of its
+        group.
         """
         if after is not None:
             heapreplace(group.firsts, after)
@@ -244,9 +263,10 @@ class Lane:
             heappop(self.front)
 
     def reopen(self, is_possible: Callable[[Waiting], bool]) -> None:
-        """What could never be held may be possible now: the cluster is built otherwise."""
-        asked, self.never.firsts = self.never.firsts, []
-        for entry in asked:
+        """Check impossible shapes again, because nodes were added, removed or rebuilt."""
+        assert not self.is_scanned, f"{self.lane_id} changes during a scan"
+        unchecked, self.never.firsts = self.never.firsts, []
+        for entry in unchecked:
             group = (
                 self.by_limit_key.setdefault(entry.shape.limit_key, BlockedGroup())
                 if is_possible(entry)
@@ -254,46 +274,47 @@ class Lane:
             )
             self.groups[entry.shape] = group
             heappush(group.firsts, entry)
-        if asked:
-            self._draw_up()
+        if unchecked:
+            self._rebuild_front()
 
     def _tidy(self) -> None:
-        """Let go of all that waits no more."""
-        for shape, line in list(self.lines.items()):
-            left = deque([entry for entry in line if self.waiting.get(entry.job_id) is entry])
+        """Remove all stale entries."""
+        for shape, entries in list(self.by_shape.items()):
+            left = deque([entry for entry in entries if self.waiting.get(entry.job_id) is entry])
             if left:
-                self.lines[shape] = left
+                self.by_shape[shape] = left
             else:
-                del self.lines[shape], self.groups[shape]
-        self.entries = self.alive
+                del self.by_shape[shape], self.groups[shape]
+        self.entry_count = self.alive
         never, self.never, self.by_limit_key = self.never, BlockedGroup(), {}
-        for shape, line in self.lines.items():
+        for shape, entries in self.by_shape.items():
             group = (
                 self.never
                 if self.groups[shape] is never
                 else self.by_limit_key.setdefault(shape.limit_key, BlockedGroup())
             )
             self.groups[shape] = group
-            heappush(group.firsts, line[0])
-        self._draw_up()
+            heappush(group.firsts, entries[0])
+        self._rebuild_front()
 
-    def _draw_up(self) -> None:
+    def _rebuild_front(self) -> None:
+        """Build `front` from the first entry of each group."""
         self.front = [group.firsts[0] for group in dict.fromkeys(self.groups.values())]
         heapify(self.front)
 
 
 class Queue:
-    """`version` grows when a job comes, goes or is given another key."""
+    """All waiting jobs. `version` grows when a job is added, is removed or changes its key."""
 
     def __init__(self) -> None:
         self.waiting: dict[JobId, Waiting] = {}
         self.lanes: dict[LaneId, Lane] = {}
         self.version = 0
-        # The cluster as it was built when somebody last asked (`Capacity.builds`).
+        # The position in `Capacity.builds` at the last check of impossible shapes.
         self.built = 0
 
     def shape(self, job: Job) -> Shape:
-        """Return the key by which jobs are equal for placement. It is known for a waiting job."""
+        """Return the job's shape, which is cached for a waiting job."""
         waiting = self.waiting.get(job.job_id)
         return waiting.shape if waiting is not None else shape_of(job)
 
@@ -305,8 +326,8 @@ class Queue:
     def add(
         self, job: Job, key: OrderKey, lane_id: LaneId, excluded: tuple[NodeId, ...] = ()
     ) -> None:
-        """The job waits there from now on, wherever it waited before; not for the
-        `excluded` nodes.
+        """Add the job to this lane and remove it from its former one. It avoids the `excluded`
+        nodes.
         """
         known = self.waiting.get(job.job_id)
         same = (
@@ -318,7 +339,7 @@ class Queue:
         entry = Waiting(key, job.job_id, shape, lane_id)
         if entry == known:
             return
-        self._leave(known)
+        self._leave_lane(known)
         self.waiting[job.job_id] = entry
         lane = self.lanes.get(lane_id)
         if lane is None:
@@ -327,22 +348,23 @@ class Queue:
         self.version += 1
 
     def remove(self, job_id: JobId) -> None:
+        """Remove the job, if it waits."""
         known = self.waiting.pop(job_id, None)
         if known is not None:
-            self._leave(known)
+            self._leave_lane(known)
             self.version += 1
 
     def take_out(self, name: str = "") -> list[JobId]:
-        """All that waits in the queue of this name, or in any: their lanes begin anew."""
-        found = [
+        """Remove all jobs of the queue with this name, or of all queues, and return their ids."""
+        job_ids = [
             job_id for job_id, waiting in self.waiting.items() if name in ("", waiting.lane.queue)
         ]
-        for job_id in found:
+        for job_id in job_ids:
             self.remove(job_id)
-        return found
+        return job_ids
 
-    def _leave(self, entry: Waiting | None) -> None:
-        """A lane in which nobody waits any more is forgotten."""
+    def _leave_lane(self, entry: Waiting | None) -> None:
+        """Count the entry as stale, and delete its lane when no live entry is left."""
         if entry is not None:
             lane = self.lanes[entry.lane]
             lane.alive -= 1
@@ -350,7 +372,7 @@ class Queue:
                 del self.lanes[entry.lane]
 
     def reopen(self, built: int, is_possible: Callable[[Waiting], bool]) -> None:
-        """The cluster is built otherwise."""
+        """Check impossible shapes of all lanes again, as of position `built` of `Capacity.builds`."""
         self.built = built
         for lane in self.lanes.values():
             lane.reopen(is_possible)

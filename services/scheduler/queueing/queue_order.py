@@ -1,8 +1,8 @@
-"""Who is next: the heads of all lanes in one line, and who stands before a job.
+"""The order of the queue: the heads of all lanes, and the jobs before a given one.
 
-Pure, and a function of the folded state. The queue that holds least for its weight goes first, in a
-queue that compares tenants the tenant with the lowest rank, in a lane the smallest key. What a
-decision costs grows with the lanes, never with the jobs.
+Pure, and a function of the folded state. The queue that holds least for its weight goes first. In a
+queue whose policy compares tenants, the tenant with the lowest rank goes first. In a lane, the
+smallest key goes first. The cost of a decision grows with the number of lanes, not of jobs.
 """
 
 from collections.abc import Iterator
@@ -10,30 +10,34 @@ from functools import partial
 
 from libs.common.model import TenantId
 from libs.common.state.cluster import Job, Tenant
-from services.scheduler.queueing.limits import is_possible, lets_pass, over_budget
-from services.scheduler.queueing.queue import Ask, Lane, LaneId, Waiting
+from services.scheduler.queueing.limits import is_possible, is_group_blocked, over_budget
+from services.scheduler.queueing.queue import Checks, Lane, LaneId, Waiting
 from services.scheduler.state.state import State
 
 Rank = tuple[int, int, str, str]
 
 
 def heads(state: State) -> Iterator[Waiting]:
-    """The first waiting job of each shape in each lane, in order."""
+    """Yield the first waiting job of each shape in each lane, in order."""
     for lane in _lanes(state):
         yield from lane.heads()
 
 
 def candidates(state: State) -> Iterator[Waiting]:
-    """The same without those that let others pass (`limits.stands_aside`)."""
-    ask = Ask(partial(lets_pass, state), partial(is_possible, state))
+    """Yield the heads that may be tried now: without those that a limit or a reservation blocks,
+    and without those that this cluster could never hold (`limits.is_blocked`).
+    """
+    checks = Checks(partial(is_group_blocked, state), partial(is_possible, state))
     for lane in _lanes(state):
-        for head in lane.candidates(ask):
+        for head in lane.candidates(checks):
             if not (head.shape.held_s and over_budget(state, head.shape)):
                 yield head
 
 
 def before(state: State, job: Job) -> Iterator[Waiting]:
-    """The heads that are asked before this job would be, which need not be in the queue itself."""
+    """Yield the heads that are tried before this job would be. The job itself need not be in the
+    queue.
+    """
     own, key = state.lane_of(job), state.key_of(job)
     own_rank = rank(state, own)
     for lane in _lanes(state):
@@ -43,7 +47,7 @@ def before(state: State, job: Job) -> Iterator[Waiting]:
 
 
 def _lanes(state: State) -> list[Lane]:
-    """In order."""
+    """Return the lanes in order."""
     built = state.capacity.builds.position
     if state.queue.built != built:
         state.queue.reopen(built, partial(is_possible, state))
@@ -54,7 +58,7 @@ def _lanes(state: State) -> list[Lane]:
 
 
 def in_order(state: State, jobs: list[Job]) -> list[Job]:
-    """As they would stand in line."""
+    """Return the jobs in the order that they would have in the queue."""
     return (
         sorted(jobs, key=lambda job: (rank(state, state.lane_of(job)), state.key_of(job)))
         if len(jobs) > 1
@@ -63,7 +67,7 @@ def in_order(state: State, jobs: list[Job]) -> list[Job]:
 
 
 def rank(state: State, lane: LaneId) -> Rank:
-    """The smaller, the sooner; a name decides among equals."""
+    """Return the sort key of a lane; the smallest goes first, and names break ties."""
     queue = state.queue_named(lane.queue)
     held = state.queue_held[lane.queue] * 100 // queue.weight
     ranked = state.policy_of(queue).rank
