@@ -25,7 +25,7 @@ from libs.common.facts import AnyFact, JobPlaced
 from libs.common.model import Gpu, GpuId, NodeId
 from libs.common.process.service import freeze_collector
 from libs.common.state.cluster import Cluster
-from services.scheduler.decide.decide import catch_up, place
+from services.scheduler.decide.placing import catch_up, place
 from services.scheduler.state.state import State
 
 EPOCH: Final = 1

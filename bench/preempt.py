@@ -19,7 +19,8 @@ from libs.common import facts as f
 from libs.common.life import job_life
 from libs.common.model import JobId, JobSpec
 from libs.common.state.cluster import Job
-from services.scheduler.decide.decide import decide, place, preempt
+from services.scheduler.decide.decide import decide
+from services.scheduler.decide.placing import place, preempt
 
 DECISIONS: Final = 500 if QUICK else 5_000
 WARM: Final = 100

@@ -1,12 +1,13 @@
-"""The scheduler: the queue and the map of the cluster.
+"""The scheduler decides which job runs when and where.
 
-Owns: the order of the queue, every placement, the end of every attempt, which nodes are lost and
-  which returned
+Owns: the order of the queue, every placement, the end of every attempt, the loss and return of
+  nodes
 Reads: all facts
 Writes: TermBegan, PluginDisabled, ClusterConfigured, LeaseExtended, JobQueued, ElementBegun,
   JobPlaced, JobStopOrdered, JobPreempted, DevicesReserved, JobRequeued, JobClosed,
   AllocationWarned, ReplicasScaled, NodeLost, NodeReturned, NodeRemoved
 Decides: order, placement, preemption, retries, stops, replicas of models, node loss; GPUs in use
   per tenant at placement
-Never: touches a node, or sends an order that comes from facts which the log has not acknowledged
+Never: contacts a node's devices; sends an order or a lease for a fact that the log has not
+  acknowledged (`why` and `whatif` read the working state, which may be ahead of the log)
 """

@@ -1,8 +1,11 @@
-"""The scheduler as a process: stand by, begin a term, decide, speak.
+"""The scheduler as a process: stand by, begin a term, decide, send orders and leases.
 
-`Scheduler` runs the shared shell over two folds of the log: `state` works ahead and decides,
-`acked` is what the log has acknowledged, and everything that leaves this process (orders, leases,
-digests, answers) comes from it. Runs unchanged in tests/sim.
+`Scheduler` keeps two folds of the log. `acked` holds what the log has acknowledged. `state`, the
+working state, also holds the scheduler's own decisions that are not acknowledged yet, so that it
+can decide ahead. Leases, desired states, digests and the inventory are read from `acked`. An order
+is sent only for an acknowledged fact (`orders/outbox.py`). `why` and `whatif` read the working
+state, which is safe because nothing acts on their answers (`questions/desk.py`). The same code runs
+in tests/sim.
 """
 
 import asyncio
@@ -18,38 +21,25 @@ from libs.common import fold, subjects
 from libs.common.errors import Fenced, Unavailable
 from libs.common.facts import (
     AnyFact,
-    ClusterConfigured,
     Commit,
     JobPlaced,
-    JobPreempted,
-    JobStopOrdered,
     LeaseExtended,
-    NodeRegistered,
-    NodeRemovalRequested,
-    NodeRemoved,
     NodeReturned,
     ReplicasScaled,
-    TermBegan,
 )
 from libs.common.messages import (
-    REMOVED,
-    AnyOrder,
     DesiredAsk,
     Heartbeat,
-    Lease,
-    Roster,
     Vitals,
-    by_bytes,
 )
 from libs.common.messages.senders import Senders, sender
-from libs.common.model import NodeId, Timing
 from libs.common.process.cancellation import before
 from libs.common.process.clock import Clock
 from libs.common.process.pulse import Pulse
 from libs.common.process.service import DECIDER, READER, Shell
 from libs.common.process.serving_tasks import serve_together
 from libs.common.settings.settings import Settings
-from libs.common.state.cluster import Cluster, is_removed
+from libs.common.state.cluster import Cluster
 from libs.common.state.inventory import Stocks
 from libs.common.transport import snapshot, snapshot_store
 from libs.common.transport.bus import Bus
@@ -59,28 +49,25 @@ from libs.common.transport.snapshot_store import SnapshotStore
 from libs.common.transport.writer import Writer
 from services.scheduler.decide.decide import NOTHING_OBSERVED, Observations, decide
 from services.scheduler.decide.oversize import smaller
-from services.scheduler.explain.explain import explain, no_answer
+from services.scheduler.leases.lease_answers import OK, lease_answer, verdict_on
 from services.scheduler.leases.leases import Leadership, Leases
 from services.scheduler.leases.renewals import Renewals
-from services.scheduler.leases.roster import roster
-from services.scheduler.leases.take_over import TakeOver
+from services.scheduler.leases.roster import PresentRoster
+from services.scheduler.leases.take_over import TakeOver, opening_facts
 from services.scheduler.models.drains import Drains
-from services.scheduler.orders import orders
 from services.scheduler.orders.desired_pages import DesiredPages
+from services.scheduler.orders.outbox import Outbox
 from services.scheduler.plugins.plugged import Plugged
-from services.scheduler.questions.aside import Aside, forked
-from services.scheduler.questions.past import DEADLINE_PART, Past, Question
-from services.scheduler.questions.what_if import WhatIfAsk, not_found, what_if
-from services.scheduler.questions.why_model import WhyAsk, explain_model
+from services.scheduler.questions.desk import QuestionDesk
 from services.scheduler.state.state import State
 
 SILENCE_CHECK_NS: Final = 100_000_000
 MS: Final = 1_000_000
-# How many heartbeats a planned stop waits for the nodes to fetch their long lease, and how long for
-# the log to take it.
+# On a planned stop: heartbeats to wait for the nodes to fetch their long lease, and time for the
+# log to store its fact.
 FAREWELL_BEATS: Final = 1.5
 COMMIT_FAREWELL_S: Final = 3.0
-# So many of the last decisions that placed a job are timed.
+# Number of placement decisions whose duration is kept.
 TIMED_MAX: Final = 1_024
 
 logger = logging.getLogger(__name__)
@@ -90,7 +77,7 @@ _desired_ask = msgspec.msgpack.Decoder(DesiredAsk)
 
 
 class Scheduler:
-    """One scheduler process, and the voice of its shell. Its instance name is only for people."""
+    """One scheduler process. The instance name in its settings is for people only."""
 
     def __init__(
         self,
@@ -111,12 +98,11 @@ class Scheduler:
         self.store = store
         self.state = State(Cluster(), settings.placement, settings.grow_after_s)
         self.acked = Cluster()
-        self.roster: Roster | None = None  # as of `acked`, made when it is asked for
+        self.roster = PresentRoster()
         self.stocks = Stocks()
         self.leases = Leases()
         self.desired_pages = DesiredPages()
-        self.aside = Aside(settings.ask_past_ms / 1_000 * DEADLINE_PART)
-        self.past = Past(deadline_s=settings.ask_past_ms / 1_000 * DEADLINE_PART)
+        self.questions = QuestionDesk(lambda: self.state, clock, settings.ask_past_ms)
         self.renewals = Renewals()
         self.drains = Drains()
         self.senders = Senders()
@@ -140,12 +126,10 @@ class Scheduler:
         self.claimed = False
         self.stopping = False
         self.extended = False
-        self.outgoing: asyncio.Queue[tuple[NodeId, list[AnyOrder]]] = asyncio.Queue()
-
-    # -- what it decides
-    # ----------------------------------------------------------------------------------------
+        self.outbox = Outbox(bus)
 
     def decide(self, now_ns: int) -> Sequence[AnyFact]:
+        """Return the facts of the next decision, at `now_ns` by the wall clock."""
         if self.stopping:
             return ()
         now = self.clock.boot_ns()
@@ -170,69 +154,43 @@ class Scheduler:
         facts = decide(self.state, now, self.observed, now_ns)
         if len(self.plugins.faults) > len(
             self.observed.faults
-        ):  # what was decided by a plug-in that went bad meanwhile does not count
+            # The plug-in failed during this decision, so the decision is taken again without it.
+        ):
             self.observed = replace(self.observed, faults=tuple(self.plugins.faults))
             facts = decide(self.state, now, self.observed, now_ns)
         if facts and isinstance(facts[0], JobPlaced):
             self.decision_ns.append(self.clock.boot_ns() - now)
         return facts
 
-    # -- the shell's voice
-    # --------------------------------------------------------------------------------------
-
     def folded(self, entry: Entry, commit: Commit) -> None:
+        """Fold a commit of any writer into `acked`."""
         self.stocks.follow(
             self.acked, fold.apply_entry(self.acked, entry.seq, entry.subject, commit)
         )
-        if any(
-            isinstance(
-                fact, NodeRegistered | ClusterConfigured | NodeRemovalRequested | NodeRemoved
-            )
-            for fact in commit.facts
-        ):
-            self.roster = None
+        self.roster.note(commit.facts)
         for fact in commit.facts:
             if isinstance(fact, ReplicasScaled):
                 self.drains.retire(fact.retire, entry.seq)
             if isinstance(fact, NodeReturned):
                 self.leases.returned(self.acked, fact.node_id, self.clock.boot_ns())
         if self.claimed:
-            for node_id, control in orders.control_orders(self.acked, commit.facts, entry.seq):
-                self.outgoing.put_nowait((node_id, [control]))
+            self.outbox.controls(self.acked, entry.seq, commit.facts)
 
     def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:
-        """Send each node its part of what the log has just taken."""
-        for fact in facts:
-            if isinstance(fact, JobPlaced | JobStopOrdered | JobPreempted):
-                self._order(seq, fact)
-
-    def _order(self, seq: int, fact: JobPlaced | JobStopOrdered | JobPreempted) -> None:
-        job = self.state.cluster.jobs.get(fact.job_id)
-        if job is None or job.attempt != fact.attempt:
-            return
-        if isinstance(fact, JobPlaced):
-            for node_id, order in orders.start_orders(self.state.cluster, job, fact, seq):
-                self.outgoing.put_nowait((node_id, [order]))
-        else:
-            for node_id, stop in orders.stop_orders(fact, list(job.members), seq):
-                self.outgoing.put_nowait((node_id, [stop]))
-
-    # -- the process
-    # --------------------------------------------------------------------------------------------
+        """Order what the log has just acknowledged."""
+        self.outbox.acknowledged(self.state.cluster, seq, facts)
 
     async def run(self, stop: asyncio.Event, replayed: Callable[[], None] = lambda: None) -> None:
-        """Stand by until needed, replay, begin a term, serve until `stop`; a planned stop leaves a
-        long lease behind.
+        """Stand by until needed, replay, begin a term and serve until `stop`.
 
-        `replayed` is called before it serves.
-
-        Raises Stopped when it comes before the term has begun.
+        A planned stop leaves a long lease behind. `replayed` is called before the scheduler serves.
+        Raises Stopped if `stop` is set before the term has begun.
         """
         await before(stop, self._open())
         replayed()
         await serve_together(
             deciding=self.shell.serve(),
-            orders=self._send_orders(),
+            orders=self.outbox.send(lambda: self.state.epoch),
             leadership=self._renew(),
             answers=self._answer_until(stop),
         )
@@ -243,8 +201,8 @@ class Scheduler:
         await self._farewell()
 
     async def _open(self) -> None:
-        """Begin a term only when no other scheduler has one: another may have begun while this one
-        replayed.
+        """Begin a term when no other scheduler has one; check again after the replay, because
+        another one may have begun meanwhile.
         """
         take_over = TakeOver(
             self.log, self.bus, self.clock, self.settings.term_ms, self.shell.pulse
@@ -258,7 +216,7 @@ class Scheduler:
     async def _begins_term(self) -> bool:
         """Return whether the log stored this scheduler's term.
 
-        If two begin together it refuses one, which stands by.
+        If two schedulers begin together, the log refuses one of them, and that one stands by.
         """
         try:
             await self._begin_term()
@@ -268,7 +226,7 @@ class Scheduler:
         return True
 
     async def _replay(self) -> None:
-        """Restore both folds, from the newest snapshot and the tail."""
+        """Restore both folds from the newest snapshot and the log after it."""
         self.acked, self.stocks = await snapshot_store.begin(self.log, self.store), Stocks()
         self.state = self.shell.state = State(
             snapshot.copy(self.acked), self.settings.placement, self.settings.grow_after_s
@@ -276,27 +234,17 @@ class Scheduler:
         await self.shell.replay()
 
     async def _begin_term(self) -> None:
-        """TermBegan, appended under the fence; its sequence is the epoch of all that this process
-        writes and says.
+        """Append TermBegan under the fence. Its sequence is the epoch of everything that this
+        process writes.
 
-        Of two that begin together the log refuses one, before it has touched the leadership key.
+        If two schedulers begin together, the log refuses one before it has touched the leadership
+        key.
         """
-        orders, scores = self.plugins.orders, self.plugins.scores
-        first: list[AnyFact] = [
-            TermBegan(instance=self.settings.instance, orders=orders, scores=scores)
-        ]
         for line in self.plugins.missing(self.acked):
             logger.warning(line)
-        if not self.acked.configured:
-            settings = self.settings
-            timing = Timing(
-                settings.heartbeat_ms, settings.lease_ms, settings.margin_ms, settings.term_ms
-            )
-            first.append(ClusterConfigured(cluster_id=settings.cluster_id, timing=timing))
-        seq = await self.writer.commit(first)
-        self.writer.attached_seq = (
-            seq  # folded as anyone's, when it comes back: its sequence is its meaning
-        )
+        seq = await self.writer.commit(opening_facts(self.settings, self.plugins, self.acked))
+        # The commit is folded like any other when it comes back, because its sequence is its meaning.
+        self.writer.attached_seq = seq
         self.writer.epoch = seq
         self.state.begin(seq, self.clock.boot_ns())
         self.renewed_boot_ns = self.writer.acked_boot_ns
@@ -312,32 +260,20 @@ class Scheduler:
         await self.bus.subscribe(f"{subjects.OUTSTANDING}.*", self._on_outstanding)
         await self.bus.subscribe(subjects.ask_scheduler("alive"), self._on_alive)
         await self.bus.subscribe(subjects.ask_scheduler("position"), self._on_position)
-        await self.bus.subscribe(subjects.ask_scheduler("why"), self._on_why, concurrent=True)
         await self.bus.subscribe(
-            subjects.ask_scheduler("whatif"), self._on_what_if, concurrent=True
+            subjects.ask_scheduler("why"), self.questions.on_why, concurrent=True
+        )
+        await self.bus.subscribe(
+            subjects.ask_scheduler("whatif"), self.questions.on_what_if, concurrent=True
         )
         await self.bus.subscribe(subjects.ask_scheduler("vitals"), self._on_vitals)
         await self.bus.subscribe(subjects.ask_scheduler("inventory"), self._on_inventory)
 
-    async def _send_orders(self) -> None:
-        """Each node's orders of one moment in as few messages as they fit into."""
-        while True:
-            node_id, batch = await self.outgoing.get()
-            by_node: dict[NodeId, list[AnyOrder]] = {node_id: batch}
-            while not self.outgoing.empty():
-                node_id, more = self.outgoing.get_nowait()
-                by_node.setdefault(node_id, []).extend(more)
-            for node_id, waiting in by_node.items():
-                for part in by_bytes(waiting):
-                    await self.bus.publish(
-                        subjects.orders(node_id), _encode(orders.message(self.state.epoch, part))
-                    )
-
     async def _renew(self) -> None:
-        """Keep the right to grant leases: an acknowledged write at least every third of a term.
+        """Renew the right to grant leases: an acknowledged write at least every third of a term.
 
-        The first one takes the key; from then on no older leader grants any, and the silence of
-        nodes counts.
+        The first renewal takes the key. From then on no older leader grants leases, and the silence
+        of nodes counts.
         """
         while True:
             sent = self.clock.boot_ns()
@@ -352,7 +288,7 @@ class Scheduler:
             await asyncio.sleep(self.acked.timing.term_ms / 3_000)
 
     def may_grant(self, now: int) -> bool:
-        """Within one term of the sending of the last acknowledged leadership write."""
+        """Return whether the last acknowledged leadership write was sent less than one term ago."""
         latest = max(self.renewed_boot_ns, self.writer.acked_boot_ns)
         return (
             self.acked.epoch == self.state.epoch and now - latest < self.acked.timing.term_ms * MS
@@ -364,27 +300,26 @@ class Scheduler:
             return None
         now = self.clock.boot_ns()
         node = self.acked.nodes.get(beat.node_id)
-        if is_removed(self.acked, beat.node_id):
-            return self._lease(beat, REMOVED, 0)
-        if node is None or beat.incarnation > node.incarnation:
-            return self._lease(beat, "unknown", 0)
-        ahead = self.state.cluster.nodes[beat.node_id]
-        if beat.incarnation < node.incarnation or beat.incarnation <= max(node.lost, ahead.lost):
-            return self._lease(beat, "lost", 0)
+        ahead = self.state.cluster.nodes.get(beat.node_id)
+        verdict = verdict_on(self.acked, beat, ahead)
+        if node is None or ahead is None or verdict != OK:
+            return self._lease(beat, verdict, 0)
         self.leases.hear(self.acked, beat.node_id, now, beat.lease_epoch == self.state.epoch)
         self.renewals.hear(self.acked, beat, now)
-        # Who counts by a roster that still believes a node that leaves is no party to a lease until
-        # it has the later one.
+        # A node with an older roster still counts a leaving node. It gets no lease until it has the
+        # newer one.
         counts_alike = beat.roster_seq >= self.acked.leaving_seq or not node.peer_address
         usable = node.usable and ahead.usable and counts_alike and self.may_grant(now)
-        return self._lease(beat, "ok", self._grant(beat, now) if usable else 0)
+        return self._lease(beat, OK, self._grant(beat, now) if usable else 0)
 
     def _grant(self, beat: Heartbeat, now: int) -> int:
         granted = self.leases.grant(self.acked, beat.node_id, now)
         self.renewals.grant(beat, now)
         if any(
-            node_id == beat.node_id for node_id, _ in self.observed.silent
-        ):  # it is up to 100 ms old
+            node_id == beat.node_id
+            for node_id, _ in self.observed.silent
+            # The observation is up to 100 ms old.
+        ):
             self.observed = replace(
                 self.observed,
                 silent=tuple(each for each in self.observed.silent if each[0] != beat.node_id),
@@ -392,29 +327,11 @@ class Scheduler:
         return self.settings.stop_lease_ms if self.extended else granted
 
     def _lease(self, beat: Heartbeat, verdict: str, lease_ms: int) -> bytes:
-        node = self.acked.nodes.get(beat.node_id)
-        digest = orders.node_digest(self.acked, beat.node_id) if node is not None else ""
-        known = (
-            (node.incarnation, bool(node.distrusted), node.registered_seq)
-            if node is not None
-            else ()
-        )
-        common = (
-            self.acked.timing.heartbeat_ms,
-            digest,
-            self.acked.seq,
-            self._present_roster().digest,
-            *known,
-        )
-        return _encode(Lease(self.state.epoch, verdict, beat.sent_boot_ns, lease_ms, *common))
-
-    def _present_roster(self) -> Roster:
-        if self.roster is None:
-            self.roster = roster(self.acked)
-        return self.roster
+        digest = self.roster.of(self.acked).digest
+        return _encode(lease_answer(self.acked, self.state.epoch, beat, verdict, lease_ms, digest))
 
     async def _on_roster(self, subject: str, data: bytes) -> bytes | None:
-        return _encode(self._present_roster()) if self.acked.epoch == self.state.epoch else None
+        return _encode(self.roster.of(self.acked)) if self.acked.epoch == self.state.epoch else None
 
     async def _on_outstanding(self, subject: str, data: bytes) -> None:
         self.drains.read(subject, data, self.clock.boot_ns())
@@ -454,52 +371,9 @@ class Scheduler:
             else None
         )
 
-    async def _on_what_if(self, subject: str, data: bytes) -> bytes:
-        began = self.clock.boot_ns()
-        ask = msgspec.msgpack.decode(data, type=WhatIfAsk)
-
-        def found() -> bytes:
-            self.state.asker = ask.asker  # in a child
-            return msgspec.json.encode(
-                what_if(self.state, ask, forked)
-                | {"decision_latency_us": (self.clock.boot_ns() - began) / 1_000}
-            )
-
-        def none(text: str) -> bytes:
-            return msgspec.json.encode(
-                not_found(text, self.state.seq)
-                | {"decision_latency_us": (self.clock.boot_ns() - began) / 1_000}
-            )
-
-        return await self.aside.answer(found, none)
-
-    async def _on_why(self, subject: str, data: bytes) -> bytes | None:
-        ask = msgspec.msgpack.decode(data, type=WhyAsk)
-        if ask.at:
-            return await self.past.answer(Question(ask.at, ask.job_id, ask.asker))
-        return await self.aside.answer(
-            lambda: self._why(ask), lambda text: self._why_not(ask, text)
-        )
-
-    def _why(self, ask: WhyAsk) -> bytes:
-        """In a child: it changes the state."""
-        self.state.asker = ask.asker
-        found = (
-            explain_model(self.state, ask.model, forked)
-            if ask.model
-            else explain(self.state, ask.job_id, forked)
-        )
-        return msgspec.json.encode(found)
-
-    def _why_not(self, ask: WhyAsk, text: str) -> bytes:
-        return msgspec.json.encode(
-            no_answer(ask.job_id, "unknown", text, self.state.seq)
-            | ({"model": ask.model} if ask.model else {})
-        )
-
     async def _farewell(self) -> None:
-        """A planned stop: the log says that every node may go on alone, then each hears it with its
-        next heartbeat.
+        """Stop as planned: record that every node may go on alone, and tell each with its next
+        heartbeat.
         """
         self.stopping = True
         try:
@@ -507,8 +381,9 @@ class Scheduler:
                 await self.writer.put([LeaseExtended(duration_ms=self.settings.stop_lease_ms)])
         except TimeoutError:
             logger.warning(
-                "the log did not take the long lease: the nodes' jobs end with the one that "
-                "they have"
+                "the log did not store the long lease within %.0f s: jobs end with the leases that "
+                "their nodes hold now",
+                COMMIT_FAREWELL_S,
             )
             return
         self.extended = True

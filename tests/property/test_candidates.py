@@ -15,7 +15,8 @@ from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import Allocation, JobId, NodeId, TenantId
 from libs.common.state.cluster import Job
-from services.scheduler.decide.decide import decide, place
+from services.scheduler.decide.decide import decide
+from services.scheduler.decide.placing import place
 from services.scheduler.placement.choose import Choice, serving
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.policies import POLICIES

@@ -12,7 +12,7 @@ from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import WHOLE_GPU, JobSpec, TenantId
 from libs.common.state.cluster import node_gpus
-from services.scheduler.decide.decide import catch_up, place
+from services.scheduler.decide.placing import catch_up, place
 from services.scheduler.placement.choose import NO_PLACEMENT, choose
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.state.state import State

@@ -35,7 +35,7 @@ from services.audit.trim.trimmer import Trimmer
 from services.node_agent.core import observations as o
 from services.node_agent.peers import gossip
 from services.node_agent.service import Agent
-from services.scheduler.decide import attempts, decide, elastic
+from services.scheduler.decide import attempts, decide, elastic, nodes
 from services.scheduler.leases import renewals
 from services.scheduler.leases.leases import Leases
 from services.scheduler.leases.renewals import Renewals
@@ -417,7 +417,7 @@ def an_empty_directory_speaks_for_the_one_before(patch: pytest.MonkeyPatch) -> N
 
 def a_node_is_removed_with_what_lives_there(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks whether a job still has something on a node that is to be removed."""
-    patch.setattr(decide, "is_empty", lambda cluster, node_id: True)
+    patch.setattr(nodes, "is_empty", lambda cluster, node_id: True)
     patch.setattr(renewals, "is_empty", lambda cluster, node_id: True)
 
 

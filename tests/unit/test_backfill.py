@@ -361,5 +361,5 @@ def test_only_so_many_jobs_are_looked_past(monkeypatch: pytest.MonkeyPatch) -> N
     behind = [fact for gpus in (3, 4) for fact in waiting(f"big-{gpus}", gpus=gpus)]
     history = (registered("a"), registered("b", 2), busy, behind, waiting("small"))
     assert begin(given(*history)) == [("small", "b")]
-    monkeypatch.setattr("services.scheduler.decide.decide.SCAN_MAX", 2)
+    monkeypatch.setattr("services.scheduler.decide.placing.SCAN_MAX", 2)
     assert begin(given(*history)) == []

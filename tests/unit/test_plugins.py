@@ -18,7 +18,8 @@ from libs.common.state.cluster import Cluster
 from libs.common.state.plugins import ORDER, SCORE, PluginFault
 from libs.common.transport import snapshot
 from services.scheduler import policies
-from services.scheduler.decide.decide import Observations, catch_up, decide
+from services.scheduler.decide.decide import Observations, decide
+from services.scheduler.decide.placing import catch_up
 from services.scheduler.explain.explain import explain
 from services.scheduler.placement import strategies
 from services.scheduler.placement.resource_request import request_of

@@ -137,5 +137,5 @@ def test_the_room_that_is_made_leaves_the_first_ones_tenant_what_it_may_hold() -
 def test_only_so_many_jobs_are_looked_past_to_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     small = waiting("small", gpus=2, priority=80, queue="two")
     assert decisions(two_queues(*small))
-    monkeypatch.setattr("services.scheduler.decide.decide.SCAN_MAX", 1)
+    monkeypatch.setattr("services.scheduler.decide.placing.SCAN_MAX", 1)
     assert decisions(two_queues(*small)) == []

@@ -3,7 +3,7 @@
 from libs.common import facts as f
 from libs.common.model import AttemptRef, NodeId
 from libs.common.state.cluster import membership_of
-from services.scheduler.decide.decide import remove_node, vacate
+from services.scheduler.decide.nodes import remove_node, vacate
 from services.scheduler.placement.choose import NO_PLACEMENT, choose
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.state.state import State

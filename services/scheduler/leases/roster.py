@@ -9,10 +9,19 @@ docs/decisions.
 """
 
 import hashlib
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
+from libs.common.facts import (
+    AnyFact,
+    ClusterConfigured,
+    NodeRegistered,
+    NodeRemovalRequested,
+    NodeRemoved,
+    Unknown,
+)
 from libs.common.messages import Roster, RosterEntry
 from libs.common.state.cluster import Cluster, Node, is_leaving, is_removed
 
@@ -22,7 +31,27 @@ WORD_MAX: Final = 64
 # With more nodes than this there is no roster, and every lease ends as it was granted.
 NODES_MAX: Final = 4_096
 
+CHANGES_ROSTER: Final = (NodeRegistered, ClusterConfigured, NodeRemovalRequested, NodeRemoved)
+
 _encode = msgspec.msgpack.Encoder().encode
+
+
+class PresentRoster:
+    """The roster of the acknowledged state, made when it is first needed after a change."""
+
+    def __init__(self) -> None:
+        self.roster: Roster | None = None
+
+    def note(self, facts: Iterable[AnyFact | Unknown]) -> None:
+        """Drop the roster if one of these facts may change it."""
+        if any(isinstance(fact, CHANGES_ROSTER) for fact in facts):
+            self.roster = None
+
+    def of(self, cluster: Cluster) -> Roster:
+        """Return the roster of this state."""
+        if self.roster is None:
+            self.roster = roster(cluster)
+        return self.roster
 
 
 def roster(cluster: Cluster) -> Roster:

@@ -12,12 +12,15 @@ from typing import Final
 
 from libs.common import subjects
 from libs.common.errors import Unavailable
-from libs.common.facts import decode
+from libs.common.facts import AnyFact, ClusterConfigured, TermBegan, decode
+from libs.common.model import Timing
 from libs.common.process.clock import Clock
 from libs.common.process.pulse import NO_PULSE, Pulse
+from libs.common.settings.settings import Settings
 from libs.common.state.cluster import Cluster
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Log
+from services.scheduler.plugins.plugged import Plugged
 
 ASK_S: Final = 1.0
 # Between two questions while no scheduler listens at all.
@@ -88,3 +91,12 @@ class TakeOver:
             first is not None
             and self.clock.wall_ns() - decode(first.data).at_ns < self.term_ms * MS
         )
+
+
+def opening_facts(settings: Settings, plugins: Plugged, cluster: Cluster) -> list[AnyFact]:
+    """Return the facts of a term's first commit, in which a new cluster is configured as well."""
+    began = TermBegan(instance=settings.instance, orders=plugins.orders, scores=plugins.scores)
+    if cluster.configured:
+        return [began]
+    timing = Timing(settings.heartbeat_ms, settings.lease_ms, settings.margin_ms, settings.term_ms)
+    return [began, ClusterConfigured(cluster_id=settings.cluster_id, timing=timing)]

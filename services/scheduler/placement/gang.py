@@ -35,8 +35,8 @@ class Neighbours(NamedTuple):
 def members(
     ranking: Ranking, request: ResourceRequest, near: Neighbours, excluded_nodes: int = 0
 ) -> list[int]:
-    """`wish.nodes` nodes in rank order, none that is barred; NO_NODES when there are not so many that
-    may be together.
+    """Return `request.nodes` nodes in rank order without `excluded_nodes`; NO_NODES if there are
+    too few that may be together.
     """
     kinds = [
         kind

@@ -228,7 +228,9 @@ class Lane:
             self._rebuild_front()
 
     def _has_next(self) -> bool:
-        """Drop stale entries. Return whether a live one that was not scanned yet is at the front."""
+        """Drop stale entries, and return whether an entry that was not scanned yet is
+        at the front.
+        """
         while self.front:
             entry = self.front[0]
             group = self.groups.get(entry.shape)
@@ -372,7 +374,9 @@ class Queue:
                 del self.lanes[entry.lane]
 
     def reopen(self, built: int, is_possible: Callable[[Waiting], bool]) -> None:
-        """Check impossible shapes of all lanes again, as of position `built` of `Capacity.builds`."""
+        """Check impossible shapes of all lanes again. `built` is the position in
+        `Capacity.builds`.
+        """
         self.built = built
         for lane in self.lanes.values():
             lane.reopen(is_possible)

@@ -10,7 +10,7 @@ from functools import partial
 
 from libs.common.model import TenantId
 from libs.common.state.cluster import Job, Tenant
-from services.scheduler.queueing.limits import is_possible, is_group_blocked, over_budget
+from services.scheduler.queueing.limits import is_group_blocked, is_possible, over_budget
 from services.scheduler.queueing.queue import Checks, Lane, LaneId, Waiting
 from services.scheduler.state.state import State
 

@@ -1,0 +1,85 @@
+"""The rules about nodes: lost, returned, and to be removed.
+
+Pure.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from libs.common import reasons
+from libs.common.facts import (
+    AnyFact,
+    NodeLost,
+    NodeRemoved,
+    NodeReturned,
+)
+from libs.common.life import job_life, node_life
+from libs.common.model import NodeId
+from libs.common.state.cluster import is_removed
+from services.scheduler.decide.stops import stop_order
+from services.scheduler.leases.renewals import is_empty
+from services.scheduler.placement.bits import indexes
+from services.scheduler.state.state import State
+
+NONE: Final[tuple[AnyFact, ...]] = ()
+
+
+def bury_node(state: State) -> Sequence[AnyFact]:
+    """Declare the loss of a node that an operator declared dead, with all that jobs held there that
+    ignore the lease.
+    """
+    for index in indexes(state.dead):
+        node = state.cluster.nodes[state.capacity.nodes[index]]
+        return (
+            NodeLost(
+                node_id=node.node_id, incarnation=node.incarnation, reason=node_life.DECLARED_DEAD
+            ),
+        )
+    return NONE
+
+
+def return_node(state: State) -> Sequence[AnyFact]:
+    """Take back a lost node that registered again and accounts for nothing but reserved devices."""
+    for index in indexes(state.returning):
+        node_id = state.capacity.nodes[index]
+        return (
+            NodeReturned(node_id=node_id, incarnation=state.cluster.nodes[node_id].incarnation),
+        )
+    return NONE
+
+
+def lose_node(state: State, silent: Sequence[tuple[NodeId, int]]) -> Sequence[AnyFact]:
+    """Declare the loss of a node that was silent for a lease and its margin.
+
+    Its supervisors have stopped its jobs by then. An incarnation that another state directory
+    replaced that long ago is lost likewise.
+    """
+    for node_id, incarnation in silent:
+        node = state.cluster.nodes.get(node_id)
+        if node is not None and node.usable and node.incarnation == incarnation:
+            return (NodeLost(node_id=node.node_id, incarnation=incarnation),)
+        if node is not None and node.replaced and node.replaced[-1] == incarnation:
+            return (NodeLost(node_id=node.node_id, incarnation=incarnation, reason="replaced"),)
+    return NONE
+
+
+def vacate(state: State) -> Sequence[AnyFact]:
+    """Stop the jobs of a node that is to be removed at once. Jobs that allow it are
+    queued again.
+    """
+    for node_id in state.leaving:
+        if state.cluster.memberships[node_id].wait:
+            continue
+        for job_id in state.cluster.nodes[node_id].members:
+            job = state.cluster.jobs[job_id]
+            if not job.stop_reason and job.state in (job_life.PLACED, job_life.RUNNING):
+                return (stop_order(job, reasons.NODE_REMOVED, 15, job.spec.grace_s),)
+    return NONE
+
+
+def remove_node(state: State, removable: Sequence[NodeId]) -> Sequence[AnyFact]:
+    """Remove an empty node that no agent has in its roster any more."""
+    for node_id in removable:
+        if not is_removed(state.cluster, node_id) and is_empty(state.cluster, node_id):
+            return (NodeRemoved(node_id=node_id),)
+    return NONE

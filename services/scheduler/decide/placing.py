@@ -1,0 +1,200 @@
+"""The rules about waiting jobs: withdraw, enqueue, place, and make room by preemption.
+
+Pure.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from libs.common import reasons
+from libs.common.facts import (
+    AnyFact,
+    DevicesReserved,
+    JobClosed,
+    JobQueued,
+)
+from libs.common.life import job_life
+from libs.common.quantities import counted
+from libs.common.state.cluster import Job
+from services.scheduler.decide.arrays import next_element
+from services.scheduler.decide.choices import placement, reserve_devices
+from services.scheduler.decide.elastic import with_more_nodes
+from services.scheduler.models.spread import choose_spread
+from services.scheduler.placement.choose import NO_PLACEMENT, choose_for, possible
+from services.scheduler.placement.resource_request import request_of
+from services.scheduler.placement.sharing_domains import sharing_domain_of
+from services.scheduler.preemption.choose import Room, preempted, room_for
+from services.scheduler.queueing.backfill import SCAN_MAX, BackfillPass, leaves_tenant_room
+from services.scheduler.queueing.limits import over_limit, passes_limit
+from services.scheduler.queueing.queue import Shape
+from services.scheduler.queueing.queue_order import candidates, in_order
+from services.scheduler.reservations.reservations import closed_to, is_closed_to, is_early, pass_of
+from services.scheduler.reservations.reserved import is_among_strangers, is_broken, is_free
+from services.scheduler.state.buckets import (
+    ENQUEUE,
+    WITHDRAW,
+)
+from services.scheduler.state.state import State
+
+# A dependency of the job failed.
+IN_VAIN: Final = "dependency_failed"
+NONE: Final[tuple[AnyFact, ...]] = ()
+
+
+def withdraw(state: State) -> Sequence[AnyFact]:
+    """Close a waiting job that was cancelled, or whose dependency failed."""
+    job = state.first(WITHDRAW)
+    if job is None:
+        return NONE
+    reason = IN_VAIN if job.cancel is None else reasons.CANCELLED
+    return (
+        JobClosed(
+            job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason=reason
+        ),
+    )
+
+
+def enqueue(state: State) -> Sequence[AnyFact]:
+    """Queue an admitted job, or reject one that asked for that if this cluster could
+    never hold it.
+    """
+    job = state.first(ENQUEUE)
+    if job is None:
+        return NONE
+    queued = JobQueued(job_id=job.job_id)
+    if job.spec.reject_if_impossible and not possible(state.capacity, request_of(job.spec)):
+        reason = (
+            f"impossible: this cluster has not {counted(job.spec.nodes, 'node')} with "
+            f"{counted(job.spec.gpus, 'GPU')} each"
+        )
+        return (
+            queued,
+            JobClosed(
+                job_id=job.job_id, attempt=job.attempt, outcome=job_life.REJECTED, reason=reason
+            ),
+        )
+    return (queued,)
+
+
+def place(state: State) -> Sequence[AnyFact]:
+    """Place the first job in order that fits, without delaying the jobs before it."""
+    versions = state.versions
+    if state.nothing_fits == versions or not state.queue.waiting:
+        return NONE
+    passes: dict[str, BackfillPass] = defaultdict(BackfillPass)
+    waiting = 0
+    for _, job_id, shape, _ in candidates(state):
+        job = state.cluster.jobs[job_id]
+        backfill_pass = passes[pass_of(state, job)]
+        serve = job.spec.serve
+        choice = (
+            backfill_pass.choose(state, job, shape.request)
+            if serve is None
+            else choose_spread(state, backfill_pass, job, serve, shape.request)
+        )
+        if choice is NO_PLACEMENT:
+            backfill_pass.wait(state, job)
+            waiting += 1
+            if waiting == SCAN_MAX or backfill_pass.holds_all(state):
+                break
+        elif not passes_limit(state, shape, choice):
+            return (
+                placement(state, job, with_more_nodes(state, backfill_pass, job, shape, choice)),
+            )
+    state.nothing_fits = versions
+    return NONE
+
+
+def place_reserved(state: State) -> Sequence[AnyFact]:
+    """Place a job on its reserved devices once all are free, or earlier on other free devices.
+
+    A reservation that can never be used is given up.
+    """
+    versions = state.versions
+    if state.none_free == versions or not state.reserved:
+        return NONE
+    jobs = [state.cluster.jobs[job_id] for job_id in state.reserved]
+    for job in in_order(state, [job for job in jobs if job.state == job_life.QUEUED]):
+        if is_broken(state, job):
+            return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)
+        shape, own = state.reserved[job.job_id]
+        kept = [(member.node_id, member.gpus) for member in job.preemption.reserved]
+        free = is_free(state.cluster, job)
+        choice = (
+            kept
+            if free
+            else choose_for(
+                state.capacity,
+                shape.request,
+                sharing_domain_of(state.cluster, job.tenant),
+                closed_to(state, job),
+            )
+        )
+        if choice is NO_PLACEMENT:
+            continue
+        limited = over_limit(state, shape, own) or passes_limit(state, shape, choice, own)
+        refused = limited or is_closed_to(state, job, choice) or is_early(state, job)
+        if refused or (free and is_among_strangers(state.cluster, job)):
+            return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)
+        return (placement(state, job, choice),)
+    state.none_free = versions
+    return NONE
+
+
+def preempt(state: State) -> Sequence[AnyFact]:
+    """Make room for the first waiting job by preempting jobs of lower priority, or of its own
+    priority whose time slice is over.
+
+    If they cannot make enough room for it, the first job of another queue is tried. The devices are
+    reserved for that job. For an array, the next element begins, and room is made for that element.
+    """
+    versions = state.versions
+    if state.no_room == versions or not state.preemptible.jobs or not state.queue.waiting:
+        return NONE
+    passes: dict[str, BackfillPass] = defaultdict(BackfillPass)
+    for scanned, (_, job_id, shape, lane) in enumerate(candidates(state), 1):
+        job = state.cluster.jobs[job_id]
+        backfill_pass = passes[pass_of(state, job)]
+        room = (
+            _room(state, backfill_pass, job, shape)
+            if lane.queue not in backfill_pass.queues and not backfill_pass.no_backfill
+            else None
+        )
+        if room is not None:
+            if job.elements is not None:
+                return (next_element(job),)
+            return (
+                reserve_devices(job, job.attempt, state, room.choice),
+                *(preempted(state, victim, job) for victim in room.victims),
+            )
+        backfill_pass.wait(state, job)
+        if scanned == SCAN_MAX or backfill_pass.holds_all(state):
+            break
+    state.no_room = versions
+    return NONE
+
+
+def _room(state: State, backfill_pass: BackfillPass, job: Job, shape: Shape) -> Room | None:
+    """Return the room that preemption can make for the job beside the reservation of the first
+    waiting one.
+    """
+    reservation = backfill_pass.reservation(state)
+    room = room_for(state, job, shape.request, reservation.nodes if reservation is not None else 0)
+    if (
+        room is None
+        or passes_limit(state, shape, room.choice)
+        or is_closed_to(state, job, room.choice)
+    ):
+        return None
+    return (
+        room
+        if reservation is None or leaves_tenant_room(state, reservation, job, room.choice)
+        else None
+    )
+
+
+def catch_up(state: State) -> Sequence[AnyFact]:
+    """Use idle time to bring rankings up to date for the next decision. Decides nothing."""
+    state.capacity.catch_up()
+    return NONE

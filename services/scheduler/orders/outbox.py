@@ -1,0 +1,69 @@
+"""Orders on their way to nodes.
+
+Every order follows from a fact that the log has acknowledged. A start order also carries the job's
+spec and the addresses of its peers, which are read from the working state. That is safe: they come
+from facts of other writers, which the working state takes from the log only. An order for an
+attempt that is no longer the job's present one is dropped. If an order is lost on its way, the
+answer to the node's next heartbeat reveals that (`orders.node_digest`).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from libs.common import subjects
+from libs.common.facts import AnyFact, JobPlaced, JobPreempted, JobStopOrdered, Unknown
+from libs.common.messages import AnyOrder, by_bytes
+from libs.common.model import NodeId
+from libs.common.state.cluster import Cluster
+from libs.common.transport.bus import Bus
+from services.scheduler.orders import orders
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Outbox:
+    """The orders that are not sent yet."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.outgoing: asyncio.Queue[tuple[NodeId, list[AnyOrder]]] = asyncio.Queue()
+
+    def acknowledged(self, working: Cluster, seq: int, facts: Sequence[AnyFact]) -> None:
+        """Queue the orders that follow from facts of the scheduler that the log acknowledged."""
+        for fact in facts:
+            if isinstance(fact, JobPlaced | JobStopOrdered | JobPreempted):
+                self._order(working, seq, fact)
+
+    def _order(
+        self, working: Cluster, seq: int, fact: JobPlaced | JobStopOrdered | JobPreempted
+    ) -> None:
+        job = working.jobs.get(fact.job_id)
+        if job is None or job.attempt != fact.attempt:
+            return
+        if isinstance(fact, JobPlaced):
+            for node_id, order in orders.start_orders(working, job, fact, seq):
+                self.outgoing.put_nowait((node_id, [order]))
+        else:
+            for node_id, stop in orders.stop_orders(fact, list(job.members), seq):
+                self.outgoing.put_nowait((node_id, [stop]))
+
+    def controls(self, acked: Cluster, seq: int, facts: Iterable[AnyFact | Unknown]) -> None:
+        """Queue the device controls that commit `seq` requested."""
+        for node_id, control in orders.control_orders(acked, facts, seq):
+            self.outgoing.put_nowait((node_id, [control]))
+
+    async def send(self, epoch: Callable[[], int]) -> None:
+        """Send orders for ever, those of one node and one moment in as few messages as possible."""
+        while True:
+            node_id, batch = await self.outgoing.get()
+            by_node: dict[NodeId, list[AnyOrder]] = {node_id: batch}
+            while not self.outgoing.empty():
+                node_id, more = self.outgoing.get_nowait()
+                by_node.setdefault(node_id, []).extend(more)
+            for node_id, waiting in by_node.items():
+                for part in by_bytes(waiting):
+                    await self.bus.publish(
+                        subjects.orders(node_id), _encode(orders.message(epoch(), part))
+                    )
