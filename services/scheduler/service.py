@@ -243,7 +243,7 @@ class Scheduler:
         for line in self.plugins.missing(self.acked):
             logger.warning(line)
         seq = await self.writer.commit(opening_facts(self.settings, self.plugins, self.acked))
-        # The commit is folded like any other when it comes back, because its sequence is its meaning.
+        # The commit is folded like any other when it comes back: its sequence is its meaning.
         self.writer.attached_seq = seq
         self.writer.epoch = seq
         self.state.begin(seq, self.clock.boot_ns())
