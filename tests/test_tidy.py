@@ -32,7 +32,6 @@ TO_SPLIT: Final = frozenset(
         "services/node_agent/drivers/vendors/nvidia.py",
         "services/node_agent/machine/cgroups.py",
         "services/node_agent/metrics/exposition.py",
-        "services/node_agent/service.py",
         "services/scheduler/state/state.py",
         "tests/drivers/test_nvidia.py",
         "tests/integration/test_cli.py",

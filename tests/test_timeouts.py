@@ -70,7 +70,7 @@ STAY: Final[dict[str, str]] = {
         ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS cgroups.LEAVE_AGAIN_S lost.SWEEP_AGAIN_S
         lost.SWEEP_S attempt_facts.FINISHED_ALONE_NS
         core.decide.KILL_AGAIN_NS core.decide.KILL_SLACK_NS
-        node_agent.service.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S
+        device_work.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S
         node_agent.service.DRAIN_S engine.ASK_S engine.WANTED_LOOK_S daemons.LOOK_S daemons.KILL_S
         daemon.ASK_S daemon.SHELL_S
         daemons.READY_AGAIN_S daemons.GONE_FIRST_S daemons.GONE_MAX_S pool.QUIET_NS

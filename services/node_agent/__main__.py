@@ -1,4 +1,4 @@
-"""`python -m services.node_agent`: the agent of this machine, with what MUSTER_* says about it."""
+"""`python -m services.node_agent`: run the agent of this machine, as MUSTER_* configures it."""
 
 import asyncio
 import importlib.metadata
@@ -19,7 +19,7 @@ from libs.common.process.clock import SystemClock
 from libs.common.process.pulse import CORE, HEARTBEATS, Pulse
 from libs.common.settings.settings import Settings
 from libs.common.transport.bus_nats import NatsBus
-from libs.common.transport.connection_nats import connect_as
+from libs.common.transport.connection_nats import Client, connect_as
 from libs.common.transport.kv_nats import KvOutputs
 from libs.common.transport.log_jetstream import JetStreamLog
 from libs.common.transport.uploads import Bounds
@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
-    """Raises Refused for settings that cannot be, and what `Agent.run` raises."""
+    """Run the agent. Raises Refused for invalid settings, and what `Agent.run` raises."""
     _check(settings)
     state_dir = Path(settings.state)
     driver = _driver(settings)
@@ -76,22 +76,25 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def _home(settings: Settings) -> Home:
-    """Several agents may share a machine: each has a state directory of its own."""
+    """Return the agent's control groups. Agents that share a machine differ by their state
+    directory.
+    """
     digest = sha256(bytes(Path(settings.state).resolve())).hexdigest()[:GROUP_DIGITS]
     return prepare(settings.cgroup, f"{settings.node_id}-{digest}")
 
 
 def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Home) -> Machine:
-    """With what jobs may be given of it: what the settings say, else all that there is.
+    """Describe this machine: its address, its resources as the settings bound them, and its
+    isolation.
 
-    What does not keep them apart is said once.
+    Logs what does not isolate jobs.
     """
     users = accounts.parsed(settings.job_users)
     numbers = TenantNumbers(settings.cluster_id, settings.tenant_uids, settings.tenant_uid_table)
     lost = {**home.lost, **({USERS: why} if (why := accounts.lost(users, numbers)) else {})}
     if lost:
         logger.warning(
-            "jobs here are not kept apart in %s",
+            "jobs on this node are not isolated by: %s",
             ", ".join(f"{name} ({why})" for name, why in lost.items()),
         )
     isolation = {
@@ -141,55 +144,15 @@ async def _serve(
     peers: Peers | None,
     home: Home,
 ) -> None:
-    """The log is waited for as long as the peers keep this node's lease alive."""
-    while True:
-        try:
-            client = await before(stop, connect_as(settings, f"node-{settings.node_id}"))
-            break
-        except Unavailable:
-            if stop.is_set() or peers is None or not peers.holds_lease():
-                raise
-    state_dir = Path(settings.state)
-    keep = Keep(settings.keep_hours * 3_600, settings.keep_bytes, settings.keep_jobs)
-    jobs = JobDirectories(
-        state_dir, keep, Bounds(settings.upload_bytes, settings.upload_files), home.dirs
-    )
-    outputs, memory = KvOutputs(client), IncarnationFile(state_dir)
-    bus = NatsBus(client)
-    channels = Channels(settings.node_id, bus, jobs, settings.execs_per_job)
-    ask = partial(probe, default_s=settings.probe_ms / 1_000)
+    """Connect, run the agent with its metrics and device watch, and close what it used."""
+    client = await _connected(settings, stop, peers)
     sampling = Sampling(driver, 0 if driver.simulated else settings.sample_ms)
-    program = Program(
-        settings.mps_control, settings.mps_start_ms / 1_000, settings.mps_quit_ms / 1_000
-    )
-    means = Means(
-        Shares(state_dir, program, home.dirs), Containers(jobs.jobs_dir, settings.container_engine)
-    )
+    agent = _agent(settings, machine, driver, peers, home, client, sampling)
     policy = policy_of(settings)
-    log = JetStreamLog(client)
-    agent = Agent(
-        machine,
-        log,
-        bus,
-        SystemClock(),
-        jobs,
-        driver,
-        outputs,
-        memory,
-        ask,
-        peers,
-        channels,
-        sampling,
-        means,
-    )
-    if isinstance(driver, SimulatedDriver):
-        driver.running = lambda: works(agent.state, jobs.device_s)
-    agent.pulse = Pulse(settings.alive_file, CORE, HEARTBEATS)
     agent.state.devices.policy = policy
     agent.state.controls.policy = hot_policy(settings.health_hot)
-    watch = watch_of(settings, agent, driver)
+    watch = watch_of(settings, driver, agent.devices, policy)
     pipes = listen(settings, watch, driver, sampling)
-
     metrics = partial(_metrics, settings.node_id, agent, driver, sampling, watch)
     try:
         async with scraped(settings.metrics_host, settings.metrics_port, metrics):
@@ -201,6 +164,59 @@ async def _serve(
         await client.close()
 
 
+async def _connected(settings: Settings, stop: asyncio.Event, peers: Peers | None) -> Client:
+    """Connect to the log; keep trying as long as the peers extend this node's lease.
+
+    Raises Unavailable.
+    """
+    while True:
+        try:
+            return await before(stop, connect_as(settings, f"node-{settings.node_id}"))
+        except Unavailable:
+            if stop.is_set() or peers is None or not peers.holds_lease():
+                raise
+
+
+def _agent(
+    settings: Settings,
+    machine: Machine,
+    driver: LocalDriver | SimulatedDriver,
+    peers: Peers | None,
+    home: Home,
+    client: Client,
+    sampling: Sampling,
+) -> Agent:
+    """Return the agent with the real world around it."""
+    state_dir = Path(settings.state)
+    keep = Keep(settings.keep_hours * 3_600, settings.keep_bytes, settings.keep_jobs)
+    bounds = Bounds(settings.upload_bytes, settings.upload_files)
+    jobs = JobDirectories(state_dir, keep, bounds, home.dirs)
+    bus = NatsBus(client)
+    program = Program(
+        settings.mps_control, settings.mps_start_ms / 1_000, settings.mps_quit_ms / 1_000
+    )
+    shares = Shares(state_dir, program, home.dirs)
+    agent = Agent(
+        machine,
+        log=JetStreamLog(client),
+        bus=bus,
+        clock=SystemClock(),
+        jobs=jobs,
+        driver=driver,
+        outputs=KvOutputs(client),
+        memory=IncarnationFile(state_dir),
+        probe=partial(probe, default_s=settings.probe_ms / 1_000),
+        peers=peers,
+        channels=Channels(settings.node_id, bus, jobs, settings.execs_per_job),
+        sampling=sampling,
+        means=Means(shares, Containers(jobs.jobs_dir, settings.container_engine)),
+    )
+    agent.pulse = Pulse(settings.alive_file, CORE, HEARTBEATS)
+    if isinstance(driver, SimulatedDriver):
+        driver.running = lambda: works(agent.state, jobs.device_s)
+    return agent
+
+
 async def _metrics(
     node: str, agent: Agent, driver: LocalDriver | SimulatedDriver, sampling: Sampling, watch: Watch
 ) -> str:
@@ -210,7 +226,9 @@ async def _metrics(
         driver.versions.get(exposition.NVIDIA, ""),
     )
     healths = exposition.health(agent.state.devices)
-    return exposition.text(node, agent.inventory, samples, shares, version, watch.xids, healths)
+    return exposition.text(
+        node, agent.devices.inventory, samples, shares, version, watch.xids, healths
+    )
 
 
 def _driver(settings: Settings) -> LocalDriver | SimulatedDriver:
@@ -232,8 +250,10 @@ def _driver(settings: Settings) -> LocalDriver | SimulatedDriver:
 
 
 async def _peers(settings: Settings, state_dir: Path) -> Peers | None:
-    """None without a key to sign with, or without an address of this machine: then every lease ends
-    as it was granted.
+    """Return the peers that may extend the lease.
+
+    None without a key to sign with, or without an address of this machine: then leases end as
+    granted.
     """
     if settings.nkey_seed is None:
         return None
@@ -243,7 +263,8 @@ async def _peers(settings: Settings, state_dir: Path) -> Peers | None:
         channel = await open_channel(settings.node_address, (await keeper.load()).address)
     except OSError as error:
         logger.warning(
-            "%s cannot be listened on (%s): this node's jobs end when no scheduler answers",
+            "cannot listen on %s (%s): peers cannot extend the lease, so this node's jobs end "
+            "when no scheduler answers",
             settings.node_address,
             error,
         )
@@ -271,7 +292,7 @@ def _check(settings: Settings) -> None:
         )
     if settings.gpu_driver not in ("simulated", "local"):
         raise Refused(
-            f"MUSTER_GPU_DRIVER={settings.gpu_driver!r} is not known: say simulated or local"
+            f"MUSTER_GPU_DRIVER={settings.gpu_driver!r} is unknown: set it to simulated or local"
         )
     if not 0 <= settings.simulated_gpus <= GPUS_PER_NODE_MAX:
         raise Refused(
@@ -279,8 +300,8 @@ def _check(settings: Settings) -> None:
         )
     if any("=" not in part for part in settings.node_labels.split(",") if part):
         raise Refused(
-            f"MUSTER_NODE_LABELS={settings.node_labels!r} must be name=value pairs with "
-            "commas between them"
+            f"MUSTER_NODE_LABELS={settings.node_labels!r} must be name=value pairs, "
+            "separated by commas"
         )
     if settings.execs_per_job > EXECS_MAX:
         raise Refused(

@@ -1,10 +1,11 @@
-"""Fetches the node's full desired state from the scheduler, page by page, and gives only the whole.
+"""Fetch the node's full desired state from the scheduler, page by page.
 
-A page of another answer (the scheduler changed, or no longer keeps the one that was begun) starts
-it over. Twin at the scheduler's end: `services/scheduler/orders/desired_pages.py`. Test:
+Pages of another answer start the fetch over: the scheduler has changed, or dropped the answer that
+was begun. The scheduler's side: `services/scheduler/orders/desired_pages.py`. Tests:
 tests/unit/test_desired_pages.py, tests/integration/test_desired_large.py.
 """
 
+import logging
 from typing import Final
 
 import msgspec
@@ -16,18 +17,41 @@ from libs.common.model import NodeId
 from libs.common.transport.bus import Bus
 
 PAGE_TIMEOUT_S: Final = 2.0
-# Of one fetch, with all that it starts over; at 512 KiB a page this is far above what one node can
-# account for.
+# Pages of one fetch, restarts included. At 512 KiB a page this is far more than one node can need.
 ASKS_MAX: Final = 1_024
 
 _desired = msgspec.msgpack.Decoder(Desired)
 _encode = msgspec.msgpack.Encoder().encode
 
+logger = logging.getLogger(__name__)
+
+
+class DesiredState:
+    """The desired state of one node, fetched when the agent asks for it."""
+
+    def __init__(self, bus: Bus, node_id: NodeId) -> None:
+        self.bus = bus
+        self.node_id = node_id
+        self.asking = False
+
+    async def ask(self, incarnation: int) -> Desired | None:
+        """Return the desired state; None if it cannot be had now, or a fetch is under way."""
+        if self.asking:
+            return None
+        self.asking = True
+        try:
+            return await fetch(self.bus, self.node_id, incarnation)
+        except Unavailable as error:
+            logger.warning("cannot fetch the desired state: %s", error)
+            return None
+        finally:
+            self.asking = False
+
 
 async def fetch(bus: Bus, node_id: NodeId, incarnation: int) -> Desired:
-    """The whole, as of one sequence.
+    """Return the full desired state as of one sequence.
 
-    Raises Unavailable when a page does not come, or the whole is never had at once.
+    Raises Unavailable if a page does not come, or no answer is complete within `ASKS_MAX` pages.
     """
     pages: list[Desired] = []
     for _ in range(ASKS_MAX):
@@ -35,7 +59,7 @@ async def fetch(bus: Bus, node_id: NodeId, incarnation: int) -> Desired:
         pages = _with(pages, await _page(bus, ask))
         if pages and len(pages) == pages[0].pages:
             return _whole(pages)
-    raise Unavailable(f"the desired state of {node_id} was not had whole within {ASKS_MAX} pages")
+    raise Unavailable(f"the desired state of {node_id} was not complete within {ASKS_MAX} pages")
 
 
 async def _page(bus: Bus, ask: DesiredAsk) -> Desired:
@@ -47,8 +71,9 @@ async def _page(bus: Bus, ask: DesiredAsk) -> Desired:
 
 
 def _with(pages: list[Desired], page: Desired) -> list[Desired]:
-    """Pages of one answer without a gap; another answer takes the place of the one that
-    was begun.
+    """Return the pages with this one added.
+
+    A page out of order drops them all; a first page starts over.
     """
     if page.page == 0:
         return [page]

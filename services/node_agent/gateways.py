@@ -1,6 +1,6 @@
-"""What an agent asks of the gateways, of whichever answers.
+"""Questions of an agent to the gateways; any gateway may answer.
 
-One may just be starting; the job's own start limit bounds all of this.
+Retries bridge a gateway that is just starting. The job's own start limit bounds all of it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 async def asked(subject: str, question: msgspec.Struct, answer: type[T], bus: Bus) -> T:
-    """Raises Refused when none answers."""
+    """Return the answer of a gateway. Raises Refused if none answers."""
     data = msgspec.msgpack.encode(question)
     for left in reversed(range(ASK_TRIES)):
         try:

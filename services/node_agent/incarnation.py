@@ -1,10 +1,10 @@
-"""The number of this agent's lives, and the name of its state directory, in small files that
-survive a power cut.
+"""The incarnation number, the name of the state directory, and small files that survive a power
+cut.
 
-The name tells an agent that goes on from one that begins with an empty directory under a known node
-id, which knows nothing of the jobs that the one before it may have left alive. So a state directory
-must never be copied to another machine. Of evidence the newest is kept: a job that hangs by design
-must not fill the disk.
+The directory's name tells a restarted agent from one that has the same node id but an empty
+directory. The second knows nothing of jobs that the first may have left running. For the same
+reason a state directory must never be copied to another machine. Only the newest evidence files
+stay: a job that hangs again and again must not fill the disk.
 """
 
 import asyncio
@@ -27,19 +27,18 @@ EVIDENCE_KEPT: Final = 100
 
 
 def next_incarnation(kept: int, last: Entry | None) -> int:
-    """Return the number of a new life.
+    """Return the number of a new incarnation.
 
-    `kept` is this directory's last one, `last` the last commit of the node's subject.
-
-    A number far ahead of `kept` may be forged, and the fold would ignore what follows it. The
-    lease's answer names the true one.
+    `kept` is the last one of this directory, `last` the last commit of the node's subject. A number
+    far ahead of `kept` may be forged, and the fold would ignore what follows it; the lease then
+    names the true one.
     """
     recorded = reading.read_alone(last.subject, last.data).epoch if last is not None else 0
     return max(kept, recorded if recorded <= kept + INCARNATIONS_MAX else 0) + 1
 
 
 class IncarnationFile:
-    """See `supervision_protocol.Memory`."""
+    """The small files of one state directory; implements `jobs.protocol.Memory`."""
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / FILE
@@ -77,7 +76,7 @@ class IncarnationFile:
 
 
 def _prune(folder: Path) -> None:
-    """Two at once may find the same ones."""
+    """Remove the oldest evidence files. Two calls at once may find the same ones."""
     with suppress(FileNotFoundError):
         found = sorted(folder.glob(f"{EVIDENCE}*.json"), key=lambda path: path.stat().st_mtime_ns)
         for path in found[:-EVIDENCE_KEPT]:

@@ -1,7 +1,6 @@
-"""Builds the registration of an agent, within the bounds that every reader applies (`bounds.py`).
+"""The registration of an agent, cut to the bounds that every reader applies (`bounds.py`).
 
-A reader ignores a registration over these bounds, so the agent leaves out the excess and reports
-it.
+Readers ignore a registration over these bounds, so the agent leaves out the excess and reports it.
 """
 
 import asyncio
@@ -14,21 +13,51 @@ from msgspec.structs import replace
 
 from libs.common.bounds import COUNTS
 from libs.common.errors import Unavailable
-from libs.common.facts import NodeRegistered
+from libs.common.facts import NodeFact, NodeRegistered
 from libs.common.messages import Lease
 from libs.common.model import AttemptRef, Gpu, NodeId
 from libs.common.quantities import counted
 from libs.common.transport.writer import was_stored
+from services.node_agent.core.state import State, accounted
+from services.node_agent.device_work import DeviceWork
 from services.node_agent.devices.device_holders import isolation
 from services.node_agent.drivers import Driver
-from services.node_agent.jobs.protocol import Machine
+from services.node_agent.health import lost_devices
+from services.node_agent.jobs.means import Means
+from services.node_agent.jobs.protocol import Machine, Memory
 from services.node_agent.peers.peers import Peers
 
-# Parts of a registration that may be cut. The attempts may not: one that is not named counts as
-# over.
+# Parts of a registration that may be cut. The attempts may not: the fold ends those that are not
+# named.
 CUT: Final = ("gpus", "labels", "isolation", "sockets", "drivers", "absent")
 
 logger = logging.getLogger(__name__)
+
+
+async def registration_facts(
+    machine: Machine,
+    state: State,
+    devices: DeviceWork,
+    memory: Memory,
+    means: Means,
+    peers: Peers | None,
+    now_ns: int,
+) -> list[NodeFact]:
+    """Return the facts of a registration: the node, then the troubles of its devices."""
+    fact = registration(
+        machine,
+        incarnation=state.incarnation,
+        gpus=devices.inventory,
+        attempts=accounted(state),
+        driver=devices.driver,
+        directory=await memory.directory(),
+        peers=peers,
+        more=means.isolation(devices.inventory),
+    )
+    troubles = await lost_devices.registration_facts(
+        devices.driver, devices.inventory, state, memory, now_ns
+    )
+    return [fact, *troubles]
 
 
 def registration(
@@ -41,7 +70,7 @@ def registration(
     peers: Peers | None,
     more: Mapping[str, str],
 ) -> NodeRegistered:
-    """Return the registration. `more` adds to the isolation that the machine has."""
+    """Return the NodeRegistered fact. `more` adds to the isolation that the machine has."""
     fact = NodeRegistered(
         node_id=NodeId(machine.node_id),
         incarnation=incarnation,

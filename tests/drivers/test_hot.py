@@ -37,7 +37,12 @@ class Heated(World):
         agent.sampling = Sampling(self.local, EVERY_MS)
         agent.state.controls.policy = hot_policy(self.policy)
         settings = Settings(state=str(self.state_dir), kernel_log="/nowhere")
-        listen(settings, watch_of(settings, agent, self.local), self.local, agent.sampling)
+        listen(
+            settings,
+            watch_of(settings, self.local, agent.devices, agent.state.devices.policy),
+            self.local,
+            agent.sampling,
+        )
         return agent
 
     async def sampled(self) -> tuple[int | Lacking, int | Lacking]:

@@ -198,5 +198,5 @@ async def test_every_reader_sees_the_lost_gpu(world: LocalWorld, fakes: Fakes) -
         and view.away == GONE
     )
     assert cluster.nodes[NODE].state == "degraded"
-    text = exposition.text("n", world.agent.inventory, await world.driver.sample(), {})
+    text = exposition.text("n", world.agent.devices.inventory, await world.driver.sample(), {})
     assert 'muster_gpu_up{gpu="1",UUID="GPU-fake-1"' in text and text.count("muster_gpu_up{") == 2

@@ -145,10 +145,10 @@ async def test_neither_heartbeats_nor_other_jobs_wait_for_an_upload(
     for job in ("j1", "j2", "j3"):
         await start(world, job, "true", sha256(DATA).hexdigest())
     await world.until(lambda: gateway.asked > 0)
-    beats = world.agent.granted
+    beats = world.agent.heartbeats.granted
     await world.start("other", "true")
     await world.said(f.JobReleased, "other")
-    await world.until(lambda: world.agent.granted[0] > beats[0])
+    await world.until(lambda: world.agent.heartbeats.granted[0] > beats[0])
     assert world.of("j1") == []
     gateway.go.set()
     for job in ("j1", "j2", "j3"):
@@ -164,7 +164,7 @@ async def test_what_was_stopped_while_its_upload_came_never_begins(
     await world.scheduler.send(world.stop_order("j1"))
     await world.until(lambda: next(iter(world.agent.state.attempts.values())).stop is not None)
     gateway.go.set()
-    assert "stopped before it began" in (await world.said(f.JobRefused, "j1")).reason
+    assert "stopped before it" in (await world.said(f.JobRefused, "j1")).reason
     assert not (world.state_dir / "began").exists() and not job_dir(world, "j1").exists()
 
 

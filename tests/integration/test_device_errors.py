@@ -33,7 +33,12 @@ class Played(World):
         agent.state.devices.policy = policy_of(settings)
         self.state_dir.mkdir(exist_ok=True)
         self.pipes = tuple(
-            listen(settings, watch_of(settings, agent, self.driver), self.driver, agent.sampling)
+            listen(
+                settings,
+                watch_of(settings, self.driver, agent.devices, agent.state.devices.policy),
+                self.driver,
+                agent.sampling,
+            )
         )
         return agent
 
@@ -65,7 +70,7 @@ class Played(World):
     def metrics(self) -> str:
         agent = self.agent
         return exposition.text(
-            "n", agent.inventory, {}, {}, healths=exposition.health(agent.state.devices)
+            "n", agent.devices.inventory, {}, {}, healths=exposition.health(agent.state.devices)
         )
 
 
@@ -127,7 +132,7 @@ async def test_an_agent_that_starts_again_knows_which_job_an_instance_is_of(worl
     numbers = {each.start: each.number for each in world.driver.instances[FIRST].values()}
     await world.end()
     await world.begin()
-    await world.until(lambda: FIRST in world.agent.instances.known)
+    await world.until(lambda: FIRST in world.agent.devices.instances.known)
     world.kernel(0, 94, "Contained", instance=f" GPU-I:{numbers[0]:02} GPU-CI:00")
     await world.said(f.JobReleased, "low")
     assert "job.finished" not in world.of("high")

@@ -371,7 +371,7 @@ async def test_a_card_of_amd_is_divided_into_devices_that_jobs_see_by_number(
         )
         await start(world, "l", SHOW, 0, GpuId(f"{AMD_FIRST}.2"))
         assert (
-            f"GPU {AMD_FIRST}.2 is not of this node any more"
+            f"GPU {AMD_FIRST}.2 is no longer on this node"
             in (await world.said(f.JobRefused, "l")).reason
         )
     await driver.close()

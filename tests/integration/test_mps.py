@@ -332,7 +332,7 @@ async def test_on_an_amd_device_masks_of_compute_units_take_its_place(
     fakes.tell("nvidia", "count * 0")
     fakes.tell("amd", "count * 1")
     async with under(tmp_path / "state", mps) as world:
-        (gpu,) = world.agent.inventory
+        (gpu,) = world.agent.devices.inventory
         await world.place(order(world, "unknown", gpus=(gpu.uuid,)))
         assert (
             "the kernel does not say how many compute units"

@@ -69,7 +69,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_a_device_that_was_quarantined_is_tried_before_it_comes_back(
     world: World, command: str, back: bool
 ) -> None:
-    world.agent.burn_in.command = command
+    world.agent.devices.burn_in.command = command
     world.driver.held = {DEVICE: "12 MiB of its memory are used"}
     await world.start("j", "true")
     await world.said(f.JobReleased, "j")

@@ -47,14 +47,14 @@ async def receipt(world: World, job: str) -> str:
 async def test_a_command_clears_each_device_of_a_job_before_it_is_released(
     world: World, tmp_path: Path
 ) -> None:
-    world.agent.scrub.command.command = f"echo $MUSTER_GPUS >> {tmp_path}/cleared"
+    world.agent.devices.scrub.command.command = f"echo $MUSTER_GPUS >> {tmp_path}/cleared"
     await runs(world, "j", "true", GpuHold(DEVICE), GpuHold(OTHER))
     assert await receipt(world, "j") == "done: command"
     assert sorted((tmp_path / "cleared").read_text().split()) == [DEVICE, OTHER]
 
 
 async def test_a_reset_clears_it_too_and_says_what_it_was(world: World) -> None:
-    world.agent.scrub.command.command = "reset"
+    world.agent.devices.scrub.command.command = "reset"
     await runs(world, "j", "true")
     assert await receipt(world, "j") == "done: reset (simulated: nothing was reset)"
 
@@ -63,7 +63,7 @@ async def test_settings_of_operators_are_applied_again_after_a_reset_and_refused
     world: World,
 ) -> None:
     told: list[Observation] = []
-    world.agent.scrub.command.command, world.agent.scrub.tell = "reset", told.append
+    world.agent.devices.scrub.command.command, world.agent.devices.scrub.tell = "reset", told.append
     wishes = [
         ControlOrder(DEVICE, control, value, 7)
         for control, value in (("power", "300"), ("ecc", "on"))
@@ -86,7 +86,7 @@ async def test_where_there_is_no_way_the_receipt_says_so_and_the_device_goes_on(
     async def none(uuid: GpuId, command: Command) -> Done | Lacking:
         return Lacking("nvidia-smi is not on PATH")
 
-    world.agent.scrub.command.command = "reset"
+    world.agent.devices.scrub.command.command = "reset"
     monkeypatch.setattr(world.driver, "control", none)
     await runs(world, "j", "true")
     assert (
@@ -105,14 +105,16 @@ async def test_a_device_whose_reset_is_refused_or_that_is_held_after_it_is_not_c
         world.driver.held[uuid] = "pid 5 uses it"
         return Done()
 
-    world.agent.scrub.command.command = "reset"
+    world.agent.devices.scrub.command.command = "reset"
     monkeypatch.setattr(world.driver, "control", refused)
-    assert await world.agent.scrub.of([DEVICE]) == scrubbing.Scrubbed(
+    assert await world.agent.devices.scrub.of([DEVICE]) == scrubbing.Scrubbed(
         "failed: GPU is in use", {DEVICE: "failed: GPU is in use"}
     )
     monkeypatch.setattr(world.driver, "control", grabbed)
-    assert (await world.agent.scrub.of([OTHER])).said == "failed: after its reset pid 5 uses it"
-    mixed = await world.agent.scrub.of([DEVICE, OTHER])
+    assert (
+        await world.agent.devices.scrub.of([OTHER])
+    ).said == "failed: after its reset pid 5 uses it"
+    mixed = await world.agent.devices.scrub.of([DEVICE, OTHER])
     assert mixed.said == (
         f"GPU {DEVICE}: failed: GPU is in use; GPU {OTHER}: failed: after its reset pid 5 uses it"
     )
@@ -122,7 +124,7 @@ async def test_a_device_that_cannot_be_cleared_is_quarantined_until_it_is(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scrubbing, "AGAIN_S", 0.5)
-    world.agent.scrub.command.command = (
+    world.agent.devices.scrub.command.command = (
         f"test -e {tmp_path}/mended || {{ echo cannot write; exit 4; }}"
     )
     await runs(world, "j", "true")
@@ -142,7 +144,7 @@ async def test_a_device_that_cannot_be_cleared_is_quarantined_until_it_is(
 async def test_of_jobs_that_share_a_device_the_last_one_clears_it(
     world: World, tmp_path: Path
 ) -> None:
-    world.agent.scrub.command.command = f"echo once >> {tmp_path}/cleared"
+    world.agent.devices.scrub.command.command = f"echo once >> {tmp_path}/cleared"
     await runs(
         world, "long", f"until [ -e {tmp_path}/go ]; do sleep 0.02; done", GpuHold(DEVICE, 50)
     )
@@ -157,7 +159,7 @@ async def test_of_jobs_that_share_a_device_the_last_one_clears_it(
 async def test_what_begins_on_a_device_while_it_is_cleared_waits(
     world: World, tmp_path: Path
 ) -> None:
-    world.agent.scrub.command.command = (
+    world.agent.devices.scrub.command.command = (
         f"touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.02; done; touch "
         f"{tmp_path}/done"
     )
@@ -171,7 +173,7 @@ async def test_what_begins_on_a_device_while_it_is_cleared_waits(
 
 
 async def test_what_is_stopped_while_it_waits_never_begins(world: World, tmp_path: Path) -> None:
-    world.agent.scrub.command.command = (
+    world.agent.devices.scrub.command.command = (
         f"touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.02; done"
     )
     await runs(world, "first", "true", GpuHold(DEVICE, 50))
@@ -188,7 +190,7 @@ async def test_what_is_stopped_while_it_waits_never_begins(world: World, tmp_pat
 async def test_a_device_that_was_left_to_one_who_never_began_is_cleared_before_the_next(
     world: World, tmp_path: Path
 ) -> None:
-    scrub = world.agent.scrub
+    scrub = world.agent.devices.scrub
     scrub.command.command = f"echo once >> {tmp_path}/cleared"
     await runs(world, "long", "exec sleep 100", GpuHold(DEVICE))
     await world.said(f.JobStarted, "long")
@@ -207,7 +209,7 @@ async def test_one_that_cannot_be_cleared_then_refuses_the_job(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Observation] = []
-    scrub = world.agent.scrub
+    scrub = world.agent.devices.scrub
     scrub.command.command = "false"
     monkeypatch.setattr(scrub, "tell", told.append)
     await scrub.of([DEVICE])
@@ -230,7 +232,7 @@ async def test_a_reset_of_a_card_waits_for_jobs_on_its_other_parts_and_a_scrub_c
         told.append(uuid)
         return Done()
 
-    scrub, part = world.agent.scrub, GpuId(f"{DEVICE}.1")
+    scrub, part = world.agent.devices.scrub, GpuId(f"{DEVICE}.1")
     monkeypatch.setattr(world.driver, "control", control)
     world.agent.state.attempts["other.1"] = Attempt(
         ref=AttemptRef(JobId("other"), 1), phase="launched", gpus=(part,)
@@ -254,7 +256,7 @@ async def test_what_begins_on_another_part_of_a_card_waits_for_its_reset(
         await go.wait()
         return Done()
 
-    scrub = world.agent.scrub
+    scrub = world.agent.devices.scrub
     scrub.command.command = "reset"
     monkeypatch.setattr(world.driver, "control", control)
     clearing = asyncio.create_task(scrub.of([DEVICE]))
@@ -273,7 +275,7 @@ async def test_a_device_that_is_reset_while_it_is_quarantined_is_cleared_and_tri
         f"mkdir {tmp_path}/busy || {{ touch {tmp_path}/two; exit 9; }}; sleep 1.5; rmdir "
         f"{tmp_path}/busy"
     )
-    world.agent.scrub.command.command = world.agent.burn_in.command = alone
+    world.agent.devices.scrub.command.command = world.agent.devices.burn_in.command = alone
     world.driver.held = {DEVICE: "12 MiB of its memory are used"}
     await runs(world, "j", "true")
     await world.said(f.JobReleased, "j")
@@ -291,4 +293,4 @@ async def test_a_node_that_cannot_scrub_says_so_for_real_devices_only(
 ) -> None:
     await runs(world, "j", "true")
     assert (await world.said(f.JobReleased, "j")).checks == {"processes": "gone", "devices": "free"}
-    assert await world.agent.scrub.of([DEVICE]) == scrubbing.Scrubbed(scrubbing.NO_WAY)
+    assert await world.agent.devices.scrub.of([DEVICE]) == scrubbing.Scrubbed(scrubbing.NO_WAY)

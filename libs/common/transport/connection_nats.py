@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import nats
-from nats.aio.client import Client
+from nats.aio.client import Client as Client
 from nats.errors import Error as NatsError
 
 from libs.common.errors import Refused, Unavailable

@@ -23,8 +23,6 @@ from libs.common.life import gpu_life
 from libs.common.model import AttemptRef, GpuId, JobId, NodeId
 from services.node_agent.core import hangs
 
-# A file in the state directory.
-FILE: Final = "devices.json"
 SECOND_NS: Final = 1_000_000_000
 # Within this time of its last report an error is the same one, unless another job has the device
 # meanwhile.

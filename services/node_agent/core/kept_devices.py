@@ -5,6 +5,7 @@ Pure: `health/lost_devices.py` reads and writes the file. Tests: tests/unit/test
 """
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 import msgspec
 
@@ -20,6 +21,9 @@ from services.node_agent.core.devices import (
     Trouble,
     add_trouble,
 )
+
+# The file in the state directory.
+FILE: Final = "devices.json"
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -6,19 +6,23 @@ happened to them, by the same way as for real ones (docs/health.md).
 """
 
 import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from libs.common.devices.error_rows import catalogue, site_rows
+from libs.common.model import Gpu
 from libs.common.settings.settings import Settings
 from services.node_agent.core.devices import SECOND_NS, Policy
+from services.node_agent.core.observations import Observation
+from services.node_agent.core.state import State
+from services.node_agent.devices.instances import Instances
 from services.node_agent.devices.sampling import Sampling
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.health.watch import Limits, Watch
 from services.node_agent.jobs.holders import key_of
 from services.node_agent.machine.line_pipe import LinePipe
-from services.node_agent.service import Agent
 
 KERNEL_PIPE: Final = "kernel-log"
 DRIVER_PIPE: Final = "driver-events"
@@ -38,20 +42,34 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
-def watch_of(settings: Settings, agent: Agent, driver: LocalDriver | SimulatedDriver) -> Watch:
-    """Return what tells the agent of its devices' errors."""
+class WatchedDevices(Protocol):
+    """The part of `device_work.DeviceWork` that the watch needs."""
+
+    inventory: Sequence[Gpu]
+    instances: Instances
+    state: Callable[[], State]
+    tell: Callable[[Observation], None]
+
+
+def watch_of(
+    settings: Settings,
+    driver: LocalDriver | SimulatedDriver,
+    devices: WatchedDevices,
+    policy: Policy,
+) -> Watch:
+    """Return the watch that reports device errors and troubles to the agent."""
     most = settings.health_corrected_max, settings.health_link_errors_max
     limits = Limits(
         settings.health_pause_c, settings.health_resume_c, *most, settings.health_corrected_window_s
     )
     return Watch(
         limits,
-        lambda: agent.inventory,
-        agent.tell,
-        driver.version_of,
-        lambda pid: key_of(agent.state, pid),
-        agent.instances.slices_of,
-        agent.state.devices.policy.catalogue,
+        gpus=lambda: devices.inventory,
+        tell=devices.tell,
+        version_of=driver.version_of,
+        key_of=lambda pid: key_of(devices.state(), pid),
+        slices_of=devices.instances.slices_of,
+        catalogue=policy.catalogue,
     )
 
 

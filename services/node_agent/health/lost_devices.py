@@ -67,7 +67,7 @@ async def look(driver: Driver, memory: Memory, known: Devices, boot_id: str) -> 
     inventory = await driver.inventory()
     gone = {device.uuid for device in before.devices} - {device.uuid for device in driver.known}
     kept_devices.restore(
-        known, boot_id, shown(driver, inventory), await memory.kept(devices.FILE), gone
+        known, boot_id, shown(driver, inventory), await memory.kept(kept_devices.FILE), gone
     )
     return inventory
 
@@ -83,7 +83,7 @@ async def registration_facts(
         apply(state, each, now_ns)
     facts = devices.facts(state.devices, state.node_id, FACTS_MAX)
     if facts or state.devices.unsaved:
-        await memory.keep(devices.FILE, kept_devices.encode(state.devices))
+        await memory.keep(kept_devices.FILE, kept_devices.encode(state.devices))
     return facts
 
 

@@ -1,5 +1,5 @@
-"""The beginning of one attempt: what it needs is got together, then a supervisor takes it over;
-what failed is said and given back.
+"""The start of one attempt: prepare what it needs, hand it to a supervisor, and undo
+what failed.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from services.node_agent.runtimes.engine import NO_IMAGE, NoImage
 
 
 class Ground(NamedTuple):
-    """What every attempt begins on."""
+    """The parts of the agent that every start needs."""
 
     node_id: NodeId
     machine: Machine
@@ -42,7 +42,7 @@ class Ground(NamedTuple):
 async def begin(
     ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wanted: Callable[[], bool]
 ) -> None:
-    """`wanted`: whether it is still to begin. What became of it is told."""
+    """Start an attempt and report the result; `wanted` says whether it should still start."""
     key = attempt_key(order.job_id, order.attempt)
     try:
         await ground.jobs.launch(await _ready(ground, order, inventory, wanted))
@@ -71,15 +71,19 @@ async def begin(
 async def _ready(
     ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wanted: Callable[[], bool]
 ) -> Launch:
+    """Prepare the devices, the upload and the container of an attempt.
+
+    Raises Refused or NoImage; then the upload is removed again.
+    """
     key, uuids = attempt_key(order.job_id, order.attempt), [hold.uuid for hold in order.gpus]
     if gone := set(uuids) - {gpu.uuid for gpu in inventory}:
         raise Refused(
-            f"{key} cannot be started: GPU {', '.join(sorted(gone))} is not of this node any more"
+            f"{key} cannot be started: GPU {', '.join(sorted(gone))} is no longer on this node"
         )
     await ground.scrub.over(key, uuids)
     await ground.preflight.look(key, uuids)
-    if not wanted():  # its devices may have been waited for as long as they are cleared
-        raise Refused(f"{key} is not wanted any more")
+    if not wanted():  # the wait for its devices may have been long
+        raise Refused(f"{key} was stopped before it started")
     launch = await launch_of(
         order,
         ground.node_id,
@@ -103,6 +107,6 @@ async def _ready(
 
 
 def _over(ground: Ground, key: str, how: o.Exit) -> None:
-    """Nothing of it was executed, and nothing will be."""
+    """Report an attempt that was never executed and never will be."""
     ground.tell(o.JobLaunched(key))
     ground.tell(o.ProcessExited(key, how))

@@ -1,9 +1,8 @@
-"""From an order to what a supervisor is given: the command, the whole environment, and the secrets
-that the job names.
+"""From a start order to what a supervisor receives: command, environment, limits and secrets.
 
-Secrets are asked for when the job is about to start, of the gateways, and opened with a key made
-for that one question. They go to the supervisor in memory, with the rest of the environment:
-nothing of it is written to disk (`supervision/order.py`).
+The agent asks a gateway for the secrets when the job is about to start, and opens them with a key
+that serves this one question. They reach the supervisor in memory with the rest of the environment;
+nothing is written to disk (`supervisor/order.py`).
 """
 
 import asyncio
@@ -41,8 +40,10 @@ async def launch_of(
     instances: Instances,
     bus: Bus,
 ) -> Launch:
-    """Raises Refused when its secrets, its user or its MIG instances are not to be had; of those
-    some may be there then.
+    """Return the launch of an order.
+
+    Raises Refused if its secrets, its user or its MIG instances are not available. Some MIG
+    instances may exist then.
     """
     spec = order.spec
     account = await _account(machine, order)
@@ -87,7 +88,7 @@ async def launch_of(
 
 
 async def _account(machine: Machine, order: StartOrder) -> accounts.Account | None:
-    """Return the job's user; None: the agent's own. Raises Refused."""
+    """Return the job's user; None for the agent's own. Raises Refused."""
     if accounts.shares_agent(machine.users, order.tenant, order.user):
         return None
     return await asyncio.to_thread(
@@ -96,26 +97,26 @@ async def _account(machine: Machine, order: StartOrder) -> accounts.Account | No
 
 
 def _home(base: Mapping[str, str]) -> str:
-    """Not everybody has one that is there (nobody)."""
+    """Return the home directory, or `/` if there is none."""
     home = base.get("HOME", "/")
     return home if os.path.isdir(home) else "/"
 
 
 async def _secrets(order: StartOrder, node_id: NodeId, bus: Bus) -> dict[str, str]:
-    """{variable: value}. Raises Refused."""
+    """Return the values of the job's secrets by variable. Raises Refused."""
     private = PrivateKey.generate()
     ask = SecretAsk(order.job_id, order.attempt, bytes(private.public_key))
     try:
         answer = await asked(subjects.ask_secrets(node_id), ask, SecretAnswer, bus)
     except Refused as error:
-        raise Refused(f"its secrets were not given: {error}") from error
+        raise Refused(f"cannot get its secrets: {error}") from error
     if answer.refused:
-        raise Refused(f"its secrets were not given: {answer.refused}")
+        raise Refused(f"cannot get its secrets: {answer.refused}")
     try:
         return msgspec.msgpack.decode(
             SealedBox(private).decrypt(answer.sealed), type=dict[str, str]
         )
     except (CryptoError, msgspec.DecodeError) as error:
         raise Refused(
-            "its secrets were not given: the answer does not open with this node's key"
+            "cannot get its secrets: the answer does not open with this node's key"
         ) from error

@@ -1,9 +1,8 @@
-"""What of the host one attempt may use: the processors and the memory that its job asked for, near
-its devices where the machine says where that is; and of the devices no other than its own.
+"""The host resources that an attempt may use: processors and memory near its devices, and its own
+device nodes only.
 
-A job that asked for nothing is bound by nothing, but its processors still lie beside its devices.
-Memory is taken from elsewhere only where a job did not say how much it needs: a bound that was not
-asked for must not end it.
+A job that asked for no processors or memory is not limited, but its processors still lie beside its
+devices. Its memory may then come from anywhere: a limit that it did not ask for must not end it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +21,10 @@ def limits_of(
     nodes: DeviceNodes,
     closed: Iterable[tuple[int, int]] = (),
 ) -> Limits:
-    """`numas`: see `sysfs.numas`; nothing where devices are in name only.
+    """Return the limits of an attempt.
 
-    `nodes`: see `drivers.Driver`; `closed` are denied too.
+    `numas`: see `sysfs.numas`; empty for simulated devices. `nodes`: see `drivers.Driver`. `closed`
+    are denied too.
     """
     spec = order.spec
     held = {hold.uuid for hold in order.gpus}
@@ -46,8 +46,9 @@ def limits_of(
 def _near(
     order: StartOrder, inventory: Sequence[Gpu], numas: Mapping[int, Numa]
 ) -> tuple[str, str]:
-    """Empty where one of its devices lies nowhere (-1 is not node 0), or where what lies there is
-    not enough.
+    """Return the processors and memory nodes beside the devices.
+
+    Empty if the machine does not say where a device is (-1), or if there is not enough beside it.
     """
     held = {hold.uuid for hold in order.gpus}
     places = sorted({gpu.numa for gpu in inventory if gpu.uuid in held})

@@ -1,5 +1,5 @@
-"""What an attempt is given beside its process, and gives back at its release: its place on shared
-devices, its container.
+"""What an attempt has besides its process, until its release: a place on shared devices, a
+container.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -16,18 +16,21 @@ from services.node_agent.sharing.shares import Shares
 
 
 class Means:
-    """The default has neither daemons nor containers (the simulation)."""
+    """Shared devices and containers of one agent.
+
+    Without arguments there are neither (the simulation).
+    """
 
     def __init__(self, shares: Shares | None = None, containers: Containers | None = None) -> None:
         self.shares, self.containers = shares or Shares(), containers or Containers()
 
     async def adopt(self, adopted: Sequence[Adopted], tell: Callable[[Observation], None]) -> None:
-        """What the agent before this one gave; what nobody accounts for is ended."""
+        """Take over what an earlier agent gave to these attempts, and end what belongs to none."""
         await self.shares.adopt(adopted, tell)
         self.containers.adopt([key_of(found.ref) for found in adopted])
 
     def isolation(self, inventory: Sequence[Gpu]) -> dict[str, str]:
-        """As NodeRegistered says it."""
+        """Return the isolation that NodeRegistered reports."""
         return {**self.shares.isolation(inventory), **self.containers.isolation()}
 
     async def hold(
@@ -38,30 +41,33 @@ class Means:
         nodes: DeviceNodes,
         wanted: Callable[[], bool],
     ) -> Launch:
-        """The launch with all that it needs, as long as it is `wanted`.
+        """Return the launch with its place on shared devices and its container, while it is
+        `wanted`.
 
-        Raises NoImage or Refused; then `give_up` is to follow.
+        Raises NoImage or Refused; the caller then calls `give_up`.
         """
         made = await self.containers.hold(
             await self.shares.hold(launch, order, inventory), order, inventory, nodes, wanted
         )
         if not wanted():
-            raise Refused("it was stopped before it began")
+            raise Refused("it was stopped before it started")
         return made
 
     async def let_go(self, key: str) -> tuple[dict[str, str], list[str]]:
-        """What the receipt says, and what is left of the attempt's own. Harmless when repeated."""
+        """Return the entries of the release check, and what is left of the attempt. Harmless when
+        repeated.
+        """
         boxed = await self.containers.let_go(key)
         return await self.shares.let_go(key) | boxed, [
             f"container {said}" for said in boxed.values() if said != GONE
         ]
 
     async def left(self, uuids: Collection[GpuId]) -> dict[GpuId, str]:
-        """What is left on these devices of what nobody uses."""
+        """Return what unused daemons leave on these devices."""
         return await self.shares.left(uuids)
 
     async def give_up(self, key: str) -> None:
-        """Of an attempt that was not begun."""
+        """Undo `hold` for an attempt that did not start."""
         await self.let_go(key)
         self.forget(key)
 
@@ -70,6 +76,6 @@ class Means:
         self.containers.forget(key)
 
     async def close(self) -> None:
-        """All of it lives on."""
+        """Let go of everything; daemons and containers live on."""
         await self.containers.close()
         await self.shares.close()

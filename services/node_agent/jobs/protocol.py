@@ -1,9 +1,8 @@
-"""What the agent needs of its surroundings, as small protocols, so that the simulation runs the
-very same agent.
+"""The agent's surroundings as small protocols, so that the simulation runs the same agent.
 
 `JobSupervisors` has the twins `job_directories.JobDirectories` (real processes) and the
-simulation's; `Memory` keeps one number and one name over restarts (`incarnation.IncarnationFile`).
-Nothing here is pure; nothing here decides.
+simulation's. `Memory` keeps the incarnation, the directory's name and small files over restarts
+(`incarnation.IncarnationFile`).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -26,17 +25,17 @@ from services.node_agent.supervision.launch_request import AlreadyStarted as Alr
 OnEvent = Callable[[Observation], None]
 
 
-# (address, port, path, seconds to answer) of a replica of this node: empty when it is ready, else
-# what is wrong. 0 s: the node's setting.
+# Probe a replica at (address, port, path) within so many seconds (0: the node's setting). Returns
+# why it is not ready; empty if it is.
 Prober = Callable[[str, int, str, float], Awaitable[str]]
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """One member to start; of a `container` what is started is its runner, as the agent's own user.
+    """One attempt to start.
 
-    `env` is the whole environment; `gpus`, their `slices`, `seq`, the limits with their grace,
-    `probe`, `parts` (`shares.Share`), `used`, `container` and `tenant` are kept beside the marker,
-    for the next agent.
+    For a `container` the supervisor starts its runner as the agent's own user. `env` is the whole
+    environment. The marker notes the devices, limits, probe, shares and tenant for the next agent
+    (`marker_notes.py`).
     """
 
     ref: AttemptRef
@@ -63,7 +62,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Output from `offset` on; `end`: no byte will ever follow."""
+    """Output from `offset` on; `end`: no more will follow."""
 
     offset: int
     data: bytes
@@ -71,9 +70,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Taken(NamedTuple):
-    """The next byte of input wanted; `closed`: none is, for the end has been taken or the job reads
-    no more.
-    """
+    """The next byte of input wanted; `closed`: the input has ended, or the job reads no more."""
 
     next_offset: int
     closed: bool
@@ -82,145 +79,147 @@ class Taken(NamedTuple):
 class JobSupervisors(Protocol):
     """Jobs that outlive the agent.
 
-    Each attempt is launched at most once ever; each ends by its lease, agent alive or not.
+    Each attempt is launched at most once ever. Each ends with its lease, whether or not the agent
+    lives.
     """
 
     async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
-        """Take the state directory (raises Refused when another agent has it) and find what is
-        there.
+        """Lock the state directory and return the attempts on disk.
 
-        Events of what was found come after this has returned.
+        Their events come after this has returned. Raises Refused if another agent has the
+        directory.
         """
         ...
 
     async def close(self) -> None:
-        """Let go; jobs live on."""
+        """Let go of everything; jobs live on."""
         ...
 
     async def unpack(
         self, ref: AttemptRef, sha256: str, pieces: AsyncIterator[bytes], wanted: Callable[[], bool]
     ) -> str:
-        """What the attempt brings along, verified, as a directory of its own; gives its path.
+        """Unpack and verify the attempt's upload; return the directory.
 
-        Raises AlreadyStarted, or Refused, also when it is not `wanted` any more; then nothing of
-        it is left.
+        Raises AlreadyStarted, or Refused, also when the attempt is not `wanted` any more; then
+        nothing of it is left.
         """
         ...
 
     async def discard(self, ref: AttemptRef) -> None:
-        """What it brought along, when it is not launched after all."""
+        """Remove the upload of an attempt that was not launched."""
         ...
 
     async def launch(self, launch: Launch) -> None:
-        """Returns once an event is certain to follow.
+        """Launch an attempt; return once an event is certain to follow.
 
-        Raises AlreadyStarted, or Refused when nothing was started.
+        Raises AlreadyStarted, or Refused if nothing was started.
         """
         ...
 
     async def stop(self, ref: AttemptRef, signal: int, grace_ms: int) -> None:
-        """The signal now, KILL after the grace. Harmless for what has ended."""
+        """Send the signal now and KILL after the grace. Harmless for an ended attempt."""
         ...
 
     async def kill(self, ref: AttemptRef) -> None:
-        """Everything of the attempt, now. Harmless for what has ended."""
+        """Kill all processes of the attempt now. Harmless for an ended attempt."""
         ...
 
     def checkpointed_ns(self, ref: AttemptRef) -> int:
-        """When the attempt last said that its work is saved, by this machine's wall clock; 0 for
-        never.
-        """
+        """Return when the attempt last saved its work, on the wall clock; 0 for never."""
         ...
 
     def output_bytes(self, ref: AttemptRef) -> int:
-        """How much it has written so far, of what is kept of it."""
+        """Return how much output the attempt has written, as far as it is kept."""
         ...
 
     def processes(self, ref: AttemptRef) -> list[int]:
-        """Everything of an attempt that lives."""
+        """Return the pids of all living processes of an attempt."""
         ...
 
     async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
-        """What of an ended attempt's processes is still alive, in words."""
+        """Return the living processes of an ended attempt, in words."""
         ...
 
     async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> Taken:
-        """How far it was taken. Raises Refused for a gap or an unknown attempt."""
+        """Pass input to the job; return how far it was taken. Raises Refused for a gap or an
+        unknown attempt.
+        """
         ...
 
     async def read_output(
         self, ref: AttemptRef, stream: str, offset: int, max_bytes: int
     ) -> Piece | None:
-        """None when there is no such attempt here.
+        """Return a piece of output; None if the attempt is unknown here.
 
         A negative offset counts from the end of what is stored.
         """
         ...
 
     def root_of(self, ref: AttemptRef) -> tuple[str, bool, Sequence[int]] | None:
-        """See `job_files.RootOf`."""
+        """Return the working directory; see `jobs.files.RootOf`."""
         ...
 
     async def forget(self, ref: AttemptRef, copied: bool) -> None:
-        """The attempt's facts are in the log: only its output is kept, and that it was started.
+        """Forget an attempt whose facts are in the log; keep its output and that it was started.
 
-        Not `copied`: its output is nowhere else. Harmless when repeated.
+        Not `copied`: its output is only here. Harmless when repeated.
         """
         ...
 
     async def uncopied(self) -> Sequence[tuple[AttemptRef, int]]:
-        """Forgotten attempts whose output is nowhere else, with their ranks."""
+        """Return the forgotten attempts whose output is only here, with their ranks."""
         ...
 
     async def copied(self, ref: AttemptRef) -> None:
-        """The end of its output is elsewhere too."""
+        """Note that the end of the output is stored elsewhere too."""
         ...
 
     async def prune(self, keep: Keep | None = None, dry_run: bool = False) -> Pruned:
-        """Remove the output of forgotten attempts beyond these bounds, or beyond this machine's
-        own; never what is nowhere else.
+        """Remove output of forgotten attempts beyond these bounds, or beyond this machine's own.
+
+        Output that is only here stays.
         """
         ...
 
     def extend_lease(self, deadline_ns: int) -> None:
-        """For all supervisors at once (boot clock); never back."""
+        """Extend the lease of all supervisors (boot clock); an earlier deadline changes nothing."""
         ...
 
     def replace_lease(self, deadline_ns: int) -> None:
-        """The same, back too."""
+        """Set the lease of all supervisors, also to an earlier deadline."""
         ...
 
 
 class Memory(Protocol):
-    """What the state directory keeps over restarts: its name, the incarnation, and small files."""
+    """The small files that survive a restart: the directory's name, the incarnation, and others."""
 
     async def directory(self) -> str:
-        """The state directory's own name, by chance when it was made and the same ever after."""
+        """Return the name of the state directory: random, and never changed."""
         ...
 
     async def load(self) -> int:
-        """0 when there was none."""
+        """Return the last incarnation; 0 if there was none."""
         ...
 
     async def store(self, incarnation: int) -> None:
-        """Returns once it would survive a power cut."""
+        """Store the incarnation; return once it survives a power cut."""
         ...
 
     async def kept(self, name: str) -> bytes:
-        """What was kept under a name; empty when nothing was."""
+        """Return the content of a kept file; empty if there is none."""
         ...
 
     async def keep(self, name: str, data: bytes) -> None:
-        """Returns once it would survive a power cut. Raises OSError."""
+        """Keep a file; return once it survives a power cut. Raises OSError."""
         ...
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What this machine is.
+    """The description of this machine.
 
-    `environment` is what jobs inherit (PATH, HOME, LANG), never the agent's own variables; from
-    `cpus_milli` on as NodeRegistered says it, but for `numas`: where processors and memory of the
-    host lie (`sysfs.numas`); `users`: see `accounts`.
+    `environment` is what jobs inherit (PATH, HOME, LANG), never the agent's own variables. The
+    fields from `cpus_milli` to `isolation` go into NodeRegistered. `numas` is where processors and
+    memory lie (`sysfs.numas`). `users`: see `accounts`.
     """
 
     node_id: str

@@ -78,7 +78,7 @@ class Unpacking:
                 await self._take(archive, sha256, pieces, go_on)
                 await self._run(_unpack, archive, job_dir / FILES, self.bounds.files, go_on)
         if not wanted():
-            raise Refused("it was stopped before it began")
+            raise Refused("it was stopped before it started")
         return str(job_dir / FILES)
 
     async def _take(
@@ -98,7 +98,7 @@ class Unpacking:
                     "node's MUSTER_UPLOAD_BYTES"
                 )
             if not go_on():
-                raise Refused("it was stopped before it began")
+                raise Refused("it was stopped before it started")
             await self._run(write, piece)
         if digest.hexdigest() != sha256:
             raise Refused(

@@ -1,0 +1,138 @@
+"""The slow work on this node's devices: release checks, resets, settings, trials and evidence.
+
+Each method runs as a task of its own and reports an observation. Only one of reset, scrub, burn-in
+and mode change works on a device at a time (`Scrub.turn`).
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Final
+
+import msgspec
+
+from libs.common.devices.device_controls import needs_free
+from libs.common.messages import ControlOrder
+from libs.common.model import Gpu, GpuId
+from services.node_agent.core import actions as a
+from services.node_agent.core import observations as o
+from services.node_agent.core.state import State
+from services.node_agent.devices.device_commands import Controlling, modes_of
+from services.node_agent.devices.instances import Instances
+from services.node_agent.devices.sampling import Sampling
+from services.node_agent.drivers import Driver
+from services.node_agent.health import job_watch, lost_devices
+from services.node_agent.health.operator_command import OperatorCommand
+from services.node_agent.health.preflight import Preflight
+from services.node_agent.health.resetting import reset
+from services.node_agent.health.returning import idle, watch
+from services.node_agent.health.scrubbing import Scrub
+from services.node_agent.jobs.holders import slices_of_others, undivided
+from services.node_agent.jobs.means import Means
+from services.node_agent.jobs.protocol import JobSupervisors, Machine, Memory
+from services.node_agent.jobs.release import check
+
+# A release check waits longer than the driver's own deadline.
+CHECK_SLACK_S: Final = 2.0
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class DeviceWork:
+    """The devices of one node, as `inventory` lists them, and what works on them."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        driver: Driver,
+        jobs: JobSupervisors,
+        memory: Memory,
+        means: Means,
+        sampling: Callable[[], Sampling],
+        state: Callable[[], State],
+        tell: Callable[[o.Observation], None],
+    ) -> None:
+        self.driver = driver
+        self.jobs = jobs
+        self.memory = memory
+        self.means = means
+        self.sampling = sampling
+        self.state = state
+        self.tell = tell
+        self.inventory: Sequence[Gpu] = ()
+        self.check_s = machine.driver_answer_ms / 1_000 + CHECK_SLACK_S
+        self.preflight = Preflight(driver, sampling(), machine, state, tell)
+        self.burn_in = self._command(machine, machine.burn_in, machine.burn_in_ms)
+        scrub_command = self._command(machine, machine.scrub, machine.scrub_ms)
+        self.scrub = Scrub(driver, scrub_command, state, tell)
+        self.instances = Instances(
+            driver, lambda: self.inventory, lambda key: slices_of_others(state(), key)
+        )
+        self.controlling = Controlling(driver, self.instances, tell)
+
+    def _command(self, machine: Machine, command: str, timeout_ms: int) -> OperatorCommand:
+        return OperatorCommand(command, timeout_ms, machine.environment, lambda: self.inventory)
+
+    async def open(self, boot_id: str) -> None:
+        """List the devices of the node, and restore what an earlier agent knew about them."""
+        self.driver.baseline |= await idle(self.memory, boot_id)
+        self.inventory = await lost_devices.look(
+            self.driver, self.memory, self.state().devices, boot_id
+        )
+        self.state().controls.modes = modes_of(self.driver, self.inventory)
+
+    async def clear_instances(self) -> None:
+        """Remove MIG instances that no attempt owns."""
+        shown = lost_devices.shown(self.driver, self.inventory)
+        await self.instances.clear([gpu.uuid for gpu in shown], self.tell)
+
+    async def watch_returning(self) -> None:
+        """Check quarantined devices for ever, so that they return once they are clean."""
+        await watch(self.state, self.checked, self.tried, self.tell, self.memory, self.driver)
+
+    async def watch_jobs(self) -> None:
+        """Sample the jobs that may hang or exceed their share, for ever."""
+        await job_watch.watch(
+            self.state, lambda: self.inventory, self.jobs, self.sampling(), self.tell
+        )
+
+    async def answer_topology(self, subject: str, data: bytes) -> bytes | None:
+        """Answer how the devices are connected."""
+        return _encode(await self.driver.topology())
+
+    async def check_release(self, action: a.CheckRelease) -> None:
+        """Report whether an attempt left its devices clean; sample them first if it failed."""
+        if action.failed and action.gpus:
+            await self.sampling().look()
+        self.tell(await self.checked(action))
+
+    async def checked(self, action: a.CheckRelease) -> o.ReleaseChecked:
+        """Return the result of a release check."""
+        return await check(
+            action,
+            driver=self.driver,
+            jobs=self.jobs,
+            instances=self.instances,
+            scrub=self.scrub,
+            alone=undivided(self.state(), action.gpus),
+            within_s=self.check_s,
+            means=self.means,
+        )
+
+    async def reset(self, action: a.ResetDevice) -> None:
+        """Reset a device and report the result."""
+        async with self.scrub.turn(action.uuid):
+            self.tell(await reset(self.driver, self.memory.keep, action, self.burn_in.on))
+
+    async def tried(self, uuid: GpuId) -> str:
+        """Run the burn-in on a device; return why it failed, empty if it passed."""
+        async with self.scrub.turn(uuid):
+            return await self.burn_in.on(uuid)
+
+    async def control(self, order: ControlOrder) -> None:
+        """Change a setting of a device, and list the devices again if it changed their number."""
+        async with self.scrub.turn(order.uuid) if needs_free(order.control) else nullcontext():
+            self.inventory = await self.controlling.control(order) or self.inventory
+
+    async def save_evidence(self, action: a.SaveEvidence) -> None:
+        """Save the evidence of a job that hangs, and report where."""
+        self.tell(await job_watch.save(self.jobs, self.sampling(), self.memory.keep, action))
