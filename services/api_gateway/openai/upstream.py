@@ -61,7 +61,7 @@ class Upstream:
         found = self._urls.get((endpoint, path))
         if found is None:
             if len(self._urls) >= URLS_KEPT_MAX:
-                self._urls.clear()
+                del self._urls[next(iter(self._urls))]  # the oldest
             found = self._urls[endpoint, path] = URL.build(
                 scheme="http", host=endpoint.address, port=endpoint.port, path=path
             )

@@ -129,7 +129,7 @@ class Capacity:
             return 0
         if tenant not in self._closed:
             if len(self._closed) >= WISHES_MAX:
-                self._closed.clear()
+                del self._closed[next(iter(self._closed))]  # the oldest
             self._closed[tenant] = sum(
                 [1 << index for index, tenants in self.exclusive.items() if tenant not in tenants]
             )
@@ -183,7 +183,7 @@ class Capacity:
         ranked = self._ranked.get(request)
         if ranked is None:
             if len(self._ranked) >= WISHES_MAX:
-                self._ranked.clear()
+                del self._ranked[next(iter(self._ranked))]  # the oldest
             ranked = self._ranked[request] = request.ranked
         key = (ranked, "" if request.whole or not request.gpus else sharing_domain)
         found = self._rankings.get(key)

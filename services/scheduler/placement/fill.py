@@ -55,7 +55,7 @@ class Fill:
         found = self._values.get((lefts, steps))
         if found is None:
             if len(self._values) >= KEPT_MAX:
-                self._values.clear()
+                del self._values[next(iter(self._values))]  # the oldest
             found = self._values[lefts, steps] = self._value(lefts, steps)
         return found
 

@@ -69,7 +69,7 @@ class Hardware:
         found = self._needs.get(request)
         if found is None:
             if len(self._needs) >= NEEDS_MAX:
-                self._needs.clear()
+                del self._needs[next(iter(self._needs))]  # the oldest
             found = self._needs[request] = needs_of(self.gpus, request)
         return found
 
@@ -81,7 +81,7 @@ class Hardware:
         found = self.picks.get(key)
         if found is None:
             if len(self.picks) >= PICKS_MAX:
-                self.picks.clear()
+                del self.picks[next(iter(self.picks))]  # the oldest
             found = self.picks[key] = self._pick(free, count, request)
         return found
 

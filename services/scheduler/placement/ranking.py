@@ -102,7 +102,7 @@ class Ranking:
         if key in self._kept:
             return self._kept[key]
         if len(self._kept) >= KEPT_MAX:
-            self._kept.clear()
+            del self._kept[next(iter(self._kept))]  # the oldest
         found = self._kept[key] = self._rank_anew(place)
         return found
 

@@ -71,7 +71,7 @@ def nodes_of(state: State, kept: Reservation) -> int:
     known = state.capacity.sets
     if kept not in known:
         if len(known) >= SETS_MAX:
-            known.clear()
+            del known[next(iter(known))]  # the oldest
         index = state.capacity.index
         known[kept] = sum(
             [1 << index[node_id] for node_id in dict.fromkeys(kept.nodes) if node_id in index]
