@@ -1,4 +1,4 @@
-"""What one applied fact touched, and the circumstances under which it was recorded. Pure."""
+"""The effect of one applied fact (`Change`), and its origin (`Stamp`). Pure."""
 
 from typing import Final
 
@@ -8,8 +8,9 @@ from libs.common.model import JobId, NodeId
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """Where a fact came from: its commit's sequence, the writer's clock, its epoch or incarnation,
-    the writer's kind and id.
+    """The origin of a fact.
+
+    The sequence of its commit, the writer's wall clock, its epoch or incarnation, its kind and id.
     """
 
     seq: int
@@ -20,15 +21,13 @@ class Stamp(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The jobs, nodes and models that are not as they were: what an index over them has to look at
-    again.
-    """
+    """The jobs, nodes and models that a fact changed. Indexes over them must be updated."""
 
     jobs: tuple[JobId, ...] = ()
     nodes: tuple[NodeId, ...] = ()
     models: tuple[str, ...] = ()
 
 
-# The fact was ignored. Compare by identity: an empty Change() is a fact that took effect on nothing
-# that is indexed.
+# The fact was ignored. Compare by identity: an empty Change() is a fact that was applied, but
+# changed nothing that is indexed.
 IGNORED: Final = Change()

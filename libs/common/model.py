@@ -1,8 +1,8 @@
-"""The words that facts, folds and services share: identities, what a job asks for, what a node has.
+"""The types that facts, folds and services share: identities, job specifications, devices.
 
-Pure. Quantities are integers in the unit that the name ends with; a share of a GPU is in hundredths
-(100 = the whole device). A struct here is part of the log's format: it only ever gains fields with
-defaults.
+Pure. Quantities are integers in the unit at the end of their name. A share of a GPU is in
+hundredths (100 = the whole device). The structs are part of the log's format: they only gain fields
+with defaults.
 """
 
 import re
@@ -18,41 +18,40 @@ TenantId = NewType("TenantId", str)
 WHOLE_GPU: Final = 100
 # A whole GPU for an hour, in hundredths of a GPU times milliseconds, as usage is charged.
 GPU_HOUR_SHARE_MS: Final = WHOLE_GPU * 3_600_000
-# What a budget of GPU hours is for: the tenant's whole life, or each month of UTC.
+# The period of a budget of GPU hours: the tenant's whole life, or each month of UTC.
 PER_LIFE: Final = "life"
 PER_MONTH: Final = "month"
 PRIORITY_MAX: Final = 100
 NODES_MAX: Final = 1024
 GPUS_PER_NODE_MAX: Final = 64
-# Devices of one job: one commit of the log records all of them.
+# Largest number of devices of one job, because one commit records all of them.
 DEVICES_MAX: Final = 16_384
-# What a job may ask for when its node hears no scheduler any more.
+# Values of `on_control_loss`: what happens to a job when its node's lease ends.
 STOP: Final = "stop"
 CONTINUE: Final = "continue"
-# The command of an allocation: it waits to be ended, and what is done there is done beside it
-# (`muster exec`).
+# The command of an allocation: it only waits. Users run theirs beside it (`muster exec`).
 KEEPER: Final = ("sleep", "infinity")
-# How the parts of one device are kept apart (`isolation`); one device never mixes them. "" = not at
-# all.
+# Values of `isolation`: how the fractions of one device are separated; empty: not at all. One
+# device has fractions of one kind only.
 MPS: Final = "mps"
 MIG: Final = "mig"
 TIME_SLICE: Final = "time_slice"
-# What a node's agent says of itself (NodeRegistered.isolation) that knows images: others would run
-# the command on the bare machine.
+# A key of NodeRegistered.isolation that shows that the agent supports images. Older agents would
+# run the command of such a job without a container.
 IMAGES: Final = "images"
 ISOLATIONS: Final = ("", MPS, MIG, TIME_SLICE)
-# What a job may say of each level of the topology: wait rather than cross it, cross it only where
-# that cannot be avoided, ignore it.
+# Preferences of a job for each level of the topology: wait rather than cross it, cross it only if
+# necessary, ignore it.
 REQUIRED: Final = "required"
 PREFERRED: Final = "preferred"
 NO_CARE: Final = "none"
 LEVEL_WORDS: Final = (REQUIRED, PREFERRED, NO_CARE)
-# From the narrowest to the widest: fields of JobSpec.
+# Fields of JobSpec, from the narrowest level to the widest.
 LEVELS: Final = ("interconnect", "switch", "numa", "socket", "rack", "spine")
 ID_PATTERN: Final = re.compile(r"[a-z0-9-]{1,63}")
 
 
-# What the replicas of a model are spread over.
+# Values of `spread`: the replicas of a model are spread over nodes, over racks, or not at all.
 SPREAD_NODE: Final = "node"
 SPREAD_RACK: Final = "rack"
 SPREAD_NONE: Final = "none"
@@ -60,15 +59,13 @@ SPREADS: Final = (SPREAD_NODE, SPREAD_RACK, SPREAD_NONE)
 
 
 class Serve(msgspec.Struct, frozen=True):
-    """What makes a job a replica of a model: it serves HTTP on the port that its placement gave it,
-    and is ready while a GET of `health_path` answers 2xx.
+    """Marks a job as a replica of a model.
 
-    One that is not ready for `startup_timeout_s` is ended.
-
-    A ready one is asked every `health_interval_s`, may take `health_timeout_s` to answer (0: the
-    node's own setting), and is unready after so many `health_failures` in a row. `spread` says over
-    what it keeps away from the model's other replicas, where it can
-    (`services/scheduler/models/spread.py`).
+    A replica serves HTTP on the port of its placement, and is ready while a GET of `health_path`
+    returns 2xx. The agent ends a replica that is not ready after `startup_timeout_s`. It probes a
+    ready replica every `health_interval_s`, with a timeout of `health_timeout_s` (0: the agent's
+    setting), and reports it unready after `health_failures` failed probes in a row. `spread` keeps
+    replicas on different nodes or racks where possible (`services/scheduler/models/spread.py`).
     """
 
     model: str
@@ -82,10 +79,10 @@ class Serve(msgspec.Struct, frozen=True):
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """What makes a job an allocation: its devices are held for a person or another system for
-    `expires_s` from its placement on, or longer when that is extended.
+    """Marks a job as an allocation: it holds devices for a person or another system.
 
-    `warn_s` before it is over, that is said.
+    It ends `expires_s` after its placement, or later if it is extended. The scheduler warns
+    `warn_s` before the end.
     """
 
     expires_s: int
@@ -93,10 +90,10 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 class Array(msgspec.Struct, frozen=True):
-    """What makes a job an array of many alike: the numbers of its elements, as (first, last, step),
-    the smaller ones first; how many of them may be alive at a time (0: any number).
+    """Marks a job as an array of similar jobs.
 
-    Read by `arrays.py`.
+    `ranges` are the numbers of its elements as (first, last, step), in ascending order. `at_once`
+    is the largest number of live elements; 0: no limit. Functions on arrays are in `arrays.py`.
     """
 
     ranges: tuple[tuple[int, int, int], ...]
@@ -104,29 +101,33 @@ class Array(msgspec.Struct, frozen=True):
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job asks for.
+    """What a job runs and which resources it requests.
 
-    `gpus` counts devices per node, `gpu_share` is the part of each, in hundredths.
+    `gpus` is the number of devices per node, `gpu_share` the fraction of each in hundredths.
+    `secrets` maps environment variables to names of the tenant's secrets; the values are never
+    here. `upload` is the SHA-256 of an archive of the tenant: each node unpacks it as the working
+    directory. With an `image` the command runs in a container. A job with a `hang_timeout_s` is
+    ended as hung if its devices were busy for that time without any sign of progress.
 
-    `secrets` maps environment variables to names of its tenant's secrets: the values are never
-    here. `upload` is the SHA-256 of an archive that its tenant has sent: unpacked on each node, it
-    is the working directory. From `vendor` on it says where the job may run: an empty word, list or
-    number means that it does not care, and a node that does not say what it has does not serve who
-    asks for it. `model` is any of these; `gpu_memory_bytes` of each device takes the place of a
-    share; `cpus_milli` and `memory_bytes` (of the host) are per node; all `node_labels` must be
-    there; `gpu_uuids` are the only devices that serve; a job with one of the labels `anti_affinity`
-    is never on the same node; `placement` is a strategy's name. With a `hang_timeout_s` it is ended
-    as hung when it kept its devices busy for so long without any sign of progress.
-    `scheduling_policy` is what the job counts on of its queue, as the gateway checked it. From
-    `queue` on it says when: `deadline_ns` is of the wall clock, `estimate_s` how long it will run;
-    it begins when each job of `after` has ended as its word says (`ordering.AFTER`), a `singleton`
-    when no other one of its name and user is left, one on `hold` when somebody releases it. With a
-    `reservation` it runs where and while that one is. An `array` is as many jobs. One that is
-    `preemptible` makes room for jobs of higher priority (or of equal: `JobQueue.time_slice_s`) once
-    it has run for `min_run_s`: it hears `checkpoint_signal`, has `checkpoint_grace_s` to save its
-    work, and waits for its next attempt. With `nodes_max` it has from `nodes` to so many of them,
-    each attempt as many as there are for it when it is placed; one that saves its work may be begun
-    anew with more. With an `image` the command runs in a container of it.
+    The fields from `vendor` on say where the job may run. Empty or 0 means no preference. A node
+    that does not report a property cannot serve a job that requests it. `model` lists accepted
+    models. `gpu_memory_bytes` of each device replaces a share. `cpus_milli` and `memory_bytes` (of
+    the host) are per node. The node must have all `node_labels`. `gpu_uuids` are the only accepted
+    devices. The job never shares a node with jobs that have a label of `anti_affinity`. `placement`
+    names a strategy. `scheduling_policy` is the guarantee that its queue must provide; the gateway
+    checks it.
+
+    The fields from `queue` on say when it runs. `deadline_ns` is a time of the wall clock,
+    `estimate_s` the expected run time. The job waits until each job of `after` has ended as its
+    word says (`ordering.AFTER`); a `singleton` waits for earlier jobs of the same name and user,
+    a job on `hold` until it is released. With a `reservation` it runs only inside that one. An
+    `array` stands for many jobs.
+
+    A `preemptible` job makes room for jobs of higher priority (or of equal priority, with
+    `JobQueue.time_slice_s`) once it has run for `min_run_s`. It receives `checkpoint_signal`, has
+    `checkpoint_grace_s` to save its work, and waits for its next attempt. With `nodes_max` an
+    attempt has between `nodes` and `nodes_max` nodes, as many as are free when it is placed; a job
+    that saves its work may be restarted with more.
     """
 
     command: tuple[str, ...]
@@ -192,12 +193,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most_nodes(self) -> int:
-        """An attempt never has more."""
+        """The largest number of nodes of an attempt."""
         return max(self.nodes, self.nodes_max)
 
     @property
     def kind(self) -> str:
-        """What it is for: a job that somebody submitted, a model's replica, or an allocation."""
+        """The kind of job: job, replica or allocation."""
         return (
             "replica"
             if self.serve is not None
@@ -208,17 +209,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ignores_lease(self) -> bool:
-        """No silence ends it: its node may be held for lost and it may live."""
+        """True if the job runs on when its node's lease ends. It may live on a lost node."""
         return self.on_control_loss == CONTINUE
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model's replicas are, each a job on one node.
+    """The specification of a model's replicas; each is a job on one node.
 
-    `{port}` in the command is the port that each is given.
-
-    What JobSpec has too means what it means there, and is what each replica asks for
-    (`model_view.replica_spec`).
+    `{port}` in the command stands for the port of the replica. Fields that JobSpec has too mean the
+    same and apply to each replica (`model_view.replica_spec`).
     """
 
     command: tuple[str, ...]
@@ -262,9 +261,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replica(msgspec.Struct, frozen=True):
-    """A replica to be made: a job of the scheduler's own, `<model>-<ordinal>`.
+    """A replica to create: a job of the scheduler with the id `<model>-<ordinal>`.
 
-    The ids of users' jobs hold no hyphen.
+    Ids of users' jobs contain no hyphen.
     """
 
     job_id: JobId
@@ -272,14 +271,14 @@ class Replica(msgspec.Struct, frozen=True):
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One device as its node reports it. `index` is the vendor's own numbering on that node.
+    """One device as its node reports it.
 
-    `numa` is the node of host memory that it is nearest to, `switch` its PCIe switch, `links` its
-    group of direct links (NVLink, XGMI). What is not known is empty, (0, 0) or -1, which is no
-    place: two devices whose switch is not known are not behind one switch. `power_mw` and
-    `clocks_mhz` are the least and the most that its power limit and its clocks can be set to.
-    `mig_profiles` are the instances that it can be cut into now; with `mig` nothing but those can
-    be used of it.
+    `index` is the vendor's number of the device on that node. `numa` is the nearest NUMA node,
+    `switch` the PCIe switch, `links` the group of direct links (NVLink, XGMI). Unknown values are
+    empty, (0, 0) or -1; two devices with unknown switches are not behind one switch. `power_mw` and
+    `clocks_mhz` are the smallest and largest values that the power limit and the clocks can have.
+    `mig_profiles` are the instances that the device can be divided into now. With `mig` only such
+    instances can be used.
     """
 
     uuid: GpuId
@@ -299,10 +298,9 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class GpuHold(msgspec.Struct, frozen=True):
-    """A promise of `share` hundredths of one device.
+    """A member's hold on `share` hundredths of one device.
 
-    Of a MIG instance also its profile and which of the device's memory slices it has, one bit each
-    (`mig.py`).
+    For a MIG instance also its profile and its memory slices, one bit each (`mig.py`).
     """
 
     uuid: GpuId
@@ -325,7 +323,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class AttemptRef(msgspec.Struct, frozen=True, order=True):
-    """(job, attempt): the fencing token of everything that is done for a job."""
+    """A job's attempt: the fencing token of every action for the job."""
 
     job_id: JobId
     attempt: int
@@ -348,8 +346,9 @@ def job_of(key: str) -> JobId:
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """The cluster's clockwork, in milliseconds; a fact, never a process setting, so that both ends
-    of a lease agree.
+    """The cluster's timing in milliseconds.
+
+    It is a fact, not a setting of a process, because both ends of a lease must agree on it.
     """
 
     heartbeat_ms: int = 1_000
@@ -359,5 +358,5 @@ class Timing(msgspec.Struct, frozen=True):
 
     @property
     def silence_ms(self) -> int:
-        """How long a node must be silent before it may be declared lost."""
+        """The silence after which the scheduler may declare a node lost."""
         return self.lease_ms + self.margin_ms

@@ -8,7 +8,7 @@ from libs.common.errors import Refused
 from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed
 from libs.common.model import JobId, ModelSpec, TenantId
 from libs.common.state.cluster import Model
-from libs.common.state.model_view import ASKED
+from libs.common.state.model_view import SHARED_FIELDS
 from services.api_gateway.intents.job_intents import submission
 from services.api_gateway.intents.model_intents import (
     deployment,
@@ -93,8 +93,8 @@ def test_a_model_may_say_where_its_replicas_run_in_the_words_of_a_job() -> None:
     }
     spec = deployment({**BODY, **asked}, None, TENANT).spec
     job = submission({"command": BODY["command"], **asked}, JobId("j")).spec
-    assert {name: getattr(spec, name) for name in ASKED} == {
-        name: getattr(job, name) for name in ASKED
+    assert {name: getattr(spec, name) for name in SHARED_FIELDS} == {
+        name: getattr(job, name) for name in SHARED_FIELDS
     }
     assert (spec.model, spec.gpu_memory_bytes, spec.cpus_milli) == (
         ("H100", "H200"),

@@ -373,7 +373,9 @@ def test_a_new_scheduler_decides_the_same_from_the_same_log() -> None:
 
 def test_a_replica_asks_for_all_that_its_model_asks_for() -> None:
     """Each field another value than a job's own, so that none that is left out goes unnoticed."""
-    values = {name: _another(getattr(JobSpec(command=("x",)), name)) for name in model_view.ASKED}
+    values = {
+        name: _another(getattr(JobSpec(command=("x",)), name)) for name in model_view.SHARED_FIELDS
+    }
     spec = model_view.replica_spec(ModelSpec(**values), "chat", 3)
     assert {name: getattr(spec, name) for name in values} == values
     assert spec.serve == Serve("chat", 3) and not spec.requeue

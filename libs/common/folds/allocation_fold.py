@@ -1,7 +1,7 @@
-"""How the facts about an allocation's time change it: one function per kind, named after it.
+"""How facts change the time of an allocation: one function per kind, named after it.
 
-Pure and total, called by `fold.apply` alone. The latest moment counts, and what became of the
-attempt meanwhile does not matter: so both commute with all that the scheduler decides.
+Pure and total, called by `fold.apply` only. The latest time counts, whatever happened to the
+attempt meanwhile, so both kinds commute with the scheduler's decisions.
 """
 
 from libs.common import facts as f

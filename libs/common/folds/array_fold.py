@@ -1,9 +1,8 @@
-"""How an array's elements begin and end, and how it is cancelled: one function per kind, or per
-thing that is done by another kind.
+"""How facts change arrays: elements begin and end, arrays and elements are cancelled.
 
 Pure and total, called by `fold.apply` and `job_fold.py`. An array is a job that waits in the queue
-and is never placed: its elements begin one by one, in order, each a job like any other. So what has
-not begun costs nothing, and the bound on how many may be alive is held here.
+and is never placed. Its elements begin one by one, in order, each as a job of its own, so elements
+that have not begun cost nothing. This module enforces the limit on live elements.
 """
 
 from msgspec.structs import replace
@@ -38,7 +37,7 @@ def begun(cluster: Cluster, fact: f.ElementBegun, stamp: Stamp) -> Change:
     event = "array.element_begun" if array.waiting > 1 else "array.element_begun:last"
     if not job_life.allows(array.state, event):
         return IGNORED
-    array.state = job_life.JOB_LIFE[array.state, event]
+    array.state = job_life.after(array.state, event)
     elements.begun += 1
     elements.alive[fact.job_id] = fact.number
     spec = replace(array.spec, priority=fact.priority, time_limit_s=fact.time_limit_s)
@@ -53,23 +52,22 @@ def begun(cluster: Cluster, fact: f.ElementBegun, stamp: Stamp) -> Change:
         array=fact.array,
     )
     job.submitted_ns, job.queued_ns = array.submitted_ns, stamp.at_ns
-    wishes = [
+    cancels = [
         cancel
         for cancel in (array.cancel, elements.early.pop(fact.job_id, None))
         if cancel is not None
     ]
-    job.cancel = min(wishes, default=None)
+    job.cancel = min(cancels, default=None)
     cluster.jobs[fact.job_id] = job
     arrivals.note(cluster.arrivals, spec)
     order_fold.queued(cluster, job)
-    job.order.usual_ms = (
-        array.order.usual_ms
-    )  # it goes before what is left of its array, whatever was learnt meanwhile
+    # The element goes before the rest of its array, whatever was learnt meanwhile.
+    job.order.usual_ms = array.order.usual_ms
     return Change((fact.array, fact.job_id))
 
 
 def ended(cluster: Cluster, job: Job) -> tuple[JobId, ...]:
-    """One of its elements is over. Gives the array, if the job was an element."""
+    """Note the end of an element. Return its array, or nothing if the job is not an element."""
     array = cluster.jobs.get(job.array)
     if array is None or array.elements is None:
         return ()
@@ -82,10 +80,7 @@ def ended(cluster: Cluster, job: Job) -> tuple[JobId, ...]:
 
 
 def cancelled(cluster: Cluster, array: Job, cancel: Cancel) -> tuple[JobId, ...]:
-    """An array was cancelled: so are its elements, those too that are about to begin.
-
-    Gives these.
-    """
+    """Cancel all live elements of a cancelled array, and return them."""
     alive = list(array.elements.alive) if array.elements is not None else []
     for job_id in alive:
         job = cluster.jobs[job_id]
@@ -94,7 +89,7 @@ def cancelled(cluster: Cluster, array: Job, cancel: Cancel) -> tuple[JobId, ...]
 
 
 def cancelled_early(cluster: Cluster, job_id: JobId, cancel: Cancel) -> Change:
-    """An element was cancelled before it has begun: it ends when its turn comes."""
+    """Cancel an element that has not begun: it ends when it begins."""
     name, number = arrays.element_of(job_id)
     array = cluster.jobs.get(name)
     if (

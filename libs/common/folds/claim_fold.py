@@ -5,7 +5,7 @@ node is lost or removed, or registers without it. Then it goes to the node that 
 longest. A node that reports the device as absent yields it to a node that shows it, and gets it
 back when it shows it again. The owner is a function of the registrations and of the lost
 incarnations. So a NodeLost and a NodeRegistered that crossed on the wire lead to the same state in
-every order. Held by tests/unit/test_claims.py and tests/property/test_commute.py.
+every order. Tests: tests/unit/test_claims.py and tests/property/test_commute.py.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ from libs.common.state.device import Control
 # UUIDs that one node may ever bring into the fold, with those that vanished. Further devices of
 # that node are ignored.
 UUIDS_MAX: Final = 1_024
-# Registrations that a claim remembers: the oldest, which says who has the device, and the latest.
+# Registrations that a claim remembers: the oldest, which decides about the device, and the latest.
 BIRTHS_MAX: Final = 64
 
 
@@ -69,7 +69,7 @@ def claim_of(cluster: Cluster, uuid: GpuId, node_id: NodeId) -> Claim | None:
     )
 
 
-def forget_words(cluster: Cluster, node: Node) -> None:
+def forget_reports(cluster: Cluster, node: Node) -> None:
     """Clear the health that the node reported for devices that another node has."""
     for uuid in node.listed:
         claim = claim_of(cluster, uuid, node.node_id)

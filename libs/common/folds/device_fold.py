@@ -1,7 +1,7 @@
 """How each fact about a device changes it: one function per kind, named after the kind.
 
-Pure and total, called by `fold.apply` alone. Health and service are kept apart, so that what a
-gateway says commutes with what the node says. A hurt device degrades its node.
+Pure and total, called by `fold.apply` only. Health and service are separate, so that facts of a
+gateway commute with facts of the node. A device that is not healthy degrades its node.
 """
 
 from libs.common import facts as f
@@ -66,7 +66,7 @@ def error_seen(cluster: Cluster, fact: f.GpuErrorSeen, stamp: Stamp) -> Change:
 
 
 def over_share(cluster: Cluster, fact: f.JobOverShare, stamp: Stamp) -> Change:
-    """A word to people: it changes nothing."""
+    """Changes no state: the fact informs people."""
     job = cluster.jobs.get(fact.job_id)
     return Change((fact.job_id,)) if job is not None and was_on(job, fact.node_id) else IGNORED
 
@@ -80,7 +80,7 @@ def service_set(cluster: Cluster, fact: f.GpuServiceSet, stamp: Stamp) -> Change
 
 
 def control_requested(cluster: Cluster, fact: f.GpuControlRequested, stamp: Stamp) -> Change:
-    """No placement goes by what a device is told."""
+    """Store the request. It does not affect placement."""
     view = cluster.gpus.get(fact.uuid)
     if view is None or fact.control not in ROWS:
         return IGNORED
@@ -101,14 +101,16 @@ def _forget_outcome(claim: Claim, control: str) -> None:
 
 
 def controlled(cluster: Cluster, fact: f.GpuControlled, stamp: Stamp) -> Change:
-    """What is in force is the agent's word alone; of a wish that was exchanged for another one
-    nothing else counts.
+    """Store an outcome.
+
+    Only the agent knows which value is in force. For a request that was replaced meanwhile, nothing
+    else of the outcome counts.
     """
     view = _spoken_of(cluster, fact)
     if view is None or fact.control not in ROWS:
         return IGNORED
     if isinstance(view, Claim):
-        return _told(
+        return _store_in_claim(
             view, fact, cluster.gpus[fact.uuid].controls.get(fact.control, Control()).request
         )
     control = view.controls.setdefault(fact.control, Control())
@@ -119,22 +121,20 @@ def controlled(cluster: Cluster, fact: f.GpuControlled, stamp: Stamp) -> Change:
     return Change()
 
 
-def _told(claim: Claim, fact: f.GpuControlled, wished: int) -> Change:
+def _store_in_claim(claim: Claim, fact: f.GpuControlled, request: int) -> Change:
     """Fold an outcome for a device that another node has. The request is kept with the device."""
-    said = claim.told.pop(fact.control, Control())
+    control = claim.told.pop(fact.control, Control())
     if fact.outcome == DONE:
-        said.in_force = fact.value
-    if fact.request == wished:
-        said.request, said.outcome, said.detail = fact.request, fact.outcome, fact.detail
-    if said.outcome or said.in_force:
-        claim.told[fact.control] = said
+        control.in_force = fact.value
+    if fact.request == request:
+        control.request, control.outcome, control.detail = fact.request, fact.outcome, fact.detail
+    if control.outcome or control.in_force:
+        claim.told[fact.control] = control
     return Change()
 
 
 def follow_devices(cluster: Cluster, node: Node, event: str) -> None:
-    """Move the node along its table, by what its devices are now; where there is no row
-    it stays.
-    """
+    """Move the node along its table, by the health of its devices; without a row it stays."""
     hurt = any(view.health != gpu_life.HEALTHY for view in node_gpus(cluster, node))
     node.state = node_life.NODE_LIFE.get(
         (node.state, f"{event}:hurt" if hurt else event), node.state
@@ -142,7 +142,7 @@ def follow_devices(cluster: Cluster, node: Node, event: str) -> None:
 
 
 def forget_health(cluster: Cluster, node: Node) -> None:
-    """What the agent that knew has said; another one finds again what is still so."""
+    """Clear the health that a replaced agent reported. The new agent reports what is still true."""
     for view in node_gpus(cluster, node):
         view.health, view.reason, view.detail, view.verdict, view.alone = (
             gpu_life.HEALTHY,
@@ -156,8 +156,9 @@ def forget_health(cluster: Cluster, node: Node) -> None:
 def _spoken_of(
     cluster: Cluster, fact: f.GpuFaulted | f.GpuRecovered | f.GpuErrorSeen | f.GpuControlled
 ) -> GpuView | Claim | None:
-    """Return where the node's reports on the device are kept: the device, or the node's claim while
-    another node has it.
+    """Return where the node's reports on the device are kept.
+
+    It is the device itself, or the node's claim while another node has the device.
     """
     view = cluster.gpus.get(fact.uuid)
     if view is not None and view.node_id == fact.node_id:

@@ -1,7 +1,7 @@
 """How each fact about a job changes it: one function per kind, named after the kind.
 
-Pure and total, called by `fold` alone. A member's facts count only for the current attempt; the
-job's own state follows its members, so that the order in which two nodes speak does not matter.
+Pure and total, called by `fold` only. The target states are in `life/job_life.py`. Facts about
+members are in `member_fold.py`.
 """
 
 from typing import Final
@@ -77,7 +77,7 @@ def rejected(cluster: Cluster, fact: f.JobRejected, stamp: Stamp) -> Change:
     if job is None or job.admitted:
         return IGNORED
     job.reason = fact.reason
-    touched = _end(cluster, job, job_life.REJECTED, stamp)
+    touched = _end(cluster, job, "job.rejected", stamp)
     return Change((fact.job_id, *touched))
 
 
@@ -85,7 +85,7 @@ def queued(cluster: Cluster, fact: f.JobQueued, stamp: Stamp) -> Change:
     job = _job_allowing(cluster, fact.job_id, "job.queued")
     if job is None or not job.admitted:
         return IGNORED
-    job.state = job_life.QUEUED
+    job.state = job_life.after(job.state, "job.queued")
     job.queued_ns = stamp.at_ns
     if job.elements is None:
         arrivals.note(cluster.arrivals, job.spec)
@@ -102,7 +102,7 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
         or not _placeable(cluster, fact.members)
     ):
         return IGNORED
-    job.state = job_life.PLACED
+    job.state = job_life.after(job.state, "job.placed")
     job.placed_ns, job.placed_seq, job.port = stamp.at_ns, stamp.seq, fact.port
     job.expires_ns = max(job.expires_ns, fact.expires_ns)
     cluster.port_last = fact.port or cluster.port_last
@@ -124,23 +124,22 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
 
 
 def dated(cluster: Cluster, fact: f.JobPlaced | f.JobPreempted, stamp: Stamp) -> Change:
-    """What was folded ahead of the log is in the log: only now its time is known, which may be long
-    after its decision.
+    """Set the times of a decision that was folded ahead of the log and is now acknowledged.
+
+    Only now its time is known, which may be long after the decision.
     """
     job = cluster.jobs.get(fact.job_id)
     if job is not None and isinstance(fact, f.JobPlaced) and job.attempt == fact.attempt:
         job.placed_ns, job.placed_seq = stamp.at_ns, stamp.seq
-    elif (
-        job is not None and isinstance(fact, f.JobPreempted) and fact.sliced
-    ):  # by that its next attempt waits
-        job.preemption.sliced_ns = stamp.at_ns
+    elif job is not None and isinstance(fact, f.JobPreempted) and fact.sliced:
+        job.preemption.sliced_ns = stamp.at_ns  # the next attempt's place in the queue
     else:
         return IGNORED
     return Change((fact.job_id,))
 
 
 def _placeable(cluster: Cluster, members: tuple[Member, ...]) -> bool:
-    """Every node is known, none is named twice, every device has the share free."""
+    """Return whether all nodes are known, each is named once, and all shares are free."""
     distinct = {member.node_id for member in members}
     if not distinct or len(distinct) != len(members) or not distinct <= cluster.nodes.keys():
         return False
@@ -165,7 +164,7 @@ def preempted(cluster: Cluster, fact: f.JobPreempted, stamp: Stamp) -> Change:
 
 
 def _stop(job: Job, reason: str, signal: int, grace_ms: int) -> Change:
-    """The first reason stays; of several stops the shortest grace counts, as on the node."""
+    """Note a stop. The first reason stays, and the shortest grace counts, as on the node."""
     if job.state not in job_life.ON_NODES:
         return IGNORED
     if not job.stop_reason or grace_ms < job.stop_grace_ms:
@@ -182,7 +181,7 @@ def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
     _note_charge(cluster, job, stamp)
     _note_refusals(job, fact)
     _forget_attempt(cluster, job)
-    job.state = job_life.QUEUED
+    job.state = job_life.after(job.state, "job.requeued")
     job.reason = fact.reason
     job.attempt += 1
     job.retries_used += int(fact.counted)
@@ -221,12 +220,12 @@ def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
     _leave_nodes(cluster, job)
     nodes += preemption_fold.free(cluster, job)
     job.reason, job.exit_code = fact.reason, fact.exit_code
-    touched = _end(cluster, job, fact.outcome, stamp)
+    touched = _end(cluster, job, f"job.closed:{fact.outcome}", stamp)
     return Change((fact.job_id, *touched), nodes, model_fold.closed(cluster, job, fact, stamp))
 
 
 def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
-    """An attempt that was placed is over: quota owes it a charge."""
+    """Note the charge that quota owes for an attempt that has ended."""
     placed_ms = max(0, stamp.at_ns - job.placed_ns) // 1_000_000
     if job.members and job.charged < job.attempt:
         members = job.members.values()
@@ -278,13 +277,13 @@ def _forget_attempt(cluster: Cluster, job: Job) -> None:
     job.expires_ns, job.warned_ns = 0, 0
 
 
-def _end(cluster: Cluster, job: Job, state: str, stamp: Stamp) -> tuple[JobId, ...]:
-    """Gives the jobs that waited for this one, and the array whose element it was."""
+def _end(cluster: Cluster, job: Job, event: str, stamp: Stamp) -> tuple[JobId, ...]:
+    """End the job. Return the jobs that waited for it, and the array whose element it was."""
     if job.state in (job_life.PENDING, job_life.QUEUED):
         tenant_of(cluster, job.tenant).waiting -= job.waiting
     if job.elements is not None:
         job.elements.early = {}
-    job.state = state
+    job.state = job_life.after(job.state, event)
     job.ended_ns = stamp.at_ns
     touched = order_fold.end(cluster, job) + array_fold.ended(cluster, job)
     cluster.ended[job.job_id] = stamp.seq

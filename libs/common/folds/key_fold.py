@@ -1,7 +1,7 @@
 """How facts about tenants and their keys change them: one function per kind, named after the kind.
 
-Pure and total, called by `fold.apply` alone. A revoked key leaves the fold, so that what is here is
-what counts; the log says what was. A removed tenant has no keys, whichever gateway spoke first.
+Pure and total, called by `fold.apply` only. A revoked key leaves the state, so all keys in it are
+valid. A removed tenant has no keys, whatever the order of the gateways' facts.
 """
 
 from libs.common import facts as f
@@ -72,5 +72,5 @@ def revoked(cluster: Cluster, fact: f.KeyRevoked, stamp: Stamp) -> Change:
 
 
 def access_recorded(cluster: Cluster, fact: f.AccessRecorded, stamp: Stamp) -> Change:
-    """Kept for its readers; no state follows from it."""
+    """Changes no state: the archive keeps the records."""
     return Change()

@@ -1,6 +1,6 @@
 """How each fact about one member of an attempt changes it: one function per kind.
 
-Pure and total, called by `fold` alone. A member's facts count only for the current attempt. The
+Pure and total, called by `fold` only. A member's facts count only for the current attempt. The
 job's state follows from its members' states alone, so the order of two nodes' facts does not
 matter.
 """
@@ -49,7 +49,10 @@ def refused(cluster: Cluster, fact: f.JobRefused, stamp: Stamp) -> Change:
 
 
 def released(cluster: Cluster, fact: f.JobReleased, stamp: Stamp) -> Change:
-    """The node accounts for this attempt no longer, even when the attempt was closed long ago."""
+    """Release the member.
+
+    The node no longer accounts for the attempt, even if it closed long ago.
+    """
     node = cluster.nodes.get(fact.node_id)
     was_accounted = (
         node is not None
@@ -64,8 +67,9 @@ def released(cluster: Cluster, fact: f.JobReleased, stamp: Stamp) -> Change:
 
 
 def homes(cluster: Cluster, members: Collection[MemberView]) -> tuple[NodeId, ...]:
-    """The members' nodes, and those that report their devices now: a device may have moved while it
-    was held.
+    """Return the members' nodes and the nodes that report their devices now.
+
+    A device may have moved to another node while it was held.
     """
     views = cluster.gpus
     theirs = [views[hold.uuid].node_id for member in members for hold in member.gpus]
@@ -73,13 +77,13 @@ def homes(cluster: Cluster, members: Collection[MemberView]) -> tuple[NodeId, ..
 
 
 def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
-    """Mark the member lost when its node was lost, or came back without it; whichever fact came
-    first, the end is the same.
+    """Mark the member lost if its node is lost or came back without it. Return whether it was.
 
-    A loss takes a member that was over too, for its JobReleased may have crossed the NodeLost;
-    coming back without a member that was over is no loss. Nor is coming back from another state
-    directory: that says nothing of the member. A job that ignores the lease may live on a lost
-    node, until an operator says that it is dead.
+    The result is the same in every order of the facts. A loss also affects a member that was over,
+    because its JobReleased may have crossed the NodeLost. A node that comes back without a member
+    that was over has lost nothing. An agent with another state directory proves nothing about the
+    member. A job that ignores the lease may live on a lost node until an operator declares the node
+    dead.
     """
     member, node = job.members[node_id], cluster.nodes[node_id]
     gone = member.accounted < node.incarnation and known_to_agent(node, job, member)
@@ -119,8 +123,10 @@ def current(cluster: Cluster, job_id: JobId, attempt: int) -> Job | None:
 def _member_spoke(
     cluster: Cluster, job_id: JobId, attempt: int, node_id: NodeId, event: str
 ) -> Job | None:
-    """Move the member along its table; None when the attempt is not current, the table has no such
-    row, or the agent that speaks knows nothing of the member, for it replaced the one that did.
+    """Move the member along its table, and return its job.
+
+    Return None if the attempt is not current, the table has no row, or the agent does not know the
+    member because it replaced the agent that started it.
     """
     job = current(cluster, job_id, attempt)
     member = job.members.get(node_id) if job is not None else None
@@ -134,9 +140,7 @@ def _member_spoke(
 
 
 def _follow_members(job: Job) -> None:
-    """The job's state follows from its members' states alone, so that it is the same in whatever
-    order they spoke.
-    """
+    """Derive the job's state from its members' states alone, whatever the order of facts."""
     waiting = any(member.state == job_life.PLACED for member in job.members.values())
     ended = all(member.state in job_life.MEMBER_ENDED for member in job.members.values())
     event = "members.ended" if ended else "" if waiting else "members.started"

@@ -1,9 +1,8 @@
-"""How each fact about a machine's belonging changes it: one function per kind, named after the
-kind.
+"""How each fact about the membership of a machine changes it: one function per kind.
 
-Pure and total, called by `fold.apply` alone. What a gateway says of a node is kept apart from what
-the node says of itself, so that NodeRegistered commutes with all of it; a removal is for ever, in
-whatever order it and a registration came.
+Pure and total, called by `fold.apply` only. The gateways' facts about a node are stored separately
+from the node's own, so NodeRegistered commutes with them. A removal is final, whatever the order of
+it and a registration.
 """
 
 from libs.common import facts as f
@@ -23,7 +22,7 @@ def invited(cluster: Cluster, fact: f.NodeInvited, stamp: Stamp) -> Change:
 
 
 def joined(cluster: Cluster, fact: f.NodeJoined, stamp: Stamp) -> Change:
-    """Whether the invitation had expired was asked by the gateway, by its own clock."""
+    """Store the node's key. The gateway has checked by its clock that the invitation was valid."""
     member = cluster.memberships.get(fact.node_id)
     if (
         member is None
@@ -37,7 +36,7 @@ def joined(cluster: Cluster, fact: f.NodeJoined, stamp: Stamp) -> Change:
 
 
 def removal_requested(cluster: Cluster, fact: f.NodeRemovalRequested, stamp: Stamp) -> Change:
-    """Asked for again without waiting, its jobs are stopped now."""
+    """Mark the node as leaving. A second request without `wait` stops its jobs at once."""
     member = membership_of(cluster, fact.node_id)
     cluster.leaving_seq = max(cluster.leaving_seq, stamp.seq)
     member.wait = fact.wait and not member.removed and (member.wait or not member.leaving)
@@ -47,9 +46,9 @@ def removal_requested(cluster: Cluster, fact: f.NodeRemovalRequested, stamp: Sta
 
 
 def revoked(cluster: Cluster, fact: f.NodeRevoked, stamp: Stamp) -> Change:
-    """The first reason counts.
+    """Revoke the node's key. The first reason counts.
 
-    Its jobs end with their leases: the node cannot renew them any more.
+    Its jobs end with their leases, because the node cannot renew them any more.
     """
     member = membership_of(cluster, fact.node_id)
     if member.revoked:
@@ -63,7 +62,7 @@ def revoked(cluster: Cluster, fact: f.NodeRevoked, stamp: Stamp) -> Change:
 
 
 def revocation(cluster: Cluster, node_id: NodeId) -> str:
-    """Return why the servers refuse the node's key; empty for a key that counts."""
+    """Return why the servers refuse the node's key; empty for a valid key."""
     found = cluster.memberships.get(node_id)
     return found.revoked if found is not None else ""
 

@@ -1,9 +1,8 @@
-"""How each fact about a model or its replicas changes them: one function per kind, named after the
-kind.
+"""How each fact about a model or its replicas changes them: one function per kind.
 
-Pure and total, called by `fold.apply` and `job_fold` alone. What the scheduler says of replicas
-depends on nothing that a gateway may say meanwhile: their place in the queue is the model's first,
-and crashes count only for the generation that is deployed.
+Pure and total, called by `fold.apply` and `job_fold` only. Facts of the scheduler about replicas
+commute with facts of the gateways: the place of replicas in the queue is the one of the model's
+first deployment, and crashes count only for the deployed generation.
 """
 
 from typing import Final
@@ -15,14 +14,15 @@ from libs.common.life import job_life
 from libs.common.model import JobId, NodeId, Replica
 from libs.common.state.cluster import Cancel, Cluster, Job, MemberView, Model, tenant_of
 
-# A replica that was ready for so long before it died begins a new count.
+# If a replica was ready for this long before it crashed, the count of crashes starts again at 1.
 STEADY_NS: Final = 60_000_000_000
 
 
 def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
-    """A living model is its tenant's; the name of an undeployed one is free for any.
+    """Deploy or redeploy a model.
 
-    A request that was repeated is one.
+    A deployed model belongs to its tenant. The name of an undeployed model is free for all tenants.
+    A repeated request counts once.
     """
     model = cluster.models.get(fact.name)
     if model is None:
@@ -85,7 +85,7 @@ def replicas_scaled(cluster: Cluster, fact: f.ReplicasScaled, stamp: Stamp) -> C
 def _begin(
     cluster: Cluster, model: Model, fact: f.ReplicasScaled, replica: Replica, stamp: Stamp
 ) -> bool:
-    """A job that nobody submitted: admitted and in the queue from the start."""
+    """Create a replica's job, admitted and queued from the start. Return False if it exists."""
     job_id = replica.job_id
     ordinal = ordinal_of(model.name, job_id)
     if ordinal < model.next_ordinal or job_id in cluster.jobs:
@@ -108,7 +108,7 @@ def _begin(
 
 
 def _retire(cluster: Cluster, model: Model, fact: f.ReplicasScaled, job_id: JobId) -> bool:
-    """A replica that a user cancelled too is stopped at once, whichever of both came first."""
+    """Retire a replica. If a user cancelled it too, it is stopped at once."""
     if job_id not in model.jobs:
         return False
     job = cluster.jobs[job_id]
@@ -124,7 +124,7 @@ def replica_id(model: str, ordinal: int) -> JobId:
 
 
 def ordinal_of(model: str, job_id: JobId) -> int:
-    """The replica's number; -1 when the id is not one of this model."""
+    """Return the replica's number; -1 if the id does not belong to this model."""
     name, _, number = job_id.rpartition("-")
     return (
         int(number)
@@ -150,7 +150,7 @@ def unready(cluster: Cluster, fact: f.ReplicaUnready, stamp: Stamp) -> Change:
 
 
 def _serving(cluster: Cluster, job_id: JobId, attempt: int, node_id: NodeId) -> MemberView | None:
-    """The running member of a replica; None when there is none of this attempt."""
+    """Return the running member of a replica's attempt; None if there is none."""
     job = cluster.jobs.get(job_id)
     if job is None or job.spec.serve is None or job.attempt != attempt:
         return None
@@ -159,10 +159,7 @@ def _serving(cluster: Cluster, job_id: JobId, attempt: int, node_id: NodeId) -> 
 
 
 def closed(cluster: Cluster, job: Job, fact: f.JobClosed, stamp: Stamp) -> tuple[str, ...]:
-    """A replica has ended: the model has one fewer, and one crash more if nobody asked for it.
-
-    Gives the model's name.
-    """
+    """Note the end of a replica, and a crash if it was not requested. Return the model's name."""
     serve = job.spec.serve
     model = cluster.models.get(serve.model) if serve is not None else None
     if model is None or serve is None or model.jobs.pop(job.job_id, None) is None:
@@ -173,7 +170,7 @@ def closed(cluster: Cluster, job: Job, fact: f.JobClosed, stamp: Stamp) -> tuple
 
 
 def _crashed(model: Model, job: Job, generation: int, fact: f.JobClosed, stamp: Stamp) -> None:
-    """Replicas that began before the last crash was counted are of its wave, and count no more."""
+    """Count a crash. Replicas that existed at the last counted crash belong to its wave."""
     next_wave = ordinal_of(model.name, job.job_id) >= model.wave
     if next_wave:
         model.wave = model.next_ordinal
@@ -188,7 +185,11 @@ def _crashed(model: Model, job: Job, generation: int, fact: f.JobClosed, stamp: 
 
 
 def _was_steady(job: Job) -> bool:
-    """Both times are of the node's clock, so that whoever folds ahead of the log finds the same."""
+    """Return whether the replica was ready for STEADY_NS before it ended.
+
+    Both times are of the node's clock, so a scheduler that works ahead of the log gets the same
+    result.
+    """
     return any(
         member.ready_ns and member.ended_ns - member.ready_ns >= STEADY_NS
         for member in job.members.values()

@@ -1,8 +1,8 @@
 """How each fact about a node changes it: one function per kind, named after the kind.
 
-Pure and total, called by `fold.apply` alone. What is lost and what returned are highest
-incarnations, never toggles, so that a NodeLost and a NodeRegistered that crossed on the wire end in
-the same state in every order.
+Pure and total, called by `fold.apply` only. `lost` and `returned` are highest incarnations, never
+toggles, so a NodeLost and a NodeRegistered that crossed on the wire lead to the same state in every
+order.
 """
 
 from typing import Final
@@ -61,7 +61,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     others = claim_fold.take_inventory(cluster, node, fact, stamp)
     if anew and fact.tells_health:
         forget_health(cluster, node)
-        claim_fold.forget_words(cluster, node)
+        claim_fold.forget_reports(cluster, node)
     if node.replaced:
         node.state = node_life.NODE_LIFE.get((node.state, "node.replaced"), node.state)
     else:
@@ -87,8 +87,9 @@ def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
 
 
 def declared_dead(cluster: Cluster, fact: f.NodeDeclaredDead, stamp: Stamp) -> Change:
-    """Only noted: what follows from it is the scheduler's to record, for it alone says
-    who is lost.
+    """Store the verdict.
+
+    Only the scheduler records the consequences, because it declares losses.
     """
     node = cluster.nodes.get(fact.node_id)
     word = (fact.incarnation, fact.lost)
@@ -115,7 +116,10 @@ def returned(cluster: Cluster, fact: f.NodeReturned, stamp: Stamp) -> Change:
 
 
 def _elsewhere(node: Node, fact: f.NodeRegistered) -> bool:
-    """Whether another state directory speaks, which cannot know what the last one had begun."""
+    """Return whether the agent has another state directory than the one before.
+
+    It then does not know the attempts that the previous agent started.
+    """
     return bool(fact.directory) and node.directory not in ("", fact.directory)
 
 
@@ -126,9 +130,7 @@ def _account(cluster: Cluster, node: Node) -> None:
 
 
 def _lose_members(cluster: Cluster, node: Node, nodes: tuple[NodeId, ...]) -> Change:
-    """The jobs whose member on this node is gone now, and beside `nodes` those that report a device
-    of such a member.
-    """
+    """Mark members on this node lost. Return a change with their jobs, and all affected nodes."""
     jobs = [
         job_id
         for job_id in list(node.members)

@@ -1,8 +1,7 @@
-"""How the facts of ordering change the cluster, and what other facts leave behind for the order:
-one function per kind, named after it.
+"""How facts change queues, dependencies and tenants' use, the inputs of the queue's order.
 
 Pure and total, called by `fold.apply` and `job_fold.py`. A change of a job is folded whatever
-became of the job meanwhile, so that it commutes with what the scheduler decides of it.
+happened to the job meanwhile, so that it commutes with the scheduler's decisions.
 """
 
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from libs.common.model import JobId
 from libs.common.state.cluster import Cluster, Job, tenant_of
 from libs.common.state.ordering import AFTER_OK, FIFO, SINGLETON, JobQueue, decayed
 
-# The mean goes by about so many of a tenant's last jobs.
+# The mean run time considers about this many of a tenant's last jobs.
 RUNS_MAX = 64
 
 
@@ -53,7 +52,7 @@ def requeue_requested(cluster: Cluster, fact: f.RequeueRequested, stamp: Stamp) 
 
 
 def begin(cluster: Cluster, job: Job) -> None:
-    """A job was submitted: note for whom it waits."""
+    """Note the jobs that a submitted job waits for."""
     job.order.held, job.order.held_by = job.spec.hold, job.user if job.spec.hold else ""
     for kind, other in job.spec.after:
         before = cluster.jobs.get(other) if other != job.job_id else None
@@ -82,19 +81,18 @@ def _wait(cluster: Cluster, job: Job, kind: str, other: JobId) -> None:
 
 
 def _met(job: Job, kind: str, other: JobId, before: Job | None) -> None:
-    """The other one is over. One that is known no more cannot be said to have ended well."""
+    """Note that a dependency has ended. An unknown job does not count as completed."""
     if kind == AFTER_OK and (before is None or before.state != job_life.COMPLETED):
         job.order.in_vain = min(
             job.order.in_vain or other, other
-        )  # of several the same one, whichever ended first
+        )  # the same one in every order of their ends
 
 
 def end(cluster: Cluster, ended: Job) -> tuple[JobId, ...]:
-    """A job has ended: who waited for it waits no more.
+    """Release the jobs that waited for a job that has ended, and return them.
 
-    A singleton takes over whom the one before it had still to wait for.
-
-    Each dependency costs the same few steps, however many there are.
+    If a singleton ended while it waited, its successor waits for its predecessors. Each dependency
+    costs a constant number of steps.
     """
     waiting = cluster.dependents.pop(ended.job_id, {})
     before = [other for other, kinds in ended.order.waits.items() if SINGLETON in kinds]
@@ -111,8 +109,9 @@ def end(cluster: Cluster, ended: Job) -> tuple[JobId, ...]:
 
 
 def _forget(cluster: Cluster, ended: Job, before: list[JobId]) -> None:
-    """One that ended while it waited is nobody's dependent any more, and the singleton before it is
-    the last of its name again.
+    """Remove the dependencies of a job that ended while it waited.
+
+    The singleton before it becomes the last of its name again.
     """
     for other, kinds in ended.order.waits.items():
         tenant_of(cluster, ended.tenant).dependencies -= len(kinds)
@@ -130,14 +129,16 @@ def _forget(cluster: Cluster, ended: Job, before: list[JobId]) -> None:
 
 
 def queued(cluster: Cluster, job: Job) -> None:
-    """What its tenant's jobs take: it goes by that from now on, whatever comes later."""
+    """Store the mean run time of the tenant's jobs. Later changes of it do not affect this job."""
     use = tenant_of(cluster, job.tenant).use
     job.order.usual_ms = use.runs_ms // use.runs if use.runs else 0
 
 
 def charged(cluster: Cluster, fact: f.UsageCharged) -> None:
-    """Only quota's facts say what was used, and when: the scheduler, which folds its own ahead of
-    the log, has the same number as all.
+    """Add a charge to the tenant's decayed use.
+
+    Only quota's facts change the use, so a scheduler that works ahead of the log has the same
+    numbers as other readers.
     """
     cluster.use_hour = max(cluster.use_hour, fact.hour)
     use = tenant_of(cluster, fact.tenant).use
@@ -149,10 +150,7 @@ def charged(cluster: Cluster, fact: f.UsageCharged) -> None:
 
 
 def completed(cluster: Cluster, job: Job) -> None:
-    """A job ended well: its tenant's next ones are expected to take as long.
-
-    What was only held says nothing of that.
-    """
+    """Add a completed job to the tenant's mean run time. Allocations do not count."""
     use = tenant_of(cluster, job.tenant).use
     run_ms = max((member.run_ms for member in job.members.values()), default=0)
     if not run_ms or job.spec.allocation is not None:

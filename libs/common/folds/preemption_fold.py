@@ -1,7 +1,7 @@
 """How the facts of preemption change a job: one function per kind, named after the kind.
 
-Pure and total, called by `fold.apply` alone. What a job says of its checkpoints is kept whatever
-became of the attempt meanwhile, so that it commutes with what the scheduler decides of it.
+Pure and total, called by `fold.apply` only. Checkpoints are stored whatever happened to the attempt
+meanwhile, so that they commute with the scheduler's decisions.
 """
 
 from libs.common import facts as f
@@ -12,7 +12,7 @@ from libs.common.state.cluster import Cluster, Job, was_on
 
 
 def reserved(cluster: Cluster, fact: f.DevicesReserved, stamp: Stamp) -> Change:
-    """Of a job that waits, or that will wait again."""
+    """Reserve devices for a job that waits or will wait again."""
     job = cluster.jobs.get(fact.job_id)
     known = all(member.node_id in cluster.nodes for member in fact.members)
     if (
@@ -32,7 +32,7 @@ def reserved(cluster: Cluster, fact: f.DevicesReserved, stamp: Stamp) -> Change:
 
 
 def free(cluster: Cluster, job: Job) -> tuple[NodeId, ...]:
-    """Nothing is kept for the job any more; gives the nodes where something was."""
+    """End the job's reservation of devices, and return the nodes that had some."""
     nodes = tuple(member.node_id for member in job.preemption.reserved)
     for node_id in nodes:
         cluster.nodes[node_id].reserved.pop(job.job_id, None)

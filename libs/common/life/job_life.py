@@ -100,3 +100,8 @@ def silence(nodes: Sequence[str]) -> str:
 def allows(state: str, event: str) -> bool:
     """Return whether the table has a row for `event` in `state`."""
     return (state, event) in JOB_LIFE
+
+
+def after(state: str, event: str) -> str:
+    """Return the state after `event` in `state`. The table must have a row (see `allows`)."""
+    return JOB_LIFE[state, event]

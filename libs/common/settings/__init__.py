@@ -1,1 +1,1 @@
-"""Settings of every process, and where their values come from."""
+"""The settings of all processes, their sources and their help texts."""

@@ -1,1 +1,1 @@
-"""The parts of the cluster's state that the folds build."""
+"""The parts of the cluster's state that the folds change, and views of it."""

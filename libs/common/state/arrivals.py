@@ -1,10 +1,8 @@
-"""What jobs usually ask for: a count of what was queued, newer jobs weigh more.
+"""Counts of what queued jobs ask for; newer jobs weigh more.
 
-Placement learns from it what is worth keeping free.
-
-Pure, part of the fold, and only of the scheduler's own facts, whose order is the same for every
-reader. `learnt` is what decisions go by: it changes seldom, when the counts have become another
-mix, so that what was worked out from it lasts.
+Placement learns from them which devices are worth keeping free. Pure, and computed only from the
+scheduler's own facts, whose order is the same for every reader. Decisions use `learnt`: it changes
+only when the counts have become another mix, so that results derived from it last.
 """
 
 from typing import Final, NamedTuple
@@ -13,18 +11,18 @@ import msgspec
 
 from libs.common.model import JobSpec
 
-# All counts are halved when they come to so many together.
+# All counts are halved when their sum reaches this.
 TOTAL_MAX: Final = 8_192
-# The mix is learnt after 32, 64, ... 1024 arrivals, then looked at after each 1024 more.
+# The mix is learnt after 32, 64, ... 1024 arrivals, then compared after every 1024 more.
 FIRST: Final = 32
 EVERY: Final = 1_024
-# It is another mix when so many hundredths of it differ.
+# A mix is different if this many hundredths of it differ.
 DIFFERENT: Final = 10
 KINDS_MAX: Final = 1_024
 
 
 class Arrival(NamedTuple):
-    """A kind of job, per node; `models` empty: any."""
+    """What a kind of job asks for per node. `models` empty: any."""
 
     gpus: int
     share: int
@@ -33,7 +31,7 @@ class Arrival(NamedTuple):
 
 
 class Arrivals(msgspec.Struct):
-    """Counts by kind, as text (`kind_of`), for a snapshot holds them."""
+    """Counts by kind. A kind is a text (`kind_of`), because a snapshot holds the counts."""
 
     seen: int = 0
     total: int = 0
@@ -42,9 +40,9 @@ class Arrivals(msgspec.Struct):
 
 
 def note(arrivals: Arrivals, spec: JobSpec) -> None:
-    """A job was queued.
+    """Count a job that was queued.
 
-    What asks for memory or for MIG instances is no part of the mix: its share is the card's to say.
+    Jobs that ask for memory or MIG instances do not count: their share depends on the card.
     """
     if spec.gpu_memory_bytes or spec.mig_profile:
         return
@@ -66,7 +64,7 @@ def kind_of(spec: JobSpec) -> str:
 
 
 def learnt_of(counts: dict[str, int]) -> tuple[tuple[Arrival, int], ...]:
-    """A mix by kinds, in an order of its own."""
+    """Return a mix as kinds with their counts, in a fixed order."""
     return tuple((_arrival(kind), count) for kind, count in sorted(counts.items()))
 
 

@@ -1,8 +1,8 @@
-"""What a tenant's budget of GPU hours has left. Pure.
+"""What is left of a tenant's budget of GPU hours. Pure.
 
-Use is charged when an attempt has ended. An allocation says beforehand how long it lasts, so that
-all of it counts from its placement on; of a job nobody knows, so that it counts when it has ended.
-Held by tests/unit/test_budgets.py.
+Use is charged when an attempt has ended. The end of an allocation is known, so all of it counts
+from its placement on. The end of a job is not known, so the job counts when it has ended. Test:
+tests/unit/test_budgets.py.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from libs.common.state.tenant import Tenant
 
 
 def left_share_ms(cluster: Cluster, tenant: Tenant, held: Iterable[Job]) -> int:
-    """Hundredths of a GPU times milliseconds; below 0 when it is overdrawn.
+    """Return what is left, in hundredths of a GPU times milliseconds; below 0: overdrawn.
 
     `held` are the allocations on nodes, of all tenants.
     """
@@ -29,10 +29,10 @@ def left_share_ms(cluster: Cluster, tenant: Tenant, held: Iterable[Job]) -> int:
 
 
 def share_of(job: Job) -> int:
-    """What it holds, in hundredths of a GPU."""
+    """Return the share that the job holds, in hundredths of a GPU."""
     return sum(hold.share for member in job.members.values() for hold in member.gpus)
 
 
 def hours(share_ms: int) -> str:
-    """For a person."""
+    """Return the GPU hours as text."""
     return f"{max(0, share_ms) / GPU_HOUR_SHARE_MS:.1f}"

@@ -1,10 +1,8 @@
-"""What the facts add up to: jobs, nodes, devices, tenants, terms.
+"""The cluster's state as all facts make it: jobs, nodes, devices, tenants, terms.
 
-The fold that several services share.
-
-Pure. This file holds the state; `fold.py` applies commits to it, `job_fold.py`, `model_fold.py` and
-`node_fold.py` hold one function per kind, and `ledger.py` alone changes who holds what of a device.
-A snapshot is exactly this state, encoded (`snapshot.py`).
+Pure. Several services share it. `fold.py` applies commits; the files of `folds/` hold one function
+per kind of fact; only `ledger.py` changes the holds on devices. A snapshot is exactly this state,
+encoded (`snapshot.py`).
 """
 
 from collections.abc import Iterator
@@ -45,18 +43,17 @@ from libs.common.state.tenant import Charge as Charge
 from libs.common.state.tenant import Tenant as Tenant
 from libs.common.state.writer_mark import WriterMark as WriterMark
 
-# Ended jobs beyond this many leave the fold, oldest end first; the archive keeps them.
+# Ended jobs beyond this number leave the state, the oldest first. The archive keeps them.
 ENDED_JOBS_KEPT: Final = 10_000
 
 
 class Model(msgspec.Struct):
-    """A model by its name.
+    """A model.
 
-    It stays after an undeployment, so that no ordinal of a replica is ever used twice.
-
-    `seq` is the place of its replicas in the queue; `jobs` are those that have not ended, with
-    their generations. `crashes` counts ends of this generation's replicas that nobody asked for,
-    those of one wave once: a wave is the replicas below ordinal `wave`.
+    It stays after an undeployment, so that no ordinal of a replica is ever used twice. `seq` is the
+    place of its replicas in the queue. `jobs` are the replicas that have not ended, with their
+    generations. `crashes` counts unrequested ends of replicas of this generation, those of one wave
+    once: a wave is the replicas below ordinal `wave`.
     """
 
     name: str
@@ -78,7 +75,7 @@ class Model(msgspec.Struct):
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where a replica answers."""
+    """The address of a replica."""
 
     job_id: JobId
     address: str
@@ -86,10 +83,10 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class Cluster(msgspec.Struct):
-    """Everything.
+    """The whole state.
 
-    `seq` is the last stream sequence folded; `epoch` the current scheduler term; `uncharged` holds
-    the attempts that ended and that quota has not charged yet, by attempt key.
+    `seq` is the last sequence that was folded, `epoch` the current scheduler term. `uncharged` are
+    the ended attempts that quota has not charged yet, by attempt key.
     """
 
     seq: int = 0
@@ -98,13 +95,12 @@ class Cluster(msgspec.Struct):
     cluster_id: str = ""
     timing: Timing = Timing()
     configured: bool = False
-    # The long lease of a planned stop that some node may still hold; 0 when none can.
+    # The long lease of a planned stop that some node may still hold; 0: none can.
     extension_ms: int = 0
     jobs: dict[JobId, Job] = {}
     nodes: dict[NodeId, Node] = {}
     memberships: dict[NodeId, Membership] = {}
-    # The last sequence of a removal that was asked for: rosters from there on name no node that
-    # leaves.
+    # The last sequence of NodeRemovalRequested. Later rosters name no node that leaves.
     leaving_seq: int = 0
     gpus: dict[GpuId, GpuView] = {}
     # The claims on each UUID that more than one node registered.
@@ -113,12 +109,12 @@ class Cluster(msgspec.Struct):
     keys: dict[str, Key] = {}
     # By `<tenant>.<name>`.
     secrets: dict[str, Secret] = {}
-    # The last sequence that changed a key: what an index over them has to look at.
+    # The last sequence that changed a key; indexes over keys compare it.
     keys_seq: int = 0
-    # The port of the last placement that was given one: the next is looked for after it, so that
-    # none is given out again at once.
+    # The last port that a placement got. The search for the next begins behind it, so that no port
+    # is reused at once.
     port_last: int = 0
-    # The node of its last member: where a round goes on.
+    # The node of the last placed member, where a round-robin strategy goes on.
     placed_last: NodeId = NodeId("")
     arrivals: Arrivals = msgspec.field(default_factory=Arrivals)
     ended: dict[JobId, int] = {}
@@ -127,11 +123,11 @@ class Cluster(msgspec.Struct):
     queues: dict[str, JobQueue] = {}
     reservations: dict[str, Reservation] = {}
     plugins: Plugins = msgspec.field(default_factory=Plugins)
-    # By the job that they wait for: `Ordering.waits` read backwards.
+    # The jobs that wait for a job: the inverse of `Ordering.waits`.
     dependents: dict[JobId, dict[JobId, None]] = {}
-    # The last living one by `tenant/user/name`, of those that say `singleton`.
+    # The last live singleton by `tenant/user/name`.
     singletons: dict[str, JobId] = {}
-    # Until when use is decayed, in hours since 1970.
+    # The hour since 1970 up to which use has decayed.
     use_hour: int = 0
     writers: dict[str, WriterMark] = {}
     facts: int = 0
@@ -139,44 +135,45 @@ class Cluster(msgspec.Struct):
 
 
 def tenant_of(cluster: Cluster, name: TenantId) -> Tenant:
-    """The tenant's record, made on first sight with no limits."""
-    found = cluster.tenants.get(name)
-    if found is None:
-        found = cluster.tenants[name] = Tenant(name)
-    return found
+    """Return the tenant's record; create one without limits if there is none."""
+    tenant = cluster.tenants.get(name)
+    if tenant is None:
+        tenant = cluster.tenants[name] = Tenant(name)
+    return tenant
 
 
 def membership_of(cluster: Cluster, node_id: NodeId) -> Membership:
-    """The node's record, made on first sight."""
-    found = cluster.memberships.get(node_id)
-    if found is None:
-        found = cluster.memberships[node_id] = Membership(node_id)
-    return found
+    """Return the node's membership; create an empty one if there is none."""
+    membership = cluster.memberships.get(node_id)
+    if membership is None:
+        membership = cluster.memberships[node_id] = Membership(node_id)
+    return membership
 
 
 def is_leaving(cluster: Cluster, node_id: NodeId) -> bool:
-    """Whether its removal was asked for (and perhaps done)."""
-    found = cluster.memberships.get(node_id)
-    return found is not None and found.leaving
+    """Return whether the node's removal was requested, or is complete."""
+    membership = cluster.memberships.get(node_id)
+    return membership is not None and membership.leaving
 
 
 def is_removed(cluster: Cluster, node_id: NodeId) -> bool:
-    found = cluster.memberships.get(node_id)
-    return found is not None and found.removed
+    """Return whether the node was removed."""
+    membership = cluster.memberships.get(node_id)
+    return membership is not None and membership.removed
 
 
 def live_jobs(cluster: Cluster) -> Iterator[Job]:
-    """Jobs that have not ended, in order of submission."""
+    """Iterate over the jobs that have not ended, in the order of submission."""
     return (job for job in cluster.jobs.values() if job.state not in job_life.ENDED)
 
 
 def node_gpus(cluster: Cluster, node: Node) -> list[GpuView]:
-    """The devices that the node last reported, by index."""
+    """Return the devices that the node reported last, by index."""
     return [cluster.gpus[uuid] for uuid in node.gpus]
 
 
 def silent_nodes(cluster: Cluster, job: Job) -> list[NodeId]:
-    """The nodes that are lost and on which the attempt may be alive all the same."""
+    """Return the lost nodes on which the attempt may still be alive."""
     members = job.members.values() if job.spec.ignores_lease else ()
     return [member.node_id for member in members if _may_live(cluster, member)]
 
@@ -186,8 +183,10 @@ def _may_live(cluster: Cluster, member: MemberView) -> bool:
 
 
 def known_to_agent(node: Node, job: Job, member: MemberView) -> bool:
-    """Whether the node's agent, or the absence of it, can say what became of the member: not when
-    it replaced the one that knew.
+    """Return whether the node's agent knows the member.
+
+    An agent with a new state directory does not know the members of the agent that it replaced. Its
+    silence about them proves nothing.
     """
     return (
         member.accounted > node.severed
@@ -197,8 +196,10 @@ def known_to_agent(node: Node, job: Job, member: MemberView) -> bool:
 
 
 def owes_nothing(cluster: Cluster, node: Node) -> bool:
-    """Whether a lost node may return: all that it still accounts for is held for it, and its agent
-    knows of all that is held.
+    """Return whether a lost node may return.
+
+    Every attempt that its agent accounts for must have a hold there, and the agent must know every
+    member there.
     """
     held: dict[str, MemberView] = {}
     for job_id, attempt in node.members.items():
@@ -212,7 +213,7 @@ def owes_nothing(cluster: Cluster, node: Node) -> bool:
 
 
 def ready_replicas(cluster: Cluster, name: str) -> list[Endpoint]:
-    """Where the model answers now, oldest replica first; empty for one that is not known."""
+    """Return the addresses of the model's ready replicas, the oldest first."""
     model = cluster.models.get(name)
     jobs = [cluster.jobs[job_id] for job_id in model.jobs] if model is not None else []
     return [

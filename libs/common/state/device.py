@@ -1,9 +1,7 @@
-"""A device as the facts have made it: who holds it, how it is, and whether work is let onto it.
+"""A device in the state: its holds, its health, and whether it takes new work.
 
-Pure; folded by `device_fold.py`.
-
-`takes_work` is the one rule for where new work may go: its health (the agent's word) and its
-service (the operators').
+Pure; changed by `device_fold.py`. `takes_work` is the one rule for new work: it depends on the
+health, which the agent reports, and on the service, which operators set.
 """
 
 from typing import Final
@@ -13,12 +11,12 @@ import msgspec
 from libs.common.life import gpu_life
 from libs.common.model import AttemptRef, Gpu, GpuHold, NodeId
 
-# So many of a device's last errors are kept: enough to tell a bad device from a bad job.
+# Number of a device's last errors that are kept: enough to tell a bad device from a bad job.
 ERRORS_KEPT: Final = 16
 
 
 class GpuError(msgspec.Struct, frozen=True):
-    """One that was seen, with the attempts that had the device then.
+    """An error of a device, with the attempts that held it.
 
     The time is of the node's wall clock.
     """
@@ -30,10 +28,10 @@ class GpuError(msgspec.Struct, frozen=True):
 
 
 class Control(msgspec.Struct):
-    """What a device was told to be last (`device_controls.py`): the wish by its `request`, the
-    sequence of its commit, and what became of it; `outcome` is empty until the node has said.
+    """The last request for a control of a device (`device_controls.py`), and its outcome.
 
-    `in_force` is what the node did last, the wish before this one or its own doing.
+    `request` is the sequence of its commit. `outcome` is empty until the node has reported it.
+    `in_force` is the value that the device has: of an earlier request, or set by the node itself.
     """
 
     value: str = ""
@@ -48,8 +46,9 @@ class Claim(msgspec.Struct):
     """A node's claim on a UUID that several nodes registered (`claim_fold.py`).
 
     `births` are its registrations with this UUID, as (incarnation, sequence), oldest first. The
-    rest is what the node said of the device, kept here while another node has it. `told` is what
-    became of its controls; the value and the user there are empty, for the node does not say them.
+    other fields are the node's reports on the device, kept here while another node has it. `told`
+    are the outcomes of controls; their value and user are empty, because a node does not report
+    them.
     """
 
     node_id: NodeId
@@ -65,10 +64,11 @@ class Claim(msgspec.Struct):
 
 
 class GpuView(msgspec.Struct):
-    """A device: who holds how much of it, and its health.
+    """A device: its holds and its health.
 
-    `holds` is by attempt key, in hundredths; `parts` are those of the holds that are kept apart
-    from others (MPS, MIG, time slices).
+    `holds` are in hundredths, by attempt key. `parts` are the holds that are isolated from others
+    (MPS, MIG, time slices). `alone`: only jobs with one GPU of the node may use the device, because
+    its fabric is not up.
     """
 
     node_id: NodeId
@@ -83,7 +83,6 @@ class GpuView(msgspec.Struct):
     service: str = gpu_life.ONLINE
     errors: list[GpuError] = []
     controls: dict[str, Control] = {}
-    # Whether only jobs that have one GPU of the node may use it: its fabric is not up.
     alone: bool = False
 
     @property
@@ -96,7 +95,7 @@ class GpuView(msgspec.Struct):
 
     @property
     def away(self) -> str:
-        """Why it takes no work, in a word: its health's reason before the operators' wish."""
+        """Why the device takes no work, in one word: the reason of its health, or its service."""
         return (
             (self.reason or self.health)
             if self.health not in gpu_life.USABLE

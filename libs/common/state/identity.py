@@ -1,6 +1,6 @@
-"""API keys and the names of secrets, as the fold has them; part of the state in `cluster.py`.
+"""API keys, names of secrets and memberships of nodes, in the state.
 
-Pure; what is secret is in no fold.
+Pure. The state holds no secret.
 """
 
 import msgspec
@@ -9,9 +9,9 @@ from libs.common.model import NodeId, TenantId
 
 
 class Key(msgspec.Struct):
-    """An API key that counts, by its hashes.
+    """A valid API key, by the hashes of its secrets.
 
-    Times are nanoseconds of the writers' wall clocks; 0 = never.
+    Times are nanoseconds of the writers' wall clocks; 0: never.
     """
 
     key_id: str
@@ -30,7 +30,7 @@ class Key(msgspec.Struct):
 
 
 class Secret(msgspec.Struct):
-    """That a tenant has a secret of this name; the value is in no fold."""
+    """The name and version of a tenant's secret. The state does not hold its value."""
 
     tenant: TenantId
     name: str
@@ -42,9 +42,9 @@ class Secret(msgspec.Struct):
 class Membership(msgspec.Struct):
     """A node's membership: invited, joined, leaving or removed.
 
-    `secret_hash` is of the invitation that still counts or was used; `public_key` is the nkey that
-    joined by it. `leaving`: its removal was asked for; `wait`: its jobs may end first. `revoked`:
-    why the servers refuse its key; empty for a key that counts.
+    `secret_hash` is the one of the valid or used invitation, `public_key` the nkey that joined with
+    it. `leaving`: its removal was requested; `wait`: its jobs may end first. `revoked`: why the
+    servers refuse its key; empty for a valid key.
     """
 
     node_id: NodeId

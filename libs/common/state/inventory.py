@@ -1,7 +1,6 @@
-"""What there is and how much of it is free, in one answer: all nodes with their devices, in the
-scheduler's words.
+"""The inventory in one answer: all nodes with their devices, and how much of each is free.
 
-Pure, of what the log has acknowledged. Made for size: 10,000 devices are one message. Held by
+Pure, from acknowledged facts. 10,000 devices fit into one message. Test:
 tests/unit/test_inventory.py.
 """
 
@@ -17,19 +16,19 @@ from libs.common.life.node_life import REMOVED
 from libs.common.model import WHOLE_GPU, GpuId, NodeId
 from libs.common.state.cluster import Cluster, GpuView, Node
 
-# Of one answer, which is one message (`bus.MESSAGE_BYTES_MAX`): a device is at most some 70 bytes
-# of it.
+# Devices in one answer, which is one message (`bus.MESSAGE_BYTES_MAX`); a device takes at most
+# about 70 bytes.
 DEVICES_MAX: Final = 12_000
 _encode: Final = msgspec.json.Encoder().encode
 
-# A device: which it is, its health, and how much of it nobody holds, in hundredths.
+# A device: its UUID, its health or service, and its free share in hundredths.
 Stock = tuple[GpuId, str, int]
 
 
 class NodeStock(msgspec.Struct, frozen=True):
     """A node and its devices, in the vendor's order: [uuid, health, free share in hundredths].
 
-    `model` is what they are.
+    `model` names the models of the devices.
     """
 
     id: NodeId
@@ -41,7 +40,7 @@ class NodeStock(msgspec.Struct, frozen=True):
 class Inventory(msgspec.Struct, frozen=True):
     """Nodes in the order of their first registration, as of commit `seq`.
 
-    `next`: more of them follow behind that one.
+    `next`: the last node of this answer if more nodes follow; ask for those behind it.
     """
 
     nodes: list[NodeStock]
@@ -50,23 +49,23 @@ class Inventory(msgspec.Struct, frozen=True):
 
 
 class Stocks:
-    """Each node's part of the answer stays written out.
+    """The encoded parts of the inventory, one per node.
 
-    Once it was asked for, a fact that touches the node has it written anew: an answer takes as long
-    whatever happened before it.
+    A fact that changes a node encodes its part again, so the time of an answer does not depend on
+    what happened before it.
     """
 
     def __init__(self) -> None:
         self._written: dict[NodeId, msgspec.Raw] = {}
 
     def follow(self, cluster: Cluster, changes: Iterable[Change]) -> None:
-        """These facts were folded."""
+        """Update the parts of the nodes that these facts changed."""
         for node_id in dict.fromkeys([node_id for change in changes for node_id in change.nodes]):
             if node_id in self._written:
                 self._write(cluster, cluster.nodes[node_id])
 
     def answer(self, cluster: Cluster, after: str = "") -> bytes:
-        """An `Inventory` in JSON: all nodes, or those behind one, as many as one answer holds."""
+        """Return an `Inventory` in JSON: the nodes behind `after`, as many as one answer holds."""
         parts: list[msgspec.Raw] = []
         room, last = DEVICES_MAX, NodeId("")
         for node in _behind(cluster, after):
@@ -103,5 +102,5 @@ def _stock(cluster: Cluster, node: Node) -> NodeStock:
 
 
 def _state(view: GpuView) -> str:
-    """What its operators say of it, and where they let work onto it, its health."""
+    """Return the device's service, or its health if the service is online."""
     return view.health if view.service == gpu_life.ONLINE else view.service

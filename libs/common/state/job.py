@@ -13,8 +13,8 @@ from libs.common.state.refusals import Refusals
 class MemberView(msgspec.Struct):
     """One node's part of the current attempt.
 
-    `accounted` is the last incarnation that accounted for it, at first the one that it was placed
-    on; 0 of an ended job.
+    `accounted` is the last incarnation of the agent that accounted for the member, at first the one
+    of its placement; 0 for an ended job.
     """
 
     node_id: NodeId
@@ -28,15 +28,15 @@ class MemberView(msgspec.Struct):
     reason: str = ""
     detail: str = ""
     run_ms: int = 0
-    # Of a replica: whether it answers its health path, since when, and when it ended (the node's
-    # wall clock; 0 = never).
+    # For a replica: whether it answers its health path, since when, and when it ended. Times are of
+    # the node's wall clock; 0: never.
     ready: bool = False
     ready_ns: int = 0
     ended_ns: int = 0
 
 
 class Cancel(msgspec.Struct, frozen=True, order=True):
-    """What a user asked for; of several, the shortest grace counts."""
+    """A user's request to cancel. Of several, the one with the shortest grace counts."""
 
     grace_s: int
     signal: int
@@ -44,9 +44,11 @@ class Cancel(msgspec.Struct, frozen=True, order=True):
 
 
 class Elements(msgspec.Struct):
-    """Of an array: how many of its elements have begun, the numbers of those that have not ended,
-    how many ended how, the exit code of the first that failed, and which are cancelled before they
-    have begun.
+    """The elements of an array.
+
+    `begun` counts those that have begun. `alive` maps those that have not ended to their numbers.
+    `ended` counts the others by outcome. `exit_code` is the one of the first that failed. `early`
+    are cancellations of elements that have not begun.
     """
 
     begun: int = 0
@@ -59,7 +61,12 @@ class Elements(msgspec.Struct):
 class Job(msgspec.Struct):
     """A job and its current attempt.
 
-    Times are nanoseconds of the writers' wall clocks, for people; nothing is decided by them alone.
+    Times are nanoseconds of the writers' wall clocks, for people; no decision depends on them
+    alone. `charged` is the last attempt that quota charged. `expires_ns` and `warned_ns` are the
+    end of a placed allocation and the end of which its user was warned. `elements` is set on arrays
+    only; `array` is set on an element, the id of its array. `gpu_errors` lists errors of devices
+    that the job held. `drain_until_ns` ends the drain of a retired replica; 0: the replica is
+    stopped at once. `been` are the nodes of its earlier attempts.
     """
 
     job_id: JobId
@@ -85,22 +92,17 @@ class Job(msgspec.Struct):
     stop_grace_ms: int = 0
     port: int = 0
     placed_seq: int = 0
-    # Of a placed allocation: when it is over, and of which such moment was warned (the wall clock).
     expires_ns: int = 0
     warned_ns: int = 0
-    charged: int = 0  # the last attempt that quota charged
+    charged: int = 0
     members: dict[NodeId, MemberView] = {}
     order: Ordering = msgspec.field(default_factory=Ordering)
     preemption: Preemption = msgspec.field(default_factory=Preemption)
-    # Of an array; of one of its elements, the array.
     elements: Elements | None = None
     array: JobId = JobId("")
-    # Errors of devices that it had: which device, which error.
     gpu_errors: list[tuple[GpuId, str]] = []
-    # End of the drain of a retired replica (the wall clock). 0: the replica is stopped at once.
     drain_until_ns: int = 0
     refusals: Refusals = Refusals()
-    # The nodes of its earlier attempts.
     been: dict[NodeId, None] = {}
 
     @property
@@ -109,8 +111,9 @@ class Job(msgspec.Struct):
 
     @property
     def waiting(self) -> int:
-        """As how many jobs it counts while it waits: an array as those of its elements that have
-        not begun.
+        """The number of jobs that it counts for while it waits.
+
+        An array counts for its elements that have not begun.
         """
         if self.elements is None or self.spec.array is None:
             return 1
@@ -118,28 +121,30 @@ class Job(msgspec.Struct):
 
     @property
     def has_room(self) -> bool:
-        """Of an array: whether one more of its elements may be alive."""
+        """For an array: True if one more of its elements may be alive."""
         if self.elements is None or self.spec.array is None or not self.spec.array.at_once:
             return True
         return len(self.elements.alive) < self.spec.array.at_once
 
 
 def was_on(job: Job, node_id: NodeId) -> bool:
-    """Whether an attempt of the job was ever placed there: about other jobs the node can know
-    nothing.
+    """Return whether an attempt of the job was ever placed on the node.
+
+    A node can know nothing about other jobs.
     """
     return node_id in job.members or node_id in job.been
 
 
 def waits_for(job: Job) -> str:
-    """What a job that has not ended waits for, and on whom; empty for one that has."""
+    """Return what a live job waits for; empty for an ended one."""
     held = job.spec.allocation is not None and job.state == job_life.RUNNING
     return job_life.HELD if held else job_life.WAITS_FOR.get(job.state, "")
 
 
 def all_over(job: Job) -> bool:
-    """Every member of the attempt has released, refused or was lost, every element has ended:
-    nothing of it can be alive.
+    """Return whether no part of the attempt can be alive.
+
+    Every member has released, refused or was lost, and every element has ended.
     """
     return not (job.elements is not None and job.elements.alive) and all(
         member.state in job_life.MEMBER_OVER for member in job.members.values()
@@ -147,7 +152,7 @@ def all_over(job: Job) -> bool:
 
 
 def is_ready(job: Job) -> bool:
-    """Whether requests may go to this replica: it answers, and nobody has asked it to end."""
+    """Return whether this replica may get requests: it is ready and no end was requested."""
     member = next(iter(job.members.values()), None)
     return (
         member is not None
@@ -159,9 +164,7 @@ def is_ready(job: Job) -> bool:
 
 
 def is_draining(job: Job, wall_ns: int) -> bool:
-    """Whether this replica is to end and may still finish answers: it gets no new request and is
-    not stopped yet.
-    """
+    """Return whether this replica drains: it gets no new request, but may finish its answers."""
     return (
         job.drain_until_ns > wall_ns
         and not job.stop_reason

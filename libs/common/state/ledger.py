@@ -1,9 +1,9 @@
-"""The one ledger of promises: who holds what share of which device.
+"""The ledger of holds: which attempt holds what share of which device.
 
-Pure. Invariant 2 lives here: `can_hold` refuses any promise that would pass a whole device, `hold`
-and `release` are the only places that change `GpuView.holds`, `GpuView.parts`, `Node.held` and a
-tenant's `held_share`. A release frees only the hold of the same (job, attempt, GPU); a second one
-frees nothing.
+Pure. It ensures that the holds of a device never exceed the whole device: `can_hold` refuses such a
+hold, and only `hold` and `release` change `GpuView.holds`, `GpuView.parts`, `Node.held` and a
+tenant's `held_share`. A release frees only the hold of the same (job, attempt, GPU); a second
+release frees nothing.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from libs.common.state.cluster import Cluster, GpuView, Job, MemberView, tenant_
 
 
 def can_hold(cluster: Cluster, gpus: Sequence[GpuHold]) -> bool:
-    """Whether every device is known and has the asked share free, and none is named twice.
+    """Return whether every device is known, is named once, and has the requested share free.
 
-    Not which node has it: a device that another node reports since the placement was decided is
-    still promised, and given back with the member. Nor what a node has of the host, nor what its
-    card can be cut into: both are the node's own to say, and may cross a placement. Parts that are
-    kept apart in different ways are never on one device, nor MIG instances on one slice.
+    The node is not checked: a device that another node reports since the placement was decided is
+    still held, and released with the member. The host's resources and the possible MIG profiles are
+    not checked either: the node reports them, and its report may cross a placement. One device
+    never has fractions of different isolation, nor two MIG instances on one slice.
     """
     uuids, views = {hold.uuid for hold in gpus}, cluster.gpus
     if len(uuids) != len(gpus) or not uuids <= views.keys():
@@ -37,8 +37,9 @@ def _can_share(view: GpuView, hold: GpuHold) -> bool:
 
 
 def can_stand_beside(view: GpuView, hold: GpuHold) -> bool:
-    """Whether all that is on a device in use is kept apart as the wish is, and no MIG instance has
-    a slice of it.
+    """Return whether the hold may join the holds of a device in use.
+
+    All must have the same isolation, and no two MIG instances may have the same slice.
     """
     if not view.parts:
         return not hold.isolation
@@ -49,7 +50,7 @@ def can_stand_beside(view: GpuView, hold: GpuHold) -> bool:
 
 
 def hold(cluster: Cluster, job: Job, member: MemberView) -> None:
-    """Promise the member's devices, and its part of the host, to the job's current attempt."""
+    """Give the member's devices, and its part of the host, to the job's current attempt."""
     key, views = attempt_key(job.job_id, job.attempt), cluster.gpus
     tenant = tenant_of(cluster, job.tenant)
     tenant.held_share += sum([hold.share for hold in member.gpus])
@@ -65,7 +66,7 @@ def hold(cluster: Cluster, job: Job, member: MemberView) -> None:
 
 
 def release(cluster: Cluster, job: Job, member: MemberView) -> None:
-    """Take back what the member still holds."""
+    """Release what the member still holds."""
     key = attempt_key(job.job_id, job.attempt)
     tenant = tenant_of(cluster, job.tenant)
     for hold in member.gpus:

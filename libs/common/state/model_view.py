@@ -1,6 +1,6 @@
-"""What a model is doing, in one word and a sentence: derived from the fold, never stored.
+"""The state of a model and of its replicas in words, derived from the cluster's state.
 
-Pure. The gateway shows it, the scheduler's `why` explains it.
+Pure. The gateway shows it, and the scheduler's `why` explains it.
 """
 
 from typing import Final
@@ -26,23 +26,26 @@ STOPPING: Final = "stopping"
 DRAINING: Final = "draining"
 UNREADY: Final = "unready"
 UNDEPLOYED: Final = "undeployed"
-# What a model asks for its replicas in a job's own words.
-ASKED: Final = tuple(
+# Fields of ModelSpec that each replica's JobSpec takes over.
+SHARED_FIELDS: Final = tuple(
     name for name in ModelSpec.__struct_fields__ if name in JobSpec.__struct_fields__
 )
 
 
 def replica_spec(spec: ModelSpec, name: str, generation: int) -> JobSpec:
-    """A job that is not tried again when it fails: its model makes another."""
+    """Return the JobSpec of a replica. It is not requeued: its model creates another replica."""
     probe = spec.health_interval_s, spec.health_timeout_s, spec.health_failures
     serve = Serve(name, generation, spec.health_path, spec.startup_timeout_s, spec.spread, *probe)
     return JobSpec(
-        **{field: getattr(spec, field) for field in ASKED}, name=name, requeue=False, serve=serve
+        **{field: getattr(spec, field) for field in SHARED_FIELDS},
+        name=name,
+        requeue=False,
+        serve=serve,
     )
 
 
 def replicas(cluster: Cluster, model: Model) -> list[Job]:
-    """Those that have not ended, oldest first."""
+    """Return the model's replicas that have not ended, the oldest first."""
     return [cluster.jobs[job_id] for job_id in model.jobs]
 
 
@@ -51,10 +54,10 @@ def ready_count(cluster: Cluster, model: Model) -> int:
 
 
 def may_answer(job: Job) -> bool:
-    """Return whether a replica can answer requests: it runs, it was ready in this attempt, and no
-    stop is ordered or asked for.
+    """Return whether a replica can answer requests.
 
-    It may be too busy for its health probe.
+    It runs, was ready in this attempt, and no stop is ordered or requested. It may be too busy for
+    its health probe.
     """
     member = next(iter(job.members.values()), None)
     runs = member is not None and member.state == job_life.STARTED and member.ready_ns > 0
@@ -62,8 +65,9 @@ def may_answer(job: Job) -> bool:
 
 
 def routable(cluster: Cluster, name: str) -> list[Endpoint]:
-    """Return the replicas that get the model's requests, the oldest first: the ready ones, or, if
-    none is ready, those that may answer.
+    """Return the replicas that get the model's requests, the oldest first.
+
+    These are the ready ones or, if none is ready, those that may answer.
     """
     if ready := ready_replicas(cluster, name):
         return ready
@@ -95,8 +99,10 @@ def counts(cluster: Cluster, model: Model) -> str:
 
 
 def state_of(cluster: Cluster, model: Model) -> str:
-    """ready, starting, waiting (for devices), unready (replicas run and do not answer their health
-    probe any more), redeploying, crash_looping, stopping or undeployed.
+    """Return the state of a model.
+
+    ready, starting, waiting (for devices), unready (replicas run but stopped answering their health
+    probe), redeploying, crash_looping, stopping or undeployed.
     """
     jobs = replicas(cluster, model)
     if not model.deployed:
@@ -115,9 +121,11 @@ def state_of(cluster: Cluster, model: Model) -> str:
 
 
 def replica_state(job: Job) -> str:
-    """ready, starting (it runs and does not answer yet), unready (it does not answer its health
-    probe any more), draining (it finishes its answers and gets no new requests), or stopping; else
-    the job's own state.
+    """Return the state of a replica.
+
+    ready, starting (it runs and does not answer yet), unready (it stopped answering its health
+    probe), draining (it finishes its answers and gets no new requests), stopping, or the state of
+    its job.
     """
     if is_ready(job):
         return READY

@@ -1,4 +1,4 @@
-"""A node of the fold: what it registered, who is on it, and whether it is lost."""
+"""A node in the state: its registration, its jobs, and whether it is lost. Pure."""
 
 import msgspec
 
@@ -9,16 +9,27 @@ from libs.common.model import AttemptRef, GpuId, JobId, Member, NodeId
 class Node(msgspec.Struct):
     """A machine.
 
-    `members` are the jobs whose current attempt has a member here. It is lost while `lost` (the
-    highest incarnation declared lost) is not below `returned`, whatever came in which order; of
-    `lost`, up to `dead` nothing can be alive. `word` is the last of operators: (incarnation, lost)
-    as NodeDeclaredDead says them. `replaced` are the incarnations that an agent with another state
-    directory replaced, in order, until they are declared lost: what they started may be alive,
-    unknown to the agent. Up to `severed` the same is true of what ignores the lease, until it is
-    declared dead. Up to `gone` the agent of the same directory has begun again since: a placement
-    there that comes later in the log never reached it. `held` is what is promised of the host, by
-    attempt key: (thousandths of a CPU, bytes). `reserved` is kept for jobs that are not placed yet
-    (`preemption_fold.py`).
+    `members` are the jobs whose current attempt has a member here. `lost` is the highest
+    incarnation that was declared lost; the node is lost while `lost` is not below `returned`,
+    whatever the order of the facts. Up to the incarnation `dead` nothing can be alive. `word` is
+    the last verdict of an operator: (incarnation, lost) of NodeDeclaredDead.
+
+    `replaced` are incarnations that an agent with another state directory replaced, in order, until
+    they are declared lost: their jobs may be alive, unknown to the new agent. The same is true of
+    jobs that ignore the lease up to `severed`, until they are declared dead. Up to `gone` the agent
+    of the same directory has restarted since: a placement for such an incarnation that comes later
+    in the log never reached it.
+
+    `held` is what attempts hold of the host, by attempt key: (thousandths of a CPU, bytes).
+    `reserved` are devices for jobs that are not placed yet (`preemption_fold.py`). `listed` are all
+    devices of its last registration, if another node claims some of them (`claim_fold.py`). `known`
+    counts the UUIDs that it ever registered. `absent`, `gpus_ignored` and `left_out` are from the
+    last registration: devices that no driver shows, devices beyond UUIDS_MAX, and what the agent
+    left out.
+
+    `distrusted` is why the node gets no placements although it is usable; a registration ends it.
+    `revoked` is why the servers refuse its key for ever. `ignored` counts commits of the node that
+    readers ignored since it first registered; the other two fields are about the last one.
     """
 
     node_id: NodeId
@@ -42,12 +53,8 @@ class Node(msgspec.Struct):
     replaced: list[int] = []
     reason: str = ""
     gpus: list[GpuId] = []
-    # All that it last registered, where another node claims some of it (`claim_fold.py`); how many
-    # UUIDs it ever brought into the fold.
     listed: list[GpuId] = []
     known: int = 0
-    # From its last registration: devices that it does not show, devices ignored because of
-    # UUIDS_MAX, and what its agent left out.
     absent: tuple[GpuId, ...] = ()
     gpus_ignored: int = 0
     left_out: tuple[str, ...] = ()
@@ -64,13 +71,8 @@ class Node(msgspec.Struct):
     takes_controls: bool = False
     held: dict[str, tuple[int, int]] = {}
     reserved: dict[JobId, Member] = {}
-    # Why the node gets no new placements although it is usable; empty for a node that is trusted. A
-    # registration ends it.
     distrusted: str = ""
-    # Reason why the servers refuse its key for ever; empty for an accepted key.
     revoked: str = ""
-    # Commits on its subject that readers ignored since it first registered: their number, and the
-    # last one.
     ignored: int = 0
     ignored_seq: int = 0
     ignored_reason: str = ""
@@ -81,12 +83,12 @@ class Node(msgspec.Struct):
 
     @property
     def takes_work(self) -> bool:
-        """Whether new placements may go there."""
+        """True if new work may be placed on the node."""
         return self.usable and not self.distrusted and not self.revoked
 
     @property
     def declared_dead(self) -> bool:
-        """An operator has spoken of the silence that is now, and NodeLost has not followed yet."""
+        """True if an operator declared this silence final, and NodeLost has not followed yet."""
         return (
             not self.usable
             and self.word == (self.incarnation, self.lost)

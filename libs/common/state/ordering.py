@@ -1,9 +1,8 @@
-"""What the order of the queue goes by, as the fold has it: queues, what a job waits for, what a
-tenant has used lately.
+"""The inputs of the queue's order: queues, dependencies of jobs, and tenants' recent use.
 
-Pure, all in integers. Use decays by whole hours, which quota's facts name, so that every reader has
-the same number; all tenants decay alike, so that time alone never changes who is before whom.
-Folded by `order_fold.py`.
+Pure, in integers only. Use decays by whole hours, which quota's facts name, so every reader has the
+same number. All tenants decay alike, so time alone never changes their order. Changed by
+`order_fold.py`.
 """
 
 from typing import Final
@@ -12,19 +11,19 @@ import msgspec
 
 from libs.common.model import JobId, JobSpec
 
-# The queue of jobs that name none. It is always there; until somebody sets it, the scheduler's own
-# setting is its policy.
+# The queue of jobs that name none. It always exists. Until an operator sets it, its policy is the
+# scheduler's setting.
 DEFAULT_QUEUE: Final = "default"
 FIFO: Final = "fifo"
 POLICIES: Final = (FIFO, "priority", "fair_share", "srsf", "las", "deadline")
-# How a job may depend on another: it begins when that one has ended well, or ended at all.
+# Dependencies: a job begins when another has completed, or has ended with any outcome.
 AFTER_OK: Final = "afterok"
 AFTER_ANY: Final = "afterany"
 AFTER: Final = (AFTER_OK, AFTER_ANY)
-# As the fold notes it of `singleton`: the last one of the same name before it.
+# The dependency of a `singleton` on the last one of the same name before it.
 SINGLETON: Final = "singleton"
 
-# Dependencies of one job, and of all jobs of a tenant that have not ended.
+# Largest number of dependencies of one job, and of all live jobs of a tenant.
 AFTER_MAX: Final = 256
 AFTER_OF_TENANT_MAX: Final = 20_000
 
@@ -39,11 +38,11 @@ MIB: Final = 1 << 20
 
 
 class JobQueue(msgspec.Struct):
-    """A queue by its name.
+    """A queue.
 
-    `ageing_s` of waiting make up for one step of priority (0: never); the queue that holds least
-    for its `weight` goes first; `backfill`: its first job, while it does not fit, lets those pass
-    that do not delay it. With a `time_slice_s` its jobs take turns.
+    `ageing_s` seconds of waiting raise a job's priority by one; 0: never. The queue that holds
+    least for its `weight` goes first. `backfill`: while its first job does not fit, other jobs may
+    run if they do not delay it. With a `time_slice_s` its preemptible jobs take turns.
     """
 
     name: str
@@ -54,21 +53,20 @@ class JobQueue(msgspec.Struct):
     time_slice_s: int = 0
 
     def slice_s(self, spec: JobSpec) -> int:
-        """How long such a job runs at least before it makes room for one of equal priority that
-        waits here; 0: it takes no turns.
+        """Return how long a job runs before it makes room for its equals; 0: it takes no turns.
 
-        Only who has time to save its work does: else two jobs that are longer than a slice would
-        begin anew for ever.
+        Only a job with time to save its work takes turns: otherwise two jobs that run longer than a
+        slice would restart for ever.
         """
         return self.time_slice_s if spec.preemptible and spec.checkpoint_grace_s else 0
 
 
 class Use(msgspec.Struct):
-    """What a tenant used, as of `hour`: hundredths of a GPU, thousandths of a CPU, MiB of host
-    memory, each times milliseconds.
+    """The decayed use of a tenant, as of `hour`.
 
-    `held_*` is what its jobs hold of hosts now. `runs` of its jobs that ended well ran for
-    `runs_ms` in all; older ones weigh less.
+    Hundredths of a GPU, thousandths of a CPU and MiB of host memory, each times milliseconds.
+    `held_*` is what its jobs hold of hosts now. `runs` completed jobs ran for `runs_ms` in total;
+    older ones weigh less.
     """
 
     hour: int = 0
@@ -82,12 +80,13 @@ class Use(msgspec.Struct):
 
 
 class Ordering(msgspec.Struct):
-    """A job's place in the order of the queue, and what keeps it back.
+    """A job's inputs to the order of the queue, and what holds it back.
 
-    `usual_ms`: how long its tenant's jobs took on average when it came. `attained`: what its own
-    attempts were charged, in hundredths of a GPU times milliseconds. `held_by`: the user who holds
-    it. `requeue`: the attempt that a user wants ended and begun again. `waits`: the jobs that it
-    waits for, each with its kinds of dependency. `in_vain`: a job that did not end well.
+    `usual_ms` is the mean run time of its tenant's jobs when it was queued. `attained` is what its
+    own attempts were charged, in hundredths of a GPU times milliseconds. `held_by` is the user who
+    put it on hold. `requeue` is the attempt that a user asked to requeue. `waits` are the jobs that
+    it waits for, with the kinds of dependency. `in_vain` is a job that it depended on and that did
+    not complete.
     """
 
     usual_ms: int = 0
@@ -100,7 +99,7 @@ class Ordering(msgspec.Struct):
 
 
 def decayed(use: int, hours: int) -> int:
-    """What is left of it after so many hours."""
+    """Return what is left of the use after `hours`."""
     if hours <= 0 or not use:
         return use
     return use * KEPT**hours // OF**hours if hours < HOURS_MAX else 0

@@ -1,9 +1,7 @@
-"""Which plug-ins count: those that the scheduler of this term says it has, less those that went
-bad.
+"""The plug-ins in force: those of this term's scheduler, except for disabled ones.
 
-Pure, part of the fold. So who decides by a plug-in is a matter of facts, the same for every reader;
-a scheduler that lacks one says so by its TermBegan, and does not decide by it. What a plug-in is:
-docs/howto/add-a-policy.md.
+Pure, part of the state, so that every reader agrees. A scheduler lists its plug-ins in TermBegan
+and decides with no others. Plug-ins are explained in docs/howto/add-a-policy.md.
 """
 
 from typing import Final, NamedTuple
@@ -12,12 +10,12 @@ import msgspec
 
 ORDER: Final = "order"
 SCORE: Final = "score"
-# Of versions that went bad, the latest.
+# Number of disabled versions that are kept, the latest.
 DISABLED_MAX: Final = 256
 
 
 class PluginFault(NamedTuple):
-    """A plug-in has gone bad. `extends`: order or score."""
+    """The failure of a plug-in. `extends`: order or score."""
 
     extends: str
     name: str
@@ -26,8 +24,9 @@ class PluginFault(NamedTuple):
 
 
 class Plugins(msgspec.Struct, frozen=True):
-    """Versions by name, as the present term's scheduler has them; why some count no more, by
-    `<order or score> <name> <version>`.
+    """The plug-ins of the current term's scheduler, with their versions.
+
+    `disabled` maps `<order or score> <name> <version>` to the reason.
     """
 
     orders: dict[str, str] = {}

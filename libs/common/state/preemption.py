@@ -1,6 +1,6 @@
-"""What a job has to do with others that need its devices, as the fold has it.
+"""A job's preemptions, checkpoints and reserved devices, in the state.
 
-Pure; folded by `preemption_fold.py`.
+Pure; changed by `preemption_fold.py`.
 """
 
 import msgspec
@@ -9,11 +9,12 @@ from libs.common.model import JobId, Member
 
 
 class Preemption(msgspec.Struct):
-    """`times` it made room, the last time for `by`; when it last made room after its turn
-    (`sliced_ns`); `grown` times it began anew with more nodes.
+    """The preemptions of one job.
 
-    Its last checkpoint (the node's wall clock), and the last attempt that saved its work when it
-    was told to stop. `reserved` are the devices that are kept for its next placement.
+    `times` counts how often it made room for another job, `by` is the last such job. `sliced_ns` is
+    when it last made room because its time slice was over. `grown` counts restarts with more nodes.
+    `checkpointed_ns` is its last checkpoint (the node's wall clock), `saved` the last attempt that
+    saved its work when it was told to stop. `reserved` are devices for its next placement.
     """
 
     times: int = 0

@@ -1,5 +1,4 @@
-"""Refused attempts of a job: their number, the reason, the time of the next attempt, and the nodes
-to avoid.
+"""Refused attempts of a job: their number, the reason, the next attempt, the nodes to avoid.
 
 Pure. JobRequeued carries the times. The fold keeps them (`folds/job_fold.py`), the scheduler obeys
 them (`services/scheduler/decide/attempts.py`, `buckets.py`, `queue.py`). Times are of the writers'

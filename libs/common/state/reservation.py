@@ -1,8 +1,4 @@
-"""A reservation as the fold has it: nodes that are kept for somebody, or for nobody (a
-maintenance), during some time.
-
-Pure.
-"""
+"""A reservation or a maintenance window of nodes, in the state. Pure."""
 
 import msgspec
 
@@ -10,7 +6,7 @@ from libs.common.model import JobSpec, NodeId, TenantId
 
 
 class Reservation(msgspec.Struct, frozen=True, cache_hash=True):
-    """As ReservationSet says it."""
+    """A reservation, with the fields of ReservationSet."""
 
     name: str
     nodes: tuple[NodeId, ...]
@@ -25,7 +21,5 @@ class Reservation(msgspec.Struct, frozen=True, cache_hash=True):
         return not self.tenants and not self.users
 
     def is_for(self, spec: JobSpec, tenant: TenantId, user: str) -> bool:
-        """Whether a job of theirs runs in it: it must say so, and they must be among those for whom
-        it is.
-        """
+        """Return whether the job names this reservation and belongs to its tenants or users."""
         return spec.reservation == self.name and (tenant in self.tenants or user in self.users)

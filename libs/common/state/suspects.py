@@ -1,9 +1,9 @@
 """Finds suspect devices, jobs and nodes from the errors that each of them had. Pure.
 
-The same device under different jobs that had none elsewhere: the device. The same job on different
-devices: the job. Errors that take the device itself (XID 79: it fell off its bus) are never a job's
-doing; several devices of one node with those: the node, its power or its bus. Errors of an NVSwitch
-(SXID) speak against no device and no job. Only what the log still keeps of each counts
+A device is suspect if different jobs had errors on it and nowhere else. A job is suspect if it had
+errors on different devices. Errors that take a device away (Xid 79: it fell off its bus) are never
+caused by a job; if several devices of a node had those, the node is suspect, its power or its bus.
+Errors of an NVSwitch (SXid) count against no device and no job. Only the errors in the state count
 (`device.ERRORS_KEPT`). Tests: tests/unit/test_suspects.py.
 """
 
@@ -14,11 +14,11 @@ from libs.common.model import GpuId, JobId
 from libs.common.state.cluster import Cluster, Job, Node, node_gpus
 from libs.common.state.device import GpuError, GpuView
 
-# So many jobs with errors here and nowhere else.
+# Number of jobs with errors on this device and nowhere else.
 JOBS_OF_A_BAD_DEVICE: Final = 3
 DEVICES_OF_A_BAD_JOB: Final = 2
 DEVICES_OF_A_BAD_NODE: Final = 3
-# No command makes a device need a boot or a replacement.
+# Verdicts of errors that no job can cause: it cannot make a device need a reboot or a replacement.
 TAKES_THE_DEVICE: Final = (REBOOT_NODE, REPLACE)
 
 
@@ -37,7 +37,7 @@ def of_job(cluster: Cluster, job: Job) -> str:
 
 
 def _blamed_on(cluster: Cluster, job: Job) -> list[GpuId]:
-    """The devices on which it had an error that a job may cause."""
+    """Return the devices on which the job had an error that a job may cause."""
     return [
         uuid
         for uuid in dict.fromkeys(uuid for uuid, _ in job.gpu_errors)

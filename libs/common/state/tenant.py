@@ -1,7 +1,4 @@
-"""A tenant in the fold: its limits, what it uses, and what quota has said of its budget.
-
-Pure; part of `cluster.Cluster`.
-"""
+"""A tenant in the state: its limits, its use, and its exhausted budgets. Pure."""
 
 from typing import Final
 
@@ -10,17 +7,16 @@ import msgspec
 from libs.common.model import PER_LIFE, PER_MONTH, JobId, TenantId
 from libs.common.state.ordering import Use
 
-# Jobs that may wait where an administrator set no limit (`max_waiting` 0).
+# Number of waiting jobs if an administrator set no limit (`max_waiting` 0).
 WAITING_DEFAULT: Final = 200_000
 
 
 class Tenant(msgspec.Struct):
-    """Limits (0 = none, except for `max_waiting`) and what is used now.
+    """The limits of a tenant (0: none, except for `max_waiting`) and its current use.
 
-    Shares are hundredths of a GPU. A removed tenant stays, for its usage does.
-
-    `spent_gpu_hours` is the largest budget that quota has said to be used up, `spent_month_hours`
-    the largest of `month` (202611; 0 before the first), in which `month_share_ms` was charged.
+    Shares are in hundredths of a GPU. A removed tenant stays, because its usage is kept.
+    `spent_gpu_hours` is the largest budget that quota recorded as exhausted, `spent_month_hours`
+    the largest of `month` (202611; 0 before the first). `month_share_ms` was charged in that month.
     """
 
     tenant: TenantId
@@ -55,14 +51,14 @@ class Tenant(msgspec.Struct):
 
     @property
     def budget_share_ms(self) -> int:
-        """What counts against its budget."""
+        """The charges that count against the budget."""
         return self.month_share_ms if self.monthly else self.used_share_ms
 
     @property
     def exhausted(self) -> bool:
-        """Its budget is used up: nothing more of it is placed.
+        """True if the budget is used up: no more jobs of the tenant are placed.
 
-        A higher limit, or none, lets it go on, and so does the next month.
+        It ends with a higher limit, without a limit, or with the next month.
         """
         return (
             0 < self.gpu_hours <= (self.spent_month_hours if self.monthly else self.spent_gpu_hours)

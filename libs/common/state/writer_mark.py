@@ -1,4 +1,4 @@
-"""The position of a writer's subject, equal in every reader. Pure."""
+"""The last commit of each writer, the same in every reader. Pure."""
 
 import msgspec
 

@@ -40,7 +40,7 @@ RANGES: Final = (
     ("health_interval_s", 1, PROBE_S_MAX),
     ("health_timeout_s", 0, PROBE_S_MAX),
     ("health_failures", 1, 1_000),
-    *(each for each in job_intents.RANGES if each[0] in model_view.ASKED),
+    *(each for each in job_intents.RANGES if each[0] in model_view.SHARED_FIELDS),
 )
 # Groups of fields that exclude each other: a redeployment with one of them drops the others.
 EITHER: Final = (("gpu_share", "gpu_memory_bytes", "mig_profile"), ("workdir", "upload"))
