@@ -40,7 +40,8 @@ from services.node_agent.jobs.holders import at_work, works
 from services.node_agent.jobs.means import Means
 from services.node_agent.jobs.probe import probe
 from services.node_agent.jobs.protocol import Machine
-from services.node_agent.machine.cgroups import CONTROLLERS, Home, prepare
+from services.node_agent.machine.cgroup_files import CONTROLLERS
+from services.node_agent.machine.cgroups import Home, prepare
 from services.node_agent.machine.processes import boot_id
 from services.node_agent.metrics import exposition
 from services.node_agent.metrics.scraping import scraped

@@ -109,17 +109,7 @@ class Agent:
         self.writer = Writer(
             log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq
         )
-        self.heartbeats = Heartbeats(
-            self.node_id,
-            interval_ms=machine.heartbeat_ms,
-            bus=bus,
-            clock=clock,
-            writer=self.writer,
-            peers=peers,
-            state=lambda: self.state,
-            tell=self.tell,
-            spawn=self._spawn,
-        )
+        self.heartbeats = self._new_heartbeats()
         self.devices = DeviceWork(
             machine,
             driver=driver,
@@ -129,6 +119,19 @@ class Agent:
             sampling=lambda: self.sampling,
             state=lambda: self.state,
             tell=self.tell,
+        )
+
+    def _new_heartbeats(self) -> Heartbeats:
+        return Heartbeats(
+            self.node_id,
+            interval_ms=self.machine.heartbeat_ms,
+            bus=self.bus,
+            clock=self.clock,
+            writer=self.writer,
+            peers=self.peers,
+            state=lambda: self.state,
+            tell=self.tell,
+            spawn=self._spawn,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

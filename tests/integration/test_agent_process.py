@@ -36,7 +36,7 @@ from libs.common.transport.connection_nats import connect
 from libs.common.transport.kv_nats import KvOutputs, create_buckets
 from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.embedded import servers
-from services.node_agent.machine.cgroups import CONTROLLERS
+from services.node_agent.machine.cgroup_files import CONTROLLERS
 from tests import cgroups
 
 ROOT = Path(__file__).parents[2]

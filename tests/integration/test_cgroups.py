@@ -15,7 +15,8 @@ from supervision_world import WAIT_S, World, gone, kill, python, world_at
 from test_supervision_reuse import waits_again
 
 from services.node_agent.machine import cgroups, processes
-from services.node_agent.machine.cgroups import CPU, CPUS, MEMORY, PROCESSES, UNIFIED, Home
+from services.node_agent.machine.cgroup_files import CPU, CPUS, MEMORY, PROCESSES, UNIFIED
+from services.node_agent.machine.cgroups import Home
 from services.node_agent.supervisor import records
 from tests import cgroups as given
 

@@ -10,7 +10,8 @@ import pytest
 from supervision_world import World, python, world_at
 
 from services.node_agent.machine import cgroups, device_filter
-from services.node_agent.machine.cgroups import DEVICES, UNIFIED, Home
+from services.node_agent.machine.cgroup_files import DEVICES, UNIFIED
+from services.node_agent.machine.cgroups import Home
 from tests import cgroups as given
 
 MINE, OTHER = os.stat("/dev/zero").st_rdev, os.stat("/dev/full").st_rdev

@@ -17,7 +17,8 @@ from supervision_world import gone, kill
 from libs.common import facts as f
 from libs.common.model import GpuId
 from services.node_agent.drivers import DeviceNodes
-from services.node_agent.machine.cgroups import DEVICES, MEMORY, Home
+from services.node_agent.machine.cgroup_files import DEVICES, MEMORY
+from services.node_agent.machine.cgroups import Home
 from tests import cgroups as given
 
 MIB = 1 << 20

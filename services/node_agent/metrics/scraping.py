@@ -42,7 +42,7 @@ async def _listen(host: str, port: int, answers: "_Answers") -> asyncio.Server |
         why = error.strerror or error
         logger.warning(
             (
-                "no metrics of the devices: %s:%d cannot be listened on (%s); choose another "
+                "no metrics of the devices: %s:%d is not available (%s); choose another "
                 "MUSTER_METRICS_PORT"
             ),
             host,

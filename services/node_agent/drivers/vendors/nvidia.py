@@ -1,7 +1,7 @@
 """NVIDIA's devices by NVML (nvidia-ml-py).
 
-Most of a sample is one call (field values), for each call into the driver costs. NVML's Xid events
-are taken up as they stand; what an Xid means is not known here.
+Most of a sample is one call (field values), because each call into the driver costs time. Xid
+events are passed on as they are; their meaning is in the catalogue.
 """
 
 import ctypes
@@ -19,14 +19,10 @@ from services.node_agent.drivers.readings import (
     Event,
     Lacking,
     Link,
-    Process,
     Reading,
     Sample,
 )
 from services.node_agent.drivers.vendors import (
-    GONE,
-    LASTING,
-    PASSING,
     Asking,
     Lost,
     NotThere,
@@ -38,57 +34,27 @@ from services.node_agent.drivers.vendors import (
     pci_address,
     words,
 )
+from services.node_agent.drivers.vendors.nvidia_tables import (
+    ALL_LINKS,
+    EVENT_KINDS,
+    EVENTS_MAX,
+    FIELDS,
+    LINK_ERROR_FIELDS,
+    LINK_UNIT,
+    NO_INSTANCE,
+    NO_RESERVED,
+    THROTTLES,
+    first_of,
+    flag_of,
+    is_same,
+    judge,
+    process_of,
+    scaled,
+    sum_of_known,
+)
 
-EVENTS_MAX: Final = 64
-# One sample of this many also reads the counters of single links and of SRAM.
+# One sample in so many also reads the counters of single links and of SRAM.
 SELDOM: Final = 10
-# The older call counts what the driver keeps for itself as used.
-NO_RESERVED: Final = Lacking("this driver does not tell it apart from what is used")
-# NVML counts a link's traffic in KiB.
-LINK_UNIT: Final = 1 << 10
-
-# NVML's own codes, and what follows of each: not supported, no such function, another struct, no
-# permission; lost, reset required.
-LASTING_CODES: Final = (3, 4, 13, 22, 25, 26)
-GONE_CODES: Final = (15, 16, 28)
-
-# Field of a sample -> NVML's field value, with its scope: all links.
-ALL_LINKS: Final = 0xFFFFFFFF
-FIELDS: Final[dict[str, tuple[int, int]]] = {
-    "memory_temperature_c": (82, 0),
-    "energy_mj": (83, 0),
-    "ecc_corrected": (3, 0),
-    "ecc_uncorrected": (4, 0),
-    "remapped_corrected": (142, 0),
-    "remapped_uncorrected": (143, 0),
-    "remap_pending": (144, 0),
-    "remap_failed": (145, 0),
-    "recovery_action": (230, 0),
-    "link_sent_bytes": (138, ALL_LINKS),
-    "link_received_bytes": (139, ALL_LINKS),
-    "pcie_sent_bytes": (197, 0),
-    "pcie_received_bytes": (198, 0),
-    "pcie_replays": (94, 0),
-}
-# Cyclic redundancy, replay and recovery of all links together, of drivers that do not tell links
-# apart.
-LINK_ERROR_FIELDS: Final = (38, 52, 59)
-
-THROTTLES: Final = {
-    0x1: "idle",
-    0x2: "clocks_setting",
-    0x4: "power_cap",
-    0x8: "hardware_slowdown",
-    0x10: "sync_boost",
-    0x20: "thermal_software",
-    0x40: "thermal_hardware",
-    0x80: "power_brake",
-    0x100: "display_clock",
-}
-# An event that NVML attributes to no MIG instance.
-NO_INSTANCE: Final = 0xFFFFFFFF
-# Of corrected errors (0x1) the counter says more.
-EVENT_KINDS: Final = {0x8: r.XID, 0x2: r.ECC}
 
 
 class Nvidia:
@@ -113,7 +79,7 @@ class Nvidia:
         self.waiting = None
 
     def close(self) -> None:
-        """Before a reset: nothing may have the device open."""
+        """Close NVML before a reset: no process may have the device open."""
         self.nvml.nvmlShutdown()
 
     def devices(self) -> Sequence[str]:
@@ -126,7 +92,7 @@ class Nvidia:
         return list(self.handles)
 
     def handle(self, device: str) -> Any:  # noqa: ANN401  the binding is not typed
-        """By its address, so that no other device is asked."""
+        """Return the handle of a device by its address, so that no other device is asked."""
         if device not in self.handles:
             try:
                 self.handles[device] = self.nvml.nvmlDeviceGetHandleByPciBusId(device.encode())
@@ -158,7 +124,7 @@ class Nvidia:
             if isinstance(mig, Lacking)
             else tuple(profile.name for profile in nvidia_mig.profiles(nvml, handle)),
             links=self._links(device, handle),
-            persistent=_flag(
+            persistent=flag_of(
                 self.ask(device, "persistence", nvml.nvmlDeviceGetPersistenceMode, handle)
             ),
             versions=self._versions(device),
@@ -178,10 +144,10 @@ class Nvidia:
             at_ns=time.time_ns(),
             busy_percent=used if isinstance(used, Lacking) else used.gpu,
             memory_busy_percent=used if isinstance(used, Lacking) else used.memory,
-            encoder_percent=_first(
+            encoder_percent=first_of(
                 ask(device, "encoder", nvml.nvmlDeviceGetEncoderUtilization, handle)
             ),
-            decoder_percent=_first(
+            decoder_percent=first_of(
                 ask(device, "decoder", nvml.nvmlDeviceGetDecoderUtilization, handle)
             ),
             memory_total_bytes=memory if isinstance(memory, Lacking) else memory.total,
@@ -202,7 +168,7 @@ class Nvidia:
             else tuple(word for bit, word in THROTTLES.items() if reasons & bit),
             processes=processes
             if isinstance(processes, Lacking)
-            else tuple(map(_process, processes)),
+            else tuple(map(process_of, processes)),
             fabric=nvidia_fabric.fabric(self, device, handle),
             **self._fields(device, handle) | self._seldom(device, handle),
         )
@@ -228,7 +194,7 @@ class Nvidia:
         return nvidia_control.control(self, device, command)
 
     def _register(self) -> Any:  # noqa: ANN401
-        """Of each device the events that it knows."""
+        """Register for the events that each device supports."""
         nvml, wanted = self.nvml, sum(EVENT_KINDS)
         waiting = nvml.nvmlEventSetCreate()
         for device in self.devices():
@@ -254,7 +220,8 @@ class Nvidia:
 
     def _event(self, data: Any) -> Event:  # noqa: ANN401
         address = next(
-            (address for address, handle in self.handles.items() if _same(handle, data.device)), ""
+            (address for address, handle in self.handles.items() if is_same(handle, data.device)),
+            "",
         )
         kind = EVENT_KINDS.get(data.eventType, r.OTHER)
         instance = data.gpuInstanceId if data.gpuInstanceId != NO_INSTANCE else None
@@ -269,7 +236,7 @@ class Nvidia:
         )
 
     def _versions(self, device: str) -> dict[str, str]:
-        """The versions of NVML and of CUDA's driver interface, as far as the driver tells them."""
+        """Return the versions of NVML and CUDA, as far as the driver reports them."""
         nvml = self.nvml
         library = self.ask(device, "NVML's version", nvml.nvmlSystemGetNVMLVersion)
         cuda = self.ask(device, "CUDA's version", nvml.nvmlSystemGetCudaDriverVersion_v2)
@@ -281,7 +248,7 @@ class Nvidia:
         )
 
     def _memory(self, device: str, handle: Any) -> Any:  # noqa: ANN401
-        """What the driver keeps for itself is not counted as used where it tells it apart (v2)."""
+        """Return the memory. The v2 call does not count the driver's reserved memory as used."""
         found = self.ask(
             device, "memory v2", self.nvml.nvmlDeviceGetMemoryInfo, handle, self.nvml.nvmlMemory_v2
         )
@@ -292,7 +259,7 @@ class Nvidia:
         )
 
     def _temperature(self, handle: Any) -> int:  # noqa: ANN401
-        """By the call that drivers of today have, else the one before it."""
+        """Return the temperature by the newer call, else by the older one."""
         nvml, sensor = self.nvml, self.nvml.NVML_TEMPERATURE_GPU
         try:
             return int(nvml.nvmlDeviceGetTemperatureV(handle, sensor))
@@ -304,7 +271,7 @@ class Nvidia:
             return int(nvml.nvmlDeviceGetTemperature(handle, sensor))
 
     def _fields(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Each has a verdict of its own."""
+        """Return the field values; each has its own verdict."""
         wanted = [*FIELDS.values(), *((number, ALL_LINKS) for number in LINK_ERROR_FIELDS)]
         found = self.ask(device, "fields", self.nvml.nvmlDeviceGetFieldValues, handle, wanted)
         if isinstance(found, Lacking):
@@ -312,14 +279,14 @@ class Nvidia:
         values = [self.field(each) for each in found]
         named: dict[str, Reading] = dict(zip(FIELDS, values, strict=False))
         for name in ("link_sent_bytes", "link_received_bytes"):
-            named[name] = _times(named[name], LINK_UNIT)
-        return {**named, "link_errors": _sum(values[len(FIELDS) :])}
+            named[name] = scaled(named[name], LINK_UNIT)
+        return {**named, "link_errors": sum_of_known(values[len(FIELDS) :])}
 
     def _seldom(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Counters that change seldom and take many reads of the device: those of each link, and of
-        the SRAM.
+        """Return counters that change seldom and take many reads: those of each link and of the
+        SRAM.
 
-        In between the last values stay.
+        The last values stay in between.
         """
         samples, found = self.seldom.get(device, (0, {}))
         if samples % SELDOM == 0:
@@ -328,7 +295,9 @@ class Nvidia:
         return found
 
     def _sram(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Parity-protected and SECDED memory together, since the driver was loaded."""
+        """Return errors of parity-protected and SECDED memory together, since the driver was
+        loaded.
+        """
         nvml = self.nvml
         found = self.ask(device, "sram", self._sram_status, nvml, handle)
         if isinstance(found, Lacking):
@@ -345,14 +314,14 @@ class Nvidia:
         return found
 
     def field(self, field: Any) -> Reading:  # noqa: ANN401
-        """The value of one field, or why there is none."""
+        """Return the value of a field, or why there is none."""
         if field.nvmlReturn != self.nvml.NVML_SUCCESS:
             return Lacking(words(self.nvml.NVMLError(field.nvmlReturn)))
         name = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")[field.valueType]
         return int(getattr(field.value, name))
 
     def _links(self, device: str, handle: Any) -> tuple[Link, ...] | Lacking:  # noqa: ANN401
-        """Active NVLinks by what is at their other end."""
+        """Return the active NVLinks by the device at their other end."""
         nvml = self.nvml
         ends: dict[str, int] = {}
         for link in range(nvml.NVML_NVLINK_MAX_LINKS):
@@ -377,42 +346,8 @@ class Nvidia:
         return "" if isinstance(end, Lacking) else pci_address(end.busId)
 
     def _must(self, device: str, name: str, call: Any, handle: Any) -> str:  # noqa: ANN401
-        """Without it there is no device."""
+        """Return a property without which there is no device. Raises Lost."""
         found = self.ask(device, name, call, handle)
         if isinstance(found, Lacking):
             raise Lost(f"nvidia {device} does not tell its {name}: {found.why}")
         return str(found)
-
-
-def judge(error: Any) -> str:  # noqa: ANN401
-    """See `vendors.Asking`."""
-    return (
-        LASTING if error.value in LASTING_CODES else GONE if error.value in GONE_CODES else PASSING
-    )
-
-
-def _first(found: Any) -> Reading:  # noqa: ANN401
-    return found if isinstance(found, Lacking) else int(found[0])
-
-
-def _flag(found: Any) -> bool | Lacking:  # noqa: ANN401
-    return found if isinstance(found, Lacking) else bool(found)
-
-
-def _process(found: Any) -> Process:  # noqa: ANN401
-    unknown = Lacking("NVML does not know it of this process")
-    return Process(found.pid, unknown if found.usedGpuMemory is None else found.usedGpuMemory)
-
-
-def _same(one: Any, other: Any) -> bool:  # noqa: ANN401
-    return ctypes.cast(one, ctypes.c_void_p).value == ctypes.cast(other, ctypes.c_void_p).value
-
-
-def _times(value: Reading, factor: int) -> Reading:
-    return value if isinstance(value, Lacking) else value * factor
-
-
-def _sum(values: Sequence[Reading]) -> Reading:
-    """Of those that there are."""
-    there = [value for value in values if not isinstance(value, Lacking)]
-    return sum(there) if there else values[0]
