@@ -71,7 +71,16 @@ def read_alone(subject: str, data: bytes) -> Commit:
 def ignored(subject: str, reason: str) -> Commit:
     """A commit that readers ignore. They fold it in place of the original."""
     fact = Ignored(name=KIND, raw=b"", reason=reason[:REASON_MAX])
-    return Commit(VERSION, VERSION, subject, 0, 0, 0, 0, (fact,))
+    return Commit(
+        version=VERSION,
+        min_reader=VERSION,
+        writer=subject,
+        number=0,
+        epoch=0,
+        at_ns=0,
+        seen=0,
+        facts=(fact,),
+    )
 
 
 def is_ignored(commit: Commit) -> bool:

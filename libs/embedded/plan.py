@@ -88,9 +88,20 @@ def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.env
         filled, gateway_host=shape.host, api_keys_file=keys, vault_key_file=vault
     )
     return [
-        _service(state, SCHEDULER, SCHEDULER, "services.scheduler", filled, environ),
-        _service(state, QUOTA, QUOTA, "services.quota", base, environ),
-        _service(state, AUDIT, AUDIT, "services.audit", audit, environ),
+        _service(
+            state=state,
+            name=SCHEDULER,
+            key=SCHEDULER,
+            module="services.scheduler",
+            told=filled,
+            environ=environ,
+        ),
+        _service(
+            state=state, name=QUOTA, key=QUOTA, module="services.quota", told=base, environ=environ
+        ),
+        _service(
+            state=state, name=AUDIT, key=AUDIT, module="services.audit", told=audit, environ=environ
+        ),
         *(_gateway(state, shape, number, outside, environ) for number in range(shape.gateways)),
     ]
 
@@ -109,12 +120,12 @@ def _gateway(
     if not number:
         told = _outside(state, shape, told)
     return _service(
-        state,
-        gateways(shape)[number],
-        permissions.gateway_name(instance),
-        "services.api_gateway",
-        told,
-        environ,
+        state=state,
+        name=gateways(shape)[number],
+        key=permissions.gateway_name(instance),
+        module="services.api_gateway",
+        told=told,
+        environ=environ,
     )
 
 
@@ -138,12 +149,12 @@ def agents(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -
     base = msgspec.structs.replace(base, job_users=base.job_users or OWN_USER)
     return [
         _service(
-            state,
-            each,
-            permissions.node_name(each),
-            "services.node_agent",
-            _node(base, index, each),
-            environ,
+            state=state,
+            name=each,
+            key=permissions.node_name(each),
+            module="services.node_agent",
+            told=_node(base, index, each),
+            environ=environ,
         )
         for index, each in enumerate(shape.fleet.nodes)
     ]

@@ -71,7 +71,12 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         log = log_jetstream.JetStreamLog(other)
         objects = signed_snapshots.of(settings, NatsObjects(other, replicas), settings.trimmer_seed)
         trimmer = Trimmer(
-            log, Archive(store), objects, NatsBus(other), SystemClock(), policy_of(settings)
+            log=log,
+            archive=Archive(store),
+            store=objects,
+            bus=NatsBus(other),
+            clock=SystemClock(),
+            policy=policy_of(settings),
         )
         beside.append(partial(trimmer.run, settings.trim_every_s))
     else:
@@ -95,13 +100,13 @@ def _notary(settings: Settings, store: Store, audit: Audit, stream: NatsStream) 
         await stream.put(head.signature, encode(head))
 
     return Notary(
-        store,
-        Signer(seed),
-        files,
-        settings.cluster_id,
-        SystemClock(),
-        lambda: audit.archived,
-        publish,
+        store=store,
+        signer=Signer(seed),
+        files=files,
+        cluster=settings.cluster_id,
+        clock=SystemClock(),
+        archived=lambda: audit.archived,
+        publish=publish,
     )
 
 

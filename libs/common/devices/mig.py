@@ -47,11 +47,21 @@ CARDS: Final[dict[str, Profiles]] = {
         "2g.12gb": Profile(2, (0, 2)),
         "4g.24gb": Profile(4, (0,)),
     },
-    "A100 40GB": _card("5gb", "10gb", "10gb", "20gb", "20gb", "40gb"),
-    "A100 80GB": _card("10gb", "20gb", "20gb", "40gb", "40gb", "80gb"),
-    "H100 80GB": _card("10gb", "20gb", "20gb", "40gb", "40gb", "80gb"),
-    "H100 96GB": _card("12gb", "24gb", "24gb", "48gb", "48gb", "96gb"),
-    "H200 141GB": _card("18gb", "35gb", "35gb", "71gb", "71gb", "141gb"),
+    "A100 40GB": _card(
+        one="5gb", one_double="10gb", two="10gb", three="20gb", four="20gb", seven="40gb"
+    ),
+    "A100 80GB": _card(
+        one="10gb", one_double="20gb", two="20gb", three="40gb", four="40gb", seven="80gb"
+    ),
+    "H100 80GB": _card(
+        one="10gb", one_double="20gb", two="20gb", three="40gb", four="40gb", seven="80gb"
+    ),
+    "H100 96GB": _card(
+        one="12gb", one_double="24gb", two="24gb", three="48gb", four="48gb", seven="96gb"
+    ),
+    "H200 141GB": _card(
+        one="18gb", one_double="35gb", two="35gb", three="71gb", four="71gb", seven="141gb"
+    ),
 }
 _WORDS: Final = re.compile(r"[^A-Z0-9]+")
 PROFILES: Final = tuple(sorted({name for card in CARDS.values() for name in card}))

@@ -347,14 +347,14 @@ def _decode_slowly(data: bytes) -> Commit:
         raise _too_new(head.min_reader)
     facts = tuple(_decode_fact(bytes(raw)) for raw in raws)
     return Commit(
-        head.version,
-        head.min_reader,
-        head.writer,
-        head.number,
-        head.epoch,
-        head.at_ns,
-        head.seen,
-        facts,
+        version=head.version,
+        min_reader=head.min_reader,
+        writer=head.writer,
+        number=head.number,
+        epoch=head.epoch,
+        at_ns=head.at_ns,
+        seen=head.seen,
+        facts=facts,
     )
 
 

@@ -42,12 +42,12 @@ def begun(cluster: Cluster, fact: f.ElementBegun, stamp: Stamp) -> Change:
     elements.alive[fact.job_id] = fact.number
     spec = replace(array.spec, priority=fact.priority, time_limit_s=fact.time_limit_s)
     job = Job(
-        fact.job_id,
-        spec,
-        array.tenant,
-        array.user,
-        array.seq,
-        job_life.QUEUED,
+        job_id=fact.job_id,
+        spec=spec,
+        tenant=array.tenant,
+        user=array.user,
+        seq=array.seq,
+        state=job_life.QUEUED,
         admitted=True,
         array=fact.array,
     )

@@ -235,12 +235,12 @@ def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
         )
         run_ms = sum(_used_ms(member, placed_ms) for member in members)
         charge = Charge(
-            job.job_id,
-            job.attempt,
-            job.tenant,
-            used,
-            job.spec.cpus_milli * run_ms,
-            job.spec.memory_bytes // MIB * run_ms,
+            job_id=job.job_id,
+            attempt=job.attempt,
+            tenant=job.tenant,
+            share_ms=used,
+            cpu_ms=job.spec.cpus_milli * run_ms,
+            memory_ms=job.spec.memory_bytes // MIB * run_ms,
         )
         cluster.uncharged[attempt_key(job.job_id, job.attempt)] = charge
 

@@ -39,12 +39,12 @@ def created(cluster: Cluster, fact: f.KeyCreated, stamp: Stamp) -> Change:
     if fact.key_id in cluster.keys or (tenant is not None and tenant.removed):
         return IGNORED
     cluster.keys[fact.key_id] = Key(
-        fact.key_id,
-        fact.tenant,
-        fact.user,
-        fact.role,
-        fact.name,
-        fact.secret_hash,
+        key_id=fact.key_id,
+        tenant=fact.tenant,
+        user=fact.user,
+        role=fact.role,
+        name=fact.name,
+        secret_hash=fact.secret_hash,
         created_ns=stamp.at_ns,
         expires_ns=fact.expires_ns,
         by=fact.by,

@@ -28,12 +28,12 @@ def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
     if model is None:
         tenant_of(cluster, fact.tenant)
         model = Model(
-            fact.name,
-            fact.tenant,
-            fact.user,
-            fact.spec,
-            stamp.seq,
-            fact.spec.replicas,
+            name=fact.name,
+            tenant=fact.tenant,
+            user=fact.user,
+            spec=fact.spec,
+            seq=stamp.seq,
+            replicas=fact.spec.replicas,
             deployed_ns=stamp.at_ns,
         )
         model.request = fact.request
@@ -93,12 +93,12 @@ def _begin(
     model.next_ordinal = ordinal + 1
     model.jobs[job_id] = fact.generation
     job = Job(
-        job_id,
-        replica.spec,
-        fact.tenant,
-        fact.user,
-        model.seq,
-        job_life.JOB_LIFE["", "replicas.scaled"],
+        job_id=job_id,
+        spec=replica.spec,
+        tenant=fact.tenant,
+        user=fact.user,
+        seq=model.seq,
+        state=job_life.JOB_LIFE["", "replicas.scaled"],
         admitted=True,
     )
     job.submitted_ns = job.queued_ns = stamp.at_ns

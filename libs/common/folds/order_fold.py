@@ -25,7 +25,12 @@ def queue_set(cluster: Cluster, fact: f.QueueSet, stamp: Stamp) -> Change:
         max(0, fact.time_slice_s),
     )
     cluster.queues[fact.queue] = JobQueue(
-        fact.queue, fact.policy, weight, ageing_s, backfill, slice_s
+        name=fact.queue,
+        policy=fact.policy,
+        weight=weight,
+        ageing_s=ageing_s,
+        backfill=backfill,
+        time_slice_s=slice_s,
     )
     return Change()
 

@@ -16,13 +16,13 @@ def was_set(cluster: Cluster, fact: f.ReservationSet, stamp: Stamp) -> Change:
     ]:
         del cluster.reservations[name]
     cluster.reservations[fact.reservation] = Reservation(
-        fact.reservation,
-        fact.nodes,
-        fact.start_ns,
-        fact.end_ns,
-        fact.tenants,
-        fact.users,
-        fact.user,
+        name=fact.reservation,
+        nodes=fact.nodes,
+        start_ns=fact.start_ns,
+        end_ns=fact.end_ns,
+        tenants=fact.tenants,
+        users=fact.users,
+        user=fact.user,
     )
     return Change()
 

@@ -243,14 +243,14 @@ class Writer:
     def _commit(self, facts: Sequence[AnyFact], seen: int) -> Commit:
         self.last_at_ns, self.last_boot_ns = self.now_ns(), self.clock.boot_ns()
         return Commit(
-            f.VERSION,
-            f.VERSION,
-            self.subject,
-            f.next_number(self.number),
-            self.epoch,
-            self.last_at_ns,
-            seen,
-            tuple(facts),
+            version=f.VERSION,
+            min_reader=f.VERSION,
+            writer=self.subject,
+            number=f.next_number(self.number),
+            epoch=self.epoch,
+            at_ns=self.last_at_ns,
+            seen=seen,
+            facts=tuple(facts),
         )
 
     async def _store(self, data: bytes) -> int:

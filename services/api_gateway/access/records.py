@@ -123,18 +123,18 @@ def _entry(
     client = scope.get("client")
     return access_entry.encode(
         AccessEntry(
-            now_ns,
-            scope["request_id"],
-            who.key_id,
-            who.tenant,
-            who.user,
-            scope["method"][:TEXT_MAX],
-            route,
-            _ids(scope, route),
-            status,
-            denied[:TEXT_MAX],
-            client[0] if client else "",
-            scope.get("detail", ""),
+            at_ns=now_ns,
+            request_id=scope["request_id"],
+            key_id=who.key_id,
+            tenant=who.tenant,
+            user=who.user,
+            method=scope["method"][:TEXT_MAX],
+            route=route,
+            ids=_ids(scope, route),
+            status=status,
+            denied=denied[:TEXT_MAX],
+            source=client[0] if client else "",
+            detail=scope.get("detail", ""),
         )
     )
 

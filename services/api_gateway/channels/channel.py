@@ -203,7 +203,12 @@ class Channel:
 
     async def _put(self, offset: int, data: bytes, eof: bool) -> StdinTaken:
         put = StdinPut(
-            self.opened.job_id, self.opened.attempt, offset, data, eof, self.opened.channel
+            job_id=self.opened.job_id,
+            attempt=self.opened.attempt,
+            offset=offset,
+            data=data,
+            eof=eof,
+            channel=self.opened.channel,
         )
         return await put_input(self.gateway, self.node_id, put)
 
@@ -212,13 +217,13 @@ class Channel:
         while True:
             room = await self._room(stream)
             ask = OutputAsk(
-                self.opened.job_id,
-                self.opened.attempt,
-                stream,
-                offset,
-                room,
-                WAIT_MS,
-                self.opened.channel,
+                job_id=self.opened.job_id,
+                attempt=self.opened.attempt,
+                stream=stream,
+                offset=offset,
+                max_bytes=room,
+                wait_ms=WAIT_MS,
+                channel=self.opened.channel,
             )
             chunk = await self._patiently(partial(ask_output, self.gateway, self.node_id, ask))
             if chunk.error:

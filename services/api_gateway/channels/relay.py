@@ -184,7 +184,14 @@ class Reader:
     async def ask(self, offset: int, max_bytes: int, wait_ms: int) -> OutputChunk:
         """One ask of the member's node. Raises Unavailable."""
         assert self.node_id is not None
-        wish = OutputAsk(self.job.job_id, self.attempt, self.stream, offset, max_bytes, wait_ms)
+        wish = OutputAsk(
+            job_id=self.job.job_id,
+            attempt=self.attempt,
+            stream=self.stream,
+            offset=offset,
+            max_bytes=max_bytes,
+            wait_ms=wait_ms,
+        )
         return await ask_output(self.gateway, self.node_id, wish)
 
     async def _tail(self, offset: int) -> AsyncGenerator[Piece, None]:

@@ -69,13 +69,13 @@ async def list_holds(request: Request) -> Response:
         )
 
     return await answer_page(
-        "allocations",
-        list(holds(cluster)),
-        query,
-        cluster.seq,
-        id_of,
-        partial(hold_shown, cluster),
-        wanted,
+        name="allocations",
+        values=list(holds(cluster)),
+        query=query,
+        seq=cluster.seq,
+        name_of=id_of,
+        show=partial(hold_shown, cluster),
+        wanted=wanted,
     )
 
 

@@ -116,7 +116,13 @@ async def list_deployments(request: Request) -> Response:
         lambda model: query.all or model.deployed or bool(model.jobs),
     )
     return await answer_page(
-        "deployments", models, query, gateway.cluster.seq, lambda model: model.name, shown, wanted
+        name="deployments",
+        values=models,
+        query=query,
+        seq=gateway.cluster.seq,
+        name_of=lambda model: model.name,
+        show=shown,
+        wanted=wanted,
     )
 
 

@@ -53,7 +53,13 @@ async def list_keys(request: Request) -> Response:
 
     keys, shown = list(gateway.cluster.keys.values()), partial(key_shown, now_ns=now_ns)
     return await answer_page(
-        "keys", keys, query, gateway.cluster.seq, lambda key: key.key_id, shown, wanted
+        name="keys",
+        values=keys,
+        query=query,
+        seq=gateway.cluster.seq,
+        name_of=lambda key: key.key_id,
+        show=shown,
+        wanted=wanted,
     )
 
 

@@ -74,13 +74,13 @@ async def list_nodes(request: Request) -> Response:
         return node_seen(who, cluster, node, pulse.heard_ns(node.node_id))
 
     return await answer_page(
-        "nodes",
-        list(cluster.nodes.values()),
-        query,
-        cluster.seq,
-        lambda node: node.node_id,
-        shown,
-        wanted,
+        name="nodes",
+        values=list(cluster.nodes.values()),
+        query=query,
+        seq=cluster.seq,
+        name_of=lambda node: node.node_id,
+        show=shown,
+        wanted=wanted,
     )
 
 
@@ -159,13 +159,13 @@ async def list_gpus(request: Request) -> Response:
 
     views = list(cluster.gpus.values())
     return await answer_page(
-        "gpus",
-        views,
-        query,
-        cluster.seq,
-        lambda view: view.gpu.uuid,
-        partial(gpu_seen, who, cluster),
-        wanted,
+        name="gpus",
+        values=views,
+        query=query,
+        seq=cluster.seq,
+        name_of=lambda view: view.gpu.uuid,
+        show=partial(gpu_seen, who, cluster),
+        wanted=wanted,
     )
 
 

@@ -48,7 +48,12 @@ async def prune(request: Request) -> Response:
     jobs, size = sum(one.jobs for one in found), sum(one.size_bytes for one in found)
     return answer(
         PruneAnswer(
-            found, jobs, size, len(uploads), sum(each.size_bytes for each in uploads), ask.dry_run
+            nodes=found,
+            jobs=jobs,
+            size_bytes=size,
+            uploads=len(uploads),
+            uploads_bytes=sum(each.size_bytes for each in uploads),
+            dry_run=ask.dry_run,
         )
     )
 
@@ -89,11 +94,11 @@ async def _pruned(
                 error=f"sent an answer that cannot be read ({error}): is its agent older?"
             )
     return NodePruned(
-        node_id,
-        done.jobs,
-        done.size_bytes,
-        done.jobs_left,
-        done.bytes_left,
-        done.uncopied,
-        done.error,
+        node_id=node_id,
+        jobs=done.jobs,
+        size_bytes=done.size_bytes,
+        jobs_left=done.jobs_left,
+        bytes_left=done.bytes_left,
+        uncopied=done.uncopied,
+        error=done.error,
     )

@@ -40,7 +40,12 @@ async def list_tenants(request: Request) -> Response:
     seen = [tenant for tenant in known if roles.sees(principal_of(request), tenant.tenant)]
     shown = partial(tenant_shown, gateway.cluster)
     return await answer_page(
-        "tenants", seen, query, gateway.cluster.seq, lambda tenant: tenant.tenant, shown
+        name="tenants",
+        values=seen,
+        query=query,
+        seq=gateway.cluster.seq,
+        name_of=lambda tenant: tenant.tenant,
+        show=shown,
     )
 
 

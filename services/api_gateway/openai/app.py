@@ -96,7 +96,14 @@ class OpenAI:
             wish = request.read(body)
             principal: Principal = scope["principal"]
             self._served(scope, wish.model)
-            call = Call(scope, send, path, wish, body, self.settings.model_answer_bytes)
+            call = Call(
+                scope=scope,
+                send=send,
+                path=path,
+                wish=wish,
+                body=body,
+                answer_bytes_max=self.settings.model_answer_bytes,
+            )
             await self.dispatch.run(call, principal, receive)
         finally:
             self.open -= 1

@@ -76,7 +76,14 @@ def _unpack(data: bytes) -> Any:  # noqa: ANN401 - it is whatever the bytes say
 def _row(seq: int, position: int, fact: Any, at_ns: int) -> FactRow | None:  # noqa: ANN401
     kind = _text(fact, "kind")
     return (
-        FactRow(seq, position, kind, _text(fact, "job_id"), _text(fact, "node_id"), at_ns)
+        FactRow(
+            seq=seq,
+            position=position,
+            kind=kind,
+            job_id=_text(fact, "job_id"),
+            node_id=_text(fact, "node_id"),
+            at_ns=at_ns,
+        )
         if kind
         else None
     )

@@ -122,7 +122,13 @@ class Trimmer:
         readers["the archive"] = await self.archive.head_seq()
         young = await self.archive.young(base, self.clock.wall_ns() - self.policy.keep_ns)
         return Standing(
-            base, young, extent.last, extent.commits, extent.bytes, extent.bytes_max, readers
+            base=base,
+            young=young,
+            last=extent.last,
+            commits=extent.commits,
+            bytes=extent.bytes,
+            bytes_max=extent.bytes_max,
+            readers=readers,
         )
 
     async def _position(self, subject: str) -> int:

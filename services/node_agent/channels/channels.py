@@ -100,7 +100,12 @@ class Channels:
         if channel.closed:
             return OutputChunk(ask.offset, b"", True, self._unknown())
         return OutputChunk(
-            piece.offset, piece.data, piece.end, "", channel.exit_code, channel.detail
+            offset=piece.offset,
+            data=piece.data,
+            end=piece.end,
+            error="",
+            exit_code=channel.exit_code,
+            detail=channel.detail,
         )
 
     async def input(self, put: StdinPut) -> StdinTaken:

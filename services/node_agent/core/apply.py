@@ -119,12 +119,12 @@ def _device_erred(state: State, seen: o.DeviceErrorSeen, now_ns: int) -> None:
     ]
     refs, shadow = tuple(attempt.ref for attempt in hit), state.devices.policy.shadow
     fact = hits.error_fact(
-        state.node_id,
-        seen.uuid,
-        (seen.error.error, judged.verdict, seen.source),
-        refs,
-        shadow,
-        seen.error.text,
+        node_id=state.node_id,
+        uuid=seen.uuid,
+        told=(seen.error.error, judged.verdict, seen.source),
+        refs=refs,
+        shadow=shadow,
+        text=seen.error.text,
     )
     if not d.note_error(state.devices, fact, now_ns, judged.reach):
         return
@@ -156,7 +156,14 @@ def _evidence_saved(state: State, key: str, where: str) -> None:
         told = (hangs.ERROR, DRAIN_THEN_RESET, hangs.SOURCE)
         d.note_hang(
             state.devices,
-            hits.error_fact(state.node_id, uuid, told, (attempt.ref,), shadow, attempt.hang.detail),
+            hits.error_fact(
+                node_id=state.node_id,
+                uuid=uuid,
+                told=told,
+                refs=(attempt.ref,),
+                shadow=shadow,
+                text=attempt.hang.detail,
+            ),
         )
 
 

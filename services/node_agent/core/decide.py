@@ -236,7 +236,14 @@ def _check_release(state: State, attempt: Attempt, now_ns: int) -> list[a.Action
     attempt.checking, attempt.check_at_ns = True, now_ns + CHECK_AGAIN_NS
     failed, cut = attempt.exit.exit_code != 0, bool(attempt.slices)
     return [
-        a.CheckRelease(attempt.ref, attempt.gpus, attempt.exit.clean, failed, attempt.began_ns, cut)
+        a.CheckRelease(
+            ref=attempt.ref,
+            gpus=attempt.gpus,
+            processes_gone=attempt.exit.clean,
+            failed=failed,
+            began_ns=attempt.began_ns,
+            cut=cut,
+        )
     ]
 
 

@@ -343,12 +343,12 @@ def _device(node_id: str, index: int, count: int, model: str, memory_gib: int) -
     word = next((word for word in CARDS if word in words), "")
     card = CARDS.get(word, Card())
     return Gpu(
-        GpuId(f"GPU-{node_id}-{index}"),
-        index,
-        VENDOR,
-        model,
-        memory_gib * GIB,
-        card.compute_capability,
+        uuid=GpuId(f"GPU-{node_id}-{index}"),
+        index=index,
+        vendor=VENDOR,
+        model=model,
+        memory_bytes=memory_gib * GIB,
+        compute_capability=card.compute_capability,
         pci_bus=f"0000:{index + 1:02x}:00.0",
         numa=index * len(SOCKETS) // count,
         switch=f"switch-{index // SWITCH_GPUS}",

@@ -45,13 +45,13 @@ def topology(parts: Sequence[Part], simulated: bool = False) -> Topology:
     paths = tuple(tuple(path(one, other) for other in parts) for one in parts)
     spots = [
         Spot(
-            each.name,
-            each.kind,
-            each.device,
-            each.pci_bus,
-            each.seat.numa,
-            each.seat.cpus,
-            _nearest(each, parts, row),
+            name=each.name,
+            kind=each.kind,
+            device=each.device,
+            pci_bus=each.pci_bus,
+            numa=each.seat.numa,
+            cpus=each.seat.cpus,
+            nearest=_nearest(each, parts, row),
         )
         for each, row in zip(parts, paths, strict=True)
     ]

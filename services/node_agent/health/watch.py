@@ -127,7 +127,14 @@ class Watch:
         if not line.kind:
             for gpu in self._at(line.pci_bus):
                 self._erred(
-                    gpu, line.vendor, line.error, line.text, samples, KERNEL_LOG, key, line.instance
+                    gpu=gpu,
+                    vendor=line.vendor,
+                    error=line.error,
+                    text=line.text,
+                    samples=samples,
+                    source=KERNEL_LOG,
+                    key=key,
+                    instance=line.instance,
                 )
             return
         for gpu in self._on_fabric(line.vendor):
@@ -152,7 +159,13 @@ class Watch:
         for gpu in gpus:
             if error:
                 self._erred(
-                    gpu, event.vendor, error, event.text, samples, DRIVER, instance=event.instance
+                    gpu=gpu,
+                    vendor=event.vendor,
+                    error=error,
+                    text=event.text,
+                    samples=samples,
+                    source=DRIVER,
+                    instance=event.instance,
                 )
             if event.kind == r.WEDGED:
                 self.tell(

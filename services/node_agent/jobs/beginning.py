@@ -85,13 +85,13 @@ async def _ready(
     if not wanted():  # the wait for its devices may have been long
         raise Refused(f"{key} was stopped before it started")
     launch = await launch_of(
-        order,
-        ground.node_id,
-        ground.machine,
-        inventory,
-        ground.driver,
-        ground.instances,
-        ground.bus,
+        order=order,
+        node_id=ground.node_id,
+        machine=ground.machine,
+        inventory=inventory,
+        driver=ground.driver,
+        instances=ground.instances,
+        bus=ground.bus,
     )
     if order.spec.upload:
         pieces = fetched(order, ground.node_id, ground.bus)

@@ -266,12 +266,12 @@ class Peers:
     def _answer(self, sender: str, ask: PeerAsk) -> None:
         unrenewed_ms = g.unrenewed_ms(self.gossip, self.clock.boot_ns())
         answer = PeerAnswer(
-            self.reader.cluster_id,
-            self.gossip.node_id,
-            self.incarnation,
-            ask.nonce,
-            ask.node_id,
-            unrenewed_ms,
+            cluster_id=self.reader.cluster_id,
+            node_id=self.gossip.node_id,
+            incarnation=self.incarnation,
+            nonce=ask.nonce,
+            to=ask.node_id,
+            unrenewed_ms=unrenewed_ms,
         )
         self.channel.send(sender, self.signer.datagram(answer))
 

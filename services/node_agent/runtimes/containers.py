@@ -204,7 +204,14 @@ class Containers:
         body["HostConfig"]["Mounts"] = mounts
         name = f"{PREFIX}-{key}-{sha256(job_dir.encode()).hexdigest()[:NAME_DIGITS]}"
         return c.Made(
-            engine.path, name, f"{job_dir}/tether", self._mount(key), workdir, ids, spec.stdin, body
+            engine=engine.path,
+            name=name,
+            tether=f"{job_dir}/tether",
+            mount=self._mount(key),
+            workdir=workdir,
+            ids=ids,
+            stdin=spec.stdin,
+            body=body,
         )
 
 

@@ -89,5 +89,12 @@ def _page(whole: Desired, part: list[Order], number: int, count: int) -> Desired
     stops = tuple(order for order in part if isinstance(order, StopOrder))
     controls = () if number else whole.controls  # a few of each device
     return Desired(
-        whole.epoch, whole.incarnation, whole.seq, starts, stops, number, count, controls
+        epoch=whole.epoch,
+        incarnation=whole.incarnation,
+        seq=whole.seq,
+        starts=starts,
+        stops=stops,
+        page=number,
+        pages=count,
+        controls=controls,
     )

@@ -56,7 +56,17 @@ def stop_orders(
     """One order for each node of an attempt that commit `seq` ordered to stop."""
     reason = fact.reason if isinstance(fact, JobStopOrdered) else reasons.PREEMPTED
     for node_id in nodes:
-        yield node_id, StopOrder(fact.job_id, fact.attempt, seq, reason, fact.signal, fact.grace_ms)
+        yield (
+            node_id,
+            StopOrder(
+                job_id=fact.job_id,
+                attempt=fact.attempt,
+                seq=seq,
+                reason=reason,
+                signal=fact.signal,
+                grace_ms=fact.grace_ms,
+            ),
+        )
 
 
 def peers_of(cluster: Cluster, job: Job) -> tuple[Peer, ...]:
@@ -150,13 +160,13 @@ def controls_of(cluster: Cluster, node_id: NodeId) -> Iterator[ControlOrder]:
         for name, control in view.controls.items():
             if control.request or control.in_force:
                 yield ControlOrder(
-                    view.gpu.uuid,
-                    name,
-                    control.value,
-                    control.request,
-                    control.outcome,
-                    control.detail,
-                    control.in_force,
+                    uuid=view.gpu.uuid,
+                    control=name,
+                    value=control.value,
+                    request=control.request,
+                    outcome=control.outcome,
+                    detail=control.detail,
+                    in_force=control.in_force,
                 )
 
 
@@ -181,13 +191,29 @@ def _instead(start: StartOrder) -> StopOrder:
 
     One that passes over a field would begin something else.
     """
-    return StopOrder(start.job_id, start.attempt, start.seq, NO_IMAGES, 15, 0)
+    return StopOrder(
+        job_id=start.job_id,
+        attempt=start.attempt,
+        seq=start.seq,
+        reason=NO_IMAGES,
+        signal=15,
+        grace_ms=0,
+    )
 
 
 def _start(
     job: Job, member: MemberView | Member, seq: int, peers: tuple[Peer, ...], port: int
 ) -> StartOrder:
     return StartOrder(
-        job.job_id, job.attempt, member.incarnation, seq, member.rank, member.gpus, job.spec,
-        job.tenant, job.user, peers, port
-    )  # fmt: skip
+        job_id=job.job_id,
+        attempt=job.attempt,
+        incarnation=member.incarnation,
+        seq=seq,
+        rank=member.rank,
+        gpus=member.gpus,
+        spec=job.spec,
+        tenant=job.tenant,
+        user=job.user,
+        peers=peers,
+        port=port,
+    )

@@ -151,7 +151,12 @@ async def main(question: Question) -> bytes:
             signed_snapshots.of(settings, NatsObjects(client)),
         )
         state = await state_at(
-            log, NatsBus(client), kept, question.at, settings.placement, settings.grow_after_s
+            log=log,
+            bus=NatsBus(client),
+            store=kept,
+            seq=question.at,
+            placement=settings.placement,
+            grow_after_s=settings.grow_after_s,
         )
         state.asker = question.asker
         return msgspec.json.encode(explain(state, question.job_id, forked))

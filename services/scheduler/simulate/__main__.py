@@ -92,9 +92,23 @@ def run(ask: Ask, order: str) -> tuple[Meter, dict[str, int]]:
     meter = Meter({node.node_id: WHOLE_GPU * len(node.gpus) for node in nodes})
     replay: Replay | Resort
     if ask.preempt:
-        replay = Resort(nodes, jobs, order, ask.place, meter, ask.overhead_s * SECOND)
+        replay = Resort(
+            nodes=nodes,
+            requests=jobs,
+            order=order,
+            place=ask.place,
+            meter=meter,
+            overhead_ns=ask.overhead_s * SECOND,
+        )
     else:
-        replay = Replay(nodes, jobs, order, ask.place, meter, ask.backfill)
+        replay = Replay(
+            nodes=nodes,
+            requests=jobs,
+            order=order,
+            place=ask.place,
+            meter=meter,
+            backfill=ask.backfill,
+        )
     replay.run(ask.until_s * SECOND if ask.until_s else None)
     names = ("rejected", "preemptions", "migrations", "decisions")
     return meter, {name: getattr(replay, name) for name in names}

@@ -60,4 +60,13 @@ class Simulated:
         number = self._numbers[subject] = self._numbers.get(subject, 0) + 1
         seq = self.state.seq
         epoch = self.state.epoch or seq + 1 if subject == subjects.SCHEDULER else 1
-        return Commit(VERSION, VERSION, subject, number, epoch, self.now, seq, tuple(facts))
+        return Commit(
+            version=VERSION,
+            min_reader=VERSION,
+            writer=subject,
+            number=number,
+            epoch=epoch,
+            at_ns=self.now,
+            seen=seq,
+            facts=tuple(facts),
+        )
