@@ -328,16 +328,7 @@ class Scheduler:
 
     def _lease(self, beat: Heartbeat, verdict: str, lease_ms: int) -> bytes:
         digest = self.roster.of(self.acked).digest
-        return _encode(
-            lease_answer(
-                acked=self.acked,
-                epoch=self.state.epoch,
-                beat=beat,
-                verdict=verdict,
-                lease_ms=lease_ms,
-                roster_digest=digest,
-            )
-        )
+        return _encode(lease_answer(self.acked, self.state.epoch, beat, verdict, lease_ms, digest))
 
     async def _on_roster(self, subject: str, data: bytes) -> bytes | None:
         return _encode(self.roster.of(self.acked)) if self.acked.epoch == self.state.epoch else None
@@ -370,14 +361,7 @@ class Scheduler:
         timed = sorted(self.decision_ns)
         p50, p99 = (timed[len(timed) * part // 100] / 1_000 if timed else 0.0 for part in (50, 99))
         return _encode(
-            Vitals(
-                epoch=self.state.epoch,
-                heard_ms_ago=heard,
-                decisions=len(timed),
-                decision_p50_us=p50,
-                decision_p99_us=p99,
-                dropped=self.senders.dropped.total(),
-            )
+            Vitals(self.state.epoch, heard, len(timed), p50, p99, self.senders.dropped.total())
         )
 
     async def _on_inventory(self, subject: str, data: bytes) -> bytes | None:
