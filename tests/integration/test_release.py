@@ -69,7 +69,7 @@ async def test_who_has_a_device_open_after_the_job_is_named_and_the_device_is_qu
         "processes": "gone",
         "devices": "held",
         "holders": f"{strangers[0]} sleep",
-        "scrub": "not done: only what nobody is on is cleared",
+        "scrub": "not done: only free devices are scrubbed",
     }
 
 

@@ -150,7 +150,7 @@ async def test_of_jobs_that_share_a_device_the_last_one_clears_it(
     )
     await world.said(f.JobStarted, "long")
     await runs(world, "short", "true", GpuHold(DEVICE, 50))
-    assert await receipt(world, "short") == "not done: only what nobody is on is cleared"
+    assert await receipt(world, "short") == "not done: only free devices are scrubbed"
     (tmp_path / "go").touch()
     assert await receipt(world, "long") == "done: command"
     assert (tmp_path / "cleared").read_text() == "once\n"

@@ -98,7 +98,7 @@ async def test_a_device_that_still_asks_for_a_reset_or_does_not_stand_its_trial_
 
     driver = SimulatedDriver("n", 1)
     found = await reset(driver, Kept().keep, ResetDevice(GPU, "xid 95"), unfit)
-    assert found == DeviceReset(GPU, "after its reset it was tried, and its command ended with 3")
+    assert found == DeviceReset(GPU, "after its reset the burn-in failed: its command ended with 3")
     for reading in ("remap_pending", "recovery_action"):
         stubborn = Stubborn("n", 1, reading)
         found = await reset(stubborn, Kept().keep, ResetDevice(GPU, "xid 95"), unfit)

@@ -37,28 +37,16 @@ from services.node_agent.core.state import (
 from services.node_agent.drivers.readings import WEDGED
 
 ATTEMPTS_MAX: Final = 8_192
-
-
 OVER_KEPT: Final = 20_000
-
-
 # Time between TERM and KILL for an attempt that the desired state does not contain.
 UNWANTED_GRACE_MS: Final = 5_000
-
-
 # A bit mask of all memory slices of a device.
 WHOLE: Final = -1
-
-
 # Short, because a job cannot save anything from a failed device.
 HIT_GRACE_MS: Final = 1_000
-
-
 # The agent waits before it asks about a difference: an order or an acknowledgement may be on its
 # way.
 ASK_AFTER_NS: Final = 20 * MS
-
-
 ASK_JITTER_NS: Final = 200 * MS
 
 

@@ -20,16 +20,10 @@ from services.node_agent.core.state import MS, Attempt, State
 
 # JobFinished waits this long for the release check, so that both usually go in one commit.
 FINISHED_ALONE_NS: Final = 20 * MS
-
-
 # At most one checkpoint fact per attempt in this time, except for the first and the last.
 CHECKPOINT_EVERY_NS: Final = 30_000 * MS
-
-
 # The entry of a release check: no process of the job is left.
 PROCESSES: Final = "processes"
-
-
 GONE: Final = "gone"
 
 

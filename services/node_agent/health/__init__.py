@@ -1,3 +1,4 @@
-"""How this node's devices are: what is told of them (`watch.py`, `kernel_log.py`), and what follows
-of it (`devices.py`, pure).
+"""The health of this node's devices: errors and readings come in, checks and resets go out.
+
+What follows from them is decided in `core/devices.py`, which is pure.
 """

@@ -1,9 +1,7 @@
-"""Errors that a device counts, per device and window.
+"""Error counters of devices: report counts above a bound within a window. Pure.
 
-More than the site or the catalogue allows are reported. Pure.
-
-One alert in a window, however many more there are. A counter that went back was reset: its driver
-was loaded again. Tests: tests/unit/test_health_watch.py.
+There is one report per window. A counter that went back was reset, because its driver was loaded
+again. Tests: tests/unit/test_health_watch.py.
 """
 
 from collections import deque
@@ -16,7 +14,7 @@ from libs.common.model import GpuId
 from services.node_agent.drivers.readings import Lacking, Sample
 
 SECOND_NS: Final = 1_000_000_000
-# Name in the catalogue -> the reading, and what it counts.
+# Name in the catalogue -> the reading, and a description of what it counts.
 COUNTERS: Final = {
     "corrected": ("ecc_corrected", "corrected errors"),
     "uncorrected": ("ecc_uncorrected", "uncorrected errors"),
@@ -26,8 +24,8 @@ COUNTERS: Final = {
 
 
 class Count(msgspec.Struct):
-    """When each value of the counter was first read, within a window; `quiet_until_ns`: no alert
-    before.
+    """When each value of a counter was first read within a window; no report before
+    `quiet_until_ns`.
     """
 
     seen: deque[tuple[int, int]] = msgspec.field(default_factory=deque)
@@ -35,7 +33,7 @@ class Count(msgspec.Struct):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """The number in a window that is not reported."""
+    """The highest count in a window that is not reported."""
 
     most: int
     window_s: int
@@ -68,7 +66,7 @@ class Counts:
 
 
 def _worst_link(sample: Sample) -> str:
-    """The link that has counted most, where the driver tells links apart."""
+    """Return the link with the most errors, if the driver counts per link."""
     if isinstance(sample.link_counts, Lacking):
         return ""
     worst = max(sample.link_counts, key=lambda each: each.count, default=None)

@@ -1,9 +1,8 @@
-"""What is kept of a job that hangs before it is ended: how its devices are, and where each thread
-of its processes waits.
+"""The evidence of a job that hangs, saved before it ends: its devices, and where its threads wait.
 
-Of a process its number and its command's name, never its arguments or its environment: they may
-hold secrets. What the kernel does not show to this agent (the stack, without root) is left out.
-Reads /proc of many threads: not for the event loop.
+Of each process it has the number and the command's name, never arguments or environment: they may
+hold secrets. What the kernel hides from this agent (stacks, unless it is root) is missing. It reads
+/proc for many threads, so it must not run on the event loop.
 """
 
 import contextlib
@@ -22,14 +21,14 @@ from services.node_agent.machine import processes
 PROCESSES_MAX: Final = 64
 THREADS_MAX: Final = 128
 READ_BYTES: Final = 16 * 1024
-# Of each thread: where in the kernel it waits, in which call, by which way it came there.
+# For each thread: where in the kernel it waits, in which system call, and the kernel stack.
 FILES: Final = ("wchan", "syscall", "stack")
 
 
 def evidence(
     key: str, reason: str, pids: Sequence[int], samples: Mapping[GpuId, Sample | None]
 ) -> bytes:
-    """As JSON. More than PROCESSES_MAX processes are counted, not shown."""
+    """Return the evidence as JSON. Processes above PROCESSES_MAX are only counted."""
     found = {
         "attempt": key,
         "reason": reason,

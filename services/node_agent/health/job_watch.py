@@ -1,12 +1,9 @@
-"""Looks at the jobs that are to be watched: whether they hang, what they use of a device of which
-they have a part.
+"""Sample the jobs that may hang or exceed their share of a device.
 
-The core is told what was seen and decides (`hangs.py`, `shares.py`).
-
-Signs of progress of a job: its checkpoint's word, its output, the bytes that its processes have
-read and written, which processes it has, and the memory that is used on its devices. Whether a
-device is busy for one of several jobs cannot be told, so a job that shares one is not looked at
-meanwhile. Tests: tests/integration/test_watched_jobs.py.
+The core decides what follows (`core/hangs.py`, `core/shares.py`). Signs of progress are the job's
+checkpoint, its output, the bytes that its processes read and wrote, its processes, and the memory
+used on its devices. If several jobs share a device, nothing shows which of them keeps it busy, so a
+job is not sampled for hangs while it shares one. Tests: tests/integration/test_watched_jobs.py.
 """
 
 import asyncio
@@ -28,7 +25,7 @@ from services.node_agent.jobs.protocol import JobSupervisors, OnEvent
 from services.node_agent.machine import processes
 
 LOOK_S: Final = 1.0
-# A device works that did so for this part of the time.
+# A device counts as busy from this utilisation on.
 BUSY_PERCENT: Final = 50
 EVIDENCE_S: Final = 5.0
 
@@ -40,7 +37,7 @@ async def watch(
     sampling: Sampling,
     tell: OnEvent,
 ) -> None:
-    """For ever."""
+    """Sample the jobs every LOOK_S, for ever."""
     while True:
         await asyncio.sleep(LOOK_S)
         running = [
@@ -72,7 +69,7 @@ def _looked(
     samples: Mapping[GpuId, Sample],
     sizes: Mapping[GpuId, int],
 ) -> list[ProgressSampled | ShareSampled]:
-    """Reads /proc: not for the event loop."""
+    """Return the samples. Reads /proc, so it must not run on the event loop."""
     hangs = [
         ProgressSampled(s.key_of(one.ref), _is_busy(one, samples), _signs(jobs, one, samples))
         for one in alone
@@ -89,7 +86,7 @@ def _uses(
     samples: Mapping[GpuId, Sample],
     sizes: Mapping[GpuId, int],
 ) -> dict[GpuId, Use]:
-    """Of devices that tell what each process uses."""
+    """Return the memory that the job uses, for devices that report it per process."""
     assert attempt.share is not None, "one that has a part"
     found, own = {}, frozenset(jobs.processes(attempt.ref))
     for uuid, part in attempt.share.parts.items():
@@ -107,7 +104,7 @@ def _uses(
 async def save(
     jobs: JobSupervisors, sampling: Sampling, keep: Keep, action: SaveEvidence
 ) -> EvidenceSaved:
-    """Raises nothing: that it cannot be kept is the answer."""
+    """Save the evidence of a hang. Raises nothing: a failure to save is part of the observation."""
     key, samples = s.key_of(action.ref), {uuid: sampling.latest.get(uuid) for uuid in action.gpus}
     name = f"evidence-{key}.json"
     try:
@@ -124,7 +121,9 @@ async def save(
 
 
 def _is_busy(attempt: Attempt, samples: Mapping[GpuId, Sample]) -> bool:
-    """What a device does not tell is not held against the job."""
+    """Return whether a device of the job is busy. A device that does not report it
+    counts as idle.
+    """
     told = (samples[uuid].busy_percent for uuid in attempt.gpus if uuid in samples)
     return any(isinstance(percent, int) and percent >= BUSY_PERCENT for percent in told)
 

@@ -1,13 +1,10 @@
-"""Reads device errors from lines of the kernel's log: Xids and SXids of NVIDIA, RAS and faults of
-AMD, hangs of Intel.
+"""Device errors in the kernel's log: Xids and SXids of NVIDIA, RAS and faults of AMD, hangs of
+Intel. Pure.
 
-Pure.
-
-Only lines that the kernel itself wrote count (what a user writes into /dev/kmsg bears another
-facility), and only those that begin as the driver's own: the kernel repeats strings of users in its
-lines (mount options, names of processes), but never at their beginning. Formats:
-Documentation/ABI/testing/dev-kmsg ("priority,sequence,microseconds,flags;text"), and the drivers'
-own texts.
+Only lines of the kernel itself count: lines that users write to /dev/kmsg have another facility. A
+line must begin as the driver's own, because the kernel repeats strings of users in its lines (mount
+options, process names), but never at their beginning. Formats: Documentation/ABI/testing/dev-kmsg
+("priority,sequence,microseconds,flags;text"), and the drivers' own texts.
 """
 
 import re
@@ -21,14 +18,13 @@ KERNEL_FACILITY: Final = 0
 PRIORITY_BITS: Final = 3
 TEXT_MAX: Final = 300
 
-# For a MIG instance the driver writes the number of the GPU instance, and maybe of the compute
-# instance, behind the device's address.
+# For a MIG instance the driver appends the number of the GPU instance, and perhaps of the compute
+# instance, to the device's address.
 XID: Final = re.compile(
     r"NVRM: Xid \(PCI:([0-9a-f:.]+)(?: GPU-I:(\d+))?(?: GPU-CI:\d+)?\): (\d+)(?:, (.*))?",
     re.IGNORECASE,
 )
-# The lines that follow one SXid with more of it (Severity, Data) have the same number and neither
-# word.
+# The lines after an SXid with its details (Severity, Data) have the same number and neither word.
 SXID_LINE: Final = re.compile(
     r"(nvidia-nvswitch\d*): SXid \(PCI:([0-9a-f:.]+)\): (\d+), (Fatal|Non-fatal)(?:, (.*))?",
     re.IGNORECASE,
@@ -58,10 +54,11 @@ TOLD: Final = tuple(
 
 
 class Line(msgspec.Struct, frozen=True):
-    """`pci_bus` as the line has it: without the function for an Xid, the switch's for an SXid.
+    """One error line.
 
-    `pid` 0: not told. `instance`: the number of the MIG instance, where the line names one. `kind`:
-    see `error_catalogue.Seen`; only errors of switches have one.
+    `pci_bus` is as written: without the function for an Xid, the switch's for an SXid. `pid` 0: not
+    given. `instance`: the number of the MIG instance, if given. `kind`: see `error_catalogue.Seen`;
+    only errors of switches have one.
     """
 
     vendor: str
@@ -74,7 +71,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def parse(record: str) -> Line | None:
-    """None for what is not the kernel's, or not about a device."""
+    """Return the error of a record; None if it is not the kernel's or not about a device."""
     head, _, text = record.partition(";")
     priority = head.partition(",")[0]
     if not priority.isdecimal() or int(priority) >> PRIORITY_BITS != KERNEL_FACILITY:
@@ -117,8 +114,8 @@ def _sxid(found: re.Match[str]) -> Line:
 
 
 def is_at(pci_bus: str, told: str) -> bool:
-    """Whether a device's address is the one that was told, which may lack the function, and have a
-    longer domain.
+    """Return whether an address is the reported one, which may lack the function or have a longer
+    domain.
     """
     address = pci_bus.lower().rpartition(".")[0] or pci_bus.lower()
     said = told.rpartition(".")[0] or told

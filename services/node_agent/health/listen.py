@@ -1,8 +1,7 @@
-"""Connects what is told of this node's devices with its agent: the driver's rounds, and the
-kernel's log.
+"""Connect the sources of device errors with the agent: the driver's rounds and the kernel's log.
 
-Simulated devices have pipes in the state directory in place of both: what is written there has
-happened to them, by the same way as for real ones (docs/health.md).
+Simulated devices have two pipes in the state directory instead. What is written there counts as
+having happened, in the same way as for real devices (docs/health.md).
 """
 
 import logging
@@ -31,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Raises Refused for a catalogue or a verdict that is none."""
+    """Return the policy of the settings. Raises Refused for an invalid catalogue or verdict."""
     return Policy(
         catalogue=catalogue(settings.health_catalogue),
         site=site_rows(settings.health_site),
@@ -99,15 +98,12 @@ def listen(
 
 
 def _opened(pipe: LinePipe, make: bool = False) -> list[LinePipe]:
-    """A log that may not be read is named, and done without."""
+    """Open the pipe; log a warning and go on without it if it cannot be read."""
     try:
         pipe.open(make)
     except OSError as error:
         logger.warning(
-            (
-                "%s cannot be read (%s): of errors of devices only those are known that their "
-                "drivers tell"
-            ),
+            ("cannot read %s (%s): only device errors that the drivers report are known"),
             pipe.path,
             error,
         )

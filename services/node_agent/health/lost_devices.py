@@ -29,7 +29,7 @@ from services.node_agent.health.watch import DRIVER, SAME_AS
 from services.node_agent.jobs.protocol import Memory
 
 NO_DRIVER: Final = "no_driver"
-# Errors in the commit of a registration; the rest follows.
+# Errors in the commit of a registration; more follow in later commits.
 FACTS_MAX: Final = 64
 
 logger = logging.getLogger(__name__)
@@ -88,6 +88,7 @@ async def registration_facts(
 
 
 def shown(driver: Driver, inventory: Sequence[Gpu]) -> list[Gpu]:
+    """Return the devices that their driver shows."""
     return [gpu for gpu in inventory if gpu.uuid not in driver.absent]
 
 
@@ -126,8 +127,8 @@ def seen(driver: Driver, inventory: Sequence[Gpu], state: State) -> list[o.Obser
 def _of_unknown(
     driver: Driver, inventory: Sequence[Gpu], working: Sequence[GpuId]
 ) -> list[o.Observation]:
-    """Jobs on devices that are not of this machine any more (taken out, or known to no file): their
-    devices are lost.
+    """Return errors for jobs on devices that this machine no longer has, so that those devices
+    count as lost.
 
     A machine that shows no device at all proves nothing.
     """

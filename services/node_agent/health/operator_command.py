@@ -1,8 +1,7 @@
-"""A command of the operator's on one device, with a deadline: to try it before it is used again, to
-clear its memory.
+"""A command of the operator that runs on one device, with a deadline: a burn-in or a scrub.
 
-It runs as the agent does, in a shell and a session of its own, and sees that device alone. What it
-printed last is what is told of its failure. Raises nothing. Tests:
+It runs as the agent's user, in a shell and session of its own, and sees only that device. Its last
+line of output explains a failure. Raises nothing. Tests:
 tests/integration/test_operator_commands.py.
 """
 
@@ -24,7 +23,7 @@ DEATH_S: Final = 1.0
 
 
 class OperatorCommand:
-    """`command` empty: there is none, and no device fails it."""
+    """A command of the operator. An empty `command` does nothing and never fails."""
 
     def __init__(
         self,
@@ -41,9 +40,9 @@ class OperatorCommand:
         )
 
     async def on(self, uuid: GpuId) -> str:
-        """Why it failed; empty when it ended with 0 in time.
+        """Run the command on a device; return why it failed, empty if it exited with 0 in time.
 
-        What it began in its session ends with it.
+        Processes that it left in its session are killed.
         """
         gpu = next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
         if not self.command or gpu is None:
@@ -78,7 +77,7 @@ class OperatorCommand:
 
 
 async def _ended(child: asyncio.subprocess.Process) -> None:
-    """With its session; one that hangs in a driver's call may never be."""
+    """Kill the command with its session. A process that hangs in a driver call may never end."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     with suppress(TimeoutError):
@@ -87,7 +86,7 @@ async def _ended(child: asyncio.subprocess.Process) -> None:
 
 
 async def _last(stream: asyncio.StreamReader | None) -> str:
-    """The last line, however much there is."""
+    """Return the last line of the output, however long the output is."""
     assert stream is not None, "it was asked for"
     end = b""
     while part := await stream.read(READ_BYTES):

@@ -1,10 +1,8 @@
-"""A short look at the devices of a job before it starts: a job is not begun on a device that is bad
-already.
+"""A short check of a job's devices before it starts, so that no job starts on a bad device.
 
-The last sample tells, if it is fresh; only where it is not, or tells of something, is the device
-asked again. What is wrong takes the device out of use by its own cause, so that the job is placed
-elsewhere, and it comes back as from any such cause. `wrong` is pure. Tests:
-tests/unit/test_preflight.py.
+A fresh sample is enough. Otherwise, or if it shows a fault, the device is asked again. A fault
+takes the device out of use for its own cause; the job is placed elsewhere, and the device returns
+as after any such fault. `wrong` is pure. Tests: tests/unit/test_preflight.py.
 """
 
 import time
@@ -28,13 +26,13 @@ from services.node_agent.jobs.protocol import Machine
 
 SOURCE: Final = "preflight"
 RECOVERY: Final = "recovery_action"
-# A sample is fresh for two rounds, and for so long at least.
+# A sample is fresh for two rounds, and at least for this time.
 FRESH_S: Final = 1.0
 NO_ANSWER: Final = "its driver does not answer"
 
 
 class Preflight:
-    """Of the devices of this `machine`, if it wants that."""
+    """The preflight of this machine's devices, if `machine.preflight` is set."""
 
     def __init__(
         self,
@@ -53,10 +51,10 @@ class Preflight:
         self.state, self.tell = state, tell
 
     async def look(self, key: str, uuids: Sequence[GpuId]) -> None:
-        """For the attempt `key`.
+        """Check the devices of the attempt `key`.
 
-        What nobody else is on is to have its memory free. Raises Refused, after the troubles of the
-        bad devices were told.
+        The memory of devices that no other attempt uses must be free. Raises Refused after it has
+        reported the troubles of the bad devices.
         """
         if not self.wanted or self._is_well(key, uuids):
             return
@@ -73,10 +71,9 @@ class Preflight:
             )
 
     def _is_well(self, key: str, uuids: Sequence[GpuId]) -> bool:
-        """By the last samples.
+        """Return whether the last samples show no fault.
 
-        Devices in name only are asked when something has happened to them: what was told is how
-        they are.
+        Simulated devices are asked if something has happened to them.
         """
         samples = [self.sampling.latest.get(uuid) for uuid in uuids]
         if any(sample is None or wrong(sample, self.pause_c) is not None for sample in samples):
@@ -123,8 +120,8 @@ class Preflight:
 
 
 def wrong(sample: Sample, pause_c: int) -> tuple[str, Trouble] | None:
-    """What speaks against work on a device that answers: the reason, as `watch.py` has it, and what
-    follows of it.
+    """Return why a device that answers must take no work: the reason as in `watch.py`, and the
+    trouble.
     """
     degrees, action = sample.temperature_c, sample.recovery_action
     if isinstance(degrees, int) and degrees >= pause_c:

@@ -1,8 +1,8 @@
-"""The reset of a device that nobody has: what can be known of it is saved first, for a reset clears
-it; then what it was told to be is put back, and it is looked at.
+"""The reset of a free device: save evidence, because a reset clears it; reset; restore settings;
+check.
 
-A device is well again when its driver took the reset, it answers, and nothing is left on it. Raises
-nothing: what went wrong is the answer.
+The device is well if its driver accepted the reset, it answers, and nothing is left on it. Raises
+nothing: a failure is part of the observation.
 """
 
 import json
@@ -23,9 +23,9 @@ from services.node_agent.devices.device_commands import carry_out, outcome_of
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.readings import Lacking, Reset, Sample
 
-# (name, content): kept on this machine.
+# Stores (name, content) on this machine.
 Keep = Callable[[str, bytes], Awaitable[None]]
-# Why a device is not fit for use, after it was tried; empty when it is.
+# Returns why a device failed the burn-in; empty if it passed.
 BurnIn = Callable[[GpuId], Awaitable[str]]
 FREE: Final = "free"
 
@@ -37,6 +37,7 @@ async def untried(uuid: GpuId) -> str:
 async def reset(
     driver: Driver, keep: Keep, action: ResetDevice, burn_in: BurnIn = untried
 ) -> DeviceReset:
+    """Reset a device and return the result."""
     uuid = action.uuid
     try:
         before = (await driver.sample()).get(uuid)
@@ -56,7 +57,7 @@ async def reset(
         found = _found(uuid, held, (await driver.sample()).get(uuid))
         failed = "" if found.problem else await burn_in(uuid)
         found = (
-            DeviceReset(uuid, f"after its reset it was tried, and {failed}") if failed else found
+            DeviceReset(uuid, f"after its reset the burn-in failed: {failed}") if failed else found
         )
         return replace(found, controls=put_back)
     except (MusterError, OSError) as error:
@@ -64,7 +65,10 @@ async def reset(
 
 
 async def _refused(driver: Driver, uuid: GpuId) -> DeviceReset | None:
-    """Why its driver did not begin; None: it did. Raises Unavailable when it does not answer."""
+    """Begin the reset; return why the driver did not begin, None if it did.
+
+    Raises Unavailable if the driver does not answer.
+    """
     try:
         done = await driver.control(uuid, Reset())
     except Refused as error:
@@ -75,6 +79,7 @@ async def _refused(driver: Driver, uuid: GpuId) -> DeviceReset | None:
 
 
 def _found(uuid: GpuId, held: Mapping[GpuId, str], sample: Sample | None) -> DeviceReset:
+    """Return the result of the check after a reset."""
     if sample is None or sample.stale:
         return DeviceReset(uuid, "it does not answer after its reset")
     if sample.remap_pending == 1 or (

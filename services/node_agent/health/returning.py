@@ -1,9 +1,8 @@
-"""A device that was quarantined because something was left on it comes back by itself, once the
-same look finds nothing.
+"""The return of quarantined devices: repeat the release check until it finds nothing.
 
-Who had it open is counted from when its job began, as at the release, under the next agent too;
-where nobody knows when that was, from the boot on. Beside it the least memory that each device was
-seen to use is kept for the next agent of the same boot. Tests: tests/integration/test_release.py.
+Holders count from the start of the job that left something, as at its release and also under the
+next agent; from the boot on if that start is unknown. The least memory that each device was seen to
+use is kept for the next agent of the same boot. Tests: tests/integration/test_release.py.
 """
 
 import asyncio
@@ -28,14 +27,14 @@ from services.node_agent.jobs.protocol import Memory
 LOOK_S: Final = 1.0
 BURN_IN: Final = "burn_in"
 BURN_IN_FAILED: Final = "burn_in_failed"
-# In the state directory.
+# The file in the state directory.
 IDLE_FILE: Final = "devices-idle.json"
 
 Check = Callable[[a.CheckRelease], Awaitable[o.ReleaseChecked]]
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """By PCI address the least memory that was seen used since the boot."""
+    """The least used memory since the boot, by PCI address."""
 
     boot_id: str
     least_bytes: dict[str, int]
@@ -49,6 +48,7 @@ async def watch(
     memory: Memory,
     driver: Driver,
 ) -> None:
+    """Check the quarantined devices every LOOK_S, for ever, and report those that are clean."""
     kept: dict[str, int] = {}
     while True:
         if driver.baseline != kept:
@@ -81,7 +81,7 @@ def _look(uuid: GpuId, left: Mapping[GpuId, devices.Leftover]) -> a.CheckRelease
 
 
 async def idle(memory: Memory, boot_id: str) -> dict[str, int]:
-    """What the agent before this one kept of this boot."""
+    """Return what the previous agent of this boot kept."""
     data = await memory.kept(IDLE_FILE)
     before = msgspec.json.decode(data, type=Idle) if data else Idle(boot_id, {})
     return before.least_bytes if before.boot_id == boot_id else {}

@@ -1,11 +1,11 @@
-"""The memory of a device is cleared before anybody else has it: by a reset, or by a command of the
-operator's that fills it.
+"""The scrub: clear a device's memory before another job has it, by a reset or an operator's
+command.
 
-It is done at every release of a device that nobody is on any more: who comes next is not known
-then. What begins on the device meanwhile waits (`over`). Where it fails the device is not clean: it
-is quarantined; where there is no way, the receipt says so. A reset is of a whole card: it waits
-until nobody is on any part. What else is done to a device that nobody is on has its `turn` too.
-Tests: tests/integration/test_scrubbing.py.
+Every release scrubs the devices that no attempt uses, because the next user is not known yet. A job
+that starts there waits (`over`). If the scrub fails, the device is not clean and is quarantined. If
+there is no way to scrub, the receipt says so. A reset affects a whole card, so it waits until no
+part is in use. Other work on free devices takes its `turn` too. Tests:
+tests/integration/test_scrubbing.py.
 """
 
 import asyncio
@@ -40,19 +40,22 @@ FAILED: Final = "failed: "
 NOT_CLEARED: Final = "its memory was not cleared: "
 SOURCE: Final = "scrub"
 LATER: Final = "later: others are on its card"
-# What failed is not tried again at each look.
+# A failed scrub is not repeated at each check, but after this time.
 AGAIN_S: Final = 30.0
 
 
 class Scrubbed(msgspec.Struct, frozen=True):
-    """What the receipt says, and by device why it is not clean."""
+    """The text for the receipt, and the devices that are not clean, with the reasons."""
 
     said: str
     failed: dict[GpuId, str] = {}
 
 
 class Scrub:
-    """`command` by its own words: empty, "reset", or what is run on the device."""
+    """The scrub of this node.
+
+    `command.command` is empty, "reset", or a command to run on the device.
+    """
 
     def __init__(
         self,
@@ -85,10 +88,10 @@ class Scrub:
         )
 
     async def over(self, key: str, uuids: Iterable[GpuId]) -> None:
-        """Returns when none of the devices of an attempt that begins is being scrubbed, nor still
-        has to be: somebody who was on one when another one left it never began.
+        """Wait until none of the attempt's devices is being scrubbed or must be scrubbed first.
 
-        Raises Refused, after the trouble was told.
+        A device must still be scrubbed if an attempt left it while another was to start on it,
+        which then never started. Raises Refused after the trouble was reported.
         """
         for uuid in uuids:
             turn = self.turns.get(card_of(uuid))
@@ -106,11 +109,11 @@ class Scrub:
                 raise Refused(f"GPU {uuid} is not fit for a job: {NOT_CLEARED}{said}")
 
     def turn(self, uuid: GpuId) -> asyncio.Lock:
-        """Of its card: who has it resets, fills or tries a device that nobody is on."""
+        """Hold the card: the holder alone resets, fills or tries its free devices."""
         return self.turns.setdefault(card_of(uuid), asyncio.Lock())
 
     def _is_free(self, uuid: GpuId, but: str = "") -> bool:
-        """Of what is done to it: a command is of the device alone."""
+        """Return whether the device is free: its card for a reset, itself for a command."""
         held = running(self.state(), but)
         return (
             not on_cards_of([uuid], held) if self.command.command == BY_RESET else uuid not in held
@@ -151,9 +154,7 @@ class Scrub:
         )
 
     async def _put_back(self, uuid: GpuId) -> None:
-        """What operators have told the device, which a reset makes it forget; what it does not take
-        again is told.
-        """
+        """Restore the operators' settings, which a reset clears; log those that fail."""
         for order in lasting_orders(self.state().controls, uuid):
             done = await carry_out(self.driver, order)
             if done.outcome != DONE:

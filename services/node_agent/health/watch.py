@@ -1,9 +1,9 @@
-"""Turns readings of this node's devices into observations: errors from the driver and the kernel's
-log, heat, counters.
+"""Turn readings of devices into observations: errors of the driver and the kernel's log, heat,
+counters.
 
-The driver's recovery field is read in the round that follows an error, never before it. What is too
-hot is let cool down below another mark; what a device mends by itself is counted (`counters.py`).
-Nothing is decided here: that is `devices.py`. Tests: tests/unit/test_health_watch.py.
+The driver's recovery field is read in the round after an error, never before. A device that is too
+hot must cool below a lower limit. Errors that a device corrects itself are counted (`counters.py`).
+Consequences are decided in `core/devices.py`. Tests: tests/unit/test_health_watch.py.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from services.node_agent.drivers.simulated import VENDOR as SIMULATED
 from services.node_agent.health.counters import Bound, Counts
 from services.node_agent.health.kernel_lines import Line, is_at, parse
 
-# What waits for the next round.
+# Kernel lines that wait for the next round.
 LINES_MAX: Final = 1_000
 DRIVER: Final = "driver"
 KERNEL_LOG: Final = "kernel_log"
@@ -35,8 +35,8 @@ XID: Final = "xid "
 # Errors that readings show. Rows of the catalogue hold their limits.
 SRAM_THRESHOLD: Final = "sram_threshold"
 UNCORRECTED: Final = "uncorrected"
-# What a driver's event is called in the catalogue. Of a double-bit error and of a device that is
-# gone NVIDIA's kernel module tells too, as Xid 48 and 79: the same fault has one name.
+# The catalogue's names of driver events. NVIDIA's kernel module also reports a double-bit error and
+# a lost device, as Xid 48 and 79, so both reports have one name.
 ERRORS: Final = {
     r.ECC: "uncorrectable",
     r.LOST: "lost",
@@ -50,8 +50,10 @@ NO_ROWS: Final = Catalogue("", ())
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Degrees from which a device takes no new work, and below which it does again; more corrected
-    errors of its memory, or of its links, than so many in a window are told of.
+    """The limits of a site.
+
+    From `pause_c` on a device takes no new work, below `resume_c` it does again. More corrected
+    memory or link errors in a window than these are reported.
     """
 
     pause_c: int = 85
@@ -62,11 +64,11 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Watch:
-    """`gpus` are the node's devices, `version_of` is a device's driver's, `key_of` names the
-    attempt that a process belongs to.
+    """The watch over a node's devices.
 
-    `slices_of` gives the memory slices of a device's MIG instance by its number: 0 if there is
-    none, None if it is not known. `catalogue` has the limits of readings.
+    `gpus` are the devices, `version_of` gives a device's driver version, `key_of` the attempt of a
+    process. `slices_of` gives the memory slices of a MIG instance by its number: 0 if there is
+    none, None if unknown. `catalogue` has the limits of readings.
     """
 
     def __init__(
@@ -101,9 +103,8 @@ class Watch:
         self.counts = Counts()
 
     def heard(self, record: str) -> bool:
-        """A line of the kernel's log; whether it is about a device.
-
-        It is looked at in the next round.
+        """Keep a line of the kernel's log for the next round; return whether it is
+        about a device.
         """
         line = parse(record)
         if line is not None:
@@ -111,6 +112,7 @@ class Watch:
         return line is not None
 
     def round(self, events: Sequence[Event], samples: Mapping[GpuId, Sample]) -> None:
+        """Report what the events, the kernel lines and the samples of a round show."""
         for event in events:
             self._event(event, samples)
         while self.lines:
@@ -149,7 +151,7 @@ class Watch:
             self.tell(DeviceErrorSeen(gpu.uuid, seen, KERNEL_LOG))
 
     def _event(self, event: Event, samples: Mapping[GpuId, Sample]) -> None:
-        """One that is about a whole vendor is about each of its devices."""
+        """Report an event; one without an address concerns every device of its vendor."""
         gpus = (
             self._at(event.pci_bus)
             if event.pci_bus
@@ -220,6 +222,7 @@ class Watch:
         return [gpu for gpu in gpus if gpu.links] or gpus
 
     def _looked(self, uuid: GpuId, sample: Sample) -> None:
+        """Report the troubles, counters and limits that a sample shows."""
         for reason, wrong, trouble in self._troubles(uuid, sample):
             if wrong and (uuid, reason) not in self.ailing:
                 self.ailing[uuid, reason] = None

@@ -1,8 +1,7 @@
-"""What the gateway may ask of a node: a member's output as it grows, bytes for its input, the same
-of a channel into a job, and to prune what is over.
+"""Answers to the gateway: output as it grows, input, channels into jobs, and pruning.
 
-The first two wait at the asker's wish, within the bounds below; each ask is answered by a task of
-its own. Test: tests/integration/test_agent.py.
+Output and input requests may wait, within the bounds below. Each request has a task of its own.
+Tests: tests/integration/test_agent.py.
 """
 
 import asyncio
@@ -30,15 +29,14 @@ WAIT_MS_MAX: Final = 30_000
 LOOK_FIRST_S: Final = 0.005
 LOOK_MAX_S: Final = 0.1
 STDIN_WAIT_S: Final = 5.0
-# An ask may overtake the order that it is about: an attempt that is not known is looked for so
-# long.
+# A request may overtake the order of its attempt, so an unknown attempt is awaited for this time.
 UNKNOWN_WAIT_MS: Final = 1_000
-# Of each kind: followers of jobs wait here, and what channels have open (`channels.CHANNELS_MAX`).
+# Requests of each kind at once: followers of jobs, and open channels (`channels.CHANNELS_MAX`).
 ASKS_AT_ONCE: Final = 512
 # Replicas of this node in one message of a gateway; far more than a node has.
 ANSWERED_MAX: Final = 1_024
-# Asks that wait for a job's output: of all jobs and of one. Above that an ask is answered at once,
-# so that channels always have places.
+# Requests that may wait for output: of all jobs, and of one. Further ones are answered at once, so
+# that channels always have places.
 WAITING_MAX: Final = 128
 WAITING_PER_JOB: Final = 16
 MS: Final = 1_000_000
@@ -50,8 +48,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Answers:
-    """`expected` says whether an attempt is known to the agent although nothing of it is on disk
-    yet; `served` hears the attempt key of each replica that answered a gateway's requests.
+    """The answers of one agent.
+
+    `expected` says whether the agent knows an attempt of which nothing is on disk yet. `served` is
+    called with the attempt key of each replica that answered a gateway's requests.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Answers:
                     ask.offset,
                     b"",
                     True,
-                    f"stream is one of {', '.join(STREAMS)}, offset is from 0",
+                    f"the stream must be one of {', '.join(STREAMS)}, and the offset 0 or more",
                 )
             )
         if ask.channel and self.channels is not None:
@@ -107,7 +107,7 @@ class Answers:
         return _encode(await self._in_place(ask))
 
     async def _in_place(self, ask: OutputAsk) -> OutputChunk:
-        """The answer, waited for where there is a place to wait."""
+        """Answer an output request; let it wait only if there is a place to wait."""
         if self.waiting[ask.job_id] >= WAITING_PER_JOB or self.waiting.total() >= WAITING_MAX:
             return await self._output(msgspec.structs.replace(ask, wait_ms=0))
         self.waiting[ask.job_id] += 1
@@ -119,7 +119,7 @@ class Answers:
                 del self.waiting[ask.job_id]
 
     async def _output(self, ask: OutputAsk) -> OutputChunk:
-        """At once when there is something to say; else as soon as there is, within `wait_ms`."""
+        """Answer at once if there is output, else as soon as there is some, within `wait_ms`."""
         ref, began_ns, look_s = (
             AttemptRef(ask.job_id, ask.attempt),
             self.clock.boot_ns(),
@@ -145,7 +145,7 @@ class Answers:
             look_s = min(2 * look_s, LOOK_MAX_S)
 
     async def _piece(self, ref: AttemptRef, ask: OutputAsk) -> Piece | None:
-        """Nothing yet, for an attempt that is still to begin."""
+        """Return a piece of output; an empty one for an attempt that has not started yet."""
         waiting = self.expected(ref)
         piece = await self.jobs.read_output(
             ref, ask.stream, ask.offset, max(1, min(ask.max_bytes, CHUNK_BYTES_MAX))
@@ -175,13 +175,15 @@ class Answers:
         )
 
     async def _on_answered(self, subject: str, data: bytes) -> None:
-        """A message that cannot be read says nothing."""
+        """Note the replicas that answered requests. Unreadable messages are ignored."""
         with contextlib.suppress(msgspec.DecodeError):
             for key in decode_answered(data).keys[:ANSWERED_MAX]:
                 self.served(key)
 
     async def _stdin(self, put: StdinPut) -> StdinTaken:
-        """What is not taken in time is sent again by the asker, which is harmless."""
+        """Pass input to the job. The sender repeats what was not taken in time, which
+        is harmless.
+        """
         try:
             async with asyncio.timeout(STDIN_WAIT_S):
                 taken = await self.jobs.write_stdin(

@@ -1,9 +1,8 @@
-"""What happens to an attempt's directory once its facts are in the log: the end of its output is
-copied off the node, then it is forgotten.
+"""The closing of an attempt whose facts are in the log: copy the end of its output, then forget it.
 
-A directory is forgotten whether or not the store took the output; what it did not take is offered
-again later, and not pruned before. Old directories are removed on the way, within this machine's
-bounds. Tests: tests/integration/test_pruning.py.
+An attempt is forgotten even if the store did not take the output; it is offered again later, and
+not pruned before. Old directories are pruned within this machine's bounds. Tests:
+tests/integration/test_pruning.py.
 """
 
 import asyncio
@@ -23,13 +22,15 @@ COPIES_AT_ONCE: Final = 4
 COPIES_WAITING_MAX: Final = 1_000
 COPY_TRIES: Final = 3
 COPY_AGAIN_S: Final = 1.0
-# How often old directories are looked for, and what was not copied is offered again.
+# How often old directories are pruned, and output that is not copied is offered again.
 LOOK_EVERY_S: Final = 60.0
 
 logger = logging.getLogger(__name__)
 
 
 class Closing:
+    """The closing of attempts on one node."""
+
     def __init__(self, node_id: NodeId, jobs: JobSupervisors, outputs: OutputStore) -> None:
         self.node_id = node_id
         self.jobs = jobs
@@ -38,6 +39,7 @@ class Closing:
         self.waiting = 0
 
     async def run(self) -> None:
+        """Copy what is left over and prune, for ever."""
         while True:
             for ref, rank in await self.jobs.uncopied():
                 if await self._copied(ref, rank, STREAMS, 1):
@@ -46,7 +48,7 @@ class Closing:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def close(self, action: a.ForgetJob) -> None:
-        """With too many waiting it is forgotten at once, and copied later."""
+        """Close an attempt. If too many wait, it is forgotten at once and copied later."""
         copied = self.waiting < COPIES_WAITING_MAX
         if copied:
             self.waiting += 1

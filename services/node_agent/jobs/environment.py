@@ -1,9 +1,8 @@
-"""The variables that a job begins with, one process per member.
+"""The environment variables of a job, one process per member. Pure.
 
-Pure. Order of precedence, lowest first: what the machine offers (PATH, HOME, LANG), the twins of
-other launchers' names, the user's own, then what no user may override: MUSTER_* and which devices
-are visible. The agent's own variables and secrets are never among them. Test:
-tests/unit/test_environment.py.
+Later ones win: the machine's (PATH, HOME, LANG), names that other launchers use, the user's own,
+then MUSTER_* and the visible devices, which no user can override. The agent's own variables and
+secrets never appear. Tests: tests/unit/test_environment.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ NONE: Final[Mapping[GpuId, GpuId]] = {}
 
 
 def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a job may inherit of the agent's own environment."""
+    """Return the part of the agent's environment that jobs inherit."""
     return {name: environ[name] for name in PASSED_ON if name in environ}
 
 
@@ -43,10 +42,10 @@ def environment(
     base: Mapping[str, str],
     instances: Mapping[GpuId, GpuId] = NONE,
 ) -> dict[str, str]:
-    """The member's variables.
+    """Return the member's variables.
 
-    `inventory` is what the node's driver reports, `base` what `passed_on` gave, `instances` are the
-    ids of the MIG instances that it has of devices.
+    `inventory` is what the driver reports, `base` the result of `passed_on`, `instances` the ids of
+    the member's MIG instances by device.
     """
     held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
     users = {name: value for name, value in order.spec.env.items() if not reserved(name)}
@@ -66,7 +65,7 @@ def environment(
 
 
 def reserved(name: str) -> bool:
-    """Whether a user's value for this variable is passed over."""
+    """Return whether a user's value for this variable is ignored."""
     return name.startswith(OWN_PREFIX) or name in VISIBILITY
 
 
@@ -95,7 +94,9 @@ def _own(order: StartOrder, node_id: str, held: Sequence[Gpu]) -> dict[str, str]
 
 
 def _launcher(order: StartOrder) -> dict[str, str]:
-    """torch.distributed's names: one process per node, rank 0's node is the master."""
+    """Return torch.distributed's names: one process per node, and the node of rank 0 is
+    the master.
+    """
     return {
         "RANK": str(order.rank),
         "LOCAL_RANK": "0",
@@ -111,12 +112,12 @@ def _launcher(order: StartOrder) -> dict[str, str]:
 
 
 def _port(order: StartOrder, name: str) -> dict[str, str]:
-    """Where a replica is to listen."""
+    """Return the port of a replica."""
     return {name: str(order.port)} if order.spec.serve is not None else {}
 
 
 def _slurm(order: StartOrder, held: Sequence[Gpu]) -> dict[str, str]:
-    """The names that many launchers look for."""
+    """Return Slurm's names, which many launchers look for."""
     nodes = ",".join(peer.node_id for peer in order.peers)
     return {
         "SLURM_JOB_ID": order.job_id,
@@ -141,8 +142,8 @@ def _slurm(order: StartOrder, held: Sequence[Gpu]) -> dict[str, str]:
 
 
 def _array(order: StartOrder) -> dict[str, str]:
-    """Of an array's element: its number, under the names that scripts look for; MUSTER_'s own are
-    in `_own`.
+    """Return the number of an array element under the names that scripts use; MUSTER_'s are in
+    `_own`.
     """
     array, number = arrays.element_of(order.job_id)
     if order.spec.array is None or not array:

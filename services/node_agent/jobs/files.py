@@ -1,11 +1,9 @@
-"""Reads files below a job's working directory, for `muster cp`; nothing outside of it, whatever
-links a job has made.
+"""Reads of files below a job's working directory, for `muster cp`, whatever links the job made.
 
-It is done as the job's user, so nothing is given that the job could not read itself. A path is
-resolved, must then lie below the root, and is opened part by part without following any link: one
-that is put there in between is refused. Names are never trusted, nothing is kept open, and no more
-than one part is in memory. What the disk makes wait waits in threads of its own. Tests:
-tests/integration/test_agent_files.py, test_job_users.py.
+They run as the job's user, so they show nothing that the job could not read itself. A path is
+resolved, must lie below the root, and is opened part by part without following links: a link that
+appears in between is refused. Nothing stays open, and only one part is in memory. Disk waits happen
+in threads of their own. Tests: tests/integration/test_agent_files.py, test_job_users.py.
 """
 
 import asyncio
@@ -40,9 +38,9 @@ from libs.common.transport.bus import Bus
 from services.node_agent.directories.acting_as import acting_as
 
 AT_ONCE: Final = 4
-# A pipe that a job has put in the place of a file must not hold the reader.
+# O_NONBLOCK, so that a pipe in place of a file does not block the reader.
 FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# A folder on the way need not be one whose names the job may read.
+# A folder on the way needs search permission only.
 PASSED: Final = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 _ask = msgspec.msgpack.Decoder(FileAsk)
@@ -54,7 +52,7 @@ RootOf = Callable[[AttemptRef], tuple[str, bool, Sequence[int]] | None]
 
 
 class Fault(MusterError):
-    """`word` is one of `file_messages`."""
+    """A file that cannot be read. `word` is one of `file_messages`."""
 
     def __init__(self, word: str, text: str) -> None:
         super().__init__(text)
@@ -62,7 +60,7 @@ class Fault(MusterError):
 
 
 class FileAnswers:
-    """Of one agent."""
+    """The answers to file requests on one agent."""
 
     def __init__(self, node_id: str, bus: Bus, root_of: RootOf) -> None:
         self.node_id, self.bus, self.root_of = node_id, bus, root_of
@@ -105,7 +103,10 @@ class FileAnswers:
 
 
 def read(root: str, fixed: bool, ask: FileAsk) -> FilePart:
-    """One part. `fixed`: the root itself may be no link. Raises Fault, OSError and ValueError."""
+    """Return one part of a file or folder.
+
+    `fixed`: the root itself may not be a link. Raises Fault, OSError and ValueError.
+    """
     with _opened(root, fixed, ask.path) as descriptor:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
@@ -117,7 +118,7 @@ def read(root: str, fixed: bool, ask: FileAsk) -> FilePart:
 
 @contextmanager
 def _opened(root: str, fixed: bool, path: bytes) -> Iterator[int]:
-    """A file or folder below the root, which may be the root itself."""
+    """Open a file or folder below the root, or the root itself."""
     top = (
         os.path.join(os.path.realpath(os.path.dirname(root)), os.path.basename(root))
         if fixed
@@ -142,7 +143,7 @@ def _opened(root: str, fixed: bool, path: bytes) -> Iterator[int]:
 
 
 def _names(folder: int, after: bytes) -> FilePart:
-    """The next names in order. What is no file, folder or link is left out."""
+    """Return the next names in order; only files, folders and links are listed."""
     with os.scandir(folder) as entries:
         found = heapq.nsmallest(
             PART_NAMES + 1, (name for entry in entries if (name := os.fsencode(entry.name)) > after)

@@ -1,4 +1,4 @@
-"""Who of this node's attempts has which device, and whose a process is."""
+"""Which attempts of this node have which devices, and which attempt a process belongs to."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -8,22 +8,21 @@ from services.node_agent.core.state import REFUSED, Attempt, State
 from services.node_agent.drivers.simulated import Work
 from services.node_agent.machine import processes
 
-# No process has so many above it.
+# A bound on the walk from a process to its ancestors.
 ANCESTORS_MAX: Final = 64
 
 
 def undivided(state: State, gpus: Sequence[GpuId], but: str = "") -> list[GpuId]:
-    """Of a device that another attempt here still runs on, nothing can be told: the last of them is
-    asked for it.
+    """Return the devices that no other attempt uses.
 
-    `but`: the attempt that asks, if it is at work itself.
+    A device in use cannot be checked. `but`: the attempt that asks, if it runs itself.
     """
     held = running(state, but)
     return [uuid for uuid in gpus if uuid not in held]
 
 
 def running(state: State, but: str = "") -> set[GpuId]:
-    """The devices on which attempts run, or are to, but that one."""
+    """Return the devices on which attempts run or will run, except that one's."""
     attempts = [attempt for key, attempt in state.attempts.items() if key != but]
     return {
         uuid
@@ -34,8 +33,8 @@ def running(state: State, but: str = "") -> set[GpuId]:
 
 
 def can_be_told(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:
-    """Those of which it can be told what was left there: nobody runs there, or none but whoever has
-    an instance of its own.
+    """Return the devices that can be checked: no attempt runs there without a MIG instance of its
+    own.
     """
     attempts = [
         attempt
@@ -47,8 +46,8 @@ def can_be_told(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:
 
 
 def slices_of_others(state: State, key: str) -> dict[GpuId, int]:
-    """By device the memory slices that attempts here own, but this one: of their MIG instances,
-    made or still to be made.
+    """Return the memory slices per device that other attempts own, for MIG instances made or
+    planned.
     """
     found: dict[GpuId, int] = {}
     for other, attempt in state.attempts.items():
@@ -60,7 +59,7 @@ def slices_of_others(state: State, key: str) -> dict[GpuId, int]:
 
 
 def at_work(state: State) -> dict[GpuId, list[Attempt]]:
-    """By device the attempts whose process runs there."""
+    """Return the attempts whose process runs, by device."""
     found: dict[GpuId, list[Attempt]] = {}
     for attempt in state.attempts.values():
         for uuid in attempt.gpus if attempt.pid and attempt.exit is None else ():
@@ -69,7 +68,7 @@ def at_work(state: State) -> dict[GpuId, list[Attempt]]:
 
 
 def works(state: State, device_s: Callable[[AttemptRef], float | None]) -> dict[GpuId, list[Work]]:
-    """What works on simulated devices, with what it says of that."""
+    """Return the work on simulated devices, as the jobs report it."""
     return {
         uuid: [Work(attempt.pid, device_s(attempt.ref)) for attempt in found]
         for uuid, found in at_work(state).items()
@@ -77,9 +76,7 @@ def works(state: State, device_s: Callable[[AttemptRef], float | None]) -> dict[
 
 
 def key_of(state: State, pid: int) -> str:
-    """The attempt that a process is of, which may be far below its first one; empty when it is
-    none's, or gone.
-    """
+    """Return the attempt of a process, by its ancestors; empty if there is none."""
     first = {
         attempt.pid: key
         for key, attempt in state.attempts.items()

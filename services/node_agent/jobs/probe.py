@@ -1,8 +1,8 @@
-"""A replica's port: whether it is free before the start, and whether the replica answers there.
+"""A replica's port: is it free before the start, and does the replica answer one GET in time?
 
-The probe goes to the address that requests will use, so a server that listens only on loopback is
-not ready on a machine that others must reach. The simulation has its own probe. Test:
-tests/integration/test_probe.py.
+Only the status line is read. The probe uses the address that requests will use, so a server that
+listens on the loopback alone does not become ready on a machine that others must reach. Twin: the
+simulation's machines. Tests: tests/integration/test_probe.py.
 """
 
 import socket
@@ -18,7 +18,7 @@ HEADERS: Final = {"User-Agent": "muster-probe", "Connection": "close"}
 def is_free(port: int) -> bool:
     """Return whether no process listens on the port, on any address of this machine.
 
-    The server of another process would answer the probes of this replica.
+    Another server would answer the replica's probes.
     """
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closing sockets do not count
@@ -32,9 +32,9 @@ def is_free(port: int) -> bool:
 async def probe(
     address: str, port: int, path: str, within_s: float = 0, default_s: float = PROBE_S
 ) -> str:
-    """Send one GET of the health path. Return what is wrong in a few words; empty for status 2xx.
+    """Return why the replica is not ready, in a few words; empty for a 2xx answer.
 
-    The answer has `within_s` seconds, or `default_s` if that is 0. A redirect counts as wrong.
+    Without `within_s` the answer has `default_s`.
     """
     within_s = within_s or default_s
     host = f"[{address}]" if ":" in address else address

@@ -1,9 +1,8 @@
-"""Whether an attempt has left its devices as it found them: its processes, who has a device open,
-the device's memory.
+"""The release check: are an attempt's processes gone, its devices closed, and their memory free?
 
-What is found is the receipt in JobReleased; what is not clean is named, by process where there is
-one. Of a device that another attempt still runs on nothing can be told: the last of them is asked
-for it. Tests: tests/integration/test_release.py.
+The result is the receipt in JobReleased; it names what is left, by process if possible. A device
+that another attempt still uses cannot be checked: the last attempt on it is asked. Tests:
+tests/integration/test_release.py.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from services.node_agent.jobs.means import Means
 from services.node_agent.jobs.protocol import JobSupervisors
 
 NO_ANSWER: Final = "the driver did not answer"
-NOT_CLEAN: Final = "not done: only what nobody is on is cleared"
+NOT_CLEAN: Final = "not done: only free devices are scrubbed"
 
 
 async def check(
@@ -36,9 +35,10 @@ async def check(
     within_s: float,
     means: Means,
 ) -> o.ReleaseChecked:
-    """`alone` are those of its devices that no other attempt runs on.
+    """Check what an attempt left. `alone` are its devices that no other attempt uses.
 
-    Its MIG instances are removed once its processes are gone. What is clean then is scrubbed.
+    Its MIG instances are removed once its processes are gone. Devices that are clean then are
+    scrubbed.
     """
     left: Sequence[str] = () if action.processes_gone else await jobs.leftovers(action.ref)
     said, more = await means.let_go(key_of(action.ref))
@@ -83,13 +83,13 @@ async def check(
 
 
 def _holders(opened: Mapping[GpuId, Sequence[str]], unseen: Sequence[GpuId], began_ns: int) -> str:
-    """What was not looked at is not said to be free."""
+    """Return the holders for the receipt. Devices that were not checked are not called free."""
     who = ", ".join(one for each in opened.values() for one in each)
     why = (
         f"no device node of {', '.join(unseen)} was found"
         if unseen
         else ""
         if began_ns
-        else "nobody knows when the job began"
+        else "the start of the job is unknown"
     )
     return "; ".join(filter(None, (who, why and f"not known: {why}"))) or "none"

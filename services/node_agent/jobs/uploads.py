@@ -1,10 +1,10 @@
-"""What a job brings along: fetched from the gateways piece by piece, verified, and unpacked as the
-attempt's own directory.
+"""Uploads: fetch a job's archive from the gateways in pieces, verify it, and unpack it for the
+attempt.
 
-All that touches the disk is done in threads of its own, so neither heartbeats nor the starts of
-other jobs wait for it. The archive is in a file without a name, and the directory is within the
-attempt's own, which has no marker yet: what a killed agent leaves of it is swept by the next one
-(`job_directories.py`). Tests: tests/integration/test_agent_uploads.py.
+Disk work runs in threads of its own, so neither heartbeats nor other starts wait for it. The
+archive is a file without a name. The directory lies in the attempt's own, which has no marker yet:
+the next agent removes what a killed one left (`job_directories.py`). Tests:
+tests/integration/test_agent_uploads.py.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from libs.common.transport.bus import Bus
 from libs.common.transport.uploads import Bounds, UploadAsk, UploadPiece
 from services.node_agent.gateways import asked
 
-# The directory within the attempt's own that is the job's working directory.
+# The job's working directory, within the attempt's directory.
 FILES: Final = "files"
 AT_ONCE: Final = 2
 
@@ -34,7 +34,7 @@ Wanted = Callable[[], bool]
 
 
 async def fetched(order: StartOrder, node_id: NodeId, bus: Bus) -> AsyncIterator[bytes]:
-    """The archive in pieces; the next is asked for when the last has been taken. Raises Refused."""
+    """Yield the archive in pieces, each fetched after the one before was taken. Raises Refused."""
     mark = size = 0
     while True:
         piece = await asked(
@@ -49,7 +49,7 @@ async def fetched(order: StartOrder, node_id: NodeId, bus: Bus) -> AsyncIterator
 
 
 class Unpacking:
-    """Of one agent."""
+    """The unpacking of uploads on one agent."""
 
     def __init__(self, state_dir: Path, bounds: Bounds) -> None:
         self.state_dir, self.bounds = state_dir, bounds
@@ -58,16 +58,16 @@ class Unpacking:
         self.closed = False
 
     def close(self) -> None:
-        """What is being unpacked is given up at its next file."""
+        """Give up what is being unpacked, at its next file."""
         self.closed = True
         self.threads.shutdown(wait=False, cancel_futures=True)
 
     async def unpack(
         self, job_dir: Path, sha256: str, pieces: AsyncIterator[bytes], wanted: Wanted
     ) -> str:
-        """Gives the directory's path.
+        """Unpack an upload and return the directory.
 
-        Raises Refused, also when the job is not wanted any more: what was stopped never begins.
+        Raises Refused, also if the job is not wanted any more: a stopped job never starts.
         """
 
         def go_on() -> bool:

@@ -10,34 +10,16 @@ import os
 from typing import Final
 
 MOUNTS: Final = "/proc/self/mountinfo"
-
-
 # v2 is one hierarchy. It is also used without controllers: it kills a whole group at once, and it
 # filters devices.
 UNIFIED: Final = "unified"
-
-
 MEMORY: Final = "memory"
-
-
 CPU: Final = "cpu"
-
-
 CPUS: Final = "cpuset"
-
-
 PROCESSES: Final = "pids"
-
-
 DEVICES: Final = "devices"
-
-
 CONTROLLERS: Final = (MEMORY, CPU, CPUS, PROCESSES, DEVICES)
-
-
 ENTER_TRIES: Final = 3
-
-
 READ_BYTES: Final = 1 << 16
 
 

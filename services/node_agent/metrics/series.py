@@ -9,11 +9,7 @@ from typing import Final, NamedTuple
 from services.node_agent.drivers.readings import Lacking, Reading, Sample
 
 GAUGE: Final = "gauge"
-
-
 COUNTER: Final = "counter"
-
-
 MIB: Final = 1 << 20
 
 
@@ -240,14 +236,8 @@ XID: Final = (
 
 
 UP: Final = ("muster_gpu_up", "1 while the device answers its driver")
-
-
 THROTTLED: Final = ("muster_gpu_throttled", "1 for each reason that slows the clocks now")
-
-
 SHARES: Final = ("muster_gpu_job_share", "Fraction of the device that a running job has")
-
-
 ERRORS: Final = (
     "muster_gpu_errors_total",
     "Errors of the device that the agent recorded since it started, by name",
@@ -255,6 +245,4 @@ ERRORS: Final = (
 
 
 BY_LINK: Final = ("muster_gpu_errors_of_link_total", "Errors of each direct link, by kind")
-
-
 TROUBLES: Final = ("muster_gpu_trouble", "1 for each reason that keeps work off the device now")

@@ -15,11 +15,7 @@ import msgspec
 from libs.common.errors import Refused
 
 AGENT_SOCKET = "agent.sock"
-
-
 MAX_DATAGRAMS_AT_ONCE = 64
-
-
 DATAGRAM_BYTES = 4096
 
 

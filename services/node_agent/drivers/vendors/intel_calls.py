@@ -20,14 +20,8 @@ from services.node_agent.drivers.vendors import (
 # Level Zero's error codes. Lasting: no permission, not available, another version, not supported.
 # Gone: lost, requires a reset.
 LASTING_CODES: Final = (0x70010000, 0x70010001, 0x78000002, 0x78000003)
-
-
 NO_PERMISSION: Final = 0x70010000
-
-
 GONE_CODES: Final = (0x70000001, 0x70000006)
-
-
 TWO_SAMPLES: Final = Lacking("a rate needs two samples, and this is the first")
 
 

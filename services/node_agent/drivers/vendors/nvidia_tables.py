@@ -17,24 +17,14 @@ from services.node_agent.drivers.vendors import (
 )
 
 EVENTS_MAX: Final = 64
-
-
 # The older call counts the driver's reserved memory as used.
 NO_RESERVED: Final = Lacking("this driver does not tell it apart from what is used")
-
-
 # NVML counts a link's traffic in KiB.
 LINK_UNIT: Final = 1 << 10
-
-
 # NVML's error codes. Lasting: not supported, no such function, another struct, no permission. Gone:
 # lost, reset required.
 LASTING_CODES: Final = (3, 4, 13, 22, 25, 26)
-
-
 GONE_CODES: Final = (15, 16, 28)
-
-
 # Field of a sample -> NVML's field value, with its scope: all links.
 ALL_LINKS: Final = 0xFFFFFFFF
 
@@ -59,8 +49,6 @@ FIELDS: Final[dict[str, tuple[int, int]]] = {
 
 # CRC, replay and recovery errors of all links together, for drivers without counters per link.
 LINK_ERROR_FIELDS: Final = (38, 52, 59)
-
-
 THROTTLES: Final = {
     0x1: "idle",
     0x2: "clocks_setting",
@@ -76,8 +64,6 @@ THROTTLES: Final = {
 
 # An event that NVML attributes to no MIG instance.
 NO_INSTANCE: Final = 0xFFFFFFFF
-
-
 # Corrected errors (0x1) are left out: their counter says more.
 EVENT_KINDS: Final = {0x8: r.XID, 0x2: r.ECC}
 
