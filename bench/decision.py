@@ -129,7 +129,7 @@ class Told:
 
     def say(self, fact: AnyFact) -> None:
         change = fold.apply(self.state.cluster, fact, self._stamp(fact))
-        self.state._look_at(change)
+        self.state.refresh(change)
 
     def end(self, job: JobPlaced) -> None:
         """The job ends on all its nodes and is closed."""

@@ -91,7 +91,7 @@ class World:
         }
 
     def hear(self, fact: AnyFact) -> None:
-        self.state._heard(
+        self.state._follow_fact(
             fact, tell(self.state.cluster, fact, self.now_s, seq=1_000 + self.submitted)
         )
 
@@ -260,7 +260,7 @@ def test_a_tenant_that_may_have_no_more_is_asked_once_however_many_shapes_wait(
         f.TenantSet(tenant=TenantId("a")),
         registered("n", 12, incarnation=2, cpus_milli=64_000),
     ):
-        state._heard(fact, tell(state.cluster, fact))
+        state._follow_fact(fact, tell(state.cluster, fact))
     assert len(list(candidates(state))) == 101
 
 
@@ -275,7 +275,7 @@ def test_what_comes_and_goes_behind_a_tenant_at_its_limit_is_let_go_of(
     )
     for number in range(40):
         for fact in waiting(f"j{number}", tenant="a", gpus=2, cpus_milli=number % 3):
-            state._heard(fact, tell(state.cluster, fact, seq=100 + number))
+            state._follow_fact(fact, tell(state.cluster, fact, seq=100 + number))
         state.queue.remove(JobId(f"j{number}"))
         assert list(candidates(state)) == []
     (lane,) = state.queue.lanes.values()
@@ -296,7 +296,7 @@ def test_behind_one_whom_nobody_passes_nobody_is_asked(monkeypatch: pytest.Monke
     others = [waiting(f"j{gpus}", gpus=gpus) for gpus in (4, 3, 2, 1)]
     state = given(registered("n"), f.QueueSet(queue="default", policy="fifo"), busy, *others)
     assert not place(state) and asked == ["j4"]
-    state._heard(
+    state._follow_fact(
         fact := f.QueueSet(queue="default", policy="fifo", backfill=True), tell(state.cluster, fact)
     )
     assert not place(state) and asked == ["j4", "j4", "j3", "j2", "j1"]
@@ -318,5 +318,5 @@ def test_a_lane_does_not_change_while_it_is_scanned() -> None:
     next(first)
     with pytest.raises(AssertionError, match="changes during a scan"):
         for fact in waiting("two"):
-            state._heard(fact, tell(state.cluster, fact, seq=1_000))
+            state._follow_fact(fact, tell(state.cluster, fact, seq=1_000))
     first.close()

@@ -78,7 +78,7 @@ class Walk:
             self.wait,
         )
         for fact in self.chance.choice(happens)():
-            self.state._heard(fact, tell(self.state.cluster, fact, self.now_s, self.jobs))
+            self.state._follow_fact(fact, tell(self.state.cluster, fact, self.now_s, self.jobs))
         lost = self.chance.choice(list(self.state.cluster.nodes.values()))
         heard = (
             Observations(silent=((lost.node_id, lost.incarnation),))

@@ -67,7 +67,7 @@ def _job(chance: Random, name: str, **asked: int) -> list[AnyFact]:
 def head(chance: Random, state: State) -> Job:
     nodes = chance.choice((1, 1, 2))
     for fact in waiting("head", nodes=nodes, gpus=chance.randint(1, GPUS), priority=50):
-        state._look_at(tell(state.cluster, fact))
+        state.refresh(tell(state.cluster, fact))
     return state.cluster.jobs[JobId("head")]
 
 

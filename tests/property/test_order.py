@@ -29,7 +29,7 @@ def finish_one(state: State, now_s: int) -> None:
     for job in sorted(placed, key=lambda job: job.placed_ns)[:1]:
         for node in list(job.members):
             for fact in ended(job.job_id, node, run_ms=JOB_S * 1_000):
-                state._look_at(tell(state.cluster, fact, now_s))
+                state.refresh(tell(state.cluster, fact, now_s))
 
 
 def step(state: State, now_s: int) -> None:
@@ -79,7 +79,7 @@ def test_where_waiting_counts_nobody_starves(priority: int, ageing_s: int) -> No
     bound = (61 - priority) * ageing_s // 600 + 2
     for turn in range(bound + 1):
         for fact in waiting(f"new{turn}", priority=61):
-            state._look_at(tell(state.cluster, fact, turn * 600, seq=100 + turn))
+            state.refresh(tell(state.cluster, fact, turn * 600, seq=100 + turn))
         finish_one(state, turn * 600)
         step(state, turn * 600)
         if state.cluster.jobs[JobId("old")].state != "queued":

@@ -45,7 +45,9 @@ class Story:
         self.since[name] = now_s
 
     def _hear(self, fact: f.AnyFact, now_s: int, writer: str) -> None:
-        self.state.hear(fact, Stamp(len(self.state.cluster.jobs), now_s * SECOND_NS, 1, writer, ""))
+        self.state.imagine(
+            fact, Stamp(len(self.state.cluster.jobs), now_s * SECOND_NS, 1, writer, "")
+        )
 
     def second(self, now_s: int) -> None:
         for job in list(self.state.cluster.jobs.values()):
@@ -58,7 +60,7 @@ class Story:
             elif job.state == "placed":
                 told, self.began[job.job_id] = [started(job.job_id, "a", job.attempt)], now_s
             for fact in told:
-                self.state._look_at(tell(self.state.cluster, fact, now_s))
+                self.state.refresh(tell(self.state.cluster, fact, now_s))
         while facts := decide(self.state, now_s * SECOND_NS):
             self.state.apply_own(facts, now_s * SECOND_NS)
             for fact in facts:

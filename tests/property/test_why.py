@@ -130,7 +130,7 @@ def told(state: State, *facts: AnyFact) -> None:
 
 def told_only(state: State, *facts: AnyFact) -> None:
     for fact in facts:
-        state._look_at(tell(state.cluster, fact, seq=len(state.cluster.jobs) + 100))
+        state.refresh(tell(state.cluster, fact, seq=len(state.cluster.jobs) + 100))
 
 
 def submit(state: State, job_id: JobId, asked: Asked) -> None:

@@ -86,7 +86,7 @@ def test_a_limit_that_is_changed_while_a_job_runs_moves_what_is_promised() -> No
     state = given(registered("a"), running("i", "a", 0, 1, **LASTS_100), BIG)
     name = "big"
     before, _ = when_and_where(state, name)
-    state._look_at(tell(state.cluster, f.JobUpdated(job_id=JobId("i"), time_limit_s=1_000)))
+    state.refresh(tell(state.cluster, f.JobUpdated(job_id=JobId("i"), time_limit_s=1_000)))
     after, nodes = when_and_where(state, name)
     assert after > before + 500 and (after, nodes) == when_and_where(State(state.cluster), name)
 
@@ -100,7 +100,7 @@ def test_an_allocation_that_is_extended_moves_what_is_promised() -> None:
     state = given(registered("a"), held, replace(began, expires_ns=100 * SECOND_NS), BIG)
     assert when_and_where(state, "big") == (100, ["a"])
     longer = f.AllocationExtended(job_id=JobId("i"), attempt=1, expires_ns=900 * SECOND_NS)
-    state._look_at(tell(state.cluster, longer))
+    state.refresh(tell(state.cluster, longer))
     assert (
         when_and_where(state, "big") == when_and_where(State(state.cluster), "big") == (900, ["a"])
     )
@@ -133,7 +133,7 @@ def test_a_limit_that_is_lowered_lets_a_waiting_job_pass() -> None:
         registered("a"), running("i", "a", 0, 1, **LASTS_100), BIG, waiting("j", **lasting(9_000))
     )
     assert begin(state) == []
-    state._look_at(tell(state.cluster, f.JobUpdated(job_id=JobId("j"), time_limit_s=5)))
+    state.refresh(tell(state.cluster, f.JobUpdated(job_id=JobId("j"), time_limit_s=5)))
     assert begin(state) == [("j", "a")]
 
 
@@ -181,7 +181,7 @@ def test_a_job_that_the_log_took_late_ends_as_much_later(fields: dict[str, Any])
     )
     first = decide(state, SECOND_NS)
     state.apply_own(first, SECOND_NS)
-    state._look_at(tell(state.cluster, BIG[0]))
+    state.refresh(tell(state.cluster, BIG[0]))
     assert when_and_where(state, "big") == (51, ["a"])
     comes_back(state, first, 9)
     assert when_and_where(state, "big") == (59, ["a"])
@@ -330,7 +330,7 @@ def test_a_promise_is_kept_when_its_time_has_come() -> None:
         for fact in (f.JobStarted, f.JobReleased):
             ended = fact(job_id=JobId(job), attempt=1, node_id=state.capacity.nodes[0])
             if fact is f.JobReleased:
-                state._look_at(
+                state.refresh(
                     tell(
                         state.cluster,
                         f.JobFinished(
@@ -338,7 +338,7 @@ def test_a_promise_is_kept_when_its_time_has_come() -> None:
                         ),
                     )
                 )
-            state._look_at(tell(state.cluster, ended))
+            state.refresh(tell(state.cluster, ended))
     assert ("big", "a") in begin(state, now_s=100)
 
 
@@ -351,7 +351,7 @@ def test_forecasts_that_nobody_asks_for_are_forgotten() -> None:
 
 def given_more(state: State, gpus: int) -> State:
     for fact in waiting(f"j{gpus}", gpus=gpus):
-        state._look_at(tell(state.cluster, fact))
+        state.refresh(tell(state.cluster, fact))
     return state
 
 

@@ -82,7 +82,7 @@ def test_the_ports_of_a_node_that_moved_are_those_of_its_new_address() -> None:
     moved = msgspec.structs.replace(
         registered("a", incarnation=2, attempts=attempts), address="10.0.0.9"
     )
-    state._look_at(tell(state.cluster, moved))
+    state.refresh(tell(state.cluster, moved))
     state.cluster.port_last = PORT_LAST
     assert (
         state.ports.free(state.cluster, "127.0.0.1"),

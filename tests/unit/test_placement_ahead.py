@@ -24,7 +24,7 @@ def after_an_end() -> State:
     )
     chosen(state)
     for fact in ended("i", "a"):
-        state._look_at(tell(state.cluster, fact))
+        state.refresh(tell(state.cluster, fact))
     return state
 
 

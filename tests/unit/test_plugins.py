@@ -363,7 +363,7 @@ def test_a_score_that_goes_bad_while_nothing_is_to_be_decided_is_noted() -> None
         waiting("i", gpus=4, placement="mine"),
     )
     assert order_of(state) == ["j"] and plugged.faults == []
-    state._look_at(tell(state.cluster, registered("b")))
+    state.refresh(tell(state.cluster, registered("b")))
     catch_up(state)
     assert [type(fact) for fact in decide(state, 0, Observations(faults=faults_of(plugged)))] == [
         f.PluginDisabled

@@ -37,7 +37,7 @@ def order(state: State, now_s: float = 1) -> list[str]:
             if job.state == "placed":
                 for node in list(job.members):
                     for each in ended(job_id, node, attempt=job.attempt):
-                        state._look_at(tell(state.cluster, each))
+                        state.refresh(tell(state.cluster, each))
     return found
 
 
@@ -114,7 +114,7 @@ def test_priority_without_ageing_is_never_made_up_for_by_waiting() -> None:
 def late(state: State, at_s: float, history: list[AnyFact]) -> None:
     """What came at that time, after all that was there."""
     for fact in history:
-        state._look_at(tell(state.cluster, fact, at_s, seq=int(at_s)))
+        state.refresh(tell(state.cluster, fact, at_s, seq=int(at_s)))
 
 
 @pytest.mark.parametrize(("waited_s", "first"), [(601, "old"), (599, "new")])
@@ -134,7 +134,7 @@ def test_a_changed_priority_counts_at_once() -> None:
         f.JobUpdated(job_id=JobId("two"), priority=51),
     )
     assert [job_id for _, job_id, _, _ in next(iter(state.queue.lanes.values())).heads()] == ["two"]
-    state._look_at(tell(state.cluster, f.JobUpdated(job_id=JobId("one"), priority=52)))
+    state.refresh(tell(state.cluster, f.JobUpdated(job_id=JobId("one"), priority=52)))
     assert [job_id for _, job_id, _, _ in next(iter(state.queue.lanes.values())).heads()] == ["one"]
 
 

@@ -54,7 +54,7 @@ def reserved(job: str, *members: object, attempt: int = 1) -> f.DevicesReserved:
 def told(state: State, *facts: AnyFact) -> None:
     """Others say this, at time 0."""
     for fact in facts:
-        state._look_at(tell(state.cluster, fact))
+        state.refresh(tell(state.cluster, fact))
 
 
 def test_the_first_in_line_is_given_room_by_jobs_of_lower_priority() -> None:

@@ -74,7 +74,7 @@ def run(state: State, answer: Answer, until_s: int, from_s: int = 1) -> list[tup
                 found.append((now_s, node))
                 said = answer(node, fact.attempt)
                 if said is not None:
-                    state._look_at(tell(state.cluster, said, now_s))
+                    state.refresh(tell(state.cluster, said, now_s))
     return found
 
 
@@ -151,7 +151,7 @@ def test_a_scheduler_that_takes_over_keeps_to_the_wait() -> None:
 def test_a_cancelled_job_does_not_wait_for_its_next_attempt_to_end() -> None:
     state = given(registered("a"), waiting("j"))
     run(state, refuses("a"), 2)
-    state._look_at(tell(state.cluster, f.CancelRequested(job_id=J)))
+    state.refresh(tell(state.cluster, f.CancelRequested(job_id=J)))
     decisions(state, 2)
     assert job(state).state == "cancelled"
 
@@ -171,7 +171,7 @@ def test_a_job_whose_machine_ends_it_at_once_is_not_tried_as_fast_as_that(reason
         number = job(state).attempt
         for attempt in range(1, number + 1):
             gone = f.JobReleased(job_id=J, attempt=attempt, node_id=A)
-            state._look_at(tell(state.cluster, gone, now_s))
+            state.refresh(tell(state.cluster, gone, now_s))
     assert len(found) <= 6
     later = explain(state, J)["answer"]
     assert "attempts ended by their machines' faults" in later or "it is" in later
@@ -181,7 +181,7 @@ def test_a_job_whose_machine_ends_it_at_once_is_not_tried_as_fast_as_that(reason
 def test_devices_reserved_for_the_next_attempt_do_not_pass_by_a_refusal() -> None:
     kept = f.DevicesReserved(job_id=J, attempt=2, members=(member("a", 0),))
     state = given(registered("a"), registered("b"), waiting("j"), placed("j", member("a", 0)), kept)
-    state._look_at(
+    state.refresh(
         tell(state.cluster, f.JobRefused(job_id=J, attempt=1, node_id=A, reason="no disk"), 1)
     )
     found = run(state, refuses(), 10)
@@ -196,14 +196,14 @@ def test_refusals_before_an_attempt_that_ran_do_not_count_any_more() -> None:
     run(state, lambda node, attempt: started("j", node, attempt), 200, from_s=8)
     assert (job(state).state, job(state).refusals.count) == ("running", before.count)
     number = job(state).attempt
-    state._look_at(
+    state.refresh(
         tell(
             state.cluster,
             finished("j", "a", attempt=number, exit_code=None, reason="supervisor_lost"),
             201,
         )
     )
-    state._look_at(tell(state.cluster, released("j", "a", attempt=number), 201))
+    state.refresh(tell(state.cluster, released("j", "a", attempt=number), 201))
     found = run(state, refuses("a"), 201 + HOUR, from_s=202)
     assert len(found) == REFUSALS_MAX
     assert job(state).state == "failed"

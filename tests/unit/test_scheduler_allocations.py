@@ -42,7 +42,7 @@ def held(expires_s: float = HOUR, at_s: float = 0, warn_s: int = 300) -> State:
 def hear(state: State, *facts: AnyFact) -> None:
     """What others say."""
     for fact in facts:
-        state._look_at(tell(state.cluster, fact))
+        state.refresh(tell(state.cluster, fact))
 
 
 def extended(until_s: int, attempt: int = 1) -> f.AllocationExtended:

@@ -429,7 +429,7 @@ def test_a_device_that_another_node_reports_now_is_free_there_when_its_hold_is_g
         registered("a", gpus=0, incarnation=2), attempts=(AttemptRef(JobId("j"), 1),)
     )
     for fact in (without, moved, *ended("j", "a")):
-        state._look_at(tell(state.cluster, fact))
+        state.refresh(tell(state.cluster, fact))
     assert decisions(state)[-1] == placed(
         "k", Member(NodeId("b"), 1, 0, (GpuHold(GpuId("a-gpu0")),)), port=29_501
     )

@@ -78,7 +78,7 @@ class World:
         self.at_s = self.at_s if at_s is None else at_s
         for fact in facts:
             change = tell(self.cluster, fact, self.at_s)
-            self.state._look_at(change)
+            self.state.refresh(change)
         return self.decide()
 
     def node_of(self, job: str) -> str:

@@ -71,7 +71,7 @@ def node_of(state: State, job: str) -> str:
 
 def reset(state: State, setting: f.QueueSet) -> None:
     """An administrator exchanges the queue while jobs run."""
-    state.hear(setting, Stamp(0, 0, 1, subjects.GATEWAY_KIND, ""))
+    state.imagine(setting, Stamp(0, 0, 1, subjects.GATEWAY_KIND, ""))
 
 
 def over(job: str, by: str, now_s: int, attempt: int = 1) -> f.JobPreempted:

@@ -1,8 +1,7 @@
-"""What the scheduler says of job arrays: which element begins next, and how an array has ended.
+"""The next element of a job array, and the array's end.
 
-Pure. An array stands in the queue for its elements: whenever `place` comes to it and it fits, the
-next element begins, which then waits in the same place and is placed as any job is. So nothing else
-of the scheduler knows arrays.
+Pure. An array waits in the queue for its elements. When `place` reaches it and it fits, the next
+element begins, waits at the same position and is placed like any job. No other rule knows arrays.
 """
 
 from libs.common import arrays
@@ -13,6 +12,7 @@ from libs.common.state.cluster import Job
 
 
 def next_element(job: Job) -> ElementBegun:
+    """Return the fact that begins the array's next element."""
     assert job.spec.array is not None and job.elements is not None
     number = arrays.number_at(job.spec.array, job.elements.begun)
     return ElementBegun(
@@ -26,9 +26,9 @@ def next_element(job: Job) -> ElementBegun:
 
 
 def array_ended(job: Job) -> JobClosed:
-    """All of its elements have: it completed when all of them did.
+    """Return the end of an array: completed if all its elements completed.
 
-    Its exit code is that of the first that failed.
+    Its exit code is that of the first element that failed.
     """
     assert job.spec.array is not None and job.elements is not None
     failed, cancelled = (

@@ -1,7 +1,6 @@
-"""How an attempt goes on whose members are all over: the job ends, or waits in line with the next
-attempt.
+"""The end of an attempt whose members are all over: the job ends, or waits for its next attempt.
 
-Pure. Only what is the job's own doing counts as one of its retries.
+Pure. Only failures that the job itself caused count against its retries.
 """
 
 from typing import Final
@@ -14,28 +13,28 @@ from libs.common.life import job_life
 from libs.common.state.cluster import Job, MemberView
 from libs.common.state.ordering import SECOND_NS
 
-# A job that its machines end this often is failed: it would go round for ever.
+# A job whose attempts machines ended this often fails, so that it does not restart for ever.
 ATTEMPTS_MAX: Final = 100
 # A job that nodes refuse this often is failed, with the last refusal's reason.
 REFUSALS_MAX: Final = 10
-# The job waits so long after its first refusal, after each further one twice as long, at most so
-# long.
+# The wait after the first refusal; it doubles with each further one, this many times at most.
 BACK_OFF_NS: Final = SECOND_NS
 BACK_OFF_DOUBLINGS_MAX: Final = 6
-# A node that refused it is excluded for so many times that wait: other nodes are tried first.
+# The refusing node is excluded for this many times that wait, so that other nodes are tried first.
 EXCLUDED_WAITS: Final = 4
-# An attempt that ended by its machine's fault is tried again at once so often; then it waits too.
+# Attempts that a machine's fault ended are repeated at once this often; then the job waits before
+# each.
 AT_ONCE_MAX: Final = 3
-# Those ends by the machine's fault that may come at once. The others take a lease or a start limit.
+# Machine faults that can come at once. The others take a lease or a start limit.
 SUDDEN: Final = (reasons.SUPERVISOR_LOST, reasons.GPU_FAULT, reasons.MPS_LOST)
-# How an allocation ends well: stopped for this, it ended as that.
+# The reason of a stop that ends an allocation well, and the reason that the job then ends with.
 GIVEN_BACK: Final = {reasons.EXPIRED: reasons.EXPIRED, reasons.CANCELLED: reasons.RELEASED}
 
 
 def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
     """Return the fact that ends an attempt after all its members ended, at `wall_ns`.
 
-    A replica that was asked to end was cancelled, whatever its exit code.
+    A retired replica counts as cancelled, whatever its exit code.
     """
     members = sorted(job.members.values(), key=lambda member: member.rank)
     reason = _reason(job, members)
@@ -88,8 +87,9 @@ def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
 
 
 def _again_later(job: Job, reason: str, counted: bool, wall_ns: int) -> JobRequeued:
-    """The next attempt waits, twice as long each time, so that no job begins attempt after attempt
-    as fast as machines can end them.
+    """Return the fact that queues the next attempt.
+
+    The wait doubles each time, so that a job does not restart as fast as machines can end it.
     """
     again = JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=reason, counted=counted)
     wait_ns = back_off_ns(job.refusals.count) if reason == reasons.REFUSED else 0
@@ -102,15 +102,15 @@ def _again_later(job: Job, reason: str, counted: bool, wall_ns: int) -> JobReque
 
 
 def back_off_ns(before: int) -> int:
-    """Return how long a job waits after this many waits."""
+    """Return how long a job waits after `before` earlier waits."""
     return BACK_OFF_NS << min(before, BACK_OFF_DOUBLINGS_MAX)
 
 
 def _reason(job: Job, members: list[MemberView]) -> str:
-    """Why the attempt did not succeed, in one word; empty when every member exited with 0.
+    """Return the reason why the attempt failed; empty if every member exited with 0.
 
-    A member whose gang lost another one to its machine waits for that one in vain: it hung for no
-    reason of its own.
+    If a machine's fault ended one member, others may hang waiting for it: their hang is not the
+    reason.
     """
     lost = any(member.reason in reasons.BY_THE_MACHINE for member in members)
     for member in members:
@@ -136,18 +136,20 @@ def _reason(job: Job, members: list[MemberView]) -> str:
 
 
 def _was_done(members: list[MemberView]) -> bool:
-    """It had ended well before it heard that it was to end."""
+    """Return whether every member had ended well before the stop reached it."""
     return all(member.exit_code == 0 and member.reason != reasons.STOPPED for member in members)
 
 
 def _tries(job: Job) -> int:
-    """Its attempts, but those that the scheduler ended for others' sake, or for more nodes."""
+    """Return the number of attempts, without those that ended for other jobs or to get
+    more nodes.
+    """
     return job.attempt - job.preemption.times - job.preemption.grown
 
 
 def _exit_code(members: list[MemberView]) -> int | None:
-    """What a shell would show: of the member that ended the gang rather than of those that were
-    stopped for it.
+    """Return the exit code that a shell would show: that of the member that ended the gang, not of
+    members that were stopped because of it.
     """
     bad = [
         member
@@ -161,8 +163,10 @@ def _exit_code(members: list[MemberView]) -> int | None:
 
 
 def may_try_again(job: Job, reason: str, counted: bool) -> bool:
-    """A replica only where it was refused (its port may be taken there): else its model makes
-    another, later after each crash.
+    """Return whether the job may have another attempt.
+
+    A replica gets one only after a refusal, for example of its port. After a crash its model makes
+    a new replica.
     """
     if _tries(job) >= ATTEMPTS_MAX or reason == reasons.TIME_LIMIT:
         return False

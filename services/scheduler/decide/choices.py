@@ -1,4 +1,4 @@
-"""A choice of nodes and devices as the fact that says it: a placement, or what is kept for one.
+"""The facts that record a choice of nodes and devices.
 
 Pure.
 """
@@ -13,10 +13,10 @@ from services.scheduler.state.state import State
 
 
 def placement(state: State, job: Job, choice: Choice) -> JobPlaced | ElementBegun:
-    """The choice as the fact: ranks in order, each member with the incarnation it was decided for,
-    one port on the first node.
+    """Return the fact that places the job on this choice.
 
-    Of an array the next element begins, which is the next in line.
+    Ranks are in order, each member names the incarnation it was decided for, and the first node
+    gives one port. For an array, return the fact that begins its next element.
     """
     if job.elements is not None:
         return next_element(job)
@@ -33,6 +33,7 @@ def placement(state: State, job: Job, choice: Choice) -> JobPlaced | ElementBegu
 
 
 def members_of(state: State, choice: Choice) -> tuple[Member, ...]:
+    """Return the members of the choice, by rank."""
     nodes = state.cluster.nodes
     return tuple(
         Member(node_id, nodes[node_id].incarnation, rank, holds)
@@ -41,4 +42,5 @@ def members_of(state: State, choice: Choice) -> tuple[Member, ...]:
 
 
 def reserve_devices(job: Job, attempt: int, state: State, choice: Choice) -> DevicesReserved:
+    """Return the fact that reserves the choice for an attempt of the job."""
     return DevicesReserved(job_id=job.job_id, attempt=attempt, members=members_of(state, choice))

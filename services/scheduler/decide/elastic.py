@@ -1,10 +1,9 @@
-"""Gangs of more than one size (`nodes` to `nodes_max`): an attempt is given as many nodes as there
-are for it when it is placed, and one that saves its work is begun anew with more when they are free
-and nobody else could use them.
+"""Elastic gangs (`nodes` to `nodes_max`): more nodes at the placement, and growth at a checkpoint.
 
-Pure. What such a gang needs is its fewest nodes: everybody else reckons with these alone, and what
-it is given beyond them delays nobody before it in line. The simulation's checker is
-`gangs_grow_past_nobody`.
+Pure. An attempt gets as many nodes as are free for it when it is placed. One that runs saves its
+work and restarts with more nodes when some are free that no waiting job could use. Everywhere else
+the gang counts with its fewest nodes, so its additional nodes delay no job before it. The
+simulation's checker is `gangs_grow_past_nobody`.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,8 +33,8 @@ NONE: Final[tuple[AnyFact, ...]] = ()
 def with_more_nodes(
     state: State, backfill_pass: BackfillPass, job: Job, shape: Shape, choice: Choice
 ) -> Choice:
-    """What was chosen for the job, or the same with as many nodes as the line and its tenant's
-    limit let it have.
+    """Return the job's choice, extended to as many nodes as backfill and the tenant's
+    limit allow.
     """
     if job.spec.nodes_max <= job.spec.nodes:
         return choice
@@ -53,10 +52,11 @@ def with_more_nodes(
 
 
 def grow(state: State) -> Sequence[AnyFact]:
-    """Nothing else is to be decided: a gang that has run for a while saves its work and begins
-    anew, with what it has and free nodes that nobody who waits could ever use.
+    """Restart a gang that has run for a while with additional free nodes that no waiting job could
+    ever use.
 
-    They are reserved for it from now on.
+    It saves its work first, and its devices and the free nodes are reserved for it. Runs only when
+    no other rule decides anything.
     """
     versions = state.versions
     if state.none_grows == versions or not state.preemptible.ripe:
@@ -78,9 +78,10 @@ def grow(state: State) -> Sequence[AnyFact]:
 
 
 def _runs_whole(state: State, job: Job) -> bool:
-    """And on nodes that are heard: one that is not cannot be told to end it.
+    """Return whether all members run on nodes that answer, and the job is neither held nor being
+    stopped.
 
-    One on hold would not begin again.
+    A silent node cannot receive the stop. A held job would not start again.
     """
     stays = (
         not job.stop_reason
@@ -111,9 +112,9 @@ def _more_room(state: State, job: Job, wanted_beside: Callable[[TenantId], int])
 
 
 def _wanted(state: State, tenant: TenantId) -> int:
-    """The nodes that somebody who waits beside a job of this tenant could ever use, as bits.
+    """Return the nodes, as bits, that jobs waiting beside this tenant's jobs could ever use.
 
-    Whom the limit of another tenant keeps waiting wants none.
+    A job that the limit of another tenant keeps waiting uses none.
     """
     wanted = 0
     for number, (_, job_id, shape, _) in enumerate(heads(state)):

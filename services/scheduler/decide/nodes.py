@@ -28,7 +28,7 @@ def bury_node(state: State) -> Sequence[AnyFact]:
     """Declare the loss of a node that an operator declared dead, with all that jobs held there that
     ignore the lease.
     """
-    for index in indexes(state.dead):
+    for index in indexes(state.nodes.dead):
         node = state.cluster.nodes[state.capacity.nodes[index]]
         return (
             NodeLost(
@@ -40,7 +40,7 @@ def bury_node(state: State) -> Sequence[AnyFact]:
 
 def return_node(state: State) -> Sequence[AnyFact]:
     """Take back a lost node that registered again and accounts for nothing but reserved devices."""
-    for index in indexes(state.returning):
+    for index in indexes(state.nodes.returning):
         node_id = state.capacity.nodes[index]
         return (
             NodeReturned(node_id=node_id, incarnation=state.cluster.nodes[node_id].incarnation),
@@ -67,7 +67,7 @@ def vacate(state: State) -> Sequence[AnyFact]:
     """Stop the jobs of a node that is to be removed at once. Jobs that allow it are
     queued again.
     """
-    for node_id in state.leaving:
+    for node_id in state.nodes.leaving:
         if state.cluster.memberships[node_id].wait:
             continue
         for job_id in state.cluster.nodes[node_id].members:

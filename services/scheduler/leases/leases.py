@@ -1,8 +1,8 @@
-"""Who was heard when, and what was promised to whom: the scheduler's side of the leases.
+"""The scheduler's side of the leases: which node was heard when, and which lease it may hold.
 
-Pure: times are nanoseconds of one machine's boot clock, given as arguments. Nothing here is in the
-log; a new term starts from the worst case, that the term before it has just answered every node. A
-node's silence counts only while at least half of all nodes are heard.
+Pure: times are nanoseconds of this machine's boot clock, given as arguments. Nothing here is in the
+log. A new term starts from the worst case: the term before it has just answered every node. The
+silence of a node counts only while at least half of all nodes are heard.
 """
 
 from typing import Final, Protocol
@@ -11,26 +11,28 @@ from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Node
 
 MS: Final = 1_000_000
-# A pause of this process longer than this makes it deaf: what it did not hear meanwhile proves
-# nothing.
+# After a pause longer than this, silence during the pause proves nothing about nodes.
 PAUSE_MAX_MS: Final = 1_000
-# A node that was not heard for so many heartbeats is quiet: nothing is taken from it, but replicas
-# of models begin elsewhere.
+# A node that missed this many heartbeats is quiet. Its jobs stay, but new replicas start elsewhere.
 QUIET_BEATS: Final = 3
 
 
 class Leadership(Protocol):
-    """A quorum write that only says: the process of this term still reaches the log."""
+    """A quorum write that proves only that the process of this term still reaches the log."""
 
     async def renew(self, epoch: int) -> None:
-        """Raises Unavailable when it was not acknowledged, or a later term has written."""
+        """Renew the term. Raises Unavailable if the write was not acknowledged, or a later term has
+        written.
+        """
         ...
 
 
 class Leases:
-    """Up to `floor` every node must be assumed to hold a lease; up to `extension_over` one that is
-    not in `taken`, which are the nodes that have put a lease of this term into their lease file, in
-    place of the long one of a planned stop.
+    """The leases that nodes may hold.
+
+    Until `floor`, every node may hold a lease. Until `extension_over`, so may a node that is not in
+    `taken`. `taken` are the nodes that have replaced the long lease of a planned stop by one of
+    this term.
     """
 
     def __init__(self) -> None:
@@ -46,11 +48,11 @@ class Leases:
         self.deaf = False
 
     def begin(self, cluster: Cluster, now: int) -> None:
-        """A term began, or this process could not hear for a while: assume that every node was
-        answered just now, by a leader of the last term.
+        """Begin a term, or count again after a pause: assume that a leader of the last term
+        answered every node just now.
 
-        After a planned stop that answer was a long lease; when it was given is not known, for no
-        two machines' clocks can be compared.
+        After a planned stop that answer was a long lease. When it was given is unknown, because
+        clocks of two machines cannot be compared.
         """
         self.floor = now + (cluster.timing.lease_ms + cluster.timing.term_ms) * MS
         self.extension_over = max(
@@ -60,9 +62,9 @@ class Leases:
         self.ticked = self.listening_since = now
 
     def hear(self, cluster: Cluster, node_id: NodeId, now: int, taken: bool) -> None:
-        """`taken`: the heartbeat names a lease of this term.
+        """Note a heartbeat. `taken` is true if it names a lease of this term.
 
-        Supervisors see that a moment later: the count begins again.
+        Supervisors see that lease a moment later, so its time counts from now.
         """
         self.heard[node_id] = now
         if taken and node_id not in self.taken:
@@ -72,20 +74,16 @@ class Leases:
             )
 
     def grant(self, cluster: Cluster, node_id: NodeId, now: int) -> int:
-        """HeadReservation a lease, counted here from now; returns its length in milliseconds."""
+        """Grant a lease that is counted from now, and return its length in milliseconds."""
         self.granted[node_id] = now + cluster.timing.lease_ms * MS
         return cluster.timing.lease_ms
 
     def returned(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
-        """The log has taken that it came back: it is given leases from now on, so its silence
-        counts from now on.
-        """
+        """Count the node's silence from now, because the log has acknowledged its return."""
         self._count_from(cluster, node_id, now)
 
     def extension_is_over(self, cluster: Cluster, now: int) -> bool:
-        """Whether the long lease of a planned stop before this term can be held by
-        nobody any more.
-        """
+        """Return whether no node can hold the long lease of a planned stop any more."""
         if not cluster.extension_ms:
             return False
         return now > self.extension_over or all(
@@ -93,8 +91,10 @@ class Leases:
         )
 
     def silent(self, cluster: Cluster, now: int) -> list[tuple[NodeId, int]]:
-        """(node, incarnation) of the usable nodes whose last possible lease ended more than a
-        margin ago; of a node that was replaced the last incarnation that was.
+        """Return the (node, incarnation) pairs whose last possible lease ended more than a margin
+        ago.
+
+        For a node whose agent was replaced, the incarnation is the last one that was replaced.
         """
         self._watch(cluster, now)
         if self._cannot_tell(cluster, now):
@@ -107,9 +107,9 @@ class Leases:
         ]
 
     def quiet(self, cluster: Cluster, now: int) -> list[NodeId]:
-        """Usable nodes whose heartbeats stopped coming while this process could hear.
+        """Return the usable nodes that missed heartbeats while this process could hear.
 
-        Ask `silent` first.
+        Call `silent` first: it notices whether this process can hear.
         """
         if self.deaf:
             return []
@@ -124,7 +124,7 @@ class Leases:
         return max(self.listening_since, self.heard.get(node_id, 0), self.noticed.get(node_id, 0))
 
     def _held_until(self, node_id: NodeId) -> int:
-        """The latest end of a lease that the node may hold."""
+        """Return the latest end of a lease that the node may hold."""
         return max(
             self.floor,
             0 if node_id in self.taken else self.extension_over,
@@ -132,11 +132,10 @@ class Leases:
         )
 
     def _watch(self, cluster: Cluster, now: int) -> None:
-        """The silence of a node that is new, came back or began again counts from now on: it may
-        not have heard of it yet.
+        """Count the silence of nodes that are new, came back or restarted from now on.
 
-        So does that of an incarnation that was replaced, once: what replaced it is given no lease
-        and may begin again as often as it likes.
+        A replaced incarnation counts likewise, but once: its successor gets no lease and may
+        restart often.
         """
         for node in cluster.nodes.values():
             watch = (node.usable, node.replaced[-1] if node.replaced else node.incarnation)
@@ -151,7 +150,7 @@ class Leases:
         )
 
     def _cannot_tell(self, cluster: Cluster, now: int) -> bool:
-        """Whether this process itself is the one that does not hear; while it is, and once after,
+        """Return whether this process itself does not hear. While it does not, and once after,
         every count starts again.
         """
         paused = now - self.ticked > PAUSE_MAX_MS * MS
@@ -171,5 +170,5 @@ class Leases:
 
 
 def _counts(node: Node) -> bool:
-    """Whether an incarnation of it is not known to be over."""
+    """Return whether some incarnation of the node may still hold a lease."""
     return node.usable or bool(node.replaced)

@@ -1,11 +1,10 @@
-"""Whether most nodes were renewed, at every instant: without that no node is declared lost, for the
-agents may have gone on by themselves.
+"""The check that most nodes hold fresh leases, without which no node is declared lost.
 
-Pure; times are nanoseconds of one machine's boot clock, given as arguments. The other half of the
-rule is `services/node_agent/peers/gossip.py`: an agent extends its lease when a strict majority of
-its roster, the first nodes by registration, was not renewed at one instant. So a node is lost only
-when for a lease and a margin at least half of each roster that it may have were renewed, as this
-process knows surely: a node is, from the heartbeat in which it names a lease of this process, until
+Pure; times are nanoseconds of this machine's boot clock, given as arguments. The agents' half of
+the rule is `services/node_agent/peers/gossip.py`: an agent extends its lease when a strict majority
+of its roster (the first nodes by registration) had no fresh lease at one instant. So a node is lost
+only if, for a lease and a margin, at least half of each roster that it may have were certainly
+renewed. A node is certainly renewed from the heartbeat that names a lease of this process until
 half a lease after the heartbeat that this lease answered.
 """
 
@@ -21,17 +20,16 @@ from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Node, is_leaving
 
 MS: Final = 1_000_000
-# The agents count by the same part (`services/node_agent/peers/gossip.py`).
+# The agents use the same fraction (`services/node_agent/peers/gossip.py`).
 RENEWED_PART: Final = 2
 ROSTER_MIN: Final = 2
 GRANTS_KEPT: Final = 8
 
 
 def is_empty(cluster: Cluster, node_id: NodeId) -> bool:
-    """Nothing of any job is there: released, or lost with the node.
+    """Return whether no job holds anything on the node: all is released, or was lost with the node.
 
-    What ignores the lease is lost when an operator says so, and until then nobody else may say that
-    it is gone.
+    Jobs that ignore the lease are lost only when an operator declares the node dead.
     """
     node = cluster.nodes.get(node_id)
     if node is None:
@@ -44,7 +42,7 @@ def is_empty(cluster: Cluster, node_id: NodeId) -> bool:
 
 
 def _is_kept(cluster: Cluster, node: Node) -> bool:
-    """Whether a lost node, not declared dead, says that it has something that no lease ends."""
+    """Return whether a lost node that was not declared dead has a job that ignores the lease."""
     jobs = [cluster.jobs.get(ref.job_id) for ref in node.accounted.values()]
     return node.dead < node.incarnation and any(
         job is not None and job.spec.ignores_lease for job in jobs
@@ -52,8 +50,11 @@ def _is_kept(cluster: Cluster, node: Node) -> bool:
 
 
 class _Renewal(msgspec.Struct):
-    """Of one node: the times of our answers by the heartbeat that each answered; from when until
-    when it is renewed; its roster's size; when an agent was last heard that replaced another.
+    """The renewal of one node.
+
+    `grants` maps a heartbeat to the time of the answer. The node was renewed from `since` to
+    `until`. `roster_nodes` is the size of its roster. `heard` is the last heartbeat of an agent
+    that replaced another.
     """
 
     grants: dict[int, int] = {}
@@ -68,12 +69,13 @@ class Renewals:
     """`short` holds, for each roster by its size, when fewer than half of its nodes were last
     renewed (0: never in this term).
 
-    A node that was replaced is not: an agent of before may be alive and say so to its peers. But
-    replaced incarnations themselves are lost by `absent`, in which the agent that came stands for
-    its node: it is given no lease before, so no others might ever be half.
+    A node whose agent was replaced does not count as renewed, because the former agent may be alive
+    and say so to its peers. The replaced incarnations themselves are declared lost by `absent`,
+    where the new agent counts for its node: it gets no lease before, so otherwise there might never
+    be half.
 
-    What was before the term needs no watching: the floor in `leases.py` outlasts every lease that
-    was extended then.
+    Times before the term need no check: the floor in `leases.py` outlasts every lease extended
+    then.
     """
 
     def __init__(self) -> None:
@@ -83,19 +85,20 @@ class Renewals:
         self.absent: list[int] = []
 
     def begin(self, now: int) -> None:
-        """A term began."""
+        """Begin a term."""
         self.checked = now
         self.nodes.clear()
         self.short.clear()
         self.absent.clear()
 
     def hear(self, cluster: Cluster, beat: Heartbeat, now: int) -> None:
-        """The lease that it names left here at `granted` and was held not later than
-        `lease_took_ns` after its heartbeat was sent.
+        """Note a heartbeat. The agent held the lease that it names at most `lease_took_ns` after it
+        had sent the heartbeat that this lease answered.
         """
         node = self.nodes.setdefault(beat.node_id, _Renewal())
         if cluster.nodes[beat.node_id].replaced:
-            node.heard = now  # what this agent has says nothing of the one that it replaced
+            # The lease of this agent proves nothing about the one that it replaced.
+            node.heard = now
             return
         node.roster_nodes = max(node.roster_nodes, beat.roster_nodes)
         node.roster_seq = max(node.roster_seq, beat.roster_seq)
@@ -108,17 +111,17 @@ class Renewals:
             node.until = until
 
     def grant(self, beat: Heartbeat, now: int) -> None:
-        """A heartbeat that comes twice was first answered the first time."""
+        """Note the answer to a heartbeat. For a repeated heartbeat the first answer counts."""
         grants = self.nodes.setdefault(beat.node_id, _Renewal()).grants
         grants.setdefault(beat.sent_boot_ns, now)
         if len(grants) > GRANTS_KEPT:
             del grants[next(iter(grants))]
 
     def check(self, cluster: Cluster, now: int) -> None:
-        """Look at each roster: a node counts only when it was renewed all the time since the check
-        before.
+        """Check every roster. A node counts only if it was renewed all the time since the last
+        check.
 
-        A roster of one extends nothing: its node could never be lost.
+        A roster of one node extends nothing, so its node could never be lost.
         """
         self.short += [0] * (len(cluster.nodes) - len(self.short))
         self.absent += [0] * (len(cluster.nodes) - len(self.absent))
@@ -140,7 +143,7 @@ class Renewals:
     def losable(
         self, cluster: Cluster, silent: Sequence[tuple[NodeId, int]], now: int
     ) -> list[tuple[NodeId, int]]:
-        """Those of the silent nodes that no agent's own rule can keep alive."""
+        """Return the silent nodes that no agent's own rule can keep alive."""
         if not silent:
             return []
         limit = now - cluster.timing.silence_ms * MS
@@ -154,9 +157,11 @@ class Renewals:
         ]
 
     def removable(self, cluster: Cluster) -> list[NodeId]:
-        """The nodes to be removed that nothing of a job is on, once every agent that may hold a
-        lease keeps a roster that neither asks nor believes them: an older one could count their
-        answers against nodes that the scheduler counts without them.
+        """Return the nodes that may be removed: no job holds anything there, and every agent that
+        may hold a lease has a roster that leaves them out.
+
+        An older roster could count their answers against nodes that the scheduler counts without
+        them.
         """
         leaving = [
             member.node_id
@@ -177,8 +182,8 @@ class Renewals:
         return known or not node.peer_address or is_leaving(cluster, node.node_id)
 
     def _kept(self, order: dict[NodeId, int], kept: list[int], node_id: NodeId) -> bool:
-        """Whether a roster that this node may have was short: one that holds it, and no fewer nodes
-        than it has named.
+        """Return whether a roster that this node may have was short: one that contains it and is at
+        least as large as the one it has named.
         """
         known = self.nodes.get(node_id)
         least = max(order[node_id], known.roster_nodes - 1 if known is not None else 0)

@@ -1,11 +1,10 @@
 """The list of all nodes that each agent keeps, so that agents can ask each other when no scheduler
 answers.
 
-Pure, and made from acknowledged state. In order of first registration, so that a later roster
-begins with an older one: that is what the agents' rule (`services/node_agent/peers/gossip.py`) and
-the rule of loss (`renewals.py`) have in common. Nodes are only added: one that is removed keeps its
-place. It is left out of the count in two steps, so that no two agents can count against each other:
-docs/decisions.
+Pure, and made from acknowledged state. Nodes are in order of first registration, so a later roster
+begins with an earlier one. The agents' rule (`services/node_agent/peers/gossip.py`) and the rule of
+loss (`renewals.py`) rely on that. A removed node keeps its position. It is left out of the count in
+two steps, so that no two agents can count against each other (docs/decisions).
 """
 
 import hashlib
@@ -25,8 +24,7 @@ from libs.common.facts import (
 from libs.common.messages import Roster, RosterEntry
 from libs.common.state.cluster import Cluster, Node, is_leaving, is_removed
 
-# An address and a key are at most so long: an entry is below 200 bytes then, and a roster of the
-# bound below 1 MiB (1,000: 153 KB).
+# Longest address and key: an entry stays below 200 bytes, and a roster of NODES_MAX below 1 MiB.
 WORD_MAX: Final = 64
 # With more nodes than this there is no roster, and every lease ends as it was granted.
 NODES_MAX: Final = 4_096
@@ -55,7 +53,7 @@ class PresentRoster:
 
 
 def roster(cluster: Cluster) -> Roster:
-    """As of the state's sequence; without nodes when there are too many."""
+    """Return the roster of this state, without nodes if there are too many."""
     nodes = (
         tuple(_entry(cluster, node) for node in cluster.nodes.values())
         if len(cluster.nodes) <= NODES_MAX

@@ -1,3 +1,3 @@
-"""Who makes room for whom: the jobs that may be preempted, what they would lose, and which of them
-end for the first in line.
+"""Preemption: the jobs that may be preempted, what they would lose, and which of them end for the
+first waiting job.
 """

@@ -1,9 +1,8 @@
-"""Which jobs end so that another one can be placed: of all nodes that could serve it, those where
-least work is lost.
+"""The choice of jobs to preempt: among all nodes that could serve, those where least work is lost.
 
-Pure. A gang ends whole: once it ends for one node, its other nodes cost nothing more. What a gang
-must keep together (`required` levels) narrows the choice; what it would like is not worth anybody's
-work.
+Pure. A gang ends whole, so once it ends for one node, its other nodes cost nothing more. Levels
+that a gang requires narrow the choice; levels that it prefers do not, because they are not worth
+lost work.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,18 +25,20 @@ from services.scheduler.preemption.preemptible import Need
 from services.scheduler.reservations.reservations import closed_to
 from services.scheduler.state.state import State
 
-# Jobs that end for one job: one commit of the log records all of them.
+# Most jobs that end for one job, because one commit of the log records all of them.
 VICTIMS_MAX: Final = 4_096
 
 
 class Room(NamedTuple):
-    """Where the job goes, and who ends for it."""
+    """The nodes and devices for a job, and the jobs that end for it."""
 
     choice: Choice
     victims: tuple[Job, ...]
 
 
 class _Picked(NamedTuple):
+    """A set of nodes, the jobs that end there, and the work that is lost."""
+
     lost: int
     nodes: dict[int, None]
     victims: dict[JobId, None]
@@ -46,8 +47,10 @@ class _Picked(NamedTuple):
 def room_for(
     state: State, job: Job, request: ResourceRequest, excluded_nodes: int = 0
 ) -> Room | None:
-    """What jobs of lower priority can make, and those that had their turn, on other nodes than the
-    barred ones; None where they cannot, or need not.
+    """Return the room that jobs of lower priority, or with a time slice that is over, can make for
+    this job.
+
+    `excluded_nodes` are bits. None if they cannot make enough room, or need not.
     """
     need = Need(job.spec.priority, (job.spec.queue or DEFAULT_QUEUE) if state.slice_of(job) else "")
     offers = state.offers(request, sharing_domain_of(state.cluster, job.tenant), need)
@@ -64,10 +67,10 @@ def room_for(
 def room_again(
     state: State, job: Job, request: ResourceRequest, among: int
 ) -> Callable[[int], Room | None]:
-    """Where a gang that ends goes on, by the number of its nodes: on the devices that it has and
-    that are left to it, beside them on what is free.
+    """Return a function from a number of nodes to where a gang that ends can go on: on its own
+    devices, and beside them on free ones.
 
-    `among` are the nodes that are looked at, as bits.
+    `among` are the nodes to consider, as bits.
     """
     offers = Offers(
         request, sharing_domain_of(state.cluster, job.tenant), lambda other: other is job
@@ -81,8 +84,10 @@ def room_again(
 
 
 def preempted(state: State, job: Job, by: Job) -> JobPreempted:
-    """It hears its own signal and has its own time, and after that what any job has that is
-    stopped.
+    """Return the fact that preempts the job.
+
+    A job with a checkpoint gets its own signal and time, and after that the grace of any stopped
+    job.
     """
     spec = job.spec
     signal, grace_s = (
@@ -102,7 +107,7 @@ def preempted(state: State, job: Job, by: Job) -> JobPreempted:
 
 
 def lost_ns(job: Job, now_ns: int) -> int:
-    """The work that is lost if it ends now, in hundredths of a GPU times nanoseconds."""
+    """Return the work lost if the job ends now, in hundredths of a GPU times nanoseconds."""
     return share_of(job) * max(0, now_ns - saved_ns(job))
 
 
@@ -111,14 +116,14 @@ def _room(
     request: ResourceRequest,
     offers: dict[int, Offer],
     members: int,
-    line: Callable[[], Iterator[Cost]],
+    costs: Callable[[], Iterator[Cost]],
 ) -> Room | None:
     near = state.capacity.near
     groups = gang.allowed(members, request, near) if request.nodes > 1 else (members,)
     picks = [
         picked
         for group in groups
-        if (picked := _pick(state, offers, group, request.nodes, line())) is not None
+        if (picked := _pick(state, offers, group, request.nodes, costs())) is not None
     ]
     if not picks:
         return None
@@ -132,21 +137,21 @@ def _room(
 
 
 def _pick(
-    state: State, offers: dict[int, Offer], group: int, count: int, line: Iterator[Cost]
+    state: State, offers: dict[int, Offer], group: int, count: int, costs: Iterator[Cost]
 ) -> _Picked | None:
-    """So many nodes of the group, each the one that adds least to what is lost.
+    """Pick `count` nodes of the group, each the one that adds least to what is lost.
 
-    `line` has them all, the cheapest first.
+    `costs` yields all nodes, the cheapest first.
     """
     if group.bit_count() < count:
         return None
     lost, nodes, victims = 0, dict[int, None](), dict[JobId, None]()
-    ahead, cheaper = next(line), list[Cost]()
+    ahead, cheaper = next(costs), list[Cost]()
     while len(nodes) < count:
         if cheaper and cheaper[0] < ahead:
             cost, _, index = heappop(cheaper)
         else:
-            (cost, _, index), ahead = ahead, next(line, ahead)
+            (cost, _, index), ahead = ahead, next(costs, ahead)
         if index in nodes or not group >> index & 1:
             continue
         lost += cost
@@ -161,7 +166,7 @@ def _pick(
 
 
 def _also_on(state: State, offers: dict[int, Offer], ending: list[JobId]) -> list[int]:
-    """Nodes where these jobs run too, and which have now less to lose."""
+    """Return the other nodes where these jobs run, which now have less to lose."""
     jobs, index = state.cluster.jobs, state.capacity.index
     nodes = [
         index[node_id]

@@ -1,10 +1,9 @@
-"""What each node could offer a wish if jobs of lower priority ended there, and which: those that
-lose least, and none in vain.
+"""What each node could offer a request if some jobs ended there: the jobs that lose least, and only
+those that are needed.
 
-Pure, and derived as a ranking is (`placement/ranking.py`): only nodes that changed since it was
-last asked are looked at again. On one node jobs are taken that saved their work last; what the
-others then do not need is left alone. Held against all other choices by
-tests/property/test_making_room.py.
+Pure, and derived like a ranking (`placement/ranking.py`): only nodes that changed since the last
+use are examined again. On one node, jobs that saved their work last come first; jobs whose end is
+not needed are spared. Checked against all other choices by tests/property/test_making_room.py.
 """
 
 from bisect import bisect_left, insort
@@ -21,17 +20,17 @@ from services.scheduler.placement.place import DeviceFit, Place, host_serves
 from services.scheduler.placement.ranking import Ranked
 from services.scheduler.placement.resource_request import ResourceRequest
 
-# What is lost, how good the way is (the less, the better), and the node.
+# The work lost, the rank of the device fit (lower is better), and the node.
 Cost = tuple[int, int, int]
-# Whether a job may end for another one.
+# Returns whether a job may end for another one.
 MayEnd = Callable[[Job], bool]
 
 
 class Offer(NamedTuple):
-    """How good the way is (`ranking.py`), the devices, the jobs that end for them.
+    """The level of the device fit (`ranking.py`), its devices, and the jobs that end for them.
 
-    What these hold in all, in hundredths of a GPU, and the sum of that times when each saved its
-    work last: `share * now - saved` is what is lost.
+    `share` is what these jobs hold, in hundredths of a GPU. `saved` is the sum of share times the
+    time of the last save, so `share * now - saved` is the work lost.
     """
 
     level: int
@@ -42,11 +41,10 @@ class Offer(NamedTuple):
 
 
 class Offers:
-    """`of` has the nodes that could serve, also those that serve as they are; `members` are the
-    same as bits.
+    """`of` maps each node that could serve to its offer; `members` are the same nodes as bits.
 
-    `seen` is up to where it has looked at what changed. Of offers that end as much the order never
-    changes: they stand in one of the `lines`, who saved last first.
+    `seen` is the position up to which changes were examined. The order of offers with equal shares
+    never changes, so each share has one sorted list in `by_share`, the last save first.
     """
 
     def __init__(self, request: ResourceRequest, sharing_domain: str, may_end: MayEnd) -> None:
@@ -56,35 +54,37 @@ class Offers:
         self.seen = UNSEEN
         self.members = 0
         self.of: dict[int, Offer] = {}
-        self.lines: dict[int, list[Cost]] = {}
+        self.by_share: dict[int, list[Cost]] = {}
 
     def bring_up(
         self, capacity: Capacity, cluster: Cluster, among: Iterable[int] | None = None
     ) -> None:
-        """Look again at what has changed, or just at these nodes.
+        """Examine the nodes that changed again, or only the nodes `among`.
 
-        Scores that have changed are a change of every node.
+        A changed score counts as a change of every node.
         """
         self.ranking = capacity.ranking(self.request, self.sharing_domain)
         changed, self.seen = capacity.changes.since(self.seen), capacity.changes.position
         for index in changed if among is None else among:
             place = capacity.places[index]
-            found = self._look_at(cluster, place) if place is not None else None
+            found = self._offer_of(cluster, place) if place is not None else None
             before = self.of.pop(index, None)
             if before is not None:
-                line = self.lines[before.share]
-                del line[bisect_left(line, (-before.saved, -before.level, index))]
+                costs = self.by_share[before.share]
+                del costs[bisect_left(costs, (-before.saved, -before.level, index))]
                 self.members ^= 1 << index
             if found is not None:
                 self.of[index] = found
-                insort(self.lines.setdefault(found.share, []), (-found.saved, -found.level, index))
+                insort(
+                    self.by_share.setdefault(found.share, []), (-found.saved, -found.level, index)
+                )
                 self.members |= 1 << index
 
     def cheapest(self, now_ns: int) -> Iterator[Cost]:
-        """All of them, those that lose least first."""
-        return merge(*[_costs(share * now_ns, line) for share, line in self.lines.items()])
+        """Yield all nodes, those that lose least first."""
+        return merge(*[_costs(share * now_ns, costs) for share, costs in self.by_share.items()])
 
-    def _look_at(self, cluster: Cluster, place: Place) -> Offer | None:
+    def _offer_of(self, cluster: Cluster, place: Place) -> Offer | None:
         if place.index in self.ranking.best and host_serves(place, self.request):
             return Offer(*self.ranking.best[place.index])
         here = [cluster.jobs[job_id] for job_id in place.node.members]
@@ -97,8 +97,8 @@ class Offers:
         return None
 
     def _sparing(self, later: Imagined, asked: list[Job], found: Ranked) -> Offer:
-        """Without those whose end is not needed, now that the last one ends; whoever would lose
-        most is spared first.
+        """Return the offer without jobs whose end is not needed; the job that would lose most is
+        spared first.
         """
         needed = {job.job_id: job for job in asked}
         for job in asked[-2::-1]:
@@ -117,21 +117,21 @@ class Offers:
         )
 
     def _rank(self, place: Place) -> Ranked | None:
-        """How an imagined node would serve."""
+        """Return how an imagined node would serve."""
         return self.ranking.rank(place) if host_serves(place, self.request) else None
 
 
-def _costs(share_ns: int, line: list[Cost]) -> Iterator[Cost]:
-    return ((share_ns + saved, level, index) for saved, level, index in line)
+def _costs(share_ns: int, costs: list[Cost]) -> Iterator[Cost]:
+    return ((share_ns + saved, level, index) for saved, level, index in costs)
 
 
 def share_of(job: Job) -> int:
-    """What it holds on all its nodes, in hundredths; at least 1."""
+    """Return what the job holds on all its nodes, in hundredths of a GPU; at least 1."""
     return sum([hold.share for member in job.members.values() for hold in member.gpus]) or 1
 
 
 def saved_ns(job: Job) -> int:
-    """Since when its work would have to be done again."""
+    """Return the time from which the job's work would have to be repeated."""
     return max(job.placed_ns, job.preemption.checkpointed_ns)
 
 

@@ -1,8 +1,7 @@
-"""The jobs on nodes that said `preemptible`: when each may be preempted, and how long one that is
-may still save its work.
+"""The preemptible jobs on nodes: when each may be preempted, and how long it may save its work.
 
-Pure. Times are of this machine's boot clock, from when this process saw the job run, or told to
-stop: a scheduler that takes over counts anew, as with start limits. Held by
+Pure. Times are of this machine's boot clock, from when this process saw the job run or the order to
+stop. A scheduler that takes over starts the counts again, as with start limits. Tests:
 tests/unit/test_preemption.py.
 """
 
@@ -22,8 +21,8 @@ NEVER: Final = 1 << 62
 
 
 class Need(NamedTuple):
-    """Who asks for room: one of this priority, which takes turns with those of its queue if that is
-    named.
+    """The priority of the job that needs room, and the queue in which it takes turns,
+    if it does.
     """
 
     priority: int
@@ -31,9 +30,10 @@ class Need(NamedTuple):
 
 
 class Watched(msgspec.Struct):
-    """An attempt that was seen to run at `began_at`; from `grow_at` on it may be begun anew with
-    more nodes (0: it may not); at `save_until` it has had its time to save (0: it is not
-    preempted).
+    """An attempt seen running at `began_at`.
+
+    From `grow_at` on it may restart with more nodes (0: never). At `save_until` its time to save
+    ends (0: it is not preempted).
     """
 
     attempt: int
@@ -43,10 +43,10 @@ class Watched(msgspec.Struct):
 
 
 class Preemptible:
-    """`overdue` are those that were told to save their work and whose time for it is over; `ripe`
-    those that have run for long enough to be begun anew with more nodes.
+    """The attempts of preemptible jobs.
 
-    `slice_of` says how long a job's turn is.
+    `overdue` were told to save their work and their time is over. `ripe` have run long enough to
+    restart with more nodes. `slice_of` returns the length of a job's time slice.
     """
 
     def __init__(self, slice_of: Callable[[Job], int], grow_after_s: int = 0) -> None:
@@ -55,12 +55,12 @@ class Preemptible:
         self.jobs: dict[JobId, Watched] = {}
         self.overdue: dict[JobId, None] = {}
         self.ripe: dict[JobId, None] = {}
-        # Those whose time begins to count when this process next looks at its clock.
+        # Attempts whose time counts from the next reading of the clock.
         self._begun: dict[JobId, None] = {}
         self._timers: list[tuple[int, JobId, int]] = []
 
     def note(self, job: Job) -> None:
-        """A fact touched a job that may be preempted."""
+        """Note that a fact touched a preemptible job."""
         watched = self.jobs.get(job.job_id)
         if job.state not in job_life.ON_NODES or not is_saving(job):
             self.overdue.pop(job.job_id, None)
@@ -76,14 +76,14 @@ class Preemptible:
             self._begun[job.job_id] = None
 
     def begin(self, jobs: dict[JobId, Job]) -> None:
-        """A term begins: all is counted anew."""
+        """Begin a term: start all counts again."""
         known, self.jobs, self.ripe = self.jobs, {}, {}
         self._timers.clear()
         for job_id in known:
             self.note(jobs[job_id])
 
     def ring(self, jobs: dict[JobId, Job], now_ns: int) -> Iterator[JobId]:
-        """Those whose time has come since it was last asked."""
+        """Yield the jobs whose time has come since the last call."""
         for job_id in self._begun:
             if job_id in self.jobs:
                 self._time(jobs[job_id], self.jobs[job_id], now_ns)
@@ -99,7 +99,7 @@ class Preemptible:
                 yield job_id
 
     def may_yield(self, job: Job, need: Need, now_ns: int) -> bool:
-        """Whether it may be preempted for who needs that."""
+        """Return whether the job may be preempted for this need."""
         watched = self.jobs.get(job.job_id)
         runs = (
             job.state in (job_life.PLACED, job_life.RUNNING)
@@ -112,7 +112,9 @@ class Preemptible:
         return not after_s or watched.began_at + after_s * SECOND_NS <= now_ns
 
     def _yields_after_s(self, job: Job, need: Need) -> int | None:
-        """How long it runs before it makes room for who needs that; None: it never does."""
+        """Return how long the job runs before it makes room for this need; None if it
+        never does.
+        """
         if job.spec.priority < need.priority:
             return job.spec.min_run_s
         equal = (
@@ -122,8 +124,8 @@ class Preemptible:
         return max(job.spec.min_run_s, slice_s) if slice_s else None
 
     def reslice(self, jobs: dict[JobId, Job], queue: str) -> None:
-        """Turns in this queue are longer or shorter now: who has begun one is looked at again at
-        once, and when it is over.
+        """Apply a changed time slice of the queue: check its jobs again now and at the end of their
+        slices.
         """
         for job_id, watched in self.jobs.items():
             if watched.began_at < NEVER and (jobs[job_id].spec.queue or DEFAULT_QUEUE) == queue:
@@ -150,15 +152,19 @@ class Preemptible:
 
 
 def is_saving(job: Job) -> bool:
-    """It is to go on by another attempt, and has more time than any job that is stopped."""
+    """Return whether the job is preempted and has more time than a stopped job, to
+    save its work.
+    """
     return job.stop_reason in reasons.GOES_ON and job.stop_grace_ms > job.spec.grace_s * 1_000
 
 
 def may_grow(spec: JobSpec) -> bool:
-    """It says that it saves its work when it is told to, and may have more nodes than it needs."""
+    """Return whether the job saves its work on request and may have more nodes than it needs."""
     return spec.preemptible and spec.checkpoint_grace_s > 0 and spec.nodes_max > spec.nodes
 
 
 def has_saved(job: Job) -> bool:
-    """It has answered by a checkpoint: nothing is lost if it ends now."""
+    """Return whether the job has answered with a checkpoint, so that no work is lost if it ends
+    now.
+    """
     return job.preemption.saved == job.attempt

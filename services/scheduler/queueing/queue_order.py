@@ -74,7 +74,7 @@ def rank(state: State, lane: LaneId) -> Rank:
     tenant = state.cluster.tenants.get(TenantId(lane.tenant)) or Tenant(TenantId(lane.tenant))
     return (
         held,
-        ranked(tenant, state.sizes, state.cluster.use_hour) if ranked is not None else 0,
+        ranked(tenant, state.nodes.sizes, state.cluster.use_hour) if ranked is not None else 0,
         lane.queue,
         lane.tenant,
     )

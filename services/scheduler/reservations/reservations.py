@@ -1,11 +1,10 @@
-"""The nodes that are not for a job, because they are kept for others from some time on, or for
-nobody (a maintenance).
+"""The nodes that are closed to a job, because they are reserved for other jobs or for maintenance.
 
-Pure, and a function of the folded state and the time. A job begins on a node only if it has ended
-at latest (`latest_end_ns`) before somebody else's time there; without a time limit not at all, once
-such a time is set. A job that names a reservation that is for it runs there and then, nowhere else;
-once that is over or was cleared it is a job like any other. What runs already is left alone. The
-simulation's checker is `nobody_steals_a_reservation`.
+Pure, and a function of the folded state and the time. A job starts on a node only if it ends
+(`latest_end_ns`) before a reservation of others begins there. Without a time limit it does not
+start there at all while such a reservation is ahead. A job that names its own reservation runs in
+it and nowhere else; once the reservation is over or cleared, it is an ordinary job. Running jobs
+are left alone. The simulation's checker is `nobody_steals_a_reservation`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,12 +18,12 @@ from services.scheduler.placement.forecast import latest_end_ns
 from services.scheduler.state.state import State
 
 NAMED_MAX: Final = 8
-# Of so many reservations the nodes are known as bits.
+# Number of reservations whose nodes are cached as bits.
 SETS_MAX: Final = 1_024
 
 
 def own_reservation(state: State, job: Job) -> Reservation | None:
-    """The one that the job names, if it is for it and not over."""
+    """Return the reservation that the job names, if it admits the job and is not over."""
     known = state.cluster.reservations.get(job.spec.reservation)
     return (
         known
@@ -36,21 +35,19 @@ def own_reservation(state: State, job: Job) -> Reservation | None:
 
 
 def pass_of(state: State, job: Job) -> str:
-    """The reservation in which it waits; empty for all that wait for the nodes that are
-    nobody's.
-    """
+    """Return the name of the job's reservation; empty for jobs that wait for unreserved nodes."""
     own = own_reservation(state, job) if state.cluster.reservations else None
     return own.name if own is not None else ""
 
 
 def is_early(state: State, job: Job) -> bool:
-    """Whether its own reservation has not begun yet."""
+    """Return whether the job's own reservation has not begun yet."""
     own = own_reservation(state, job) if state.cluster.reservations else None
     return own is not None and state.wall_ns < own.start_ns
 
 
 def kept_from(state: State, job: Job) -> list[Reservation]:
-    """Those of others that are not over, by when they begin."""
+    """Return the reservations of others that are not over, by their beginning."""
     own = own_reservation(state, job)
     others = [
         each
@@ -61,13 +58,13 @@ def kept_from(state: State, job: Job) -> list[Reservation]:
 
 
 def in_the_way(state: State, job: Job) -> list[Reservation]:
-    """Those of others that begin before the job would have ended."""
+    """Return the reservations of others that begin before the job would have ended."""
     end_ns = latest_end_ns(job.spec, state.wall_ns)
     return [each for each in kept_from(state, job) if each.start_ns < end_ns]
 
 
 def nodes_of(state: State, kept: Reservation) -> int:
-    """Those of its nodes that there are, as bits; looked up once."""
+    """Return the existing nodes of the reservation as bits; the result is cached."""
     known = state.capacity.sets
     if kept not in known:
         if len(known) >= SETS_MAX:
@@ -80,7 +77,7 @@ def nodes_of(state: State, kept: Reservation) -> int:
 
 
 def closed_to(state: State, job: Job) -> int:
-    """The nodes on which the job may not begin now, as bits."""
+    """Return the nodes on which the job may not start now, as bits."""
     closed = state.capacity.closed_to(job.tenant)
     if not state.cluster.reservations:
         return closed
@@ -92,16 +89,16 @@ def closed_to(state: State, job: Job) -> int:
 
 
 def is_closed_to(state: State, job: Job, choice: Choice) -> bool:
-    """Whether one of these nodes is not for the job: of what was chosen for it before somebody's
-    time was set.
+    """Return whether a chosen node is closed to the job now, for choices made before a reservation
+    was set.
     """
     closed = closed_to(state, job)
     return any(closed >> state.capacity.index[node_id] & 1 for node_id, _ in choice)
 
 
 def put_off(state: State, job: Job, whens: Mapping[int, int]) -> Mapping[int, int]:
-    """From when on each node serves the job (`Forecast.whens`), and is not kept from it for as long
-    as it lasts.
+    """Return from when on each node serves the job for as long as it runs, around reservations of
+    others.
     """
     closed = state.capacity.closed_to(job.tenant)
     if closed:
@@ -130,10 +127,10 @@ def put_off(state: State, job: Job, whens: Mapping[int, int]) -> Mapping[int, in
 
 
 def window_words(state: State, job: Job) -> Iterator[tuple[str, int, str]]:
-    """What keeps nodes from the job, how many, and more of it: its own reservation, outside of
-    which it does not run, and others that begin before it has ended.
+    """Yield which nodes reservations close to the job: the reason, the number of nodes, and
+    details.
 
-    Nodes that take no jobs of its tenant come first.
+    Nodes that take no jobs of the job's tenant come first.
     """
     closed = state.capacity.closed_to(job.tenant)
     if closed:
@@ -154,7 +151,7 @@ def window_words(state: State, job: Job) -> Iterator[tuple[str, int, str]]:
 
 
 def _span(state: State, kept: Reservation) -> str:
-    """By the time of facts."""
+    """Return when the reservation begins and ends, relative to the time of facts."""
     ahead_s, left_s = (
         max(0, at_ns - state.wall_ns) // SECOND_NS for at_ns in (kept.start_ns, kept.end_ns)
     )

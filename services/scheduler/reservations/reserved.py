@@ -1,4 +1,7 @@
-"""Devices that are kept for a job: whether it can have them now, or never. Pure."""
+"""The devices reserved for one job: whether it can have them now, or never.
+
+Pure.
+"""
 
 from libs.common.model import WHOLE_GPU
 from libs.common.state import ledger
@@ -8,8 +11,9 @@ from services.scheduler.state.state import State
 
 
 def is_broken(state: State, job: Job) -> bool:
-    """Whether a node or a device is not there any more, or the job is held back, or waits after a
-    refusal, or avoids one of the nodes.
+    """Return whether the reservation can never be used.
+
+    A node or device is gone, or the job is held, waits after a refusal, or avoids one of the nodes.
     """
     avoided = job.refusals.avoided(state.wall_ns)
     if job.refusals.waits(state.wall_ns) or any(
@@ -24,7 +28,7 @@ def is_broken(state: State, job: Job) -> bool:
 
 
 def is_free(cluster: Cluster, job: Job) -> bool:
-    """Whether all of it is free; whoever held it has released it."""
+    """Return whether all reserved devices and host resources are free."""
     members = job.preemption.reserved
     return ledger.can_hold(
         cluster, [hold for member in members for hold in member.gpus]
@@ -46,8 +50,8 @@ def _host_is_free(cluster: Cluster, job: Job) -> bool:
 
 
 def is_among_strangers(cluster: Cluster, job: Job) -> bool:
-    """A device of which it is to have a part is not open to its tenant any more: an administrator's
-    word has changed.
+    """Return whether a reserved part of a device is closed to the job's tenant by now, because an
+    administrator changed who shares devices.
     """
     own = sharing_domain_of(cluster, job.tenant)
     views = [

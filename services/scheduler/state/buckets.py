@@ -1,4 +1,4 @@
-"""Which rule of `decide.py` has to act on a job, if any: every job is in at most one bucket.
+"""The rule of `decide/` that must act on a job: every job is in at most one bucket.
 
 Pure.
 """
@@ -19,7 +19,7 @@ EXPIRE: Final = "expire"
 
 
 def bucket_for(job: Job, wall_ns: int) -> str:
-    """The rule that has to act on this job, if any."""
+    """Return the bucket of a job; empty if no rule must act on it."""
     match job.state:
         case job_life.PENDING:
             return ENQUEUE if job.admitted else ""
@@ -38,8 +38,8 @@ def bucket_for(job: Job, wall_ns: int) -> str:
 def _of_waiting(job: Job, wall_ns: int) -> str:
     """Return the bucket of a waiting job.
 
-    No rule works on a job that is held, waits for another job or after a refusal, or is an array
-    that waits for its elements. A job with reserved devices is not in line.
+    No rule acts on a job that is held, that waits for another job or after a refusal, or on an
+    array that waits for its elements. A job with reserved devices is not in the queue.
     """
     if job.cancel is not None or job.order.in_vain:
         return WITHDRAW if all_over(job) else ""
@@ -49,10 +49,10 @@ def _of_waiting(job: Job, wall_ns: int) -> str:
 
 
 def wants_stop(job: Job, wall_ns: int) -> bool:
-    """A cancel that was not ordered yet (or a shorter one), a requeue, a gang of which one member
-    ended badly, work that is saved.
+    """Return whether an attempt must be stopped: by a cancel or a requeue that was not ordered yet,
+    because its work is saved, or because a gang member failed.
 
-    A replica that is to end finishes its answers first.
+    A retired replica finishes its answers first.
     """
     if job.state == job_life.RELEASING or is_draining(job, wall_ns):
         return False
@@ -64,14 +64,16 @@ def wants_stop(job: Job, wall_ns: int) -> bool:
 
 
 def wants_cancel(job: Job) -> bool:
-    """A cancel was not ordered yet, or gives less time than the job has."""
+    """Return whether a cancel was not ordered yet, or gives less time than the job has."""
     return job.cancel is not None and (
         not job.stop_reason or job.cancel.grace_s * 1_000 < job.stop_grace_ms
     )
 
 
 def due_ns(job: Job) -> int:
-    """When an allocation is to be warned, and once it was, when it is over; 0: never."""
+    """Return when to warn of an allocation's end or, after the warning, when it ends;
+    0 for never.
+    """
     if (
         job.spec.allocation is None
         or job.state not in (job_life.PLACED, job_life.RUNNING)
@@ -86,8 +88,9 @@ def due_ns(job: Job) -> int:
 
 
 def turns_ns(job: Job, wall_ns: int) -> int:
-    """Return when to check the job again although no fact touched it: it is due, or its wait after
-    a refusal ends; 0: never.
+    """Return when to check the job again although no fact touched it; 0 for never.
+
+    That is when an allocation is due, or when a wait after a refusal ends.
     """
     if job.state == job_life.QUEUED:
         return job.refusals.changes_ns(wall_ns)
@@ -96,11 +99,14 @@ def turns_ns(job: Job, wall_ns: int) -> int:
 
 
 def is_warned(job: Job) -> bool:
+    """Return whether the user was warned of the allocation's present end."""
     return job.warned_ns >= job.expires_ns
 
 
 def is_hurt(job: Job) -> bool:
-    """One member ended in another way than by exit code 0: the rest of the gang cannot go on."""
+    """Return whether a member ended with anything but exit code 0, so that its gang
+    cannot go on.
+    """
     return any(
         member.state in job_life.MEMBER_ENDED and member.exit_code != 0
         for member in job.members.values()
@@ -108,7 +114,7 @@ def is_hurt(job: Job) -> bool:
 
 
 def waits_to_start(job: Job) -> bool:
-    """A member has not begun, and nothing stops the attempt yet."""
+    """Return whether a member has not started and the attempt is not being stopped."""
     if job.state not in (job_life.PLACED, job_life.RUNNING) or job.stop_reason:
         return False
     return any(member.state == job_life.PLACED for member in job.members.values())

@@ -7,7 +7,7 @@ from services.scheduler.queueing.queue import Shape
 
 class Noted(NamedTuple):
     """A placed attempt: its address and port, its devices in hundredths of a GPU (at least 1), and
-    its expected end (the wall clock).
+    its expected end (wall clock).
     """
 
     attempt: int
@@ -18,8 +18,8 @@ class Noted(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The shape of a job that has devices reserved, with as many nodes; in hundredths of a GPU what
-    of them it does not hold yet.
+    """The shape of a job with reserved devices, on as many nodes, and the share that it does not
+    hold yet (in hundredths of a GPU).
     """
 
     shape: Shape

@@ -1,8 +1,7 @@
-"""What the nodes will serve later, or would if others ended, kept for those wishes that are asked
-about again.
+"""Forecasts and preemption offers for recent requests.
 
-Pure, and derived: an answer is that of the state, whoever asked before. Of the wishes that were not
-asked about for longest the answers are forgotten.
+Pure, and derived: an answer depends on the state alone, not on earlier questions. The answers for
+the requests that were used least recently are dropped.
 """
 
 from collections.abc import Callable
@@ -22,6 +21,8 @@ Kept = TypeVar("Kept", Forecast, Offers)
 
 
 class Outlook:
+    """The kept forecasts and offers."""
+
     def __init__(self, cluster: Cluster, capacity: Capacity) -> None:
         self.cluster: Final = cluster
         self.capacity: Final = capacity
@@ -29,7 +30,9 @@ class Outlook:
         self.offered: Final[dict[tuple[ResourceRequest, str, Need], Offers]] = {}
 
     def forecast(self, request: ResourceRequest, sharing_domain: str, wall_ns: int) -> Forecast:
-        """When nodes will serve this wish. A circle matters only to parts of devices."""
+        """Return when nodes will serve this request. The sharing domain matters only to parts of
+        devices.
+        """
         key = (request, "" if request.whole or not request.gpus else sharing_domain)
         found = self._kept(self.forecasts, key, lambda: Forecast(*key))
         found.bring_up(self.cluster, self.capacity, wall_ns)
@@ -42,7 +45,9 @@ class Outlook:
         need: Need,
         may_end: Callable[[Job], bool],
     ) -> Offers:
-        """What nodes could offer this wish if those ended that make room for who needs it."""
+        """Return what nodes could offer this request if the jobs ended that may make
+        room for it.
+        """
         found = self._kept(
             self.offered,
             (request, sharing_domain, need),
@@ -52,9 +57,7 @@ class Outlook:
         return found
 
     def forget(self) -> None:
-        """Who may share a device has changed, and with it what a device would be worth that is full
-        now.
-        """
+        """Drop everything, because the sharing of devices was reconfigured."""
         self.forecasts.clear()
         self.offered.clear()
 

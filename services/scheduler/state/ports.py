@@ -1,4 +1,7 @@
-"""Which ports of each address the jobs on nodes were given. Pure, and derived."""
+"""The ports that jobs on nodes hold, by address.
+
+Pure, and derived.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection
@@ -13,17 +16,18 @@ PORTS: Final = PORT_LAST - PORT_FIRST + 1
 
 
 class Ports:
-    """`used`: of each address, how many living jobs have a port there; two only when their nodes
-    changed addresses since.
+    """`used` counts the living jobs on each port of each address. A count of 2 occurs only when
+    nodes changed their addresses.
     """
 
     def __init__(self) -> None:
         self.used: Final[defaultdict[str, Counter[int]]] = defaultdict(Counter)
 
     def free(self, cluster: Cluster, address: str) -> int:
-        """A port of that address which no living job was given, not one that was just given back.
+        """Return a port of that address that no living job holds, preferring ports that were not
+        used lately.
 
-        Clusters that share a machine begin at different ones.
+        Clusters that share a machine start at different ports. Returns 0 if all are in use.
         """
         used: Collection[int] = self.used.get(address, ())
         port = cluster.port_last or PORT_FIRST - 1 + crc32(cluster.cluster_id.encode()) % PORTS
@@ -34,9 +38,11 @@ class Ports:
         return 0
 
     def fit(self, address: str, port: int) -> None:
+        """Count a job on this port."""
         self.used[address][port] += 1
 
     def give_back(self, address: str, port: int) -> None:
+        """Count one job less on this port."""
         used = self.used[address]
         used[port] -= 1
         if not used[port]:

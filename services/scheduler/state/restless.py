@@ -1,5 +1,5 @@
-"""Selects the models to check: those that a fact touched, those with a wait that ended, and all
-when the set of live nodes changed.
+"""The models to check: those that a fact touched, those whose wait ended, and all of them when the
+set of live nodes changed.
 
 Pure, and derived: a part of `State`. It also holds the replicas that finish their answers before
 they are stopped.
@@ -12,8 +12,8 @@ from libs.common.model import JobId, NodeId
 
 
 class Restless:
-    """`models` may need more or fewer replicas; `draining` are replicas that are to end and are not
-    stopped yet; `quiet` are the nodes that were not heard when the models were last looked at.
+    """`models` may need more or fewer replicas. `draining` are retired replicas that are not
+    stopped yet. `quiet` are the silent nodes at the last check.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Restless:
         self._timers: list[tuple[int, str]] = []
 
     def wake(self, models: Iterable[str], now_ns: int, quiet: tuple[NodeId, ...]) -> None:
-        """Check models again although no fact touched them: a wait is over, or the set of live
+        """Check models again although no fact touched them, when a wait is over or the set of live
         nodes changed.
         """
         if quiet != self.quiet:

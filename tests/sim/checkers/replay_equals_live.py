@@ -95,8 +95,8 @@ def indexes(state: SchedulerState) -> dict[str, Any]:
         },
         "sizes": capacity.sizes,
         "queues": {name: held for name, held in state.queue_held.items() if held},
-        "returning": state.returning,
-        "dead": state.dead,
+        "returning": state.nodes.returning,
+        "dead": state.nodes.dead,
         "ports": {address: ports for address, ports in state.ports.used.items() if ports},
     }
 

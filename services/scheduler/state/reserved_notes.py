@@ -1,0 +1,47 @@
+"""The jobs that have devices reserved, and the share that they do not hold yet.
+
+Pure, and derived: a part of `State`.
+"""
+
+from collections import Counter
+
+from libs.common.model import JobId, TenantId, attempt_key
+from libs.common.state.cluster import Cluster, Job
+from services.scheduler.queueing.queue import shape_of
+from services.scheduler.state.noted import Kept
+
+
+class ReservedNotes:
+    """`kept` is by job; `share` is the sum by tenant, in hundredths of a GPU."""
+
+    def __init__(self) -> None:
+        self.kept: dict[JobId, Kept] = {}
+        self.share: Counter[TenantId] = Counter()
+
+    def note(self, cluster: Cluster, job_id: JobId, job: Job | None, wall_ns: int) -> bool:
+        """Note that a fact touched this job. Return whether it has devices reserved."""
+        old = self.kept.get(job_id)
+        if old is not None:
+            self.share[old.shape.tenant] -= old.share
+        if job is None or not job.preemption.reserved:
+            self.kept.pop(job_id, None)
+            return False
+        own = attempt_key(job_id, job.attempt)
+        share = sum(
+            [
+                hold.share
+                for member in job.preemption.reserved
+                for hold in member.gpus
+                if own not in cluster.gpus[hold.uuid].holds
+            ]
+        )
+        # The nodes that a refused job avoids change with time.
+        is_known = old is not None and not job.refusals.excluded
+        shape = (
+            old.shape
+            if old is not None and is_known
+            else shape_of(job, job.refusals.avoided(wall_ns))
+        )
+        self.kept[job_id] = Kept(shape.on(len(job.preemption.reserved)), share)
+        self.share[job.tenant] += share
+        return True
