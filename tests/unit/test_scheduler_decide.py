@@ -386,7 +386,7 @@ def test_the_scheduler_ends_no_job_by_its_own_clock() -> None:
 
 def test_a_new_term_counts_the_start_limit_from_its_own_beginning() -> None:
     state = given(registered("a"), waiting("j", start_s=30), placed("j", member("a", 0)))
-    state.deadlines.clear()
+    state.start_limits.limits.clear()
     state.begin(state.epoch, 1_000 * SECOND_NS)
     assert decisions(state, now_s=1_029) == []
     assert [getattr(fact, "reason", "") for fact in decisions(state, now_s=1_030)] == [

@@ -49,4 +49,4 @@ def test_a_job_that_left_the_fold_is_in_no_list(monkeypatch: pytest.MonkeyPatch)
     state = given(registered("n"), waiting("a"), placed("a", member("n", 0)), ended("a", "n"))
     fold(state, closed("a"))
     assert JobId("a") not in state.cluster.jobs
-    assert JobId("a") not in state.bucket_of
+    assert JobId("a") not in state.buckets.of

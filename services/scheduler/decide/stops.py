@@ -91,7 +91,7 @@ def stop_drained(state: State, drained: Sequence[JobId]) -> Sequence[AnyFact]:
 
 def stop_unstarted(state: State, now_ns: int) -> Sequence[AnyFact]:
     """Stop a job that did not start within its start limit."""
-    job = state.unstarted(now_ns)
+    job = state.start_limits.overdue(state.cluster.jobs, now_ns)
     return (
         (stop_order(job, reasons.START_TIMEOUT, 15, job.spec.grace_s),) if job is not None else NONE
     )

@@ -3,9 +3,11 @@
 Pure.
 """
 
+from heapq import heappop, heappush
 from typing import Final
 
 from libs.common.life import job_life
+from libs.common.model import JobId
 from libs.common.state.cluster import Job, all_over, is_draining
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.preemption.preemptible import has_saved, is_saving
@@ -16,6 +18,35 @@ WAIT: Final = "wait"
 STOP: Final = "stop"
 SETTLE: Final = "settle"
 EXPIRE: Final = "expire"
+
+
+class Buckets:
+    """The jobs of each rule as a heap of (submission, job); `of` tells which entries are live."""
+
+    def __init__(self) -> None:
+        self.of: dict[JobId, str] = {}
+        self.heaps: dict[str, list[tuple[int, JobId]]] = {
+            name: [] for name in (ENQUEUE, WITHDRAW, STOP, SETTLE, EXPIRE)
+        }
+
+    def move(self, job_id: JobId, new: str, submitted: int) -> str:
+        """Move the job to this bucket, or out of all if it is empty. Return its former bucket."""
+        old = self.of.pop(job_id, "")
+        if new:
+            self.of[job_id] = new
+        if new not in ("", old, WAIT):
+            heappush(self.heaps[new], (submitted, job_id))
+        return old
+
+    def first(self, bucket: str) -> JobId | None:
+        """Return the job of this bucket that was submitted first."""
+        heap = self.heaps[bucket]
+        while heap:
+            job_id = heap[0][1]
+            if self.of.get(job_id) == bucket:
+                return job_id
+            heappop(heap)
+        return None
 
 
 def bucket_for(job: Job, wall_ns: int) -> str:

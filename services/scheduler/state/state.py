@@ -33,7 +33,7 @@ from libs.common.state.cluster import (
     WriterMark,
     is_draining,
 )
-from libs.common.state.ordering import DEFAULT_QUEUE, SECOND_NS, JobQueue
+from libs.common.state.ordering import DEFAULT_QUEUE, JobQueue
 from services.scheduler import policies
 from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.forecast import UNKNOWN, Forecast, expected_end_ns
@@ -45,15 +45,10 @@ from services.scheduler.preemption.offers import Offers, share_of
 from services.scheduler.preemption.preemptible import Need, Preemptible
 from services.scheduler.queueing.queue import LaneId, Queue
 from services.scheduler.state.buckets import (
-    ENQUEUE,
-    EXPIRE,
-    SETTLE,
-    STOP,
     WAIT,
-    WITHDRAW,
+    Buckets,
     bucket_for,
     turns_ns,
-    waits_to_start,
 )
 from services.scheduler.state.node_notes import NodeNotes
 from services.scheduler.state.noted import Noted
@@ -61,14 +56,14 @@ from services.scheduler.state.outlook import Outlook
 from services.scheduler.state.ports import Ports
 from services.scheduler.state.reserved_notes import ReservedNotes
 from services.scheduler.state.restless import Restless
+from services.scheduler.state.start_limits import StartLimits
 
 
 class State:
     """The cluster and the indexes that the rules read.
 
     `epoch` is this process's own term: 0 until it began one. The process decides only while the log
-    agrees with it. `now_ns` is this machine's boot clock at the last decision; `deadlines` are
-    times of that clock.
+    agrees with it. `now_ns` is this machine's boot clock at the last decision.
     """
 
     def __init__(self, cluster: Cluster, placement: str = DEFAULT, grow_after_s: int = 0) -> None:
@@ -88,13 +83,8 @@ class State:
         own = cluster.writers.get(subjects.SCHEDULER)
         self.wall_ns = own.at_ns if own is not None else 0
         self.nodes = NodeNotes()
-        # The jobs of each rule as a heap of (submission, job). `bucket_of` tells which entries are
-        # live.
-        self.buckets: dict[str, list[tuple[int, JobId]]] = {
-            name: [] for name in (ENQUEUE, WITHDRAW, STOP, SETTLE, EXPIRE)
-        }
-        self.bucket_of: dict[JobId, str] = {}
-        self.deadlines: list[tuple[int, JobId, int]] = []
+        self.buckets = Buckets()
+        self.start_limits = StartLimits()
         self.ports = Ports()
         self.address_of: dict[NodeId, str] = {}
         self.noted: dict[JobId, Noted] = {}
@@ -191,13 +181,8 @@ class State:
 
     def first(self, bucket: str) -> Job | None:
         """Return the job of this rule that was submitted first."""
-        heap = self.buckets[bucket]
-        while heap:
-            job_id = heap[0][1]
-            if self.bucket_of.get(job_id) == bucket:
-                return self.cluster.jobs[job_id]
-            heappop(heap)
-        return None
+        job_id = self.buckets.first(bucket)
+        return self.cluster.jobs[job_id] if job_id is not None else None
 
     def begin(self, epoch: int, now_ns: int) -> None:
         """Begin this process's term.
@@ -207,21 +192,8 @@ class State:
         """
         self.epoch, self.now_ns = epoch, now_ns
         for job_id in self.noted:
-            self._watch_start(self.cluster.jobs[job_id])
+            self.start_limits.watch(self.cluster.jobs[job_id], now_ns)
         self.preemptible.begin(self.cluster.jobs)
-
-    def unstarted(self, now_ns: int) -> Job | None:
-        """Return a job whose start limit has passed.
-
-        Drops the entries of attempts that began or ended.
-        """
-        while self.deadlines and self.deadlines[0][0] <= now_ns:
-            _, job_id, attempt = self.deadlines[0]
-            job = self.cluster.jobs.get(job_id)
-            if job is not None and job.attempt == attempt and waits_to_start(job):
-                return job
-            heappop(self.deadlines)
-        return None
 
     def queue_named(self, name: str) -> JobQueue:
         """Return the queue with this name, with default settings if it was never configured."""
@@ -343,11 +315,7 @@ class State:
     def _reclassify(self, job_id: JobId) -> None:
         job = self.cluster.jobs.get(job_id)
         new = bucket_for(job, self.wall_ns) if job is not None else ""
-        old = self.bucket_of.pop(job_id, "")
-        if new:
-            self.bucket_of[job_id] = new
-        if new and new not in (old, WAIT) and job is not None:
-            heappush(self.buckets[new], (job.seq, job_id))
+        old = self.buckets.move(job_id, new, job.seq if job is not None else 0)
         if new == WAIT and job is not None:
             self._wait(job)
         elif old == WAIT:
@@ -405,7 +373,7 @@ class State:
             self.held[job.job_id] = None
         self.queue_held[job.spec.queue or DEFAULT_QUEUE] += share
         if self.epoch:
-            self._watch_start(job)
+            self.start_limits.watch(job, self.now_ns)
 
     def _expect(self, job: Job) -> int:
         """Return when the attempt ends. Its nodes are examined again once that has passed."""
@@ -413,8 +381,3 @@ class State:
         if end_ns < UNKNOWN:
             heappush(self.overruns, (end_ns, job.job_id, job.attempt))
         return end_ns
-
-    def _watch_start(self, job: Job) -> None:
-        heappush(
-            self.deadlines, (self.now_ns + job.spec.start_s * SECOND_NS, job.job_id, job.attempt)
-        )

@@ -86,7 +86,7 @@ def indexes(state: SchedulerState) -> dict[str, Any]:
     """What the scheduler derives, without the order in which it came to be."""
     capacity = state.capacity
     return {
-        "buckets": state.bucket_of,
+        "buckets": state.buckets.of,
         "waiting": {job_id: waiting.shape for job_id, waiting in state.queue.waiting.items()},
         "free": {
             p.node_id: (p.whole, p.parts, p.lefts, p.cpus_free, p.memory_free)
