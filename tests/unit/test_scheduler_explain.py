@@ -51,7 +51,7 @@ def test_a_job_that_others_make_room_for_names_them() -> None:
     assert blocked(answer) == [("devices being freed", 4, "low")]
     assert (
         answer["estimate"]["basis"]
-        == "none: as soon as those that make room for it have saved their work and ended"
+        == "none: as soon as the jobs that make room for it have saved their work and ended"
     )
 
 

@@ -41,7 +41,7 @@ def test_it_starts_when_the_last_that_it_needs_reaches_its_limit() -> None:
     )
     assert found == {
         "in_s": 570,
-        "basis": "once 2 jobs ended (2 by time limits); whoever comes meanwhile may go first",
+        "basis": "once 2 jobs ended (2 by time limits); jobs submitted meanwhile may go first",
     }
 
 
@@ -88,12 +88,10 @@ def test_who_is_before_it_takes_its_turn_first() -> None:
 def test_nobody_can_say_when_what_runs_has_no_limit() -> None:
     assert said(registered("a", 1), busy("x", 0), waiting("j")) == {
         "in_s": None,
-        "basis": (
-            "none: of 1 job in its way nobody said, by estimate or time limit, how long it takes"
-        ),
+        "basis": ("none: the run time of 1 job in its way is unknown (no --estimate, no --time)"),
     }
     later = said(registered("a", 1), busy("x", 0, time_limit_s=60), waiting("first"), waiting("j"))
-    assert later["in_s"] is None and "of 1 job " in later["basis"]
+    assert later["in_s"] is None and "of 1 job in its way" in later["basis"]
 
 
 def test_a_job_that_would_never_start_is_told_so() -> None:
@@ -104,7 +102,7 @@ def test_a_job_that_would_never_start_is_told_so() -> None:
     found = said(
         registered("a", 3), capped, busy("x", 0, time_limit_s=60), waiting("j", gpus=2, tenant="t")
     )
-    assert found["basis"] == "none: it would not start either when all that runs has ended"
+    assert found["basis"] == "none: it would not start even after all running jobs have ended"
 
 
 def test_so_many_ends_are_looked_at_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,9 +98,9 @@ def test_what_the_first_is_promised_is_named_where_it_may_be_passed() -> None:
         ]
 
     assert reserved_nodes(busy(7_160)) == [
-        "a; in 2h00m at latest: what passes it has ended by then, or runs elsewhere"
+        "a; in 2h00m at latest: jobs that start before it end by then, or run elsewhere"
     ]
-    assert reserved_nodes(busy(0)) == ["a; nobody knows when: nothing new begins there"]
+    assert reserved_nodes(busy(0)) == ["a; at an unknown time: no new job starts there"]
     assert (
         reserved_nodes(f.QueueSet(queue="default", policy="priority", backfill=False), busy(60))
         == []

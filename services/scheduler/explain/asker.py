@@ -1,7 +1,7 @@
-"""Names jobs and tenants in an explanation as the asker may see them. Pure.
+"""Names of jobs and tenants in an explanation, as far as the asker may see them.
 
-Every name of a job or tenant in an explanation is written here, so that no other tenant's name can
-slip into a sentence. What others hold and how much still counts in the proof. Held by
+Pure. Every such name is written here, so that no name of another tenant can slip into a sentence.
+What other tenants hold still counts in the explanation. Held by
 tests/attack/test_names_of_others.py.
 """
 
@@ -20,7 +20,8 @@ ANOTHER: Final = "a job of another tenant"
 class WhyAsk(msgspec.Struct, frozen=True):
     """A question about a job or a model.
 
-    `asker` is the only tenant that the answer may name; None: all.
+    `asker` is the only tenant that the answer may name; None means all. `at` is a past sequence; 0
+    is now.
     """
 
     job_id: JobId = JobId("")

@@ -1,4 +1,7 @@
-"""One change that may start a job: in words, and as the facts by which it would be made. Pure."""
+"""A change that may start a job: in words, and as the facts by which people would make it.
+
+Pure.
+"""
 
 from typing import Final, NamedTuple
 
@@ -12,10 +15,11 @@ AGAIN: Final = JobId("again_")
 
 
 class Change(NamedTuple):
-    """`job_id` is what has to start: the job, or what was submitted in its place.
+    """A change that may start a job.
 
-    `must_fit` is what that asks for, where the change frees no device: then what it needs is free
-    already, or nothing has to be tried (but where some job may be preempted).
+    `job_id` is the job that must start: the waiting one, or the one submitted in its place.
+    `must_fit` is its spec if the change frees no device. If that spec does not fit now, the trial
+    is skipped, unless some job may be preempted.
     """
 
     what: str
@@ -25,17 +29,17 @@ class Change(NamedTuple):
 
 
 def again(job: Job, what: str, spec: JobSpec) -> Change:
-    """Cancelled, and submitted again as this."""
+    """Return the change that cancels the job and submits it again with this spec."""
     gone = f.CancelRequested(job_id=job.job_id)
     come = f.JobSubmitted(job_id=AGAIN, spec=spec, tenant=job.tenant, user=job.user)
     return Change(what, (gone, come, f.JobAdmitted(job_id=AGAIN)), AGAIN, spec)
 
 
 def changeable(job: Job) -> bool:
-    """Whether its user can submit it again: not a replica, which its model makes; and one that is
-    kept back or was refused has other worries.
+    """Return whether the job's user can usefully submit it again.
 
-    A new job would be tried again on the node that refused it.
+    A replica is submitted by its model. A job that is held or was refused has other obstacles; a
+    new job would be tried on the refusing node again.
     """
     return (
         job.spec.serve is None

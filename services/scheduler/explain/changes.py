@@ -1,10 +1,10 @@
-"""The changes that are looked at, in the order of what they cost: `KINDS` is that list, and the
-order of its rows is the whole rule.
+"""The changes that an explanation tries, from the cheapest to the most expensive: the rows of
+`KINDS`.
 
-Pure. A change is the facts by which people would make it; `cheapest` tries each on a copy
-(`trial.py`) and gives of each kind the first that starts the job. What a job asks for is not
-changed in place: it is cancelled and submitted again, behind all others. That no cheaper one on the
-list starts it is held by tests/property/test_why.py.
+Pure. A change is the facts by which people would make it. `cheapest` tries each on a copy of the
+state (`trial.py`) and returns, for each kind, the first that starts the job. A job's request is not
+changed in place: the job is cancelled and submitted again behind all others.
+tests/property/test_why.py checks that no cheaper listed change starts the job.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from services.scheduler.state.state import State
 
 
 def released(state: State, job: Job) -> Iterator[Change]:
-    """Somebody holds it."""
+    """Release a held job."""
     if job.order.held:
         yield Change(
             f"release it (muster release {job.job_id})",
@@ -36,7 +36,7 @@ def released(state: State, job: Job) -> Iterator[Change]:
 
 
 def unbound(state: State, job: Job) -> Iterator[Change]:
-    """It waits for other jobs, and need not."""
+    """Submit a job that waits for other jobs again without its dependencies."""
     if job.order.waits and not job.order.held:
         yield again(
             job,
@@ -46,9 +46,7 @@ def unbound(state: State, job: Job) -> Iterator[Change]:
 
 
 def limited(state: State, job: Job) -> Iterator[Change]:
-    """A job that is surely over before one that waits will fit may pass that one (`backfill.py`):
-    the longest that is short enough.
-    """
+    """Give the job a time limit short enough for backfill; the longest ones come first."""
     for text, seconds in TIME_LIMITS.items() if job.spec.serve is None else ():
         if not 0 < job.spec.time_limit_s <= seconds:
             what = f"give it a time limit of {text} (muster update {job.job_id} --time {text})"
@@ -58,7 +56,7 @@ def limited(state: State, job: Job) -> Iterator[Change]:
 
 
 def priority(state: State, job: Job) -> Iterator[Change]:
-    """One step more, then tens."""
+    """Raise the job's priority: by one step, then to the next tens."""
     own = job.spec.priority
     for value in sorted({own + 1, *range(own // 10 * 10 + 10, PRIORITY_MAX, 10), PRIORITY_MAX}):
         if own < value <= PRIORITY_MAX:
@@ -80,8 +78,8 @@ TIME_LIMITS: Final = {
 }
 
 Kind = Callable[[State, Job], Iterator[Change]]
-# What somebody only has to say; what its user can do without; what is at others' cost; what is to
-# be bought.
+# First what needs only a command, then what the job's user can do without, then what costs other
+# jobs, then what must be bought.
 KINDS: Final[tuple[Kind, ...]] = (
     released,
     unbound,
@@ -100,7 +98,7 @@ KINDS: Final[tuple[Kind, ...]] = (
 
 
 def cheapest(state: State, job: Job, run_on_copy: RunOnCopy) -> list[Change]:
-    """Of each kind the first change that starts the job now, cheapest kind first."""
+    """Return the first change of each kind that starts the job now, the cheapest kind first."""
     found = (
         next((each for each in kind(state, job) if starts(state, job, each, run_on_copy)), None)
         for kind in KINDS
@@ -109,6 +107,7 @@ def cheapest(state: State, job: Job, run_on_copy: RunOnCopy) -> list[Change]:
 
 
 def starts(state: State, job: Job, change: Change, run_on_copy: RunOnCopy) -> bool:
+    """Return whether the job starts now after this change."""
     if (
         change.must_fit is not None
         and not state.preemptible.jobs

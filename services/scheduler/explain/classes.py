@@ -1,8 +1,7 @@
-"""What rules each node out for a job that waits, counted by how the nodes are built: the part of
-the proof about nodes.
+"""What rules each node out for a waiting job, counted by how the nodes are built.
 
-Pure. It asks what the ranking asks (`placement/ranking.py`), from what never changes to what is
-free at present, and names the first no.
+Pure. It makes the same checks as the ranking (`placement/ranking.py`), from what never changes to
+what is free now, and names the first one that fails.
 """
 
 from collections import Counter
@@ -26,9 +25,9 @@ REFUSED: Final = "refused this job lately"
 
 
 class No(NamedTuple):
-    """Why a node cannot take a member now.
+    """The reason why a node cannot take a member now.
 
-    `{most}` in the words is the largest `have` of the nodes that say them.
+    `{most}` in `words` becomes the largest `have` of all nodes with these words.
     """
 
     words: str
@@ -36,15 +35,15 @@ class No(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """`serving` of all could take a member now."""
+    """The number of nodes that could take a member now, and the blockers of the others."""
 
     serving: int
     blockers: list[Blocker]
 
 
 def node_blockers(state: State, job: Job) -> Nodes:
-    """The nodes that cannot take a member now, by what they are built of and what rules them out;
-    the largest class first.
+    """Count the nodes that cannot take a member now, by build and reason; the largest
+    class first.
     """
     request = state.queue.request(job)
     classes: dict[tuple[str, str], list[tuple[int, NodeId]]] = {}
@@ -70,7 +69,7 @@ def blocker(what: str, count: int, detail: str, build: str = "") -> Blocker:
 
 
 def build_of(cluster: Cluster, node: Node, gpus: int) -> str:
-    """8 x H100."""
+    """Return the node's GPUs in words, for example "8 x H100"."""
     models = Counter(view.gpu.model for view in node_gpus(cluster, node))
     if not gpus or not models:
         return "no GPU"
@@ -138,7 +137,7 @@ def _lost(means: str, why: str) -> str:
 
 
 def _plain(why: str) -> str:
-    """In words that `str.format` leaves as they are, for the reason is the node's own."""
+    """Escape the node's own words for `str.format`."""
     return why.replace("{", "{{").replace("}", "}}")
 
 

@@ -1,4 +1,7 @@
-"""Devices that come back, as changes: a node or its GPUs that are away, a job that ends. Pure."""
+"""Changes that bring devices back: a node or GPU that is unavailable returns, or a job ends.
+
+Pure.
+"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -19,12 +22,12 @@ from services.scheduler.queueing.limits import over_limit
 from services.scheduler.queueing.queue import shape_of
 from services.scheduler.state.state import State
 
-# So many of a kind are tried: those that come first by what they cost.
+# Number of changes of one kind that are tried, those with the lowest cost first.
 TRIED_MAX: Final = 16
 
 
 def returned(state: State, job: Job) -> Iterator[Change]:
-    """A node that is lost comes back, or one of which GPUs are away is repaired."""
+    """Bring back a lost node, or repair a node with unavailable GPUs."""
     requests = [request_of(each.spec) for each in (job, *in_the_way(state, job, 1))]
     for node in state.cluster.nodes.values():
         away = [view for view in node_gpus(state.cluster, node) if not view.takes_work]
@@ -53,7 +56,7 @@ def _away(node: Node, away: list[GpuView]) -> str:
 
 
 def _well(view: GpuView) -> tuple[AnyFact, ...]:
-    """Healthy, and in service."""
+    """Return the facts that make the GPU healthy and online."""
     online = f.GpuServiceSet(uuid=view.gpu.uuid, service=gpu_life.ONLINE)
     return f.GpuRecovered(node_id=view.node_id, uuid=view.gpu.uuid), online
 
@@ -65,7 +68,7 @@ def _could(state: State, node: Node, request: ResourceRequest) -> bool:
 
 
 def again_registered(cluster: Cluster, node: Node) -> f.NodeRegistered:
-    """What its agent says when it begins again with nothing left to account for."""
+    """Return the registration of an agent that restarts with nothing left to account for."""
     return f.NodeRegistered(
         node_id=node.node_id,
         incarnation=node.incarnation + 1,
@@ -82,10 +85,11 @@ def again_registered(cluster: Cluster, node: Node) -> f.NodeRegistered:
 
 
 def ended(state: State, job: Job) -> Iterator[Change]:
-    """One job is cancelled: one that waits before this one, or one whose devices would matter; who
-    holds least, and began last, first.
+    """Cancel one job: one that waits before this one, one with reserved devices, or one whose
+    devices could help; those that hold least and began last come first.
 
-    Not a replica: its model makes another; nor an element of the array itself.
+    Replicas are left out, because their models would make others, and so are elements of the array
+    itself.
     """
     for other in in_the_way(state, job, TRIED_MAX):
         yield Change(
@@ -106,12 +110,12 @@ def ended(state: State, job: Job) -> Iterator[Change]:
 
 
 def _matter(state: State, job: Job) -> list[Job]:
-    """Those whose end may help.
+    """Return the jobs on nodes whose end may help.
 
-    Where somebody may have to make room, or has devices kept, that is any job, for one thing leads
-    to another; at its tenant's limit that tenant's; where it would fit, so that order keeps it back
-    or what another is promised, any; else those that leave enough for it on a node of theirs, by
-    numbers, or have devices kept for their next attempt.
+    If preemption or reserved devices are involved, that is any job, because one end can lead to
+    another. If the tenant is at its limit, it is any job of the tenant. If the job would fit, so
+    that order or a reservation keeps it waiting, it is any job. Otherwise it is the jobs that would
+    leave enough devices on one of their nodes.
     """
     on_nodes = (state.cluster.jobs[job_id] for job_id in state.noted)
     others = [
@@ -139,8 +143,8 @@ def _matter(state: State, job: Job) -> list[Job]:
 
 
 def _left(state: State, node_id: NodeId, other: Job, request: ResourceRequest) -> int:
-    """The devices there that would do, as far as anything of them is free when this job has ended;
-    below 0 on a node that is not there.
+    """Return the number of suitable devices on the node of which something is free once the other
+    job has ended; -1 if the node is unavailable.
     """
     place = state.capacity.places[state.capacity.index[node_id]]
     if place is None:

@@ -1,9 +1,9 @@
-"""When a job may start if nobody changes anything: what runs ends as it is expected to, one job
+"""The estimate of when a job starts if nothing else changes: running jobs end as expected, one
 after the other, and the rules decide.
 
-Pure. Expected of a job is what its user estimated, else what its tenant's jobs took on the average,
-never more than its time limit (`policies/srsf.py`). A job of which nothing is expected, or that is
-late already, is not counted on. Jobs that come later may go first.
+Pure. A job's expected duration is its user's estimate, otherwise the average of its tenant's jobs,
+never more than its time limit (`policies/srsf.py`). A job without an expected end, or past it, is
+assumed to go on. Jobs that are submitted later may go first.
 """
 
 from collections import Counter
@@ -29,14 +29,14 @@ LIMIT: Final = "time limits"
 
 
 class Estimate(NamedTuple):
-    """`in_s` is None when nobody can say; `basis` says from what it is, or why there is none."""
+    """The seconds until the start, or None if they are unknown, and the basis of the estimate."""
 
     in_s: int | None
     basis: str
 
 
 class End(NamedTuple):
-    """When a job is expected to end, and by whose word."""
+    """The expected end of a job, and the source of that expectation."""
 
     at_ns: int
     job_id: JobId
@@ -44,15 +44,15 @@ class End(NamedTuple):
 
 
 def estimate(state: State, job: Job) -> Estimate:
-    """Of a job that waits, in a state in which nothing more follows.
+    """Return when a waiting job starts, in a state in which no decision is left.
 
     Changes the state: time passes in it.
     """
     if job.order.held or job.order.waits:
-        return Estimate(None, "none: it is not in line")
+        return Estimate(None, "none: it is not in the queue")
     if job.preemption.reserved:
         return Estimate(
-            None, "none: as soon as those that make room for it have saved their work and ended"
+            None, "none: as soon as the jobs that make room for it have saved their work and ended"
         )
     now = state.wall_ns
     if job.refusals.waits(now):
@@ -106,8 +106,8 @@ def _word(job: Job) -> str:
 def _basis(words: Counter[str]) -> str:
     said = ", ".join(f"{number} by {word}" for word, number in words.items())
     return (
-        f"once {counted(sum(words.values()), 'job')} ended ({said}); whoever comes meanwhile may "
-        "go first"
+        f"once {counted(sum(words.values()), 'job')} ended ({said}); jobs submitted "
+        "meanwhile may go first"
     )
 
 
@@ -122,7 +122,7 @@ def _none(state: State, job: Job, silent: int, more: bool) -> str:
         return f"none: not once the next {ENDS_MAX} jobs ended"
     if silent:
         return (
-            f"none: of {counted(silent, 'job')} in its way nobody said, by estimate or time "
-            "limit, how long it takes"
+            f"none: the run time of {counted(silent, 'job')} in its way is unknown "
+            "(no --estimate, no --time)"
         )
-    return "none: it would not start either when all that runs has ended"
+    return "none: it would not start even after all running jobs have ended"

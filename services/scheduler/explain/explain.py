@@ -1,9 +1,8 @@
-"""`why JOB`: the proof of a wait.
+"""`why JOB`: the explanation of a wait.
 
-What rules each node out, who goes first, the cheapest change that starts the job, and an estimate.
-
-Pure. It decides as `decide` does, from any state, so that it answers for the past as well as for
-now; and it changes that state: give it one of its own. What the words mean: docs/why.md.
+It says what rules each node out, which jobs go first, the cheapest changes that start the job, and
+an estimate. Pure: it decides as `decide` does, from any state, so it answers for the past as well.
+It changes that state, so give it a copy. The user's page is docs/why.md.
 """
 
 from typing import Any, Final
@@ -20,16 +19,18 @@ from services.scheduler.explain.estimate import estimate
 from services.scheduler.explain.trial import RunOnCopy, copied, placed_now, prepare
 from services.scheduler.state.state import State
 
-# Of those before it.
+# Number of earlier jobs that are named.
 NAMED_MAX: Final = 3
 
 Answer = dict[str, Any]
 
 
 def explain(state: State, job_id: JobId, run_on_copy: RunOnCopy = copied) -> Answer:
-    """The answer as JSON-able data: job_id, state, answer (one sentence), blockers, before, changes
-    (those of the fixed list that start it now, cheapest first), remedy (the first of them, else
-    what is left to do), estimate, at (stream sequence).
+    """Return the answer as JSON-able data.
+
+    Keys: job_id, state, answer (one sentence), blockers, before, changes (those of the fixed list
+    that start the job now, cheapest first), remedy (the first of them, otherwise what is left to
+    do), estimate, at (stream sequence).
     """
     job = state.cluster.jobs.get(job_id)
     if job is None:
@@ -56,7 +57,7 @@ def explain(state: State, job_id: JobId, run_on_copy: RunOnCopy = copied) -> Ans
 
 
 def prove(state: State, job: Job, run_on_copy: RunOnCopy) -> Answer:
-    """The proof for a job that waits in a state in which nothing more is decided."""
+    """Return the explanation for a waiting job, in a state in which no decision is left."""
     if job.state != job_life.QUEUED:
         return answer(state, job.job_id, job.state, _not_waiting(job))
     ahead = order.before(state, job, NAMED_MAX)
@@ -94,7 +95,7 @@ def answer(
 
 
 def no_answer(job_id: str, job_state: str, text: str, at: int) -> Answer:
-    """The form of every answer, without a proof."""
+    """Return an answer of the usual form without an explanation."""
     return {
         "job_id": job_id,
         "state": job_state,
@@ -126,8 +127,9 @@ def _not_waiting(job: Job) -> str:
 
 
 def _silent(state: State, job: Job, nodes: list[NodeId]) -> Answer:
-    """It asked to go on without a lease, so nobody but its node or an operator can say whether it
-    lives.
+    """Explain a job on silent nodes that runs on without a lease.
+
+    Only its node or an operator can tell whether it still runs.
     """
     text = f"{_not_waiting(job)}; {job_life.silence(nodes)}"
     remedy = (
@@ -145,8 +147,8 @@ def _silent(state: State, job: Job, nodes: list[NodeId]) -> Answer:
 
 
 def _serves_on(cluster: Cluster, job: Job) -> str:
-    """Of a replica that waits for room above the number asked for: that nothing is lost
-    meanwhile.
+    """Return, for a waiting replica, that the model's ready replicas keep serving; empty if none is
+    ready.
     """
     model = cluster.models.get(job.spec.serve.model) if job.spec.serve is not None else None
     others = [cluster.jobs[job_id] for job_id in model.jobs] if model is not None else []

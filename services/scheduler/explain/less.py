@@ -1,7 +1,7 @@
-"""The same job with a smaller wish, as changes: fewer GPUs or nodes, a smaller part of each, less
-of the host, one constraint fewer.
+"""Changes to a smaller request: fewer GPUs or nodes, a smaller part of each GPU, fewer host
+resources, or one constraint less.
 
-Pure. Smaller steps come first, so that the first that starts is the least that has to be given up.
+Pure. Smaller steps come first, so the first change that starts the job gives up the least.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,13 @@ from services.scheduler.explain.change import Change, again, changeable
 from services.scheduler.state.state import State
 
 GIB: Final = 1 << 30
-# Of a number up to this each smaller one is tried; of a larger one its eighths.
+# Up to this number each smaller one is tried; above it, its eighths.
 EACH_UP_TO: Final = 9
 SHARES: Final = (75, 50, 33, 25, 20, 10, 5, 1)
 
 
 def gpus(state: State, job: Job) -> Iterator[Change]:
+    """Ask for fewer GPUs on each node."""
     for count in _below(job.spec.gpus) if changeable(job) else ():
         yield again(
             job,
@@ -31,6 +32,7 @@ def gpus(state: State, job: Job) -> Iterator[Change]:
 
 
 def nodes(state: State, job: Job) -> Iterator[Change]:
+    """Ask for fewer nodes."""
     for count in _below(job.spec.nodes) if changeable(job) else ():
         yield again(
             job,
@@ -40,7 +42,7 @@ def nodes(state: State, job: Job) -> Iterator[Change]:
 
 
 def shares(state: State, job: Job) -> Iterator[Change]:
-    """Of each device."""
+    """Ask for a smaller part of each GPU."""
     spec = job.spec
     if not changeable(job) or not spec.gpus or spec.mig_profile:
         return
@@ -63,6 +65,7 @@ def shares(state: State, job: Job) -> Iterator[Change]:
 
 
 def host(state: State, job: Job) -> Iterator[Change]:
+    """Ask for fewer CPUs or less host memory."""
     if not changeable(job):
         return
     for milli in _eighths(job.spec.cpus_milli):
@@ -80,7 +83,7 @@ def host(state: State, job: Job) -> Iterator[Change]:
 
 
 def constraints(state: State, job: Job) -> Iterator[Change]:
-    """One at a time."""
+    """Give up one constraint."""
     for what, fields in _dropped(job) if changeable(job) else ():
         yield again(job, f"submit it again without {what}", replace(job.spec, **fields))
 
@@ -127,7 +130,7 @@ def _said(value: object) -> str:
 
 
 def _below(count: int) -> list[int]:
-    """Smaller numbers, the largest first."""
+    """Return the numbers to try below this one, the largest first."""
     return list(range(count - 1, 0, -1)) if count <= EACH_UP_TO else _eighths(count)
 
 

@@ -1,4 +1,7 @@
-"""A higher limit of the job's tenant, as a change. Pure."""
+"""A higher limit for the job's tenant, as a change.
+
+Pure.
+"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -18,9 +21,10 @@ _FIELDS: Final = tuple(name for name in f.TenantSet.__struct_fields__ if name !=
 
 
 def raised(state: State, job: Job) -> Iterator[Change]:
-    """Its GPUs in use, or its budget.
+    """Raise the tenant's GPUs in use or its budget.
 
-    What its tenant has waiting takes a higher limit too, so that is tried with it.
+    The tenant's other waiting jobs use up a higher limit too, so a limit for all of them is tried
+    as well.
     """
     tenant = tenant_of(state.cluster, job.tenant)
     missing = (
@@ -55,13 +59,15 @@ def raised(state: State, job: Job) -> Iterator[Change]:
 
 
 def _asked(job: Job) -> int:
-    """Hundredths of a GPU; where the card decides, at most."""
+    """Return the job's request in hundredths of a GPU; the most that it can be, if it depends on
+    the card.
+    """
     request = request_of(job.spec)
     return request.total_share or request.nodes * request.gpus * WHOLE_GPU
 
 
 def _whole(share: int) -> int:
-    """Limits are spoken of in whole GPUs."""
+    """Round up to whole GPUs, because limits are set in these."""
     return -(-share // WHOLE_GPU) * WHOLE_GPU
 
 

@@ -1,6 +1,6 @@
-"""Nodes that nobody has bought: as a change, and for `whatif`.
+"""Additional nodes, as a change and for `whatif`.
 
-They are built like one that is there, in a rack of their own. Pure.
+They are built like an existing node, in a rack of their own. Pure.
 """
 
 from collections import Counter
@@ -19,14 +19,14 @@ from services.scheduler.explain.devices_back import again_registered
 from services.scheduler.placement.resource_request import is_model, request_of
 from services.scheduler.state.state import State
 
-# Nothing real is called so: no id has an underscore.
+# No real id has an underscore.
 NAME: Final = "new_{}"
 COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 BUILDS_MAX: Final = 2
 
 
 def like_model(cluster: Cluster, model: str) -> Node | None:
-    """The first node with such a device; any model where it is empty."""
+    """Return the first node with a GPU of this model; of any model if it is empty."""
     for node in cluster.nodes.values():
         if any(is_model(model, cluster.gpus[uuid].gpu.model) for uuid in node.gpus):
             return node
@@ -34,7 +34,7 @@ def like_model(cluster: Cluster, model: str) -> Node | None:
 
 
 def new_nodes(cluster: Cluster, like: Node, count: int, gpus: int) -> tuple[NodeRegistered, ...]:
-    """What their agents would say, each with so many GPUs."""
+    """Return the registrations of this many nodes like `like`, each with `gpus` GPUs."""
     return tuple(
         _new(cluster, like, NodeId(NAME.format(number)), gpus) for number in range(1, count + 1)
     )
@@ -59,9 +59,7 @@ def _device(like: Gpu, node_id: NodeId, index: int) -> Gpu:
 
 
 def added(state: State, job: Job) -> Iterator[Change]:
-    """So many nodes more, of each build that is there and serves the job; of the most common build
-    first.
-    """
+    """Add nodes of each existing build that serves the job, the most common build first."""
     for like, gpus in _builds(state, job):
         build = build_of(state.cluster, like, gpus)
         for count in COUNTS:
@@ -73,8 +71,9 @@ def added(state: State, job: Job) -> Iterator[Change]:
 
 
 def _builds(state: State, job: Job) -> list[tuple[Node, int]]:
-    """A node and its GPUs; where no node has as many as the job asks for, so many of those that
-    serve it.
+    """Return nodes to copy, with their number of GPUs.
+
+    If none has as many GPUs as the job asks for, the copies get that many of a type that serves it.
     """
     request = request_of(job.spec)
     common: Counter[str] = Counter()

@@ -1,4 +1,8 @@
-"""Who is asked before a job, and why: the part of the proof about the order of the queue. Pure."""
+"""The jobs that are tried before a job, and why: the explanation's part about the order of the
+queue.
+
+Pure.
+"""
 
 from heapq import nsmallest
 from itertools import islice
@@ -29,14 +33,14 @@ _WORDS: Final = {
 
 
 class Before(NamedTuple):
+    """The number of jobs before this one, and the first of them."""
+
     many: int
     first: tuple[Job, ...]
 
 
 def before(state: State, job: Job, named: int) -> Before:
-    """The waiting jobs that `decide.place` comes to before this one, and does not pass over: how
-    many, and the first of them in order.
-    """
+    """Return the waiting jobs that `place` tries before this one and that are not blocked."""
     aside = {
         shape: is_blocked(state, shape, state.cluster.jobs[head])
         for _, head, shape, _ in heads(state)
@@ -54,7 +58,7 @@ def before(state: State, job: Job, named: int) -> Before:
 
 
 def in_the_way(state: State, job: Job, named: int) -> list[Job]:
-    """The same, but of each shape the first only: quickly found."""
+    """Return the first of these jobs for each shape, which is quickly computed."""
     ahead = (
         (state.cluster.jobs[job_id], shape)
         for _, job_id, shape, _ in queue_order.before(state, job)
@@ -68,7 +72,7 @@ def in_the_way(state: State, job: Job, named: int) -> list[Job]:
 
 
 def reserved_nodes(state: State, job: Job) -> list[Blocker]:
-    """The nodes that are promised to the first that waits, where that one may be passed at all."""
+    """Return the nodes reserved for the first waiting job, if its queue allows backfill."""
     first = in_the_way(state, job, 1)
     if not first or not state.queue_named(state.lane_of(first[0]).queue).backfill:
         return []
@@ -77,11 +81,11 @@ def reserved_nodes(state: State, job: Job) -> list[Blocker]:
     if reservation.when_ns < UNKNOWN:
         minutes = max(0, reservation.when_ns - state.wall_ns) // SECOND_NS // 60
         when = (
-            f"in {minutes // 60}h{minutes % 60:02}m at latest: what passes it has ended by then, "
-            "or runs elsewhere"
+            f"in {minutes // 60}h{minutes % 60:02}m at latest: jobs that start before it "
+            "end by then, or run elsewhere"
         )
     else:
-        when = "nobody knows when: nothing new begins there"
+        when = "at an unknown time: no new job starts there"
     return [
         blocker(
             f"reserved for {job_named(state, first[0].job_id)}",
@@ -92,7 +96,7 @@ def reserved_nodes(state: State, job: Job) -> list[Blocker]:
 
 
 def policy_name(state: State, job: Job) -> str:
-    """Of its queue."""
+    """Return the name of the policy of the job's queue."""
     policy = state.policy_of(state.queue_named(state.lane_of(job).queue))
     return next(
         name
@@ -102,7 +106,7 @@ def policy_name(state: State, job: Job) -> str:
 
 
 def reason(state: State, job: Job, other: Job) -> str:
-    """Why `other` goes before `job`, in a few words."""
+    """Return in a few words why `other` goes before `job`."""
     theirs, own = state.lane_of(other), state.lane_of(job)
     if theirs.queue != own.queue:
         return f"is of queue {theirs.queue}, which holds less for its weight"

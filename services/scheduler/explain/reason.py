@@ -1,10 +1,9 @@
-"""Why a job waits, in one sentence, with what stands behind it: what is asked first is said first,
-in the order of the rules.
+"""Why a job waits, in one sentence, with the blockers behind it.
 
-Pure.
+Pure. The first obstacle in the order of the rules is named first.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from libs.common.devices import mig
 from libs.common.life import job_life
@@ -17,7 +16,7 @@ from libs.common.state.ordering import SECOND_NS
 from services.scheduler.decide.attempts import REFUSALS_MAX
 from services.scheduler.explain import order
 from services.scheduler.explain.asker import job_named, jobs_named
-from services.scheduler.explain.classes import Blocker, blocker, node_blockers
+from services.scheduler.explain.classes import Blocker, Nodes, blocker, node_blockers
 from services.scheduler.explain.order import Before
 from services.scheduler.placement.choose import NO_PLACEMENT, choose_for, possible
 from services.scheduler.placement.resource_request import ResourceRequest, request_of
@@ -33,9 +32,11 @@ from services.scheduler.queueing.queue import Shape
 from services.scheduler.reservations.reservations import closed_to, is_early, window_words
 from services.scheduler.state.state import State
 
+WAIT: Final = "wait for running jobs to end, or cancel some"
+
 
 class Reason(NamedTuple):
-    """In one sentence, and what is left to do where no change of the list helps."""
+    """One sentence, its blockers, and what is left to do if no listed change helps."""
 
     text: str
     blockers: list[Blocker]
@@ -43,17 +44,20 @@ class Reason(NamedTuple):
 
 
 def of(state: State, job: Job, ahead: Before) -> Reason:
+    """Return why the job waits."""
     if job.order.held or job.order.waits:
         return _kept_back(state, job)
     if job.preemption.reserved:
         return _room_is_made(state, job)
     if job.refusals.waits(state.wall_ns):
         return _after_failure(state, job)
-    return _asked(state, job, ahead) if job.has_room else _at_once(job)
+    return _in_queue(state, job, ahead) if job.has_room else _at_once(job)
 
 
 def _refused(state: State, job: Job, text: str, nodes: list[Blocker]) -> Reason:
-    """Return when the job is tried again, and how often it was refused."""
+    """Return the reason for a job that nodes refused: when it is tried again, and how often it was
+    refused.
+    """
     left_s = max(0, job.refusals.changes_ns(state.wall_ns) - state.wall_ns) // SECOND_NS + 1
     times = f"{job.refusals.count} of at most {REFUSALS_MAX} times"
     found = [blocker("refused by its nodes", job.refusals.count, job.refusals.reason), *nodes]
@@ -62,9 +66,7 @@ def _refused(state: State, job: Job, text: str, nodes: list[Blocker]) -> Reason:
 
 
 def _after_failure(state: State, job: Job) -> Reason:
-    """Explain a wait before the next attempt, after a refusal or several ends by faults of
-    machines.
-    """
+    """Explain a wait before the next attempt, after a refusal or after faults of machines."""
     if job.reason == REFUSED:
         nodes = ", ".join(job.refusals.avoided(state.wall_ns))
         return _refused(state, job, f"{nodes} refused it: {job.refusals.reason}", [])
@@ -77,7 +79,7 @@ def _after_failure(state: State, job: Job) -> Reason:
 
 
 def _kept_back(state: State, job: Job) -> Reason:
-    """It is not in line at all: somebody holds it, or it waits for other jobs."""
+    """Explain a job that is not in the queue: it is held, or waits for other jobs."""
     others = list(job.order.waits)
     if others:
         name = job_named(state, others[0])
@@ -93,7 +95,7 @@ def _kept_back(state: State, job: Job) -> Reason:
 
 
 def _room_is_made(state: State, job: Job) -> Reason:
-    """Others end for it."""
+    """Explain a job with reserved devices on which other jobs have not ended yet."""
     views = [
         state.cluster.gpus[hold.uuid] for member in job.preemption.reserved for hold in member.gpus
     ]
@@ -101,7 +103,7 @@ def _room_is_made(state: State, job: Job) -> Reason:
     nodes = ", ".join(member.node_id for member in job.preemption.reserved)
     text = (
         f"devices are reserved for it on {nodes}, and it is placed as soon as all are free; they "
-        f"are held by {ending or 'nobody any more'}"
+        f"are held by {ending or 'no job any more'}"
     )
     found = [blocker("devices being freed", sum(1 for view in views if view.holds), ending)]
     return Reason(
@@ -112,47 +114,29 @@ def _room_is_made(state: State, job: Job) -> Reason:
 
 
 def _at_once(job: Job) -> Reason:
-    """An array with as many living elements as it may have."""
+    """Explain an array with as many living elements as it may have."""
     alive = list(job.elements.alive) if job.elements is not None else []
     text = f"{len(alive)} of its elements have not ended, as many as may be alive at a time"
     return Reason(text, [blocker("array limit", len(alive), alive[0])], f"muster why {alive[0]}")
 
 
-def _asked(state: State, job: Job, ahead: Before) -> Reason:
-    """What decides, in the order in which the rules ask; what rules the nodes out is said in any
-    case.
+def _in_queue(state: State, job: Job, ahead: Before) -> Reason:
+    """Explain a job in the queue: the first obstacle in the order of the rules.
+
+    The blockers about nodes are listed in any case.
     """
     nodes = node_blockers(state, job)
-    kept = [blocker(*words) for words in window_words(state, job)]
-    nodes = nodes._replace(blockers=[*kept, *nodes.blockers])
-    scattered = nodes.serving >= job.spec.nodes and not kept
+    reserved = [blocker(*words) for words in window_words(state, job)]
+    nodes = nodes._replace(blockers=[*reserved, *nodes.blockers])
     if is_early(state, job):
         early = f"its reservation {job.spec.reservation} has not begun"
         return Reason(early, nodes.blockers, "muster reservations says when it begins")
     shape = state.queue.shape(job)
-    tenant = tenant_of(state.cluster, job.tenant)
-    if tenant.exhausted:
-        return _spent(tenant, nodes.blockers)
-    if over_budget(state, shape):
-        return _beyond(state, tenant, shape, nodes.blockers)
-    if over_limit(state, shape):
-        least = "" if shape.request.share else "at least "
-        return _at_limit(
-            state, tenant, f"{least}{_gpus(shape.request.least_share)}", nodes.blockers
-        )
-    if not possible(state.capacity, shape.request):
-        if shape.request.excluded and possible(state.capacity, request_of(job.spec)):
-            return _refused(
-                state,
-                job,
-                f"the nodes that could run it refused it: {job.refusals.reason}",
-                nodes.blockers,
-            )
-        text = (
-            f"this cluster could never hold it: {_wish(job)}, and "
-            f"{_largest(state)}{_could_be_cut(state, shape.request)}"
-        )
-        return Reason(text, nodes.blockers, _other(state, job))
+    blocked = _limited(state, job, shape, nodes.blockers)
+    if blocked is None and not possible(state.capacity, shape.request):
+        blocked = _impossible(state, job, shape.request, nodes.blockers)
+    if blocked is not None:
+        return blocked
     choice = choose_for(
         state.capacity,
         shape.request,
@@ -160,32 +144,58 @@ def _asked(state: State, job: Job, ahead: Before) -> Reason:
         closed_to(state, job),
     )
     if passes_limit(state, shape, choice):
-        return _at_limit(
-            state,
-            tenant,
-            _gpus(sum(hold.share for _, holds in choice for hold in holds)),
-            nodes.blockers,
-        )
-    queue = (
-        [
-            blocker(
-                "queue order",
-                ahead.many,
-                f"by the order of its queue ({order.policy_name(state, job)})",
-            )
-        ]
-        if ahead.many
-        else []
-    )
-    wait = "wait for running jobs to end, or cancel some"
+        share = sum(hold.share for _, holds in choice for hold in holds)
+        tenant = tenant_of(state.cluster, job.tenant)
+        return _at_limit(state, tenant, _gpus(share), nodes.blockers)
     if choice is not NO_PLACEMENT:
-        first = job_named(state, ahead.first[0].job_id) if ahead.first else "another decision"
-        found = [*queue, *order.reserved_nodes(state, job), *nodes.blockers]
-        return Reason(
-            f"it would fit, but {first} is before it in the queue and waits for devices",
-            found,
-            wait,
-        )
+        return _behind_others(state, job, ahead, nodes.blockers)
+    return _does_not_fit(state, job, ahead, nodes, bool(reserved))
+
+
+def _limited(state: State, job: Job, shape: Shape, nodes: list[Blocker]) -> Reason | None:
+    """Return the limit of the job's tenant that blocks it, if any."""
+    tenant = tenant_of(state.cluster, job.tenant)
+    if tenant.exhausted:
+        return _spent(tenant, nodes)
+    if over_budget(state, shape):
+        return _beyond(state, tenant, shape, nodes)
+    if over_limit(state, shape):
+        least = "" if shape.request.share else "at least "
+        return _at_limit(state, tenant, f"{least}{_gpus(shape.request.least_share)}", nodes)
+    return None
+
+
+def _impossible(state: State, job: Job, request: ResourceRequest, nodes: list[Blocker]) -> Reason:
+    """Explain a job that this cluster cannot hold, perhaps only because nodes refused it."""
+    if request.excluded and possible(state.capacity, request_of(job.spec)):
+        text = f"the nodes that could run it refused it: {job.refusals.reason}"
+        return _refused(state, job, text, nodes)
+    text = (
+        f"this cluster could never hold it: {_request(job)}, and "
+        f"{_largest(state)}{_could_be_cut(state, request)}"
+    )
+    return Reason(text, nodes, _other(state, job))
+
+
+def _queue_order(state: State, job: Job, ahead: Before) -> list[Blocker]:
+    """Return the blocker about jobs that go first, if there are any."""
+    by = f"by the order of its queue ({order.policy_name(state, job)})"
+    return [blocker("queue order", ahead.many, by)] if ahead.many else []
+
+
+def _behind_others(state: State, job: Job, ahead: Before, nodes: list[Blocker]) -> Reason:
+    """Explain a job that would fit, but for jobs before it."""
+    first = job_named(state, ahead.first[0].job_id) if ahead.first else "another decision"
+    text = f"it would fit, but {first} is before it in the queue and waits for devices"
+    order_blockers = [*_queue_order(state, job, ahead), *order.reserved_nodes(state, job)]
+    return Reason(text, [*order_blockers, *nodes], WAIT)
+
+
+def _does_not_fit(
+    state: State, job: Job, ahead: Before, nodes: Nodes, has_reserved: bool
+) -> Reason:
+    """Explain a job that does not fit on what is free now."""
+    scattered = nodes.serving >= job.spec.nodes and not has_reserved
     together = (
         [blocker("nodes that are not together as it asks", nodes.serving, _scattered(job))]
         if scattered
@@ -196,14 +206,12 @@ def _asked(state: State, job: Job, ahead: Before) -> Reason:
         if ahead.many
         else _turn(state, job)
     )
-    found = [*queue, *together, *nodes.blockers]
-    return Reason(
-        f"it needs {_wish(job)}, and {_enough(job, nodes.serving, bool(kept))}{behind}", found, wait
-    )
+    text = f"it needs {_request(job)}, and {_enough(job, nodes.serving, has_reserved)}{behind}"
+    return Reason(text, [*_queue_order(state, job, ahead), *together, *nodes.blockers], WAIT)
 
 
 def _turn(state: State, job: Job) -> str:
-    """Of those with which it takes turns, whose is over next."""
+    """Return which job of the same time slices has run longest; empty if there is none."""
     slice_s, place = state.slice_of(job), (state.queue_of(job), job.spec.priority)
     runs = [
         other
@@ -282,7 +290,7 @@ def _at_limit(state: State, tenant: Tenant, asked: str, nodes: list[Blocker]) ->
 
 
 def _other(state: State, job: Job) -> str:
-    """What is left when no single change makes it possible."""
+    """Return what is left to do when no single change makes the job possible."""
     request = request_of(job.spec)
     serving = sum(
         1 for place in state.capacity.places if place is not None and place.could_serve(request)
@@ -308,7 +316,7 @@ def _largest(state: State) -> str:
 
 
 def _could_be_cut(state: State, request: ResourceRequest) -> str:
-    """A device that MIG mode would make serve the job, and how to turn that on."""
+    """Return the GPU that could serve the job in MIG mode, and the command that enables it."""
     for view in state.cluster.gpus.values() if request.mig_profile else ():
         gpu, node = view.gpu, state.cluster.nodes[view.node_id]
         card = (
@@ -324,7 +332,7 @@ def _could_be_cut(state: State, request: ResourceRequest) -> str:
     return ""
 
 
-def _wish(job: Job) -> str:
+def _request(job: Job) -> str:
     share = "" if job.spec.gpu_share == WHOLE_GPU else f" ({job.spec.gpu_share} % of each)"
     return f"{counted(job.spec.nodes, 'node')} with {counted(job.spec.gpus, 'GPU')}{share}"
 

@@ -1,8 +1,8 @@
-"""A change tried: told to a copy of the state as the facts that it would be in the log, then
-`decide` says what follows.
+"""The trial of a change: a copy of the state folds its facts, then `decide` shows what follows.
 
-Pure. There is no second opinion on whether a job fits: what starts it here starts it there. Copies
-are the caller's to make: `copied` does it by value, the live scheduler by a fork (`aside.py`).
+Pure. The explanation uses the scheduler's own rules, so a change that starts the job here starts it
+in the cluster too. The caller makes the copies: `copied` by value, the live scheduler by a fork
+(`questions/aside.py`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,13 +23,13 @@ Trial = Callable[[State], bool]
 # Runs a trial on a copy of the state.
 RunOnCopy = Callable[[State, Trial], bool]
 
-# What is imagined comes after all that was recorded.
+# Imagined facts come after all recorded ones.
 LAST: Final = 1 << 62
 DECISIONS_MAX: Final = 20_000
 
 
 def copied(state: State, trial: Trial) -> bool:
-    """`trial` on a copy of which nothing is shared."""
+    """Run `trial` on a deep copy of the state."""
     other = State(
         snapshot.copy(state.cluster), state.capacity.strategy, state.preemptible.grow_after_s
     )
@@ -39,16 +39,14 @@ def copied(state: State, trial: Trial) -> bool:
 
 
 def prepare(state: State) -> None:
-    """Make a state that was only folded one that decides: in the term, and at the time, of the last
-    commit.
-    """
+    """Let a state that was only folded decide, in the term and at the time of its last commit."""
     state.epoch = state.cluster.epoch
     latest = max((mark.at_ns for mark in state.cluster.writers.values()), default=0)
     state.pass_time(max(state.wall_ns, latest))
 
 
 def tell(state: State, facts: Iterable[AnyFact]) -> None:
-    """Each as its rightful writer would record it now."""
+    """Fold these facts as if their rightful writers recorded them now."""
     for fact in facts:
         kind = subjects.WRITER_OF[type(fact)]
         writer = str(getattr(fact, "node_id", "")) if kind == subjects.NODE_KIND else ""
@@ -56,7 +54,9 @@ def tell(state: State, facts: Iterable[AnyFact]) -> None:
 
 
 def ending(job: Job, exit_code: int | None = None) -> Iterator[AnyFact]:
-    """What its nodes say when it ends: by itself with an exit code, by a signal without one."""
+    """Yield what the nodes record when the job ends: by itself with an exit code, by a signal
+    without one.
+    """
     reason, signal = (STOPPED, 15) if exit_code is None else (EXITED, 0)
     for node_id, member in job.members.items():
         if member.state not in job_life.MEMBER_ENDED:
@@ -74,9 +74,9 @@ def ending(job: Job, exit_code: int | None = None) -> Iterator[AnyFact]:
 
 
 def decided(state: State) -> Iterator[AnyFact]:
-    """All that the scheduler would say now, each folded before it is given.
+    """Yield all that the scheduler would decide now, each fact after it was folded.
 
-    Who is preempted ends at once.
+    A preempted job ends at once.
     """
     for _ in range(DECISIONS_MAX):
         facts = decide(state, state.now_ns, Observations(quiet=state.restless.quiet), state.wall_ns)
@@ -90,7 +90,7 @@ def decided(state: State) -> Iterator[AnyFact]:
 
 
 def decided_until(state: State, job_id: JobId) -> Iterator[AnyFact]:
-    """The same, but nothing after the placement of this job."""
+    """Yield the same decisions up to the placement of this job."""
     for fact in decided(state):
         yield fact
         if places(state, fact, job_id):
@@ -98,7 +98,7 @@ def decided_until(state: State, job_id: JobId) -> Iterator[AnyFact]:
 
 
 def places(state: State, fact: AnyFact, job_id: JobId) -> bool:
-    """Whether it is the placement of this job, or of an element of this array."""
+    """Return whether the fact places this job, or an element of this array."""
     return isinstance(fact, JobPlaced) and job_id in (
         fact.job_id,
         state.cluster.jobs[fact.job_id].array,
@@ -106,9 +106,9 @@ def places(state: State, fact: AnyFact, job_id: JobId) -> bool:
 
 
 def placed_now(state: State, job_id: JobId) -> Job | None:
-    """The job, or the element of this array, that the scheduler would place now.
+    """Return the job, or the element of this array, that the scheduler would place now.
 
-    Its decisions before that are taken, or all when it would place none.
+    Its earlier decisions are applied, or all of them if it would not place the job.
     """
     fact = next(
         (fact for fact in decided_until(state, job_id) if places(state, fact, job_id)), None

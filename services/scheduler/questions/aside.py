@@ -1,9 +1,9 @@
-"""Questions that take longer than a heartbeat may wait, answered in a child that is forked: it has
-the state as it is now, and costs the scheduler no more than the copy of its page tables.
+"""Answers to questions that take longer than a heartbeat may wait, from a forked child process.
 
-The child changes what it likes, says its answer through a pipe and is gone; it touches nothing that
-it shares with its parent (sockets, loop, signals). One at a time, each with a deadline. `forked` is
-the same for one trial of a proof (`proof/trial.py`).
+The child has the state as it is now, and costs the scheduler only the copy of its page tables. It
+may change its copy. It writes its answer to a pipe and exits, without touching what it shares with
+its parent (sockets, loop, signals). One child runs at a time, each with a deadline. `forked` does
+the same for one trial of an explanation (`explain/trial.py`).
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from typing import Final, NoReturn
 from services.scheduler.explain.trial import Trial
 from services.scheduler.state.state import State
 
-# Who asks while so many wait is told to come again.
+# Number of waiting questions; more are refused.
 WAITING_MAX: Final = 64
-# Behind everything that answers heartbeats.
+# Lower priority than the processes that answer heartbeats.
 NICENESS: Final = 10
 ANSWER_BYTES_MAX: Final = 1 << 19
 FILES_MAX: Final = 1 << 16
-# Of a child that failed.
+# Exit code of a child that failed.
 BUG: Final = 2
 
 
 class Aside:
-    """One child at a time."""
+    """The queue of questions for a forked child."""
 
     def __init__(self, deadline_s: float) -> None:
         self.deadline_s = deadline_s
@@ -38,7 +38,9 @@ class Aside:
     async def answer(
         self, question: Callable[[], bytes], otherwise: Callable[[str], bytes]
     ) -> bytes:
-        """What `question` gives in the child; `otherwise` words why there is none."""
+        """Return what `question` returns in the child; `otherwise` words the reason if there is no
+        answer.
+        """
         if self.waiting >= WAITING_MAX:
             return otherwise(f"{WAITING_MAX} such questions wait already: ask again in a moment")
         self.waiting += 1
@@ -60,7 +62,8 @@ class Aside:
         pid = os.fork()
         if pid == 0:
             _child(question, writing)
-        os.setpgid(pid, pid)  # here too: the deadline may pass before the child has run at all
+        # Here too, because the deadline may pass before the child has run at all.
+        os.setpgid(pid, pid)
         os.close(writing)
         answer = asyncio.create_task(asyncio.to_thread(_read, reading, pid))
         try:
@@ -68,7 +71,8 @@ class Aside:
                 return await asyncio.shield(answer)
         finally:
             if not answer.done():
-                os.killpg(pid, signal.SIGKILL)  # with a trial of its own
+                # The group includes a trial that the child has forked.
+                os.killpg(pid, signal.SIGKILL)
                 await answer
 
 
@@ -81,7 +85,8 @@ def _child(question: Callable[[], bytes], writing: int) -> NoReturn:
         os.closerange(3, writing)
         os.closerange(writing + 1, FILES_MAX)
         os.nice(NICENESS)
-        gc.disable()  # it would touch, and so copy, all that there is
+        # The collector would touch, and so copy, all objects.
+        gc.disable()
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(question())
         return 0
@@ -90,8 +95,8 @@ def _child(question: Callable[[], bytes], writing: int) -> NoReturn:
 
 
 def _leave(work: Callable[[], int]) -> NoReturn:
-    """Do it, and end this process with what it gives: nothing of the parent's is run on the way
-    out.
+    """Run `work` and end this process with its result, without running any of the parent's
+    clean-up.
     """
     code = BUG
     try:
@@ -110,7 +115,7 @@ def _read(reading: int, pid: int) -> bytes:
 
 
 def forked(state: State, trial: Trial) -> bool:
-    """`trial` in a child of this process, for which nobody else waits."""
+    """Run `trial` in a child of this process and wait for it."""
     pid = os.fork()
     if pid == 0:
         _leave(lambda: int(trial(state)))

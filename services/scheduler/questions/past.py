@@ -1,9 +1,9 @@
-"""Questions about the past, which need a state folded again from a snapshot, the log and the
-archive, in a child process with a deadline: `why JOB --at SEQ`.
+"""Questions about the past: `why JOB --at SEQ`, answered in a child process with a deadline.
 
-Never in the scheduler's own process: a fold of minutes holds the interpreter, and heartbeats would
-wait. One child at a time; run as `python -m services.scheduler.questions.past`, with a Question on
-its standard input, it has the scheduler's settings and identity, and only reads.
+The child restores the state from a snapshot, the log and the archive. That never happens in the
+scheduler's own process, because a fold of minutes would delay heartbeats. One child runs at a time,
+as `python -m services.scheduler.questions.past` with a Question on its standard input. It has the
+scheduler's settings and identity, and only reads.
 """
 
 import asyncio
@@ -34,19 +34,19 @@ from services.scheduler.questions.aside import forked
 from services.scheduler.state.state import State
 
 DEADLINE_S: Final = 30.0
-# Of MUSTER_ASK_PAST_MS: the answer is to be there before the gateway gives up.
+# Fraction of MUSTER_ASK_PAST_MS, so that the answer comes before the gateway's deadline.
 DEADLINE_PART: Final = 0.85
-# Who asks while so many wait is told to come again.
+# Number of waiting questions; more are refused.
 WAITING_MAX: Final = 4
-# The child ends itself so much after its deadline, should nobody be left to end it.
+# The child ends itself this long after its deadline, in case its parent is gone.
 ALONE_S: Final = 5
 ANSWER_BYTES_MAX: Final = 1 << 19
-# Behind everything that answers heartbeats.
+# Lower priority than the processes that answer heartbeats.
 NICENESS: Final = 10
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question about the past: why a job was where it was as of commit `at`.
+    """A question about the past: why a job waited as of commit `at`.
 
     `asker` as in `WhyAsk`.
     """
@@ -57,7 +57,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Past:
-    """One fold at a time, each in a child of its own; `line` starts it."""
+    """The queue of questions about the past. `line` is the command that starts the child."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class Past:
         self.waiting = 0
 
     async def answer(self, question: Question) -> bytes:
-        """The proof as JSON; when it could not be had, an answer of the same form that says why
-        not.
+        """Return the explanation as JSON, or an answer of the same form that says why there is
+        none.
         """
         if self.waiting >= WAITING_MAX:
             return _no_answer(
@@ -123,9 +123,9 @@ async def state_at(
     placement: str = DEFAULT,
     grow_after_s: int = 0,
 ) -> State:
-    """The state as of a past sequence, folded again from the last snapshot before it.
+    """Return the state as of a past sequence, restored from the last snapshot before it.
 
-    Raises Unavailable when neither the log nor the archive gives what is needed.
+    Raises Unavailable if the log and the archive lack what is needed.
     """
     cluster = await snapshot_store.newest(store, seq)
     async with aclosing(whole(log, bus, cluster.seq, seq)) as batches:
@@ -141,7 +141,7 @@ async def state_at(
 
 
 async def main(question: Question) -> bytes:
-    """The child's whole work."""
+    """Answer one question; this is the child's whole work."""
     settings = read()
     plugins.load()
     client = await connection_nats.connect_as(settings, "scheduler")

@@ -1,9 +1,8 @@
-"""`whatif`: would this job start now, and where, or what stands in its way; also with nodes that
-nobody has bought.
+"""`whatif`: would this job start now, and where, or what keeps it waiting; also with additional
+nodes.
 
-Pure. The job, and the nodes, are told to the state as if they had come now, and the very rules
-decide: it is `why` of a job that stands last in the queue. It changes that state: give it one of
-its own.
+Pure. The state folds the job and the nodes as if they had come now, and the scheduler's own rules
+decide: it is `why` for a job at the end of the queue. It changes that state, so give it a copy.
 """
 
 from typing import Final
@@ -21,12 +20,12 @@ from services.scheduler.explain.new_nodes import like_model, new_nodes
 from services.scheduler.explain.trial import RunOnCopy, copied, decided_until, places, prepare, tell
 from services.scheduler.state.state import State
 
-# No real id ends like this.
+# No real id ends with an underscore.
 IMAGINED: Final = JobId("imagined_")
 
 
 class WhatIfAsk(msgspec.Struct, frozen=True):
-    """The job as its tenant would submit it; `add` are nodes to imagine beside the cluster's.
+    """The job as its tenant would submit it. `add` are nodes to imagine beside the cluster's.
 
     `asker` as in `WhyAsk`.
     """
@@ -38,7 +37,7 @@ class WhatIfAsk(msgspec.Struct, frozen=True):
 
 
 def what_if(state: State, ask: WhatIfAsk, run_on_copy: RunOnCopy = copied) -> Answer:
-    """As `why` says it, and would_start, placement (by rank)."""
+    """Return the explanation as `why` does, with would_start and placement (by rank)."""
     prepare(state)
     refused = _refusal(state, ask.tenant)
     if refused:
@@ -88,7 +87,7 @@ def _starts(state: State, job: Job, prefix: str) -> Answer:
 
 
 def not_found(text: str, at: int) -> Answer:
-    """An answer without a proof."""
+    """Return an answer without an explanation."""
     return _without_id(no_answer(IMAGINED, "", text, at) | {"would_start": False, "placement": []})
 
 
@@ -104,7 +103,7 @@ def _unknown(state: State) -> str:
 
 
 def _refusal(state: State, name: TenantId) -> str:
-    """Why quota would not admit it; empty when it would."""
+    """Return why quota would reject the job; empty if it would admit it."""
     tenant = state.cluster.tenants.get(name)
     if tenant is None or tenant.waiting < tenant.waiting_max:
         return ""

@@ -1,6 +1,6 @@
-"""`why MODEL`: what a model waits for, from the state alone, like `explain.py` for a job.
+"""`why MODEL`: what a model waits for, from the state alone.
 
-Pure. When replicas wait for devices the answer is the first one's own proof, so that the two never
+Pure. If replicas wait for devices, the answer is the explanation of the first one, so the two never
 differ.
 """
 
@@ -17,7 +17,9 @@ from services.scheduler.state.state import State
 
 
 def explain_model(state: State, name: str, run_on_copy: RunOnCopy = copied) -> Answer:
-    """As `explain` says it, with `model` in place of `job_id`. Changes the state, as that does."""
+    """Return the answer of `explain`, with `model` in place of `job_id`. Changes the state as
+    `explain` does.
+    """
     model = state.cluster.models.get(name)
     if model is None:
         return _answer(
