@@ -29,8 +29,6 @@ TO_SPLIT: Final = frozenset(
     {
         "examples/model_server.py",
         "tests/drivers/test_nvidia.py",
-        "tests/integration/test_cli.py",
-        "tests/integration/test_cli_run.py",
         "tests/integration/test_containers.py",
         "tests/integration/test_mps.py",
         "tests/integration/test_openai_requests.py",

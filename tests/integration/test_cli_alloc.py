@@ -1,4 +1,4 @@
-"""`muster alloc` and `extend` over a gateway that notes what it is sent."""
+"""`muster alloc` and `extend` against a fake gateway that records requests."""
 
 import signal
 import threading
@@ -41,7 +41,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_it_waits_until_the_devices_are_held_and_says_which_and_how_to_use_them(
+def test_alloc_waits_for_the_gpus_and_prints_them_with_their_variables(
     world: World,
 ) -> None:
     waits = iter(("pending", "queued", "placed", "running"))
@@ -83,7 +83,7 @@ def test_it_waits_until_the_devices_are_held_and_says_which_and_how_to_use_them(
     ]
 
 
-def test_the_variables_are_printed_as_a_shell_reads_them(world: World) -> None:
+def test_alloc_prints_variables_for_a_shell(world: World) -> None:
     code, out, _ = world.run("alloc", "-o", "env")
     assert (code, out) == (
         0,
@@ -95,12 +95,12 @@ def test_the_variables_are_printed_as_a_shell_reads_them(world: World) -> None:
     )
 
 
-def test_without_waiting_only_the_id_is_said(world: World) -> None:
+def test_alloc_without_waiting_prints_only_the_id(world: World) -> None:
     assert world.run("alloc", "--no-wait") == (0, f"{ID}\n", "")
     assert world.asked("GET", f"/v1/jobs/{ID}/wait") == []
 
 
-def test_one_that_ended_before_it_was_held_is_a_fault(world: World) -> None:
+def test_an_allocation_that_ends_before_it_is_held_is_an_error(world: World) -> None:
     world.routes[f"GET /v1/jobs/{ID}/wait"] = job(state="rejected")
     world.routes[f"GET /v1/allocations/{ID}"] = shown(
         state="rejected", reason="too many wait", nodes=[]
@@ -109,7 +109,7 @@ def test_one_that_ended_before_it_was_held_is_a_fault(world: World) -> None:
     assert (code, out) == (1, "") and "rejected: too many wait" in err
 
 
-def test_who_gives_up_waiting_gives_the_allocation_up(world: World) -> None:
+def test_ctrl_c_while_waiting_cancels_the_allocation(world: World) -> None:
     waiting, given_back = threading.Event(), threading.Event()
 
     def wait(_: Request) -> object:
@@ -128,7 +128,7 @@ def test_who_gives_up_waiting_gives_the_allocation_up(world: World) -> None:
     assert len(world.asked("DELETE", f"/v1/allocations/{ID}")) == 1
 
 
-def test_an_allocation_is_extended_by_so_much(world: World) -> None:
+def test_extend_adds_time_to_an_allocation(world: World) -> None:
     world.routes[f"PATCH /v1/allocations/{ID}"] = shown()
     code, out, _ = world.run("extend", ID, "--by", "1h30m")
     assert code == 0 and out.startswith(f"{ID} held until")

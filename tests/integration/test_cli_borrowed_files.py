@@ -1,4 +1,4 @@
-"""`muster submit` with files of other systems, over a gateway that notes what it is sent."""
+"""`muster submit` with files of other systems, against a fake gateway that records requests."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def _tried(request: Request) -> dict[str, object]:
     }
 
 
-def test_what_people_already_have_becomes_a_job_and_says_what_is_not_honoured(world: World) -> None:
+def test_files_of_other_systems_become_jobs_with_warnings(world: World) -> None:
     world.routes["POST /v1/jobs"] = _tried
     (world.home / "train.sbatch").write_text("#!/bin/sh\n#SBATCH --gpus=2 --mail-type=END\ntrue\n")
     (world.home / "pod.yaml").write_text(

@@ -1,6 +1,4 @@
-"""`muster cp` against a real gateway and the part of an agent that reads: whole, or not there; and
-nobody else's.
-"""
+"""`muster cp` against a real gateway and an agent's file reader: files are whole or absent."""
 
 import os
 from collections.abc import AsyncIterator
@@ -59,9 +57,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("state", ["running", "completed"])
-async def test_a_file_comes_whole_with_its_mode_to_where_cp_would_put_it(
-    place: Place, state: str
-) -> None:
+async def test_cp_copies_a_whole_file_with_its_mode(place: Place, state: str) -> None:
     job, folder = await place.job(state)
     data = os.urandom(3 * PART_BYTES + 7)
     (folder / "out").mkdir()
@@ -78,7 +74,7 @@ async def test_a_file_comes_whole_with_its_mode_to_where_cp_would_put_it(
     assert names(place.home) == ["empty", "named", "profile.json", "results", "results/model"]
 
 
-async def test_a_folder_comes_with_all_that_is_in_it_and_a_link_that_leads_out_is_left_out_and_said(
+async def test_cp_copies_a_folder_without_links_that_point_outside(
     place: Place,
 ) -> None:
     job, folder = await place.job()
@@ -99,7 +95,7 @@ async def test_a_folder_comes_with_all_that_is_in_it_and_a_link_that_leads_out_i
     assert (place.home / job / "out/deep/er/w").exists()
 
 
-async def test_standard_output_takes_a_file_s_bytes_or_a_folder_as_an_archive(place: Place) -> None:
+async def test_cp_writes_a_file_or_an_archive_to_standard_output(place: Place) -> None:
     job, folder = await place.job()
     (folder / "x").write_text("hello\n")
     assert await place.shell.run("cp", f"{job}:x", "-") == ("hello\n", "")
@@ -118,7 +114,7 @@ async def test_standard_output_takes_a_file_s_bytes_or_a_folder_as_an_archive(pl
         ("pipe", "no file and no folder"),
     ],
 )
-async def test_what_is_not_there_or_not_the_job_s_is_one_line_and_leaves_nothing(
+async def test_a_path_that_is_missing_or_outside_the_job_is_one_line(
     place: Place, path: str, words: str
 ) -> None:
     job, folder = await place.job()
@@ -128,7 +124,7 @@ async def test_what_is_not_there_or_not_the_job_s_is_one_line_and_leaves_nothing
     assert words in said and said.count("\n") == 1 and names(place.home) == ["profile.json"]
 
 
-async def test_a_job_that_has_no_files_yet_a_pruned_one_and_a_silent_node_are_named(
+async def test_cp_explains_unplaced_and_pruned_jobs_and_silent_nodes(
     place: Place,
 ) -> None:
     waiting = await place.world.run_to("queued")
@@ -150,7 +146,7 @@ async def test_a_job_that_has_no_files_yet_a_pruned_one_and_a_silent_node_are_na
     assert "use JOB:PATH" in (await place.shell.run("cp", "x", "y", code=2))[1]
 
 
-async def test_only_its_user_and_operators_read_a_job_s_files_and_that_is_on_the_record(
+async def test_only_its_user_and_operators_copy_files_and_it_is_recorded(
     place: Place,
 ) -> None:
     world = place.world
@@ -183,7 +179,7 @@ async def test_only_its_user_and_operators_read_a_job_s_files_and_that_is_on_the
     ]
 
 
-async def test_a_file_that_becomes_another_one_while_it_is_read_is_not_kept(place: Place) -> None:
+async def test_a_file_that_is_replaced_during_the_copy_is_not_kept(place: Place) -> None:
     """A node whose second answer is of another file."""
     job = await place.world.run_to("running", "n2")
 

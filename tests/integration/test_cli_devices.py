@@ -1,6 +1,4 @@
-"""`drain`, `offline`, `online`, `health`, `status` and `watch` against a server that plays the
-gateway.
-"""
+"""`drain`, `offline`, `online`, `health`, `status` and `watch` against a fake gateway."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +35,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_drain_says_what_is_left_on_nodes_and_devices(world: World) -> None:
+def test_drain_prints_the_jobs_that_are_left(world: World) -> None:
     world.routes["PUT /v1/nodes/node-1/service"] = {"node": {"id": "node-1"}, "gpus": [GPU, FREE]}
     world.routes["PUT /v1/gpus/H/service"] = FREE
     code, out, err = world.run("drain", "node-1", "--gpu-id", "H")
@@ -50,7 +48,7 @@ def test_drain_says_what_is_left_on_nodes_and_devices(world: World) -> None:
     assert world.run("drain", "--gpu-id", "H") == (0, "no job uses these GPUs\n", "")
 
 
-def test_offline_is_refused_while_a_job_has_it_and_forced_when_that_is_said(world: World) -> None:
+def test_offline_is_refused_while_a_job_uses_the_gpu_unless_forced(world: World) -> None:
     world.routes["PUT /v1/gpus/G/service"] = lambda request: (
         GPU if request.json["force"] else Problem(409, "jaaaaaaaaaa still has a part of it")
     )
@@ -63,7 +61,7 @@ def test_offline_is_refused_while_a_job_has_it_and_forced_when_that_is_said(worl
     assert world.asked("PUT", "/v1/gpus/G/service")[1].json["force"] is True
 
 
-def test_online_is_quiet_and_nothing_is_nobody(world: World) -> None:
+def test_online_without_a_node_or_gpu_is_refused(world: World) -> None:
     world.routes["PUT /v1/gpus/G/service"] = GPU
     code, out, err = world.run("online", "--gpu-id", "G")
     assert (code, err) == (0, "") and "G" in out
@@ -71,7 +69,7 @@ def test_online_is_quiet_and_nothing_is_nobody(world: World) -> None:
     assert code == 2 and "--gpu-id" in err
 
 
-def test_health_names_what_is_unwell_and_shows_one_with_its_errors(world: World) -> None:
+def test_health_lists_unhealthy_gpus_and_shows_one_with_its_errors(world: World) -> None:
     world.routes["GET /v1/gpus"] = {"gpus": [GPU, FREE], "next": None}
     assert world.run("health")[1] == "all of 2 GPUs are healthy and online\n"
     errors = [
@@ -120,7 +118,7 @@ def set_to(
     }
 
 
-def test_gpu_power_says_of_each_gpu_what_became_of_it(world: World) -> None:
+def test_gpu_power_prints_the_outcome_for_each_gpu(world: World) -> None:
     def of(gpu: dict[str, object], control: dict[str, object]) -> dict[str, object]:
         return {**gpu, "controls": {"power": control}}
 
@@ -149,7 +147,7 @@ def test_gpu_power_says_of_each_gpu_what_became_of_it(world: World) -> None:
     assert "power 300: requested, default in force" in world.run("health", "--gpu-id", "G")[1]
 
 
-def test_gpu_reset_has_no_value_is_refused_with_the_reason_and_nothing_is_nobody(
+def test_gpu_reset_takes_no_value_and_prints_a_refusal(
     world: World,
 ) -> None:
     world.routes["PUT /v1/gpus/G/controls/reset"] = Problem(409, "reset needs the device free")
@@ -176,7 +174,7 @@ def test_gpu_reset_has_no_value_is_refused_with_the_reason_and_nothing_is_nobody
         (("power", "default"), "power", "default"),
     ],
 )
-def test_each_of_its_verbs_asks_for_its_control(
+def test_each_verb_of_gpu_sends_its_control(
     world: World, words: tuple[str, ...], control: str, value: str
 ) -> None:
     world.routes[f"PUT /v1/gpus/H/controls/{control}"] = {
@@ -188,7 +186,7 @@ def test_each_of_its_verbs_asks_for_its_control(
     assert world.asked("PUT", f"/v1/gpus/H/controls/{control}")[0].json["value"] == value
 
 
-def test_status_shows_each_gpu_where_all_are_asked_for_and_watch_prints_once_without_a_terminal(
+def test_status_all_lists_gpus_and_watch_prints_once_without_a_terminal(
     world: World,
 ) -> None:
     world.routes["GET /v1/nodes"] = {"nodes": [{"id": "node-1", "state": "healthy"}]}
@@ -211,7 +209,7 @@ def test_status_shows_each_gpu_where_all_are_asked_for_and_watch_prints_once_wit
     assert world.run("watch", "--interval", "0s")[0] == 2
 
 
-def test_jobs_are_listed_and_ended_by_the_names_of_gpu_platform_too(world: World) -> None:
+def test_the_names_of_gpu_platform_list_and_end_jobs(world: World) -> None:
     world.routes["GET /v1/jobs"] = {"jobs": [job()], "next": None}
     world.routes["POST /v1/jobs/train/kill"] = job()
     assert world.run("jobs", "list")[1] == world.run("ps")[1]

@@ -1,6 +1,4 @@
-"""`muster exec` as a child process, against a real cluster: streams, terminal, signals, exit codes,
-and every way in which it ends.
-"""
+"""`muster exec` as a child process against a real cluster: streams, terminal, signals, ends."""
 
 import asyncio
 import os
@@ -98,7 +96,7 @@ class Terminal:
         os.close(self.slave)
 
 
-async def test_streams_and_exit_code_are_the_command_s(world: World, job: str) -> None:
+async def test_exec_passes_streams_and_the_exit_code(world: World, job: str) -> None:
     assert await world.muster("exec", job, "--", "sh", "-c", "echo out; echo err >&2; exit 7") == (
         7,
         "out\n",
@@ -106,12 +104,12 @@ async def test_streams_and_exit_code_are_the_command_s(world: World, job: str) -
     )
 
 
-async def test_a_command_that_cannot_be_executed_is_said(world: World, job: str) -> None:
+async def test_exec_reports_a_command_that_cannot_be_executed(world: World, job: str) -> None:
     code, out, said = await world.muster("exec", job, "no-such-command")
     assert (code, out) == (127, "") and "no-such-command was not found" in said
 
 
-async def test_it_sees_the_job_s_devices_and_directory(world: World, job: str) -> None:
+async def test_exec_has_the_jobs_devices_and_directory(world: World, job: str) -> None:
     shown = await world.chaos.get(f"/v1/jobs/{job}")
     code, out, _ = await world.muster(
         "exec", job, "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $MUSTER_JOB_ID; pwd"
@@ -122,25 +120,27 @@ async def test_it_sees_the_job_s_devices_and_directory(world: World, job: str) -
     ) == 1
 
 
-async def test_input_goes_in_whole_to_its_end_and_comes_back_intact(world: World, job: str) -> None:
+async def test_exec_forwards_the_whole_input(world: World, job: str) -> None:
     data = os.urandom(10 << 20)
     process = world.start("exec", "-i", job, "cat", stdin=subprocess.PIPE)
     out, err = await asyncio.to_thread(process.communicate, data, PATIENCE_S)
     assert (process.returncode, err) == (0, b"") and out == data
 
 
-async def test_without_i_there_is_no_input(world: World, job: str) -> None:
+async def test_exec_without_i_has_no_input(world: World, job: str) -> None:
     assert await world.muster("exec", job, "cat", stdin=b"x") == (0, "", "")
 
 
-async def test_a_command_that_reads_no_input_is_not_held_up_by_it(world: World, job: str) -> None:
+async def test_input_does_not_block_a_command_that_does_not_read(world: World, job: str) -> None:
     code, out, _ = await world.muster(
         "exec", "-i", job, "--", "sh", "-c", "exec <&-; sleep 0.5; echo done", stdin=bytes(4 << 20)
     )
     assert (code, out) == (0, "done\n")
 
 
-async def test_ctrl_c_is_the_command_s_and_a_second_one_leaves_it(world: World, job: str) -> None:
+async def test_the_first_ctrl_c_goes_to_the_command_and_the_second_ends_exec(
+    world: World, job: str
+) -> None:
     first = world.start(
         "exec",
         job,
@@ -165,7 +165,7 @@ async def test_ctrl_c_is_the_command_s_and_a_second_one_leaves_it(world: World, 
     await eventually(lambda: is_gone(pid))
 
 
-async def test_ctrl_c_passes_input_that_nobody_reads(world: World, job: str) -> None:
+async def test_ctrl_c_works_while_input_is_blocked(world: World, job: str) -> None:
     process = world.start("exec", "-i", job, "sleep", "60", stdin=subprocess.PIPE)
     assert process.stdin is not None
     os.set_blocking(process.stdin.fileno(), False)
@@ -181,7 +181,7 @@ async def test_ctrl_c_passes_input_that_nobody_reads(world: World, job: str) -> 
     process.stdin.close()
 
 
-async def test_a_terminal_has_this_one_s_size_and_follows_it(world: World, job: str) -> None:
+async def test_the_remote_terminal_follows_the_local_size(world: World, job: str) -> None:
     terminal = Terminal(world, "exec", "-it", job)
     try:
         terminal.type(b"stty size; echo $TERM-is-it\n")
@@ -202,7 +202,7 @@ async def test_a_terminal_has_this_one_s_size_and_follows_it(world: World, job: 
         terminal.close()
 
 
-async def test_ctrl_c_in_a_terminal_ends_what_is_in_its_foreground(world: World, job: str) -> None:
+async def test_ctrl_c_in_a_terminal_ends_the_foreground_process(world: World, job: str) -> None:
     terminal = Terminal(world, "exec", "-it", job, "--", "sh")
     try:
         terminal.type(b"echo rea''dy; sleep 60\n")
@@ -217,7 +217,7 @@ async def test_ctrl_c_in_a_terminal_ends_what_is_in_its_foreground(world: World,
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-async def test_the_terminal_is_put_back_when_this_command_is_ended(
+async def test_the_terminal_is_restored_when_exec_is_ended(
     world: World, job: str, number: signal.Signals
 ) -> None:
     terminal = Terminal(world, "exec", "-it", job, "--", "sh", "-c", "echo in; sleep 60")
@@ -229,12 +229,12 @@ async def test_the_terminal_is_put_back_when_this_command_is_ended(
         terminal.close()
 
 
-async def test_a_terminal_is_refused_where_there_is_none(world: World, job: str) -> None:
+async def test_tty_without_a_terminal_is_refused(world: World, job: str) -> None:
     code, _, said = await world.muster("exec", "-it", job, stdin=b"")
     assert code == 2 and "not a terminal" in said
 
 
-async def test_what_a_killed_client_began_is_ended(world: World, job: str) -> None:
+async def test_a_killed_client_ends_its_command(world: World, job: str) -> None:
     process = world.start("exec", job, "--", "sh", "-c", STUBBORN)
     assert process.stdout is not None
     pid = int(await asyncio.to_thread(process.stdout.readline))
@@ -243,7 +243,7 @@ async def test_what_a_killed_client_began_is_ended(world: World, job: str) -> No
     await eventually(lambda: is_gone(pid), 10.0)
 
 
-async def test_no_more_than_the_setting_says_run_beside_one_job(world: World) -> None:
+async def test_a_setting_limits_the_commands_in_one_job(world: World) -> None:
     job = await world.job()
     held = [world.start("exec", job, "--", "sh", "-c", "echo in; sleep 60") for _ in range(3)]
     for each in held:
@@ -256,7 +256,7 @@ async def test_no_more_than_the_setting_says_run_beside_one_job(world: World) ->
         assert await asyncio.to_thread(each.wait, PATIENCE_S) == 137
 
 
-async def test_it_ends_with_the_job_and_does_not_keep_it(world: World) -> None:
+async def test_an_exec_ends_with_the_job_and_does_not_prolong_it(world: World) -> None:
     job = await world.job("echo up; sleep 3; exit 0")
     code, out, said = await world.muster("exec", job, "--", "sh", "-c", STUBBORN)
     assert code == 137 and "ended with its job" in said
@@ -266,7 +266,7 @@ async def test_it_ends_with_the_job_and_does_not_keep_it(world: World) -> None:
     assert code == 1 and "has ended" in said
 
 
-async def test_a_slow_reader_holds_up_the_command_and_nothing_grows(world: World, job: str) -> None:
+async def test_a_slow_reader_blocks_the_command_and_no_buffer_grows(world: World, job: str) -> None:
     process = world.start("exec", job, "--", "sh", "-c", "echo $$; exec cat /dev/zero")
     try:
         assert process.stdout is not None
@@ -286,7 +286,7 @@ def _written(pid: int) -> int:
     return int(next(line for line in lines if line.startswith("wchar")).split()[1])
 
 
-async def test_only_the_owner_an_operator_and_an_administrator_may(world: World, job: str) -> None:
+async def test_only_the_owner_operators_and_administrators_may_exec(world: World, job: str) -> None:
     keys = {}
     for user, role in (
         ("ada", "member"),
@@ -314,7 +314,7 @@ async def test_only_the_owner_an_operator_and_an_administrator_may(world: World,
     assert code == 1 and "no accepted key" in said
 
 
-async def test_who_executed_what_is_on_the_record_without_secrets(world: World, job: str) -> None:
+async def test_exec_is_recorded_without_secrets(world: World, job: str) -> None:
     await world.muster("exec", job, "--", "env", "API_TOKEN=verysecretvalue", "true")
     await world.muster("exec", "no-such-job", "--", "touch", "here")
     await asyncio.sleep(0.5)
@@ -326,7 +326,7 @@ async def test_who_executed_what_is_on_the_record_without_secrets(world: World, 
     assert "touch here" not in (await world.muster("log", "--access"))[1]
 
 
-async def test_it_ends_with_the_agent_and_the_job_does_not(world: World, job: str) -> None:
+async def test_an_exec_ends_with_the_agent_and_the_job_continues(world: World, job: str) -> None:
     process = world.start("exec", job, "--", "sh", "-c", STUBBORN)
     assert process.stdout is not None
     pid = int(await asyncio.to_thread(process.stdout.readline))

@@ -1,4 +1,4 @@
-"""`muster log` and the history in `muster describe`, against a server that plays the gateway."""
+"""`muster log` and the history in `muster describe`, against a fake gateway."""
 
 import json
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def test_describe_shows_the_job_its_members_and_its_history(world: World) -> Non
     assert json.loads(world.run("describe", "train", "-o", "json")[1])["history"][1]["seq"] == 4
 
 
-def test_what_an_agent_says_again_after_its_restart_stands_once_in_a_history(world: World) -> None:
+def test_facts_repeated_by_a_restarted_agent_are_shown_once(world: World) -> None:
     world.routes["GET /v1/jobs/train"] = job()
     began = {"job_id": "j", "attempt": 1, "node_id": "n"}
     said = [
@@ -98,7 +98,7 @@ def test_log_shows_the_last_facts_page_after_page(world: World) -> None:
         (("--since", "1h"), None),
     ],
 )
-def test_log_follows_from_the_last_that_are_wanted_or_from_a_time(
+def test_log_follows_from_the_last_matches_or_from_a_time(
     world: World, words: tuple[str, ...], last: str | None
 ) -> None:
     world.routes["GET /v1/events"] = Problem(400, "enough")

@@ -68,9 +68,7 @@ async def shell(world: World, tmp_path: Path) -> Shell:
     return found
 
 
-async def test_a_key_is_checked_before_it_is_kept_and_only_this_user_can_read_it(
-    world: World, tmp_path: Path
-) -> None:
+async def test_login_checks_a_key_and_saves_it_privately(world: World, tmp_path: Path) -> None:
     shell = Shell(tmp_path, world.url)
     _, said = await shell.run("login", world.url, stdin="wrong\n", code=1)
     assert "no accepted key" in said and not shell.profile.exists()
@@ -85,7 +83,7 @@ async def test_a_key_is_checked_before_it_is_kept_and_only_this_user_can_read_it
 
 
 @pytest.mark.parametrize("kept", [{"state": "/var/lib/muster"}, {"gateway": "http://elsewhere:1"}])
-async def test_a_login_keeps_what_another_cluster_or_this_machine_s_own_has_there(
+async def test_login_does_not_overwrite_the_profile_of_another_cluster(
     world: World, tmp_path: Path, kept: dict[str, str]
 ) -> None:
     shell = Shell(tmp_path, world.url)
@@ -105,12 +103,12 @@ async def test_a_login_keeps_what_another_cluster_or_this_machine_s_own_has_ther
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-1", "x"])
-async def test_what_is_no_number_of_gpus_is_said_to_be_none(shell: Shell, number: str) -> None:
+async def test_an_invalid_number_of_gpus_is_refused(shell: Shell, number: str) -> None:
     _, said = await shell.run("tenant", "set", "physics", "--gpus", number, code=2)
     assert "--gpus" in said and number in said
 
 
-async def test_a_key_is_made_used_rotated_and_revoked(shell: Shell) -> None:
+async def test_a_key_is_created_used_rotated_and_revoked(shell: Shell) -> None:
     await shell.run("tenant", "set", "physics", "--gpus", "8")
     key, said = await shell.run(
         "key", "create", "--user", "ada", "--tenant", "physics", "--expires", "90d"
@@ -128,7 +126,7 @@ async def test_a_key_is_made_used_rotated_and_revoked(shell: Shell) -> None:
     assert key_id not in (await shell.run("key", "list"))[0]
 
 
-async def test_a_tenant_s_other_limits_stay_when_one_is_changed(shell: Shell) -> None:
+async def test_changing_one_limit_of_a_tenant_keeps_the_others(shell: Shell) -> None:
     await shell.run("tenant", "set", "physics", "--gpus", "8", "--shares-devices")
     await shell.run("tenant", "set", "physics", "--tokens-per-minute", "5")
     shown = json.loads((await shell.run("tenant", "show", "physics", "-o", "json"))[0])
@@ -137,7 +135,7 @@ async def test_a_tenant_s_other_limits_stay_when_one_is_changed(shell: Shell) ->
     assert "is removed" in (await shell.run("tenant", "rm", "physics"))[0]
 
 
-async def test_denials_are_read_on_the_command_line(shell: Shell) -> None:
+async def test_denied_requests_are_listed(shell: Shell) -> None:
     key = (await shell.run("key", "create", "--user", "eve", "--role", "viewer"))[0].strip()
     await shell.run("submit", "--", "true", code=1, MUSTER_API_KEY=key, MUSTER_URL=shell.url)
     await asyncio.sleep(0.3)
@@ -151,7 +149,7 @@ async def test_denials_are_read_on_the_command_line(shell: Shell) -> None:
     await shell.run("log", "--access", "-f", code=2)
 
 
-def test_a_lost_administrator_s_key_is_made_anew_on_the_host(tmp_path: Path) -> None:
+def test_a_lost_administrator_key_is_replaced_on_the_host(tmp_path: Path) -> None:
     state = tmp_path / "state"
     old = identity.api_key(state / "keys", "")
     shape.save(state, Shape(cluster_id="c"))
@@ -167,7 +165,7 @@ def accepted(state: Path) -> set[str]:
     return set(Keys(str(identity.api_keys_file(state / "keys"))).of_host)
 
 
-def test_a_directory_without_a_cluster_is_given_no_key(tmp_path: Path) -> None:
+def test_a_directory_without_a_cluster_gets_no_key(tmp_path: Path) -> None:
     _, said = Shell(tmp_path, "")._run(
         ("key", "reset", "--state", str(tmp_path / "none")), "", 2, {}
     )

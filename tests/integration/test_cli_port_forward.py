@@ -1,6 +1,4 @@
-"""`muster port-forward` as a child process, against a real cluster: bytes both ways, half-closed
-connections, refusals, the job's end.
-"""
+"""`muster port-forward` as a child process against a real cluster: data, refusals, ends."""
 
 import asyncio
 import hashlib
@@ -91,7 +89,7 @@ def answer(data: bytes) -> bytes:
     return hashlib.sha256(data).hexdigest().encode() + data
 
 
-async def test_ten_mebibytes_go_both_ways_intact_behind_a_half_closed_connection(
+async def test_ten_mebibytes_pass_both_ways_over_a_half_closed_connection(
     world: World,
 ) -> None:
     job, port = await serving(world)
@@ -103,7 +101,7 @@ async def test_ten_mebibytes_go_both_ways_intact_behind_a_half_closed_connection
     await world.end(job)
 
 
-async def test_twenty_connections_at_once_do_not_mix(world: World) -> None:
+async def test_twenty_concurrent_connections_do_not_mix(world: World) -> None:
     job, port = await serving(world)
     forward = await forwarding(world, job, port)
     sent = [os.urandom(300_000) for _ in range(20)]
@@ -114,7 +112,7 @@ async def test_twenty_connections_at_once_do_not_mix(world: World) -> None:
     await world.end(job)
 
 
-async def test_a_page_of_a_job_s_own_server_is_read_and_its_end_ends_this(world: World) -> None:
+async def test_a_forwarded_server_answers_and_the_job_s_end_ends_the_command(world: World) -> None:
     (port,) = free_ports(1)
     (world.chaos.folder / "page").write_text("hello from the job")
     job = await world.job(f"echo up; exec {sys.executable} -m http.server {port}")
@@ -136,7 +134,7 @@ async def test_a_page_of_a_job_s_own_server_is_read_and_its_end_ends_this(world:
     )
 
 
-async def test_each_refused_connection_is_a_line_and_the_others_go_on(world: World) -> None:
+async def test_a_refused_connection_prints_a_line_and_others_continue(world: World) -> None:
     job, port = await serving(world)
     (nobody,) = free_ports(1)
     forward = await forwarding(world, job, nobody)
@@ -151,7 +149,7 @@ async def test_each_refused_connection_is_a_line_and_the_others_go_on(world: Wor
     await world.end(job)
 
 
-async def test_a_port_of_somebody_else_on_the_node_is_not_to_be_had(world: World) -> None:
+async def test_a_port_of_another_process_on_the_node_is_refused(world: World) -> None:
     job, _ = await serving(world)
     _, strange = await serving(world)
     with socket.create_server(("127.0.0.1", 0)) as mine:
@@ -162,7 +160,7 @@ async def test_a_port_of_somebody_else_on_the_node_is_not_to_be_had(world: World
             assert f"port {port} of node node-1 is not the job's" in await forward.stop()
 
 
-async def test_another_member_is_refused(world: World) -> None:
+async def test_another_member_of_the_tenant_is_refused(world: World) -> None:
     job, port = await serving(world)
     status, made = await world.chaos.try_once(
         "POST", "/v1/keys", json={"user": "eve", "role": "member"}
@@ -182,7 +180,7 @@ async def test_another_member_is_refused(world: World) -> None:
     await world.end(job)
 
 
-async def test_a_reader_that_does_not_read_holds_up_the_server_and_nothing_grows(
+async def test_a_blocked_reader_blocks_the_server_and_no_buffer_grows(
     world: World,
 ) -> None:
     flood = (
@@ -245,7 +243,7 @@ async def test_a_connection_that_breaks_is_reset_at_both_ends(world: World) -> N
     assert "the job reset the connection" in await forward.ended()
 
 
-async def test_ctrl_c_ends_open_connections_without_a_word(world: World) -> None:
+async def test_ctrl_c_ends_open_connections_silently(world: World) -> None:
     job, port = await serving(world)
     forward = await forwarding(world, job, port)
     with socket.create_connection(("127.0.0.1", forward.port)) as idle:
@@ -256,7 +254,7 @@ async def test_ctrl_c_ends_open_connections_without_a_word(world: World) -> None
     await world.end(job)
 
 
-async def test_a_job_that_has_ended_is_said(world: World) -> None:
+async def test_port_forward_reports_an_ended_job(world: World) -> None:
     job = await world.job("echo up; sleep 1")
     await world.until(job, "completed")
     code, out, said = await world.muster("port-forward", job, "8888")

@@ -1,9 +1,5 @@
 """`muster run` as a child process: output, input, exit codes, signals, dropped connections."""
 
-import os
-import signal
-import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cli_world import (
-    PATIENCE_S,
     Break,
     FakeJob,
     Problem,
@@ -40,7 +35,7 @@ def plain(*frames: bytes):  # type: ignore[no-untyped-def]  # noqa: ANN201
     return attach
 
 
-def test_each_stream_goes_to_its_own_and_a_plain_end_is_silent(world: World) -> None:
+def test_run_prints_each_stream_and_a_plain_end_is_silent(world: World) -> None:
     FakeJob(world, plain(output("stdout", 0, b"out\n"), output("stderr", 0, b"err\n"), ended(0)))
     assert world.run("run", "--", "true") == (0, "out\n", "err\n")
 
@@ -56,7 +51,7 @@ def test_each_stream_goes_to_its_own_and_a_plain_end_is_silent(world: World) -> 
         (ended(None, "rejected", "too large"), 1, f"muster: job {JOB} was rejected: too large\n"),
     ],
 )
-def test_the_exit_code_is_the_jobs_and_an_odd_end_is_said(
+def test_run_exits_with_the_jobs_code_and_reports_an_unusual_end(
     world: World, last: bytes, code: int, said: str
 ) -> None:
     FakeJob(world, plain(last))
@@ -77,7 +72,7 @@ def test_the_exit_code_is_the_jobs_and_an_odd_end_is_said(
         ({"signal": 0, "reason": "exited", "detail": "the main process exited with 5"}, ""),
     ],
 )
-def test_what_its_node_knows_about_a_failure_is_said(
+def test_run_prints_the_nodes_reason_for_a_failure(
     world: World, member: dict[str, object], said: str
 ) -> None:
     FakeJob(world, plain(ended(5, "failed", "failed")))
@@ -85,7 +80,7 @@ def test_what_its_node_knows_about_a_failure_is_said(
     assert world.run("run", "x") == (5, "", said)
 
 
-def test_the_job_is_what_the_flags_say(world: World) -> None:
+def test_run_sends_its_flags_as_a_job(world: World) -> None:
     fake = FakeJob(world, plain(ended(0)))
     arguments = (
         "-g 2 -N 3 --fraction 0.5 -t 1h30m -J train -l team=nlp -e A=1 -e SHELL_X --retries 2 "
@@ -110,7 +105,7 @@ def test_the_job_is_what_the_flags_say(world: World) -> None:
     }
 
 
-def test_a_zero_is_a_value_and_goes_out(world: World) -> None:
+def test_a_flag_with_value_zero_is_sent(world: World) -> None:
     fake = FakeJob(world, plain(ended(0)))
     assert world.run("run", "-g", "0", "--priority", "0", "--retries", "0", "true")[0] == 0
     assert {name: fake.submitted.get(name) for name in ("gpus", "priority", "retries")} == {
@@ -120,121 +115,7 @@ def test_a_zero_is_a_value_and_goes_out(world: World) -> None:
     }
 
 
-def test_input_is_forwarded_whole_to_its_end(world: World) -> None:
-    def attach(job: FakeJob, _request: Request) -> Iterator[bytes]:
-        yield state("running")
-        assert job.input_ended.wait(PATIENCE_S)
-        yield output("stdout", 0, b"%d\n" % len(job.input))
-        yield ended(0)
-
-    fake = FakeJob(world, attach, takes_bytes=30_000)
-    data = os.urandom(200_000)
-    assert world.run("run", "wc", "-c", stdin=data) == (0, "200000\n", "")
-    assert fake.input == data and fake.submitted["stdin"] is True
-
-
-def test_an_empty_input_is_an_end_of_input(world: World) -> None:
-    def attach(job: FakeJob, _request: Request) -> Iterator[bytes]:
-        yield state("running")
-        assert job.input_ended.wait(PATIENCE_S)
-        yield ended(0)
-
-    FakeJob(world, attach)
-    assert world.run("run", "cat", stdin=b"")[0] == 0
-
-
-def test_an_end_of_input_that_came_too_early_is_said_again(world: World) -> None:
-    def attach(job: FakeJob, _request: Request) -> Iterator[bytes]:
-        yield state("running")
-        assert job.input_ended.wait(PATIENCE_S)
-        yield ended(0)
-
-    fake = FakeJob(world, attach)
-    taken, early = fake._stdin, iter((Problem(425, "not yet"), {"next_offset": 0}))
-    world.routes[f"PUT /v1/jobs/{JOB}/stdin"] = lambda request: next(early, None) or taken(request)
-    assert world.run("run", "cat", stdin=b"")[0] == 0
-
-
-def test_an_end_of_input_that_was_taken_is_said_once(world: World) -> None:
-    def attach(job: FakeJob, _request: Request) -> Iterator[bytes]:
-        yield state("running")
-        assert job.input_ended.wait(PATIENCE_S)
-        time.sleep(1.0)
-        yield state("running") + ended(0)
-
-    FakeJob(world, attach)
-    assert world.run("run", "cat", stdin=b"abc") == (0, "", "")
-    assert len(world.asked("PUT", f"/v1/jobs/{JOB}/stdin")) == 2
-
-
-@pytest.mark.parametrize("size", [100, 200_000])
-def test_a_new_attempt_is_given_the_input_from_its_beginning(world: World, size: int) -> None:
-    data, first, second = os.urandom(size), threading.Event(), threading.Event()
-    taken = bytearray()
-
-    def attach(_job: FakeJob, _request: Request) -> Iterator[bytes]:
-        yield state("running")
-        assert first.wait(PATIENCE_S)
-        yield state("queued", 2) + state("running", 2)
-        assert second.wait(PATIENCE_S)
-        yield ended(0, attempt=2)
-
-    def stdin(request: Request) -> object:
-        offset, attempt = int(request.query["offset"]), int(request.query["attempt"])
-        if attempt == 1:
-            first.set()
-            return {
-                "next_offset": offset + len(request.body),
-                "attempt": 1,
-                "closed": request.query["eof"] == "1",
-            }
-        taken[offset:] = request.body
-        if request.query["eof"] == "1":
-            second.set()
-        return {"next_offset": len(taken), "attempt": 2, "closed": second.is_set()}
-
-    FakeJob(world, attach)
-    world.routes[f"PUT /v1/jobs/{JOB}/stdin"] = stdin
-    assert world.run("run", "cat", stdin=data) == (
-        0,
-        "",
-        f"muster: job {JOB} was restarted: attempt 2\n",
-    )
-    assert taken == data
-
-
-def test_input_that_is_too_much_to_keep_for_a_new_attempt_is_said_to_be_gone(world: World) -> None:
-    first = threading.Event()
-
-    def attach(_job: FakeJob, _request: Request) -> Iterator[bytes]:
-        yield state("running")
-        assert first.wait(PATIENCE_S)
-        yield state("running", 2)
-        time.sleep(1.0)
-        yield ended(0, attempt=2)
-
-    def stdin(request: Request) -> object:
-        if request.query["eof"] == "1":
-            first.set()
-        return {
-            "next_offset": int(request.query["offset"]) + len(request.body),
-            "attempt": 1,
-            "closed": first.is_set(),
-        }
-
-    FakeJob(world, attach)
-    world.routes[f"PUT /v1/jobs/{JOB}/stdin"] = stdin
-    code, _, said = world.run("run", "cat", stdin=b"x" * (5 << 20))
-    assert code == 0 and "needs its input from the beginning, which is not kept" in said
-
-
-def test_input_is_not_asked_for_without_one_or_when_not_wanted(world: World) -> None:
-    fake = FakeJob(world, plain(ended(0)))
-    assert world.run("run", "--no-stdin", "cat", stdin=b"x")[0] == 0
-    assert fake.submitted["stdin"] is False and fake.input == b""
-
-
-def test_a_dropped_connection_is_taken_up_at_the_first_byte_not_seen(world: World) -> None:
+def test_a_dropped_connection_resumes_at_the_first_unseen_byte(world: World) -> None:
     connections: list[dict[str, str]] = []
 
     def attach(_job: FakeJob, request: Request) -> Iterator[bytes]:
@@ -257,7 +138,7 @@ def test_a_dropped_connection_is_taken_up_at_the_first_byte_not_seen(world: Worl
     ]
 
 
-def test_a_gateway_that_is_away_for_a_moment_does_not_end_the_run(world: World) -> None:
+def test_a_brief_absence_of_the_gateway_does_not_end_the_run(world: World) -> None:
     answers = iter(
         (Problem(503, "still reading the log"), iter((output("stdout", 0, b"ok\n"), ended(0))))
     )
@@ -306,96 +187,7 @@ def test_a_reconnection_never_mixes_the_offsets_of_two_attempts(world: World) ->
     ]
 
 
-def interrupted(world: World, fake: FakeJob, *signals: int) -> tuple[int, str]:
-    process = world.start("run", "sleep", "100")
-    heard = (fake.stopped, fake.killed)
-    _await_output(process)
-    for number, event in zip(signals, heard, strict=False):
-        process.send_signal(number)
-        assert event.wait(PATIENCE_S)
-    _, err = process.communicate(timeout=PATIENCE_S)
-    return process.returncode, err.decode()
-
-
-def _await_output(process: "subprocess.Popen[bytes]") -> None:
-    assert process.stdout is not None
-    assert process.stdout.read(1) == b"."
-
-
-def test_ctrl_c_asks_the_job_to_stop_and_waits_for_its_end(world: World) -> None:
-    def attach(job: FakeJob, _request: Request) -> Iterator[bytes]:
-        yield state("running") + output("stdout", 0, b".")
-        assert job.stopped.wait(PATIENCE_S)
-        time.sleep(0.1)
-        yield ended(130, "cancelled", "")
-
-    fake = FakeJob(world, attach)
-    assert interrupted(world, fake, signal.SIGINT) == (
-        130,
-        (
-            f"muster: asked job {JOB} to stop (SIGINT); press Ctrl-C again to kill "
-            f"it\nmuster: job {JOB} "
-            "was cancelled\n"
-        ),
-    )
-    assert fake.stops == [{"signal": 2, "user": "ada"}]
-
-
-def test_a_second_ctrl_c_kills_it(world: World) -> None:
-    def attach(job: FakeJob, _request: Request) -> Iterator[bytes]:
-        yield state("running") + output("stdout", 0, b".")
-        assert job.killed.wait(PATIENCE_S)
-        time.sleep(0.1)
-        yield ended(137, "cancelled", "")
-
-    fake = FakeJob(world, attach)
-    code, said = interrupted(world, fake, signal.SIGINT, signal.SIGINT)
-    assert (code, said.splitlines()[1]) == (
-        137,
-        f"muster: killing job {JOB}; press Ctrl-C again to leave without waiting for it",
-    )
-
-
-def test_a_third_ctrl_c_leaves(world: World) -> None:
-    release = threading.Event()
-
-    def attach(_job: FakeJob, _request: Request) -> Iterator[bytes]:
-        yield state("running") + output("stdout", 0, b".")
-        release.wait(PATIENCE_S)
-
-    fake = FakeJob(world, attach)
-    process = world.start("run", "sleep", "100")
-    _await_output(process)
-    for event in (fake.stopped, fake.killed):
-        process.send_signal(signal.SIGINT)
-        assert event.wait(PATIENCE_S)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=PATIENCE_S)
-    release.set()
-    assert process.returncode == 130
-    assert f"muster: left job {JOB}; it may still run\n" in err.decode()
-
-
-def test_a_closed_pipe_stops_the_job_as_a_pipe_would(world: World) -> None:
-    def attach(job: FakeJob, _request: Request) -> Iterator[bytes]:
-        yield state("running") + output("stdout", 0, b".")
-        offset = 1
-        while not job.stopped.wait(0.05):
-            yield output("stdout", offset, b"y\n" * 1000)
-            offset += 2000
-        yield ended(141, "cancelled")
-
-    fake = FakeJob(world, attach)
-    process = world.start("run", "yes")
-    _await_output(process)
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.wait(PATIENCE_S) == 141
-    assert [stop["signal"] for stop in fake.stops] == [signal.SIGPIPE]
-    assert process.stderr is not None and b"Traceback" not in process.stderr.read()
-
-
-def test_a_noticeable_wait_is_explained_once_in_one_line(world: World) -> None:
+def test_a_long_wait_is_explained_once_in_one_line(world: World) -> None:
     def attach(_job: FakeJob, _request: Request) -> Iterator[bytes]:
         yield state("queued")
         time.sleep(1.5)
@@ -416,27 +208,3 @@ def test_a_refused_job_is_one_line_and_exit_code_1(world: World) -> None:
         "",
         "muster: gpus: 99 is out of bounds: give 1 to 64\n",
     )
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_command_although_the_gateway_is_gone(
-    world: World, number: signal.Signals
-) -> None:
-    gone = threading.Event()
-
-    def attach(_job: FakeJob, _request: Request) -> Iterator[bytes]:
-        yield state("running")
-        yield output("stdout", 0, b"here\n")
-        gone.wait(PATIENCE_S)
-        raise Break
-
-    FakeJob(world, attach)
-    process = world.start("run", "--", "sleep", "9")
-    assert process.stdout is not None and process.stdout.readline() == b"here\n"
-    world.server.shutdown()
-    world.server.socket.close()
-    gone.set()
-    process.send_signal(number)
-    _, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 128 + number
-    assert f"muster: left job {JOB}; it may still run: no gateway answers at" in err.decode()

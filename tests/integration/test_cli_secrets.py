@@ -1,6 +1,4 @@
-"""`muster secret`, against a real gateway: the value goes in by a file or standard input, and comes
-out nowhere.
-"""
+"""`muster secret` against a real gateway: no command prints the value."""
 
 from pathlib import Path
 

@@ -1,6 +1,4 @@
-"""`muster topo` against a real gateway and what a node answers: the matrix as nvidia-smi draws it,
-for a node of each kind.
-"""
+"""`muster topo` against a real gateway: the matrix of nvidia-smi, for each kind of node."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -48,15 +46,13 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         yield Place(world, shell)
 
 
-async def test_the_matrix_has_the_way_between_any_two_and_where_each_is(
-    place: Place, tmp_path: Path
-) -> None:
+async def test_topo_prints_the_path_between_any_two_devices(place: Place, tmp_path: Path) -> None:
     await place.answers("n1", topology(trees.two_sockets(tmp_path / "sys").parts))
     out, _ = await place.shell.run("topo", "n1")
     assert out.startswith(TWO_SOCKETS) and "different NUMA nodes" in out
 
 
-async def test_what_is_unknown_and_what_is_simulated_is_said(place: Place, tmp_path: Path) -> None:
+async def test_topo_marks_unknown_paths_and_simulated_devices(place: Place, tmp_path: Path) -> None:
     await place.answers("n1", topology(trees.mixed(tmp_path / "sys").parts))
     out, _ = await place.shell.run("topo", "n1")
     assert (
@@ -72,8 +68,8 @@ async def test_what_is_unknown_and_what_is_simulated_is_said(place: Place, tmp_p
     )
 
 
-async def test_a_node_that_does_not_answer_or_is_not_known_is_an_error(place: Place) -> None:
+async def test_topo_of_a_silent_or_unknown_node_is_an_error(place: Place) -> None:
     _, err = await place.shell.run("topo", "n1", code=1)
     assert "ask.node.n1.topology" in err
     _, err = await place.shell.run("topo", "nowhere", code=1)
-    assert "no node 'nowhere' has registered" in err
+    assert "node 'nowhere' has not registered" in err

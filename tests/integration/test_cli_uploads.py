@@ -1,6 +1,4 @@
-"""`--upload` against a real gateway: sent once, ignored files stay here, what is wrong
-is one line.
-"""
+"""`--upload` against a real gateway: sent once, without ignored files, errors in one line."""
 
 from pathlib import Path
 
@@ -38,7 +36,7 @@ def spec_of(world: World, said: str) -> tuple[str, str]:
     return spec.upload, spec.workdir
 
 
-async def test_a_directory_is_sent_once_and_again_when_it_has_changed(home: Path) -> None:
+async def test_a_directory_is_uploaded_once_and_again_after_a_change(home: Path) -> None:
     async with gateway_world(home, records_access=True) as world:
         shell = await shell_of(world, home)
         first = spec_of(world, (await shell.run("submit", "--upload", "project", "--", "true"))[0])
@@ -63,7 +61,7 @@ async def test_a_directory_is_sent_once_and_again_when_it_has_changed(home: Path
         assert len(kept(world)) == 2
 
 
-async def test_a_job_file_may_name_a_directory_and_a_dry_run_sends_nothing(home: Path) -> None:
+async def test_a_job_file_may_name_an_upload_and_a_dry_run_sends_nothing(home: Path) -> None:
     async with gateway_world(home) as world:
         shell = await shell_of(world, home)
         (home / "job.yaml").write_text("command: python train.py\nupload: project\n")
@@ -73,12 +71,12 @@ async def test_a_job_file_may_name_a_directory_and_a_dry_run_sends_nothing(home:
         assert [("default", upload)] == list(kept(world)) and workdir == ""
 
 
-async def test_what_cannot_be_sent_is_said_in_one_line_and_nothing_is_submitted(home: Path) -> None:
+async def test_a_failed_upload_is_one_line_and_submits_nothing(home: Path) -> None:
     async with gateway_world(home, upload_bytes=1 << 20) as world:
         shell = await shell_of(world, home)
         (home / "project/.musterignore").unlink()
         _, said = await shell.run("submit", "--upload", "project", "--", "true", code=1)
-        assert "the request body is over 1048576 bytes" in said
+        assert "the request body is larger than 1048576 bytes" in said
         _, said = await shell.run(
             "submit", "--upload", "project", "--", "true", code=2, MUSTER_UPLOAD_BYTES=str(1 << 20)
         )
@@ -92,7 +90,7 @@ async def test_what_cannot_be_sent_is_said_in_one_line_and_nothing_is_submitted(
         assert kept(world) == {} and world.gateway.cluster.jobs == {}
 
 
-async def test_a_model_brings_a_directory_along_and_says_where_it_runs(home: Path) -> None:
+async def test_a_model_can_have_an_upload_and_placement_flags(home: Path) -> None:
     async with gateway_world(home) as world:
         shell = await shell_of(world, home)
         where = (

@@ -1,4 +1,4 @@
-"""`muster whatif` over a gateway that notes what it is sent."""
+"""`muster whatif` against a fake gateway that records requests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_a_job_is_asked_about_and_not_submitted(world: World) -> None:
+def test_whatif_submits_nothing(world: World) -> None:
     code, out, _ = world.run("whatif", "--gpus", "8", "--nodes", "2")
     assert code == 1 and out.startswith("it would wait\n") and "Remedy: add 1 node" in out
     (sent,) = [request.json for request in world.asked("POST", "/v1/whatif")]
@@ -36,7 +36,7 @@ def test_a_job_is_asked_about_and_not_submitted(world: World) -> None:
     assert world.asked("POST", "/v1/jobs") == []
 
 
-def test_nodes_that_are_not_bought_go_along_and_the_exit_code_says_yes(world: World) -> None:
+def test_whatif_sends_additional_nodes_and_exits_with_the_answer(world: World) -> None:
     world.routes["POST /v1/whatif"] = {
         **WAITS,
         "would_start": True,
@@ -66,6 +66,6 @@ def test_nodes_that_are_not_bought_go_along_and_the_exit_code_says_yes(world: Wo
     )
 
 
-def test_what_new_nodes_are_is_said_only_with_how_many(world: World) -> None:
+def test_add_gpus_and_add_model_need_add_nodes(world: World) -> None:
     code, _, err = world.run("whatif", "--add-gpus", "8")
     assert (code, world.seen) == (2, []) and "--add-nodes" in err

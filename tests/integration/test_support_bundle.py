@@ -74,7 +74,7 @@ def parts(path: Path) -> dict[str, str]:
         }  # type: ignore[union-attr]
 
 
-def test_a_bundle_holds_what_a_report_needs_and_no_secret(world: World, tmp_path: Path) -> None:
+def test_a_bundle_holds_diagnostics_and_no_secret(world: World, tmp_path: Path) -> None:
     environment = {
         "MUSTER_AUDIT_URL": "postgresql://u:hunter2@db/m",
         "SOME_TOKEN": "env-value-0123456789",
@@ -100,9 +100,7 @@ def test_a_bundle_holds_what_a_report_needs_and_no_secret(world: World, tmp_path
     assert "not ready" in found["readyz.json"] and "not available" in found["metrics.txt"]
 
 
-def test_a_bundle_of_a_cluster_that_is_down_is_made_all_the_same(
-    world: World, tmp_path: Path
-) -> None:
+def test_a_bundle_of_a_stopped_cluster_is_made_too(world: World, tmp_path: Path) -> None:
     world.close()
     code, _, err = world.run(
         "support-bundle", "--output", "b.tgz", "--state", str(tmp_path / "state")
@@ -127,9 +125,7 @@ def test_version_names_the_gateway_and_each_version_of_the_agents(world: World) 
     assert world.run("version", "--client")[1].startswith("muster ")
 
 
-def test_config_says_where_a_value_comes_from_and_what_is_wrong(
-    world: World, tmp_path: Path
-) -> None:
+def test_config_names_sources_and_problems(world: World, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("MUSTER_LEASE_MS=9000\n")
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "security.yaml").write_text("api_keys_file: /nobody/has/this\n")
@@ -149,8 +145,6 @@ def test_config_says_where_a_value_comes_from_and_what_is_wrong(
     assert world.run("config", "check")[0] == 0
 
 
-def test_an_unknown_variable_stops_a_start_before_anything_is_made(
-    world: World, tmp_path: Path
-) -> None:
+def test_an_unknown_variable_stops_the_start(world: World, tmp_path: Path) -> None:
     code, _, err = world.run("up", "--state", "new", "--set", "leas_ms=1")
     assert code == 2 and "did you mean MUSTER_LEASE_MS?" in err and not (tmp_path / "new").exists()

@@ -18,7 +18,7 @@ from libs.cli.verbs.describe import _how
         ("", "", ""),
     ],
 )
-def test_a_plain_exit_needs_no_words_and_a_lost_engine_does(
+def test_describe_gives_no_reason_for_a_plain_exit_but_for_a_lost_engine(
     reason: str, detail: str, words: str
 ) -> None:
     assert _how({"reason": reason, "detail": detail}) == words

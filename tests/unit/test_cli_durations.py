@@ -1,4 +1,4 @@
-"""How the command line shows durations and ages, and reads instants."""
+"""Durations, ages and instants on the command line."""
 
 from datetime import UTC, datetime
 
@@ -15,7 +15,7 @@ from libs.cli.flags.durations import (
 NOW = datetime(2025, 6, 1, 12, 0, tzinfo=UTC)
 
 
-def test_a_length_is_shown_in_its_two_largest_units() -> None:
+def test_a_duration_is_shown_in_its_two_largest_units() -> None:
     assert [show_duration(s) for s in (0, 42, 724, 3720, 273_600)] == [
         "0s",
         "42s",
@@ -36,16 +36,16 @@ def test_an_age_is_shown_in_one_unit() -> None:
     ]
 
 
-def test_what_has_not_happened_has_no_age() -> None:
+def test_an_event_that_has_not_happened_has_no_age() -> None:
     assert (age(None, NOW), between(None, None, NOW)) == ("-", "-")
 
 
-def test_a_running_length_ends_now() -> None:
+def test_the_run_time_of_a_running_job_ends_now() -> None:
     assert between("2025-06-01T11:59:00.123Z", None, NOW) == "59s"
     assert between("2025-06-01T11:59:00Z", "2025-06-01T11:59:30Z", NOW) == "30s"
 
 
-def test_since_is_so_long_ago_or_an_instant() -> None:
+def test_since_accepts_a_duration_or_an_instant() -> None:
     assert instant_option("10m", NOW) == "2025-06-01T11:50:00+00:00"
     assert instant_option("2025-05-31T00:00:00Z", NOW) == "2025-05-31T00:00:00+00:00"
     with pytest.raises(ValueError, match="neither"):

@@ -1,4 +1,4 @@
-"""Job files: what is read, and that every fault names its line and the remedy."""
+"""Job files: the accepted keys, and errors with line and remedy."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def fault(text: str) -> str:
     return str(caught.value)
 
 
-def test_the_short_form_becomes_the_gateways_json() -> None:
+def test_a_job_file_becomes_the_gateways_json() -> None:
     text = (
         "name: train\ncommand: [python, train.py, 3]\ngpus: 2\nfraction: 0.5\ntime_limit: "
         "1h30m\ngrace: 5\nrequeue: no\nlabels: {team: nlp}"
@@ -34,12 +34,12 @@ def test_the_short_form_becomes_the_gateways_json() -> None:
     }
 
 
-def test_a_command_as_text_is_run_by_a_shell() -> None:
+def test_a_command_that_is_a_string_runs_in_a_shell() -> None:
     assert only("command: echo $HOME | wc") == {"command": ["/bin/sh", "-c", "echo $HOME | wc"]}
     assert only("command: |\n  cd x\n  make\n") == {"command": ["/bin/sh", "-c", "cd x\nmake\n"]}
 
 
-def test_texts_stay_as_they_were_written() -> None:
+def test_strings_keep_their_spelling() -> None:
     assert only("command: [a]\nenv: {N: 010, T: yes, V: 1.10, E: ''}")["env"] == {
         "N": "010",
         "T": "yes",
@@ -51,19 +51,19 @@ def test_texts_stay_as_they_were_written() -> None:
 @pytest.mark.parametrize(
     ("text", "nodes"), [("4", {"nodes": 4}), ("2..8", {"nodes": 2, "nodes_max": 8})]
 )
-def test_nodes_are_a_number_or_the_fewest_and_the_most(text: str, nodes: dict[str, int]) -> None:
+def test_nodes_are_a_number_or_a_range(text: str, nodes: dict[str, int]) -> None:
     assert only(f"command: [a]\nnodes: {text}") == {"command": ["a"], **nodes}
     assert (
         only(f"command: [a]\nnodes: 2\nnodes_max: {nodes['nodes']}")["nodes_max"] == nodes["nodes"]
     )
 
 
-def test_a_clock_time_is_not_taken_for_a_number() -> None:
+def test_a_clock_time_is_read_as_a_duration_not_as_a_number() -> None:
     assert only("command: [a]\ntime_limit: 1:30:00")["time_limit_s"] == 5400
     assert only("command: [a]\ntime_limit: 1-12:00:00")["time_limit_s"] == 129_600
 
 
-def test_several_documents_are_several_jobs_and_know_their_lines() -> None:
+def test_each_document_is_a_job_with_its_own_line() -> None:
     found = read_jobs("command: [a]\n---\n---\n# second\ncommand: [b]\n", "job.yaml")
     assert [(written.place, written.job["command"]) for written in found] == [
         ("job.yaml:1", ["a"]),
@@ -136,16 +136,16 @@ def test_several_documents_are_several_jobs_and_know_their_lines() -> None:
         ("---\n---\n", "job.yaml contains no job"),
     ],
 )
-def test_a_fault_names_line_key_and_what_is_expected(text: str, expected: str) -> None:
+def test_an_error_names_line_key_and_expected_type(text: str, expected: str) -> None:
     assert fault(text) == expected
 
 
-def test_a_bad_duration_says_how_one_is_written() -> None:
+def test_an_invalid_duration_names_the_accepted_forms() -> None:
     assert fault("command: [a]\ntime_limit: soon").startswith(
         "job.yaml:2: 'time_limit' must be a duration such as 90, 1h30m"
     )
 
 
 @pytest.mark.parametrize("text", ["a: [", "a: 'x", "\tx: 1", "a: b: c", "{a", "&x *x", "a: \x07"])
-def test_what_is_not_yaml_is_said_to_be_none(text: str) -> None:
+def test_invalid_yaml_is_refused_with_its_line(text: str) -> None:
     assert "invalid YAML" in fault(text) and fault(text).startswith("job.yaml")

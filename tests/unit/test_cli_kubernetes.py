@@ -1,6 +1,4 @@
-"""Kubernetes Pods and Jobs: what they become, and that whatever is not honoured is named with its
-line.
-"""
+"""Kubernetes Pods and Jobs: the resulting jobs, and a warning for each ignored part."""
 
 import pytest
 
@@ -138,7 +136,7 @@ def test_a_pod_with_a_part_of_a_gpu_becomes_a_job() -> None:
     }
 
 
-def test_whatever_of_a_pod_is_not_honoured_is_named_with_its_line() -> None:
+def test_each_ignored_part_of_a_pod_is_a_warning_with_its_line() -> None:
     assert named(only(POD)) == [
         "k.yaml:5: metadata.namespace",
         "k.yaml:11: annotation kaiwo.ai/enable-analytics",
@@ -151,7 +149,7 @@ def test_whatever_of_a_pod_is_not_honoured_is_named_with_its_line() -> None:
     ]
 
 
-def test_a_job_keeps_its_tries_its_limits_and_where_it_must_run() -> None:
+def test_a_kubernetes_job_keeps_its_retries_limits_and_node_selection() -> None:
     written = only(JOB)
     assert written.job == {
         "name": "train",
@@ -180,7 +178,7 @@ def test_a_job_keeps_its_tries_its_limits_and_where_it_must_run() -> None:
 
 
 @pytest.mark.parametrize("text", [POD, JOB, PLAIN])
-def test_the_gateway_takes_what_a_manifest_becomes(text: str) -> None:
+def test_the_gateway_accepts_the_job_of_a_manifest(text: str) -> None:
     spec = submission(only(text).job, JobId("j1")).spec
     assert spec.command and (spec.gpus or spec.cpus_milli)
 
@@ -202,7 +200,7 @@ def test_a_plain_pod_becomes_a_job_without_gpus_and_without_a_warning() -> None:
         ("parallelism: 3", None),
     ],
 )
-def test_completions_are_an_array(words: str, array: str | None) -> None:
+def test_completions_become_a_job_array(words: str, array: str | None) -> None:
     written = only(
         f"apiVersion: batch/v1\nkind: Job\nspec: {{{words}, template: {{spec: {{containers: "
         f"[{{command: [a]}}]}}}}}}\n"
@@ -211,7 +209,7 @@ def test_completions_are_an_array(words: str, array: str | None) -> None:
     assert named(written) == (["k.yaml:3: spec.parallelism"] if words == "parallelism: 3" else [])
 
 
-def test_tries_of_each_index_go_before_those_of_all() -> None:
+def test_backoff_limit_per_index_overrides_backoff_limit() -> None:
     words = "backoffLimitPerIndex: 1, completions: 2"
     text = (
         f"apiVersion: batch/v1\nkind: Job\nspec: {{{words}, template: {{spec: {{containers: "
@@ -226,7 +224,7 @@ def test_tries_of_each_index_go_before_those_of_all() -> None:
     ("kind", "suspend", "held"),
     [("Job", "true", True), ("Job", "false", None), ("Pod", "true", None)],
 )
-def test_a_suspended_job_is_held(kind: str, suspend: str, held: bool | None) -> None:
+def test_a_suspended_job_becomes_a_held_job(kind: str, suspend: str, held: bool | None) -> None:
     inner = "containers: [{command: [a]}]"
     spec = f"template: {{spec: {{{inner}}}}}" if kind == "Job" else inner
     written = only(f"apiVersion: v1\nkind: {kind}\nspec: {{suspend: {suspend}, {spec}}}\n")
@@ -234,7 +232,7 @@ def test_a_suspended_job_is_held(kind: str, suspend: str, held: bool | None) -> 
     assert named(written) == (["k.yaml:3: spec.suspend"] if kind == "Pod" else [])
 
 
-def test_a_job_is_tried_again_as_often_as_kubernetes_does_by_itself() -> None:
+def test_a_job_without_a_backoff_limit_has_the_default_of_kubernetes() -> None:
     text = (
         "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: [{command: "
         "[a]}]}}}\n"
@@ -252,11 +250,11 @@ def test_a_job_is_tried_again_as_often_as_kubernetes_does_by_itself() -> None:
         ("{gpu.intel.com/i915: 1}", {"vendor": "intel", "gpus": 1}),
     ],
 )
-def test_devices_are_whole_or_a_part_of_one(limits: str, job: dict[str, object]) -> None:
+def test_gpu_counts_are_whole_numbers_or_a_part_of_one(limits: str, job: dict[str, object]) -> None:
     assert limited(limits).job == {"name": "", "command": ["a"], "retries": 0, **job}
 
 
-def test_kaiwos_memory_is_in_mebibytes_and_a_fraction_goes_before_it() -> None:
+def test_kaiwo_memory_is_in_mebibytes_and_a_fraction_overrides_it() -> None:
     assert (
         limited("{amd.com/gpu: 1}", '{kaiwo.ai/gpu-memory: "4000"}').job["gpu_memory_bytes"]
         == 4000 << 20
@@ -270,7 +268,7 @@ def test_kaiwos_memory_is_in_mebibytes_and_a_fraction_goes_before_it() -> None:
     assert named(written) == ["k.yaml:3: annotation kaiwo.ai/gpu-memory"]
 
 
-def test_a_request_is_what_is_asked_for_where_a_limit_stands_beside_it() -> None:
+def test_a_resource_request_overrides_its_limit() -> None:
     text = (
         "apiVersion: v1\nkind: Pod\nspec: {containers: [{command: [a], resources: {limits: {cpu: "
         "4}, requests: {cpu: 1500m}}}]}\n"
@@ -280,7 +278,7 @@ def test_a_request_is_what_is_asked_for_where_a_limit_stands_beside_it() -> None
     assert named(written) == ["k.yaml:3: spec.containers[0].resources.limits.cpu"]
 
 
-def test_several_terms_are_alternatives_and_named() -> None:
+def test_several_node_selector_terms_give_a_warning() -> None:
     must = (
         "requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: []}, "
         "{matchFields: []}]}"
@@ -291,7 +289,7 @@ def test_several_terms_are_alternatives_and_named() -> None:
     )
 
 
-def test_a_pod_that_kubernetes_would_start_again_is_tried_once_and_says_so() -> None:
+def test_a_pod_with_a_restart_policy_runs_once_with_a_warning() -> None:
     assert (
         only(PLAIN + "  restartPolicy: Always\n")
         .warnings[0]
@@ -299,7 +297,7 @@ def test_a_pod_that_kubernetes_would_start_again_is_tried_once_and_says_so() -> 
     )
 
 
-def test_manifests_and_job_files_stand_in_one_file() -> None:
+def test_one_file_may_contain_manifests_and_job_files() -> None:
     assert [
         written.job["command"] for written in read_jobs(PLAIN + "---\ncommand: [b]\n", "k.yaml")
     ] == [["a"], ["b"]]
@@ -351,7 +349,7 @@ def test_manifests_and_job_files_stand_in_one_file() -> None:
         ),
     ],
 )
-def test_a_fault_names_its_line(text: str, expected: str) -> None:
+def test_an_error_in_a_manifest_names_its_line(text: str, expected: str) -> None:
     assert fault(text).startswith(expected)
 
 
@@ -363,6 +361,6 @@ def test_a_fault_names_its_line(text: str, expected: str) -> None:
         "{kaiwo.ai/gpu-memory: 4G}",
     ],
 )
-def test_a_part_of_a_gpu_that_cannot_be_is_refused(annotation: str) -> None:
+def test_an_invalid_fraction_of_a_gpu_is_refused(annotation: str) -> None:
     with pytest.raises(Refused, match=r"k\.yaml:3: kaiwo\.ai/gpu-"):
         limited("{}", annotation)

@@ -1,6 +1,4 @@
-"""`muster nodes` warns of nodes on which users do not keep jobs apart: once for each reason, beside
-the table.
-"""
+"""`muster nodes` warns of missing isolation, once per reason, and explains one node."""
 
 import pytest
 
@@ -12,7 +10,7 @@ def node(name: str, **isolation: str) -> dict[str, object]:
     return {"id": name, "isolation": isolation}
 
 
-def test_nodes_that_share_a_reason_are_named_in_one_warning(
+def test_nodes_with_the_same_reason_share_one_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     nodes._warn(
@@ -29,7 +27,7 @@ def test_nodes_that_share_a_reason_are_named_in_one_warning(
     assert shown.err.endswith("node-7 and 2 more: the agent is not root\n")
 
 
-def test_nodes_that_keep_users_apart_and_old_gateways_cause_no_warning(
+def test_isolated_nodes_and_old_gateways_cause_no_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     nodes._warn([node("a", users="enforced", cpu=lost("no controller")), {"id": "b"}])
@@ -57,7 +55,7 @@ def test_a_gpu_that_two_nodes_register_is_explained_on_both(
     )
 
 
-def test_what_of_a_registration_does_not_count_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ignored_parts_of_a_registration_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     nodes._print_left_out(
         {"gpus_ignored": 3, "left_out": ["1 of 257 labels: at most 256 are taken"]}
     )
@@ -69,7 +67,7 @@ def test_what_of_a_registration_does_not_count_is_named(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == ""
 
 
-def test_one_node_says_what_it_lost_and_whose_jobs_it_takes(
+def test_one_node_shows_what_it_cannot_enforce_and_its_tenants(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     nodes._print_lost({"users": lost("the agent is not root"), **only_tenants(["default", "lab"])})

@@ -1,4 +1,4 @@
-"""Where the gateway is: environment before profile before the default."""
+"""The gateway's address and key: environment, then profile, then default."""
 
 import json
 import tomllib
@@ -22,29 +22,29 @@ def test_the_profile_is_used(tmp_path: Path) -> None:
     assert profile == ("http://h:1", "k", str(tmp_path / "p.json"), "ada", "/s", "")
 
 
-def test_the_environment_goes_before_the_profile(tmp_path: Path) -> None:
+def test_the_environment_overrides_the_profile(tmp_path: Path) -> None:
     environ = written(tmp_path / "p.json", {"gateway": "http://h:1", "key": "k"})
     profile = read_profile({**environ, "MUSTER_URL": "https://x", "MUSTER_API_KEY": "other"})
     assert (profile.url, profile.key, profile.source) == ("https://x", "other", "MUSTER_URL")
 
 
-def test_without_a_profile_the_default_is_tried(tmp_path: Path) -> None:
+def test_without_a_profile_the_default_address_applies(tmp_path: Path) -> None:
     assert (
         read_profile({"MUSTER_PROFILE": str(tmp_path / "none"), "USER": "ada"}).url == DEFAULT_URL
     )
 
 
 @pytest.mark.parametrize("value", ["{", "[1]"])
-def test_a_profile_that_cannot_be_used_is_named(tmp_path: Path, value: str) -> None:
+def test_an_invalid_profile_is_refused_by_name(tmp_path: Path, value: str) -> None:
     with pytest.raises(Refused, match=r"p\.json.*muster up"):
         read_profile(written(tmp_path / "p.json", value))
 
 
-def test_the_profile_lies_in_the_configuration_directory() -> None:
+def test_the_profile_is_in_the_configuration_directory() -> None:
     assert profile_path({"XDG_CONFIG_HOME": "/x"}) == Path("/x/muster/profile.json")
 
 
-def test_how_long_a_gateway_is_looked_for_is_the_user_s_to_say() -> None:
+def test_a_setting_limits_how_long_a_gateway_is_retried() -> None:
     assert (away_s({}), away_s({"MUSTER_AWAY_S": "5"}), away_s({"MUSTER_AWAY_S": "0"})) == (
         120.0,
         5.0,
@@ -54,7 +54,7 @@ def test_how_long_a_gateway_is_looked_for_is_the_user_s_to_say() -> None:
         away_s({"MUSTER_AWAY_S": "2m"})
 
 
-def test_both_names_of_the_command_are_one_program() -> None:
+def test_muster_and_gpu_platform_are_the_same_program() -> None:
     scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
         "scripts"
     ]

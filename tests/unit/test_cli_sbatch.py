@@ -1,6 +1,4 @@
-"""Scripts with #SBATCH lines: what they become, and that whatever is not honoured is named with its
-line.
-"""
+"""Scripts with #SBATCH lines: the resulting jobs, and a warning for each ignored flag."""
 
 import pytest
 
@@ -63,7 +61,7 @@ def of(*lines: str, field: str) -> object:
     return read(*lines).job.get(field)
 
 
-def test_a_training_script_becomes_a_job_with_all_that_it_asks_for() -> None:
+def test_a_training_script_becomes_a_job_with_all_its_requests() -> None:
     written = read_script(TRAINING, "scripts/train.sbatch", {})
     assert written.job == {
         "command": ["/bin/bash", "-l", "-c", TRAINING, "train.sbatch"],
@@ -88,7 +86,7 @@ def test_a_training_script_becomes_a_job_with_all_that_it_asks_for() -> None:
     )
 
 
-def test_whatever_is_not_honoured_or_not_known_is_named_with_its_line() -> None:
+def test_each_ignored_or_unknown_flag_is_a_warning_with_its_line() -> None:
     written = read_script(BORROWED, "b.py", {"HF_HOME": "/hf"})
     assert written.job == {
         "command": ["/usr/bin/env", "python3", "-c", BORROWED],
@@ -115,16 +113,16 @@ def test_whatever_is_not_honoured_or_not_known_is_named_with_its_line() -> None:
 
 
 @pytest.mark.parametrize("text", [TRAINING, BORROWED, "#!/bin/sh\ntrue\n"])
-def test_the_gateway_takes_what_a_script_becomes(text: str) -> None:
+def test_the_gateway_accepts_the_job_of_a_script(text: str) -> None:
     spec = submission(read_script(text, "x.sbatch", {}).job, JobId("j1")).spec
     assert text in spec.command and (spec.gpus or spec.cpus_milli)
 
 
-def test_a_script_without_a_word_to_honour_gets_no_warning() -> None:
+def test_a_script_without_directives_gets_no_warning() -> None:
     assert read("--gpus=1").warnings == ()
 
 
-def test_slurms_own_commands_in_the_script_are_named() -> None:
+def test_slurm_commands_in_a_script_give_warnings() -> None:
     written = read_script(
         "#!/bin/sh\nset -e\nsrun -n 4 ./a\nMASTER=$(scontrol show hostnames)\necho srunning\n",
         "x",
@@ -136,7 +134,7 @@ def test_slurms_own_commands_in_the_script_are_named() -> None:
     ]
 
 
-def test_a_script_without_gpus_asks_for_none_and_for_a_cpu() -> None:
+def test_a_script_without_gpus_requests_one_cpu_and_no_gpu() -> None:
     assert read("-J plain").job | {"command": []} == {
         "command": [],
         "name": "plain",
@@ -164,7 +162,7 @@ def test_gpus_are_counted_on_each_node(lines: tuple[str, ...], nodes: int, gpus:
     assert (job["nodes"], job["gpus"]) == (nodes, gpus)
 
 
-def test_a_range_of_nodes_is_taken_where_each_has_as_much_of_its_own() -> None:
+def test_a_range_of_nodes_needs_requests_per_node() -> None:
     written = read("-N 2-4", "--gpus-per-node=8")
     assert (written.job["nodes"], written.job["nodes_max"], written.job["gpus"]) == (2, 4, 8)
     assert "each of the 2 to 4 nodes" in written.warnings[0]
@@ -177,14 +175,14 @@ def test_a_range_of_nodes_is_taken_where_each_has_as_much_of_its_own() -> None:
         )
 
 
-def test_what_is_said_of_each_cpu_or_gpu_is_added_up() -> None:
+def test_memory_per_cpu_or_gpu_is_added_up() -> None:
     job = read("-n 2", "-c 4", "--mem-per-cpu=2G").job
     assert (job["cpus"], job["memory_bytes"]) == (8, 16 * GIB)
     job = read("--gpus=4", "--cpus-per-gpu=6", "--mem-per-gpu=40960").job
     assert (job["cpus"], job["memory_bytes"]) == (24, 160 * GIB)
 
 
-def test_a_mig_profile_is_known_from_a_model() -> None:
+def test_a_mig_profile_is_told_from_a_model() -> None:
     assert of("--gres=gpu:1g.10gb:2", field="mig_profile") == "1g.10gb"
     assert of("--gpus=h100:2", field="model") == ["h100"]
 
@@ -201,7 +199,7 @@ def test_a_mig_profile_is_known_from_a_model() -> None:
         ("UNLIMITED", None),
     ],
 )
-def test_times_are_slurms_own(text: str, seconds: int | None) -> None:
+def test_times_follow_slurms_grammar(text: str, seconds: int | None) -> None:
     assert of(f"--time={text}", field="time_limit_s") == seconds
 
 
@@ -213,11 +211,11 @@ def test_times_are_slurms_own(text: str, seconds: int | None) -> None:
         ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
     ],
 )
-def test_a_list_of_nodes_is_unfolded(text: str, nodes: list[str]) -> None:
+def test_a_node_list_is_expanded(text: str, nodes: list[str]) -> None:
     assert of(f"-w {text}", field="node_list") == nodes
 
 
-def test_one_leaf_switch_is_a_rack_and_a_wait_for_it_a_preference() -> None:
+def test_one_switch_requires_a_rack_and_with_a_wait_prefers_it() -> None:
     assert of("--switches=1", field="rack") == "required"
     assert of("--switches=1@10:00", field="rack") == "preferred"
     assert read("--switches=2").warnings == (
@@ -225,7 +223,7 @@ def test_one_leaf_switch_is_a_rack_and_a_wait_for_it_a_preference() -> None:
     )
 
 
-def test_whom_a_job_waits_for_is_read_and_what_is_held_is_held() -> None:
+def test_dependencies_and_hold_are_honoured() -> None:
     job = read("-J x --dependency=afterok:j1:j2,afterany:j3_7,singleton", "--hold").job
     assert (job["after"], job["singleton"], job["hold"]) == (
         ["afterok:j1:j2", "afterany:j3_7"],
@@ -284,18 +282,18 @@ def test_whom_a_job_waits_for_is_read_and_what_is_held_is_held() -> None:
         ),
     ],
 )
-def test_a_value_that_cannot_be_meant_is_refused_with_its_line(line: str, expected: str) -> None:
+def test_an_invalid_value_is_refused_with_its_line(line: str, expected: str) -> None:
     assert fault(line).startswith(expected)
 
 
-def test_a_script_is_refused_whose_interpreter_takes_no_script_as_a_word() -> None:
+def test_a_script_with_an_unsupported_interpreter_is_refused() -> None:
     with pytest.raises(
         Refused, match=r"x\.sbatch:1: '#!/usr/bin/awk -f' does not name a supported interpreter"
     ):
         read(begin="#!/usr/bin/awk -f")
 
 
-def test_only_what_begins_with_an_interpreter_is_a_script() -> None:
+def test_only_a_file_that_begins_with_an_interpreter_is_a_script() -> None:
     assert is_script("#!/bin/sh\n") and not is_script("command: [a]\n")
 
 
@@ -305,6 +303,6 @@ def test_every_flag_is_either_honoured_or_not() -> None:
 
 
 @pytest.mark.parametrize("flag", NOT_HONOURED)
-def test_no_flag_that_is_not_honoured_is_silent(flag: str) -> None:
+def test_each_flag_that_is_not_honoured_gives_a_warning(flag: str) -> None:
     line = f"--{flag}" if flag in (*ALONE, *MAY_TAKE) else f"--{flag}=1"
     assert read(line).warnings == (f"x.sbatch:2: --{flag}: not honoured: {NOT_HONOURED[flag]}",)

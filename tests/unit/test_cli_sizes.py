@@ -1,4 +1,4 @@
-"""Sizes as people write and read them (libs/cli/flags/sizes.py)."""
+"""Sizes in bytes (libs/cli/flags/sizes.py)."""
 
 import pytest
 
@@ -17,12 +17,12 @@ from libs.cli.flags.sizes import parse_size, show_size
         ("2T", 2 << 40),
     ],
 )
-def test_a_size_is_read_in_steps_of_1024(text: str, size: int) -> None:
+def test_units_of_sizes_step_by_1024(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "-1", "ten", "1X", "1 Gi B"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_an_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size: use"):
         parse_size(text)
 

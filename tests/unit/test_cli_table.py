@@ -1,4 +1,4 @@
-"""Tables: honest widths, cut only where told, no control characters."""
+"""Tables: widths, truncation, and no control characters."""
 
 from libs.cli.terminal.table import GREEN, Column, cut, render, width_of
 
@@ -13,7 +13,7 @@ def test_columns_are_aligned_and_lines_end_without_spaces() -> None:
     ]
 
 
-def test_without_headers_only_rows_are_there_and_set_the_width() -> None:
+def test_without_headers_only_rows_set_the_width() -> None:
     assert render(COLUMNS, [["a", "1", "x"]], headers=False) == ["a  1  x"]
 
 
@@ -21,13 +21,13 @@ def test_an_empty_table_is_its_headers() -> None:
     assert render(COLUMNS, []) == ["ID  N  NAME"]
 
 
-def test_only_flexible_columns_are_cut_to_the_terminal() -> None:
+def test_only_flexible_columns_are_truncated() -> None:
     lines = render(COLUMNS, [["abcdef", "1", "a very long name indeed"]], width=24)
     assert [width_of(line) for line in lines] == [15, 24]
     assert lines[1] == "abcdef  1  a very long …"
 
 
-def test_nothing_is_cut_without_a_terminal() -> None:
+def test_nothing_is_truncated_without_a_terminal() -> None:
     assert render(COLUMNS, [["a", "1", "x" * 300]])[1].endswith("x" * 300)
 
 

@@ -1,4 +1,4 @@
-"""The table of verbs agrees with the modules, and an unknown verb leads to a known one."""
+"""The table of verbs agrees with the modules, and an unknown verb gets a suggestion."""
 
 from importlib import import_module
 
@@ -15,11 +15,11 @@ def test_every_verb_of_the_table_has_a_module_with_the_same_help(name: str) -> N
     assert (command.help or "").splitlines()[0] == VERBS[name].help.rstrip()
 
 
-def test_words_of_other_tools_lead_to_verbs_that_exist() -> None:
+def test_names_of_other_systems_suggest_verbs_that_exist() -> None:
     assert {meant.split()[0] for meant in OTHER_NAMES.values()} <= set(VERBS)
 
 
-def test_a_mistyped_verb_is_recognised_and_a_strange_one_is_not() -> None:
+def test_a_mistyped_verb_gets_a_suggestion_and_a_strange_one_does_not() -> None:
     assert [suggestion(name) for name in ("canel", "squeue", "xyzzy")] == [
         " (did you mean 'cancel'?)",
         " (did you mean 'ps'?)",

@@ -22,7 +22,7 @@ def test_every_verb_is_in_every_script(shell: str) -> None:
     assert "verify" in text and ("--priority" in text or "-l priority" in text)
 
 
-def test_the_verb_offers_the_shells_that_there_are_scripts_for() -> None:
+def test_the_verb_offers_the_supported_shells() -> None:
     assert completion.SHELLS == SHELLS
 
 
@@ -50,14 +50,14 @@ def completed(folder: Path, words: Sequence[str]) -> list[str]:
         (["muster", "xyzzy-"], []),
     ],
 )
-def test_bash_completes_what_is_begun(
+def test_bash_completes_partial_words(
     tmp_path: Path, words: list[str], expected: list[str]
 ) -> None:
     assert completed(tmp_path, words) == expected
 
 
 @pytest.mark.parametrize("shell", [shell for shell in SHELLS if shutil.which(shell)])
-def test_a_shell_that_is_here_reads_its_script(tmp_path: Path, shell: str) -> None:
+def test_installed_shells_accept_their_script(tmp_path: Path, shell: str) -> None:
     path = tmp_path / f"muster.{shell}"
     path.write_text(script(shell, muster))
     assert subprocess.run([shell, "-n", str(path)], capture_output=True, timeout=20).stderr == b""

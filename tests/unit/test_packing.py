@@ -40,7 +40,7 @@ def names(folder: Path, tmp_path: Path) -> list[str]:
     return sorted(str(path.relative_to(into)) for path in into.rglob("*"))
 
 
-def test_the_same_directory_has_the_same_name_wherever_and_whenever_it_is(tmp_path: Path) -> None:
+def test_equal_directories_have_equal_names(tmp_path: Path) -> None:
     first, second = fill(tmp_path / "a"), fill(tmp_path / "b")
     os.utime(second / "run.sh", (1, 1))
     (second / "src/train.py").chmod(0o600)
@@ -51,7 +51,7 @@ def test_the_same_directory_has_the_same_name_wherever_and_whenever_it_is(tmp_pa
     assert packed(first).sha256 != packed(fill(tmp_path / "c")).sha256
 
 
-def test_it_comes_out_as_it_went_in(tmp_path: Path) -> None:
+def test_an_archive_unpacks_to_the_same_directory(tmp_path: Path) -> None:
     assert names(fill(tmp_path / "a"), tmp_path) == [
         "empty",
         "latest",
@@ -64,7 +64,7 @@ def test_it_comes_out_as_it_went_in(tmp_path: Path) -> None:
     )
 
 
-def test_what_the_ignore_file_names_stays_out_as_git_has_it(tmp_path: Path) -> None:
+def test_files_named_by_the_ignore_file_stay_out(tmp_path: Path) -> None:
     folder = fill(tmp_path / "a")
     for name in (
         "data/big",
@@ -93,7 +93,7 @@ def test_what_the_ignore_file_names_stays_out_as_git_has_it(tmp_path: Path) -> N
     assert names(folder, tmp_path) == kept
 
 
-def test_musterignore_is_read_in_the_place_of_gitignore(tmp_path: Path) -> None:
+def test_musterignore_replaces_gitignore(tmp_path: Path) -> None:
     folder = fill(tmp_path / "a")
     (folder / ".gitignore").write_text("*.sh\n")
     (folder / ".musterignore").write_text("src/\n!.git/\n")
@@ -103,7 +103,7 @@ def test_musterignore_is_read_in_the_place_of_gitignore(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["/etc/hosts", "../../elsewhere", "src/../../a2"])
-def test_a_link_that_leads_out_is_named(tmp_path: Path, target: str) -> None:
+def test_a_link_out_of_the_directory_is_refused_by_name(tmp_path: Path, target: str) -> None:
     folder = fill(tmp_path / "a")
     (folder / "out").symlink_to(target)
     with pytest.raises(Refused, match=r"out is a link out of the directory .*musterignore"):
@@ -123,7 +123,7 @@ def test_a_directory_over_the_bounds_is_refused_before_it_is_read(tmp_path: Path
         packed(folder, Bounds(1 << 20, 3))
 
 
-def test_what_is_no_file_is_left_out_and_said(tmp_path: Path) -> None:
+def test_special_files_are_skipped_and_reported(tmp_path: Path) -> None:
     folder = fill(tmp_path / "a")
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -132,7 +132,7 @@ def test_what_is_no_file_is_left_out_and_said(tmp_path: Path) -> None:
     assert packed(folder).sha256 == packed(fill(tmp_path / "b")).sha256
 
 
-def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for name in ("file", "none"):
         with pytest.raises(Refused, match=f"{name} .*--upload needs a directory"):

@@ -19,7 +19,9 @@ def trace(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_one_order_is_shown_with_who_waited(trace: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_single_order_is_shown_with_waits_by_size_and_tenant(
+    trace: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert call(["simulate", "--trace", trace, "--nodes", "1x8"]) == 0
     said = capfd.readouterr().out.splitlines()
     assert [line.split()[0] for line in said if line] == [
@@ -68,7 +70,7 @@ def test_orders_are_compared_in_one_table(trace: str, capfd: pytest.CaptureFixtu
     assert [(run["order"], run["completed"]) for run in found["runs"]] == [("fifo", 2), ("las", 2)]
 
 
-def test_a_fault_is_one_line_and_a_wrong_use_says_why(
+def test_an_error_is_one_line_and_wrong_usage_names_the_reason(
     trace: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert call(["simulate", "--trace", "nope.csv", "--nodes", "1x8"]) == 1

@@ -3,7 +3,7 @@
 The node accepts what fits its buffer and answers with the next offset, or that the job reads no
 more. A new attempt gets the input from its beginning, if it is not longer than KEPT_BYTES_MAX. The
 forwarder runs on a daemon thread, because a read from a terminal cannot be cancelled. Tests:
-tests/integration/test_cli_run.py.
+tests/integration/test_cli_run_input.py.
 """
 
 import os

@@ -3,7 +3,7 @@
 A third signal, or no answer of the gateway for TRIED_S, ends this command and leaves the job as it
 is. The signal handler only records the signal; a thread sends the request, while the main thread
 follows the output until the job's end. Tests:
-tests/integration/test_cli_run.py.
+tests/integration/test_cli_run_signals.py.
 """
 
 import os
