@@ -1,8 +1,7 @@
-"""Job arrays: how they are written (`0-99:2,200%4`), the numbers of their elements in order, and
-the ids of these: `<array>_<number>`.
+"""Job arrays: their notation (`0-99:2,200%4`), the numbers and the ids of their elements.
 
-Pure and total. An array is one fact whatever its size, so all that is asked of its numbers is
-answered from their ranges.
+Pure and total. An array is one fact of any size, so all functions compute with its ranges and never
+list its numbers. The id of an element is `<array>_<number>`.
 """
 
 import re
@@ -13,11 +12,11 @@ from libs.common.model import Array, JobId
 ELEMENTS_MAX: Final = 100_000
 NUMBER_MAX: Final = 999_999_999
 RANGES_MAX: Final = 256
-# RANGES_MAX ranges of three numbers of nine digits, with what separates them.
+# RANGES_MAX ranges of three numbers with nine digits, and their separators.
 TEXT_MAX: Final = RANGES_MAX * 30
 EXPECTED: Final = (
-    "expected numbers as in 0-99, 0-99:2 or 1,5,7-9, smaller ones first, and how many at a time "
-    "as in 0-99%4"
+    "expected numbers in ascending order, for example 0-99, 0-99:2 or 1,5,7-9, and optionally how "
+    "many may run at a time: 0-99%4"
 )
 
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
@@ -25,7 +24,10 @@ _ELEMENT: Final = re.compile(r"(.+)_(0|[1-9]\d{0,8})")
 
 
 def parse(text: str) -> Array:
-    """Raises ValueError saying what is expected, or which bound is passed."""
+    """Return the array that the text describes.
+
+    Raises ValueError with the expected form, or the bound that is exceeded.
+    """
     if len(text) > TEXT_MAX:
         raise ValueError(f"expected at most {TEXT_MAX} characters, in at most {RANGES_MAX} ranges")
     listed, percent, at_once = text.partition("%")
@@ -55,7 +57,7 @@ def parse(text: str) -> Array:
 
 
 def written(array: Array) -> str:
-    """As `parse` reads it."""
+    """Return the text that `parse` reads."""
     return ",".join(map(_range, array.ranges)) + (f"%{array.at_once}" if array.at_once else "")
 
 
@@ -74,7 +76,7 @@ def _length(numbers: tuple[int, int, int]) -> int:
 
 
 def number_at(array: Array, place: int) -> int:
-    """The number of the element that begins after `place` others; -1 when there are no more."""
+    """Return the number of the element that begins after `place` others; -1 if there is none."""
     for numbers in array.ranges:
         if place < _length(numbers):
             return numbers[0] + place * max(1, numbers[2])
@@ -83,7 +85,7 @@ def number_at(array: Array, place: int) -> int:
 
 
 def place_of(array: Array, number: int) -> int:
-    """How many elements begin before it; -1 when the array has none of this number."""
+    """Return how many elements begin before this number; -1 if the array has no such number."""
     before = 0
     for first, last, step in array.ranges:
         if first <= number <= last and (number - first) % max(1, step) == 0:
@@ -97,6 +99,6 @@ def element_id(array: JobId, number: int) -> JobId:
 
 
 def element_of(job_id: str) -> tuple[JobId, int]:
-    """The array and the number of such an id; ("", -1) of any other."""
+    """Return the array and the number in an element's id; ("", -1) for any other id."""
     found = _ELEMENT.fullmatch(job_id)
     return (JobId(found[1]), int(found[2])) if found is not None else (JobId(""), -1)

@@ -1,9 +1,9 @@
 """The bounds of all values that a node writes in a fact.
 
-Pure. Numbers are clamped and texts are cut, so that no sum over them passes what a state can hold.
+Pure. Numbers are clamped and texts are cut, so that no sum over them exceeds what a state can hold.
 A list or a device's name that is too long makes the fact ignored. The fold applies these bounds
-(`fold.apply`), so that every reader finds the same. What is possible by the state alone (a job's
-placed span, whose device it is) is checked by the folds. Tests: tests/unit/test_bounds.py.
+(`fold.apply`), so every reader gets the same result. Bounds that depend on the state (the time that
+a job was placed, the owner of a device) are checked by the folds. Tests: tests/unit/test_bounds.py.
 """
 
 from typing import Any, Final, TypeVar
@@ -17,7 +17,7 @@ from libs.common.facts import Fact
 NUMBER_MAX: Final = 1 << 53
 TEXT_MAX: Final = 8_192
 COUNT_MAX: Final = 16_384
-# (least, most) by the name of the field.
+# (smallest, largest) by the name of the field.
 NUMBERS: Final = {
     "incarnation": (0, NUMBER_MAX),
     "attempt": (0, 1 << 31),
@@ -59,8 +59,9 @@ class _TooLong(Exception):
 
 
 def bounded(fact: Fact) -> Fact | None:
-    """Return the fact with its values clamped, the same object if none was out of bounds; None if a
-    list or a device's name is too long.
+    """Return the fact with its values clamped; None if a list or a device's name is too long.
+
+    If no value is out of bounds, return the same object.
     """
     try:
         return _struct(fact)

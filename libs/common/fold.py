@@ -1,11 +1,11 @@
-"""`apply`: how a commit changes the cluster's state, by the same rule in every reader.
+"""How a commit changes the cluster's state, by the same rule in every reader.
 
-Pure and total: a fact that a life table does not allow, or of a closed attempt, an older
-incarnation, an older epoch or a writer that may not record it, is counted in `ignored` and changes
-nothing. A node's facts are brought within `bounds.py`. A node whose commit was ignored whole
-(`reading.py`), or whose fact is out of all bounds, is distrusted until it registers again. Facts of
-different writers without a causal link commute (tests/property/test_commute.py), which is what lets
-the scheduler work ahead of the log.
+Pure and total. A fact is counted in `ignored` and changes nothing if a life table does not allow
+it, if it is about a closed attempt, an older incarnation or an older epoch, or if its writer may
+not record it. A node's facts are clamped to `bounds.py`. A node is distrusted until it registers
+again if a whole commit of it was ignored (`reading.py`), or a fact was out of all bounds. Facts of
+different writers without a causal link commute (tests/property/test_commute.py), so the scheduler
+can work ahead of the log.
 """
 
 from typing import Final, cast
@@ -37,9 +37,9 @@ from libs.common.state.plugins import Plugins
 
 
 def apply_entry(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[Change]:
-    """Fold one commit of the log, as `reading.read` gave it.
+    """Fold one commit that `reading.read` returned.
 
-    Raises Corrupt on a gap in the stream or in the writer's commit numbers.
+    Raises Corrupt for a gap in the stream or in the writer's commit numbers.
     """
     check_place(cluster, seq, subject, commit)
     stamp = enter(cluster, seq, subject, commit)
@@ -47,8 +47,9 @@ def apply_entry(cluster: Cluster, seq: int, subject: str, commit: Commit) -> lis
 
 
 def pass_over(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[Change]:
-    """A commit whose facts were folded ahead of the log came back: the position moves, and what
-    counts from its time on is dated.
+    """Fold an acknowledged commit whose facts were folded ahead of the log.
+
+    Move the position, and set the times that depend on the acknowledgement.
     """
     check_place(cluster, seq, subject, commit)
     stamp = enter(cluster, seq, subject, commit)
@@ -60,8 +61,9 @@ def pass_over(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[
 
 
 def check_place(cluster: Cluster, seq: int, subject: str, commit: Commit) -> None:
-    """The stream has no gaps, nor have a writer's own numbers: that finds a message that the stream
-    lost.
+    """Check that neither the stream nor the writer's numbers have a gap.
+
+    That detects a commit that the stream lost. Raises Corrupt.
     """
     if seq != cluster.seq + 1:
         raise Corrupt(f"the log jumps from {cluster.seq} to {seq}: read it again from a snapshot")
@@ -75,7 +77,7 @@ def check_place(cluster: Cluster, seq: int, subject: str, commit: Commit) -> Non
 
 
 def enter(cluster: Cluster, seq: int, subject: str, commit: Commit) -> Stamp:
-    """Move the position to this commit; the stamp is what its facts are folded with."""
+    """Move the position to this commit, and return the stamp of its facts."""
     ignored = reading.is_ignored(commit)
     cluster.writers[subject] = WriterMark(seq, commit.number, commit.at_ns, commit.epoch, ignored)
     cluster.seq = seq
@@ -119,8 +121,9 @@ def _distrust(cluster: Cluster, stamp: Stamp, reason: str) -> Change:
 
 
 def _entitled(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> bool:
-    """Whether this writer may record this kind, now: the second line of defence behind the log's
-    own permissions.
+    """Return whether this writer may record this kind of fact now.
+
+    It is the second line of defence, behind the permissions of the NATS server.
     """
     if subjects.WRITER_OF.get(type(fact)) != stamp.writer:
         return False
@@ -200,7 +203,7 @@ def _fold(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> Change:
     return _FOLDS[type(fact)](cluster, fact, stamp)  # type: ignore[no-any-return, operator]
 
 
-# One row per kind; tests/test_tidy.py holds that none is missing.
+# One row per kind; tests/test_tidy.py checks that none is missing.
 _FOLDS: Final = {
     f.JobSubmitted: job_fold.submitted,
     f.CancelRequested: job_fold.cancel_requested,

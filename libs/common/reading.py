@@ -1,8 +1,8 @@
 """Turns an entry of the log into a commit. All readers use this code, so that they agree.
 
 Pure. A node is an untrusted writer: its key may be stolen, and its agent may be of another version.
-Whatever is wrong with a node's commit makes the whole commit `Ignored`: it moves the position of
-every reader, counts as ignored, distrusts that node (`fold.py`), and stops no reader. Schedulers,
+Any fault of a node's commit makes the whole commit `Ignored`: it moves the position of every
+reader, counts as ignored, distrusts that node (`fold.py`), and stops no reader. Schedulers,
 quota and gateways are core writers: a fault in their commits raises Corrupt or TooNew, and an
 operator must act.
 """
@@ -28,10 +28,10 @@ REASON_MAX: Final = 200
 
 
 def read(writers: Mapping[str, WriterMark], subject: str, data: bytes) -> Commit:
-    """The next commit of a subject, in a state where `writers` says where each subject stands.
+    """Return the next commit of a subject. `writers` has the last commit of each subject.
 
-    Raises Corrupt and TooNew for a core writer's. A gap in the numbers of a core writer's is left
-    to `fold.check_place`.
+    Raises Corrupt and TooNew for a core writer's commit. `fold.check_place` checks the numbers of
+    core writers.
     """
     commit = read_alone(subject, data)
     if (
@@ -44,7 +44,7 @@ def read(writers: Mapping[str, WriterMark], subject: str, data: bytes) -> Commit
 
 
 def read_alone(subject: str, data: bytes) -> Commit:
-    """A commit without its place among others, to show it. Raises as `read`."""
+    """Return a commit without checking its number, to show it. Raises like `read`."""
     if not is_untrusted(subject):
         commit = f.decode(data)
         if commit.writer != subject:
@@ -69,7 +69,7 @@ def read_alone(subject: str, data: bytes) -> Commit:
 
 
 def ignored(subject: str, reason: str) -> Commit:
-    """A commit that readers ignore. They fold it in place of the original."""
+    """Return a commit that readers fold in place of one that they ignore."""
     fact = Ignored(name=KIND, raw=b"", reason=reason[:REASON_MAX])
     return Commit(
         version=VERSION,
@@ -92,9 +92,10 @@ def is_untrusted(subject: str) -> bool:
 
 
 def follows(mark: WriterMark | None, commit: Commit) -> bool:
-    """Return whether the commit's number is the next one.
+    """Return whether the commit has the next number.
 
-    After an ignored commit any is: the agent cannot know which was counted.
+    After an ignored commit every number is accepted, because the agent cannot know which one
+    readers counted.
     """
     if mark is None:
         return commit.number == 1
@@ -102,8 +103,7 @@ def follows(mark: WriterMark | None, commit: Commit) -> bool:
 
 
 def _wrong_outside(subject: str, writer: str, facts: int) -> str:
-    """Return the fault of an untrusted writer's commit before its facts are decoded; empty for
-    none.
+    """Return the fault of an untrusted writer's commit before its facts are decoded; else empty.
 
     Decoding takes time for each fact.
     """
@@ -113,7 +113,7 @@ def _wrong_outside(subject: str, writer: str, facts: int) -> str:
 
 
 def _wrong(commit: Commit) -> str:
-    """Return the fault of a readable commit of an untrusted writer; empty for none."""
+    """Return the fault of a decoded commit of an untrusted writer; empty if there is none."""
     if not 1 <= commit.number <= NUMBER_MAX:
         return f"commit number {commit.number} is not in 1 to {NUMBER_MAX}"
     if not 0 <= commit.epoch <= EPOCH_MAX or not 0 <= commit.seen < 1 << 63:

@@ -1,8 +1,8 @@
-"""Who may say what: fact -> subject -> one writer, and the core NATS subjects beside the log.
+"""The subject and the one writer of every fact, and the core NATS subjects beside the log.
 
-Pure. The permissions of every process's nkey are generated from these tables (`libs/embedded`),
-docs/subjects.md is generated from them, and each service's card is held to them by
-tests/test_tidy.py. A fold ignores a fact that its subject's writer may not record.
+Pure. The permissions of every process (`libs/embedded`) and docs/subjects.md are generated from
+these tables, and tests/test_tidy.py compares each service's card with them. Folds ignore a fact
+that its subject's writer may not record.
 """
 
 from typing import Final
@@ -117,8 +117,9 @@ def ask_node(node_id: str, verb: str) -> str:
 
 
 def output(node_id: str) -> str:
-    """The keys of a node in the bucket of output, as subjects: node, job, attempt, rank, stream
-    (`transport/kv.py`).
+    """Return the subjects of a node's keys in the bucket of output.
+
+    A key is node, job, attempt, rank and stream (`transport/kv.py`).
     """
     return f"$KV.{OUTPUT_BUCKET}.{node_id}.*.*.*.*"
 

@@ -1,9 +1,7 @@
-"""What the scheduler, the agents and the gateway say to each other beside the log, as typed
-MessagePack.
+"""Messages between scheduler, agents and gateways beside the log, as typed MessagePack.
 
-Pure. None of this is stored, and none of it is believed without its guards: epoch, node
-incarnation, attempt and commit sequence. An order repeats what JobPlaced said; an agent chooses
-nothing.
+Pure. Messages are not stored. A receiver checks the guards of each: epoch, node incarnation,
+attempt and commit sequence. An order repeats the decision of JobPlaced; an agent chooses nothing.
 """
 
 import hashlib
@@ -14,8 +12,8 @@ import msgspec
 
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId
 
-# Of orders in one message; one order alone may be larger: its spec is a part of one fact, its peers
-# are at most 1,024. Well below what a server takes (`bus.MESSAGE_BYTES_MAX`).
+# Bytes of the orders in one message. A single order may be larger: its spec is part of one fact,
+# and it has at most 1,024 peers. Well below the server's limit (`bus.MESSAGE_BYTES_MAX`).
 PAGE_BYTES_MAX: Final = 512 << 10
 REMOVED: Final = "removed"
 
@@ -29,7 +27,7 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class StartOrder(msgspec.Struct, frozen=True, tag="start"):
-    """Start this member. `seq` is the sequence of the commit that placed it."""
+    """An order to start a member. `seq` is the sequence of the commit that placed it."""
 
     job_id: JobId
     attempt: int
@@ -45,9 +43,9 @@ class StartOrder(msgspec.Struct, frozen=True, tag="start"):
 
 
 class StopOrder(msgspec.Struct, frozen=True, tag="stop"):
-    """End this attempt: `signal` first, KILL after `grace_ms`.
+    """An order to end an attempt: `signal` first, KILL after `grace_ms`.
 
-    An attempt that never began here must never begin.
+    If the attempt has not begun on the node, it must never begin.
     """
 
     job_id: JobId
@@ -62,11 +60,11 @@ Order = StartOrder | StopOrder
 
 
 class ControlOrder(msgspec.Struct, frozen=True):
-    """What a device shall be told (`device_controls.py`), by the sequence of the commit that asked
-    for it.
+    """A control that a device should have (`device_controls.py`).
 
-    `outcome` and `detail` are what the log knows of it: empty until its node has said, and
-    `in_force` what the device was told last. `request` 0: nobody asked.
+    `request` is the sequence of the commit that requested it; 0: no request. `outcome` and `detail`
+    are what the log knows about it, empty until the node has reported. `in_force` is the value that
+    the device has.
     """
 
     uuid: GpuId
@@ -91,10 +89,9 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class Vitals(msgspec.Struct, frozen=True):
-    """scheduler -> gateway: how long ago each node was heard, and how long its last placements took
-    to decide.
+    """scheduler -> gateway: the age of each node's last heartbeat, and the time of decisions.
 
-    `dropped` counts the messages of nodes that it did not believe or could not read.
+    `dropped` counts messages of nodes that had a wrong sender or could not be decoded.
     """
 
     epoch: int
@@ -106,36 +103,39 @@ class Vitals(msgspec.Struct, frozen=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """agent -> scheduler. `sent_boot_ns` is the agent's own clock and comes back in the lease."""
+    """agent -> scheduler: a heartbeat.
+
+    `sent_boot_ns` is the agent's boot clock; the lease returns it. `digest` is of the attempts that
+    the agent runs.
+
+    `roster_nodes` and `roster_seq` describe the roster on the agent's disk: its number of nodes,
+    which never decreases unless the disk is lost, and its commit. `lease_sent_ns` and
+    `lease_took_ns` describe the last granted lease: when its heartbeat was sent, and how long the
+    answer took. `lease_epoch` is the term of the lease in the node's lease file as far as this
+    process knows; 0: it wrote none.
+    """
 
     node_id: NodeId
     incarnation: int
     sent_boot_ns: int
     digest: str
-    # How many nodes are in the roster that this agent keeps on its disk; never fewer later, unless
-    # the disk is lost.
     roster_nodes: int = 0
-    # The last lease that this agent was granted: when the heartbeat was sent that it answered, and
-    # how long it took to come.
     lease_sent_ns: int = 0
     lease_took_ns: int = 0
-    # Of which term the lease in this node's lease file is, as far as this process knows; 0 when it
-    # wrote none.
     lease_epoch: int = 0
-    # As of which commit the roster on this agent's disk is.
     roster_seq: int = 0
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """scheduler -> agent, counted by the agent from when it sent the heartbeat.
+    """scheduler -> agent: a lease, which the agent counts from the time of its heartbeat.
 
-    `verdict`: ok; lost (the log says so: begin again as a new incarnation); unknown (not registered
-    as this incarnation yet); removed (for ever: the agent ends). `lease_ms` 0 grants nothing.
-    `digest` is of what this node should run, as of commit `seq`; `roster` is the digest of the
-    roster. `incarnation` is the last of this node that the log holds. `distrusted`: readers of the
-    log ignored a commit on this node's subject; an agent that did not write it has lost its subject
-    to another process. `registered_seq` is the commit of the registration that stands for this
-    node, 0 where the scheduler does not know it.
+    `verdict` is ok, lost (restart as a new incarnation), unknown (this incarnation is not
+    registered yet) or removed (for ever: the agent exits). `lease_ms` 0 grants nothing. `digest` is
+    of the attempts that the node should run as of commit `seq`, `roster` is the digest of the
+    roster. `incarnation` is the node's last one in the log. `distrusted`: readers ignored a commit
+    on this node's subject; an agent that did not write it has lost its subject to another process.
+    `registered_seq` is the commit of the node's valid registration; 0: the scheduler does not know
+    it.
     """
 
     epoch: int
@@ -152,11 +152,10 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class RosterEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A registered node: where its agent hears its peers ("ip:port"), and the nkey that it signs
-    with.
+    """A registered node: the address of its agent for peers ("ip:port"), and its nkey.
 
-    Empty: it does not, or it leaves the cluster and is not asked nor believed any more. `removed`:
-    it is not counted either.
+    Empty: the agent does not listen, or the node leaves the cluster and its answers no longer
+    count. `removed`: the node itself does not count either.
     """
 
     node_id: NodeId
@@ -167,10 +166,10 @@ class RosterEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Roster(msgspec.Struct, frozen=True):
-    """scheduler -> agent: every registered node as of commit `seq`, in order of first registration.
+    """scheduler -> agent: all registered nodes as of commit `seq`, in order of first registration.
 
-    A later roster begins with the nodes of an older one: nodes are only added. `digest` leaves
-    incarnations out.
+    Nodes are only added: a later roster begins with those of an older one. `digest` ignores
+    incarnations.
     """
 
     cluster_id: str = ""
@@ -181,10 +180,10 @@ class Roster(msgspec.Struct, frozen=True):
 
 
 class DesiredAsk(msgspec.Struct, frozen=True):
-    """agent -> scheduler on desired.<node>: one page of the full desired state.
+    """agent -> scheduler on desired.<node>: a request for one page of the node's desired state.
 
-    A page above 0 is of the answer that began with `seq`; when that is not kept any more, the first
-    page of a new answer comes instead.
+    A page above 0 belongs to the answer with this `seq`. If the scheduler no longer keeps that
+    answer, it sends the first page of a new one.
     """
 
     node_id: NodeId
@@ -194,10 +193,10 @@ class DesiredAsk(msgspec.Struct, frozen=True):
 
 
 class Desired(msgspec.Struct, frozen=True):
-    """The full desired state of one node as of commit `seq`: every attempt that it should account
-    for, how each should end, and what its devices shall be told.
+    """The desired state of one node as of commit `seq`, or one page of it.
 
-    Or one page of it: only all `pages` of one (epoch, incarnation, seq) together mean anything.
+    It has every attempt that the node should account for, every stop, and all controls of its
+    devices. Only all `pages` of one (epoch, incarnation, seq) together are valid.
     """
 
     epoch: int
@@ -214,21 +213,20 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def by_bytes(orders: Sequence[Told], bytes_max: int = PAGE_BYTES_MAX) -> list[list[Told]]:
-    """The orders in turn, in as few lists as have at most so many bytes each; an order that alone
-    has more is alone.
+    """Divide the orders, in order, into lists of at most `bytes_max` bytes each.
 
-    At least one list.
+    A larger order has a list of its own. Return at least one list.
     """
-    found: list[list[Told]] = [[]]
+    pages: list[list[Told]] = [[]]
     room = bytes_max
     for order in orders:
         size = len(_encode(order))
-        if size > room and found[-1]:
-            found.append([])
+        if size > room and pages[-1]:
+            pages.append([])
             room = bytes_max
-        found[-1].append(order)
+        pages[-1].append(order)
         room -= size
-    return found
+    return pages
 
 
 def digest(
@@ -236,11 +234,11 @@ def digest(
     stops: Iterable[tuple[AttemptRef, int, int]],
     controls: Iterable[tuple[str, str, int]] = (),
 ) -> str:
-    """A short hash of what a node should be running: both ends compute it, a difference asks for
-    the full desired state.
+    """Return a short hash of what a node should run.
 
-    `stops` are (attempt, signal, grace in ms); of several for one attempt the shortest grace
-    counts, at both ends. `controls` are (device, control, request).
+    Scheduler and agent both compute it. If they differ, the agent asks for the desired state.
+    `stops` are (attempt, signal, grace in ms); of several stops of one attempt the shortest grace
+    counts, on both sides. `controls` are (device, control, request).
     """
     lines = [f"{ref.job_id}.{ref.attempt}" for ref in sorted(attempts)] + ["-"]
     lines += [
@@ -251,8 +249,10 @@ def digest(
 
 
 class OutputAsk(msgspec.Struct, frozen=True):
-    """gateway -> agent: bytes of a member's output from `offset`; waits up to `wait_ms` when there
-    are none yet.
+    """gateway -> agent: a request for a member's output from `offset` on.
+
+    If there is none yet, the agent waits up to `wait_ms`. `channel` is set for the output of a
+    channel into the job (`channel_messages.py`).
     """
 
     job_id: JobId
@@ -261,29 +261,30 @@ class OutputAsk(msgspec.Struct, frozen=True):
     offset: int
     max_bytes: int
     wait_ms: int
-    # What a channel into the job gives, instead of the job itself (`channel_messages.py`).
     channel: str = ""
 
 
 class OutputChunk(msgspec.Struct, frozen=True):
-    """`offset` is of the first byte (later than asked when older bytes were rotated away); `end` =
-    nothing more will come.
+    """agent -> gateway: a part of a member's output.
+
+    `offset` is that of the first byte: later than requested if older bytes were rotated away.
+    `end`: no more will follow. At the end of a channel to a process, `exit_code` and `detail`
+    describe the process's end.
     """
 
     offset: int
     data: bytes
     end: bool
     error: str = ""
-    # At the end of a channel to a process: how that ended, and what is to be said of it.
     exit_code: int | None = None
     detail: str = ""
 
 
 class PruneAsk(msgspec.Struct, frozen=True):
-    """gateway -> agent: remove the output of attempts that are over: those that ended so long ago,
-    then the oldest until so many bytes are left.
+    """gateway -> agent: remove the output of ended attempts.
 
-    None: not bounded by that.
+    First those that ended more than `older_than_s` ago, then the oldest until `keep_bytes` are
+    left. None: no such bound.
     """
 
     older_than_s: int | None = None
@@ -292,8 +293,9 @@ class PruneAsk(msgspec.Struct, frozen=True):
 
 
 class PruneDone(msgspec.Struct, frozen=True):
-    """What went (or would), and what is left; `uncopied` of those left stay until the end of their
-    output is off the node.
+    """agent -> gateway: what was removed (or would be), and what is left.
+
+    `uncopied` of those left stay until the end of their output is stored off the node.
     """
 
     jobs: int = 0
@@ -305,21 +307,24 @@ class PruneDone(msgspec.Struct, frozen=True):
 
 
 class StdinPut(msgspec.Struct, frozen=True):
-    """gateway -> agent: input bytes at `offset`; repeating one is harmless."""
+    """gateway -> agent: input bytes at `offset`. A repetition is harmless.
+
+    With a `channel` the bytes are for that channel into the job; without bytes the message says
+    that the channel is still wanted.
+    """
 
     job_id: JobId
     attempt: int
     offset: int
     data: bytes
     eof: bool
-    # For a channel into the job, instead of the job itself. One without bytes says that the channel
-    # is still wanted.
     channel: str = ""
 
 
 class StdinTaken(msgspec.Struct, frozen=True):
-    """How far the job's input was taken; `closed`: this attempt takes no more, for it has heard the
-    end or closed its input itself.
+    """agent -> gateway: how much of the job's input was accepted.
+
+    `closed`: the attempt accepts no more, because it got the end or closed its input itself.
     """
 
     next_offset: int

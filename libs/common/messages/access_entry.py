@@ -1,11 +1,8 @@
-"""One request to the gateway as the log keeps it: who asked for what, whether they might, and how
-it ended.
+"""One access record: who sent which request to a gateway, whether it was allowed, how it ended.
 
-No body, no key.
-
-Pure. A batch is what AccessRecorded.entries holds: a MessagePack array of entries under zlib; an
-entry only ever gains fields with defaults, at its end. The gateway writes it
-(`services/api_gateway/access/records.py`); whoever has the archive can read it.
+Pure. A record holds no body and no key. AccessRecorded.entries holds a batch: a MessagePack array
+of entries, compressed with zlib. An entry only gains fields with defaults, at its end. The gateway
+writes records (`services/api_gateway/access/records.py`); the archive's readers decode them.
 """
 
 import struct
@@ -16,19 +13,21 @@ import msgspec
 
 from libs.common.errors import Corrupt
 
-# Of what a client chose, so much is kept.
+# Characters that are kept of a text that the client chose.
 TEXT_MAX: Final = 128
-# A batch cannot say that it is more than this, whatever its bytes hold.
+# A batch decompresses to at most this, whatever its bytes hold.
 BATCH_BYTES_MAX: Final = 1 << 20
 _LEVEL: Final = 1
 _ARRAY: Final = b"\xdd"
 
 
 class AccessEntry(msgspec.Struct, frozen=True, array_like=True):
-    """`route` is the template, `ids` what stood in its places.
+    """One request.
 
-    `status` 0: the client went before an answer began. `denied` says why, and is empty for what was
-    allowed.
+    `route` is the template, `ids` are the values of its placeholders. `status` 0: the client left
+    before the answer began. `denied` is why the request was refused; empty if it was allowed.
+    `detail` is what the request did beyond its address, without secrets: the command of an exec,
+    the port of a forwarded connection.
     """
 
     at_ns: int
@@ -42,8 +41,6 @@ class AccessEntry(msgspec.Struct, frozen=True, array_like=True):
     status: int
     denied: str
     source: str
-    # What a route did that its address does not say, without secrets: the command of an exec, the
-    # port of a forwarded connection.
     detail: str = ""
 
 
@@ -52,18 +49,18 @@ _decoder: Final = msgspec.msgpack.Decoder(tuple[AccessEntry, ...])
 
 
 def encode(entry: AccessEntry) -> bytes:
-    """One entry, to be packed with others."""
+    """Return the bytes of one entry, for `pack`."""
     return _encoder.encode(entry)
 
 
 def pack(entries: list[bytes]) -> bytes:
-    """A batch of encoded entries."""
+    """Return a compressed batch of encoded entries."""
     return zlib.compress(_ARRAY + struct.pack(">I", len(entries)) + b"".join(entries), _LEVEL)
 
 
 def unpack(batch: bytes) -> tuple[AccessEntry, ...]:
-    """Raises Corrupt for bytes that are no batch."""
+    """Return the entries of a batch. Raises Corrupt for other bytes."""
     try:
         return _decoder.decode(zlib.decompressobj().decompress(batch, BATCH_BYTES_MAX))
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"these bytes are no batch of access entries: {error}") from error
+        raise Corrupt(f"these bytes are not a batch of access entries: {error}") from error

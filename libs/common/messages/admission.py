@@ -1,10 +1,7 @@
-"""Which nodes of other machines the NATS servers accept, by which public keys, as whoever runs a
-server asks a gateway.
+"""The nodes of other machines that NATS servers accept, with their public keys; invitations.
 
-Pure.
-
-Also the form of an invitation, as the gateway writes it and a joining machine reads it: node,
-fingerprint of the authority, secret.
+Pure. The keeper of each server asks a gateway for them. A gateway writes invitations (node,
+fingerprint of the authority, secret); a joining machine reads them.
 """
 
 import re
@@ -23,11 +20,10 @@ _TOKEN: Final = re.compile(r"msj\.([a-z0-9-]{1,63})\.([0-9a-f]{64})\.([A-Za-z0-9
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """`nodes`: joined nodes with their public nkeys.
+    """The nodes that may connect.
 
-    `removed`: names that may connect no more, with any key.
-
-    `revoked`: the same at once, for a node that wrote too much to the log.
+    `nodes` maps joined nodes to their public nkeys. `removed` are names that may no longer connect
+    with any key. `revoked` are nodes that wrote too much to the log: they are cut off at once.
     """
 
     nodes: dict[str, str] = {}
@@ -36,15 +32,15 @@ class Admitted(msgspec.Struct, frozen=True):
 
     @property
     def refused(self) -> frozenset[str]:
-        """The names that may connect no more."""
+        """The names that may no longer connect."""
         return frozenset((*self.removed, *self.revoked))
 
 
 class AdmittedAsk(msgspec.Struct, frozen=True):
-    """keeper -> gateways.
+    """keeper -> gateways: a request for changes since commit `seq`; 0: the server has none yet.
 
-    `server` accepts what the log said at `seq`; 0 is nothing yet. `refused`: nodes of the log that
-    it does not accept, with the reason.
+    `refused` are nodes that the server does not accept although the log admits them, with the
+    reason.
     """
 
     server: str
@@ -53,9 +49,9 @@ class AdmittedAsk(msgspec.Struct, frozen=True):
 
 
 class AdmittedAnswer(msgspec.Struct, frozen=True):
-    """`admitted` as of `seq`; None when nothing has changed since the asker's.
+    """gateway -> keeper: the nodes as of `seq`; None: no change since the request's.
 
-    What was removed since may connect for `farewell_ms` yet, in which it hears why it ends.
+    Nodes that were removed since then may connect for another `farewell_ms`, to learn the reason.
     """
 
     seq: int
@@ -64,7 +60,7 @@ class AdmittedAnswer(msgspec.Struct, frozen=True):
 
 
 class Invitation(NamedTuple):
-    """`fingerprint` is the SHA-256 of the authority's certificate."""
+    """An invitation of a machine. `fingerprint` is the SHA-256 of the authority's certificate."""
 
     node_id: str
     fingerprint: str
@@ -111,7 +107,7 @@ def usable(
     taken_names, taken_keys = set(own_nodes), set(own_keys)
     for node_id, key in found.nodes.items():
         if ID_PATTERN.fullmatch(node_id) is None:
-            refused[node_id] = f"{node_id[:64]!r} is no node's name: use {ID_PATTERN.pattern}"
+            refused[node_id] = f"{node_id[:64]!r} is not a valid name: use {ID_PATTERN.pattern}"
         elif node_id in found.refused:
             refused[node_id] = "it was removed"
         elif node_id in taken_names:
@@ -129,11 +125,11 @@ def usable(
 
 
 def invitation(token: str) -> Invitation:
-    """Raises Refused for a text that is no invitation."""
+    """Return the invitation in a token. Raises Refused for any other text."""
     found = _TOKEN.fullmatch(token.strip())
     if found is None:
         raise Refused(
-            "the token is not whole: copy it again as `muster node add` printed it "
+            "the token is incomplete: copy it again as `muster node add` printed it "
             "(msj.NODE.FINGERPRINT.SECRET)"
         )
     return Invitation(*found.groups())

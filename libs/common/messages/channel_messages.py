@@ -1,9 +1,8 @@
-"""What opens a channel into a running job, and what is said about it: a process beside the job, or
-a connection to one of its ports.
+"""Messages about channels into a running job: a process beside it, or a connection to its port.
 
-Pure. A channel's bytes travel as a job's own output and input do (`messages.OutputAsk`,
-`messages.StdinPut`), with its id on them: each direction has one message under way, and each byte
-its offset, so a repeated question changes nothing.
+Pure. A channel's bytes travel like the job's own output and input (`messages.OutputAsk`,
+`messages.StdinPut`), with the channel's id. Each direction has one outstanding message, and each
+byte an offset, so a repeated message changes nothing.
 """
 
 from typing import Final
@@ -12,22 +11,21 @@ import msgspec
 
 from libs.common.model import JobId
 
-# Of a command line; more belongs into a file, or into the standard input of a shell.
+# Largest command line. Use a file, or the standard input of a shell, for more.
 COMMAND_BYTES_MAX: Final = 4 << 10
 CHUNK_BYTES: Final = 64 << 10
-# Bytes under way between the gateway and its client, each way, that the other end has not taken
-# yet.
+# Bytes between the gateway and its client, in each direction, that are not acknowledged yet.
 WINDOW_BYTES: Final = 256 << 10
-# A gateway says so often that a channel is still wanted; an agent that hears nothing for so long
-# ends it.
+# Interval at which a gateway confirms that a channel is still wanted, and the silence after which
+# an agent ends it.
 KEEPALIVE_S: Final = 10.0
 SILENCE_S: Final = 30.0
 
 
 class Exec(msgspec.Struct, frozen=True, tag="exec"):
-    """A command in the job's surroundings.
+    """A command beside the job, in its environment.
 
-    Without `stdin` it reads nothing; with `tty` it has a terminal, and then one output stream.
+    Without `stdin` its input is empty. With `tty` it has a terminal, and only one output stream.
     """
 
     command: tuple[str, ...]
@@ -39,13 +37,13 @@ class Exec(msgspec.Struct, frozen=True, tag="exec"):
 
 
 class Forward(msgspec.Struct, frozen=True, tag="forward"):
-    """A connection to 127.0.0.1:`port` of the job's node, on which the job itself must listen."""
+    """A connection to 127.0.0.1:`port` on the job's node. The job itself must listen there."""
 
     port: int
 
 
 class ChannelOpen(msgspec.Struct, frozen=True, tag="open"):
-    """gateway -> agent. The gateway chooses the id, by chance."""
+    """gateway -> agent: open a channel. The gateway chooses a random id."""
 
     channel: str
     job_id: JobId
@@ -54,14 +52,14 @@ class ChannelOpen(msgspec.Struct, frozen=True, tag="open"):
 
 
 class ChannelSignal(msgspec.Struct, frozen=True, tag="signal"):
-    """gateway -> agent: for the process of an exec and its group."""
+    """gateway -> agent: send a signal to the process group of an exec."""
 
     channel: str
     signal: int
 
 
 class ChannelSize(msgspec.Struct, frozen=True, tag="size"):
-    """gateway -> agent: the client's terminal has another size now."""
+    """gateway -> agent: the size of the client's terminal changed."""
 
     channel: str
     rows: int
@@ -69,7 +67,7 @@ class ChannelSize(msgspec.Struct, frozen=True, tag="size"):
 
 
 class ChannelClose(msgspec.Struct, frozen=True, tag="close"):
-    """gateway -> agent: nobody is there any more."""
+    """gateway -> agent: the client has gone."""
 
     channel: str
 
@@ -78,6 +76,6 @@ ChannelAsk = ChannelOpen | ChannelSignal | ChannelSize | ChannelClose
 
 
 class ChannelAnswer(msgspec.Struct, frozen=True):
-    """`error` says why it could not be done."""
+    """agent -> gateway: the result of a request; `error` is why it failed."""
 
     error: str = ""

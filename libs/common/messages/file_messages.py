@@ -1,7 +1,6 @@
-"""What a gateway asks a node about the files of a job, and what it is told: one bounded part after
-the other.
+"""Requests of a gateway for the files of a job, and the agent's answers, in bounded parts.
 
-Pure. Each question stands alone, so nobody holds anything open between two of them.
+Pure. Each request is complete in itself, so the agent keeps nothing open between two of them.
 """
 
 from typing import Final
@@ -10,7 +9,7 @@ import msgspec
 
 from libs.common.model import JobId
 
-# Of a file, and of the names in a folder, in one answer.
+# Bytes of a file, and names of a folder, in one answer.
 PART_BYTES: Final = 256 << 10
 PART_NAMES: Final = 1_000
 
@@ -18,7 +17,7 @@ FILE: Final = "file"
 FOLDER: Final = "folder"
 LINK: Final = "link"
 
-# Why there is nothing.
+# Faults: why there is no content.
 MISSING: Final = "missing"
 PRUNED: Final = "pruned"
 OUTSIDE: Final = "outside"
@@ -26,10 +25,10 @@ UNREADABLE: Final = "unreadable"
 
 
 class FileAsk(msgspec.Struct, frozen=True):
-    """gateway -> agent: of a file the bytes from `offset` on, of a folder the names behind `after`.
+    """gateway -> agent: request a file's bytes from `offset` on, or a folder's names after `after`.
 
-    `path` is seen from the job's working directory. Names are bytes here and below: nothing makes a
-    job write them in UTF-8.
+    `path` is relative to the job's working directory. Names are bytes, because a job may use names
+    that are not UTF-8.
     """
 
     job_id: JobId
@@ -40,7 +39,7 @@ class FileAsk(msgspec.Struct, frozen=True):
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True):
-    """One name in a folder; `target` is where a link leads."""
+    """One name in a folder. `target` is the target of a link."""
 
     name: bytes
     kind: str
@@ -48,11 +47,10 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FilePart(msgspec.Struct, frozen=True):
-    """`identity` tells a file from another one that took its name meanwhile.
+    """agent -> gateway: a part of a file or a folder.
 
-    `more`: there are names behind `last`.
-
-    `fault` is one of the words above, `text` says it in full.
+    `identity` differs if another file took the name meanwhile. `more`: names follow after `last`.
+    `fault` is one of the words above, `text` is its explanation.
     """
 
     kind: str = ""

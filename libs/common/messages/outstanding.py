@@ -21,9 +21,7 @@ class Outstanding(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """A gateway to a node: these replicas, by attempt key (`model.attempt_key`), answered requests
-    a moment ago.
-    """
+    """gateway -> agent: the replicas, by `model.attempt_key`, that answered requests recently."""
 
     keys: tuple[str, ...]
 

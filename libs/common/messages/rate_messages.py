@@ -1,8 +1,8 @@
-"""What gateways and quota say to each other about a tenant's requests and tokens per minute.
+"""Messages between gateways and quota about a tenant's requests and tokens per minute.
 
 Pure; typed MessagePack on `ask.quota.reserve` and `ask.quota.return`, never stored. A slice is a
-part of the present minute's budget that one gateway alone may spend: slices never overlap, so
-gateways need not agree about anything else.
+share of the current minute's budget that only one gateway may spend. Slices never overlap, so
+gateways need not agree on anything else.
 """
 
 import msgspec
@@ -11,7 +11,7 @@ from libs.common.model import TenantId
 
 
 class SliceAsk(msgspec.Struct, frozen=True, array_like=True):
-    """gateway -> quota: at least so much, or nothing."""
+    """gateway -> quota: a request for a slice of at least this size."""
 
     tenant: TenantId
     requests: int
@@ -19,13 +19,12 @@ class SliceAsk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Slice(msgspec.Struct, frozen=True, array_like=True):
-    """The answer; not `given`: nothing.
+    """quota -> gateway: a slice, if `given`.
 
-    `window` numbers the minute, which lasts `left_ms` more, counted from when it was asked for.
-
-    `starting`: nothing before the next minute, for quota does not know what it gave out before it
-    was started again. The limits are 0 where there is none; `requests_left` and `tokens_left` are
-    what nobody has been given yet.
+    `window` is the number of the minute, which lasts another `left_ms` from the request on.
+    `starting`: there is nothing before the next minute, because quota has restarted and does not
+    know the slices of this one. A limit is 0 if there is none. `requests_left` and `tokens_left`
+    are what no gateway has got yet.
     """
 
     window: int
@@ -41,9 +40,9 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SliceReturn(msgspec.Struct, frozen=True, array_like=True):
-    """gateway -> quota, without an answer: given out in `window`, and not needed.
+    """gateway -> quota, without an answer: the unused part of slices of `window`.
 
-    If it is lost, so much stays unused for that minute.
+    If the message is lost, that part stays unused for the minute.
     """
 
     tenant: TenantId

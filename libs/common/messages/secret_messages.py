@@ -1,10 +1,8 @@
-"""What an agent asks the gateways before it starts a job that names secrets, and what it is given.
+"""The agent's request for a job's secrets before it starts, and the gateway's answer.
 
-Never stored, never logged.
-
-Pure. The node's name is a part of the subject, which the server lets no other node use; the answer
-is sealed to a key that the agent made for this one question, so nothing between the two can read
-it.
+Pure. Neither is stored or logged. The node's name is part of the subject, which the server lets no
+other node use. The answer is encrypted for a key that the agent created for this one request, so no
+process between them can read it.
 """
 
 import msgspec
@@ -13,7 +11,7 @@ from libs.common.model import JobId
 
 
 class SecretAsk(msgspec.Struct, frozen=True):
-    """agent -> gateway. `public_key` is X25519, made for this question."""
+    """agent -> gateway: a request. `public_key` is X25519, created for this request."""
 
     job_id: JobId
     attempt: int
@@ -21,7 +19,10 @@ class SecretAsk(msgspec.Struct, frozen=True):
 
 
 class SecretAnswer(msgspec.Struct, frozen=True):
-    """`sealed` opens to MessagePack of {variable: value}; `refused` says why there is none."""
+    """gateway -> agent: `sealed` decrypts to MessagePack of {variable: value}.
+
+    `refused` is why there are none.
+    """
 
     sealed: bytes = b""
     refused: str = ""

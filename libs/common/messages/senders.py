@@ -1,10 +1,9 @@
-"""Reads the messages that nodes send on the bus, and proves their senders.
+"""Decodes the messages that nodes send on the bus, and verifies their senders.
 
-No other code reads them.
-
-A node's messages come on a subject that ends with its name, and the server's permissions let no
-other node publish there. So the subject proves the sender. A message that names another node, or
-that cannot be read, is dropped and counted. Held by tests/attack/test_hostile_node.py.
+No other code decodes them. A node's messages come on a subject that ends with its name, and the
+server's permissions let no other node publish there. So the subject proves the sender. A message
+that names another node, or that cannot be decoded, is dropped and counted. Test:
+tests/attack/test_hostile_node.py.
 """
 
 import logging
@@ -17,7 +16,7 @@ from libs.common.errors import Unavailable
 from libs.common.facts import UNDECODABLE
 from libs.common.model import NodeId
 
-# A node is named in the log at its first dropped message and then at each power of ten of them.
+# Counts of dropped messages at which a warning is logged: 1 and every power of ten.
 LOGGED: Final = frozenset(10**power for power in range(18))
 
 logger = logging.getLogger(__name__)
@@ -25,7 +24,7 @@ MessageT = TypeVar("MessageT")
 
 
 class FromNode(Protocol):
-    """A message that says which node sent it."""
+    """A message with the name of the node that sent it."""
 
     @property
     def node_id(self) -> NodeId: ...
@@ -35,22 +34,23 @@ FromNodeT = TypeVar("FromNodeT", bound=FromNode)
 
 
 def sender(subject: str) -> NodeId:
-    """The node that a message on `heartbeat.<node>` or the like came from."""
+    """Return the node that sent a message on a subject such as `heartbeat.<node>`."""
     return NodeId(subject.rpartition(".")[2])
 
 
 def readable(decoder: "msgspec.msgpack.Decoder[MessageT]", data: bytes, sent_by: str) -> MessageT:
-    """Decode the answer of a node. Raises Unavailable if it cannot be read."""
+    """Decode the answer of a node. Raises Unavailable if it cannot be decoded."""
     try:
         return decoder.decode(data)
     except UNDECODABLE as error:
         raise Unavailable(
-            f"the answer of {sent_by} cannot be read ({error}): is its agent of this version?"
+            f"the answer of {sent_by} cannot be read ({error}): check that its agent has the same "
+            "version as this process"
         ) from error
 
 
 class Senders:
-    """Reads the messages of nodes for one service. `dropped` counts by node."""
+    """Decodes the messages of nodes for one service. `dropped` counts by node."""
 
     def __init__(self) -> None:
         self.dropped: Counter[NodeId] = Counter()
@@ -58,7 +58,7 @@ class Senders:
     def read(
         self, decoder: "msgspec.msgpack.Decoder[FromNodeT]", subject: str, data: bytes
     ) -> FromNodeT | None:
-        """The message; None for one that is dropped."""
+        """Return the message; None if it is dropped."""
         node_id = sender(subject)
         try:
             message = decoder.decode(data)
