@@ -15,8 +15,8 @@ RANGES_MAX: Final = 256
 # RANGES_MAX ranges of three numbers with nine digits, and their separators.
 TEXT_MAX: Final = RANGES_MAX * 30
 EXPECTED: Final = (
-    "expected numbers in ascending order, for example 0-99, 0-99:2 or 1,5,7-9, and optionally how "
-    "many may run at a time: 0-99%4"
+    "expected numbers as in 0-99, 0-99:2 or 1,5,7-9, in ascending order, and optionally how many "
+    "may run at a time, as in 0-99%4"
 )
 
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")

@@ -68,7 +68,7 @@ async def test_a_decision_without_anything_smaller_is_dropped() -> None:
     assert state.applied == [later]
 
 
-async def test_what_is_smaller_and_fits_no_commit_either_is_not_recorded(
+async def test_smaller_facts_that_do_not_fit_either_are_not_recorded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     state, later = Fold(), preemptions(2)
@@ -79,11 +79,10 @@ async def test_what_is_smaller_and_fits_no_commit_either_is_not_recorded(
     assert [
         record.getMessage()
         for record in caplog.records
-        if "fit into no commit either" in record.getMessage()
+        if "do not fit into a commit either" in record.getMessage()
     ] == [
         f"1 facts beginning with job.placed of {f.size_of(gang(1_024, 64))} bytes in place "
-        "of a larger commit fit into no commit either: "
-        "they are not recorded; use shorter names"
+        "of a larger commit do not fit into a commit either and are not recorded: use shorter names"
     ]
     shell.decide()
     assert state.applied == [later]

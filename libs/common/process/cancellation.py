@@ -1,9 +1,9 @@
-"""A cancellation that is never passed over, and a wait that a planned stop ends.
+"""Cancellations that are not lost, and waits that a planned stop ends.
 
-`asyncio.wait_for` of Python 3.11 (and nats-py, which is built on it) returns a result that comes in
-the moment of a cancellation, and forgets the cancellation: a task that loops would then live for
-ever, and whoever waits for its end with it. What talks to the world calls `heed` behind each such
-await. Test: tests/unit/test_cancellation.py.
+`asyncio.wait_for` of Python 3.11 (and nats-py, which uses it) loses a cancellation that comes at
+the same moment as the result. A task that loops would then live for ever, and so would every task
+that waits for its end. Code that talks to the network calls `heed` after each such await. Test:
+tests/unit/test_cancellation.py.
 """
 
 import asyncio
@@ -15,26 +15,25 @@ T = TypeVar("T")
 END_TRIES: Final = 50
 END_AGAIN_S: Final = 0.1
 
-# What was given up on may say its last word so long.
+# Time for a cancelled task to end.
 LAST_WORD_S: Final = 1.0
 
 
 class Stopped(Exception):
-    """The process was told to end before it had begun."""
+    """The process was told to stop before it had started."""
 
 
 def heed() -> None:
-    """Raise CancelledError if this task was told to end, whatever its last await returned."""
+    """Raise CancelledError if this task was cancelled, whatever its last await returned."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
 
 
 async def before(stop: asyncio.Event, opening: Coroutine[None, None, T]) -> T:
-    """What `opening` returns, unless `stop` is set first: a process that is still waiting for the
-    log ends at once.
+    """Return what `opening` returns, or raise Stopped if `stop` is set first.
 
-    Raises Stopped.
+    So a process that still waits for the log stops at once.
     """
     working, waiting = asyncio.ensure_future(opening), asyncio.ensure_future(stop.wait())
     try:
@@ -50,9 +49,7 @@ async def before(stop: asyncio.Event, opening: Coroutine[None, None, T]) -> T:
 
 
 async def end_all(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancelled until it is heard: `asyncio.wait_for` passes over a cancellation that comes in the
-    moment of its result.
-    """
+    """Cancel the tasks until they have ended: `asyncio.wait_for` may lose a cancellation."""
     for _ in range(END_TRIES):
         left = [task for task in tasks if not task.done()]
         if not left:

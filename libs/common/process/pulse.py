@@ -1,9 +1,8 @@
-"""The pulse of a service: a file that stays young only while every part of the service makes
-progress.
+"""The pulse of a service: a file that is touched while every part of the service makes progress.
 
-An event loop that turns proves nothing: a process whose reader or decider stands still looks alive
-to its service manager. So each part beats for itself, and the file is touched only when all have
-beaten lately. A health check reads the file's age (`python -m libs.compose alive`). Test:
+A running event loop proves nothing: a process whose reader or decider hangs looks alive to its
+service manager. So each part beats for itself, and the file is touched only when all have beaten
+recently. A health check reads the file's age (`python -m libs.compose.alive`). Test:
 tests/unit/test_pulse.py.
 """
 
@@ -15,14 +14,14 @@ from typing import Final
 # The parts of an agent.
 CORE: Final = "core"
 HEARTBEATS: Final = "heartbeats"
-# A part that has not beaten for this long stands still.
+# A part that has not beaten for this long makes no progress.
 STILL_S: Final = 20.0
 # The file is written no more often than this.
 EVERY_S: Final = 2.0
 
 
 class Pulse:
-    """`file` is empty when no health check reads it; `parts` are the names that must all beat."""
+    """A pulse in `file`, empty if no health check reads it. All `parts` must beat."""
 
     def __init__(self, file: str, *parts: str) -> None:
         self.path = Path(file) if file else None

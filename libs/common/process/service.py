@@ -1,10 +1,10 @@
-"""The one shell that runs every deciding service: replay, fetch, apply, decide, append.
+"""The shell that runs every deciding service: replay, fetch, apply, decide, append.
 
-A service brings its pure state (`Fold`), what it decides from it, and what it does when a commit is
-acknowledged (`Voice`). The shell works ahead: it applies its own facts at once, goes on deciding
-while one commit is in flight, and speaks only when a commit is acknowledged. `run` is the only
-place that catches: it logs the cause and exits with the error's code; a supervisor starts the
-process again, which replays.
+A service provides its pure state (`Fold`), its decisions, and its actions on acknowledged commits
+(`Voice`). The shell works ahead of the log: it applies its own facts at once, and goes on deciding
+while a commit is in flight. The voice acts only on acknowledged commits. Only `run` catches all
+errors: it logs the cause and exits with the error's code. A service manager restarts the process,
+which replays the log.
 """
 
 import asyncio
@@ -34,20 +34,20 @@ from libs.common.state.cluster import WriterMark
 from libs.common.transport.log import Entry, Log, settled_bounds
 from libs.common.transport.writer import Writer, was_stored
 
-# How often a service is asked although nothing happened: time limits, silence, start limits.
+# Interval of decisions without an event, for time limits, silence and start limits.
 TICK_S: Final = 0.1
-# One round of deciding yields to the event loop after this many groups, so that heartbeats are
+# One round of decisions returns to the event loop after this many groups, so that heartbeats are
 # answered in between.
 ROUND_GROUPS_MAX: Final = 256
-# Facts decided but not yet acknowledged; past this the service waits for the log.
+# Largest number of facts that are decided but not acknowledged. Beyond it the service waits.
 AHEAD_FACTS_MAX: Final = 8_192
 # The parts of a deciding service that its pulse watches (`pulse.py`).
 READER: Final = "reader"
 DECIDER: Final = "decider"
-# Time that a process may take to end once its work is over.
+# Time for a process to exit after its work has ended.
 END_S: Final = 10.0
-# New objects between two looks of the collector, and how many looks at those it takes before it
-# looks at older ones too.
+# Thresholds of the garbage collector: new objects between two collections of young objects, and
+# such collections between two of older ones.
 YOUNG_MAX: Final = 10_000
 LOOKS_AT_YOUNG: Final = 1_000
 
@@ -59,7 +59,7 @@ class Fold(Protocol):
 
     @property
     def seq(self) -> int:
-        """The last stream sequence that was folded."""
+        """The last sequence that was folded."""
         ...
 
     @property
@@ -76,31 +76,31 @@ class Fold(Protocol):
         ...
 
     def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
-        """An own commit came back from the log: its facts are folded already."""
+        """Fold an acknowledged own commit, whose facts are folded already."""
         ...
 
 
-# The next facts to record, at a time in nanoseconds: one group that belongs together, or none. The
-# shell applies it and asks again.
+# Returns the next facts to record at a time in nanoseconds: one group that belongs together, or
+# none. The shell applies it and calls again.
 Decide = Callable[[int], Sequence[AnyFact]]
 # Returns the facts to record in place of a group that no commit can hold.
 Smaller = Callable[[Sequence[AnyFact]], Sequence[AnyFact]]
 
 
 class Voice(Protocol):
-    """What a service does with what is acknowledged. It must not decide anything."""
+    """A service's actions on acknowledged commits. It must not decide anything."""
 
     def folded(self, entry: Entry, commit: Commit) -> None:
-        """A commit of the log, anyone's, in order."""
+        """Act on a commit of any writer, in the order of the log."""
         ...
 
     def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:
-        """The log took these facts of ours."""
+        """Act on own facts that the log has acknowledged."""
         ...
 
 
 class Silent:
-    """The voice of a service that says nothing but what it commits."""
+    """The voice of a service that only commits facts."""
 
     def folded(self, entry: Entry, commit: Commit) -> None:
         return
@@ -111,7 +111,7 @@ class Silent:
 
 def _refuse(facts: Sequence[AnyFact]) -> Sequence[AnyFact]:
     raise AssertionError(
-        f"{len(facts)} facts beginning with {f.kind_of(facts[0])} fit into no commit"
+        f"{len(facts)} facts beginning with {f.kind_of(facts[0])} do not fit into a commit"
     )
 
 
@@ -141,9 +141,9 @@ class Shell:
         self.unrecordable = ""
 
     async def replay(self) -> None:
-        """Fold the log to its present end, and learn where our own subject stands.
+        """Fold the log up to its end, and find the last commit of the own subject.
 
-        Nothing is decided yet.
+        Decide nothing.
         """
         _, target = await settled_bounds(self.log)
         async for batch in self.log.read(self.state.seq):
@@ -156,9 +156,7 @@ class Shell:
                 target = own
 
     async def serve(self) -> None:
-        """Read, decide and append for ever; raises what ends this process (Fenced, Unavailable,
-        Corrupt, a bug).
-        """
+        """Read, decide and append until an error ends the process: Fenced, Unavailable, Corrupt."""
         await serve_together(writer=self.writer.run(), reader=self._read(), ticker=self._tick())
 
     async def _read(self) -> None:
@@ -187,7 +185,7 @@ class Shell:
                 self.clocks.look(entry.subject, commit.at_ns)
 
     def decide(self) -> None:
-        """Ask until it has nothing more to say, or a bound is reached (the next tick goes on)."""
+        """Decide until there is nothing more, or a bound is reached; the next tick goes on."""
         for _ in range(ROUND_GROUPS_MAX):
             if self.ahead >= AHEAD_FACTS_MAX:
                 return
@@ -203,26 +201,24 @@ class Shell:
             self._record(facts)
 
     def _smaller(self, facts: Sequence[AnyFact]) -> Sequence[AnyFact]:
-        """Return the facts to record in place of facts that fit into no commit; none if those do
-        not fit either.
-        """
-        found = self.smaller(facts)
-        if found and not f.fits(found, self.writer.subject):
-            what = (
-                f"{len(found)} facts beginning with {f.kind_of(found[0])} of "
-                f"{f.size_of(found[0])} bytes"
+        """Return smaller facts in place of those that do not fit into a commit."""
+        fewer = self.smaller(facts)
+        if fewer and not f.fits(fewer, self.writer.subject):
+            description = (
+                f"{len(fewer)} facts beginning with {f.kind_of(fewer[0])} of "
+                f"{f.size_of(fewer[0])} bytes"
             )
-            if what != self.unrecordable:  # once, not in each tick
+            if description != self.unrecordable:  # once, not in each tick
                 logger.error(
                     (
-                        "%s in place of a larger commit fit into no commit either: they are not "
-                        "recorded; use shorter names"
+                        "%s in place of a larger commit do not fit into a commit either and are "
+                        "not recorded: use shorter names"
                     ),
-                    what,
+                    description,
                 )
-            self.unrecordable = what
+            self.unrecordable = description
             return ()
-        return found
+        return fewer
 
     def _record(self, facts: Sequence[AnyFact]) -> None:
         self.ahead += len(facts)
@@ -235,10 +231,10 @@ class Shell:
 
 
 def freeze_collector() -> None:
-    """After a replay: what there is stays, and what becomes state later is freed when it is
-    dropped, for it holds no cycles.
+    """Exclude the state from garbage collection after a replay.
 
-    A look of the collector at all of it would take a fifth of a second.
+    The state has no cycles, so later parts of it are freed without the collector. A collection of
+    the whole state would take a fifth of a second.
     """
     gc.collect()
     gc.freeze()
@@ -248,17 +244,16 @@ def freeze_collector() -> None:
 def run(
     name: str, main: Callable[[Settings, asyncio.Event], Coroutine[None, None, None]]
 ) -> NoReturn:
-    """A service process's whole life: settings, logging, signals, `main(settings, stop)`, one clear
-    line and an exit code.
+    """Run a service process: settings, logging, signals, `main(settings, stop)`, exit code.
 
-    SIGTERM and SIGINT set `stop`; `main` then ends what it owns and returns, or raises Stopped
-    where it had not begun (exit 0). A MusterError ends the process with its own code, a bug with 70
-    and a traceback: the process that watches this one starts it again, and it replays.
+    SIGTERM and SIGINT set `stop`. `main` then ends what it owns and returns, or raises Stopped if
+    it had not started (exit code 0). A MusterError ends the process with its own code, a bug with
+    70 and a traceback. The service manager restarts the process, which replays the log.
     """
     close_to_others()
     try:
         settings = read(sys.argv[1:])
-        os.environ.update(environment(settings))  # what this process starts has the same ones
+        os.environ.update(environment(settings))  # for the processes that this one starts
         logging.basicConfig(
             level=settings.log_level,
             format=f"%(asctime)s {name} %(levelname)s %(message)s",
@@ -275,10 +270,9 @@ async def _until_stopped(
     main: Callable[[Settings, asyncio.Event], Coroutine[None, None, None]],
     settings: Settings,
 ) -> int:
-    """Return the exit code.
+    """Run `main` and return the exit code.
 
-    From the end of `main` on the process lasts END_S at most, even if a task or a thread never
-    ends.
+    After the end of `main` the process exits within END_S, even if a task or a thread never ends.
     """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -295,15 +289,15 @@ async def _until_stopped(
 
 
 def _exit_code(name: str, error: BaseException) -> int:
-    """The one line that a person needs, and the code; of a group the first known cause counts."""
+    """Log one line about the error and return the exit code. In a group the first error counts."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, MusterError):
-        logger.error("%s stops: %s", name, error)
+        logger.error("%s exits: %s", name, error)
         return error.exit_code
     if isinstance(error, Stopped):
         return 0
     if isinstance(error, SystemExit):
         return int(error.code or 0)
-    logger.error("%s stops by a bug", name, exc_info=error)
+    logger.error("%s exits because of a bug", name, exc_info=error)
     return 70

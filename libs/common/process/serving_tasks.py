@@ -1,10 +1,9 @@
-"""The serving tasks of one process: when any of them ends, all end, whatever swallowed a
-cancellation.
+"""The serving tasks of one process: when one of them ends, all end, even if a cancellation is lost.
 
 `asyncio.TaskGroup` cancels each task once and then waits without a bound. A task whose library
-forgets that cancellation keeps the group, and with it a process that no longer does its duty, alive
-for ever. Here the task that waits is never the one that must heed a cancellation, and the others
-are cancelled until they end. Test: tests/unit/test_serving_tasks.py.
+loses that cancellation keeps the group alive for ever, and with it a process that no longer serves.
+Here the tasks are cancelled until they end, and a separate task waits for them. Test:
+tests/unit/test_serving_tasks.py.
 """
 
 import asyncio
@@ -14,14 +13,14 @@ from typing import Final
 
 from libs.common.process.cancellation import end_all
 
-# Rounds in which ending tasks may begin others.
+# Largest number of rounds in which ending tasks may start others.
 ENDINGS_MAX: Final = 50
 
 logger = logging.getLogger(__name__)
 
 
 class ServingTasks:
-    """Tasks that live and end together. Create it inside a running event loop."""
+    """Tasks that end together. Create it inside a running event loop."""
 
     def __init__(self) -> None:
         self.work: dict[asyncio.Task[None], None] = {}
@@ -29,9 +28,7 @@ class ServingTasks:
         self._first: asyncio.Future[asyncio.Task[None]] = asyncio.get_running_loop().create_future()
 
     def serve(self, life: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
-        """Start a task that lasts as long as the process: its end, by error or by
-        return, ends all.
-        """
+        """Start a task that lasts as long as the process. Its end, by error or return, ends all."""
         task = self._begin(life, name)
         task.add_done_callback(self._end)
         return task
@@ -47,9 +44,7 @@ class ServingTasks:
         return task
 
     async def ended(self) -> None:
-        """Wait until the first task ends all, end the others, and raise the first task's error, if
-        it had one.
-        """
+        """Wait for the first end of a task, end the others, and raise the first task's error."""
         try:
             await asyncio.wait((self._first,))
         finally:
@@ -59,7 +54,7 @@ class ServingTasks:
         self._first.result().result()
 
     async def _end_all(self) -> None:
-        """End every task, also those that others begin while they end."""
+        """End every task, also those that other tasks start while they end."""
         ended: dict[asyncio.Task[None], None] = {}
         for _ in range(ENDINGS_MAX):
             left = [task for task in self._tasks if task not in ended and not task.done()]
@@ -68,7 +63,7 @@ class ServingTasks:
             await end_all(left)
             ended |= dict.fromkeys(left)
         logger.warning(
-            "tasks that end begin new ones, %d times: the rest is left to the end of the process",
+            "ending tasks started new ones %d times: the others end with the process",
             ENDINGS_MAX,
         )
 
@@ -106,5 +101,5 @@ async def serve_together(**lives: Coroutine[None, None, None]) -> None:
 
 
 async def until(stop: asyncio.Event) -> None:
-    """Return once `stop` is set: the life that ends a process on request."""
+    """Return once `stop` is set: the task that ends a process on request."""
     await stop.wait()

@@ -19,13 +19,13 @@ from libs.common.settings.settings import Settings
 
 ASK_TIMEOUT_S: Final = 2.0
 CONNECT_TIMEOUT_S: Final = 10.0
-# A client pings its server so often, and leaves it when more pings than these are unanswered: at
-# the latest after LEAVES_SILENT_SERVER_S, which must stay well within a third of a lease
-# (`lease_ms`), for a frozen server answers nothing and closes nothing.
+# A client pings its server at this interval, and leaves it if more pings than these are unanswered:
+# at the latest after LEAVES_SILENT_SERVER_S. That must be well below a third of a lease
+# (`lease_ms`), because a frozen server answers nothing and closes no connection.
 PING_S: Final = 1.25
 PINGS_UNANSWERED_MAX: Final = 2
 LEAVES_SILENT_SERVER_S: Final = PING_S * (PINGS_UNANSWERED_MAX + 1)
-# Every server of a cluster shows this name in its certificate, whatever its address is
+# The name in the certificate of every server, whatever its address is
 # (`libs/embedded/certificates.py`).
 TLS_NAME: Final = "muster"
 
@@ -39,12 +39,11 @@ async def connect(
     ca_file: str = "",
     within_s: float = CONNECT_TIMEOUT_S,
 ) -> Client:
-    """A connection that never gives up.
+    """Return a connection that reconnects without end.
 
-    `seed` is the process's nkey; `name` shows in the server's own lists. With `ca_file` it is TLS
-    from the first byte, to a server that shows the cluster's name under that authority.
-
-    Raises Unavailable when no server answers within `within_s`.
+    `seed` is the process's nkey, `name` appears in the server's lists. With `ca_file` the
+    connection uses TLS from the first byte, and the server must have the cluster's name in a
+    certificate of that authority. Raises Unavailable if no server answers within `within_s`.
     """
 
     async def on_error(error: Exception) -> None:
@@ -73,15 +72,16 @@ async def connect(
         )
     except (NatsError, OSError, TimeoutError) as error:
         raise Unavailable(
-            f"no NATS server answers at {', '.join(servers)} ({error}): is it up?"
+            f"no NATS server answers at {', '.join(servers)} ({error}): check that it runs"
         ) from error
 
 
 async def connect_as(
     settings: Settings, name: str, seed: bytes | None = None, within_s: float = 0.0
 ) -> Client:
-    """`connect` as the settings say; `seed` is another identity's than the process's own,
-    `within_s` a shorter patience.
+    """Connect with the process's settings.
+
+    `seed` replaces the process's own nkey, `within_s` the timeout of the settings.
     """
     patience_s = within_s or settings.log_connect_ms / 1_000
     return await connect(
@@ -90,9 +90,7 @@ async def connect_as(
 
 
 def _no_end_of_stream(record: logging.LogRecord) -> bool:
-    """Each TLS connection of nats-py that the server ends is a warning of asyncio,
-    about nothing.
-    """
+    """Filter asyncio's needless warning about each TLS connection that the server closes."""
     return "eof_received() has no effect" not in record.getMessage()
 
 

@@ -21,23 +21,22 @@ from libs.common.transport.log import Entry
 
 BATCH_MAX: Final = 1_000
 IDLE_S: Final = 0.5
-# Between tries to make a subscription, and for what may fail while it is unmade.
+# Pause between tries to subscribe, and time for calls that may fail while unsubscribing.
 GAP_PAUSE_S: Final = 0.25
 UNSUBSCRIBE_S: Final = 1.0
-# Without a message or a server heartbeat for this long, the subscription is made anew.
+# Without a message or a server heartbeat for this long, the feed ends.
 SILENCE_S: Final = 3.0
-# The parts of a delivery's reply subject without domain and account.
+# Number of tokens in a delivery's reply subject without domain and account.
 SHORT_REPLY: Final = 9
 
 logger = logging.getLogger(__name__)
 
 
 class Feed:
-    """One subscription's life: consecutive batches from `after` + 1 on; it ends when it is no
-    longer to be trusted.
+    """One subscription: consecutive batches from `after` + 1 on, until it is silent or skips.
 
-    A push consumer without acknowledgements whose flow control we answer ourselves, in order behind
-    the data: what is not yet taken bounds what the server sends.
+    A push consumer without acknowledgements. The feed answers its flow control itself, in order
+    after the data, so the server sends no more than the reader takes.
     """
 
     def __init__(self, client: Client, after: int) -> None:
@@ -63,7 +62,7 @@ class Feed:
                 batch, self.waiting = self.waiting[:BATCH_MAX], self.waiting[BATCH_MAX:]
                 yield batch
             if self.waiting:
-                yield self.waiting  # what came before the skip is good
+                yield self.waiting  # entries before the skip are complete
         finally:
             await _quietly(subscription.unsubscribe())
 
@@ -76,7 +75,7 @@ class Feed:
             return
 
     async def _consume(self, inbox: str) -> None:
-        """Have the server push to our inbox, as soon as it can."""
+        """Create the consumer that pushes to our inbox. Retry until the server answers."""
         config = ConsumerConfig(
             deliver_subject=inbox,
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
@@ -112,23 +111,24 @@ class Feed:
             self.waiting.append(Entry(seq, msg.subject, msg.data))
         elif seq > self.after:
             logger.warning(
-                "the subscription skipped from %d to %d: it is made anew", self.after, seq
+                "the subscription skipped from %d to %d: subscribing again", self.after, seq
             )
             self.broken = True
         self.grown.set()
 
 
 def _sequence(reply: str) -> int:
-    """The stream's sequence out of a delivery's reply subject,
-    $JS.ACK.STREAM.CONSUMER.DELIVERED.SEQUENCE and more; newer servers may put domain and account in
-    front of the stream. nats-py's own way makes three objects and a date of each.
+    """Return the stream sequence in a delivery's reply subject.
+
+    The subject is $JS.ACK.STREAM.CONSUMER.DELIVERED.SEQUENCE and more. Newer servers may put domain
+    and account before the stream. nats-py's own parser creates three objects and a date each time.
     """
     tokens = reply.split(".")
     return int(tokens[5 if len(tokens) == SHORT_REPLY else 7])
 
 
 async def _quietly(call: Coroutine[None, None, None]) -> None:
-    """For what may fail because the connection is down: the feed is made anew then."""
+    """Await a call that may fail because the connection is down. Then another feed starts."""
     try:
         async with asyncio.timeout(UNSUBSCRIBE_S):
             await call

@@ -1,9 +1,9 @@
-"""The log: what every service reads and appends to, as one small protocol with two twins.
+"""The log as a protocol with two twins.
 
-`log_jetstream.JetStreamLog` is the real one, `log_memory.MemoryLog` the in-memory twin of tests and
-simulation; tests/contract holds both to one suite. A log is a gapless sequence of entries; each
-subject has one live writer, and an append names the subject's last sequence that it expects, so
-that a deposed or lagging writer is refused by the log itself.
+`log_jetstream.JetStreamLog` is the real one, `log_memory.MemoryLog` the one in memory for tests and
+simulation; tests/contract runs one suite over both. A log is a gapless sequence of entries. Each
+subject has one live writer. An append names the last sequence of its subject that the writer
+expects, so the log itself refuses a deposed or lagging writer.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import msgspec
 from libs.common.errors import Trimmed, Unavailable
 from libs.common.process.cancellation import heed
 
-# How long a reader waits for a leader, or for the scheduler to make the stream.
+# Tries of a reader that waits for a leader, or for the scheduler to create the stream.
 SETTLE_TRIES: Final = 60
 SETTLE_PAUSE_S: Final = 0.5
 
@@ -30,72 +30,70 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class AppendRefused(Exception):
-    """The subject's last sequence is not the expected one (which may also mean: our own earlier try
-    was stored).
+    """The subject's last sequence is not the expected one.
+
+    An earlier try of the same append may have been stored.
     """
 
 
 class AppendUnknown(Exception):
-    """No answer in time, or no leader: the commit may or may not have been stored."""
+    """There was no answer in time, or no leader. The commit may have been stored."""
 
 
 class Log(Protocol):
     """The stream FACTS.
 
-    All coroutines raise `errors.Unavailable` when the log does not answer within their own bound.
+    All coroutines raise `errors.Unavailable` if the log does not answer in time.
     """
 
     async def append(self, subject: str, data: bytes, expected: int) -> int:
-        """Store one commit and return its sequence; one try, no retry (see `writer.py`, which owns
-        the protocol of retries).
+        """Store one commit and return its sequence. One try; `writer.py` retries.
 
-        `expected` is the sequence of the subject's last message, 0 for none. Raises AppendRefused
-        or AppendUnknown.
+        `expected` is the sequence of the subject's last message; 0: none. Raises AppendRefused or
+        AppendUnknown.
         """
         ...
 
     async def last(self, subject: str) -> Entry | None:
-        """The subject's last entry, read from the stream's leader; None when it has none."""
+        """Return the subject's last entry, read from the stream's leader; None if there is none."""
         ...
 
     async def get(self, seq: int) -> Entry | None:
-        """One entry by sequence; None when it was trimmed or is not yet written."""
+        """Return one entry; None if it was trimmed or is not written yet."""
         ...
 
     async def bounds(self) -> tuple[int, int]:
-        """(first, last) sequence of the stream; (1, 0) when it is empty.
+        """Return the (first, last) sequence of the stream; (1, 0) if it is empty.
 
-        Of a trimmed log `first` may be some subject's last commit, which stays, with a gap behind
+        In a trimmed log `first` may be the last commit of a subject, which stays, with a gap behind
         it.
         """
         ...
 
     def read(self, after: int) -> AsyncIterator[list[Entry]]:
-        """Batches of consecutive entries from `after` + 1 on, for ever; an empty batch means:
-        caught up, nothing new for a while.
+        """Iterate over batches of consecutive entries from `after` + 1 on, without end.
 
-        Raises errors.Trimmed when the next entry is not there any more (load a snapshot first),
-        errors.Corrupt when the log ends before `after`.
+        An empty batch means that there was nothing new for a while. Raises errors.Trimmed if the
+        log no longer holds the next entry (load a snapshot first), errors.Corrupt if the log ends
+        before `after`.
         """
         ...
 
 
 def not_held(seq: int) -> Trimmed:
-    """A reader's next commit is not there. The log alone cannot tell a trim from damage."""
+    """Return the error for a missing commit. The log alone cannot tell a trim from damage."""
     text = (
-        f"the log no longer holds commit {seq}: trimmed, and this start or the next begins from "
-        "a snapshot, or a file of it is damaged"
+        f"the log no longer holds commit {seq}: it was trimmed (restart: the process begins from "
+        "a snapshot), or a file of the log is damaged"
     )
     return Trimmed(
-        f"{text}; if a snapshot was there and was not used, a line before this one says why; "
+        f"{text}; if a snapshot exists and was not used, an earlier line gives the reason; "
         "see docs/howto/trim.md"
     )
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """How much the stream holds: the last sequence ever given, the commits and bytes still there,
-    its bound (0: none).
-    """
+    """The size of the stream: last sequence, stored commits and bytes, its bound (0: none)."""
 
     last: int
     commits: int
@@ -104,27 +102,25 @@ class Extent(msgspec.Struct, frozen=True):
 
 
 class TrimmableLog(Log, Protocol):
-    """The trimmer's way to the log: only its identity may purge
-    (`libs/embedded/permissions.py`).
-    """
+    """The log for the trimmer, which alone may purge it (`libs/embedded/permissions.py`)."""
 
     async def extent(self) -> Extent:
-        """Raises Unavailable."""
+        """Return the size of the stream. Raises Unavailable."""
         ...
 
     async def purge(self, keep: Mapping[str, int]) -> None:
-        """Remove, of each subject named, all that lies before the sequence given; that entry stays.
+        """Remove all entries of each subject before the given sequence.
 
-        So each subject's last commit is always there: its sequence is the fence, and its number the
-        writer's place. May be done in part and then repeated. Raises Unavailable.
+        The last commit of each subject always stays: its sequence is the fence, and its number is
+        the writer's last. A purge may be partial and can be repeated. Raises Unavailable.
         """
         ...
 
 
 async def settled_bounds(log: Log) -> tuple[int, int]:
-    """`log.bounds`, asked again while the log has no leader yet, or is not made yet.
+    """Return `log.bounds`, after the log has a leader and exists.
 
-    Raises Unavailable at last.
+    Raises Unavailable after SETTLE_TRIES.
     """
     for _ in range(SETTLE_TRIES):
         try:
@@ -136,7 +132,8 @@ async def settled_bounds(log: Log) -> tuple[int, int]:
 
 
 def message_id(subject: str, expected: int, data: bytes) -> str:
-    """The dedupe id of a commit: a hash of what it is, for a counter would make the stream drop
-    different commits as duplicates.
+    """Return the deduplication id of a commit: a hash of its content.
+
+    With a counter the stream would drop different commits as duplicates.
     """
     return hashlib.sha256(b"%s\n%d\n%s" % (subject.encode(), expected, data)).hexdigest()

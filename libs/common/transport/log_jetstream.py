@@ -1,11 +1,8 @@
-"""The log on NATS JetStream, and the connection that everything of one process shares. nats-py is
-used here and in `bus_nats.py` alone.
+"""The log on NATS JetStream.
 
-The twin is `log_memory.py`; both are held to tests/contract. Facts behind the settings: the stream
-is read without filters, by an ordered stream of direct pushes whose sequence we check ourselves (a
-client's slow-consumer episode loses messages silently), nothing is buffered while disconnected (a
-timed-out publish must not be written later by surprise), and every outcome that is not a plain yes
-or no is AppendUnknown.
+The twin is `log_memory.py`; tests/contract runs one suite over both. The stream is read without
+filters, through `feed_nats.py`. Every outcome of an append that is neither stored nor refused is
+AppendUnknown. Only the modules of this room import nats-py (`NATS_FILES` in tests/test_tidy.py).
 """
 
 import asyncio
@@ -44,7 +41,7 @@ APPEND_TIMEOUT_S: Final = 2.0
 PURGE_TIMEOUT_S: Final = 30.0
 CREATE_AGAIN_S: Final = 0.5
 DEDUPE_WINDOW_S: Final = 600
-# No subject ever stands here: a commit that expects it asks where the subject stands.
+# No subject ever reaches this sequence: a commit that expects it is refused with the real one.
 NEVER: Final = 1 << 62
 LAST_TRIES: Final = 40
 LAST_PAUSE_S: Final = 0.05
@@ -55,9 +52,9 @@ logger = logging.getLogger(__name__)
 
 
 def stream_config(replicas: int, max_bytes: int) -> StreamConfig:
-    """FACTS: files, nothing thrown away, nothing deleted one by one.
+    """Return the configuration of FACTS: in files, without expiry and without single deletions.
 
-    Not deny_purge: trimming purges by sequence, and it can never be unset.
+    `deny_purge` is not set, because trimming purges by sequence and the option can never be unset.
     """
     return StreamConfig(
         name=subjects.STREAM,
@@ -75,7 +72,7 @@ def stream_config(replicas: int, max_bytes: int) -> StreamConfig:
 
 
 async def create_stream(client: Client, replicas: int, max_bytes: int) -> None:
-    """Make FACTS unless it is there; never changes one that is. Tries until a leader answers."""
+    """Create FACTS unless it exists; never change it. Retry until a leader answers."""
     js = client.jetstream(timeout=ASK_TIMEOUT_S)
     for _ in range(30):
         try:
@@ -92,9 +89,9 @@ async def create_stream(client: Client, replicas: int, max_bytes: int) -> None:
             return
         except (NatsError, TimeoutError) as error:
             heed()
-            logger.warning("the stream cannot be made yet: %s", error)
+            logger.warning("the stream cannot be created yet: %s", error)
             await asyncio.sleep(CREATE_AGAIN_S)
-    raise Unavailable("JetStream has no leader after 60 s: are enough of its servers up?")
+    raise Unavailable("JetStream has no leader after 60 s: start more of its servers")
 
 
 class JetStreamLog:
@@ -116,7 +113,7 @@ class JetStreamLog:
                 raise AppendRefused(f"{subject}: {error.description}") from error
             if error.err_code in STREAM_FULL:
                 logger.error(
-                    "the log is full (%s): trim it, or give the stream more bytes",
+                    "the log is full (%s): trim it, or raise MUSTER_STREAM_BYTES",
                     error.description,
                 )
             raise AppendUnknown(f"{subject}: {error}") from error
@@ -126,10 +123,10 @@ class JetStreamLog:
         return ack.seq
 
     async def last(self, subject: str) -> Entry | None:
-        """Our own subject's only: where it stands is asked of the leader, by a commit that it must
-        refuse; the message is then read by direct get, again until a replica has it.
+        """Return the last entry of the own subject.
 
-        So a writer needs no right to read anything else.
+        The leader's refusal of an impossible commit has its sequence. A direct get then reads it,
+        again until a replica has it. So a writer needs no right to read other subjects.
         """
         needed = await self._last_seq(subject)
         heed()
@@ -139,7 +136,8 @@ class JetStreamLog:
                 return found
             await asyncio.sleep(LAST_PAUSE_S)
         raise Unavailable(
-            f"the last commit on {subject} cannot be read: is a replica of the log far behind?"
+            f"the last commit on {subject} cannot be read: check whether a replica of the log is "
+            "far behind"
         )
 
     async def _last_seq(self, subject: str) -> int:
@@ -151,13 +149,13 @@ class JetStreamLog:
             if error.err_code == WRONG_SEQUENCE[0] and number.isdigit():
                 return int(number)
             raise Unavailable(
-                f"the log does not say where {subject} stands ({error.description})"
+                f"the log did not return the last sequence of {subject} ({error.description})"
             ) from error
         except (NatsError, TimeoutError, OSError) as error:
             raise Unavailable(
                 f"the log does not answer ({error or 'timeout'}): is its leader up?"
             ) from error
-        raise AssertionError("the log took a commit that it must refuse")
+        raise AssertionError("the log stored a commit that it must refuse")
 
     async def _direct(self, subject: str) -> Entry | None:
         try:
@@ -174,7 +172,7 @@ class JetStreamLog:
         return await self._message(seq, None)
 
     async def _message(self, seq: int | None, subject: str | None) -> Entry | None:
-        """Through the stream's leader, never a follower's direct get: that one may be stale."""
+        """Read an entry from the stream's leader. A direct get of a follower may be stale."""
         try:
             raw = await self.js.get_msg(subjects.STREAM, seq, subject, direct=False)
         except NotFoundError:
@@ -209,8 +207,9 @@ class JetStreamLog:
         return info
 
     async def purge(self, keep: Mapping[str, int]) -> None:
-        """One request a subject: the stream's store is locked only as long as each takes (5 us a
-        message).
+        """Purge each subject with its own request, so the store is locked only briefly.
+
+        A purge takes about 5 us per message.
         """
         js = self.client.jetstream(timeout=PURGE_TIMEOUT_S)
         for subject, seq in keep.items():
@@ -218,14 +217,15 @@ class JetStreamLog:
                 await js.purge_stream(subjects.STREAM, seq=seq, subject=subject)
             except (NatsError, TimeoutError, OSError) as error:
                 raise Unavailable(
-                    f"the log was not trimmed on {subject} ({error or 'timeout'}): may this "
-                    "key purge?"
+                    f"the log was not trimmed on {subject} ({error or 'timeout'}): check that this "
+                    "process has the trimmer's key"
                 ) from error
             heed()
 
     async def read(self, after: int) -> AsyncIterator[list[Entry]]:
-        """A push subscription, made anew from the last good sequence whenever it falls silent,
-        breaks, or skips.
+        """Read through a push subscription.
+
+        If it falls silent, breaks or skips, another one starts after the last good sequence.
         """
         first, last = await settled_bounds(self)
         if after > last:
@@ -244,7 +244,10 @@ class JetStreamLog:
                 await self._refuse_gap(after + 1)
 
     async def _refuse_gap(self, seq: int) -> None:
-        """What was skipped may have been lost on its way, or is not there any more."""
+        """Raise Trimmed if a skipped commit no longer exists.
+
+        It may just have been lost on the way.
+        """
         try:
             found = await self.get(seq)
         except Unavailable:

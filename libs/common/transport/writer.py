@@ -1,9 +1,9 @@
-"""A writer: one subject, one live process, commits in order, one in flight, facts decided meanwhile
-grouped into the next.
+"""The writer of one subject: commits in order, one in flight, later facts grouped into the next.
 
-It owns the protocol of an append whose outcome is not known: read the subject's last message from
-the leader; mine = done, still the expected sequence = retry with the same id (bounded), anything
-else = fenced. Run by the shell (`service.py`), the gateway and the agents alike.
+If the outcome of an append is unknown, the writer reads the subject's last message from the leader.
+If it is the commit, the append succeeded. If it is the expected one, the writer retries with the
+same id (bounded). Anything else means that the writer is fenced. The shell (`service.py`), the
+gateways and the agents use it.
 """
 
 import asyncio
@@ -19,13 +19,14 @@ from libs.common.facts import AnyFact, Commit
 from libs.common.process.clock import Clock, warn_if_behind
 from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Log
 
-# An election takes 4 to 9 s; past this the process gives up, and its supervisor starts it again.
+# An election takes 4 to 9 s. After this time the process exits, and its service manager restarts
+# it.
 APPEND_BUDGET_S: Final = 45.0
 RETRY_FIRST_S: Final = 0.05
 RETRY_MAX_S: Final = 1.0
 GROUP_FACTS_MAX: Final = 256
 WAITING_GROUPS_MAX: Final = 20_000
-# An agent's clock that was set back by more than this starts over from its present time.
+# After an agent's clock was set back by more than this, its commits continue from the new time.
 AHEAD_MAX_NS: Final = 3_600_000_000_000
 # Above every sequence: before the attachment no entry is ours.
 NOT_ATTACHED: Final = 1 << 63
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class Group(NamedTuple):
-    """Facts that stay together, and what had been applied when they were decided."""
+    """Facts that stay in one commit, and the sequence applied when they were decided."""
 
     facts: Sequence[AnyFact]
     future: asyncio.Future[int]
@@ -43,17 +44,18 @@ class Group(NamedTuple):
 
 
 def was_stored(future: asyncio.Future[int]) -> bool:
-    """Whether the log has it, once the future is done; else the writer, or who waited, ended
-    before.
+    """Return whether a finished future means that the log has stored the facts.
+
+    Otherwise the writer ended before, or the waiting task was cancelled.
     """
     return not future.cancelled() and future.exception() is None
 
 
 class Writer:
-    """`seen`, the sequence applied so far, is asked when facts are put: a commit carries the lowest
-    of its groups.
+    """The writer of `subject`.
 
-    `epoch`, the term or incarnation, is read at each commit.
+    `seen` returns the sequence applied so far; it is called when facts are put, and a commit
+    carries the lowest value of its groups. `epoch` (term or incarnation) is read at each commit.
     """
 
     def __init__(
@@ -82,10 +84,9 @@ class Writer:
         self._wake = asyncio.Event()
 
     async def attach(self) -> int:
-        """Learn where the subject stands, from the leader.
+        """Read the subject's last message from the leader, and return its sequence.
 
-        Returns the sequence of the subject's last message: the caller must have folded up to it
-        before it decides.
+        The caller must have folded the log up to that sequence before it decides.
         """
         last = await self._last(self.clock.boot_ns())
         self.expected, self.number, self.last_at_ns, self.in_flight = 0, 0, 0, b""
@@ -102,9 +103,9 @@ class Writer:
         return self.expected
 
     def _last_at_ns(self, commit: Commit) -> int:
-        """The time from which this writer goes on.
+        """Return the time from which this writer continues.
 
-        On a subject that may hold forged commits a time far ahead is not believed.
+        On a subject that may hold forged commits, a time far ahead is ignored.
         """
         if (
             reading.is_untrusted(self.subject)
@@ -114,20 +115,19 @@ class Writer:
         return commit.at_ns
 
     def now_ns(self) -> int:
-        """The wall clock, never before this writer's last commit.
+        """Return the wall clock's time, but never a time before this writer's last commit.
 
-        Where the wall clock was set back, or this machine's is behind, time goes on at half its
-        speed until that has caught up: whoever waits for it does not wait for ever.
+        If the wall clock was set back, or is behind, the time goes on at half speed until the clock
+        has caught up, so that limits still end.
         """
         return max(
             self.clock.wall_ns(), self.last_at_ns + (self.clock.boot_ns() - self.last_boot_ns) // 2
         )
 
     def put(self, facts: Sequence[AnyFact]) -> asyncio.Future[int]:
-        """Queue one group of facts, kept whole in one commit; the future gives the commit's
-        sequence.
+        """Queue a group of facts for one commit. The future returns the commit's sequence.
 
-        Raises Refused when too much waits.
+        Raises Refused if too many groups wait.
         """
         if len(self._waiting) >= WAITING_GROUPS_MAX:
             raise Refused(
@@ -140,21 +140,20 @@ class Writer:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits and nothing is in flight."""
+        """True if no facts wait and no commit is in flight."""
         return not self._waiting and not self.in_flight
 
     def owns(self, entry: Entry) -> bool:
-        """Whether an entry read back on this subject is ours; raises Fenced when another wrote it
-        after we attached.
+        """Return whether an entry of this subject is an own commit.
 
-        Up to `expected` every commit after the attachment is ours, for each of ours named the one
-        before it.
+        All commits after the attachment up to `expected` are own ones, because each named the one
+        before it. Raises Fenced if another process wrote one after the attachment.
         """
         if entry.seq <= self.attached_seq:
             return False
         if entry.seq <= self.expected or entry.data == self.in_flight:
             return True
-        raise Fenced(f"another process writes {self.subject}: this one stands down")
+        raise Fenced(f"another process writes to {self.subject}: this one stops writing")
 
     async def check_alone(self) -> None:
         """Check for another writer of this subject while nothing is to be appended.
@@ -166,13 +165,12 @@ class Writer:
         except Unavailable:
             return
         if last is not None and last.seq > self.expected and self.idle:
-            raise Fenced(f"another process writes {self.subject}: commit {last.seq} is not ours")
+            raise Fenced(f"another process writes to {self.subject}: it wrote commit {last.seq}")
 
     async def run(self) -> None:
-        """Commit what is queued, for ever.
+        """Commit queued facts until cancelled.
 
-        Raises Fenced or Unavailable; whoever waits when this ends hears Unavailable, for nobody
-        else would ever tell.
+        Raises Fenced or Unavailable. At its end all waiting futures raise Unavailable.
         """
         groups: list[Group] = []
         try:
@@ -195,10 +193,10 @@ class Writer:
                     )
 
     def _next(self) -> tuple[list[Group], bytes]:
-        """Return the next commit: fewer groups when they pass its bound of bytes together.
+        """Return the next commit, with as many groups as fit into its bound of bytes.
 
-        One group that is too large alone is packed. If that is not enough, its future raises
-        Refused, and no group is returned: what one caller asked for must not end this writer.
+        A single group that is too large is packed. If that is not enough, its future raises
+        Refused and no group is returned, because one caller's facts must not end this writer.
         """
         groups = self._take()
         while True:
@@ -225,7 +223,7 @@ class Writer:
             return [], b""
 
     def _take(self) -> list[Group]:
-        """As many whole groups as one commit may hold."""
+        """Take as many whole groups as one commit may hold."""
         groups = [self._waiting.popleft()]
         count = len(groups[0].facts)
         while self._waiting and count + len(self._waiting[0].facts) <= GROUP_FACTS_MAX:
@@ -234,7 +232,7 @@ class Writer:
         return groups
 
     async def commit(self, facts: Sequence[AnyFact]) -> int:
-        """Append one commit and return its sequence, whatever it takes within `budget_s`."""
+        """Append one commit and return its sequence. Retry for up to `budget_s`."""
         return await self._store(self._encode(facts, self.seen()))
 
     def _encode(self, facts: Sequence[AnyFact], seen: int) -> bytes:
@@ -272,7 +270,7 @@ class Writer:
                 if last.data == data:
                     return last.seq
                 raise Fenced(
-                    f"another process writes {self.subject}: commit {last.seq} is not ours"
+                    f"another process writes to {self.subject}: it wrote commit {last.seq}"
                 )
             await self._pause(began, pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
@@ -288,6 +286,6 @@ class Writer:
 
     async def _pause(self, began: int, pause_s: float) -> None:
         if self.clock.boot_ns() - began > self.budget_s * 1e9:
-            text = f"the log did not take a commit on {self.subject} for {self.budget_s:.0f} s"
-            raise Unavailable(f"{text}: are its servers up, and is there room on their disks?")
+            text = f"the log stored no commit on {self.subject} for {self.budget_s:.0f} s"
+            raise Unavailable(f"{text}: check that its servers run and that their disks have space")
         await asyncio.sleep(pause_s)
