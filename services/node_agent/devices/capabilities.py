@@ -1,9 +1,9 @@
-"""The device nodes that tell the MIG instances of one card from each other, as NVIDIA's driver
-numbers them (`sysfs.capabilities`).
+"""The device nodes that separate the MIG instances of a card, numbered by NVIDIA's driver
+(`sysfs.capabilities`).
 
-Whoever has a part of a card can open the card's node; which part it may use, these decide. The node
-of an instance is made where the driver's own tools have not made it yet: a job may not raise its
-privileges to have it made. Tests: tests/unit/test_mig_capabilities.py.
+Every job on a card can open the card's node; these nodes decide which instance it may use. The
+agent makes an instance's node if the driver's tools have not: a job may not raise its privileges to
+do so. Tests: tests/unit/test_mig_capabilities.py.
 """
 
 import os
@@ -18,14 +18,14 @@ from services.node_agent.drivers import Capabilities
 from services.node_agent.drivers.readings import MigInstance
 
 DEV: Final = Path("/dev")
-# To cut cards, and to see what others do on theirs.
+# The nodes to configure MIG, and to monitor other instances.
 OPERATORS: Final = ("config", "monitor")
-# As the driver says of each: everybody may read, and the device filter says who is let in.
+# All users may read, as the driver sets it; the device filter decides which job may open it.
 MODE: Final = 0o444
 
 
 def own(capabilities: Capabilities, made: Mapping[GpuId, MigInstance]) -> Iterator[tuple[int, int]]:
-    """Of the instances that a job has, by which it opens them."""
+    """Return the nodes of the instances that a job has."""
     for uuid, instance in made.items():
         yield from (
             node
@@ -37,8 +37,8 @@ def own(capabilities: Capabilities, made: Mapping[GpuId, MigInstance]) -> Iterat
 def others(
     capabilities: Capabilities, made: Mapping[GpuId, MigInstance]
 ) -> Iterator[tuple[int, int]]:
-    """Those that it may not open: to cut or watch cards is no job's, nor is any other instance that
-    its cards have or could have.
+    """Return the nodes that a job may not open: configuration, monitoring, and all
+    other instances.
     """
     for uuid, named in capabilities.items():
         of_instance = _of(made[uuid]) if uuid in made else ""
@@ -50,7 +50,7 @@ def others(
 
 
 def make_nodes(nodes: Iterable[tuple[int, int]], dev: Path = DEV) -> None:
-    """Those that are not there. Raises Refused."""
+    """Make the nodes that are missing. Raises Refused."""
     for major, minor in nodes:
         path = dev / "nvidia-caps" / f"nvidia-cap{minor}"
         try:

@@ -1,7 +1,6 @@
-"""What each control of a device (`libs/common/devices/device_controls.py`) is for its driver, and
-how it is carried out.
+"""The driver command of each device control (`libs/common/devices/device_controls.py`).
 
-Raises nothing: what the driver answers is the outcome. The driver's own deadline is over it. Tests:
+Raises nothing: the driver's answer is the outcome. The driver's own deadline applies. Tests:
 tests/unit/test_device_commands.py.
 """
 
@@ -21,8 +20,8 @@ from services.node_agent.drivers import Driver
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Command, Done, Lacking
 
-# Of a value as `device_controls.read` gives it. The reset is not here: it goes the way of all
-# resets (`health/resetting.py`).
+# The command for a value as `device_controls.read` returns it. Resets are not here: they all go
+# through `health/resetting.py`.
 COMMANDS: Final[dict[str, Callable[[str], Command]]] = {
     c.POWER: lambda value: r.SetPowerCap(int(value or 0) * c.MW),
     c.CLOCKS: lambda value: r.LockClocks(*c.range_of(value)),
@@ -33,13 +32,15 @@ COMMANDS: Final[dict[str, Callable[[str], Command]]] = {
     c.COMPUTE_PARTITION: lambda value: r.SetPartition(compute=c.meant(c.COMPUTE_PARTITION, value)),
     c.MEMORY_PARTITION: lambda value: r.SetPartition(memory=c.meant(c.MEMORY_PARTITION, value)),
 }
-UNKNOWN: Final = "this node's agent does not know it: it is older than the gateway"
+UNKNOWN: Final = (
+    "this node's agent does not know this control: it is older than the gateway; update the agent"
+)
 
 
 async def carry_out(driver: Driver, order: ControlOrder) -> ControlOrder:
-    """The order with what became of it.
+    """Return the order with its outcome.
 
-    Of a mode that counts after a reset the reset is done too, for nobody has the device.
+    A mode that needs a reset is reset too, because the device is free.
     """
     try:
         command = COMMANDS[order.control](order.value)
@@ -67,9 +68,9 @@ async def carry_out(driver: Driver, order: ControlOrder) -> ControlOrder:
 
 
 class Controlling:
-    """For one agent.
+    """The settings of one agent's devices.
 
-    One mode at a time: what devices there are is known when the last one was set.
+    One mode changes at a time: each change may change the list of devices.
     """
 
     def __init__(
@@ -79,9 +80,10 @@ class Controlling:
         self.turn = asyncio.Lock()
 
     async def control(self, order: ControlOrder) -> Sequence[Gpu]:
-        """The node's devices where they may be others now.
+        """Change a setting and report the outcome; return the devices, empty if they cannot have
+        changed.
 
-        A card keeps no MIG instance of nobody's over its mode.
+        MIG instances that no attempt owns are removed before a change of mode.
         """
         if not c.meant(order.control, order.value):
             self.tell(DeviceControlled(await carry_out(self.driver, order)))
@@ -96,7 +98,7 @@ class Controlling:
 
 
 def modes_of(driver: Driver, gpus: Iterable[Gpu]) -> dict[tuple[GpuId, str], str]:
-    """The modes that devices are in, by the controls that set them."""
+    """Return the current modes of the devices, by control."""
     found: dict[tuple[GpuId, str], str] = {}
     for uuid in (gpu.uuid for gpu in gpus):
         modes = driver.modes(uuid)

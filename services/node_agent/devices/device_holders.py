@@ -1,8 +1,8 @@
-"""Which processes have a device open, by what /proc says of their descriptors.
+"""The processes that have a device open, from their descriptors in /proc.
 
-What began before the job did is not what it left (a persistence daemon, an exporter), and what sits
-at a terminal is somebody who looks at the device (nvtop); this agent's own children ask the driver.
-Test: tests/integration/test_release.py.
+A process that started before the job was not left by it (a persistence daemon, an exporter). A
+process with a terminal belongs to a person who looks at the device (nvtop). This agent's own
+children ask the driver. Tests: tests/integration/test_release.py.
 """
 
 import contextlib
@@ -21,9 +21,10 @@ DEVICES: Final = "devices"
 
 
 def holders(nodes: DeviceNodes, since_ns: int) -> dict[GpuId, list[str]]:
-    """By device: "4711 python".
+    """Return the holders by device, for example "4711 python".
 
-    `since_ns` is of the boot clock. Reads every descriptor of the machine: not for the event loop.
+    `since_ns` is on the boot clock. Reads every descriptor of the machine, so it must not run on
+    the event loop.
     """
     devices = {os.makedev(*node): uuid for uuid, held in nodes.items() for node in held}
     own = {os.getpid(), *processes.children(os.getpid())}
@@ -38,9 +39,7 @@ def holders(nodes: DeviceNodes, since_ns: int) -> dict[GpuId, list[str]]:
 
 
 def without_nodes(driver: Driver, uuids: Iterable[GpuId]) -> list[GpuId]:
-    """The real devices of which nobody can tell who has them open, for their nodes were
-    not found.
-    """
+    """Return the real devices whose nodes were not found, so that their holders are unknown."""
     return [] if driver.simulated else [uuid for uuid in uuids if not driver.nodes.get(uuid)]
 
 
@@ -72,7 +71,7 @@ def _counts(seen: Process, since_ns: int) -> bool:
 
 
 def _opened(pid: int) -> Iterator[int]:
-    """The devices behind its descriptors; none of one that is gone, or that may not be read."""
+    """Return the devices that a process has open; none if it is gone or may not be read."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):

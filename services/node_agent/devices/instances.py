@@ -1,10 +1,9 @@
-"""The MIG instances of this node's attempts: made before a job begins, removed once it is over; and
-what no attempt owns is removed too.
+"""The MIG instances of this node's attempts: made before a job starts, removed when it is over.
 
-Whose an instance is, the slices say that a placement names: they are nobody else's until
-JobReleased, while a driver gives its numbers again. So nothing is written down before an instance
-is made, an agent that was killed finds each one again, and taking back is the same as sweeping.
-Tests: tests/drivers/test_instances.py, tests/integration/test_mig_jobs.py.
+A placement names the memory slices, and no other attempt has them until JobReleased, so the slices
+say who owns an instance; the driver reuses its numbers. Nothing is written to disk: the next agent
+finds every instance again, and removes those that no attempt owns. Tests:
+tests/drivers/test_instances.py, tests/integration/test_mig_jobs.py.
 """
 
 import asyncio
@@ -27,8 +26,10 @@ from services.node_agent.drivers.readings import (
 
 
 class Instances:
-    """`gpus` are the node's devices; `owned` are, by device, the slices of all attempts but one
-    (its key).
+    """The MIG instances of one node.
+
+    `gpus` are the node's devices. `owned` returns the slices per device of all attempts except the
+    one with this key.
     """
 
     def __init__(
@@ -38,27 +39,27 @@ class Instances:
         owned: Callable[[str], Mapping[GpuId, int]],
     ) -> None:
         self.driver, self.gpus, self.owned = driver, gpus, owned
-        # A number that was read must not be another's before it is removed.
+        # One at a time per card: a number that was read must not be reused before its removal.
         self.turns: defaultdict[GpuId, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Cards on which a sweep found none, since when none was to be made.
+        # Cards on which a sweep found no instance, and none was made since.
         self.bare: set[GpuId] = set()
-        # Where the driver failed to make one, until that is told.
+        # Cards on which the driver failed to make an instance, until that is reported.
         self.failed: dict[GpuId, str] = {}
-        # By number the slices of the instances that are on each card, as its driver last told them.
+        # The slices of the instances on each card by number, as the driver last listed them.
         self.known: dict[GpuId, dict[int, int]] = {}
 
     def slices_of(self, uuid: GpuId, number: int) -> int | None:
-        """The memory slices of an instance by its driver's number; 0: there is none; None: the
-        card's instances are not known.
+        """Return the memory slices of an instance by its number; 0: it does not exist; None:
+        unknown.
         """
         return self.known[uuid].get(number, 0) if uuid in self.known else None
 
     async def make(self, holds: Sequence[GpuHold], key: str = "") -> dict[GpuId, MigInstance]:
-        """Those of an attempt.
+        """Make an attempt's instances.
 
-        Raises Refused, also for a card whose mode does not fit: what was made by then is there
-        until `sweep`. What is in their places is what an agent that was killed has made there, of
-        which the sweep at the beginning thinks that it is theirs.
+        Raises Refused, also if a card's mode does not fit; instances made by then stay until
+        `sweep`. An instance in the same place was made by an agent that was killed and is removed
+        first.
         """
         cards = {gpu.uuid: gpu for gpu in self.gpus()}
         made = {}
@@ -96,10 +97,9 @@ class Instances:
         return made
 
     async def sweep(self, uuids: Iterable[GpuId], key: str = "") -> dict[GpuId, str]:
-        """Removes from these devices every instance that no attempt but this one owns; what is left
-        there, and why.
+        """Remove every instance that no attempt except this one owns; return what is left, and why.
 
-        Safe to do twice.
+        Safe to repeat.
         """
         able = [gpu.uuid for gpu in self.gpus() if gpu.mig_profiles]
         cut = [uuid for uuid in uuids if uuid in able]
@@ -107,20 +107,17 @@ class Instances:
         return {uuid: why for uuid, why in zip(cut, found, strict=True) if why}
 
     async def release(self, uuids: Iterable[GpuId], key: str) -> dict[GpuId, str]:
-        """The sweep at the end of an attempt, which does not ask cards on which there was nothing
-        before it and nothing was made.
-        """
+        """Sweep at the end of an attempt; cards known to be empty are not asked."""
         maybe = [uuid for uuid in uuids if uuid not in self.bare]
         return await self.sweep(maybe, key) if maybe else {}
 
     async def clear(
         self, uuids: Sequence[GpuId], tell: Callable[[DeviceTroubleChanged], None], key: str = ""
     ) -> None:
-        """Sweeps where no release is that tells what is left: such a device is quarantined until a
-        sweep leaves nothing.
+        """Sweep outside a release; quarantine a device if something is left.
 
-        So is one on which none could be made, so that the job's next attempt is not placed there
-        again at once.
+        A device on which no instance could be made is quarantined too, so that the next attempt is
+        not placed there at once.
         """
         failed = {uuid: self.failed.pop(uuid) for uuid in uuids if uuid in self.failed}
         for uuid, why in {**failed, **await self.sweep(uuids, key)}.items():
@@ -150,7 +147,7 @@ class Instances:
         return [one for one in there if not one.slices & owned]
 
     async def _removed(self, uuid: GpuId, one: MigInstance) -> str:
-        """Why it could not be; empty where it was."""
+        """Remove an instance; return why that failed, empty if it did not."""
         try:
             done = await self.driver.control(uuid, DestroyMigInstance(one.number))
         except MusterError as error:

@@ -1,9 +1,7 @@
-"""Asks this node's driver what happened to its devices and then how they are, at a set rate, or
-when it is woken.
+"""Sample the devices: ask the driver for events and then for readings, at a set rate or when woken.
 
-It keeps nothing but the last sample of each device; events are logged, and told to whoever watches.
-A device that does not answer is not waited for beyond its driver's own deadline, and a round that
-took too long is not made up for.
+Only the last sample of each device is kept. Events are logged and passed on. A silent device costs
+no more than the driver's deadline, and a late round is not made up for.
 """
 
 import asyncio
@@ -21,10 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class Sampling:
-    """`latest` is empty until `run` has begun.
+    """The samples of one node; `latest` is empty until `run` has begun.
 
-    `every_ms` 0: only when it is woken, as for devices that are there in name only. `on_round`
-    hears of each round: its samples were taken after its events.
+    `every_ms` 0: only when woken, as for simulated devices. `on_round` is called after each round;
+    its samples are newer than its events.
     """
 
     def __init__(self, driver: Driver, every_ms: int) -> None:
@@ -37,7 +35,7 @@ class Sampling:
         self.turn = asyncio.Lock()
 
     async def run(self) -> None:
-        """For ever."""
+        """Sample for ever."""
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         while True:
@@ -51,15 +49,13 @@ class Sampling:
                 continue
 
     async def now(self) -> Mapping[GpuId, Sample]:
-        """The last samples; of devices that are asked only when somebody wants to know,
-        new ones.
-        """
+        """Return the last samples; new ones if the devices are sampled on demand."""
         if not self.every_s:
             await self.look()
         return self.latest
 
     async def look(self) -> None:
-        """One round; what has happened before is told when it returns."""
+        """Sample once; earlier events are reported when it returns."""
         async with self.turn:
             events = await self.driver.events()
             self.latest = await self.driver.sample()

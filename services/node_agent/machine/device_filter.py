@@ -1,10 +1,9 @@
-"""A control group's device filter (cgroup v2): a BPF program that the kernel asks at each open and
-mknod by anything in the group.
+"""The device filter of a control group (cgroup v2): a BPF program that the kernel asks at each open
+and mknod in the group.
 
-It denies the devices that are named, by major and minor number, under whatever path, and allows all
-others. It lives with the group, needs nobody alive, and replaces the one before it. It is assembled
-here: four instructions for each device. Standard library only. Tests:
-tests/integration/test_device_filter.py.
+It denies the named devices by major and minor number, whatever their path, and allows all others.
+It lives with the group, without any process, and replaces the one before it. It is assembled here:
+four instructions per device. Standard library only. Tests: tests/integration/test_device_filter.py.
 """
 
 import ctypes
@@ -14,7 +13,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-# Of <linux/bpf.h>.
+# Constants of <linux/bpf.h>.
 SYSCALL: Final = {"x86_64": 321, "aarch64": 280}
 PROG_LOAD, PROG_ATTACH = 5, 8
 PROG_TYPE_CGROUP_DEVICE, CGROUP_DEVICE = 15, 6
@@ -29,7 +28,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def attach(group: str, denied: Iterable[tuple[int, int]]) -> None:
-    """Raises OSError when the kernel does not take it."""
+    """Attach a filter to a group. Raises OSError if the kernel refuses."""
     program = load(denied)
     folder = os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -40,7 +39,7 @@ def attach(group: str, denied: Iterable[tuple[int, int]]) -> None:
 
 
 def load(denied: Iterable[tuple[int, int]]) -> int:
-    """A descriptor of the program. Raises OSError."""
+    """Load a program and return its descriptor. Raises OSError."""
     code = assemble(denied)
     text, licence = (
         ctypes.create_string_buffer(code, len(code)),
@@ -54,7 +53,9 @@ def load(denied: Iterable[tuple[int, int]]) -> int:
 
 
 def assemble(denied: Iterable[tuple[int, int]]) -> bytes:
-    """The kernel gives access and type, major and minor as three words; 0 denies."""
+    """Return the program. The kernel passes access and type, major and minor as three words; 0
+    denies.
+    """
     checks = []
     for major, minor in denied:
         checks += [

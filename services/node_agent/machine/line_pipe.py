@@ -1,7 +1,7 @@
-"""Lines that come when they come: of the kernel's log, or of a named pipe that stands in for it.
+"""Lines from the kernel's log, or from a named pipe that stands in for it.
 
-Nothing is waited for: the event loop says when there is something to read. A pipe is made where
-there is none, and held open for writing too, so that it has no end when its last writer leaves.
+The event loop says when there is something to read. A missing pipe is made, and held open for
+writing too, so that it has no end when its last writer closes it.
 """
 
 import asyncio
@@ -14,16 +14,15 @@ from typing import Final
 
 READ_BYTES: Final = 64 << 10
 LINE_BYTES_MAX: Final = 8 << 10
-# One wake reads so many records of a log, so that a flood of them does not stop everything else.
+# One wake reads so many records, so that a flood does not stop everything else.
 READS_MAX: Final = 256
-# The log has overwritten what was not read in time.
+# The log has overwritten records that were not read in time.
 OVERWRITTEN: Final = errno.EPIPE
 
 
 class LinePipe:
-    """Each whole line is handed to `on_line`.
-
-    What stands in a log already is old, and is not read.
+    """A source of lines; each whole line goes to `on_line`. Lines that are in a log already are
+    skipped.
     """
 
     def __init__(self, path: Path, on_line: Callable[[str], None]) -> None:
@@ -32,9 +31,9 @@ class LinePipe:
         self.rest = b""
 
     def open(self, make: bool = False) -> None:
-        """`make`: a pipe, where there is nothing.
+        """Open the source; `make`: make a pipe if nothing is there.
 
-        Raises OSError where it may not be read, or is a plain file: nobody can wait for one.
+        Raises OSError if it may not be read or is a plain file, which cannot be waited for.
         """
         if make and not self.path.exists():
             os.mkfifo(self.path, 0o600)

@@ -12,7 +12,9 @@ NS_PER_MS = 1_000_000
 
 
 class PollLoop:
-    """Errors and hang-ups wake a callback too; it finds out by reading or writing."""
+    """A loop over poll(2). Errors and hang-ups call the callback too; it notices when it reads or
+    writes.
+    """
 
     def __init__(self) -> None:
         self._poll = select.poll()
@@ -23,24 +25,26 @@ class PollLoop:
         self._callbacks[descriptor] = callback
 
     def unwatch(self, descriptor: int) -> None:
-        """Harmless for a descriptor that is not watched. To be called before it is closed."""
+        """Stop watching a descriptor; call this before closing it. Harmless if it is
+        not watched.
+        """
         if self._callbacks.pop(descriptor, None) is not None:
             self._poll.unregister(descriptor)
 
     def forget(self, descriptor: int) -> None:
-        """For one that was closed already."""
+        """Stop watching a descriptor that is closed already."""
         self._callbacks.pop(descriptor, None)
         self._poll.unregister(descriptor)
 
     def run_once(self, timeout_ns: int | None) -> bool:
-        """Whether anything happened in time (None: for ever).
+        """Wait for events; return whether any came in time (None: wait for ever).
 
-        Rounded up to whole milliseconds, so that a deadline has passed on return.
+        The time is rounded up to milliseconds, so that a deadline has passed on return.
         """
         timeout_ms = None if timeout_ns is None else max(0, -(-timeout_ns // NS_PER_MS))
         ready = self._poll.poll(timeout_ms)
         for descriptor, _ in ready:
             callback = self._callbacks.get(descriptor)
-            if callback is not None:  # an earlier callback of this round may have let it go
+            if callback is not None:  # an earlier callback of this round may have unwatched it
                 callback()
         return bool(ready)

@@ -1,10 +1,7 @@
-"""What /proc says about processes, and the few things done to them.
+"""Processes as /proc shows them, and signals to them. Linux and the standard library only.
 
-Linux only, standard library only.
-
-A process is known by its number *and* its start time, never by the number alone: numbers are used
-again. A list of children read from /proc can miss one while siblings exit, so whoever sweeps asks
-again until nothing is left.
+A process is known by its pid *and* its start time, because pids are reused. A list of children can
+miss one while siblings exit, so a sweep repeats until nothing is left.
 """
 
 import contextlib
@@ -29,9 +26,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Process(NamedTuple):
-    """One line of /proc/PID/stat, as far as it matters here.
+    """A process, from /proc/PID/stat.
 
-    `start_ticks` counts clock ticks since boot; `terminal` is 0 where there is none.
+    `start_ticks` counts clock ticks since boot; `terminal` is 0 without one.
     """
 
     pid: int
@@ -45,7 +42,7 @@ class Process(NamedTuple):
 
 
 class Use(NamedTuple):
-    """`cpu_s` with that of children that it waited for."""
+    """What a process used; `cpu_s` includes children that it waited for."""
 
     pid: int
     cpu_s: float
@@ -61,12 +58,12 @@ def prctl(option: int, value: int) -> None:
 
 @functools.cache
 def boot_id() -> str:
-    """Names this boot of the machine. Read once; the zygote does it before any fork."""
+    """Return the id of this boot, read once; the zygote reads it before any fork."""
     return read("/proc/sys/kernel/random/boot_id", MAX_STAT_BYTES).decode().strip()
 
 
 def process(pid: int) -> Process | None:
-    """None when there is no such process. A zombie is there, in state Z."""
+    """Return a process; None if there is none. A zombie has state Z."""
     try:
         raw = read(f"/proc/{pid}/stat", MAX_STAT_BYTES)
     except GONE:
@@ -86,7 +83,7 @@ def process(pid: int) -> Process | None:
 
 
 def use(pid: int) -> Use | None:
-    """What a process used of the machine; None when there is no such process."""
+    """Return what a process used; None if there is none."""
     try:
         raw = read(f"/proc/{pid}/stat", MAX_STAT_BYTES)
     except GONE:
@@ -97,8 +94,8 @@ def use(pid: int) -> Use | None:
 
 
 def moved_bytes(pid: int) -> int:
-    """What it, and the children that it waited for, have read and written, whatever it was; 0 where
-    that cannot be read.
+    """Return the bytes that a process and its waited-for children read and wrote; 0 if that is not
+    readable.
     """
     try:
         lines = read(f"/proc/{pid}/io", MAX_STAT_BYTES).splitlines()
@@ -133,7 +130,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Everything below a process, parents before children."""
+    """Return all processes below one, parents before children."""
     found: list[int] = []
     waiting = children(pid)
     while waiting:
@@ -144,9 +141,9 @@ def descendants(pid: int) -> list[int]:
 
 
 def environment_holds(pid: int, wanted: Iterable[bytes]) -> bool:
-    """Whether the process was started with all of these NAME=value pairs.
+    """Return whether the process was started with all of these NAME=value pairs.
 
-    One whose environment may not be read holds none.
+    False if its environment may not be read.
     """
     try:
         pairs = set(read(f"/proc/{pid}/environ", MAX_READ_BYTES).split(b"\0"))
@@ -156,7 +153,7 @@ def environment_holds(pid: int, wanted: Iterable[bytes]) -> bool:
 
 
 def send(pids: Iterable[int], number: int) -> int:
-    """Signals each; one that is gone or not ours is passed over. Returns how many were reached."""
+    """Signal each process that exists and is ours; return how many were reached."""
     reached = 0
     for pid in pids:
         try:
@@ -168,11 +165,11 @@ def send(pids: Iterable[int], number: int) -> int:
 
 
 def kill_below(pid: int, spare: Iterable[int] = ()) -> list[int]:
-    """SIGKILL to every descendant of this process (`pid`), except the trees of its children named
-    in `spare`; says whom it found.
+    """Kill all descendants of this process except the trees below `spare`; return them.
 
-    Whole groups first: the kernel does that in one step, so a group that forks cannot outrun it. No
-    descendant shares a group with a stranger, because each job begins a session of its own.
+    Process groups are killed first: the kernel does that in one step, so a group that forks cannot
+    escape. No descendant shares a group with a foreign process, because each job has its own
+    session.
     """
     spared = set(spare)
     found = [child for child in children(pid) if child not in spared]
@@ -187,12 +184,12 @@ def kill_below(pid: int, spare: Iterable[int] = ()) -> list[int]:
 
 
 def boot_ns_of(start_ticks: int) -> int:
-    """A process's start time on the boot clock; up to one tick late, never early."""
+    """Return a process's start on the boot clock; up to one tick late, never early."""
     return (start_ticks + 1) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 def boottime_ns() -> int:
-    """The clock of leases: it never goes back and counts suspend."""
+    """Return the clock of leases, which never goes back and counts suspend."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
@@ -203,9 +200,9 @@ def _children_by_scan(pid: int) -> list[int]:
 
 
 def read(path: str, limit: int) -> bytes:
-    """The beginning of a small file of /proc.
+    """Return the beginning of a small file of /proc.
 
-    Small reads: a large buffer would cost every caller fresh pages.
+    Reads are small, because a large buffer would cost every caller fresh pages.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,13 +1,13 @@
-"""A small file that is either as it was or as it should be, whatever the power does."""
+"""Small files that a power cut leaves either old or new, never torn."""
 
 import os
 from pathlib import Path
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Returns once the new content would survive a power cut.
+    """Replace a file; return once the new content survives a power cut.
 
-    Closed to other users: jobs can pass the agent's folders. Raises OSError.
+    Other users cannot read it: jobs can pass the agent's folders. Raises OSError.
     """
     draft = path.with_suffix(".draft")
     with os.fdopen(

@@ -1,1 +1,1 @@
-"""How a job's command is run where it is not simply a process: by a container engine."""
+"""Jobs that a container engine runs."""

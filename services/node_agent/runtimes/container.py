@@ -1,9 +1,9 @@
-"""What is told to a container engine of one attempt: its image and command, its bounds, its
-devices, what of the host it sees.
+"""The request to a container engine for one attempt: image, command, limits, devices and mounts.
+Pure.
 
-Pure. The container runs as the job's Unix user whatever its image says, on the host's network (its
-ports are the job's own), with the command in place of the image's entry point, behind init.c.
-Tests: tests/unit/test_container_body.py.
+The container runs as the job's Unix user, whatever its image says, on the host's network, so its
+ports are the job's. The command replaces the image's entry point, behind init.c. Tests:
+tests/unit/test_container_body.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,10 @@ SHARED_MEMORY_BYTES: Final = 8 << 30
 
 
 class Made(msgspec.Struct, frozen=True):
-    """For runner.py.
+    """What runner.py needs.
 
-    `body` is that of the engine's POST /containers/create, but for the working directory, which is
-    mounted where the host has it, by way of `mount`; `ids` as whom that is looked for
-    (`Account.ids`).
+    `body` is the body of the engine's POST /containers/create, without the working directory. That
+    is mounted by way of `mount`, and looked for as the user `ids` (`Account.ids`).
     """
 
     engine: str
@@ -44,8 +43,8 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """What this machine has: the program that is to be the first process, device files by device,
-    CDI's names or NVIDIA's own runtime, and how many processes one job may have.
+    """The machine's part: the init program, the device files, CDI's names or NVIDIA's runtime, and
+    the bound of processes per job.
 
     `user` is the agent's own, "UID:GID".
     """
@@ -66,7 +65,7 @@ def body_of(
     limits: Mapping[str, Any],
     host: Host,
 ) -> dict[str, Any]:
-    """Without what is mounted."""
+    """Return the request, without mounts."""
     memory, devices = spec.memory_bytes, _devices(held, host, env.get(NVIDIA_NAMES, ""))
     seen = {
         **env,
@@ -111,10 +110,10 @@ def _is_nvidia(held: Sequence[Gpu]) -> bool:
 
 
 def _devices(held: Sequence[Gpu], host: Host, visible: str) -> dict[str, Any]:
-    """NVIDIA's by name, whole ones and MIG instances, for its runtime adds libraries too; of others
-    the device files.
+    """Return the devices: NVIDIA's by name, because its runtime adds libraries; others by their
+    files.
 
-    Simulated ones have none.
+    Simulated devices have none.
     """
     named = visible.split(",") if _is_nvidia(held) else []
     files = [

@@ -1,8 +1,7 @@
-"""Jobs with an image on this node: what they need before they begin, and that nothing of them is
-left.
+"""Jobs with an image: what they need before they start, and the proof that nothing of them is left.
 
-The image is pulled before the marker is written; then the supervisor runs runner.py in place of the
-command. A container whose attempt nobody accounts for is removed when the agent begins. Tests:
+The image is pulled before the marker is written; then the supervisor runs runner.py instead of the
+command. Containers of unknown attempts are removed when the agent starts. Tests:
 tests/integration/test_containers.py.
 """
 
@@ -38,7 +37,7 @@ RUNNER: Final = HERE / "runner.py"
 INIT: Final = HERE / f"init.{platform.machine()}"
 CDI: Final = ("/etc/cdi", "/var/run/cdi")
 PREFIX: Final = "muster"
-# Several agents may share an engine.
+# Labels tell the agents apart that share an engine.
 NAME_DIGITS: Final = 8
 MOUNTS: Final = "mounts"
 GONE: Final = "gone"
@@ -47,8 +46,9 @@ logger = logging.getLogger(__name__)
 
 
 class Containers:
-    """`jobs_dir`: where the job directories are, which name the containers; None: there are none
-    here (the simulation).
+    """The containers of one agent.
+
+    `jobs_dir` names them; None: there are none here (the simulation).
     """
 
     def __init__(self, jobs_dir: Path | None = None, engine: str = "") -> None:
@@ -59,9 +59,9 @@ class Containers:
         self.without: set[str] = set()
 
     def adopt(self, keys: Collection[str]) -> None:
-        """Of `keys` the node accounts for; what else the agent before this one left is removed.
+        """Remove containers that belong to none of the attempts in `keys`.
 
-        Nobody waits for it: an engine may hang, and jobs that live here need their leases.
+        This runs in the background: an engine may hang, and the jobs here need their leases.
         """
         if (engine := self._engine()) is not None:
             self.removing = asyncio.create_task(self._remove_orphans(engine, keys))
@@ -81,13 +81,13 @@ class Containers:
         return "" if INIT.exists() else f"containers are not run on {platform.machine()} yet"
 
     async def close(self) -> None:
-        """Containers live on."""
+        """Close the connections; containers live on."""
         if self.removing is not None:
             self.removing.cancel()
             await asyncio.gather(self.removing, return_exceptions=True)
 
     async def _remove_orphans(self, engine: Engine, keys: Collection[str]) -> None:
-        """Those of jobs that began meanwhile are none."""
+        """Remove orphaned containers. Jobs that started in the meantime keep theirs."""
         try:
             for name, job_dir in await engine.left(c.LABEL):
                 path = Path(job_dir)
@@ -113,7 +113,7 @@ class Containers:
         nodes: DeviceNodes,
         wanted: Callable[[], bool],
     ) -> Launch:
-        """The launch of the runner, for a job with an image. Raises NoImage or Refused."""
+        """Return the launch of the runner for a job with an image. Raises NoImage or Refused."""
         if not order.spec.image:
             self.without.add(key_of(launch.ref))
             return launch
@@ -137,8 +137,8 @@ class Containers:
         self.without.discard(key)
 
     async def let_go(self, key: str) -> dict[str, str]:
-        """Removes what is left of the attempt's container; what the receipt says of it, nothing for
-        a job without one.
+        """Remove the attempt's container; return the entry of the receipt, nothing for a job
+        without one.
         """
         if not self._has_one(key):
             return {}
@@ -156,13 +156,17 @@ class Containers:
         return {"container": f"left: {names(there)}" if there else GONE}
 
     def _has_one(self, key: str) -> bool:
-        """By the attempt's own marker, so that a quarantine holds under the next agent too."""
+        """Return whether the attempt has a container, by its marker, so that the next agent knows
+        it too.
+        """
         if self.jobs_dir is None or key in self.without:
             return False
         return bool(records.read_summary(f"{self.jobs_dir}/{key}").get("note", {}).get("container"))
 
     def _mount(self, key: str) -> str:
-        """Beside the job directories: what is removed there must never be somebody's files."""
+        """Return the mount point, beside the job directories: removing one never removes files of a
+        user.
+        """
         return f"{self.jobs_dir}/../{MOUNTS}/{key}"
 
     def _engine(self) -> Engine | None:
@@ -216,7 +220,7 @@ class Containers:
 
 
 def device_files(nodes: DeviceNodes, uuid: GpuId, root: Path = Path("/sys")) -> list[str]:
-    """As udev names them."""
+    """Return the files of a device, as udev names them."""
     found = []
     for major, minor in nodes.get(uuid, ()):
         try:

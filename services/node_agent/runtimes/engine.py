@@ -1,7 +1,6 @@
-"""Docker or Podman by the socket of their common HTTP interface, as the agent uses it: images, and
-what is left of containers.
+"""Docker or Podman by their common HTTP interface: pull images, find and remove containers.
 
-Containers themselves are made by runner.py, under a supervisor. Tests:
+runner.py makes the containers themselves, under a supervisor. Tests:
 tests/integration/test_containers.py.
 """
 
@@ -15,19 +14,19 @@ import msgspec
 
 from libs.common.errors import Refused, Unavailable
 
-# Docker's own, then Podman's.
+# Docker's socket, then Podman's.
 SOCKETS: Final = ("/var/run/docker.sock", "/run/podman/podman.sock")
-# Everything but a pull, which takes as long as the job's start may.
+# For every request except a pull, which may take as long as the job's start.
 ASK_S: Final = 10.0
-# A pull that nobody wants any more ends so soon.
+# How often a pull checks whether the job is still wanted.
 WANTED_LOOK_S: Final = 0.5
 DETAIL_CHARS: Final = 400
-# As Docker's own command exits.
+# The exit code of Docker's own command.
 NO_IMAGE: Final = 125
 
 
 class NoImage(Refused):
-    """The image is not to be had: the job ends with that, for another node would find the same."""
+    """The image cannot be had; the job ends, because another node would fail too."""
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -36,7 +35,7 @@ class _Listed(msgspec.Struct, frozen=True):
 
 
 def socket_of(setting: str) -> str:
-    """The engine's socket; empty where this machine has none."""
+    """Return the engine's socket; empty if this machine has none."""
     return next((path for path in ([setting] if setting else SOCKETS) if os.path.exists(path)), "")
 
 
@@ -45,10 +44,10 @@ class Engine:
         self.path = path
 
     async def pull(self, image: str, wanted: Callable[[], bool]) -> None:
-        """Nothing is asked of a registry for an image that is here.
+        """Pull an image, unless it is here.
 
-        Raises NoImage with the engine's words, Unavailable, or Refused when the job is not wanted
-        any more: an engine may hang for ever.
+        Raises NoImage with the engine's words, Unavailable, or Refused if the job is not wanted any
+        more: an engine may hang for ever.
         """
         pulling = asyncio.create_task(self._pull(image))
         try:
@@ -74,7 +73,7 @@ class Engine:
             raise NoImage(f"image {image} cannot be pulled: {wrong[:DETAIL_CHARS]}")
 
     async def left(self, label: str) -> list[tuple[str, str]]:
-        """The containers that have the label, running or not: name and the label's value.
+        """Return the containers with the label, running or not: name and the label's value.
 
         Raises Unavailable.
         """
@@ -98,7 +97,7 @@ class Engine:
         return [(each.id, (each.labels or {}).get(name, "")) for each in found]
 
     async def remove(self, container: str) -> None:
-        """With all that runs in it. Raises Unavailable."""
+        """Remove a container with all its processes. Raises Unavailable."""
         async with self._session() as session:
             await self._ask(session, "DELETE", f"/containers/{container}", ASK_S, force="1", v="1")
 
@@ -133,8 +132,8 @@ def _message(text: bytes) -> str:
 
 
 def _error(text: bytes) -> str:
-    """A pull is answered with a line for each thing that happens; an error among them is how it
-    ended.
+    """Return the error of a pull: the answer has one line per event, and an error among them is its
+    end.
     """
     return next((found for line in text.splitlines() if (found := _error_in(line))), "")
 

@@ -1,9 +1,9 @@
-"""What a supervisor runs in place of a container's command: it makes the container, passes streams
-and signals on, and ends as it ends.
+"""The program that a supervisor runs for a container: make it, relay streams and signals, and exit
+as it exits.
 
-A script of the standard library alone: MUSTER_CONTAINER holds what is to be made
-(`container.Made`). The container's first process is init.c, which holds the other end of a named
-pipe: when this process is gone, however it went, so is the container. Tests:
+A script of the standard library alone; MUSTER_CONTAINER describes the container (`container.Made`).
+The container's first process is init.c, which holds the other end of a named pipe: when this
+process is gone, for whatever reason, the container ends. Tests:
 tests/integration/test_containers.py.
 """
 
@@ -27,7 +27,7 @@ HEADER_BYTES: Final = 8
 MS_BIND: Final = 4096
 MNT_DETACH: Final = 2
 STDERR_STREAM: Final = 2
-# What the kernel, the terminal or this program itself means; all other signals are the job's.
+# Signals for this program itself; all others are passed to the job.
 OWN: Final = {
     signal.SIGKILL,
     signal.SIGSTOP,
@@ -40,7 +40,7 @@ OWN: Final = {
 
 
 class Engine(http.client.HTTPConnection):
-    """One request each: an engine may close a connection whenever it likes."""
+    """A connection to the engine for one request: engines may close it at any time."""
 
     def __init__(self, path: str) -> None:
         super().__init__("engine")
@@ -52,7 +52,7 @@ class Engine(http.client.HTTPConnection):
 
 
 def ask(path: str, method: str, url: str, body: object = None) -> dict[str, Any]:
-    """What the engine answers. Raises OSError with its words when that is no success."""
+    """Return the engine's answer. Raises OSError with its words for an error."""
     engine = Engine(path)
     try:
         engine.request(
@@ -73,7 +73,7 @@ def ask(path: str, method: str, url: str, body: object = None) -> dict[str, Any]
 
 
 def fail(text: str, job_dir: str) -> NoReturn:
-    """Write the reason to the job's error output, and for its supervisor, which records it
+    """Report a failure on the job's error output, and to the supervisor
     (`records.read_failure`).
     """
     print(f"muster: {text}", file=sys.stderr, flush=True)
@@ -88,17 +88,17 @@ def fail(text: str, job_dir: str) -> NoReturn:
 
 
 def tethered(path: str) -> int:
-    """The end that keeps the container alive."""
+    """Open the end of the pipe that keeps the container alive."""
     os.mkfifo(path)
     os.chmod(path, 0o444)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def working_directory(path: str, ids: list[int], at: str) -> str:
-    """Where the engine is to mount it from; empty for one that only the image may have.
+    """Mount the working directory for the container; return the place, empty if the node has none.
 
-    It is looked for as the job's user, and what was found is mounted `at` a place of the agent's
-    own, so that nobody puts another in its stead meanwhile. Raises OSError.
+    It is looked up as the job's user and mounted `at` a place of the agent, so that it cannot be
+    exchanged in between. Raises OSError.
     """
     groups, before = os.getgroups(), (os.geteuid(), os.getegid())
     try:
@@ -122,7 +122,7 @@ def working_directory(path: str, ids: list[int], at: str) -> str:
 
 
 def unmount(at: str) -> None:
-    """A container that has it keeps it. Harmless where nothing is."""
+    """Unmount it here; a container that has it keeps it. Harmless if nothing is mounted."""
     if os.path.isdir(at):
         _libc().umount2(at.encode(), MNT_DETACH)
         with contextlib.suppress(OSError):
@@ -140,7 +140,7 @@ def _check(result: int) -> None:
 
 
 def attached(path: str, name: str, stdin: bool) -> socket.socket:
-    """The container's streams, from before its first byte. Raises OSError."""
+    """Attach to the container's streams before its first byte. Raises OSError."""
     stream = socket.socket(socket.AF_UNIX)
     stream.connect(path)
     url = f"/containers/{name}/attach?stream=1&stdin={int(stdin)}&stdout=1&stderr=1"
@@ -164,10 +164,10 @@ def attached(path: str, name: str, stdin: bool) -> socket.socket:
 
 
 class Streams:
-    """From the container to this process's own output, and from its input to the container.
+    """The relay between the container's streams and this process's own.
 
-    What it does not take yet is `pending`: a container that writes before it reads on must not wait
-    for this process, nor signals for it.
+    `pending` is input that the container has not taken: neither this process nor a signal waits for
+    it.
     """
 
     def __init__(self, stream: socket.socket, stdin: bool) -> None:
@@ -189,7 +189,7 @@ class Streams:
             self.stream.shutdown(socket.SHUT_WR)
 
     def take(self) -> bool:
-        """False at the end of the container's output."""
+        """Relay output; return False at its end."""
         data = self.stream.recv(READ_BYTES)
         self.buffer += data
         while len(self.buffer) >= HEADER_BYTES:
@@ -222,13 +222,13 @@ class Streams:
 
 
 def pass_on(path: str, name: str, number: int) -> None:
-    """One that is ending already hears nothing more."""
+    """Send a signal to the container; one that is ending is left alone."""
     with contextlib.suppress(OSError):
         ask(path, "POST", f"/containers/{name}/kill?signal={number}")
 
 
 def listened() -> int:
-    """Where signals are told, as bytes."""
+    """Return the descriptor on which signals arrive as bytes."""
     told, tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     for number in set(signal.valid_signals()) - OWN:
@@ -238,7 +238,7 @@ def listened() -> int:
 
 
 def relay(streams: Streams, told: int, path: str, name: str) -> None:
-    """Until the container's output is at its end."""
+    """Relay streams and signals until the container's output ends."""
     while True:
         ready, room, _ = select.select([*streams.sources, told], streams.sinks, [])
         if told in ready:

@@ -1,4 +1,4 @@
-"""How jobs that share a device are kept apart on it: MPS daemons, masks of compute units.
+"""Isolation of jobs that share a device: MPS daemons, and masks of compute units.
 
-Which jobs share one is the scheduler's word.
+The scheduler decides which jobs share one.
 """

@@ -1,9 +1,9 @@
-"""One MPS control daemon as processes and files: begun, asked, found again, ended.
+"""One MPS control daemon as processes and files: start it, ask it, find it again, end it.
 
-It is begun in the foreground by a shell that first waits until it was put into the daemon's control
-group, and then ends, so that the daemon is nobody's child and lives on without the agent. What is
-the daemon's (its servers too) is known by that group, by its descent, and by a mark in the
-environment. Tests: tests/integration/test_mps.py.
+A shell starts it in the foreground, after it was moved into the daemon's control group, and then
+exits. So the daemon has no parent here and lives on without the agent. The daemon and its servers
+are recognised by that group, by descent, and by a mark in the environment. Tests:
+tests/integration/test_mps.py.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ MARK: Final = "MUSTER_MPS"
 SCRIPT: Final = 'read -r go; "$0" -f > "$1" 2>&1 < /dev/null & echo $!'
 OUTPUT: Final = "output"
 SAID_BYTES: Final = 2_048
-# One command to a daemon that lives.
+# Time for one command to a living daemon.
 ASK_S: Final = 3.0
 # A shell begins a process.
 SHELL_S: Final = 5.0
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is on disk of a daemon.
+    """What the file of a daemon says.
 
-    `pid` 0: it was about to be begun; `ids`: see `supervision.order.Order.account`.
+    `pid` 0: it was about to start. `ids`: see `supervisor.order.Order.account`.
     """
 
     uuids: tuple[GpuId, ...]
@@ -51,12 +51,12 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep(path: Path, known: Known) -> None:
-    """Returns once it would survive a power cut."""
+    """Write the file of a daemon; return once it survives a power cut."""
     synced_file.replace(path, msgspec.json.encode(known))
 
 
 def kept(path: Path) -> Known | None:
-    """None for what cannot be read: then nothing was begun."""
+    """Return what the file says; None if it cannot be read: then nothing was started."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Known)
     except (OSError, msgspec.DecodeError):
@@ -64,11 +64,7 @@ def kept(path: Path) -> Known | None:
 
 
 def make_folders(folder: str, ids: list[int]) -> None:
-    """Empty ones, of the daemon's user alone: what is in a folder is given away before the folder
-    is.
-
-    Raises OSError.
-    """
+    """Make empty folders that only the daemon's user may use. Raises OSError."""
     remove_tree(folder)
     for path in (folder, ways.pipes(folder), ways.logs(folder)):
         os.mkdir(path, mode=0o700)
@@ -80,7 +76,7 @@ def make_folders(folder: str, ids: list[int]) -> None:
 
 
 def begin(program: str, folder: str, known: Known, home: Mapping[str, str]) -> Known:
-    """Blocks. Raises OSError. The daemon was begun; whether it answers is for `ask` to say."""
+    """Start the daemon; blocks. `ask` says whether it answers. Raises OSError."""
     as_user = (
         {"user": known.ids[0], "group": known.ids[1], "extra_groups": known.ids[2:]}
         if known.ids
@@ -127,7 +123,7 @@ def environment(folder: str, known: Known) -> dict[str, str]:
 
 
 async def ask(program: str, folder: str, known: Known, command: str) -> str:
-    """What the daemon answers. Raises Refused."""
+    """Return the daemon's answer to a command. Raises Refused."""
     as_user = (
         {"user": known.ids[0], "group": known.ids[1], "extra_groups": known.ids[2:]}
         if known.ids
@@ -169,9 +165,9 @@ def is_living(known: Known) -> bool:
 
 
 def rest(folder: str, known: Known) -> list[Process]:
-    """The daemon and its servers, whatever of them lives.
+    """Return the living processes of the daemon and its servers.
 
-    Reads the environment of every process: not for the event loop.
+    Reads the environment of every process, so it must not run on the event loop.
     """
     mark = os.fsencode(f"{MARK}={folder}")
     below = processes.descendants(known.pid) if is_living(known) else []
@@ -191,7 +187,7 @@ def end_by_force(folder: str, known: Known) -> None:
 
 
 def last_words(folder: str) -> str:
-    """The last line that it printed; its user may have put anything there."""
+    """Return the last line that the daemon printed. Its user may have written anything there."""
     try:
         descriptor = os.open(
             f"{folder}/{OUTPUT}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
@@ -202,7 +198,7 @@ def last_words(folder: str) -> str:
         status = os.fstat(descriptor)
         if (
             not stat.S_ISREG(status.st_mode) or status.st_nlink != 1
-        ):  # the daemon's user could have given a file of root's this name
+        ):  # the daemon's user could have put a link to a file of root here
             return ""
         lines = (
             os.pread(descriptor, SAID_BYTES, max(0, status.st_size - SAID_BYTES))

@@ -1,9 +1,9 @@
-"""The MPS daemons of this node, and which attempts use them: begun before the first, ended after
-the last, found again by the next agent.
+"""The MPS daemons of this node and their users: started before the first user, ended after the
+last, found again by the next agent.
 
-What is on disk says more than what is alive: a daemon is written down before it is begun, and
-forgotten when nothing of it is left. One that dies takes its attempts with it, which the core is
-told. Tests: tests/integration/test_mps.py.
+The disk is the truth: a daemon is written down before it starts, and forgotten when nothing of it
+is left. If a daemon dies, its attempts cannot go on, and the core is told. Tests:
+tests/integration/test_mps.py.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ FOLDER: Final = "mps"
 READY_AGAIN_S: Final = 0.05
 GONE_FIRST_S: Final = 0.01
 GONE_MAX_S: Final = 0.2
-# What has not ended so long after SIGKILL hangs in the kernel; it is looked at again with the
+# A process that lives this long after SIGKILL hangs in the kernel. It is checked again with the
 # device.
 KILL_S: Final = 1.0
-# A look at a release waits so long for the end of a daemon.
+# A release check waits this long for the end of a daemon.
 LOOK_S: Final = 0.4
 GONE: Final = "gone"
 FORCED: Final = "gone, by force: it did not end when told to quit"
@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 
 class Program(NamedTuple):
-    """The control program (a path, or a name that is looked up in PATH), and how long it may take
-    to answer and to quit.
+    """The control program (a path, or a name to find in PATH), and how long it may take to answer
+    and to quit.
     """
 
     name: str = "nvidia-cuda-mps-control"
@@ -50,12 +50,12 @@ class Program(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Empty where the machine has none."""
+        """The path of the program; empty if the machine has none."""
         return shutil.which(self.name) or ""
 
     @property
     def lacking(self) -> str:
-        """Why no daemon can be begun; empty when one can."""
+        """Return why no daemon can start; empty if one can."""
         return "" if self.path else f"{self.name} is not on this machine (MUSTER_MPS_CONTROL)"
 
 
@@ -74,8 +74,10 @@ class Daemon:
 
 
 class Daemons:
-    """`state_dir`: this agent's; `home`: see `cgroups.Home.dirs`; `lost` is told of each attempt
-    whose daemon died, and how.
+    """The daemons of one agent.
+
+    `home`: see `cgroups.Home.dirs`. `lost` is called for each attempt whose daemon died, with the
+    reason.
     """
 
     def __init__(
@@ -98,10 +100,9 @@ class Daemons:
         return f"{self.dir}/{name}"
 
     async def adopt(self, users: Mapping[str, str]) -> None:
-        """What is on disk; `users` are attempts and the names of their daemons.
+        """Take over the daemons on disk; `users` are attempts and the names of their daemons.
 
-        A daemon without any ends. One that is forgotten had been let go by all: its attempts were
-        over, and how they ended stays.
+        A daemon without users ends.
         """
         for path in sorted(self.dir.glob("*.json")) if self.dir.is_dir() else ():
             known = d.kept(path)
@@ -119,7 +120,7 @@ class Daemons:
                 self._died(one)
 
     async def hold(self, key: str, name: str, wanted: Known) -> None:
-        """The daemon answers, and stays until this attempt lets go. Raises Refused."""
+        """Start the daemon if necessary, and keep it until this attempt lets go. Raises Refused."""
         one = self.daemons.setdefault(name, Daemon(self.folder(name), wanted))
         one.users[key] = None
         held = False
@@ -133,8 +134,7 @@ class Daemons:
                 one.users.pop(key, None)
 
     async def let_go(self, key: str) -> str:
-        """This attempt needs its daemon no more; gives what is to be said of that, empty when it
-        had none.
+        """Release the attempt's daemon; return the text for the receipt, empty if it had none.
 
         Harmless when repeated.
         """
@@ -153,7 +153,7 @@ class Daemons:
         self.released.pop(key, None)
 
     async def left(self, uuids: Collection[GpuId]) -> dict[GpuId, str]:
-        """On which of these devices something is left of a daemon that nobody uses."""
+        """Return the devices among these on which an unused daemon has left something."""
         found: dict[GpuId, str] = {}
         for one in list(self.daemons.values()):
             mine = [uuid for uuid in uuids if uuid in one.known.uuids]
@@ -165,7 +165,7 @@ class Daemons:
         return found
 
     async def close(self) -> None:
-        """Daemons live on."""
+        """Stop watching; daemons live on."""
         ending = [one.ending for one in self.daemons.values() if one.ending is not None]
         for task in ending:
             task.cancel()
@@ -174,7 +174,7 @@ class Daemons:
             self._unwatch(one)
 
     def _is_known(self, one: Daemon) -> bool:
-        """Another one may have its name and its folder by now."""
+        """Return whether this is still the daemon of its name: another one may have its folder."""
         return self.daemons.get(os.path.basename(one.folder)) is one
 
     async def _found(self, one: Daemon) -> str:
@@ -188,7 +188,7 @@ class Daemons:
     # Its beginning.
 
     async def _begin(self, one: Daemon, wanted: Known) -> None:
-        """What is left of one that died goes first."""
+        """Start a daemon, after removing what is left of one that died."""
         if self.program.lacking:
             raise Refused(f"isolation mps: {self.program.lacking}")
         self._unwatch(one)
@@ -213,7 +213,9 @@ class Daemons:
         d.keep(one.path, wanted)
 
     async def _answers(self, one: Daemon) -> None:
-        """Raises Refused, with its last words; then it was ended again."""
+        """Wait until the daemon answers. Raises Refused with its last words, after it was ended
+        again.
+        """
         loop = asyncio.get_running_loop()
         until, why = loop.time() + self.program.start_s, "it did not answer"
         while d.is_living(one.known) and loop.time() < until:
@@ -237,7 +239,7 @@ class Daemons:
     # Its life.
 
     def _watch(self, one: Daemon) -> None:
-        """One that is dead already is seen at once."""
+        """Watch the daemon's process; one that is dead already is noticed at once."""
         try:
             one.watched = os.pidfd_open(one.known.pid)
         except OSError:
@@ -266,9 +268,9 @@ class Daemons:
         return one.ending
 
     async def _end(self, one: Daemon) -> None:
-        """By its own command, else by force; forgotten once nothing of it is left.
+        """End a daemon by its own command, else by force; forget it once nothing is left.
 
-        Not when somebody came meanwhile.
+        A user that came in the meantime keeps it.
         """
         async with one.lock:
             if one.users:
@@ -287,7 +289,7 @@ class Daemons:
                     del self.daemons[os.path.basename(one.folder)]
 
     async def _quit(self, one: Daemon) -> bool:
-        """Whether it ended as it was told to; one that is dead had nothing to be told."""
+        """Return whether the daemon ended by its command; True if it was dead already."""
         if not d.is_living(one.known):
             return True
         try:
@@ -297,7 +299,7 @@ class Daemons:
         return await self._is_gone(one, self.program.quit_s)
 
     async def _killed(self, one: Daemon) -> bool:
-        """Whether nothing is left."""
+        """Kill the daemon; return whether nothing is left."""
         if not await asyncio.to_thread(d.rest, one.folder, one.known):
             return True
         await asyncio.to_thread(d.end_by_force, one.folder, one.known)

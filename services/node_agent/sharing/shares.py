@@ -1,5 +1,4 @@
-"""What an attempt is given to share its devices with others: a place at an MPS daemon, or compute
-units; and what it gives back.
+"""An attempt's place on shared devices: an MPS daemon, or compute units of its own.
 
 Without a state directory (the simulation) there are no daemons. Tests:
 tests/integration/test_mps.py, tests/unit/test_sharing_ways.py.
@@ -30,7 +29,7 @@ NO_GROUPS: Final[Mapping[str, str]] = {}
 
 
 class Shares:
-    """`tell` is asked when something that attempts share has died."""
+    """The shared devices of one agent. `tell` receives ShareLost when a daemon dies."""
 
     def __init__(
         self,
@@ -47,14 +46,14 @@ class Shares:
         self.masks: dict[str, Mapping[GpuId, str]] = {}
 
     async def adopt(self, adopted: Sequence[Adopted], tell: Callable[[Observation], None]) -> None:
-        """What the agent before this one began."""
+        """Take over what earlier agents gave to these attempts."""
         self.tell = tell
         self.masks = {key_of(found.ref): found.used.masks for found in adopted if found.used.masks}
         if self.daemons is not None:
             await self.daemons.adopt({key_of(found.ref): found.used.daemon for found in adopted})
 
     async def hold(self, launch: Launch, order: StartOrder, inventory: Sequence[Gpu]) -> Launch:
-        """The launch with what it is given. Raises Refused."""
+        """Return the launch with its place on shared devices. Raises Refused."""
         held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
         way = ways.way_of(order.gpus, held)
         if way == MPS:
@@ -64,7 +63,7 @@ class Shares:
         return replace(launch, used=Used(way))
 
     async def let_go(self, key: str) -> dict[str, str]:
-        """Gives what the receipt says of it. Harmless when repeated."""
+        """Give the place back and return the entries of the receipt. Harmless when repeated."""
         self.masks.pop(key, None)
         said = await self.daemons.let_go(key) if self.daemons is not None else ""
         return {MPS: said} if said else {}
@@ -74,11 +73,11 @@ class Shares:
             self.daemons.forget(key)
 
     async def left(self, uuids: Collection[GpuId]) -> dict[GpuId, str]:
-        """What is left on these devices of what nobody uses."""
+        """Return what unused daemons leave on these devices."""
         return await self.daemons.left(uuids) if self.daemons is not None else {}
 
     def isolation(self, inventory: Sequence[Gpu]) -> dict[str, str]:
-        """As NodeRegistered says it; nothing where no device is shared so."""
+        """Return the isolation for NodeRegistered; empty if no device can be shared."""
         used = {ways.WAYS.get(gpu.vendor) for gpu in inventory}
         if self.daemons is None or not used & {MPS, ways.CU_MASK}:
             return {}

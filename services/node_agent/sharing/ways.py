@@ -1,10 +1,9 @@
-"""Which way the parts of an attempt's devices are kept apart, and the variables that say so to the
-vendors' libraries.
+"""How an attempt's shares of devices are isolated, and the variables that tell the vendors'
+libraries. Pure.
 
-Pure. `mps` is NVIDIA's; on an AMD device a mask of compute units takes its place, on a simulated
-one nothing does, and an Intel device has no such thing. All of it is read by libraries in the job's
-own process: it keeps jobs from each other's way, not from harm. Tests:
-tests/unit/test_sharing_ways.py.
+NVIDIA's way is `mps`. AMD's is a mask of compute units; simulated devices need none; Intel's have
+no way. Libraries in the job's own process obey the variables, so they prevent accidents, not
+attacks. Tests: tests/unit/test_sharing_ways.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +23,10 @@ MIB: Final = 1 << 20
 
 
 class Used(msgspec.Struct, frozen=True):
-    """Kept beside the attempt's marker.
+    """How an attempt shares its devices; its marker notes it.
 
-    `way` is what JobStarted says; `daemon` names the attempt's MPS daemon; `masks` are the compute
-    units that it was given of each AMD device, one bit each, in hexadecimal.
+    `way` is recorded in JobStarted. `daemon` names its MPS daemon. `masks` are its compute units on
+    each AMD device, one bit each, in hexadecimal.
     """
 
     way: str = ""
@@ -36,7 +35,10 @@ class Used(msgspec.Struct, frozen=True):
 
 
 def way_of(holds: Sequence[GpuHold], held: Sequence[Gpu]) -> str:
-    """Empty where nothing is to be done. Raises Refused for devices that cannot be shared so."""
+    """Return the way to share these devices; empty if none is needed.
+
+    Raises Refused for devices that cannot be shared so.
+    """
     if not any(hold.isolation == MPS for hold in holds):
         return ""
     vendors = sorted({gpu.vendor for gpu in held})
@@ -51,8 +53,9 @@ def way_of(holds: Sequence[GpuHold], held: Sequence[Gpu]) -> str:
 
 
 def daemon_name(tenant: str, user: str, uuids: Iterable[GpuId]) -> str:
-    """One daemon for each set of devices, tenant and user of the machine: a daemon serves one user
-    at a time.
+    """Return the name of the daemon for a set of devices, a tenant and a user.
+
+    A daemon serves one user at a time.
     """
     return sha256("\n".join((tenant, user, *sorted(uuids))).encode()).hexdigest()[:NAME_DIGITS]
 
@@ -60,10 +63,10 @@ def daemon_name(tenant: str, user: str, uuids: Iterable[GpuId]) -> str:
 def mps_variables(
     folder: str, holds: Sequence[GpuHold], held: Sequence[Gpu], memory_bytes: int
 ) -> dict[str, str]:
-    """`folder` is the daemon's, `memory_bytes` what the job asked for of each device (0: by its
-    share).
+    """Return the variables of a job at a daemon.
 
-    Devices count as the daemon numbers them: by their names, in order.
+    `folder` is the daemon's, `memory_bytes` the job's request per device (0: by its share). The
+    devices are numbered as by the daemon: in the order of their names.
     """
     bounds = []
     for number, (hold, gpu) in enumerate(_named(holds, held)):
@@ -79,7 +82,7 @@ def mps_variables(
 
 
 def daemon_variables(folder: str, uuids: Iterable[GpuId]) -> dict[str, str]:
-    """What the daemon itself is told."""
+    """Return the daemon's own variables."""
     return {
         "CUDA_MPS_PIPE_DIRECTORY": pipes(folder),
         "CUDA_MPS_LOG_DIRECTORY": logs(folder),
@@ -97,9 +100,9 @@ def logs(folder: str) -> str:
 
 
 def mask_variables(masks: Mapping[GpuId, str], held: Sequence[Gpu]) -> dict[str, str]:
-    """Devices count in the order in which they are visible.
+    """Return the variables that limit a job to its compute units, with devices in visible order.
 
-    HIP's own variable knows one mask for all of them.
+    HIP's own variable has one mask for all devices.
     """
     each = [masks[gpu.uuid] for gpu in held]
     sets = ";".join(f"{number}:0x{mask}" for number, mask in enumerate(each))
@@ -110,10 +113,10 @@ def mask_variables(masks: Mapping[GpuId, str], held: Sequence[Gpu]) -> dict[str,
 
 
 def allotted(units: int, share: int, taken: Iterable[str]) -> str:
-    """Compute units that nobody else has, the lowest first, at least one.
+    """Return a mask of free compute units, the lowest first, at least one.
 
-    `units` is how many the device has. Raises Refused when there are too few, which promises within
-    a whole device never come to.
+    `units` is the number of the device. Raises Refused if too few are free, which cannot happen
+    while the shares add up to one device.
     """
     free = (1 << units) - 1
     for other in taken:

@@ -1,5 +1,5 @@
 """The agent's side of a supervisor's control socket (`control.py`): one connection per request, and
-one for the whole life of an exec.
+one for the life of an exec.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from services.node_agent.supervisor import control, records
 
 EXEC_TIMEOUT_S = 5.0
 SIGNAL_TIMEOUT_S = 5.0
-# Of one whose end nobody saw: as if by SIGKILL.
+# The exit code if the end was not seen: as if by SIGKILL.
 GONE = 137
 
 
 class NotListening(Exception):
-    """The supervisor does not listen yet, listens no more, or has too many connections waiting."""
+    """The supervisor does not listen yet or any more, or has too many waiting connections."""
 
 
 async def ask(
     job_dir: str, request: dict[str, Any], timeout_s: float | None
 ) -> dict[str, Any] | None:
-    """The reply, or None when the supervisor ended over it or did not answer in time.
+    """Return the reply; None if the supervisor ended or did not answer in time.
 
     Raises Refused for a bad request.
     """
@@ -63,13 +63,13 @@ async def _exchange(job_dir: str, body: bytes) -> bytes:
 
 
 def _connected(job_dir: str) -> socket.socket:
-    """The name may be another process's since the supervisor ended, so who listens is looked at
-    first.
+    """Connect and check who listens: another process may have the name since the
+    supervisor ended.
     """
     identity = records.read_identity(job_dir)
     if identity is None or not identity["control"]:
         raise NotListening
-    # Connected here, at once or not at all: uvloop takes no abstract name.
+    # Connected here and without waiting, because uvloop takes no abstract name.
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         connection.connect("\0" + identity["control"])
@@ -93,7 +93,7 @@ class Exec:
         self._writer = writer
 
     async def wait(self) -> tuple[int, str]:
-        """Its exit code (128 + the signal that ended it), and what is to be said of its end."""
+        """Return its exit code (128 + the signal that ended it) and a text about its end."""
         try:
             self._writer.write(
                 json.dumps({"op": "exec_wait", "exec": self._number}).encode() + b"\n"
@@ -107,7 +107,7 @@ class Exec:
         return reply["exit_code"], reply["detail"]
 
     async def send_signal(self, number: int) -> None:
-        """Harmless for one that has ended."""
+        """Send it a signal. Harmless after its end."""
         with contextlib.suppress(NotListening, Refused):
             await ask(
                 self._job_dir,
@@ -120,7 +120,8 @@ class Exec:
 
 
 async def begin_exec(job_dir: str, request: dict[str, Any], descriptors: Sequence[int]) -> Exec:
-    """`descriptors` are its streams, or its terminal; they stay the caller's.
+    """Start a process beside the job; `descriptors` are its streams or its terminal, and stay the
+    caller's.
 
     Raises Refused, also for a job that has ended.
     """
@@ -135,8 +136,8 @@ async def begin_exec(job_dir: str, request: dict[str, Any], descriptors: Sequenc
 
 
 async def _begun(job_dir: str, request: dict[str, Any], descriptors: Sequence[int]) -> Exec:
-    """The descriptors go with the first byte; the rest of a long request may have to
-    wait for room.
+    """Send the request. The descriptors go with the first byte; a long request may have to wait for
+    room.
     """
     body = json.dumps({"job": os.path.basename(job_dir), "op": "exec", **request}).encode() + b"\n"
     connection = _connected(job_dir)

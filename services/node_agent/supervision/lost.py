@@ -1,9 +1,9 @@
-"""Ends what is left of a job whose supervisor was killed, and says so in the exit record.
+"""End what is left of a job whose supervisor was killed, and write its exit record.
 
-The main process died with the supervisor; its descendants may not have. They are found by the
-attempt's control group, which they cannot leave; where there is none by the main process's start
-time, by its session and process group, and by MUSTER_JOB_DIR in their environment, which names this
-attempt on this agent and no other.
+The main process died with the supervisor; its descendants may live. They are found by the attempt's
+control group, which they cannot leave. Without one they are found by the main process's start time,
+session and process group, and by MUSTER_JOB_DIR in their environment, which is unique to the
+attempt.
 """
 
 import os
@@ -26,10 +26,11 @@ CRASH_BYTES = 4096
 def settle(
     job_dir: str, job_id: str, attempt: int, rank: int, why: str
 ) -> tuple[Identity | None, ExitRecord | None]:
-    """The identity of the living supervisor, or the exit record, which is made when there is none.
+    """Return the identity of the living supervisor, or the exit record, which is written if
+    missing.
 
-    `why` explains an attempt that nobody claimed. Blocks for up to ten seconds when processes must
-    be ended.
+    `why` explains an attempt that no supervisor claimed. Blocks up to ten seconds if processes must
+    be killed.
     """
     for _ in range(SETTLE_TRIES):
         record, identity = records.read_exit(job_dir), records.read_identity(job_dir)
@@ -43,13 +44,15 @@ def settle(
             )  # it may have ended since the first look
         if record is not None:
             return None, record
-    return None, end_lost(job_dir, _nobody(job_id, attempt, rank))  # a power cut tore the identity
+    return None, end_lost(
+        job_dir, _nobody(job_id, attempt, rank)
+    )  # a power cut destroyed the identity
 
 
 def end_lost(job_dir: str, identity: Identity) -> ExitRecord:
-    """Blocks until nothing is left, ten seconds at most.
+    """Kill what is left and write the exit record; blocks at most ten seconds.
 
-    The caller has made sure that the supervisor is dead.
+    The caller knows that the supervisor is dead.
     """
     left = _sweep(job_dir, identity)
     record = records.unexecuted(identity, SUPERVISOR_LOST, _explain(job_dir), time.time_ns())
@@ -64,9 +67,7 @@ def end_lost(job_dir: str, identity: Identity) -> ExitRecord:
 
 
 def _ran_ns(identity: Identity) -> int:
-    """Until it was found ended, by the boot clock; 0 when the machine has restarted since: nobody
-    measured it.
-    """
+    """Return the run time until the end was found; 0 if the machine has restarted since."""
     if identity["boot_id"] != processes.boot_id() or not identity["job_start_ticks"]:
         return 0
     return max(1, processes.boottime_ns() - processes.boot_ns_of(identity["job_start_ticks"]))
@@ -75,9 +76,9 @@ def _ran_ns(identity: Identity) -> int:
 def end_unclaimed(
     job_dir: str, job_id: str, attempt: int, rank: int, detail: str
 ) -> ExitRecord | None:
-    """Gives a start up for good: whatever supervisor comes late will find the attempt taken.
+    """Give up a start for good: a supervisor that comes late finds the attempt taken.
 
-    None: one has taken it already.
+    Returns None if a supervisor has taken it already.
     """
     nobody = _nobody(job_id, attempt, rank)
     if not records.claim(job_dir, nobody):
@@ -104,14 +105,14 @@ def _nobody(job_id: str, attempt: int, rank: int) -> Identity:
 
 
 def supervisor_is_living(identity: Identity) -> bool:
-    """By number, start time and boot, never by the number alone."""
+    """Return whether the supervisor lives, by pid, start time and boot."""
     return identity["boot_id"] == processes.boot_id() and processes.is_living(
         identity["pid"], identity["start_ticks"]
     )
 
 
 def _sweep(job_dir: str, identity: Identity) -> list[int]:
-    """What is still there after SIGKILL was sent again and again."""
+    """Kill until nothing is left; return what SIGKILL did not end."""
     if identity["boot_id"] != processes.boot_id():
         return []
     mark = os.fsencode(f"{JOB_DIR_VARIABLE}={job_dir}")
@@ -131,9 +132,9 @@ def _sweep(job_dir: str, identity: Identity) -> list[int]:
 
 
 def _belongs(pid: int, mark: bytes, identity: Identity) -> bool:
-    """A zombie holds nothing any more.
+    """Return whether a process belongs to the job. Zombies do not count.
 
-    A session of the same number that began before the job is a stranger's.
+    A session of the same number that began before the job is another one.
     """
     found = processes.process(pid)
     if (

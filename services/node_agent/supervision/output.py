@@ -1,8 +1,8 @@
-"""Reads a job's output back by absolute offset, while the supervisor (`pump.py`) writes and rotates
-it, or long after.
+"""Read a job's output by absolute offset, while the supervisor (`pump.py`) writes and rotates it,
+or later.
 
-A reader never waits: it opens both segments, and keeps what it opened only if the index did not
-change meanwhile; open files stay readable when they are renamed or removed. Tests:
+A reader never waits. It opens both segments and uses them only if the index did not change in
+between; open files stay readable when they are renamed or removed. Tests:
 tests/unit/test_output_segments.py.
 """
 
@@ -17,7 +17,7 @@ OPEN_TRIES = 50
 
 
 class Piece(NamedTuple):
-    """`offset` is that of the first byte of `data`; `end` means that no byte will ever follow."""
+    """Output from `offset` on; `end`: no more will follow."""
 
     offset: int
     data: bytes
@@ -25,7 +25,7 @@ class Piece(NamedTuple):
 
 
 class _Segments(NamedTuple):
-    """Open descriptors, -1 where there is none, and the offsets at which they begin and end."""
+    """The open segments (-1: none), and the offsets at which they begin and end."""
 
     previous: int
     current: int
@@ -35,12 +35,14 @@ class _Segments(NamedTuple):
 
 
 def read(job_dir: str, stream: str, offset: int, max_bytes: int) -> Piece:
-    """From `offset`, or from the oldest byte still held when that is gone.
+    """Return output from `offset`, or from the oldest byte that is still stored.
 
     Raises FileNotFoundError for an unknown job.
     """
     os.stat(job_dir)
-    ended = records.read_exit(job_dir) is not None  # asked first: what is read after it is complete
+    ended = (
+        records.read_exit(job_dir) is not None
+    )  # read first, so that the output read after an end is complete
     segments = _open_segments(job_dir, stream)
     try:
         begin = min(max(offset, segments.first), segments.last)
@@ -51,14 +53,14 @@ def read(job_dir: str, stream: str, offset: int, max_bytes: int) -> Piece:
 
 
 def tail(job_dir: str, stream: str, max_bytes: int) -> Piece:
-    """The last bytes stored so far."""
+    """Return the last bytes stored so far."""
     segments = _open_segments(job_dir, stream)
     _close(segments)
     return read(job_dir, stream, max(0, segments.last - max_bytes), max_bytes)
 
 
 def written_bytes(job_dir: str, stream: str) -> int:
-    """How much was stored so far, kept or not. 0 for an unknown job."""
+    """Return how many bytes were stored so far, kept or not; 0 for an unknown job."""
     segments = _open_segments(job_dir, stream)
     _close(segments)
     return segments.last
@@ -89,10 +91,9 @@ def _open_segments(job_dir: str, stream: str) -> _Segments:
 
 
 def _open_half_rotated(job_dir: str, stream: str) -> _Segments:
-    """The supervisor died in the middle of a rotation.
+    """Open the segments after a supervisor died in the middle of a rotation.
 
-    The index already names the boundary; a current segment that still holds bytes is the one that
-    ends there.
+    The index already has the boundary; a current segment that still holds bytes ends there.
     """
     boundary = _index(job_dir, stream)[1]
     current, previous = _open(f"{job_dir}/{stream}.log"), _open(f"{job_dir}/{stream}.log.1")

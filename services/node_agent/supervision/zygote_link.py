@@ -1,8 +1,7 @@
-"""The agent's end of the zygote: spawns it, asks it, and spawns the next one when it dies, however
-it dies.
+"""The agent's end of the zygote: start it, ask it, and start the next one when it dies.
 
-Replies come in the order of the requests. A request that was in flight when the zygote died may or
-may not have forked a supervisor; asking again is safe, because only one supervisor can claim an
+Replies come in the order of the requests. A zygote that died may or may not have forked a
+supervisor for its last request. Asking again is safe, because only one supervisor can claim an
 attempt (`records.claim`).
 """
 
@@ -33,11 +32,13 @@ ZYGOTE_ENVIRONMENT = {"LD_BIND_NOW": "1", "MALLOC_ARENA_MAX": "1"}
 
 
 class ZygoteLost(Exception):
-    """It died before it answered; what was asked may have been done."""
+    """The zygote died before it answered; it may have done what was asked."""
 
 
 class ZygoteLink:
-    """`log_path` takes what the zygote and crashing supervisors print; `home`: see
+    """The zygote of one agent.
+
+    `log_path` takes what the zygote and crashing supervisors print. `home`: see
     `cgroups.Home.dirs`.
     """
 
@@ -55,7 +56,7 @@ class ZygoteLink:
         self._running = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Lets the zygote go; supervisors live on."""
+        """Let the zygote go; supervisors live on."""
         self._closing = True
         self._running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -63,7 +64,9 @@ class ZygoteLink:
         await self._let_go()
 
     async def ask(self, frame: bytes) -> dict[str, Any]:
-        """Raises ZygoteLost when TRIES zygotes died over it, or the link is closed."""
+        """Return the reply. Raises ZygoteLost if TRIES zygotes died over it, or the
+        link is closed.
+        """
         for _ in range(TRIES):
             if self._closing:
                 break
@@ -80,9 +83,7 @@ class ZygoteLink:
         return await reply
 
     async def _run(self) -> None:
-        """Reads replies until the zygote dies, then makes the next one; a zygote that dies at once
-        is tried less and less often.
-        """
+        """Read replies until the zygote dies, then start the next one, with growing pauses."""
         delay_s = RESPAWN_FIRST_S
         while True:
             answered = await self._read_replies()
@@ -125,7 +126,7 @@ class ZygoteLink:
         await asyncio.to_thread(self._await_exit)
 
     def _await_exit(self) -> None:
-        """Its socket is closed, so it exits; one that hangs is killed."""
+        """Wait until the zygote exits; its socket is closed. One that hangs is killed."""
         try:
             self._process.wait(EXIT_WAIT_S)
         except subprocess.TimeoutExpired:
