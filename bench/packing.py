@@ -25,13 +25,12 @@ from libs.common.life.node_life import HEALTHY
 from libs.common.model import WHOLE_GPU, Gpu, GpuId, JobId, NodeId
 from libs.common.state.arrivals import Arrival
 from libs.common.state.cluster import GpuView, Job, Node
-from services.scheduler.placement.fill import Fills
+from services.scheduler.placement.fill import Fills, WorkloadMix
 from services.scheduler.placement.hardware import Hardware, key_of
 from services.scheduler.placement.place import Place, host_serves
 from services.scheduler.placement.ranking import Ranking
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.strategies import STRATEGIES, Score
-from services.scheduler.placement.workload_mix import WorkloadMix
 
 VARIANTS: Final = tuple(
     (
@@ -151,7 +150,7 @@ def fill(
         ranking = rankings.get(request) or rankings.setdefault(
             request, Ranking(request, "", score, mix)
         )
-        ranking.look_at(
+        ranking.examine(
             places,
             dict.fromkeys(changes[seen[request] :]) if request in seen else range(len(places)),
         )

@@ -11,11 +11,11 @@ from typing import Final
 
 from libs.common.model import WHOLE_GPU
 from libs.common.state.arrivals import Arrival
+from services.scheduler.placement.fill import WorkloadMix
 from services.scheduler.placement.place import DeviceFit, Place
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.strategies import Score
 from services.scheduler.placement.strategies.fragmentation import after_fit
-from services.scheduler.placement.workload_mix import WorkloadMix
 
 COVERED: Final = 0.95
 CPUS_MILLI: Final = 128_000

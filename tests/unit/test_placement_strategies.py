@@ -248,7 +248,7 @@ def test_what_was_worked_out_and_forgotten_is_worked_out_again_the_same(
     expected = [choose(given(nodes).capacity, asked, "") for asked in requests]
     for module, bound in (
         (capacity, "RANKINGS_MAX"),
-        (capacity, "WISHES_MAX"),
+        (capacity, "REQUESTS_MAX"),
         (ranking, "KEPT_MAX"),
         (hardware, "PICKS_MAX"),
     ):

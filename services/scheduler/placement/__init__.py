@@ -1,1 +1,3 @@
-"""Which devices: `capacity` knows what is free, `choose` picks. Pure."""
+"""Placement: `capacity` knows what is free on each node, and `choose` picks nodes and devices.
+Pure.
+"""

@@ -1,9 +1,9 @@
-"""What is free, node by node, and the rankings over it that make a decision a look-up.
+"""The free devices of every node, and the rankings over the nodes that make a decision a look-up.
 
-Pure. Derived from the cluster's ledger and never compared: `refresh` looks at one node again after
-a fact touched it, and tells every ranking, which looks at it when it is next asked. Only usable
-nodes and healthy, present devices count. Places among nodes are in the order of their first
-registration: the same for every reader of the log, whatever way the state came to be.
+Pure. Derived from the cluster's ledger: `refresh` reads one node again after a fact touched it, and
+every ranking examines that node at its next use. Only usable nodes and healthy, present devices
+count. Nodes are in the order of their first registration, which is the same for every reader of the
+log.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +17,7 @@ from libs.common.state.cluster import Cluster, GpuView, Job, Node, is_leaving, n
 from libs.common.state.plugins import SCORE, Plugins
 from libs.common.state.reservation import Reservation
 from services.scheduler.placement.changes import UNSEEN, Changes
-from services.scheduler.placement.fill import Fills
+from services.scheduler.placement.fill import Fills, WorkloadMix
 from services.scheduler.placement.gang import Neighbours
 from services.scheduler.placement.hardware import Hardware, key_of
 from services.scheduler.placement.place import UNKNOWN, Part, Place
@@ -25,21 +25,20 @@ from services.scheduler.placement.ranking import Ranking
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.sharing_domains import sharing_domain_on
 from services.scheduler.placement.strategies import DEFAULT, PLUGGED, STRATEGIES, Score
-from services.scheduler.placement.workload_mix import WorkloadMix
 
-# Rankings beyond this are forgotten, those that were made first before others.
+# Number of rankings that are kept; the oldest is dropped first.
 RANKINGS_MAX: Final = 256
-WISHES_MAX: Final = 16_384
+REQUESTS_MAX: Final = 16_384
 SERVING_MAX: Final = 131_072
-# So many nodes at a time are looked at ahead: a few milliseconds.
+# Number of nodes that idle time examines at once: a few milliseconds.
 CATCH_UP_MAX: Final = 1_024
 
 
 class Serving:
-    """The nodes that could serve a wish with nothing running there, as bits: `alone` one member of
-    it, `together` those of which enough may be together.
+    """The nodes, as bits, that could serve a request with no job running.
 
-    `seen` is up to where `Capacity.builds` was looked at.
+    `alone` could serve one member of it. `together` are those among them of which enough may form a
+    gang. `seen` is the examined position of `Capacity.builds`.
     """
 
     def __init__(self) -> None:
@@ -49,10 +48,10 @@ class Serving:
 
 
 class Capacity:
-    """`nodes` and `index` say which node a bit is; `places` are the usable ones; `sizes` how many
-    devices each has.
+    """The placement view of the cluster.
 
-    `version` grows with every change that could let a waiting job start.
+    `nodes` and `index` map bits to nodes. `places` are the node states of usable nodes. `sizes` are
+    their numbers of devices. `version` grows with every change that could let a waiting job start.
     """
 
     def __init__(self, strategy: str = DEFAULT) -> None:
@@ -64,17 +63,18 @@ class Capacity:
         self.near: Final = Neighbours({}, {}, {}, {})
         self.version = 0
         self.changes: Final = Changes(self.nodes)
-        # Nodes that were built otherwise, or went; what `choose.serving` has found.
+        # Nodes that were added, removed or rebuilt, and the results of `choose.serving`.
         self.builds: Final = Changes(self.nodes)
         self.serving: Final[dict[ResourceRequest, Serving]] = {}
-        # Of reservations the nodes that there are (`reservations.py`), as long as none is new.
+        # The existing nodes of each reservation, as bits (`reservations.py`); cleared when a node
+        # is added.
         self.sets: Final[dict[Reservation, int]] = {}
         self.placed_last = -1
-        # Nodes that take jobs of some tenants only, as they say; what follows of it for each
-        # tenant, as bits.
+        # Nodes that accept only some tenants, and the nodes that are closed to each tenant, as
+        # bits.
         self.exclusive: Final[dict[int, frozenset[str]]] = {}
         self._closed: Final[dict[str, int]] = {}
-        # Strategies beside the built-in ones.
+        # Strategies from plug-ins.
         self.plugged: dict[str, Score] = {}
         self._plugins: Plugins | None = None
         self._hardware: Final[dict[object, Hardware]] = {}
@@ -88,7 +88,7 @@ class Capacity:
         self._caught_up = 0
 
     def refresh(self, cluster: Cluster, node_id: NodeId) -> None:
-        """Look at one node again.
+        """Read one node again.
 
         Nodes come here in the order of their first registration, as the cluster holds them.
         """
@@ -124,11 +124,11 @@ class Capacity:
             self.exclusive[index] = tenants
 
     def closed_to(self, tenant: str) -> int:
-        """The nodes that take no jobs of this tenant, as bits."""
+        """Return the nodes that accept no jobs of this tenant, as bits."""
         if not self.exclusive:
             return 0
         if tenant not in self._closed:
-            if len(self._closed) >= WISHES_MAX:
+            if len(self._closed) >= REQUESTS_MAX:
                 del self._closed[next(iter(self._closed))]  # the oldest
             self._closed[tenant] = sum(
                 [1 << index for index, tenants in self.exclusive.items() if tenant not in tenants]
@@ -138,9 +138,7 @@ class Capacity:
     def follow(
         self, members: Sequence[Member], request: ResourceRequest, sharing_domain: str
     ) -> None:
-        """A placement that this process decided: as `refresh` of its nodes, without reading them
-        again.
-        """
+        """Apply an own placement to its nodes, without reading them again."""
         self.version += 1
         changed = [self.index[member.node_id] for member in members]
         for member, index in zip(members, changed, strict=True):
@@ -156,13 +154,13 @@ class Capacity:
         return (1 << len(self.nodes)) - 1
 
     def touch(self, node_ids: Collection[NodeId]) -> None:
-        """Something has changed of the jobs on these nodes, and nothing of what is free."""
+        """Note that jobs on these nodes changed, although what is free did not."""
         self.version += 1
         self.changes.note([self.index[node_id] for node_id in node_ids])
 
     def learn(self, cluster: Cluster) -> None:
-        """Follow what the cluster has learnt of its jobs, where the last one went, and which
-        plug-ins count.
+        """Take over the learnt workload mix, the node of the last placement, and the plug-ins in
+        force.
         """
         if cluster.arrivals.learnt is not self._learnt:
             self._learnt, self._mix_is_old = cluster.arrivals.learnt, True
@@ -171,18 +169,22 @@ class Capacity:
             self._plug(cluster.plugins)
 
     def reopen(self, cluster: Cluster) -> None:
-        """Look again at every node that shares a device: whose jobs may share one has changed."""
+        """Read every node with a shared device again, because an administrator changed who shares
+        devices.
+        """
         for place in self.places:
             if place is not None and place.parts:
                 self.refresh(cluster, place.node_id)
 
     def ranking(self, request: ResourceRequest, sharing_domain: str) -> Ranking:
-        """The nodes that serve this wish now. A circle matters only to parts of devices."""
+        """Return the nodes that serve this request now, best first. The sharing domain matters only
+        to parts of devices.
+        """
         if self._mix_is_old:
-            self._look_around()
+            self._apply_mix()
         ranked = self._ranked.get(request)
         if ranked is None:
-            if len(self._ranked) >= WISHES_MAX:
+            if len(self._ranked) >= REQUESTS_MAX:
                 del self._ranked[next(iter(self._ranked))]  # the oldest
             ranked = self._ranked[request] = request.ranked
         key = (ranked, "" if request.whole or not request.gpus else sharing_domain)
@@ -197,20 +199,20 @@ class Capacity:
         return found
 
     def catch_up(self) -> None:
-        """Look at what changed before anybody asks, so that the next decision finds its ranking as
-        it is; some of it, for there may be much.
+        """Examine some changed nodes in idle time, so that the next decision finds its ranking up
+        to date.
         """
         if self._caught_up == self.version:
             return
-        looked_at = 0
+        examined = 0
         for ranking in self._rankings.values():
-            looked_at += self._bring_up(ranking)
-            if looked_at >= CATCH_UP_MAX:
+            examined += self._bring_up(ranking)
+            if examined >= CATCH_UP_MAX:
                 return
         self._caught_up = self.version
 
     def strategy_of(self, request: ResourceRequest) -> str:
-        """The job's own word, where there is such a strategy."""
+        """Return the strategy that the job names, if it exists; otherwise the cluster's."""
         return (
             request.strategy
             if request.strategy in STRATEGIES or request.strategy in self.plugged
@@ -218,7 +220,7 @@ class Capacity:
         )
 
     def _plug(self, plugins: Plugins) -> None:
-        """Other plug-ins count: what goes by them is scored anew."""
+        """Apply other plug-ins: drop all rankings, so that they are scored again."""
         self._plugins = plugins
         self.plugged = {
             name: score for name, score in PLUGGED.items() if plugins.in_force(SCORE, name)
@@ -232,15 +234,15 @@ class Capacity:
         return STRATEGIES.get(name) or self.plugged.get(name) or STRATEGIES[DEFAULT]
 
     def _bring_up(self, ranking: Ranking) -> int:
-        """Look again at the nodes that changed, and say how many those are."""
+        """Examine the nodes that changed, and return how many those are."""
         if ranking.seen == self.changes.position:
             return 0
         changed, ranking.seen = self.changes.since(ranking.seen), self.changes.position
-        ranking.look_at(self.places, changed)
+        ranking.examine(self.places, changed)
         return len(changed)
 
-    def _look_around(self) -> None:
-        """Another mix, or other cards: what remainders are worth is found anew."""
+    def _apply_mix(self) -> None:
+        """Take over another mix or other GPU models, which change what free parts are worth."""
         self._mix_is_old = False
         models: dict[str, int] = {}
         for place in self.places:
@@ -275,7 +277,7 @@ class Capacity:
             self._built(place, 0)
 
     def _built(self, place: Place, bit: int) -> None:
-        """A node is there, or not any more."""
+        """Note that a node was added, rebuilt or removed."""
         self.builds.note([place.index])
         self._mix_is_old = True
         gone = ~(1 << place.index)
@@ -293,7 +295,7 @@ def _placeable(cluster: Cluster, node: Node) -> list[GpuView]:
 
 
 def _is_built_as(place: Place, views: list[GpuView], node: Node) -> bool:
-    """Whether nothing but what is held of it has changed."""
+    """Return whether the node's build and incarnation are unchanged."""
     same = len(views) == len(place.views) and all(
         now.gpu is then for now, then in zip(views, place.gpus, strict=True)
     )
@@ -310,18 +312,20 @@ def _is_single(views: list[GpuView]) -> bool:
 
 
 def mirror(cluster: Cluster, place: Place) -> None:
-    """Read the ledger of the node."""
+    """Read what is free on the node from the ledger."""
     place.whole, place.parts = 0, {}
     closed = reserved_on(place.node)
     for index, view in enumerate(place.views):
         if view.gpu.uuid not in closed:
-            look_at_device(cluster, place, index, view)
+            read_device(cluster, place, index, view)
     place.widen()
-    look_at_host(cluster, place)
+    read_host(cluster, place)
 
 
 def reserved_on(node: Node) -> Collection[GpuId]:
-    """Free for nobody: who has a device reserved is placed there by that alone."""
+    """Return the reserved devices of the node, which are free only for the jobs they are reserved
+    for.
+    """
     return (
         {hold.uuid for member in node.reserved.values() for hold in member.gpus}
         if node.reserved
@@ -329,8 +333,8 @@ def reserved_on(node: Node) -> Collection[GpuId]:
     )
 
 
-def look_at_device(cluster: Cluster, place: Place, index: int, view: GpuView) -> None:
-    """What is free of it."""
+def read_device(cluster: Cluster, place: Place, index: int, view: GpuView) -> None:
+    """Read what is free of the device."""
     held = view.held if view.holds else 0
     if not held:
         place.whole |= 1 << index
@@ -338,8 +342,8 @@ def look_at_device(cluster: Cluster, place: Place, index: int, view: GpuView) ->
         place.parts[index] = _part(cluster, view, WHOLE_GPU - held)
 
 
-def look_at_host(cluster: Cluster, place: Place) -> None:
-    """What is free of CPUs and memory."""
+def read_host(cluster: Cluster, place: Place) -> None:
+    """Read what is free of the host's CPUs and memory."""
     node = place.node
     cpus_milli = memory_bytes = 0
     for cpus, memory in node.held.values():

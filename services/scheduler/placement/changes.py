@@ -1,5 +1,5 @@
-"""Which nodes have changed since somebody looked: one line of them for all who look, so that to
-note a change costs the same however many there are.
+"""The nodes that have changed, in one list for all readers: noting a change costs the same however
+many readers there are.
 
 Pure.
 """
@@ -7,38 +7,37 @@ Pure.
 from collections.abc import Collection, Sized
 from typing import Final
 
-# Who looks so seldom that more has changed than this looks at every node again.
+# A reader that missed more changes than this examines every node again.
 KEPT_MAX: Final = 65_536
-# Of one who has not looked yet.
+# The position of a reader that has examined nothing yet.
 UNSEEN: Final = -1
 
 
 class Changes:
-    """Of so many `nodes`.
-
-    Who looks remembers the `position` up to which it has seen what changed.
-    """
+    """The changes of `nodes`. Each reader keeps the `position` up to which it has examined them."""
 
     def __init__(self, nodes: Sized) -> None:
         self.position = 0
         self._nodes = nodes
-        self._line: list[int] = []
+        self._changed: list[int] = []
 
     def note(self, nodes: list[int]) -> None:
+        """Note that these nodes changed."""
         self.position += len(nodes)
-        self._line += nodes
-        if len(self._line) > KEPT_MAX:
-            del self._line[: KEPT_MAX // 2]
+        self._changed += nodes
+        if len(self._changed) > KEPT_MAX:
+            del self._changed[: KEPT_MAX // 2]
 
     def note_all(self) -> None:
+        """Note that every node changed."""
         self.position += 1
-        self._line.clear()
+        self._changed.clear()
 
     def since(self, position: int) -> Collection[int]:
-        """The nodes that changed from there on."""
+        """Return the nodes that changed after this position."""
         new = self.position - position
         return (
-            dict.fromkeys(self._line[-new:] if new else ())
-            if new <= len(self._line)
+            dict.fromkeys(self._changed[-new:] if new else ())
+            if new <= len(self._changed)
             else range(len(self._nodes))
         )

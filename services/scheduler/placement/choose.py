@@ -1,7 +1,7 @@
-"""Choose nodes and devices for one attempt, or none: a gang is placed whole or not at all.
+"""The choice of nodes and devices for one attempt: a gang is placed whole or not at all.
 
-Pure. Which way a node would serve, and how good that is, stands in the wish's ranking
-(`ranking.py`); which nodes of a gang belong together says `gang.py`.
+Pure. How well each node would serve is in the request's ranking (`ranking.py`); which nodes of a
+gang belong together is decided by `gang.py`.
 """
 
 from typing import Final
@@ -22,17 +22,18 @@ NO_PLACEMENT: Final[Choice] = []
 def choose(
     capacity: Capacity, spec: JobSpec, sharing_domain: str, excluded_nodes: int = 0
 ) -> Choice:
+    """Return a placement for this spec, or NO_PLACEMENT."""
     return choose_for(capacity, request_of(spec), sharing_domain, excluded_nodes)
 
 
 def choose_for(
     capacity: Capacity, request: ResourceRequest, sharing_domain: str, excluded_nodes: int = 0
 ) -> Choice:
-    """`wish.nodes` different nodes with their devices, in rank order; NOTHING when they cannot all
-    be had now.
+    """Return `request.nodes` nodes with their devices, in rank order; NO_PLACEMENT if they are not
+    all free.
 
-    A device that others hold a part of serves only their own circle (`sharing_domains.py`).
-    `barred` are nodes that are not for this job, as bits.
+    A partly held device serves only its own sharing domain (`sharing_domains.py`). `excluded_nodes`
+    are nodes that the job must not use, as bits.
     """
     ranking = capacity.ranking(request, sharing_domain)
     if request.nodes > 1:
@@ -55,12 +56,12 @@ def _member(
 
 
 def possible(capacity: Capacity, request: ResourceRequest) -> bool:
-    """Whether the cluster, with nothing running on it, could hold this job."""
+    """Return whether the cluster, with no job running, could hold this job."""
     return serving(capacity, request) != 0
 
 
 def serving(capacity: Capacity, request: ResourceRequest) -> int:
-    """The nodes that could serve it with nothing running there, as bits; none where the cluster
+    """Return the nodes, as bits, that could serve the request with no job running; 0 if the cluster
     could not hold it.
     """
     known = capacity.serving.get(request)
@@ -69,12 +70,12 @@ def serving(capacity: Capacity, request: ResourceRequest) -> int:
             capacity.serving.clear()
         known = capacity.serving[request] = Serving()
     if known.seen != capacity.builds.position:
-        _look_again(capacity, request, known)
+        _examine_builds(capacity, request, known)
     return known.together
 
 
-def _look_again(capacity: Capacity, request: ResourceRequest, known: Serving) -> None:
-    """At the nodes that are built otherwise than when somebody last asked."""
+def _examine_builds(capacity: Capacity, request: ResourceRequest, known: Serving) -> None:
+    """Examine the nodes that were added, removed or rebuilt since the last use."""
     changed, known.seen = capacity.builds.since(known.seen), capacity.builds.position
     concerned = 0
     for index in changed:

@@ -1,11 +1,9 @@
-"""What free parts of devices are worth: how much the jobs that usually come could still pack on
-them.
+"""The worth of free parts of devices: how much the usual jobs could still pack on them.
 
-Pure: of the learnt mix alone (`libs/common/state/arrivals.py`). `value` of a node is the sum over
-its open devices of what a random row of usual jobs fills of each; CPUs that are short are split
-among them by what each would need. A device's value follows from those of smaller remainders, so
-all are found once, when they are first asked for. How it compares with the field: `python -m
-bench.packing`.
+Pure, from the learnt mix alone (`libs/common/state/arrivals.py`). The value of a node is the sum
+over its open devices of what a random sequence of usual jobs fills of each. Scarce CPUs are split
+among the devices by their needs. A device's value follows from those of smaller remainders, so all
+are computed once. `python -m bench.packing` compares it with other strategies.
 """
 
 from typing import Final, NamedTuple
@@ -14,17 +12,17 @@ from libs.common.model import WHOLE_GPU
 from libs.common.state.arrivals import Arrival
 from services.scheduler.placement.resource_request import STEP_MILLI, is_model
 
-# A remainder is offered so many jobs before it counts as lost.
+# Number of jobs offered to a remainder before it counts as lost.
 OFFERS: Final = 60
-# The usual jobs are those that make up so much of all, in hundredths.
+# The usual jobs make up this many hundredths of all jobs.
 COVERED: Final = 95
-# Values are kept up to so many; then they are found again.
+# Number of cached values; then the cache is cleared.
 KEPT_MAX: Final = 200_000
 
 
 class Usual(NamedTuple):
-    """A kind of job that usually comes: its part of all, GPUs, hundredths of each,
-    steps of CPUs.
+    """A kind of job that usually comes: its part of all jobs, GPUs, hundredths of
+    each, CPU steps.
     """
 
     part: float
@@ -34,22 +32,24 @@ class Usual(NamedTuple):
 
 
 class Fill:
-    """The values on cards on which these jobs may run."""
+    """The values of GPUs on which these jobs may run."""
 
     def __init__(self, usual: tuple[Usual, ...]) -> None:
         self.usual: Final = usual
         self.rich = [0.0] * (WHOLE_GPU + 1)
-        # What filling takes of CPUs: on the average, and at most.
+        # The CPUs that filling takes: on average, and at most.
         self.demand = [0.0] * (WHOLE_GPU + 1)
         self.most = [0] * (WHOLE_GPU + 1)
         self._poor: Final[dict[int, float]] = {}
         self._values: Final[dict[tuple[tuple[int, ...], int], float]] = {}
         for left in range(1, WHOLE_GPU + 1):
-            self._look_at(left)
+            self._compute(left)
 
     def value(self, lefts: tuple[int, ...], cpus_milli: int) -> float:
-        """Hundredths of devices; `lefts` are what is free of each open one, `cpus_milli` what of
-        the host (below 0: enough).
+        """Return the value in hundredths of devices.
+
+        `lefts` are the free parts of the open devices; `cpus_milli` is what the host has free
+        (below 0: enough).
         """
         steps = cpus_milli // STEP_MILLI if cpus_milli >= 0 else -1
         found = self._values.get((lefts, steps))
@@ -73,8 +73,8 @@ class Fill:
             )
         return found
 
-    def _look_at(self, left: int) -> None:
-        """The device's value, and its need of CPUs, when there are enough of them."""
+    def _compute(self, left: int) -> None:
+        """Compute the value and the CPU need of a remainder when CPUs are plenty."""
         fitting = [usual for usual in self.usual if _fits(usual, left)]
         chance = sum([usual.part * usual.gpus for usual in fitting])
         if chance <= 0:
@@ -98,7 +98,7 @@ class Fill:
         )
 
     def _at(self, left: int, steps: int) -> float:
-        """The device's value with so many steps of CPUs."""
+        """Return the value of a remainder with this many CPU steps."""
         if steps >= self.most[left]:
             return self.rich[left]
         key = left << 20 | steps
@@ -125,9 +125,9 @@ def _fits(usual: Usual, left: int) -> bool:
 
 
 def _meets(chance: float) -> float:
-    """How likely one of the offered jobs fits.
+    """Return the probability that one of the offered jobs fits.
 
-    By multiplication only: a power is not the same on every machine.
+    By multiplication only, because a power is not the same on every machine.
     """
     misses, square, offers = 1.0, max(0.0, 1.0 - chance), OFFERS
     while offers:
@@ -139,8 +139,8 @@ def _meets(chance: float) -> float:
 
 
 class Fills:
-    """The values for every model of card, and what it costs to take a scarce one without need (0:
-    nothing, 1: all).
+    """The values for every GPU model, and the cost of using a scarce one without need (0: none, 1:
+    all).
     """
 
     def __init__(
@@ -157,6 +157,7 @@ class Fills:
         )
 
     def of(self, model: str) -> tuple[Fill, float]:
+        """Return the values for this model, and its scarcity."""
         found = self._of.get(model)
         if found is None:
             usual = self._usual(model)
@@ -165,7 +166,7 @@ class Fills:
         return found
 
     def _usual(self, model: str) -> tuple[Usual, ...]:
-        """The most frequent arrivals that make up nearly all of them; of those, what may run on the
+        """Return the most frequent jobs that make up nearly all, as far as they may run on the
         model.
         """
         total = sum(count for _, count in self.arrivals)
@@ -183,8 +184,8 @@ class Fills:
         )
 
     def _scarce(self, model: str) -> float:
-        """The part of all GPUs that those ask for who may run on this model and not on every one,
-        by what there is of theirs.
+        """Return how scarce this model is: the part of all requested GPUs that must be of a
+        restricted set of models with this one in it, by what the cluster has of that set.
         """
         volume = sum(count * a.gpus * a.share for a, count in self.arrivals)
         total = sum(self.capacity.values())
@@ -202,3 +203,12 @@ class Fills:
 
 def _may(arrival: Arrival, model: str) -> bool:
     return not arrival.models or any(is_model(name, model) for name in arrival.models)
+
+
+class WorkloadMix(NamedTuple):
+    """What a strategy may consider beside the node itself: what jobs usually ask for.
+
+    `fills` is None until arrivals have been learnt.
+    """
+
+    fills: Fills | None = None

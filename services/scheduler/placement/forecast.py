@@ -1,11 +1,10 @@
-"""From when on each node will serve one member of a wish, by when the jobs that are there end at
-latest, if nothing else begins there.
+"""When each node will serve one member of a request: by the latest ends of its jobs, if no other
+job starts there.
 
-Pure, and derived: what it answers depends on the cluster and the time alone. Only nodes that
-changed since it was last asked are looked at again, by the very questions of a placement
-(`place.takes`), of the node without the jobs that will be gone. A job of which nobody can say when
-it ends counts `UNKNOWN`, so that of nodes without a time the one with the fewest such jobs in the
-way comes first.
+Pure, and derived: the answer depends on the cluster and the time alone. Only nodes that changed
+since the last use are examined again, by the checks of a placement (`place.fits`) on the node
+without the jobs that will have ended. A job without a known end counts `UNKNOWN`, so that among
+nodes without a time, the one with the fewest such jobs in the way comes first.
 """
 
 from bisect import bisect_left
@@ -24,15 +23,15 @@ from services.scheduler.placement.imagined import Imagined
 from services.scheduler.placement.place import Place, fits, host_serves
 from services.scheduler.placement.resource_request import ResourceRequest
 
-# Later than every time that is known. A replica goes on for ever: it counts as many jobs that may
-# end.
+# Later than every known time. A replica never ends, so it counts as many jobs with an unknown end.
 UNKNOWN: Final = 1 << 62
 NEVER: Final = UNKNOWN << 20
 
 
 def latest_end_ns(spec: JobSpec, placed_ns: int) -> int:
-    """Until when an attempt that is placed then has ended at latest: its node ends it at its limit,
-    counted from its start.
+    """Return the latest end of an attempt that is placed at `placed_ns`.
+
+    Its node ends it at its time limit, counted from its start. UNKNOWN without a limit.
     """
     if not spec.time_limit_s:
         return UNKNOWN
@@ -40,8 +39,8 @@ def latest_end_ns(spec: JobSpec, placed_ns: int) -> int:
 
 
 def expected_end_ns(job: Job) -> int:
-    """The end of an attempt on nodes: by what was last said of an allocation, by its limit, else by
-    its user's estimate.
+    """Return the expected end of an attempt on nodes: the end of its allocation, its limit, or its
+    user's estimate.
     """
     if job.spec.serve is not None:
         return NEVER
@@ -53,10 +52,10 @@ def expected_end_ns(job: Job) -> int:
 
 
 class Forecast:
-    """`whens` are the nodes that could serve, and from when on they will (0: now; from UNKNOWN on
-    nobody knows).
+    """The nodes that could serve, and when.
 
-    `seen` is up to where it has looked at what changed.
+    `whens` maps a node to the time from which it will serve (0: now; unknown from UNKNOWN on).
+    `seen` is the examined position of the changes.
     """
 
     def __init__(self, request: ResourceRequest, sharing_domain: str) -> None:
@@ -66,6 +65,7 @@ class Forecast:
         self.seen = UNSEEN
 
     def bring_up(self, cluster: Cluster, capacity: Capacity, now_ns: int) -> None:
+        """Examine the nodes that changed since the last use."""
         changed, self.seen = capacity.changes.since(self.seen), capacity.changes.position
         for index in changed:
             place = capacity.places[index]
@@ -75,7 +75,9 @@ class Forecast:
                 self.whens[index] = when
 
     def _when(self, cluster: Cluster, place: Place, now_ns: int) -> int | None:
-        """None: not even with nothing on it. An end that has passed is not known any more."""
+        """Return when the node serves; None if it does not even when empty. An end that has passed
+        is unknown.
+        """
         ends: list[tuple[int, str]] = []
         for key in _attempts(place):
             end = expected_end_ns(cluster.jobs[job_of(key)])
@@ -102,7 +104,7 @@ class Forecast:
 def earliest(
     whens: Mapping[int, int], request: ResourceRequest, near: Neighbours
 ) -> tuple[int, int]:
-    """From when on the whole wish can be served, and on which nodes, as bits; none where it never
+    """Return when the whole request can be served, and on which nodes (bits); no nodes if it never
     can be.
     """
     if request.nodes == 1 and whens:
@@ -119,7 +121,7 @@ def earliest(
 
 
 def _attempts(place: Place) -> list[str]:
-    """All that is on the node, or holds something of it."""
+    """Return all attempts that run on the node or hold something there."""
     here = (attempt_key(job_id, attempt) for job_id, attempt in place.node.members.items())
     return list(
         dict.fromkeys(

@@ -1,9 +1,9 @@
-"""The nodes of a gang: as near to each other as there are enough, in one rack, else under one
-spine, else in as few racks as can be.
+"""The nodes of a gang: in one rack if it holds enough, otherwise under one spine, otherwise in as
+few racks as possible.
 
-Pure. Whole or not at all, and of one model of device unless the job takes any mixture. Ranks follow
-the topology: neighbours in a rack are neighbours in rank. A node that does not know its rack is in
-none: it never serves a gang that must keep together.
+Pure. A gang is placed whole or not at all, on one GPU model unless the job accepts a mixture. Ranks
+follow the topology: neighbours in a rack are neighbours in rank. A node with an unknown rack is in
+none, so it never serves a gang that must keep together.
 """
 
 from bisect import bisect_left
@@ -21,9 +21,8 @@ Found = TypeVar("Found")
 
 
 class Neighbours(NamedTuple):
-    """The nodes of each rack, spine and model, as bits; in the order in which they were first seen.
-
-    And the rack of each node.
+    """The nodes of each rack, spine and model, as bits, in the order of first registration; and the
+    rack of each node.
     """
 
     rack: dict[str, int]
@@ -50,13 +49,13 @@ def members(
 
 
 def together(serving: int, request: ResourceRequest, near: Neighbours) -> int:
-    """Those of these nodes of which enough may be together; 0 when there are none such."""
+    """Return those of these nodes of which enough may form the gang; 0 if there are too few."""
     kinds = [kind for kind in _kinds(serving, request, near) if kind.bit_count() >= request.nodes]
     return next((group for kind in kinds for group in _groups(kind, request, near)), 0)
 
 
 def allowed(serving: int, request: ResourceRequest, near: Neighbours) -> Iterator[int]:
-    """The sets of nodes out of which a gang may be taken, whatever it would like best."""
+    """Yield the sets of nodes from which the gang may be taken, ignoring preferences."""
     for kind in _kinds(serving, request, near):
         required = (
             near.rack
@@ -69,16 +68,16 @@ def allowed(serving: int, request: ResourceRequest, near: Neighbours) -> Iterato
 
 
 def widest(fewest: int, most: int, choose: Callable[[int], Found]) -> Found:
-    """What is chosen for as many nodes as can be.
+    """Return what `choose` returns for the largest possible number of nodes.
 
-    Where nothing is for a number, nothing is for a larger one.
+    If it finds nothing for a number, it finds nothing for a larger one.
     """
     more = range(fewest + 1, most + 1)
     return choose(fewest + bisect_left(more, True, key=lambda nodes: not choose(nodes)))
 
 
 def _kinds(serving: int, request: ResourceRequest, near: Neighbours) -> list[int]:
-    """The nodes by model."""
+    """Return the nodes by GPU model."""
     return (
         [serving]
         if request.mixed or not request.gpus or len(near.model) < 2
@@ -87,7 +86,7 @@ def _kinds(serving: int, request: ResourceRequest, near: Neighbours) -> list[int
 
 
 def _groups(serving: int, request: ResourceRequest, near: Neighbours) -> Iterator[int]:
-    """The narrowest neighbourhoods that hold enough, the tightest first."""
+    """Yield the narrowest neighbourhoods that hold enough nodes, the tightest first."""
     for level, sets in (("rack", near.rack), ("spine", near.spine)):
         if level not in request.ignored and request.nodes > 1:
             enough = [
@@ -107,7 +106,9 @@ def _size(bits: int) -> tuple[int, int]:
 
 
 def _best(ranking: Ranking, group: int, count: int, near: Neighbours) -> list[int]:
-    """From as few racks as can be: the fullest first, the rest from the smallest that serves."""
+    """Take the nodes from as few racks as possible: the fullest first, the rest from the smallest
+    that serves.
+    """
     home = near.rack.get(near.rack_of[(group & -group).bit_length() - 1], 0)
     if "rack" in ranking.request.ignored or not group & ~home:
         return _top(ranking, group, count)
@@ -128,7 +129,7 @@ def _best(ranking: Ranking, group: int, count: int, near: Neighbours) -> list[in
 
 
 def _top(ranking: Ranking, group: int, count: int) -> list[int]:
-    """The best of these nodes by the strategy's score."""
+    """Return the best of these nodes by the strategy's score."""
     best_first = (
         index
         for level in sorted(ranking.levels, reverse=True)
@@ -138,7 +139,7 @@ def _top(ranking: Ranking, group: int, count: int) -> list[int]:
 
 
 def in_ranks(chosen: Iterable[int], near: Neighbours) -> list[int]:
-    """By registration, but those of one rack behind its first."""
+    """Return the nodes in rank order: by registration, with the nodes of one rack together."""
     racks: dict[str, list[int]] = {}
     for index in sorted(chosen):
         racks.setdefault(near.rack_of[index], []).append(index)

@@ -1,11 +1,11 @@
-"""What a node is built of: its devices and how they hang together.
+"""The build of a node: its devices and their topology.
 
-Nodes of equal build share one `Hardware`, and all that follows of it.
+Nodes of equal build share one `Hardware` and everything computed from it.
 
-Pure. `pick` chooses devices of a node by its topology: it crosses a level only where no set of
-devices would avoid that, and among such sets takes from where the least is free, so that pairs and
-halves stay whole. What it finds is kept: a table over (free devices, count). Held against brute
-force by tests/property/test_topology.py.
+Pure. `pick` chooses devices by topology: it crosses a level only if every set of devices would.
+Among the best sets it takes from where least is free, so that pairs and halves stay whole. The
+results are cached by (free devices, count). Checked against brute force by
+tests/property/test_topology.py.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from services.scheduler.placement.resource_request import INSIDE, ResourceReques
 # A device's group at each level of INSIDE, from the links outward.
 Groups = tuple[str, ...]
 
-# Tables are forgotten beyond these: what is needed is found again.
+# Sizes of the caches; a full cache is cleared.
 PICKS_MAX: Final = 50_000
 NEEDS_MAX: Final = 4_096
 
 
 class Picked(NamedTuple):
-    """Devices as bits, and the levels that they cross, as bits too: the links weigh most, then the
-    widest level.
+    """Devices as bits, and the levels that they cross as bits: links weigh most, then the widest
+    level.
     """
 
     crossed: int
@@ -35,7 +35,9 @@ NONE: Final = Picked(-1, 0)
 
 
 class Needs(NamedTuple):
-    """What each device would have to give a wish, in hundredths, and which ones serve, as bits."""
+    """What each device would have to give a request, in hundredths, and which devices serve, as
+    bits.
+    """
 
     parts: tuple[int, ...]
     mask: int
@@ -47,9 +49,9 @@ def needs_of(gpus: Sequence[Gpu], request: ResourceRequest) -> Needs:
 
 
 class Hardware:
-    """`models` are the devices of each model, as bits.
+    """The devices of a build. `models` are the devices of each model, as bits.
 
-    `single`: no two devices go to one job, because the node's fabric is not up.
+    `single` is true if no two devices may serve one job, because the node's fabric is not up.
     """
 
     def __init__(self, gpus: Sequence[Gpu], sockets: tuple[int, ...], single: bool = False) -> None:
@@ -65,7 +67,9 @@ class Hardware:
         self._needs: Final[dict[ResourceRequest, Needs]] = {}
 
     def needs(self, request: ResourceRequest) -> Needs:
-        """Of a wish that names no single devices: nodes of one build differ in their names."""
+        """Return the needs of a request that names no single devices: nodes of one build differ in
+        their names.
+        """
         found = self._needs.get(request)
         if found is None:
             if len(self._needs) >= NEEDS_MAX:
@@ -74,8 +78,8 @@ class Hardware:
         return found
 
     def pick(self, free: int, count: int, request: ResourceRequest) -> Picked:
-        """`count` of the free devices; NONE when there are not so many, or none that keep together
-        as they must.
+        """Return `count` of the free devices; NONE if there are too few, or none that keep together
+        as required.
         """
         key = (free, count, request.required, request.ignored)
         found = self.picks.get(key)
@@ -103,8 +107,8 @@ class Hardware:
         return NONE
 
     def _within(self, part: int, count: int) -> int:
-        """`count` devices of a part in which all are alike near: whole small groups of it, the last
-        from the smallest that serves.
+        """Return `count` devices of a part whose devices are equally near: whole small groups, and
+        the rest from the smallest group that serves.
         """
         groups = self._parts(part, range(len(INSIDE)))
         enough = [group for group in groups if group.bit_count() >= count]
@@ -116,7 +120,7 @@ class Hardware:
         return largest | self._within(part & ~largest, count - largest.bit_count())
 
     def _parts(self, free: int, levels: Sequence[int]) -> list[int]:
-        """The free devices, apart wherever their groups differ at one of these levels."""
+        """Split the free devices wherever their groups differ at one of these levels."""
         parts: dict[Groups, int] = {}
         for index, groups in enumerate(self.groups):
             if free >> index & 1:
@@ -125,13 +129,13 @@ class Hardware:
         return list(parts.values())
 
 
-# The links before the widest level, that before the narrower ones: what it is worse to cross has
-# the higher bit.
+# The links have the highest bit, then the widest level: the worse it is to cross, the higher the
+# bit.
 _BIT: Final = {"interconnect": 8, "socket": 4, "numa": 2, "switch": 1}
 
 
 def _groups(gpu: Gpu, sockets: tuple[int, ...]) -> Groups:
-    """What is not known is a group of the device's own."""
+    """Return the device's group at each level; an unknown level is a group of its own."""
     alone = f"?{gpu.index}"
     numa = str(gpu.numa) if gpu.numa >= 0 else alone
     socket = str(sockets[gpu.numa]) if 0 <= gpu.numa < len(sockets) else numa
@@ -155,7 +159,7 @@ def _lowest(mask: int, count: int) -> int:
 def key_of(
     gpus: Sequence[Gpu], sockets: tuple[int, ...], single: bool = False
 ) -> tuple[object, ...]:
-    """What makes two nodes' builds equal: all but the names of the devices."""
+    """Return the key by which two builds are equal: everything but the names of the devices."""
     return (
         sockets,
         single,

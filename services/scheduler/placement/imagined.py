@@ -1,4 +1,4 @@
-"""A node as it would be if some of what is there had ended.
+"""A node as it would be after some attempts on it have ended.
 
 Pure: the node itself stays as it is.
 """
@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from libs.common.model import job_of
 from libs.common.state.cluster import Cluster, GpuView
-from services.scheduler.placement.capacity import look_at_device, look_at_host, reserved_on
+from services.scheduler.placement.capacity import read_device, read_host, reserved_on
 from services.scheduler.placement.place import Place
 
 
 class Imagined:
-    """`there` is the node, `place` how it would be without the attempts (`model.attempt_key`) that
-    have `ended`.
+    """A copy of a node state without some attempts.
 
-    With each that ends or is spared only what it holds is looked at again.
+    `there` is the real node state, `place` the copy without the attempts (`model.attempt_key`) in
+    `ended`. Each call of `end` or `spare` reads only what that attempt holds.
     """
 
     def __init__(self, cluster: Cluster, there: Place) -> None:
@@ -32,20 +32,21 @@ class Imagined:
         )
 
     def end(self, key: str) -> Place:
+        """End this attempt on the copy."""
         self.ended.add(key)
         self.place.node.members.pop(job_of(key), None)
         self.place.node.held.pop(key, None)
-        return self._look_at(key)
+        return self._read_devices_of(key)
 
     def spare(self, key: str) -> Place:
-        """It goes on after all."""
+        """Let this attempt go on after all."""
         self.ended.remove(key)
         self.place.node.members[job_of(key)] = self.there.node.members[job_of(key)]
         if key in self.there.node.held:
             self.place.node.held[key] = self.there.node.held[key]
-        return self._look_at(key)
+        return self._read_devices_of(key)
 
-    def _look_at(self, key: str) -> Place:
+    def _read_devices_of(self, key: str) -> Place:
         place = self.place
         for index, view in enumerate(place.views):
             if key in view.holds and view.gpu.uuid not in self.closed:
@@ -54,10 +55,10 @@ class Imagined:
                     place.whole |= 1 << index
                 else:
                     place.whole &= ~(1 << index)
-                    look_at_device(self.cluster, place, index, self._left(view))
+                    read_device(self.cluster, place, index, self._left(view))
         place.widen()
         if key in self.there.node.held:
-            look_at_host(self.cluster, place)
+            read_host(self.cluster, place)
         return place
 
     def _left(self, view: GpuView) -> GpuView:

@@ -1,9 +1,7 @@
-"""One node as placement sees it: what is free of its devices and of its host.
+"""The node state: what is free of one node's devices and host, as placement sees it.
 
-A mirror of the ledger, made by `capacity.py` alone.
-
-Pure. `takes` gives the ways in which a node could serve one member of a job; which node and which
-way is best is a strategy's to say.
+A mirror of the ledger, which only `capacity.py` updates. Pure. `fits` yields the ways in which a
+node could serve one member of a job; a strategy decides which node and way is best.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,14 +14,14 @@ from libs.common.state.cluster import GpuView, Job, Node
 from services.scheduler.placement.hardware import NONE, Hardware, Needs, needs_of
 from services.scheduler.placement.resource_request import ResourceRequest
 
-# Of the host, where the node does not say what it has: nobody who asks is served.
+# The host's size is unknown: a job that asks for CPUs or memory is not served.
 UNKNOWN: Final = -1
 WHOLES: Final = tuple((WHOLE_GPU,) * count for count in range(GPUS_PER_NODE_MAX + 1))
 
 
 class Part(NamedTuple):
-    """A partly held device: what is free of it, to whom it is open (`sharing_domains.py`), and how
-    its parts are kept apart.
+    """A partly held device: what is free, the sharing domain that may use it, and how its parts are
+    isolated.
     """
 
     free: int
@@ -34,7 +32,9 @@ class Part(NamedTuple):
 
 
 class DeviceFit(NamedTuple):
-    """Devices by index, what is taken of each, what each had free before, and the levels that they
+    """One way in which a node can serve a request.
+
+    Devices by index, the share taken of each, what each had free before, and the levels that they
     cross (`hardware.Picked`).
     """
 
@@ -46,12 +46,14 @@ class DeviceFit(NamedTuple):
 
     @property
     def left(self) -> int:
-        """What the device with the most of it has free."""
+        """What the device with the most free capacity has free."""
         return max(self.lefts, default=0)
 
 
 class Place:
-    """`whole` are the wholly free devices, as bits; `parts` the partly held ones."""
+    """The node state. `whole` are the wholly free devices, as bits; `parts` the partly
+    held ones.
+    """
 
     def __init__(
         self,
@@ -73,11 +75,10 @@ class Place:
         self.hardware: Final = hardware
         self.whole = 0
         self.parts: dict[int, Part] = {}
-        # What is free of the devices that have something free, least first; and of the one with the
-        # most.
+        # The free shares of all open devices, least first; and the largest of them.
         self.lefts: tuple[int, ...] = ()
         self.widest = 0
-        # What a strategy has worked out of the node as it is.
+        # A value that a strategy computed for the present state.
         self.noted: tuple[object, tuple[int, ...], int, float] | None = None
         self.cpus_free = UNKNOWN
         self.memory_free = UNKNOWN
@@ -85,6 +86,7 @@ class Place:
         self.bit: Final = {gpu.uuid: 1 << index for index, gpu in enumerate(self.gpus)}
 
     def needs(self, request: ResourceRequest) -> Needs:
+        """Return what each device would have to give this request."""
         return needs_of(self.gpus, request) if request.uuids else self.hardware.needs(request)
 
     def is_meant(self, request: ResourceRequest) -> bool:
@@ -100,7 +102,9 @@ class Place:
         return listed and all(self.node.labels.get(name) == value for name, value in request.labels)
 
     def admits(self, request: ResourceRequest) -> bool:
-        """What the job says of the node itself, and of the jobs on it."""
+        """Return whether the node suits the job and runs no job with a label of its
+        anti-affinity.
+        """
         if not self.is_meant(request):
             return False
         jobs = (
@@ -113,7 +117,7 @@ class Place:
         )
 
     def could_serve(self, request: ResourceRequest) -> bool:
-        """Whether it could, with nothing running on it."""
+        """Return whether the node could serve a member with no job running on it."""
         if (
             request.cpus_milli > self.node.cpus_milli
             or request.memory_bytes > self.node.memory_bytes
@@ -127,7 +131,7 @@ class Place:
         )
 
     def give(self, holds: Sequence[GpuHold], sharing_domain: str) -> None:
-        """Follow promises that were recorded."""
+        """Take these holds from what is free."""
         self.whole &= ~sum([self.bit[hold.uuid] for hold in holds])
         for hold in holds:
             if hold.share < WHOLE_GPU:
@@ -143,19 +147,20 @@ class Place:
             self.parts[device] = Part(left, sharing_domain, hold.isolation, slices, single)
 
     def widen(self) -> None:
-        """What follows of `whole` and `parts`, after they changed."""
+        """Update the fields derived from `whole` and `parts`."""
         open_parts = sorted([part.free for part in self.parts.values()]) if self.parts else []
         self.lefts = (*open_parts, *WHOLES[self.whole.bit_count()])
         self.widest = self.lefts[-1] if self.lefts else 0
 
     def give_host(self, request: ResourceRequest) -> None:
+        """Take the request's CPUs and memory from what is free."""
         if self.cpus_free != UNKNOWN:
             self.cpus_free -= request.cpus_milli
         if self.memory_free != UNKNOWN:
             self.memory_free -= request.memory_bytes
 
     def taken(self, fit: DeviceFit, request: ResourceRequest) -> tuple[GpuHold, ...]:
-        """The devices of a take as the fact says them."""
+        """Return the devices of a fit as the fact records them."""
         if fit.share == WHOLE_GPU and not request.isolation:
             return (
                 self.holds
@@ -172,7 +177,7 @@ class Place:
 
 
 def host_serves(place: Place, request: ResourceRequest) -> bool:
-    """Whether the host has the CPUs and the memory free."""
+    """Return whether the host has enough CPUs and memory free."""
     return (not request.cpus_milli or request.cpus_milli <= place.cpus_free) and (
         not request.memory_bytes or request.memory_bytes <= place.memory_free
     )
@@ -181,7 +186,7 @@ def host_serves(place: Place, request: ResourceRequest) -> bool:
 def fits(
     place: Place, request: ResourceRequest, sharing_domain: str, needs: Needs
 ) -> Iterator[DeviceFit]:
-    """Every way worth a strategy's look: of devices that differ in nothing that
+    """Yield every device fit that a strategy should consider: of devices that are equal in what
     matters, the first.
     """
     if request.gpus == 0:
@@ -204,9 +209,10 @@ def _wholes(place: Place, request: ResourceRequest, needs: Needs) -> Iterator[De
 def _shares(
     place: Place, request: ResourceRequest, sharing_domain: str, needs: Needs
 ) -> Iterator[DeviceFit]:
-    """Of one device: each that differs in what it has free.
+    """Yield fits of parts of devices.
 
-    Of several: as little opened as their topology allows.
+    For one device, each that differs in what it has free. For several, as few newly opened devices
+    as their topology allows.
     """
     free = dict.fromkeys(_devices(place.whole & needs.mask), WHOLE_GPU)
     free |= {
@@ -251,8 +257,8 @@ def _is_open(part: Part, request: ResourceRequest, sharing_domain: str, need: in
 def _instances(
     place: Place, request: ResourceRequest, sharing_domain: str, needs: Needs
 ) -> Iterator[DeviceFit]:
-    """The first place for an instance on each device; cards that are cut already before
-    whole ones.
+    """Yield the first free place of a MIG instance on each device; partly used devices
+    come first.
     """
     found: list[tuple[int, int, int]] = []
     for index, need in enumerate(needs.parts):
@@ -278,7 +284,7 @@ def _instances(
 
 
 def _slices(place: Place, index: int, part: Part, profile: str) -> int:
-    """The first legal place that is free; 0 when there is none."""
+    """Return the first legal place that is free; 0 if there is none."""
     card = mig.card_of(place.views[index].gpu.mig_profiles)
     if part.single and profile.endswith(mig.SINGLE):
         return 0
@@ -286,7 +292,7 @@ def _slices(place: Place, index: int, part: Part, profile: str) -> int:
 
 
 def _alike(place: Place, request: ResourceRequest, free: int) -> list[int]:
-    """The free devices by model, unless the job takes any mixture."""
+    """Return the free devices by model, unless the job accepts a mixture."""
     models = place.hardware.models
     return (
         [free]

@@ -1,10 +1,8 @@
-"""The nodes that could serve one wish now, best first.
+"""The nodes that can serve one request now, best first.
 
-Only nodes that changed since it was last asked are looked at again.
-
-Pure, and derived: what it answers depends on the cluster alone, never on when it was asked. A set
-of nodes is an integer, one bit each in the order of their first registration, so that among equals
-the lowest bit is the choice.
+Only nodes that changed since the last use are examined again. Pure, and derived: the answer depends
+on the cluster alone. A set of nodes is an integer with one bit per node in the order of first
+registration, so among equals the lowest bit is chosen.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,24 +10,26 @@ from typing import Final
 
 from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.changes import UNSEEN
+from services.scheduler.placement.fill import WorkloadMix
 from services.scheduler.placement.hardware import Hardware
 from services.scheduler.placement.place import DeviceFit, Place, fits, host_serves
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.strategies import Score
-from services.scheduler.placement.workload_mix import WorkloadMix
 
 # A level of the topology weighs more than any score.
 CROSSED_BITS: Final = 40
-# Answers about nodes of which no device is partly held.
+# Number of cached answers for nodes without a partly held device.
 KEPT_MAX: Final = 10_000
 
-# How good a node is, and how it would serve.
+# The node's level (higher is better), and its best device fit.
 Ranked = tuple[int, DeviceFit]
 
 
 class Ranking:
-    """`levels` are the nodes by how good they are, as bits; `best` says how each of the `members`
-    would serve; `seen` is up to where it has looked at what changed.
+    """The ranked nodes of one request.
+
+    `levels` are the nodes by level, as bits. `best` is the device fit of each of the `members`.
+    `seen` is the examined position of the changes.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Ranking:
         self.members = 0
         self.levels: Final[dict[int, int]] = {}
         self.best: Final[dict[int, Ranked]] = {}
-        # Whether all that matters of a node is what it is built of and what is free.
+        # True if only the build and the free capacity of a node matter.
         self._plain: Final = not (
             request.labels
             or request.node_list
@@ -52,13 +52,14 @@ class Ranking:
             or request.means
             or request.excluded
         )
-        # A node of which no device has so much free, or not so many are wholly free, serves nobody.
+        # A node with less free than this on every device, or with fewer whole devices, cannot
+        # serve.
         self._least: Final = request.share if request.gpus else 0
         self._wholes: Final = request.gpus if request.whole else 0
         self._kept: Final[dict[tuple[Hardware, int, int, int], Ranked | None]] = {}
 
-    def look_at(self, places: list[Place | None], changed: Iterable[int]) -> None:
-        """These nodes have changed."""
+    def examine(self, places: list[Place | None], changed: Iterable[int]) -> None:
+        """Examine these nodes, which have changed."""
         for index in changed:
             place = places[index]
             found = self.rank(place) if place is not None else None
@@ -73,7 +74,7 @@ class Ranking:
                 self.levels[found[0]] = self.levels.get(found[0], 0) | 1 << index
 
     def in_order(self, after: int = -1) -> Iterator[int]:
-        """The nodes, best first; of equals those behind `after` before the others."""
+        """Yield the nodes, best first; among equals those behind `after` come before the others."""
         if not self.levels:
             return
         yield from _from(self.levels[max(self.levels)], after)
@@ -90,23 +91,23 @@ class Ranking:
             del self.levels[level]
 
     def rank(self, place: Place) -> Ranked | None:
-        """How a node, or one that is imagined, would serve.
+        """Return how a node, real or imagined, would serve; None if it cannot.
 
-        Nodes of one build with as much free give the same answer: it is kept.
+        Nodes of one build with equal free capacity share one cached answer.
         """
         if place.widest < self._least or place.whole.bit_count() < self._wholes:
             return None
         if not self._plain or place.parts:
-            return self._rank_anew(place)
+            return self._compute_rank(place)
         key = (place.hardware, place.whole, place.cpus_free, place.memory_free)
         if key in self._kept:
             return self._kept[key]
         if len(self._kept) >= KEPT_MAX:
             del self._kept[next(iter(self._kept))]  # the oldest
-        found = self._kept[key] = self._rank_anew(place)
+        found = self._kept[key] = self._compute_rank(place)
         return found
 
-    def _rank_anew(self, place: Place) -> Ranked | None:
+    def _compute_rank(self, place: Place) -> Ranked | None:
         request = self.request
         if not host_serves(place, request):
             return None
@@ -119,7 +120,7 @@ class Ranking:
 
 
 def _from(nodes: int, after: int) -> Iterator[int]:
-    """The bits of a set, from one on and around."""
+    """Yield the bits after this one, then the others."""
     behind = nodes >> (after + 1) << (after + 1)
     yield from indexes(behind)
     yield from indexes(nodes ^ behind)

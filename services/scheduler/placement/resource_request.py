@@ -1,6 +1,7 @@
-"""What a job asks of the place that it runs on: two jobs with one wish are equal for placement.
+"""The resource request: what a job asks of nodes and devices. Jobs with equal requests are equal
+for placement.
 
-Pure. Everything else of a job's spec (its command, its limits) is no question of where.
+Pure. Other parts of a job's spec, such as its command, do not matter for placement.
 """
 
 import re
@@ -27,17 +28,17 @@ from libs.common.model import (
 # The levels within a node, those between nodes.
 INSIDE: Final = LEVELS[:4]
 BETWEEN: Final = LEVELS[4:]
-# CPUs count in steps of so many thousandths where nodes are compared.
+# Step of CPUs in which nodes are compared, in thousandths of a CPU.
 STEP_MILLI: Final = 2_000
 _WORDS: Final = re.compile(r"[^a-z0-9]+")
 
 
 class ResourceRequest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
-    """As in JobSpec, per node.
+    """The request of one job. Fields as in JobSpec, per node.
 
-    `share` is 0 where memory or a MIG profile says which part; `required` and `ignored` name
-    levels; `means` are what a node must not have lost (`libs/common/devices/means.py`); `excluded`
-    nodes have refused the job lately.
+    `share` is 0 if memory or a MIG profile determines the part. `required` and `ignored` name
+    topology levels. `means` are isolation means that a node must not have lost
+    (`libs/common/devices/means.py`). `excluded` are nodes that refused the job lately.
     """
 
     nodes: int = 1
@@ -65,25 +66,27 @@ class ResourceRequest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
     @property
     def whole(self) -> bool:
-        """Devices that nobody else has any part of."""
+        """True if the job needs whole devices."""
         return self.share == WHOLE_GPU
 
     @property
     def total_share(self) -> int:
-        """Hundredths of a GPU, over all nodes; 0 where that depends on the card."""
+        """Hundredths of a GPU over all nodes; 0 if that depends on the GPU model."""
         return self.nodes * self.gpus * self.share
 
     @property
     def least_share(self) -> int:
-        """The same; where it depends on the card, what is always needed: something of
+        """The same; if it depends on the GPU model, the least possible: something of
         each device.
         """
         return self.nodes * self.gpus * (self.share or 1)
 
     @property
     def ranked(self) -> "ResourceRequest":
-        """What its ranking is about: jobs that differ in little but what they ask of the host share
-        one (`choose.py` asks the rest).
+        """The request whose ranking serves this one.
+
+        Requests that differ little in what they ask of the host share a ranking; `choose.py` checks
+        the host.
         """
         if self.nodes > 1:
             return msgspec.structs.replace(self, nodes=1)
@@ -92,7 +95,9 @@ class ResourceRequest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
         )
 
     def need(self, gpu: Gpu) -> int:
-        """The hundredths of this device that serve one member; 0 when the device does not serve."""
+        """Return the hundredths of this device that one member needs; 0 if the device
+        cannot serve.
+        """
         if not self._serves(gpu):
             return 0
         if self.mig_profile:
@@ -119,6 +124,7 @@ class ResourceRequest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
 
 def request_of(spec: JobSpec, excluded: tuple[NodeId, ...] = ()) -> ResourceRequest:
+    """Return the resource request of this spec."""
     levels = {level: getattr(spec, level) for level in LEVELS}
     if not spec.allow_cross_numa:
         levels["numa"] = REQUIRED
@@ -150,8 +156,9 @@ def request_of(spec: JobSpec, excluded: tuple[NodeId, ...] = ()) -> ResourceRequ
 
 @lru_cache(4_096)
 def is_model(name: str, model: str) -> bool:
-    """Whether all words of the name are words of the model's: H100 is "NVIDIA H100 80GB HBM3", A10
-    is not "NVIDIA A100".
+    """Return whether all words of `name` occur in the model's name.
+
+    H100 matches "NVIDIA H100 80GB HBM3"; A10 does not match "NVIDIA A100".
     """
     return set(_words(name)) <= set(_words(model))
 

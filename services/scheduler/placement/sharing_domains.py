@@ -1,10 +1,10 @@
-"""Whose jobs may share one device: those of one tenant, or of all tenants of which an administrator
-said that they share.
+"""Sharing domains: the tenants whose jobs may share one device.
 
-Pure. A tenant's jobs are of one circle, and a partly held device is open to one circle only, so the
-question is one comparison. A whole device is no question: nobody else is on it. It is asked when a
-placement is decided, as a tenant's limits are: the folds do not ask it, for the word of an
-administrator may cross a placement. The simulation's checker is `tenants_never_share_a_gpu`.
+Pure. A domain is one tenant, or all tenants that an administrator allowed to share devices. A
+partly held device is open to one domain only, so the check is one comparison. Whole devices need no
+check. The check is made when a placement is decided, as for tenant limits. The folds do not repeat
+it, because an administrator's change may cross a placement. The simulation's checker is
+`tenants_never_share_a_gpu`.
 """
 
 from typing import Final
@@ -12,20 +12,20 @@ from typing import Final
 from libs.common.model import TenantId, job_of
 from libs.common.state.cluster import Cluster, GpuView
 
-# Of all tenants that share. No tenant has this name, nor the next.
+# The domain of all tenants that share devices. No tenant has this name, nor the next one.
 SHARING: Final = ""
-# A device on which tenants are that do not share any more: open to nobody.
+# The domain of a device whose tenants no longer share: no further job may use it.
 CLOSED: Final = "/"
 
 
 def sharing_domain_of(cluster: Cluster, name: TenantId) -> str:
-    """The circle of a tenant's jobs."""
+    """Return the sharing domain of a tenant's jobs."""
     tenant = cluster.tenants.get(name)
     return SHARING if tenant is not None and tenant.shares_devices else name
 
 
 def sharing_domain_on(cluster: Cluster, view: GpuView) -> str:
-    """To whom a partly held device is open."""
+    """Return the sharing domain that may use a partly held device."""
     sharing_domains = dict.fromkeys(
         sharing_domain_of(cluster, cluster.jobs[job_of(key)].tenant) for key in view.holds
     )

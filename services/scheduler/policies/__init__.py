@@ -1,10 +1,9 @@
-"""Orders of a queue: one file per policy, one function `key(job, queue, now_ns)` each; the smallest
-key goes first.
+"""Policies: the orders of queues. Each file has one function `key(job, queue, now_ns)`; the
+smallest key goes first.
 
-Pure. A key stands still while the job waits (`queue.py` sorts it once), so that 100,000 waiting
-jobs cost nothing per decision. What moves is left to two other numbers: where a policy has a
-`rank`, each tenant's jobs wait in a lane of their own and only the lanes are compared anew; where
-it says when a key `turns_ns`, the job is given its key again at that time.
+Pure. A key does not change while the job waits (`queue.py` sorts once), so 100,000 waiting jobs
+cost nothing per decision. A policy with a `rank` gives each tenant a lane of its own, and only the
+lanes are compared at each decision. A policy with `turns_ns` says when a job's key changes.
 """
 
 from collections.abc import Callable
@@ -15,9 +14,9 @@ from libs.common.state.ordering import JobQueue
 from libs.common.state.plugins import ORDER, Plugins
 from services.scheduler.policies import deadline, fair_share, fifo, las, priority, srsf
 
-# What a policy gives, and behind it what decides among equals.
+# The policy's key, followed by tie-breakers.
 OrderKey = tuple[int, ...]
-# GPUs (hundredths), thousandths of CPUs and MiB of the usable nodes.
+# Hundredths of GPUs, thousandths of CPUs and MiB of the usable nodes.
 Sizes = tuple[int, int, int]
 
 
@@ -35,12 +34,12 @@ POLICIES: Final[dict[str, Policy]] = {
     "las": Policy(las.key),
     "deadline": Policy(deadline.key, turns_ns=deadline.latest_start_ns),
 }
-# Those that this process has from plug-ins (`plugins.py`); which of them count, the log says
+# Policies that this process loaded from plug-ins (`plugins.py`). The log tells which of them count
 # (`libs/common/state/plugins.py`).
 PLUGGED: Final[dict[str, Policy]] = {}
 
 
 def policy_named(name: str, plugins: Plugins) -> Policy:
-    """Of a name that nobody knows, or of a plug-in that does not count now, it is `priority`."""
+    """Return the policy; `priority` if the name is unknown or its plug-in is not in force."""
     plugged = PLUGGED.get(name) if plugins.in_force(ORDER, name) else None
     return POLICIES.get(name) or plugged or POLICIES["priority"]

@@ -1,8 +1,8 @@
-"""The earliest deadline first that can still be met; then those that are late, then those without
-one.
+"""The earliest deadline that can still be met goes first, then late jobs, then jobs without a
+deadline.
 
-A job is late when, by what is expected of it (`srsf.expected_of`), it would end after its deadline.
-That comes by time alone, so its key turns then.
+A job is late if it would end after its deadline, by its expected duration (`srsf.expected_of`).
+That changes with time alone, so the key changes then.
 """
 
 from typing import Final
@@ -22,5 +22,5 @@ def key(job: Job, queue: JobQueue, now_ns: int) -> tuple[int, int, int]:
 
 
 def latest_start_ns(job: Job) -> int:
-    """Until when it must begin to end in time, by the wall clock; 0 without a deadline."""
+    """Return the latest start that meets the deadline (wall clock); 0 without a deadline."""
     return max(1, job.spec.deadline_ns - expected_of(job) * MS) if job.spec.deadline_ns else NEVER

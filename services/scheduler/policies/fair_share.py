@@ -1,11 +1,10 @@
-"""The tenant that has least for its weight first: dominant resource fairness, over what a tenant
-holds now and what it used lately.
+"""The tenant with the least use for its weight goes first: dominant resource fairness over what a
+tenant holds now and has used lately.
 
-What is held counts as if it had been held for one half-life, so that a tenant that comes back gets
-its part at once, and what it used before is paid back within days. Half a GPU more counts as held
-(Webster's way to round parts to whole devices): else a tenant with a large weight and one GPU
-stands behind all who have none. Of GPUs, CPUs and host memory the one counts of which the tenant
-has the largest part of the cluster.
+Held resources count as if held for one half-life, so a returning tenant gets its part at once, and
+earlier use is paid back within days. Half a GPU is added to what is held (Webster's rounding to
+whole devices); otherwise a tenant with a large weight and one GPU would come behind all tenants
+without one. Of GPUs, CPUs and host memory, the one counts of which the tenant has the largest part.
 """
 
 from typing import Final
@@ -14,19 +13,20 @@ from libs.common.model import WHOLE_GPU
 from libs.common.state.cluster import Job, Tenant
 from libs.common.state.ordering import HALF_LIFE_MS, MIB, JobQueue, decayed
 
-# A whole cluster, held for a half-life, at weight 1.
+# The whole cluster, held for a half-life, at weight 1.
 SCALE: Final = 1_000_000_000
 
 
 def key(job: Job, queue: JobQueue, now_ns: int) -> tuple[int, int, int]:
-    """Among a tenant's own jobs: priority, then order of submission."""
+    """Order a tenant's own jobs by priority, then by submission."""
     return (0, -job.spec.priority, job.seq)
 
 
 def rank(tenant: Tenant, sizes: tuple[int, int, int], hour: int) -> int:
-    """`sizes` is what the cluster has: hundredths of GPUs, thousandths of CPUs, MiB.
+    """Return the tenant's use for its weight.
 
-    `hour`: until when use is decayed.
+    `sizes` is the cluster in hundredths of GPUs, thousandths of CPUs, and MiB. Use is decayed up to
+    `hour`.
     """
     use = tenant.use
     held = (tenant.held_share + WHOLE_GPU // 2, use.held_cpus_milli, use.held_memory_bytes // MIB)

@@ -1,9 +1,7 @@
-"""Least attained service first: needs no estimate.
+"""Least attained service first: jobs that have used little go before jobs that have used much.
 
-Who has used little so far goes before who has used much, in doubling levels.
-
-Within a level the first submitted goes first, so that jobs that are alike do not take turns for
-ever.
+It needs no estimate. Use counts in doubling levels. Within a level the first submitted job goes
+first, so that similar jobs do not take turns for ever.
 """
 
 from typing import Final
@@ -17,5 +15,5 @@ LEVEL: Final = WHOLE_GPU * 600_000
 
 
 def key(job: Job, queue: JobQueue, now_ns: int) -> tuple[int, int, int]:
-    """The level of what its earlier attempts used, then order of submission."""
+    """Order by the level of what earlier attempts used, then by submission."""
     return (0, (job.order.attained // LEVEL).bit_length(), job.seq)

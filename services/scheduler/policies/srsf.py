@@ -1,8 +1,7 @@
-"""Shortest remaining service first: GPUs times the time that is left, by what is expected of the
-job.
+"""Shortest remaining service first: GPUs times the expected remaining time.
 
-Expected is what its user estimated, else what its tenant's jobs took on average when it came, else
-its time limit; a job of which nothing is expected goes last.
+The expected time is the user's estimate, otherwise the average of the tenant's jobs, otherwise the
+time limit. A job without any of these goes last.
 """
 
 from typing import Final
@@ -15,7 +14,7 @@ UNKNOWN: Final = 1 << 62
 
 
 def key(job: Job, queue: JobQueue, now_ns: int) -> tuple[int, int, int]:
-    """Hundredths of a GPU times milliseconds, then order of submission."""
+    """Order by hundredths of a GPU times milliseconds, then by submission."""
     spec = job.spec
     expected_ms = expected_of(job)
     if not expected_ms:
@@ -29,5 +28,5 @@ def key(job: Job, queue: JobQueue, now_ns: int) -> tuple[int, int, int]:
 
 
 def expected_of(job: Job) -> int:
-    """Milliseconds that the job is expected to run; 0 when nobody can say."""
+    """Return the milliseconds that the job is expected to run; 0 if unknown."""
     return job.spec.estimate_s * 1_000 or job.order.usual_ms or job.spec.time_limit_s * 1_000

@@ -1,15 +1,14 @@
-"""Which of the nodes that serve is best: one file per strategy, one function `score(place, take,
-wish, scene)` each; the highest goes first, of equals the node that registered first.
+"""Placement strategies: one file each, with one function `score(place, fit, request, mix)`.
 
-This dictionary lists them.
-
-Pure. Above every score stands the topology: a node on which the job's devices cross fewer levels is
-always the better one.
+The highest score wins; among equals, the node that registered first. `STRATEGIES` lists the
+built-in ones. Pure. Topology outranks every score: a node on which the job's devices cross fewer
+levels is always better.
 """
 
 from collections.abc import Callable
 from typing import Final
 
+from services.scheduler.placement.fill import WorkloadMix
 from services.scheduler.placement.place import DeviceFit, Place
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.strategies import (
@@ -20,7 +19,6 @@ from services.scheduler.placement.strategies import (
     topology,
     worst_fit,
 )
-from services.scheduler.placement.workload_mix import WorkloadMix
 
 Score = Callable[[Place, DeviceFit, ResourceRequest, WorkloadMix], int]
 
@@ -30,13 +28,13 @@ STRATEGIES: Final[dict[str, Score]] = {
     "first_fit": first_fit.score,
     "best_fit": best_fit.score,
     "worst_fit": worst_fit.score,
-    # As first fit, from the node after the last one that was given work.
+    # Like first fit, starting after the node of the last placement.
     ROUND_ROBIN: first_fit.score,
     "least_loaded": least_loaded.score,
     "load_balanced": least_loaded.score,
     "fragmentation": fragmentation.score,
     "topology": topology.score,
 }
-# Those that this process has from plug-ins (`plugins.py`); which of them count, the log says
-# (`libs/common/state/plugins.py`).
+# Strategies that this process loaded from plug-ins (`plugins.py`). The log tells which of them
+# count (`libs/common/state/plugins.py`).
 PLUGGED: Final[dict[str, Score]] = {}

@@ -1,20 +1,20 @@
-"""Where the least is lost for the jobs that usually come: what they could pack on the node before,
-against after, as `fill.py` values it.
+"""The placement that loses least for the usual jobs: what they could pack on the node before and
+after, as valued by `fill.py`.
 
-Pure. The difference counts in coarse steps and ties go to the node that registered first: so nodes
-are filled one after the other, which is worth more than the last per mille of the estimate. A whole
-device comes from the node with the fewest free ones. Of a scarce model nothing is taken without
-need. Until a mix is learnt, best fit. docs/decisions/0013-what-a-remainder-is-worth.md
+Pure. The difference counts in coarse steps, and ties go to the node that registered first, so nodes
+fill up one after the other. A whole device comes from the node with the fewest free ones. Scarce
+GPU models are spared. Until a mix is learnt, this is best fit. See
+docs/decisions/0013-what-a-remainder-is-worth.md.
 """
 
 from math import floor
 from typing import Final
 
 from libs.common.model import WHOLE_GPU
+from services.scheduler.placement.fill import WorkloadMix
 from services.scheduler.placement.place import UNKNOWN, DeviceFit, Place
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.strategies import best_fit
-from services.scheduler.placement.workload_mix import WorkloadMix
 
 # Hundredths of a device.
 STEP: Final = 10
@@ -44,7 +44,7 @@ def score(place: Place, fit: DeviceFit, request: ResourceRequest, mix: WorkloadM
 
 
 def after_fit(lefts: tuple[int, ...], fit: DeviceFit) -> tuple[int, ...]:
-    """The open devices' remainders after the take, least first."""
+    """Return the free shares of the open devices after this fit, least first."""
     if not fit.devices:
         return lefts
     if fit.share == WHOLE_GPU:

@@ -1,13 +1,12 @@
-"""The node of whose devices the least part is held, then the device that has the most free: load is
-spread.
+"""The least loaded node: the one with the smallest held part, then the device with the most free.
 
 Pure.
 """
 
 from libs.common.model import WHOLE_GPU
+from services.scheduler.placement.fill import WorkloadMix
 from services.scheduler.placement.place import DeviceFit, Place
 from services.scheduler.placement.resource_request import ResourceRequest
-from services.scheduler.placement.workload_mix import WorkloadMix
 
 STEPS = 1_000
 

@@ -1,13 +1,13 @@
-"""Where the fewest devices stay beside those that are taken: groups of links, switches and NUMA
-nodes are used up before others are opened, racks before others.
+"""The placement that leaves the fewest devices unused beside its own: link groups, switches and
+NUMA nodes are filled before others are opened.
 
 Pure.
 """
 
+from services.scheduler.placement.fill import WorkloadMix
 from services.scheduler.placement.place import DeviceFit, Place
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.strategies import best_fit
-from services.scheduler.placement.workload_mix import WorkloadMix
 
 
 def score(place: Place, fit: DeviceFit, request: ResourceRequest, mix: WorkloadMix) -> int:
