@@ -90,7 +90,7 @@ def fits_without(state: State, job: Job, gone: Iterable[Job]) -> bool:
                 f.JobFinished(job_id=other.job_id, attempt=1, node_id=node_id, exit_code=0),
                 f.JobReleased(job_id=other.job_id, attempt=1, node_id=node_id),
             ):
-                copied._look_at(tell(copied.cluster, fact))
+                copied.refresh(tell(copied.cluster, fact))
     return choose_for(copied.capacity, request_of(job.spec), job.tenant) is not NO_PLACEMENT
 
 
