@@ -47,8 +47,8 @@ def set_service(
     seen: list[Json] = []
 
     def put(path: str) -> None:
-        found = ask(profile, "PUT", path, body=body)
-        seen.extend(found.get("gpus", [found]))
+        answer = ask(profile, "PUT", path, body=body)
+        seen.extend(answer.get("gpus", [answer]))
 
     code = each_of(paths, put)
     if service == "online":

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from libs.common.durations import parse_duration
 from libs.common.errors import MusterError, Refused
 from libs.common.settings.configuration import read
 from libs.common.settings.settings import Settings
@@ -154,7 +155,7 @@ def _export(settings: Settings, asked: argparse.Namespace) -> int:
 
 
 def _output(name: str) -> BinaryIO:
-    """A new file, or stdout. What an earlier run wrote is never overwritten."""
+    """Open a new file, or stdout. An existing file is never overwritten."""
     if not name:
         return os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     try:
@@ -167,9 +168,9 @@ def _output(name: str) -> BinaryIO:
 
 
 def _span(since: str, until: str, after: str, now: datetime) -> Span:
-    """Whole numbers are sequences, both ends belong to it; everything else is a time.
+    """Return the span of the options; whole numbers are sequence numbers, and both ends count.
 
-    Raises Refused.
+    Raises Refused for an invalid sequence number, time or id.
     """
     behind, until_seq, since_ns, until_ns = parse_position(after), SEQ_MAX, 0, SEQ_MAX
     if since.isascii() and since.isdigit():
@@ -184,15 +185,19 @@ def _span(since: str, until: str, after: str, now: datetime) -> Span:
 
 
 def _instant_ns(name: str, text: str, now: datetime) -> int:
-    """RFC 3339 (without a zone it is UTC), or how long ago: 90s, 10m, 12h, 7d."""
-    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+    """Return the time of an RFC 3339 text (UTC without a zone), or of a duration before now.
+
+    Raises Refused with the accepted forms.
+    """
     try:
-        if text[-1] in units and text[:-1].isascii() and text[:-1].isdigit():
-            moment = now - timedelta(**{units[text[-1]]: int(text[:-1])})
-        else:
+        try:
+            moment = now - timedelta(seconds=parse_duration(text))
+        except ValueError:
             moment = datetime.fromisoformat(text)
     except (ValueError, OverflowError) as error:
-        expected = "write a sequence, RFC 3339 (2026-01-31T12:00:00Z) or how long ago (12h)"
+        expected = (
+            "use a sequence number, RFC 3339 (2026-01-31T12:00:00Z) or a duration before now (12h)"
+        )
         raise Refused(f"{name} {text!r} is neither a sequence nor a time: {expected}") from error
     moment = moment.replace(tzinfo=moment.tzinfo or UTC)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1_000

@@ -30,12 +30,12 @@ class Number(click.FloatRange):
 
 def parse_nodes(text: str) -> dict[str, int]:
     """Return the fields `nodes` and `nodes_max` for `4` or `2..8`. Raises ValueError."""
-    found = NODES.fullmatch(text)
-    if found is None:
+    match = NODES.fullmatch(text)
+    if match is None:
         raise ValueError(
             f"{text!r} is not a number of nodes: use 4, or 2..8 for at least 2 and at most 8"
         )
-    return {"nodes": int(found[1])} | ({"nodes_max": int(found[2])} if found[2] else {})
+    return {"nodes": int(match[1])} | ({"nodes_max": int(match[2])} if match[2] else {})
 
 
 class Nodes(click.ParamType[dict[str, int]]):

@@ -76,7 +76,7 @@ def _catch(channel: Channel, has_terminal: bool, restore: Callable[[], None]) ->
 
     With a terminal, keys do not cause signals, so a signal means to end this command.
     """
-    loop, running, heard = asyncio.get_running_loop(), set[asyncio.Task[None]](), []
+    loop, running, received = asyncio.get_running_loop(), set[asyncio.Task[None]](), []
 
     def tell(**values: object) -> None:
         task = loop.create_task(channel.tell(**values))
@@ -84,8 +84,8 @@ def _catch(channel: Channel, has_terminal: bool, restore: Callable[[], None]) ->
         task.add_done_callback(running.discard)
 
     def caught(number: int) -> None:
-        heard.append(number)
-        if has_terminal or len(heard) > 1:
+        received.append(number)
+        if has_terminal or len(received) > 1:
             restore()
             os._exit(128 + number)
         tell(signal=number)

@@ -123,13 +123,13 @@ class Section:
         node = self.take(key)
         if node is None:
             return None
-        found = _QUANTITY.fullmatch(self._text(key, node))
-        if found is None:
+        match = _QUANTITY.fullmatch(self._text(key, node))
+        if match is None:
             raise self.reading.fault(
                 node,
                 f"'{self.path}{key}' must be a quantity such as 2, 500m or 16Gi, not {what(node)}",
             )
-        return Fraction(found[1]) * _FACTORS[found[2] or ""]
+        return Fraction(match[1]) * _FACTORS[match[2] or ""]
 
     def pairs(self) -> list[tuple[str, str, Node]]:
         """Return all entries as (key, string, node)."""

@@ -64,8 +64,8 @@ def _row(gpu: Json, wide: bool) -> list[str]:
 
 def _set(gpu: Json) -> str:
     """Return the controls in force: `power 300, clocks 1200-1500`."""
-    found = {name: control["in_force"] for name, control in (gpu.get("controls") or {}).items()}
-    return ", ".join(f"{name} {value}" for name, value in found.items() if value) or "-"
+    in_force = {name: control["in_force"] for name, control in (gpu.get("controls") or {}).items()}
+    return ", ".join(f"{name} {value}" for name, value in in_force.items() if value) or "-"
 
 
 def _holder(holder: Json) -> str:

@@ -24,9 +24,9 @@ def tail_offset(profile: Profile, job_id: str, whose: dict[str, Any], lines: int
     size = TAIL_BYTES
     while True:
         begin, data = _end_of(profile, job_id, whose, size)
-        found = begins_at(data, lines)
-        if found is not None:
-            return begin + found
+        offset = begins_at(data, lines)
+        if offset is not None:
+            return begin + offset
         if begin == 0 or size >= TAIL_BYTES_MAX:
             return begin
         size = min(TAIL_BYTES_MAX, size * GROWTH)

@@ -138,13 +138,13 @@ def _of_profile(profile: Profile) -> dict[str, str]:
             "MUSTER_AUDIT_URL, or start a cluster with: muster up"
         )
     archive = state / ARCHIVE
-    found = {
+    variables = {
         "MUSTER_STATE": str(archive if archive.is_dir() else state),
         "MUSTER_NATS": profile.nats,
         "MUSTER_NKEY_SEED_FILE": str(state / SEED) if (state / SEED).is_file() else "",
         "MUSTER_CLUSTER_ID": _cluster_id(state / SHAPE),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in variables.items() if value}
 
 
 def _cluster_id(path: Path) -> str:

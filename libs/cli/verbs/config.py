@@ -33,23 +33,25 @@ def check() -> int:
     """
     from libs.common.settings import configuration
 
-    found = configuration.resolve()
-    problems = [*found.problems, *_missing_files(found)]
+    resolved = configuration.resolve()
+    problems = [*resolved.problems, *_missing_files(resolved)]
     for problem in problems:
         complain(problem)
     if not problems:
-        given = sum(source != configuration.DEFAULT for source in found.sources.values())
+        given = sum(source != configuration.DEFAULT for source in resolved.sources.values())
         print(
-            f"the configuration is valid: {len(found.sources)} settings, {given} of them set "
+            f"the configuration is valid: {len(resolved.sources)} settings, {given} of them set "
             "explicitly"
         )
     return 2 if problems else 0
 
 
-def _missing_files(found: "Configuration") -> list[str]:
+def _missing_files(resolved: "Configuration") -> list[str]:
     """Return a problem for each configured file that this user cannot read."""
     named = {
-        name: str(getattr(found.settings, name)) for name in found.sources if name.endswith("_file")
+        name: str(getattr(resolved.settings, name))
+        for name in resolved.sources
+        if name.endswith("_file")
     }
     return [
         f"MUSTER_{name.upper()}: {path} cannot be read: check that it exists and its permissions"
@@ -70,16 +72,18 @@ def show(changed: bool, form: str, no_headers: bool) -> int:
     """
     from libs.common.settings import configuration
 
-    found = configuration.resolve()
-    rows = [row for row in rows_of(found) if not changed or row["source"] != configuration.DEFAULT]
+    resolved = configuration.resolve()
+    rows = [
+        row for row in rows_of(resolved) if not changed or row["source"] != configuration.DEFAULT
+    ]
     if not print_value(rows, form):
         print_table(COLUMNS, [list(row.values()) for row in rows], not no_headers, form == "wide")
-    for problem in found.problems:
+    for problem in resolved.problems:
         complain(problem)
-    return 2 if found.problems else 0
+    return 2 if resolved.problems else 0
 
 
-def rows_of(found: "Configuration") -> list[dict[str, str]]:
+def rows_of(resolved: "Configuration") -> list[dict[str, str]]:
     """Return the rows that `config show` and the support bundle print."""
     from libs.common.settings.settings import shown
 
@@ -87,8 +91,8 @@ def rows_of(found: "Configuration") -> list[dict[str, str]]:
     return [
         {
             "setting": name,
-            "value": shown(name, getattr(found.settings, name)),
+            "value": shown(name, getattr(resolved.settings, name)),
             "source": source.removeprefix(here),
         }
-        for name, source in found.sources.items()
+        for name, source in resolved.sources.items()
     ]

@@ -48,11 +48,11 @@ def command(state: Path, ports: tuple[int, ...], form: str, no_headers: bool) ->
     from libs.doctor import OK, SLOW
     from libs.doctor.checks import examine
 
-    found = examine(state.resolve(), read_profile().url, ports or PORTS)
+    results = examine(state.resolve(), read_profile().url, ports or PORTS)
     rows = [
         {"check": each.what, "state": each.state, "found": each.found, "fix": each.fix}
-        for each in found
+        for each in results
     ]
     if not print_value(rows, form):
         print_table(COLUMNS, [list(row.values()) for row in rows], not no_headers, form == "wide")
-    return int(any(each.needed and each.state not in (OK, SLOW) for each in found))
+    return int(any(each.needed and each.state not in (OK, SLOW) for each in results))

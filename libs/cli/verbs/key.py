@@ -143,10 +143,10 @@ def reset(state: Path | None, only: bool) -> None:
     from libs.embedded import identity, profile, shape
 
     directory = state_of(state).resolve()
-    found = shape.load(directory)
-    if found is None:
+    cluster = shape.load(directory)
+    if cluster is None:
         raise Refused(f"{directory} holds no cluster: give the state directory with --state DIR")
-    path = profile.write(directory, found, identity.new_api_key(directory / "keys", only))
+    path = profile.write(directory, cluster, identity.new_api_key(directory / "keys", only))
     print(
         f"wrote a new administrator key to {path}"
         + ("; all other keys of this host are revoked" if only else "")

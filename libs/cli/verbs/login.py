@@ -52,8 +52,8 @@ def command(url: str, replace: bool) -> None:
         else sys.stdin.readline(KEY_CHARS_MAX)
     )
     text = key.strip()
-    found = ask(Profile(address, text, "the command line", "", ""), "GET", "/v1/whoami")
+    answer = ask(Profile(address, text, "the command line", "", ""), "GET", "/v1/whoami")
     write_private(
-        path, json.dumps({"gateway": address, "key": text, "user": found["user"]}, indent=1)
+        path, json.dumps({"gateway": address, "key": text, "user": answer["user"]}, indent=1)
     )
-    print(f"{found['user']} of tenant {found['tenant']}, {found['role']}; saved in {path}")
+    print(f"{answer['user']} of tenant {answer['tenant']}, {answer['role']}; saved in {path}")

@@ -34,11 +34,11 @@ def add(name: str, expires_in: str) -> None:
     muster node add gpu-07
     """
     profile = read_profile()
-    said = {"node_id": name, "expires_in": expires_in, "user": profile.user}
-    found = ask(
-        profile, "POST", "/v1/nodes", body={key: value for key, value in said.items() if value}
+    fields = {"node_id": name, "expires_in": expires_in, "user": profile.user}
+    answer = ask(
+        profile, "POST", "/v1/nodes", body={key: value for key, value in fields.items() if value}
     )
-    click.echo(f"muster join {found['url']} --token {found['token']}")
+    click.echo(f"muster join {answer['url']} --token {answer['token']}")
 
 
 @command.command()

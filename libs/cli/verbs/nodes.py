@@ -63,10 +63,10 @@ def command(name: str | None, form: str, no_headers: bool) -> None:
 
 def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
     """Print the answer of `GET /v1/nodes/NODE`: the node, then its GPUs."""
-    found = ask(profile, "GET", f"/v1/nodes/{quote(name, safe='')}")
-    if print_value(found, form):
+    answer = ask(profile, "GET", f"/v1/nodes/{quote(name, safe='')}")
+    if print_value(answer, form):
         return
-    node, gpus = found["node"], found["gpus"]
+    node, gpus = answer["node"], answer["gpus"]
     _print([node], form == "wide", no_headers)
     if node.get("suspicion"):
         print(f"\nSuspect: {clean(node['suspicion'])}")
@@ -90,12 +90,12 @@ def _warn(nodes: list[Json]) -> None:
 
     The warning goes to stderr, because scripts read the table on stdout.
     """
-    found: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for node in nodes:
         state = (node.get("isolation") or {}).get(USERS, "")
         if state.startswith(LOST):
-            found.setdefault(state.removeprefix(LOST), []).append(node["id"])
-    for why, names in found.items():
+            by_reason.setdefault(state.removeprefix(LOST), []).append(node["id"])
+    for why, names in by_reason.items():
         shown = ", ".join(names[:NAMED_MAX]) + (
             f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
         )
@@ -144,10 +144,10 @@ def _print_ignored(node: Json) -> None:
 
 def _print_contested(node: Json) -> None:
     """Print which GPUs another node registers too, and what the administrator must do."""
-    for uuid, found in (node.get("contested") or {}).items():
+    for uuid, claim in (node.get("contested") or {}).items():
         owner, others, name = (
-            clean(found["node_id"]),
-            clean(", ".join(found["others"])),
+            clean(claim["node_id"]),
+            clean(", ".join(claim["others"])),
             clean(uuid),
         )
         if owner == node["id"]:
@@ -165,7 +165,7 @@ def _print_contested(node: Json) -> None:
                 f"\n{name} belongs to {owner}: "
                 + (
                     "that node registered it first."
-                    if found["shown"]
+                    if claim["shown"]
                     else "no driver of this node shows it."
                 )
             )

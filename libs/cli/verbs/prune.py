@@ -57,16 +57,16 @@ def command(
     }
     if older_than is None and keep_bytes is None:
         raise click.UsageError("no limit: give --older-than 7d, --keep-bytes 10GiB or both")
-    found = ask(read_profile(), "POST", "/v1/prune", body=body, answer_s=ANSWER_S)
-    silent = [str(node["node_id"]) for node in found["nodes"] if node["error"]]
-    if not print_value(found, form):
+    answer = ask(read_profile(), "POST", "/v1/prune", body=body, answer_s=ANSWER_S)
+    silent = [str(node["node_id"]) for node in answer["nodes"] if node["error"]]
+    if not print_value(answer, form):
         print_table(
-            COLUMNS, [_row(node) for node in found["nodes"]], not no_headers, form == "wide"
+            COLUMNS, [_row(node) for node in answer["nodes"]], not no_headers, form == "wide"
         )
         verb = "would be removed" if dry_run else "removed"
-        size = show_size(found["size_bytes"] + found["uploads_bytes"])
+        size = show_size(answer["size_bytes"] + answer["uploads_bytes"])
         click.echo(
-            f"{counted(found['jobs'], 'job')} and {counted(found['uploads'], 'upload')}, "
+            f"{counted(answer['jobs'], 'job')} and {counted(answer['uploads'], 'upload')}, "
             f"{size} {verb}"
         )
     if silent:

@@ -19,9 +19,9 @@ def command(form: str, no_headers: bool) -> None:
 
     The list holds current and future ones, by start time.
     """
-    found = ask_all(read_profile(), "/v1/reservations", "reservations")
-    if not print_value(found, form):
-        print_table(COLUMNS, [_row(each) for each in found], not no_headers, form == "wide")
+    reservations = ask_all(read_profile(), "/v1/reservations", "reservations")
+    if not print_value(reservations, form):
+        print_table(COLUMNS, [_row(each) for each in reservations], not no_headers, form == "wide")
 
 
 def _row(kept: Json) -> list[str]:

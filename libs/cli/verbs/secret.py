@@ -46,11 +46,11 @@ def set_secret(name: str, from_file: Path | None) -> None:
 @listed
 def list_secrets(form: str, no_headers: bool) -> None:
     """List the secrets of your tenant, without their values."""
-    found = ask(read_profile(), "GET", "/v1/secrets")["secrets"]
-    if not print_value(found, form):
+    secrets = ask(read_profile(), "GET", "/v1/secrets")["secrets"]
+    if not print_value(secrets, form):
         rows = [
             [each["name"], str(each["version"]), each["set_at"] or "-", each["user"] or "-"]
-            for each in found
+            for each in secrets
         ]
         print_table(COLUMNS, rows, not no_headers, form == "wide")
 

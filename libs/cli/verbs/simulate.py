@@ -167,15 +167,15 @@ def command(
     done = subprocess.run(line, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         return done.returncode if done.returncode > 0 else 128 - done.returncode
-    found = json.loads(done.stdout)
-    if not print_value(found, form):
-        _show(found, not no_headers, form == "wide")
+    report = json.loads(done.stdout)
+    if not print_value(report, form):
+        _show(report, not no_headers, form == "wide")
     return 0
 
 
-def _show(found: Json, headers: bool, wide: bool) -> None:
+def _show(report: Json, headers: bool, wide: bool) -> None:
     """Print one line per order; for a single order also the waits by size and tenant."""
-    runs = found["runs"]
+    runs = report["runs"]
     print_table(SUMMARY, [_summary(run) for run in runs], headers, wide)
     if len(runs) == 1:
         for title, name in (("GPUS", "by_size"), ("TENANT", "by_tenant")):

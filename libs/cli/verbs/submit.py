@@ -86,7 +86,7 @@ def _written(
             f"job options need a command (after --); for a job file, set '{given[0]}' in the file",
             ctx,
         )
-    return [found for name in what for found in _read(name, profile)]
+    return [written for name in what for written in _read(name, profile)]
 
 
 def _read(name: str, profile: Profile) -> list[Written]:
@@ -105,8 +105,8 @@ def _read(name: str, profile: Profile) -> list[Written]:
             "it after --"
         ) from error
     name = "stdin" if name == "-" else name
-    found = [read_script(text, name, os.environ)] if is_script(text) else read_jobs(text, name)
-    return [written._replace(job=_filled(written.job, profile)) for written in found]
+    jobs = [read_script(text, name, os.environ)] if is_script(text) else read_jobs(text, name)
+    return [written._replace(job=_filled(written.job, profile)) for written in jobs]
 
 
 def _filled(job: Job, profile: Profile) -> Job:

@@ -34,10 +34,10 @@ def command(node: str, form: str) -> None:
     muster topo node-3
     muster topo node-3 -o json | jq '.spots[] | {name, nearest}'
     """
-    found = ask(read_profile(), "GET", f"/v1/nodes/{quote(node, safe='')}/topology")
-    if print_value(found, form):
+    answer = ask(read_profile(), "GET", f"/v1/nodes/{quote(node, safe='')}/topology")
+    if print_value(answer, form):
         return
-    spots = found["spots"]
+    spots = answer["spots"]
     columns = [
         Column(""),
         *(Column(str(spot["name"])) for spot in spots),
@@ -47,11 +47,11 @@ def command(node: str, form: str) -> None:
     ]
     print_table(
         columns,
-        [_row(spot, path) for spot, path in zip(spots, found["paths"], strict=True)],
+        [_row(spot, path) for spot, path in zip(spots, answer["paths"], strict=True)],
         wide=True,
     )
     print(LEGEND)
-    if found["simulated"]:
+    if answer["simulated"]:
         print("\nThe devices and their links are simulated.")
 
 

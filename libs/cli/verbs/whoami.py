@@ -12,9 +12,9 @@ from libs.cli.terminal.output import formatted, print_value
 def command(form: str) -> None:
     """Show the user, tenant and role of the key in use."""
     profile = read_profile()
-    found = ask(profile, "GET", "/v1/whoami")
-    if not print_value({**found, "gateway": profile.url}, form):
+    answer = ask(profile, "GET", "/v1/whoami")
+    if not print_value({**answer, "gateway": profile.url}, form):
         print(
-            f"{found['user']} of tenant {found['tenant']}, {found['role']} (key "
-            f"{found['key_id']}) at {profile.url}"
+            f"{answer['user']} of tenant {answer['tenant']}, {answer['role']} (key "
+            f"{answer['key_id']}) at {profile.url}"
         )
