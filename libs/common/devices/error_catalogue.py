@@ -1,9 +1,9 @@
-"""What a device's error means and what is to be done about it: one pure function over rows of data
+"""The meaning of a device error and its verdict: one pure function over rows of data
 (`error_rows.py` reads them).
 
-Who is believed, in this order: the driver's own recovery field, Xid 154 (the same, told by the
-kernel), the catalogue's row for this vendor, product and driver, the site's own rows where the
-catalogue leaves it open. What nobody knows drains and is reset: it ends no job.
+The first source that has a verdict wins: the driver's own recovery field, Xid 154 (the same from
+the kernel), the catalogue's row for this vendor, product and driver, then the site's own rows where
+the catalogue leaves it open. An unknown error drains the device and resets it; it ends no job.
 """
 
 import re
