@@ -8,13 +8,13 @@ from typing import Any
 
 
 def key(job: Any, queue: Any, now_ns: int) -> tuple[int, ...]:
-    """Who asks for the least of GPUs goes first; the smallest key wins, of equals who was submitted
-    first.
+    """Order jobs by the GPUs that they ask for. The smallest key goes first; ties go
+    by submission.
     """
     spec = job.spec
     return (spec.nodes * spec.gpus * spec.gpu_share,)
 
 
 def score(place: Any, fit: Any, request: Any, mix: Any) -> int:
-    """The node with the most wholly free GPUs; the highest score wins."""
+    """Prefer the node with the most wholly free GPUs. The highest score wins."""
     return int(place.whole.bit_count())

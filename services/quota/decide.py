@@ -1,5 +1,5 @@
-"""What quota decides: a word on each submission, a charge for each attempt that ended, when a
-budget is used up or begins anew.
+"""The decisions of quota: admit or reject submissions, charge ended attempts, and exhaust or renew
+budgets.
 
 Pure.
 """
@@ -26,18 +26,18 @@ NONE: Final[tuple[AnyFact, ...]] = ()
 
 
 def decide(state: State, now_ns: int) -> Sequence[AnyFact]:
-    """The next decision; admissions before charges, for somebody waits for them.
+    """Return the facts of the next decision.
 
-    `now_ns` is the time of facts.
+    Admissions come before charges, because users wait for them. `now_ns` is the time of facts.
     """
     return admit(state) or renew(state, now_ns) or charge(state, now_ns) or exhaust(state)
 
 
 def admit(state: State) -> Sequence[AnyFact]:
-    """A job is admitted unless its tenant already has as many waiting as it may.
+    """Admit a job unless its tenant already has as many waiting as it may.
 
-    An array counts as its elements. Those without a word yet do not count: of submissions that came
-    together the first take the places.
+    An array counts as its elements. Jobs that are not decided yet do not count, so of submissions
+    that arrive together the first ones are admitted.
     """
     for job_id in state.undecided:
         job = state.cluster.jobs[job_id]
@@ -52,8 +52,9 @@ def admit(state: State) -> Sequence[AnyFact]:
 
 
 def renew(state: State, now_ns: int) -> Sequence[AnyFact]:
-    """A month of UTC has begun: what is charged from now on is that month's, whenever
-    it was used.
+    """Renew monthly budgets when a month of UTC has begun.
+
+    Charges made from then on count for that month, whenever the devices were used.
     """
     if state.monthly:
         month = month_of(now_ns)
@@ -64,14 +65,14 @@ def renew(state: State, now_ns: int) -> Sequence[AnyFact]:
 
 
 def charge(state: State, now_ns: int) -> Sequence[AnyFact]:
-    """An ended attempt is charged once."""
+    """Charge an ended attempt once."""
     for due in state.cluster.uncharged.values():
         return (UsageCharged(**structs.asdict(due), hour=now_ns // HOUR_NS),)
     return NONE
 
 
 def exhaust(state: State) -> Sequence[AnyFact]:
-    """A tenant's charges have reached its GPU hours: said once for each budget."""
+    """Record, once for each budget, that a tenant's charges have reached its GPU hours."""
     if not state.spent:
         return NONE
     tenant = state.cluster.tenants[min(state.spent)]

@@ -1,10 +1,10 @@
-"""The ledger of requests and tokens per minute: how much of each tenant's present minute has been
-given out, over all gateways.
+"""The ledger of requests and tokens per minute: how much of each tenant's present minute all
+gateways were given.
 
-Pure; time comes in as an argument (nanoseconds of the wall clock, only ever forwards). A minute's
-budget is given out once and never more: a process that was just started does not know what the one
-before it gave, and so gives nothing until the next minute. Held by tests/unit/test_quota_rates.py;
-the whole way over two gateways by tests/integration/test_rate_limits.py.
+Pure; time is an argument (nanoseconds of the wall clock, never backwards). A minute's budget is
+given out once. A process that has just started does not know what its predecessor gave, so it gives
+nothing until the next minute. Tests: tests/unit/test_quota_rates.py, and
+tests/integration/test_rate_limits.py with two gateways.
 """
 
 from typing import Final
@@ -16,11 +16,11 @@ from libs.common.model import TenantId
 from libs.common.state.cluster import Tenant
 
 WINDOW_NS: Final = 60_000_000_000
-# A slice is this part of a minute's budget, or what is asked for if that is more: small enough that
-# idle gateways sit on little.
+# A slice is this part of a minute's budget, or what is asked for if that is more. Small slices let
+# idle gateways hold little.
 SLICES: Final = 32
-# What is asked for where there is no limit is counted up to here, so that a number from outside
-# cannot grow without end.
+# Bound on the count for tenants without a limit, so that numbers from outside cannot grow without
+# end.
 COUNT_MAX: Final = 1 << 62
 
 
@@ -32,14 +32,14 @@ class Given(msgspec.Struct):
 
 
 class Rates:
-    """One quota process's ledger."""
+    """The ledger of one quota process."""
 
     def __init__(self, began_ns: int) -> None:
         self.window = self.closed = began_ns // WINDOW_NS
         self.given: dict[TenantId, Given] = {}
 
     def reserve(self, tenant: Tenant, ask: SliceAsk, now_ns: int) -> Slice:
-        """A slice that covers the ask, or none."""
+        """Return a slice that covers the request, or an empty one."""
         self._turn(now_ns)
         left_ms = ((self.window + 1) * WINDOW_NS - now_ns) // 1_000_000
         limits = tenant.requests_per_minute, tenant.tokens_per_minute
@@ -59,8 +59,8 @@ class Rates:
         return Slice(self.window, left_ms, granted, requests, tokens, *limits, *left)
 
     def take_back(self, back: SliceReturn, now_ns: int) -> None:
-        """What a gateway does not need of the present minute; of an earlier one it is worth
-        nothing.
+        """Take back what a gateway does not need of the present minute; slices of earlier minutes
+        are ignored.
         """
         self._turn(now_ns)
         given = self.given.get(back.tenant)
@@ -69,7 +69,7 @@ class Rates:
             given.tokens = max(0, given.tokens - max(0, back.tokens))
 
     def _turn(self, now_ns: int) -> None:
-        """A minute that began is never left for an earlier one, whatever the wall clock does."""
+        """Move to the present minute, and never back to an earlier one."""
         window = now_ns // WINDOW_NS
         if window > self.window:
             self.window = window
@@ -77,6 +77,6 @@ class Rates:
 
 
 def _part(limit: int, given: int, asked: int) -> int:
-    """How much could be given; below `asked` where that is not there."""
+    """Return how much of the limit can be given; less than `asked` if there is not enough left."""
     asked = min(max(0, asked), COUNT_MAX)
     return asked if limit == 0 else min(max(asked, limit // SLICES), max(0, limit - given))

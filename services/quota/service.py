@@ -1,7 +1,7 @@
 """Quota as a process: the shared shell over its state.
 
-Beside what it commits it gives out parts of the present minute's budgets (`rates.py`), and says how
-far it has folded.
+Besides committing facts, it gives gateways parts of the present minute's budgets (`rates.py`) and
+answers how far it has folded.
 """
 
 import asyncio
@@ -69,9 +69,9 @@ class Quota:
         await self.bus.subscribe(subjects.ask_quota("return"), self._on_return)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Snapshot and tail, then serve until `stop`.
+        """Restore from the snapshot and the log, then serve until `stop`.
 
-        Raises Stopped when that comes before the replay is over.
+        Raises Stopped if `stop` is set before the replay is over.
         """
         await before(stop, self._open())
         await serve_together(deciding=self.shell.serve(), stop=until(stop))

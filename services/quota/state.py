@@ -1,8 +1,7 @@
-"""Quota's state: the cluster's fold, the jobs that wait for a word, and the tenants whose budget is
-used up without one.
+"""Quota's state: the cluster's fold, the jobs to decide on, and the tenants to decide on.
 
-Pure. `State(cluster)` builds both lists from any cluster. The attempts that wait for their charge
-are the fold's own (`Cluster.uncharged`), for a snapshot must hold them.
+Pure. `State(cluster)` builds the indexes from any cluster. The attempts to charge are in the fold
+itself (`Cluster.uncharged`), because a snapshot must hold them.
 """
 
 from collections import Counter
@@ -17,8 +16,10 @@ from libs.common.state.cluster import Cluster, WriterMark
 
 
 class State:
-    """`undecided` by submission, and how many each tenant has of them; `spent` are those for
-    BudgetExhausted, `monthly` those whose budgets begin anew.
+    """The cluster and quota's indexes.
+
+    `undecided` are jobs in the order of submission, `undecided_of` their number by tenant. `spent`
+    are tenants whose BudgetExhausted is due; `monthly` those with a monthly budget.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -57,7 +58,7 @@ class State:
             self._apply(fact, Stamp(0, at_ns, 0, subjects.QUOTA_KIND, ""))
 
     def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
-        """An own commit came back: only the position moves."""
+        """Pass over an own commit that came back: only the position moves."""
         fold.pass_over(self.cluster, seq, subject, commit)
 
     def _apply(self, fact: AnyFact | Unknown, stamp: Stamp) -> None:

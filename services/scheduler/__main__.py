@@ -17,15 +17,16 @@ from services.scheduler.service import Scheduler
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
-    """Make what the cluster needs (stream, buckets), then schedule.
+    """Create the cluster's stream and buckets if needed, then schedule.
 
-    Raises Refused for a strategy that there is not.
+    Raises Refused if the configured placement strategy does not exist.
     """
     plugged = plugins.load()
     known = (*STRATEGIES, *plugged.scores)
     if settings.placement not in known:
         raise Refused(
-            f"MUSTER_PLACEMENT={settings.placement!r} is not known: say {', '.join(known)}"
+            f"MUSTER_PLACEMENT={settings.placement!r} is no placement strategy: choose "
+            f"{', '.join(known)}"
         )
     client = await before(stop, connection_nats.connect_as(settings, "scheduler"))
     await before(

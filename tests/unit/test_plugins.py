@@ -79,10 +79,10 @@ BAD: dict[str, tuple[Callable[..., Any], str]] = {
         "it raised ZeroDivisionError: integer division or modulo by zero",
     ),
     "exits": (lambda *_: exit(3), "it raised SystemExit: 3"),
-    "floats": (lambda *_: (0.5,), "it gave (0.5, "),
-    "nothing": (lambda *_: None, "it gave None, which is no answer"),
-    "counts": (lambda *_: (next(NUMBERS),), "asked twice the same it gave (0, "),
-    "forever": (lambda *_: forever(), "it did not come back within 1 s"),
+    "floats": (lambda *_: (0.5,), "it returned (0.5, "),
+    "nothing": (lambda *_: None, "it returned None, which is no valid answer"),
+    "counts": (lambda *_: (next(NUMBERS),), "it returned (0, "),
+    "forever": (lambda *_: forever(), "it did not return within 1 s"),
     "slowly": (lambda *_: burn(0.06), "it takes more than 100 us a call"),
 }
 NO_FUNCTION = 7
@@ -170,18 +170,18 @@ def term(cluster: Cluster, fact: f.TermBegan) -> tuple[int, str, f.Commit]:
     return 101, "facts.scheduler", f.Commit(1, 1, "facts.scheduler", 1, 0, 0, 100, (fact,))
 
 
-def test_the_next_scheduler_says_what_it_has_not() -> None:
+def test_a_term_names_the_plugins_that_its_scheduler_lacks() -> None:
     cluster = in_term(TERM).cluster
     plugged = Plugged()
     plugged.scores["mine"] = "2.0"
     assert list(plugged.missing(cluster)) == [
         (
-            "the scheduler before had the order mine, version ; this one has none, and its "
-            "TermBegan says so"
+            "the last scheduler had the order mine, version ; this one has none, and records that "
+            "in TermBegan"
         ),
         (
-            "the scheduler before had the score mine, version ; this one has version 2.0, and "
-            "its TermBegan says so"
+            "the last scheduler had the score mine, version ; this one has version 2.0, and "
+            "records that in TermBegan"
         ),
     ]
 
@@ -202,10 +202,15 @@ def test_a_bad_one_is_refused_with_one_line(
 @pytest.mark.parametrize(
     ("name", "what", "kind", "reason"),
     [
-        ("fifo", "by_least", ORDER, "this is the name of a built-in one"),
-        ("Mine!", "by_least", ORDER, "a name has small letters"),
+        ("fifo", "by_least", ORDER, "a built-in one has this name"),
+        ("Mine!", "by_least", ORDER, "a name consists of at most 63 lower-case letters"),
         ("mine", "nobody", ORDER, "when it was loaded, it raised AttributeError"),
-        ("mine", "NO_FUNCTION", ORDER, "when it was loaded, it gave 7, which is no answer"),
+        (
+            "mine",
+            "NO_FUNCTION",
+            ORDER,
+            "when it was loaded, it returned 7, which is no valid answer",
+        ),
         ("mine", "by_least", SCORE, "it raised TypeError"),
     ],
 )
@@ -229,7 +234,10 @@ def test_of_two_with_one_name_the_first_is_taken_and_no_more_than_the_bound(
         ]
     )
     assert len(plugged.orders) == plugins.PLUGINS_MAX
-    assert "another plug-in has this name" in caplog.text and "more than 32 plug-ins" in caplog.text
+    assert (
+        "another plug-in has this name" in caplog.text
+        and "there are 32 plug-ins already" in caplog.text
+    )
 
 
 def test_an_order_that_depends_on_more_than_it_is_asked_is_refused(
@@ -243,7 +251,7 @@ def test_an_order_that_depends_on_more_than_it_is_asked_is_refused(
     assert plugins.load([point("mine", "by_least")]).orders == {"mine": ""}
     numbers, calls = count(), next(numbers) // 2
     assert plugins.load([point("mine", "by_least")]).orders == {}
-    assert "tried twice on the same cluster it led to other decisions" in caplog.text
+    assert "two trials on the same cluster led to different decisions" in caplog.text
 
 
 def test_one_that_goes_bad_is_disabled_by_a_fact_before_anything_else_is_decided(

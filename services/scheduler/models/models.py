@@ -1,11 +1,11 @@
 """The rule `scale`: every model has as many replicas as it asked for, of its present generation.
 
-Pure. One decision at a time: end what is too much, or begin one replica. A dead replica is replaced
-at once, one on a node that is not heard counts as dead for that (once: the next may be placed on
-that node too), and crash after crash is waited for longer. A redeployment begins one new replica
-above the number asked for, and ends an old one only when as many as asked for are ready without it.
-One that was ready and is too busy for its health probe counts as able to answer: the last such one
-is not ended for a redeployment. Tests: tests/unit/test_scheduler_models.py.
+Pure. One decision ends surplus replicas or begins one replica. A dead replica is replaced at once.
+A replica on a quiet node counts as dead for that, once. Repeated crashes are replaced after growing
+waits. A redeployment begins one new replica above the requested number, and ends an old one only
+when enough are ready without it. A replica that was ready and is too busy for its health probe
+counts as able to answer: the last such one is not ended for a redeployment. Tests:
+tests/unit/test_scheduler_models.py.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,7 +19,7 @@ from libs.common.state.model_view import may_answer, replica_spec
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.state.state import State
 
-# How many replicas a redeployment may have above the number asked for.
+# Replicas that a redeployment may have above the requested number.
 SURGE: Final = 1
 # The first crash is replaced at once, the next after 1 s, 2 s, 4 s ...
 BACKOFF_MAX_S: Final = 300
@@ -27,9 +27,9 @@ BACKOFF_STEPS_MAX: Final = 10
 
 
 def scale(state: State, now_ns: int, quiet: Collection[NodeId]) -> Sequence[ReplicasScaled]:
-    """The next change of any model's replicas.
+    """Return the next change of any model's replicas.
 
-    `quiet` are the nodes that were not heard for some heartbeats.
+    `quiet` are the nodes that missed some heartbeats.
     """
     state.restless.wake(state.cluster.models, now_ns, tuple(quiet))
     for name in sorted(state.restless.models):
@@ -44,7 +44,7 @@ def scale(state: State, now_ns: int, quiet: Collection[NodeId]) -> Sequence[Repl
 def scaling(
     cluster: Cluster, model: Model, now_ns: int, quiet: Collection[NodeId]
 ) -> ReplicasScaled | None:
-    """What this model needs now; None when nothing, or not yet."""
+    """Return the change that this model needs now; None if there is none, or not yet."""
     present = [job for job in (cluster.jobs[job_id] for job_id in model.jobs) if job.cancel is None]
     if not model.deployed:
         return (
@@ -103,7 +103,7 @@ def _excess(model: Model, new: list[Job]) -> list[JobId]:
 
 
 def backoff_until_ns(model: Model) -> int:
-    """When the next replica may begin after the crashes so far."""
+    """Return when the next replica may begin after the crashes so far."""
     if model.crashes < 2:
         return 0
     return (
@@ -130,7 +130,9 @@ def _retirement(model: Model, retire: list[JobId], reason: str, now_ns: int) -> 
 
 
 def _addition(model: Model) -> ReplicasScaled:
-    """One at a time, so that a fact holds the command and its environment once."""
+    """Return the fact that adds one replica; one at a time, so that a fact holds the command and
+    its environment once.
+    """
     return ReplicasScaled(
         model=model.name,
         generation=model.generation,

@@ -37,7 +37,7 @@ def choose_spread(
 
 
 def _crowded(state: State, serve: Serve) -> Iterator[int]:
-    """The nodes to keep away from, as bits: first all that hold any replica, then all but the least
+    """Yield the nodes to avoid, as bits: first all that hold any replica, then all but the least
     crowded of those, and so on.
     """
     levels: dict[Crowd, int] = {}

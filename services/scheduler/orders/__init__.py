@@ -1,1 +1,1 @@
-"""What acknowledged facts mean for each node: orders and its desired state."""
+"""Orders and desired states of nodes, from acknowledged facts."""

@@ -1,9 +1,7 @@
-"""The full desired state of a node, in pages: all pages of one answer are as of one sequence,
-however the log goes on meanwhile.
+"""The full desired state of a node, in pages that are all as of one sequence.
 
-Owns the answers that are being fetched, and nothing else. An answer of one page is never kept; a
-longer one until its last page was asked for, or others need its room. Twin at the agent's end:
-`services/node_agent/desired.py`.
+An answer of one page is not kept. A longer one is kept until its last page is fetched, or until
+others need its memory. The agent's side is in `services/node_agent`.
 """
 
 from typing import Final
@@ -23,8 +21,8 @@ from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster
 from services.scheduler.orders.orders import desired
 
-# All answers that are kept, together; the newest is kept whatever its size. A node that lost its
-# answer asks from the beginning.
+# Bound on all kept answers together; the newest is kept whatever its size. A node whose answer was
+# dropped starts again.
 KEPT_BYTES_MAX: Final = 64 << 20
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -44,14 +42,16 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class DesiredPages:
-    """`kept` by node, oldest first."""
+    """The answers that nodes are fetching, by node, oldest first."""
 
     def __init__(self, page_bytes: int = PAGE_BYTES_MAX) -> None:
         self.page_bytes = page_bytes
         self.kept: dict[NodeId, Answer] = {}
 
     def answer(self, cluster: Cluster, node_id: NodeId, epoch: int, ask: DesiredAsk) -> bytes:
-        """The page that is asked for, or the first of a new answer when that one is not kept."""
+        """Return the requested page, or the first page of a new answer if the requested one is not
+        kept.
+        """
         found = self.kept.get(node_id)
         page = ask.page
         if (
@@ -87,7 +87,8 @@ def _paged(whole: Desired, page_bytes: int) -> tuple[bytes, ...]:
 def _page(whole: Desired, part: list[Order], number: int, count: int) -> Desired:
     starts = tuple(order for order in part if isinstance(order, StartOrder))
     stops = tuple(order for order in part if isinstance(order, StopOrder))
-    controls = () if number else whole.controls  # a few of each device
+    # A few per device.
+    controls = () if number else whole.controls
     return Desired(
         epoch=whole.epoch,
         incarnation=whole.incarnation,

@@ -1,7 +1,7 @@
-"""What acknowledged facts mean for each node: orders, the full desired state, the digest of it.
+"""The orders, the full desired state and its digest that acknowledged facts mean for each node.
 
-Pure, and only ever called with acknowledged state or acknowledged facts: an order for what the log
-did not take would start a job that nobody decided.
+Pure. Callers pass only acknowledged facts: an order for a fact that the log refused would start a
+job that was never placed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ NO_IMAGES: Final = "image: the agent of this node is older than jobs with an ima
 def start_orders(
     cluster: Cluster, job: Job, fact: JobPlaced, seq: int
 ) -> Iterator[tuple[NodeId, StartOrder | StopOrder]]:
-    """One order for each member of a placement that commit `seq` recorded."""
+    """Yield one order for each member of a placement that commit `seq` recorded."""
     peers = tuple(
         Peer(member.node_id, cluster.nodes[member.node_id].address, len(member.gpus))
         for member in fact.members
@@ -53,7 +53,7 @@ def start_orders(
 def stop_orders(
     fact: JobStopOrdered | JobPreempted, nodes: Iterable[NodeId], seq: int
 ) -> Iterator[tuple[NodeId, StopOrder]]:
-    """One order for each node of an attempt that commit `seq` ordered to stop."""
+    """Yield one order for each node of an attempt that commit `seq` ordered to stop."""
     reason = fact.reason if isinstance(fact, JobStopOrdered) else reasons.PREEMPTED
     for node_id in nodes:
         yield (
@@ -70,7 +70,7 @@ def stop_orders(
 
 
 def peers_of(cluster: Cluster, job: Job) -> tuple[Peer, ...]:
-    """The attempt's nodes by rank."""
+    """Return the attempt's nodes by rank."""
     ranked = sorted(job.members.values(), key=lambda member: member.rank)
     return tuple(
         Peer(member.node_id, cluster.nodes[member.node_id].address, len(member.gpus))
@@ -79,7 +79,7 @@ def peers_of(cluster: Cluster, job: Job) -> tuple[Peer, ...]:
 
 
 def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
-    """All that the node should account for, as of the state's sequence."""
+    """Return everything that the node should account for, as of the state's sequence."""
     starts: list[StartOrder] = []
     stops: list[StopOrder] = []
     for job, member in _accounted(cluster, node_id):
@@ -103,7 +103,7 @@ def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
 
 
 def node_digest(cluster: Cluster, node_id: NodeId) -> str:
-    """The short form of `desired`, which an agent compares with its own."""
+    """Return the digest of `desired`, which an agent compares with its own."""
     accounted = [job for job, _ in _accounted(cluster, node_id)]
     ordered = ((job.ref, _stop_of(job, cluster.seq)) for job in accounted)
     stops = [(ref, stop.signal, stop.grace_ms) for ref, stop in ordered if stop is not None]
@@ -129,7 +129,7 @@ def _stop_of(job: Job, seq: int) -> StopOrder | None:
 
 
 def message(epoch: int, part: Sequence[AnyOrder]) -> Orders:
-    """What is sent to a node at once."""
+    """Return the message with these orders for one node."""
     of_jobs = tuple(order for order in part if not isinstance(order, ControlOrder))
     return Orders(epoch, of_jobs, tuple(order for order in part if isinstance(order, ControlOrder)))
 
@@ -137,8 +137,9 @@ def message(epoch: int, part: Sequence[AnyOrder]) -> Orders:
 def control_orders(
     cluster: Cluster, facts: Iterable[AnyFact | Unknown], seq: int
 ) -> Iterator[tuple[NodeId, ControlOrder]]:
-    """What commit `seq` asked for, as long as nothing else was asked for since; what is lost on its
-    way a heartbeat's digest brings.
+    """Yield the controls that commit `seq` requested, unless later ones replaced them.
+
+    A lost one is resent after the digest of a heartbeat differs.
     """
     asked = {
         fact.uuid: None
@@ -152,8 +153,8 @@ def control_orders(
 
 
 def controls_of(cluster: Cluster, node_id: NodeId) -> Iterator[ControlOrder]:
-    """What operators want this node's devices to be told; nothing of a node whose agent does not
-    hear it.
+    """Yield the controls that operators requested for the node's devices; none if its agent is too
+    old.
     """
     node = cluster.nodes[node_id]
     for view in node_gpus(cluster, node) if node.takes_controls else ():
@@ -171,8 +172,8 @@ def controls_of(cluster: Cluster, node_id: NodeId) -> Iterator[ControlOrder]:
 
 
 def _accounted(cluster: Cluster, node_id: NodeId) -> Iterator[tuple[Job, MemberView]]:
-    """Jobs whose member on this node is not over (placed, started or finished), and that its agent
-    can know of.
+    """Yield the jobs whose member on this node is not over (placed, started or finished) and that
+    its agent can know.
     """
     node = cluster.nodes[node_id]
     for job_id in node.members:
@@ -187,9 +188,9 @@ def _understands(cluster: Cluster, node_id: NodeId, job: Job) -> bool:
 
 
 def _instead(start: StartOrder) -> StopOrder:
-    """An agent refuses what it is to stop and never began.
+    """Return a stop for an attempt that the agent cannot run, which makes the agent refuse it.
 
-    One that passes over a field would begin something else.
+    An older agent would ignore the unknown field and start something else.
     """
     return StopOrder(
         job_id=start.job_id,

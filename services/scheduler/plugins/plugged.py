@@ -1,11 +1,10 @@
-"""What a scheduler's process has of plug-ins, and how each is asked: under a guard that never
-raises.
+"""The plug-ins of this process, and the guard through which each is called.
 
-A plug-in that raises, gives what is no answer, answers twice differently, or takes too long is
-noted as a fault, and asked no more by this process; the rule `disable` makes a fact of it. Time is
-measured here and nowhere else, and what follows of it is that fact alone. Slow is who takes more
-processor time than MEAN_NS a call, with ADVANCE_NS in hand, however busy the machine is; who does
-not come back at all is interrupted.
+A plug-in that raises, returns no valid answer, answers differently for equal input, or takes too
+long is noted as a fault and not called again by this process; the rule `disable` records that as a
+fact. Time is measured only here, and its only effect is that fact. A plug-in is slow if it takes
+more processor time than MEAN_NS per call, beyond ADVANCE_NS, however busy the machine is. A call
+that does not return is interrupted.
 """
 
 import gc
@@ -22,19 +21,22 @@ from libs.common.state.plugins import ORDER, SCORE, PluginFault
 
 MEAN_NS: Final = 100_000
 ADVANCE_NS: Final = 100_000_000
-# Interrupted at the second beat: a process that was stopped hears the first when it goes on.
+# A call is interrupted at the second beat: a process that was stopped gets the first when it
+# resumes.
 HANG_S: Final = 0.5
-# Every so many calls it is asked twice.
+# Every so many calls the plug-in is called twice, to compare the answers.
 TWICE_EVERY: Final = 16
 REASON_MAX: Final = 200
 
 
 class HungUp(BaseException):
-    """Raised inside of a plug-in that does not come back; not to be caught there by mistake."""
+    """Raised inside a plug-in that does not return; a BaseException, so that the plug-in does not
+    catch it.
+    """
 
 
 class Plugged:
-    """Versions by name of what was loaded, and what went bad since."""
+    """The loaded plug-ins, as versions by name, and their faults."""
 
     def __init__(self) -> None:
         self.orders: dict[str, str] = {}
@@ -42,8 +44,8 @@ class Plugged:
         self.faults: list[PluginFault] = []
 
     def missing(self, cluster: Cluster) -> Iterator[str]:
-        """What the scheduler of the term before had and this one has not, or in another version:
-        one line each.
+        """Yield one line for each plug-in that the last term had and this process lacks, or has in
+        another version.
         """
         for kind, before, now in (
             (ORDER, cluster.plugins.orders, self.orders),
@@ -53,15 +55,16 @@ class Plugged:
                 if now.get(name) != version:
                     has = f"version {now[name]}" if name in now else "none"
                     yield (
-                        f"the scheduler before had the {kind} {name}, version {version}; this "
-                        f"one has {has}, and its TermBegan says so"
+                        f"the last scheduler had the {kind} {name}, version {version}; this one "
+                        f"has {has}, and records that in TermBegan"
                     )
 
 
 class Guard:
-    """Asks a plug-in.
+    """The guard around one plug-in.
 
-    `right` says whether something is an answer; `otherwise` answers for it once it went bad.
+    `right` tells whether a value is a valid answer; `otherwise` answers once the plug-in has
+    failed.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class Guard:
         self.calls = 0
         self.owed_ns = 0
 
-    def __call__(self, *asked: Any) -> Any:  # noqa: ANN401  whatever a plug-in of its kind is asked and answers
+    def __call__(self, *asked: Any) -> Any:  # noqa: ANN401  the arguments and results of any plug-in
         if self.is_bad:
             return self.otherwise(*asked)
         reason, value = self._ask(asked)
@@ -90,7 +93,7 @@ class Guard:
         return self.otherwise(*asked)
 
     def _ask(self, asked: tuple[Any, ...]) -> tuple[str, Any]:
-        """What is wrong with it, else nothing and its answer."""
+        """Return what is wrong with the plug-in, or an empty string and its answer."""
         self.calls += 1
         with _uncollected():
             began = time.thread_time_ns()
@@ -99,14 +102,14 @@ class Guard:
                     value = self.call(*asked)
                     again = self.call(*asked) if self.calls % TWICE_EVERY == 1 else value
             except HungUp:
-                return f"it did not come back within {HANG_S * 2:g} s", None
+                return f"it did not return within {HANG_S * 2:g} s", None
             except BaseException as error:
                 return f"it raised {type(error).__name__}: {error}", None
             self.owed_ns = max(0, self.owed_ns + time.thread_time_ns() - began - MEAN_NS)
         if not self.right(value):
-            return f"it gave {value!r}, which is no answer", None
+            return f"it returned {value!r}, which is no valid answer", None
         if again != value:
-            return f"asked twice the same it gave {value!r} and {again!r}", None
+            return f"it returned {value!r} and then {again!r} for equal input", None
         if self.owed_ns > ADVANCE_NS:
             return f"it takes more than {MEAN_NS // 1_000} us a call", None
         return "", value
@@ -114,8 +117,8 @@ class Guard:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Nothing is collected inside: that takes long in a large cluster, and would be held against
-    whoever is asked just then.
+    """Disable garbage collection inside, because a collection in a large cluster would count as the
+    plug-in's time.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -128,9 +131,9 @@ def _uncollected() -> Iterator[None]:
 
 @contextmanager
 def _interrupted() -> Iterator[None]:
-    """Raises HungUp into what runs inside for too long.
+    """Raise HungUp into a call that runs for too long.
 
-    Only the main thread can be interrupted; a timer that was set goes on.
+    Only the main thread can be interrupted. A timer that was set before goes on afterwards.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,7 +1,7 @@
-"""A small cluster on which a plug-in is tried before it counts: jobs of many kinds, some of which
-have to wait.
+"""A small cluster on which a plug-in is tried before it counts: many kinds of jobs, some of which
+must wait.
 
-Pure: the same plug-in leads to the same decisions, or it is refused (`plugins.py`).
+Pure: equal runs of a plug-in must lead to equal decisions, or it is refused (`plugins.py`).
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ EPOCH: Final = 1
 NODES: Final = 3
 GPUS: Final = 4
 DECISIONS_MAX: Final = 1_000
-# What the jobs ask for; each stands twice in the queue.
-WISHES: Final[tuple[dict[str, Any], ...]] = (
+# The jobs' requests; each is submitted twice.
+REQUESTS: Final[tuple[dict[str, Any], ...]] = (
     {},
     {"gpu_share": 30, "priority": 90},
     {"gpus": 2, "estimate_s": 600},
@@ -34,7 +34,7 @@ WISHES: Final[tuple[dict[str, Any], ...]] = (
 
 
 def trial(kind: str, name: str, version: str) -> list[AnyFact]:
-    """What a scheduler decides when everything goes by this plug-in."""
+    """Return the scheduler's decisions when everything uses this plug-in."""
     cluster = Cluster()
     for seq, fact in enumerate(_history(kind, name, version), EPOCH):
         writer = subjects.WRITER_OF[type(fact)]
@@ -42,11 +42,11 @@ def trial(kind: str, name: str, version: str) -> list[AnyFact]:
         fold.apply(cluster, fact, Stamp(seq, seq * SECOND_NS, EPOCH, writer, node_id))
     state = State(cluster)
     state.begin(EPOCH, 0)
-    said: list[AnyFact] = []
-    while len(said) < DECISIONS_MAX and (facts := decide(state, SECOND_NS)):
-        said.extend(facts)
+    decisions: list[AnyFact] = []
+    while len(decisions) < DECISIONS_MAX and (facts := decide(state, SECOND_NS)):
+        decisions.extend(facts)
         state.apply_own(facts, SECOND_NS)
-    return said
+    return decisions
 
 
 def _history(kind: str, name: str, version: str) -> Iterator[AnyFact]:
@@ -71,7 +71,7 @@ def _history(kind: str, name: str, version: str) -> Iterator[AnyFact]:
             cpus_milli=64_000,
             memory_bytes=1 << 40,
         )
-    for number, words in enumerate((*WISHES, *WISHES)):
+    for number, words in enumerate((*REQUESTS, *REQUESTS)):
         job_id = JobId(f"j{number}")
         yield f.JobSubmitted(
             job_id=job_id,

@@ -1,9 +1,8 @@
-"""Loads plug-ins: what other distributions offer by the entry points `muster.orders` and
-`muster.scores`.
+"""The loading of plug-ins: the entry points `muster.orders` and `muster.scores` of other packages.
 
-Each is tried first, on a small cluster of its own (`plugin_trial.py`), twice. One that is bad is
-refused with one line in the log; no plug-in stops a scheduler. What was loaded stands in
-`policies.PLUGGED` and `strategies.PLUGGED`. How to write one: docs/howto/add-a-policy.md.
+Each is first tried twice on a small cluster (`plugin_trial.py`). A bad one is refused with one line
+in the log; no plug-in stops a scheduler. The loaded ones are in `policies.PLUGGED` and
+`strategies.PLUGGED`. The user's page is docs/howto/add-a-policy.md.
 """
 
 import logging
@@ -26,14 +25,14 @@ from services.scheduler.policies import PLUGGED, POLICIES, Policy, priority
 GROUPS: Final = ((ORDER, "muster.orders"), (SCORE, "muster.scores"))
 PLUGINS_MAX: Final = 32
 KEY_LENGTH_MAX: Final = 8
-# Below what a level of the topology weighs.
+# Less than the weight of a topology level.
 SCORE_MAX: Final = 1 << (CROSSED_BITS - 2)
 
 logger = logging.getLogger(__name__)
 
 
 def load(found: Iterable[tuple[str, EntryPoint]] | None = None) -> Plugged:
-    """All that are installed, or those that are given."""
+    """Load all installed plug-ins, or the given ones."""
     plugged = Plugged()
     for kind, point in _installed() if found is None else found:
         version = point.dist.version if point.dist is not None else ""
@@ -57,22 +56,22 @@ def _versions(plugged: Plugged, kind: str) -> dict[str, str]:
 
 
 def _refusal(plugged: Plugged, kind: str, name: str) -> str:
-    """What is wrong with its name."""
+    """Return what is wrong with the plug-in's name; empty if it is good."""
     if not ID_PATTERN.fullmatch(name.replace("_", "-")):
-        return "a name has small letters, digits, - and _, at most 63"
+        return "a name consists of at most 63 lower-case letters, digits, - and _"
     if name in (POLICIES if kind == ORDER else strategies.STRATEGIES):
-        return "this is the name of a built-in one"
+        return "a built-in one has this name"
     if name in _versions(plugged, kind):
         return "another plug-in has this name"
     return (
-        f"more than {PLUGINS_MAX} plug-ins"
+        f"there are {PLUGINS_MAX} plug-ins already, the most that are loaded"
         if len(plugged.orders) + len(plugged.scores) >= PLUGINS_MAX
         else ""
     )
 
 
 def _plug(plugged: Plugged, kind: str, point: EntryPoint, version: str) -> str:
-    """Put it in its place, if it is good; else what is wrong with it."""
+    """Register the plug-in if it passes its trial; otherwise return what is wrong with it."""
     loading = Guard(point.load, lambda reason: refused.append(reason), callable, lambda: None)
     refused: list[str] = []
     call = loading()
@@ -89,9 +88,9 @@ def _plug(plugged: Plugged, kind: str, point: EntryPoint, version: str) -> str:
     if not plugged.faults and first == second and guard.calls:
         return ""
     del places[point.name]
-    said = [fault.reason for fault in plugged.faults]
+    reasons = [fault.reason for fault in plugged.faults]
     plugged.faults.clear()
-    return said[0] if said else "tried twice on the same cluster it led to other decisions"
+    return reasons[0] if reasons else "two trials on the same cluster led to different decisions"
 
 
 def _guard(kind: str, call: Callable[..., Any], fault: Callable[[str], None]) -> Guard:
@@ -100,8 +99,8 @@ def _guard(kind: str, call: Callable[..., Any], fault: Callable[[str], None]) ->
     return Guard(partial(_key, call), fault, _is_key, priority.key)
 
 
-def _key(call: Callable[..., Any], job: Job, queue: JobQueue, now_ns: int) -> Any:  # noqa: ANN401  whatever it gave
-    """Two jobs never have the same one."""
+def _key(call: Callable[..., Any], job: Job, queue: JobQueue, now_ns: int) -> Any:  # noqa: ANN401  the plug-in's result, not checked yet
+    """Append the submission to the key, so that no two jobs have the same one."""
     found = call(job, queue, now_ns)
     return (*found, job.seq) if isinstance(found, tuple) else found
 

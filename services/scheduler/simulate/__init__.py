@@ -1,7 +1,7 @@
-"""Traces of jobs replayed in virtual time through the scheduler's own state, rules and placement:
-`muster simulate`.
+"""`muster simulate`: traces of jobs in virtual time, through the scheduler's own state, rules and
+placement.
 
-`readers/` make rows of a trace file, `trace.py` what is submitted, `cluster.py` the nodes;
-`replay.py` is the live scheduler with its users and nodes as events, `resort.py` the protocol of
-published figures (everything placed anew at each event); `meter.py` measures either.
+`readers/` read trace files into rows, `trace.py` turns rows into submissions, `nodes.py` makes the
+nodes. `replay.py` is the live scheduler with users and nodes as events. `resort.py` is the protocol
+of published figures, which places everything again at each event. `meter.py` measures either.
 """

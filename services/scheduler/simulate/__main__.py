@@ -1,6 +1,6 @@
-"""`python -m services.scheduler.simulate ASK`: what `muster simulate` runs.
+"""`python -m services.scheduler.simulate ASK`: the process behind `muster simulate`.
 
-ASK is an `Ask` as JSON; the report goes to stdout, as JSON.
+ASK is an `Ask` as JSON; the report goes to stdout as JSON.
 """
 
 import json
@@ -29,10 +29,10 @@ TRACES: Final = "MUSTER_TRACES"
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`preempt`: the protocol of `resort.py`.
+    """The options of a simulation.
 
-    `seed` 0: the trace as it is; else its jobs in another order at the same times. `backfill` None:
-    as a queue of that order has it; `limits`: as `trace.requests` says.
+    `preempt` selects the protocol of `resort.py`. `seed` other than 0 shuffles the jobs over the
+    same times. `backfill` None uses the order's default. `limits` is described at `trace.requests`.
     """
 
     trace: str
@@ -50,7 +50,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def simulate(ask: Ask) -> dict[str, Any]:
-    """Every order over the same trace. Raises Refused before anything long begins."""
+    """Simulate every order over the same trace. Raises Refused before the simulation starts."""
     _check(ask)
     directory = Path(ask.plots) if ask.plots else None
     if directory is not None:
@@ -81,11 +81,11 @@ def simulate(ask: Ask) -> dict[str, Any]:
 
 
 def run(ask: Ask, order: str) -> tuple[Meter, dict[str, int]]:
-    """One order; what was measured, and what was counted."""
+    """Simulate one order; return its measurements and its counts."""
     nodes = nodes_of(ask.nodes, found)
     rows = readers.read(found(ask.trace))
     if ask.seed:
-        # nosec B311  the same order for the same seed is what is asked for
+        # The same seed must give the same order.
         dice = random.Random(ask.seed)
         rows = list(shuffled(rows, dice.sample(range(len(rows)), len(rows))))
     jobs = requests(rows, max(len(node.gpus) for node in nodes), ask.speed, ask.limits)
@@ -115,13 +115,15 @@ def run(ask: Ask, order: str) -> tuple[Meter, dict[str, int]]:
 
 
 def found(name: str) -> Path:
-    """A file as it is named, else under the folder of traces."""
+    """Return the file with this name, here or in the folder of traces."""
     folder = os.environ.get(TRACES, "")
     for path in (Path(name), Path(folder) / name):
         if path.is_file():
             return path
     where = f"in {folder}" if folder else f"in the folder that {TRACES} names (it is not set)"
-    raise Refused(f"there is no file {name}, here or {where}")
+    raise Refused(
+        f"there is no file {name}, neither here nor {where}: give its path or set {TRACES}"
+    )
 
 
 def _check(ask: Ask) -> None:
@@ -129,13 +131,17 @@ def _check(ask: Ask) -> None:
     for order in ask.orders:
         if order not in known:
             hint = f"; --preempt has {', '.join(ORDERS)}" if order in ORDERS else ""
-            raise Refused(f"there is no order {order} here: {', '.join(known)}{hint}")
+            raise Refused(
+                f"there is no order {order} in this protocol: choose {', '.join(known)}{hint}"
+            )
     if ask.place not in STRATEGIES:
-        raise Refused(f"there is no placement {ask.place}: {', '.join(STRATEGIES)}")
+        raise Refused(f"there is no placement {ask.place}: choose {', '.join(STRATEGIES)}")
     if ask.speed <= 0:
-        raise Refused("--speed must be above 0")
+        raise Refused(f"--speed must be above 0, not {ask.speed:g}")
     if ask.limits and ask.limits < 1:
-        raise Refused("--limits must be at least 1: with less every job would be cut short")
+        raise Refused(
+            f"--limits must be at least 1, not {ask.limits:g}: below 1 every job would be cut short"
+        )
 
 
 def main(arguments: Sequence[str]) -> int:

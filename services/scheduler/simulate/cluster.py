@@ -1,10 +1,8 @@
-"""A scheduler in virtual time: its state in a term of its own, and the log that it and everybody
-else would have written.
+"""A scheduler in virtual time: its state in a term of its own, and the log that all writers would
+have written.
 
-Pure.
-
-Facts take the way that they take in the live service: those of others are folded as commits of the
-log, its own are applied ahead of it and passed over when they come back.
+Pure. Facts take the same way as in the live service: those of other writers are folded as commits
+of the log; the scheduler's own are applied ahead of it and passed over when they come back.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +19,7 @@ GATEWAY = subjects.gateway("simulated")
 
 
 class Simulated:
-    """`now` is one clock for everybody."""
+    """The simulated cluster. `now` is the one clock of all its parts."""
 
     def __init__(
         self,
@@ -41,12 +39,12 @@ class Simulated:
             self.hear(subjects.node(node.node_id), node)
 
     def hear(self, subject: str, *facts: AnyFact) -> None:
-        """What somebody else said."""
+        """Fold facts of another writer."""
         self.state.apply_entry(self.state.seq + 1, subject, self._commit(subject, facts))
 
     def decide(self) -> Iterator[AnyFact]:
-        """All that the scheduler says now; whoever reads a fact may answer it before the next is
-        decided.
+        """Yield all decisions of the scheduler at this time; the reader of a fact may answer it
+        before the next decision.
         """
         while facts := decide(self.state, self.now):
             self.decisions += 1

@@ -1,8 +1,7 @@
-"""What a replay is measured by: who holds and who waits, integrated over virtual time. Pure.
+"""The measurements of a replay: held devices and waiting jobs, integrated over virtual time. Pure.
 
-Either protocol tells the meter the same four things (`wait`, `place`, `leave`, `finish`) and how
-far the time has come. Nothing is sampled: between two events nothing changes, so the integrals are
-exact.
+Both protocols call the same methods (`wait`, `place`, `leave`, `finish`) and `advance`. Nothing is
+sampled: between two events nothing changes, so the integrals are exact.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,9 +12,9 @@ from services.scheduler.simulate.trace import Request
 
 
 class Meter:
-    """Hundredths of a GPU, and nanoseconds.
+    """Measurements in hundredths of a GPU and in nanoseconds.
 
-    `curve` are (when, how much was held from then on); `delays` until the first placement.
+    `curve` holds (time, share held from then on). `delays` are the waits until the first placement.
     """
 
     def __init__(self, capacity: Mapping[NodeId, int]) -> None:
@@ -39,7 +38,7 @@ class Meter:
         self._asked: Final[dict[TenantId, int]] = {}
 
     def advance(self, now: int) -> None:
-        """Nothing changed from the last time until now."""
+        """Advance the clock; nothing changed since the last call."""
         span = now - self.now
         self.now = now
         if span <= 0 or self.began_ns is None:
@@ -52,7 +51,7 @@ class Meter:
             self.jain += span * self.fairness()
 
     def wait(self, request: Request) -> None:
-        """A job came, or goes on waiting."""
+        """Note that a job was submitted, or waits again."""
         if self.began_ns is None:
             self.began_ns = self.now
         self.requests[request.job_id] = request
@@ -60,11 +59,12 @@ class Meter:
         self._asked[request.tenant] = self._asked.get(request.tenant, 0) + request.volume
 
     def forget(self, request: Request) -> None:
-        """It waits no longer, and never will."""
+        """Note that a job stopped waiting for ever."""
         self.waiting -= 1
         self._asked[request.tenant] -= request.volume
 
     def place(self, request: Request, where: Iterable[tuple[NodeId, int]]) -> None:
+        """Note where a job was placed."""
         self.forget(request)
         self.delays.setdefault(request.job_id, self.now - request.submit_ns)
         held = self._where[request.job_id] = dict(where)
@@ -74,7 +74,7 @@ class Meter:
         self._draw()
 
     def leave(self, request: Request) -> None:
-        """Its devices are back."""
+        """Note that a job's devices are free again."""
         held = self._where.pop(request.job_id)
         for node_id, part in held.items():
             self._change(node_id, -part)
@@ -82,25 +82,27 @@ class Meter:
         self._draw()
 
     def finish(self, request: Request) -> None:
+        """Note that a job completed."""
         self.completions[request.job_id] = self.now - request.submit_ns
         self.ended_ns = self.now
 
     def fairness(self) -> float:
-        """Jain's index of how far each tenant that asks for something is served: what it holds, to
-        the smaller of what it asks for and an equal part of the cluster.
+        """Return Jain's index over how far each tenant with a request is served.
 
-        1: all alike; 1/n: one of n has all.
+        A tenant is served by what it holds relative to its request or an equal part of the cluster,
+        whichever is smaller. 1 means all alike; 1/n means that one of n tenants has everything.
         """
         asking = [(self._held.get(tenant, 0), asked) for tenant, asked in self._asked.items()]
         asking = [(held, held + asked) for held, asked in asking if held + asked]
         part = self.total / max(1, len(asking))
         served = [min(1.0, held / min(part, asked)) for held, asked in asking]
-        squares = sum(one * one for one in served)
+        squares = sum(part * part for part in served)
         return sum(served) ** 2 / (len(served) * squares) if squares else 1.0
 
     def _change(self, node_id: NodeId, part: int) -> None:
-        """Idle devices of a node that is partly held are of no use to who needs whole nodes: they
-        are stranded.
+        """Change what is held of the node.
+
+        Idle devices of a partly held node are stranded: jobs that need whole nodes cannot use them.
         """
         whole, before = self.capacity[node_id], self._free[node_id]
         after = self._free[node_id] = before - part

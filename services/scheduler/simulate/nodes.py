@@ -1,7 +1,7 @@
 """The nodes of a simulated cluster: `64x8` (64 nodes of 8 GPUs), or a CSV list such as openb's.
 
-Columns: `gpu`, and where they are there `sn` (its name), `cpu_milli`, `memory_mib`, `model`,
-`rack`, `spine`. Nodes of the short form have 16 CPUs and 128 GiB for each GPU.
+Columns: `gpu`, and optionally `sn` (name), `cpu_milli`, `memory_mib`, `model`, `rack`, `spine`.
+Nodes of the short form have 16 CPUs and 128 GiB for each GPU.
 """
 
 import csv
@@ -22,7 +22,9 @@ GPU_MEMORY: Final = 80 << 30
 
 
 def nodes_of(text: str, found: Callable[[str], Path] = Path) -> list[NodeRegistered]:
-    """`found` says where a file is. Raises Refused for what is neither form."""
+    """Return the nodes. `found` returns the path of a file. Raises Refused if the text has neither
+    form.
+    """
     short = SHORT.fullmatch(text)
     if short:
         return _alike(int(short[1]), int(short[2]))

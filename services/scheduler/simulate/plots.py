@@ -1,5 +1,6 @@
-"""Two drawings of one or several runs, as SVG. matplotlib (the extra `plots`) is imported only
-here, and only when they are wanted.
+"""Two plots of one or several runs, as SVG.
+
+matplotlib (the extra `plots`) is imported only here, and only when plots are requested.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +18,9 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def drawing() -> ModuleType:
-    """matplotlib's pyplot, drawing the same bytes for the same data.
+    """Return matplotlib's pyplot, set up to draw the same bytes for the same data.
 
-    Raises Refused where it is not installed.
+    Raises Refused if it is not installed.
     """
     try:
         import matplotlib
@@ -39,6 +40,7 @@ def drawing() -> ModuleType:
 
 
 def draw_utilisation(path: Path, lines: Lines) -> None:
+    """Plot the held GPUs over time."""
     longest = max((line[-1][0] for line in lines.values() if line), default=0.0)
     unit, name = (DAY, "days") if longest > 3 * DAY else (HOUR, "hours")
     _draw(
@@ -50,7 +52,7 @@ def draw_utilisation(path: Path, lines: Lines) -> None:
 
 
 def draw_completion(path: Path, lines: Lines) -> None:
-    """Over a logarithmic axis, from a second on."""
+    """Plot the completed jobs over a logarithmic time axis that starts at one second."""
     scaled = {label: [(max(x, 1.0) / HOUR, y) for x, y in line] for label, line in lines.items()}
     _draw(path, scaled, "hours from submission to end", "jobs, %", xscale="log")
 

@@ -1,9 +1,8 @@
-"""A trace against the scheduler as it is: its rules decide, users and nodes are the events of a
-heap.
+"""A trace replayed against the real rules: the scheduler decides, and users and nodes are the
+events of a heap.
 
-Pure.
-
-A job runs from its placement for its duration: starting costs nothing. Nobody preempts.
+Pure. A job runs from its placement for its duration, so starting costs nothing. No job is
+preempted.
 """
 
 from collections.abc import Sequence
@@ -17,12 +16,12 @@ from services.scheduler.simulate.cluster import GATEWAY, Simulated
 from services.scheduler.simulate.meter import Meter
 from services.scheduler.simulate.trace import Request
 
-# At one instant devices come back before anybody asks for them.
+# At one instant, devices are freed before jobs are submitted.
 END, SUBMIT = 0, 1
 
 
 class Replay:
-    """`rejected` counts jobs that the cluster could never hold."""
+    """One replay. `rejected` counts jobs that the cluster could never hold."""
 
     def __init__(
         self,
@@ -49,6 +48,7 @@ class Replay:
         return self.scheduler.decisions
 
     def run(self, until_ns: int | None = None) -> None:
+        """Run until the events end, or until this time."""
         while self.events and (until_ns is None or self.events[0][0] <= until_ns):
             self.scheduler.now = self.events[0][0]
             self.meter.advance(self.scheduler.now)
@@ -98,7 +98,7 @@ class Replay:
         heappush(self.events, (self.scheduler.now + request.duration_ns, END, 0, placed.job_id))
 
     def _end(self, job_id: JobId) -> None:
-        """Every member exits, and its devices are back."""
+        """Let every member exit and release its devices."""
         placed, request = self.running.pop(job_id), self.requests[job_id]
         attempt, run_ms = placed.attempt, max(1, request.duration_ns // 1_000_000)
         for member in placed.members:
@@ -114,7 +114,7 @@ class Replay:
         self.meter.leave(request)
 
     def _charge(self, closed: f.JobClosed) -> None:
-        """As quota does."""
+        """Charge the attempt as quota does."""
         charge = self.scheduler.state.cluster.uncharged[attempt_key(closed.job_id, closed.attempt)]
         charged = f.UsageCharged(
             job_id=charge.job_id,

@@ -1,4 +1,4 @@
-"""What a replay comes to, as JSON-able data, and the lines of its plots. Pure."""
+"""The report of a replay as JSON-able data, and the lines of its plots. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -14,8 +14,8 @@ Numbers = dict[str, float | int | None]
 
 
 def report(meter: Meter) -> dict[str, Any]:
-    """Percentages are of the whole cluster; `while_queued` counts only the time in which some job
-    waited.
+    """Return the report. Percentages are of the whole cluster; `while_queued` counts only the time
+    in which some job waited.
     """
     began, ended = span(meter)
     requests = meter.requests
@@ -44,13 +44,13 @@ def report(meter: Meter) -> dict[str, Any]:
 
 
 def span(meter: Meter) -> tuple[int, int]:
-    """From the first submission to the last end, or to where it was cut off."""
+    """Return the first submission and the last end, or the time at which the run was cut off."""
     unfinished = meter.waiting or meter.used
     return meter.began_ns or 0, meter.now if unfinished else meter.ended_ns
 
 
 def size_of(volume: int) -> tuple[int, str]:
-    """A class of sizes, with its place among the others: GPUs up to each power of two."""
+    """Return a job's size class with its rank: GPUs up to each power of two."""
     if volume < WHOLE_GPU:
         return (-1, "below 1") if volume else (-2, "none")
     gpus = -(-volume // WHOLE_GPU)
@@ -60,7 +60,7 @@ def size_of(volume: int) -> tuple[int, str]:
 
 
 def spread(times: Iterable[int]) -> Numbers:
-    """Seconds."""
+    """Return number, mean and quantiles in seconds."""
     ordered = sorted(times)
     if not ordered:
         return {"n": 0, "mean": None, **{name: None for name, _ in QUANTILES}}
@@ -69,7 +69,9 @@ def spread(times: Iterable[int]) -> Numbers:
 
 
 def utilisation(meter: Meter) -> list[tuple[float, float]]:
-    """(seconds since the first submission, per cent): exact means over equal parts of the run."""
+    """Return (seconds since the first submission, per cent): exact means over equal parts of the
+    run.
+    """
     began, ended = span(meter)
     step = max(1, -(-(ended - began) // POINTS))
     found = []
@@ -90,7 +92,7 @@ def utilisation(meter: Meter) -> list[tuple[float, float]]:
 
 
 def completion(meter: Meter) -> list[tuple[float, float]]:
-    """(seconds, per cent of the jobs that ended within them)."""
+    """Return (seconds, per cent of the jobs that completed within them)."""
     ordered = sorted(meter.completions.values())
     parts = [number / POINTS for number in range(POINTS + 1)]
     return [(_quantile(ordered, part) / SECOND, 100 * part) for part in parts] if ordered else []

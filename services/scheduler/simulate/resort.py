@@ -1,11 +1,9 @@
-"""The protocol of the published queueing figures: at every arrival and every end all jobs are
-sorted anew and placed from empty.
+"""The protocol of the published queueing figures: at every arrival and every end, all jobs are
+sorted and placed again on an empty cluster.
 
-Pure.
-
-Preemption and migration are free in it, but for `overhead_ns`, which a job pays, holding its
-devices, whenever it goes on after a break or on other nodes. Devices are chosen by the scheduler's
-own placement; what does not fit is passed over. No live cluster works like this.
+Pure. Preemption and migration are free except for `overhead_ns`, which a job pays while it holds
+its devices whenever it resumes after a break or on other nodes. The scheduler's own placement
+chooses the devices; jobs that do not fit are skipped. No live cluster works like this.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +19,9 @@ from services.scheduler.simulate.trace import SECOND, Request
 
 
 class Active:
-    """A job that came and has not ended.
+    """A job that was submitted and has not ended.
 
-    `attained_ns` is how long it really worked; until `resumes_ns` it pays an overhead.
+    `attained_ns` is its time of real work; until `resumes_ns` it pays an overhead.
     """
 
     def __init__(self, request: Request) -> None:
@@ -39,7 +37,7 @@ class Active:
         return self.request.duration_ns - self.attained_ns
 
 
-# A GPU for an hour.
+# One GPU for one hour.
 GPU_HOUR: Final = WHOLE_GPU * 3_600 * SECOND
 
 Key = tuple[int, ...]
@@ -55,21 +53,22 @@ def srtf(job: Active) -> Key:
 
 
 def srsf(job: Active) -> Key:
-    """Shortest remaining service: time by GPUs. It knows how long jobs run."""
+    """Shortest remaining service first: time by GPUs. It knows how long jobs run."""
     return (job.remaining_ns * job.request.volume,)
 
 
 def las(job: Active) -> Key:
-    """Least attained service, in levels (up to 1, 10, 100 ...
+    """Least attained service first, in levels of up to 1, 10, 100 ... GPU hours; in a level, the
+    smaller job.
 
-    GPU hours); in a level the smaller job. It knows nothing of the future: levels, for jobs alike
-    that take turns all end late.
+    It does not know how long jobs run. Without levels, equal jobs would take turns and all end
+    late.
     """
     hours = job.attained_ns * job.request.volume // GPU_HOUR
     return (len(str(hours)) if hours else 0, job.request.volume)
 
 
-# The smallest goes first; of equals, who came first.
+# The smallest key goes first; among equals, the first submitted.
 ORDERS: Final[dict[str, Callable[[Active], Key]]] = {
     "fifo": fifo,
     "srtf": srtf,
@@ -79,7 +78,9 @@ ORDERS: Final[dict[str, Callable[[Active], Key]]] = {
 
 
 class Resort:
-    """As `replay.Replay`, with the counts of what a real cluster would have to do."""
+    """One simulation by this protocol, with the preemptions and migrations that a real cluster
+    would need.
+    """
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class Resort:
             self._place(now)
 
     def _submit(self, request: Request) -> None:
-        """What the cluster could never hold is counted and forgotten."""
+        """Add a job; one that the cluster could never hold is only counted."""
         job = Active(request)
         self.meter.wait(request)
         if possible(self.scheduler.state.capacity, job.resources):
@@ -132,7 +133,7 @@ class Resort:
         return min([*ends, self.coming[-1].submit_ns] if self.coming else ends)
 
     def _work(self, before: int, now: int) -> None:
-        """Time goes on; jobs that have worked for as long as they run have ended."""
+        """Advance the time, and end the jobs that have worked for as long as they run."""
         self.meter.advance(now)
         for job in self.active:
             if job.where:
@@ -144,7 +145,7 @@ class Resort:
         self.active = [job for job in self.active if not job.where or job.remaining_ns > 0]
 
     def _place(self, now: int) -> None:
-        """All from empty: who serves first is asked first, and who does not fit is passed over."""
+        """Place all jobs again on an empty cluster, in order; skip those that do not fit."""
         for node_id in self.touched:
             self.scheduler.state.capacity.refresh(self.scheduler.state.cluster, node_id)
         self.touched.clear()
@@ -176,8 +177,8 @@ class Resort:
         return {node_id: sum(hold.share for hold in holds) for node_id, holds in choice}
 
     def _exchange(self, chosen: dict[Active, dict[NodeId, int]], now: int) -> None:
-        """From who has run to who runs from now on; devices come back before they are
-        given away.
+        """Replace the running jobs by the chosen ones; devices are freed before they are given
+        away.
         """
         moved = [job for job in self.active if job.where != chosen.get(job, {})]
         for job in moved:

@@ -1,7 +1,7 @@
-"""What is submitted when, and how long it runs: rows of a trace as jobs of the product. Pure.
+"""The submissions of a simulation: rows of a trace as jobs of Muster. Pure.
 
-A trace counts a job's GPUs over all nodes; a job that is larger than a node takes as few nodes as
-can be, evenly.
+A trace counts a job's GPUs over all nodes. A job that is larger than a node takes as few nodes as
+possible, evenly.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ MIB: Final = 1 << 20
 class Row(NamedTuple):
     """One job of a trace.
 
-    `gpus` are over all nodes, `share` is the part of each in hundredths; the host's part is per
+    `gpus` are over all nodes, `share` is the part of each in hundredths; host resources are per
     node.
     """
 
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A job with what only the future knows: when it comes, and how long it runs."""
+    """A job with its submission time and duration."""
 
     job_id: JobId
     tenant: TenantId
@@ -54,17 +54,18 @@ class Request(NamedTuple):
 
     @property
     def volume(self) -> int:
-        """Hundredths of a GPU."""
+        """Hundredths of a GPU over all nodes."""
         return self.spec.nodes * self.spec.gpus * self.spec.gpu_share
 
 
 def requests(
     rows: Iterable[Row], per_node: int, speed: float = 1.0, limits: float = 0.0
 ) -> list[Request]:
-    """In the order in which they come.
+    """Return the jobs in the order of their submission.
 
-    `per_node` is how many GPUs the largest node has; at speed 2 they come in half the time; with
-    `limits` every job has a time limit, of so many times what it takes. It ends at its limit.
+    `per_node` is the number of GPUs of the largest node. With `speed` 2 they are submitted in half
+    the time. With `limits`, every job has a time limit of this many times its duration. A job ends
+    at its limit.
     """
     found: dict[str, Request] = {}
     for row in rows:
@@ -88,7 +89,7 @@ def _spec(row: Row, per_node: int, limit_s: int) -> JobSpec:
         or not 0 <= row.priority <= PRIORITY_MAX
     ):
         raise Refused(
-            f"no job may ask for what {row.name} asks: {row.gpus} GPUs, {row.share} "
+            f"job {row.name} asks for more than a job may: {row.gpus} GPUs, {row.share} "
             f"hundredths of each, priority {row.priority}"
         )
     return JobSpec(
@@ -106,15 +107,15 @@ def _spec(row: Row, per_node: int, limit_s: int) -> JobSpec:
 
 
 def _nodes(gpus: int, per_node: int) -> int:
-    """As few as can be, among those that share the GPUs evenly if twice as few nodes as devices do;
-    else whole nodes.
+    """Return the fewest nodes that share the GPUs evenly, if fewer than twice the minimum do;
+    otherwise the minimum.
     """
     fewest = max(1, -(-gpus // per_node))
     return next((nodes for nodes in range(fewest, 2 * fewest) if gpus % nodes == 0), fewest)
 
 
 def shuffled(rows: Iterable[Row], order: Iterable[int]) -> Iterator[Row]:
-    """Other jobs at the same times."""
+    """Yield the jobs in this order at the same times."""
     kept = list(rows)
     times = sorted(row.submit_s for row in kept)
     for submit_s, index in zip(times, order, strict=True):

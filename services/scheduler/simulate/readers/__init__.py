@@ -1,8 +1,8 @@
-"""Trace files: one file per form, each with its `COLUMNS` and one function `read(row)`.
+"""Readers of trace files: one file per format, each with its `COLUMNS` and one function
+`read(row)`.
 
-This list is asked in order.
-
-All are CSV with a line of titles; a form is recognised by its columns.
+All formats are CSV with a header line. `FORMS` lists them; the first one whose columns are all
+present is used.
 """
 
 import csv
@@ -19,7 +19,7 @@ FORMS: Final[tuple[ModuleType, ...]] = (openb, philly, muri, plain)
 
 
 def read(path: Path) -> list[Row]:
-    """Every row of the file. Raises Refused, with the line, when one cannot be read."""
+    """Return every row of the file. Raises Refused, with the line, if one cannot be read."""
     with path.open(newline="") as file:
         lines = csv.DictReader(file)
         form = _form(path, lines.fieldnames or ())
@@ -36,8 +36,8 @@ def _form(path: Path, columns: Iterable[str]) -> ModuleType:
             return form
     lacking = ", ".join(sorted(plain.COLUMNS - named))
     raise Refused(
-        f"{path} is no trace that is known here: its first line must name the columns; "
-        f"{lacking} are not among them"
+        f"{path} has no known trace format: its first line must name the columns, and it lacks "
+        f"{lacking}"
     )
 
 

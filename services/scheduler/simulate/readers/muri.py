@@ -1,5 +1,6 @@
-"""Muri (SIGCOMM'22), slices of Philly for 8 x 8 GPUs: job_id, submit_s, gpus, duration_s, model;
-this model is a neural network.
+"""Muri (SIGCOMM'22): slices of Philly for 8 x 8 GPUs. `model` is a neural network here.
+
+Columns: job_id, submit_s, gpus, duration_s, model.
 """
 
 from services.scheduler.simulate.trace import Row

@@ -1,8 +1,8 @@
 """openb (Alibaba cluster-trace-gpu-v2023): pods with CPUs, memory and parts of GPUs; times in
 seconds.
 
-Its times keep a hundredth of its cluster busy: for a queue, replay it faster (`--speed 100`) or on
-fewer nodes.
+At its own pace the trace keeps one hundredth of its cluster busy. To get a queue, replay it faster
+(`--speed 100`) or on fewer nodes.
 """
 
 from services.scheduler.simulate.trace import MIB, Row

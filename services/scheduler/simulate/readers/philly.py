@@ -1,5 +1,6 @@
-"""Philly (Microsoft, ATC'19), as job_id, submit_s, gpus, duration_s, vc: a virtual cluster is a
-tenant.
+"""Philly (Microsoft, ATC'19). A virtual cluster (`vc`) is a tenant.
+
+Columns: job_id, submit_s, gpus, duration_s, vc.
 """
 
 from services.scheduler.simulate.trace import Row

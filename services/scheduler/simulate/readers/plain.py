@@ -1,8 +1,8 @@
-"""Any other trace: job_id, submit_s, gpus, duration_s; and where they are there tenant, share,
-priority, cpus_milli, memory_mib, gpu_model, time_limit_s.
+"""Any other trace: job_id, submit_s, gpus, duration_s, and optionally tenant, share, priority,
+cpus_milli, memory_mib, gpu_model, time_limit_s.
 
 `gpus` counts devices over all nodes, `share` is the part of each in hundredths, `gpu_model` names
-GPUs ("A|B": any of these).
+the accepted GPU models ("A|B": either).
 """
 
 from services.scheduler.simulate.trace import MIB, Row
