@@ -110,7 +110,7 @@ async def test_without_the_archive_the_past_is_one_clear_line(tmp_path: Path) ->
     async with gateway_world(tmp_path, stream, store) as world:
         problem = await world.ask("GET", "/v1/state?at=5", 503)
         assert (
-            "was trimmed from the log, and the archive does not answer: is audit running?"
+            "was trimmed from the log, and the archive does not answer: check that audit runs"
             in problem["detail"]
         )
         await world.ask("GET", "/v1/events", 503)

@@ -154,5 +154,5 @@ def test_a_token_of_another_cluster_is_told_nothing(here: Here, tmp_path: Path) 
         text=True,
     )
     assert done.returncode == 2
-    assert "not the cluster that made this token" in done.stderr
+    assert "not the cluster that created this token" in done.stderr
     assert not (tmp_path / "x").exists()

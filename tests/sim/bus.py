@@ -113,7 +113,7 @@ class SimBus:
         listeners = self.network.listeners(subject)
         if not listeners:
             await asyncio.sleep(HOP_S)
-            raise Unavailable(f"nobody listens on {subject}")
+            raise Unavailable(f"no service listens on {subject}")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytes] = loop.create_future()
         timer = loop.call_later(timeout_s, _expire, answer, subject)

@@ -128,7 +128,7 @@ def test_no_fact_holds_the_secret() -> None:
 def test_a_token_names_node_authority_and_secret_and_half_of_one_is_refused() -> None:
     whole = Invitation("far", "0a" * 32, SECRET)
     assert invitation(whole.token) == whole
-    with pytest.raises(Refused, match="not whole"):
+    with pytest.raises(Refused, match="is incomplete"):
         invitation(whole.token[:-20])
 
 

@@ -1,9 +1,8 @@
-"""Takes secrets out of text that leaves the cluster: exactly those that are known here, and
-whatever looks like one.
+"""Removes secrets from text that leaves the cluster: known ones, and text that looks like one.
 
-Pure. Known secrets are replaced wherever they stand; a pattern only ever hides too much. Every
-pattern takes linear time: its repetitions give nothing back (`++`), and no two starts read the same
-text. tests/unit/test_patterns.py counts the steps. Tests: tests/unit/test_redaction.py.
+Pure. Known secrets are replaced wherever they occur; patterns may hide too much. Every pattern
+takes linear time: its repetitions are possessive (`++`), and no two starts read the same text.
+tests/unit/test_patterns.py counts the steps. Tests: tests/unit/test_redaction.py.
 """
 
 import re
@@ -11,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 HIDDEN: Final = "[hidden]"
-# Shorter texts are no secrets, and would be found everywhere.
+# Shorter texts are not treated as secrets: they would match everywhere.
 SECRET_CHARS_MIN: Final = 8
 
 _PRIVATE_KEY: Final = re.compile(
@@ -29,7 +28,7 @@ _IN_ADDRESS: Final = re.compile(r"(?<=[a-z0-9+.-])(://[^\s:/@]*+:)[^\s/@]++(@)",
 _USER: Final = re.compile(
     r"((?<!\S)(?:-u|--user|--proxy-user)[\s=]*+[\"']?[^\s:\"'=-][^\s:\"']*+:)[^\s\"']++"
 )
-# A name is a secret's when this stands in it.
+# A name that contains one of these belongs to a secret.
 _SECRET: Final = re.compile(
     r"passw(?:or)?d|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key",
     re.IGNORECASE,
@@ -46,7 +45,7 @@ _ARGUMENT: Final = re.compile(rf"{_QUOTED}|[^\s-]\S*+", re.DOTALL)
 
 
 def redacted(text: str, known: Iterable[str] = ()) -> str:
-    """`text` without the `known` secrets and without what looks like one."""
+    """Return `text` without the `known` secrets and without text that looks like a secret."""
     for secret in sorted({each.strip() for each in known}, key=lambda each: (-len(each), each)):
         if len(secret) >= SECRET_CHARS_MIN:
             text = text.replace(secret, HIDDEN)
@@ -64,7 +63,7 @@ def redacted(text: str, known: Iterable[str] = ()) -> str:
 def _without_values(text: str, names: re.Pattern[str], value: re.Pattern[str]) -> str:
     """Hide the value that follows each secret's name.
 
-    `names` matches a name and what separates it from its value.
+    `names` matches a name and its separator.
     """
     pieces = []
     done = 0

@@ -1,10 +1,10 @@
-"""From an archive that nobody is trusted to have made well to a new directory: whole, or not at
-all.
+"""Unpacks an untrusted archive into a new directory, completely or not at all.
 
-tarfile reads it; nothing is left to its extraction, whose filters differ between Python's patch
-releases. Only files, folders and links are taken. No name is absolute or holds `..`, none comes
-twice, and links are made last: so nothing is ever written through one. A link that leads out of the
-directory is refused. Names and bytes are bounded. Tests: tests/unit/test_unpacking.py.
+tarfile reads the archive, but its extraction is not used, because its filters differ between
+Python's patch releases. Only files, folders and links are accepted. Names are relative, without
+`..` and unique, and links are created last, so nothing is ever written through a link. A link that
+leads out of the directory is refused. Names and bytes are bounded. Tests:
+tests/unit/test_unpacking.py.
 """
 
 import os
@@ -18,7 +18,7 @@ from libs.common.errors import Refused
 
 COPY_BYTES: Final = 1 << 20
 NAME_BYTES_MAX: Final = 4_096
-# What tarfile raises for bytes that are no archive.
+# Errors that tarfile raises for bytes that are not an archive.
 BROKEN: Final = (tarfile.TarError, EOFError, ValueError, ArithmeticError, RecursionError)
 
 
@@ -30,13 +30,11 @@ def unpack(
     stream: bool = False,
     leave_out: Callable[[str], None] | None = None,
 ) -> None:
-    """Make `folder`, which must not be there, of the archive; it is removed again when anything is
-    wrong.
+    """Unpack the archive into the new directory `folder`; remove it again if anything fails.
 
-    Raises Refused.
-
-    `go_on` is asked between two members. `stream`: the archive cannot seek. With `leave_out` a link
-    that leads out is left out and told, not refused.
+    `go_on` is called between two members; False stops the work. `stream`: the archive cannot seek.
+    With `leave_out` a link that leads out of the directory is skipped and reported to it instead of
+    refused. Raises Refused.
     """
     os.mkdir(folder, 0o700)
     whole = False
@@ -55,7 +53,7 @@ def unpack(
 def _unpack(
     archive: BinaryIO, folder: Path, files_max: int, go_on: Callable[[], bool], stream: bool
 ) -> dict[str, str]:
-    """Files and folders; gives the links, which are still to be made."""
+    """Create files and folders. Return the links, which are created later."""
     links: dict[str, str] = {}
     modes: dict[str, int] = {}
     with tarfile.open(fileobj=archive, mode="r|" if stream else "r:", errorlevel=2) as tar:
@@ -64,7 +62,7 @@ def _unpack(
             if count > files_max:
                 raise Refused(f"the archive holds more than {files_max} files")
             if not go_on():
-                raise Refused("it was stopped before it began")
+                raise Refused("the job was stopped before it began")
             if member.issym():
                 links[name] = member.linkname
                 continue
@@ -79,18 +77,18 @@ def _unpack(
 
 
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """One after the other; tarfile itself keeps none, so that a long archive costs no memory."""
+    """Iterate over the members. tarfile keeps none of them, so a long archive needs no memory."""
     while (member := tar.next()) is not None:
         yield member
         tar.members.clear()  # type: ignore[attr-defined]
 
 
 def _checked(member: tarfile.TarInfo) -> str:
-    """The member's name. Raises Refused."""
+    """Return the member's name. Raises Refused if it is not allowed."""
     name = member.name
     shown = name[:128].encode("utf-8", "backslashreplace").decode()
     if not (member.isreg() or member.isdir() or member.issym()) or member.issparse():
-        raise Refused(f"the archive holds {shown!r}, which is no file, folder or link")
+        raise Refused(f"the archive holds {shown!r}, which is not a file, a folder or a link")
     parts = name.split("/")
     if (
         not name
@@ -99,7 +97,7 @@ def _checked(member: tarfile.TarInfo) -> str:
         or any(part in ("", ".", "..") for part in parts)
     ):
         raise Refused(
-            f"the archive holds the name {shown!r}, which leads out of its directory or is none"
+            f"the archive holds the name {shown!r}, which is invalid or leads out of its directory"
         )
     return name
 
@@ -119,7 +117,7 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
 
 
 def _link(folder: Path, links: dict[str, str], leave_out: Callable[[str], None] | None) -> None:
-    """All of them first: where one leads may depend on another."""
+    """Create all links, then check them: where one leads may depend on another."""
     for name, target in links.items():
         os.symlink(target, folder / name)
     while out := [name for name in links if _leads_out(folder, name)]:

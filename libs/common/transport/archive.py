@@ -1,9 +1,8 @@
-"""What only the archive has, asked over the bus, a page at a time, by services that may not open
-its database.
+"""Requests to the archive over the bus, one page at a time, by services that cannot open it.
 
-Audit answers (`services/audit/answers.py`): with the exact bytes of commits that the log no longer
-holds (a reader of history takes the log where it can, else this), with events for consumers
-outside, and with the newest signed head.
+Audit answers them (`services/audit/answers.py`): with the exact bytes of commits that the log no
+longer holds, with events for consumers, and with the newest signed head. A reader of history uses
+the log where it can, and the archive for the rest.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -17,11 +16,11 @@ from libs.common.errors import Refused, Trimmed, Unavailable
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Entry, Log
 
-# One answer's commits together; a single commit may be 512 KiB, and a message 1 MiB.
+# Bytes of commits in one answer. A single commit may have 512 KiB, a message 1 MiB.
 PAGE_BYTES: Final = 384 << 10
 ANSWER_S: Final = 5.0
 JOB_SEQS_MAX: Final = 1_000
-# The same of events; one alone may have 768 KiB.
+# Bytes of events in one answer. A single event may have 768 KiB.
 EVENTS_BYTES: Final = 256 << 10
 WAIT_S_MAX: Final = 30.0
 
@@ -31,15 +30,16 @@ _pages = msgspec.msgpack.Decoder(list[Entry])
 
 
 class ArchiveAsk(msgspec.Struct, frozen=True):
-    """The commits from `after` + 1 to `upto`, as many of them as one answer may hold."""
+    """A request for the commits from `after` + 1 to `upto`, as many as fit into one answer."""
 
     after: int
     upto: int
 
 
 class EventsAsk(msgspec.Struct, frozen=True):
-    """At most `limit` events behind the one with id `after` (empty: from the first on); if there
-    are none, they are waited for.
+    """A request for at most `limit` events behind the one with id `after`; empty: from the first.
+
+    If there are none, the archive waits for up to `wait_ms`.
     """
 
     after: str
@@ -48,9 +48,9 @@ class EventsAsk(msgspec.Struct, frozen=True):
 
 
 class EventsPage(msgspec.Struct, frozen=True):
-    """(id, JSON) of each event; `upto` is to be asked with next.
+    """Events as (id, JSON). The next request starts after `upto`.
 
-    `refused` says what is wrong with the question.
+    `refused` is the fault of the request.
     """
 
     events: list[tuple[str, bytes]]
@@ -59,7 +59,7 @@ class EventsPage(msgspec.Struct, frozen=True):
 
 
 def page(entries: Sequence[Entry]) -> bytes:
-    """An answer: the first of these entries, one at least, up to PAGE_BYTES."""
+    """Return an answer with the first of these entries: at least one, up to PAGE_BYTES."""
     size, count = 0, 0
     for entry in entries:
         size += len(entry.data)
@@ -70,9 +70,9 @@ def page(entries: Sequence[Entry]) -> bytes:
 
 
 async def archived(bus: Bus, after: int, upto: int) -> AsyncGenerator[list[Entry], None]:
-    """Consecutive entries from `after` + 1 to `upto`.
+    """Iterate over consecutive entries from `after` + 1 to `upto`.
 
-    Raises Unavailable when the archive does not answer, or does not hold them.
+    Raises Unavailable if the archive does not answer, or does not hold them.
     """
     while after < upto:
         try:
@@ -82,14 +82,14 @@ async def archived(bus: Bus, after: int, upto: int) -> AsyncGenerator[list[Entry
         except Unavailable as error:
             raise Unavailable(
                 f"commit {after + 1} was trimmed from the log, and the archive does not "
-                "answer: is audit running?"
+                "answer: check that audit runs"
             ) from error
         found = _pages.decode(answer)
         if [entry.seq for entry in found] != list(
             range(after + 1, after + 1 + len(found))
         ) or not found:
             raise Unavailable(
-                f"commit {after + 1} is neither in the log any more nor in the archive; see "
+                f"commit {after + 1} is neither in the log nor in the archive: see "
                 "docs/howto/trim.md"
             )
         after = found[-1].seq
@@ -97,10 +97,10 @@ async def archived(bus: Bus, after: int, upto: int) -> AsyncGenerator[list[Entry
 
 
 async def whole(log: Log, bus: Bus, after: int, upto: int) -> AsyncGenerator[list[Entry], None]:
-    """Consecutive entries from `after` + 1 on, up to `upto` or a little more: the log's, or the
-    archive's when the log was trimmed there.
+    """Iterate over consecutive entries from `after` + 1 to `upto` or a little beyond.
 
-    An empty batch means that the log has nothing newer. Raises Unavailable as `archived` does.
+    They come from the log, or from the archive if the log was trimmed there. An empty batch means
+    that the log has nothing newer. Raises Unavailable like `archived`.
     """
     try:
         async with aclosing(cast(AsyncGenerator[list[Entry], None], log.read(after))) as batches:
@@ -116,8 +116,7 @@ async def whole(log: Log, bus: Bus, after: int, upto: int) -> AsyncGenerator[lis
 
 
 async def job_seqs(bus: Bus, job_id: str) -> list[int]:
-    """The commits that spoke of a job, in order, the first JOB_SEQS_MAX of them; none when the
-    archive knows no such job.
+    """Return the sequences of the first JOB_SEQS_MAX commits about a job; none for an unknown job.
 
     Raises Unavailable.
     """
@@ -125,9 +124,9 @@ async def job_seqs(bus: Bus, job_id: str) -> list[int]:
 
 
 async def events(bus: Bus, after: str, limit: int, wait_s: float = 0.0) -> EventsPage:
-    """Events behind the one with id `after`; none when there are none within `wait_s`.
+    """Return events behind the one with id `after`; none if there are none within `wait_s`.
 
-    Raises Refused for what is no id, Unavailable.
+    Raises Refused for an invalid id, and Unavailable.
     """
     ask = _encode(EventsAsk(after, limit, int(wait_s * 1_000)))
     found = msgspec.msgpack.decode(
@@ -139,5 +138,5 @@ async def events(bus: Bus, after: str, limit: int, wait_s: float = 0.0) -> Event
 
 
 async def head(bus: Bus) -> bytes:
-    """The newest signed head as JSON; empty when none was signed. Raises Unavailable."""
+    """Return the newest signed head as JSON; empty if none was signed. Raises Unavailable."""
     return await bus.request(subjects.ask_audit("head"), b"", ANSWER_S)

@@ -1,42 +1,40 @@
-"""What travels beside the log: requests, answers and orders, lost without harm.
+"""The bus: requests, answers and orders beside the log, as a protocol with two twins.
 
-One protocol, two twins.
-
-`bus_nats.NatsBus` is the real one (core NATS), `bus_memory.MemoryBus` the in-memory twin;
-tests/contract holds both to one suite. Nothing that must not be lost goes this way: a lost order
-repairs itself by the next heartbeat's digest.
+`bus_nats.NatsBus` is the real one (core NATS), `bus_memory.MemoryBus` the one in memory;
+tests/contract runs one suite over both. Messages may be lost: after a lost order, the digest of the
+next heartbeat makes the agent ask for its orders.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-# Of one concurrent subscription, so many messages are answered at once unless it says otherwise;
-# the others wait.
+# Default number of messages that a concurrent subscription handles at once. The others wait.
 CONCURRENT_MAX: Final = 64
-# What the server takes in one message; a larger one is not sent, and whoever waits for it hears so.
+# Largest message that the server accepts. A larger one is not sent, and its requester gets an
+# error.
 MESSAGE_BYTES_MAX: Final = 1 << 20
 
-# Answers a request with bytes; None sends no answer (the asker then sees Unavailable).
+# Answers a request with bytes. None sends no answer; the requester then gets Unavailable.
 Handler = Callable[[str, bytes], Awaitable[bytes | None]]
 
 
 class Bus(Protocol):
-    """Subjects as in `subjects.py`; a subscription's subject may end in `.>` or hold `*` for one
-    token.
+    """Messages on subjects of `subjects.py`.
+
+    The subject of a subscription may end in `.>`, or have `*` for one token.
     """
 
     async def publish(self, subject: str, data: bytes) -> None:
-        """Send to whoever listens now; never waits for them.
+        """Send to all current listeners, without waiting for them.
 
-        A message that is too large is lost with an error in the log.
+        A message that is too large is lost, with an error in this process's log.
         """
         ...
 
     async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes:
-        """Ask one listener.
+        """Send a request to one listener and return the answer.
 
-        Raises errors.Unavailable when none answers in time, and when question or answer is too
-        large.
+        Raises errors.Unavailable if there is no answer in time, or request or answer is too large.
         """
         ...
 
@@ -48,16 +46,16 @@ class Bus(Protocol):
         queue: str = "",
         places: int = CONCURRENT_MAX,
     ) -> None:
-        """Call `handler(subject, data)` for each message; its answer goes back to the asker.
+        """Call `handler(subject, data)` for each message, and send its answer to the requester.
 
-        One at a time and in order, unless `concurrent`: then up to `places` at once, for answers
-        that wait. Of all who subscribe under one `queue`, one hears each message; without, all do.
+        Messages are handled in order, one at a time, or with `concurrent` up to `places` at once.
+        Of all subscriptions with the same `queue` one gets each message; without a queue all do.
         """
         ...
 
 
 def too_large(subject: str, size: int, bound: int) -> str:
-    """What is said of a message that no server takes."""
+    """Return the error for a message that is larger than the server accepts."""
     return (
         f"a message of {size} bytes on {subject} was not sent: the server takes at most {bound} "
         "(max_payload)"

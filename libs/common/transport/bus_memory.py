@@ -1,7 +1,7 @@
-"""The in-memory twin of the bus: one object that all services of one process share.
+"""The bus in memory: one object that all services of one process share.
 
-It delivers in order, through the running event loop, never inside the call. Simulations wrap it to
-lose and delay (tests/sim/faults.py).
+It delivers in order, through the event loop, never inside the call. Simulations wrap it to lose and
+delay messages (tests/sim/faults.py).
 """
 
 import asyncio
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """NATS rules: `*` is one token, a last `>` is one or more."""
+    """Return whether the subject matches: `*` is one token, a last `>` one or more."""
     wants, has = pattern.split("."), subject.split(".")
     if wants[-1] == ">":
         wants, has = wants[:-1], has[: len(wants) - 1] if len(has) >= len(wants) else []
@@ -23,7 +23,7 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 class Subscription:
-    """One listener: messages wait here and are handled one at a time."""
+    """One listener, which handles its messages one at a time."""
 
     def __init__(self, pattern: str, handler: Handler, queue: str = "") -> None:
         self.queue = queue
@@ -45,9 +45,7 @@ class Subscription:
 
 
 class ConcurrentSubscription(Subscription):
-    """One listener whose answers may wait: up to `places` messages are handled at once, the others
-    wait in order.
-    """
+    """One listener that handles up to `places` messages at once. The others wait in order."""
 
     def __init__(self, pattern: str, handler: Handler, queue: str, places: int) -> None:
         super().__init__(pattern, handler, queue)
@@ -68,7 +66,7 @@ class ConcurrentSubscription(Subscription):
 
 
 def refused(subject: str, data: bytes) -> str:
-    """Why no server would take it, said in the log too; empty when it would."""
+    """Log and return why a server would refuse the message; empty if it would accept it."""
     if len(data) <= MESSAGE_BYTES_MAX:
         return ""
     why = too_large(subject, len(data), MESSAGE_BYTES_MAX)
@@ -102,7 +100,7 @@ class MemoryBus:
             raise Unavailable(why)
         listeners = self._listeners(subject)
         if not listeners:
-            raise Unavailable(f"nobody listens on {subject}: is the service up?")
+            raise Unavailable(f"no service listens on {subject}: check that it runs")
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         for subscription in listeners:
             subscription.offer(subject, data, answer)
@@ -128,13 +126,13 @@ class MemoryBus:
         self.subscriptions.append(kept)
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """The listener died: what waits for it is lost."""
+        """Remove a listener that has ended. Its waiting messages are lost."""
         self.subscriptions.remove(subscription)
         if subscription.task is not None:
             subscription.task.cancel()
 
     def _listeners(self, subject: str) -> list[Subscription]:
-        """Of a queue's listeners the first."""
+        """Return the listeners of a subject, only the first of each queue."""
         found = [s for s in self.subscriptions if matches(s.pattern, subject)]
         queues = {s.queue: s for s in reversed(found)}
         return [s for s in found if not s.queue or queues[s.queue] is s]

@@ -1,4 +1,4 @@
-"""The bus on core NATS. The twin is `bus_memory.py`; both are held to tests/contract."""
+"""The bus on core NATS. The twin is `bus_memory.py`; tests/contract runs one suite over both."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from libs.common.errors import Unavailable
 from libs.common.process.cancellation import heed
 from libs.common.transport.bus import CONCURRENT_MAX, Handler, too_large
 
-# The header by which NATS services say that an answer is none; the value says why.
+# The header that marks an answer of a NATS service as an error. Its value is the reason.
 ERROR_HEADER: Final = "Nats-Service-Error"
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class NatsBus:
             return  # lost, as anything on the bus may be
 
     def _refused(self, subject: str, data: bytes) -> str:
-        """Why the server would not take it, said in the log too; empty when it would."""
+        """Log and return why the server would refuse the message; empty if it would accept it."""
         if len(data) <= self.client.max_payload:
             return ""
         why = too_large(subject, len(data), self.client.max_payload)
@@ -89,10 +89,9 @@ class NatsBus:
             subject, queue=queue, cb=answer_beside if concurrent else answer
         )
         try:  # the server knows of it before this returns
-            # nats-py sends its PING past what is still to be written: after its answer that is
-            # written
+            # nats-py may send the PING before waiting data: after its answer that data is written.
             await self.client.flush()
             await self.client.flush()
         except (NatsError, TimeoutError, OSError):
-            pass  # while disconnected: subscribed again with the connection
+            pass  # disconnected: nats-py subscribes again when it reconnects
         heed()

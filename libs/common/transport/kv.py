@@ -1,5 +1,4 @@
-"""A small store of bytes by key, beside the log: what may be lost, but should be found off the node
-that made it.
+"""A store of bytes by key beside the log, for the last output of jobs, off their nodes.
 
 `kv_nats.KvOutputs` is the real one (a JetStream key-value bucket), `MemoryOutputs` its twin in
 memory.
@@ -9,16 +8,19 @@ from typing import Protocol
 
 
 class OutputStore(Protocol):
-    """Keys are letters, digits and `-/_=.`; a later put of the same key replaces the earlier."""
+    """Keys consist of letters, digits and `-/_=.`.
+
+    A put replaces an earlier one of the same key.
+    """
 
     async def put(self, key: str, data: bytes) -> None:
-        """Raises errors.Unavailable when the store does not take it in time."""
+        """Store the bytes. Raises errors.Unavailable if the store does not confirm it in time."""
         ...
 
     async def get(self, key: str) -> bytes | None:
-        """None when there is none.
+        """Return the bytes; None if there are none.
 
-        Raises errors.Unavailable when the store does not answer in time.
+        Raises errors.Unavailable if the store does not answer in time.
         """
         ...
 

@@ -1,9 +1,8 @@
-"""Key-value buckets on JetStream: the scheduler's leadership writes, and the last bytes of ended
-jobs' output.
+"""Key-value buckets on JetStream: the scheduler's leadership, and the last output of ended jobs.
 
-A bucket is a stream `KV_<bucket>` with subjects `$KV.<bucket>.<key>`; a plain publish with an
-acknowledgement is the quorum write, a direct get the read. Only the scheduler makes buckets. In
-none of them can a write remove other keys: rollups and purges are denied.
+A bucket is a stream `KV_<bucket>` with subjects `$KV.<bucket>.<key>`. A publish with an
+acknowledgement is a quorum write, a direct get is a read. Only the scheduler creates buckets. No
+write can remove other keys, because rollups and purges are denied.
 """
 
 import asyncio
@@ -29,9 +28,9 @@ logger = logging.getLogger(__name__)
 
 
 async def create_buckets(client: Client, settings: Settings) -> None:
-    """Make LEADER, OUTPUT and SECRETS unless they are there.
+    """Create LEADER, OUTPUT and SECRETS unless they exist.
 
-    Raises Unavailable when no leader answers.
+    Raises Unavailable if no leader answers.
     """
     replicas, hours = settings.stream_replicas, settings.tail_hours
     leader = KeyValueConfig(
@@ -66,20 +65,21 @@ async def _create_bucket(client: Client, config: KeyValueConfig) -> None:
             await asyncio.sleep(CREATE_AGAIN_S)
             continue
         try:
-            await js.create_key_value(config)  # which allows rollups: the next turn denies them
+            await js.create_key_value(config)  # it allows rollups: the next round denies them
         except (NatsError, TimeoutError, OSError) as error:
-            logger.warning("bucket %s cannot be made yet: %s", config.bucket, error)
+            logger.warning("bucket %s cannot be created yet: %s", config.bucket, error)
             await asyncio.sleep(CREATE_AGAIN_S)
-    raise Unavailable(f"bucket {config.bucket} could not be made: has JetStream a leader?")
+    raise Unavailable(
+        f"bucket {config.bucket} could not be created: check that JetStream has a leader"
+    )
 
 
 async def _deny_removals(js: JetStreamContext, config: StreamConfig) -> None:
-    """A message with the header Nats-Rollup would remove every other key of its bucket.
+    """Deny rollups and purges in a bucket that an earlier version created.
 
-    A bucket that an earlier version made allows it.
-
-    A server with a file of an earlier version does not let the scheduler change a bucket. The
-    bucket is then used as it is.
+    A message with the header Nats-Rollup would remove all other keys. A server with a configuration
+    of an earlier version does not let the scheduler change a bucket; then the bucket stays as it
+    is.
     """
     config.allow_rollup_hdrs, config.deny_purge = False, True
     try:
@@ -106,12 +106,11 @@ async def _put(client: Client, bucket: str, key: str, data: bytes) -> None:
 
 
 class KvLeadership:
-    """The scheduler's sign that it reaches a quorum; see
-    `services.scheduler.leases.leases.Leadership`.
+    """The scheduler's proof that it reaches a quorum (`services.scheduler.leases.leases`).
 
-    The key holds the epoch of the term that has it. A term takes it from lower ones alone, and each
-    write names the one before it: so an older leader renews no more once a later one has written,
-    though it may not have read of that term yet.
+    The key holds the epoch of the leading term. A term takes it only from lower terms, and each
+    write names the previous one, so an older leader cannot renew it once a later one has written,
+    even if the older one has not read of the later term yet.
     """
 
     def __init__(self, client: Client) -> None:
@@ -120,7 +119,7 @@ class KvLeadership:
         self.revision: int | None = None
 
     async def renew(self, epoch: int) -> None:
-        """One acknowledged write. Raises Unavailable, also when a later term has the key."""
+        """Renew the leadership. Raises Unavailable, also if a later term has the key."""
         if self.revision is None:
             self.revision = await self._found(epoch)
         headers = {"Nats-Expected-Last-Subject-Sequence": str(self.revision)}
@@ -135,7 +134,7 @@ class KvLeadership:
         self.revision = ack.seq
 
     async def _found(self, epoch: int) -> int:
-        """The write that the key has now; 0 when there is none."""
+        """Return the revision of the key; 0 if there is none."""
         try:
             message = await self.client.jetstream(timeout=ASK_TIMEOUT_S).get_last_msg(
                 f"KV_{subjects.LEADER_BUCKET}", self.subject
@@ -155,8 +154,9 @@ class KvLeadership:
 
 
 class KvOutputs:
-    """The last bytes of each ended member's output, by key
-    `<node>.<job>.<attempt>.<rank>.<stream>`; or another bucket's values.
+    """The last output of ended members, by `<node>.<job>.<attempt>.<rank>.<stream>`.
+
+    With another `bucket`, that bucket's values.
     """
 
     def __init__(self, client: Client, bucket: str = subjects.OUTPUT_BUCKET) -> None:
@@ -164,11 +164,11 @@ class KvOutputs:
         self.bucket = bucket
 
     async def put(self, key: str, data: bytes) -> None:
-        """Raises Unavailable when it was not acknowledged."""
+        """Store the bytes. Raises Unavailable if the write was not acknowledged."""
         await _put(self.client, self.bucket, key, data)
 
     async def get(self, key: str) -> bytes | None:
-        """The bytes, or None when there were none. Raises Unavailable."""
+        """Return the bytes; None if there are none. Raises Unavailable."""
         js = self.client.jetstream(timeout=ASK_TIMEOUT_S)
         try:
             message = await js.get_last_msg(f"KV_{self.bucket}", f"$KV.{self.bucket}.{key}")

@@ -1,8 +1,7 @@
-"""The in-memory twin of the log: the same refusals, dedupe and gap rules as the stream, without a
-server.
+"""The log in memory: the same refusals, deduplication and gaps as the stream, without a server.
 
-`MemoryStream` is the store that all share, `MemoryLog` one process's way to it (tests/sim wraps it
-with faults). tests/contract holds this and `log_jetstream.JetStreamLog` to one suite.
+All processes share a `MemoryStream`; each reads and writes through its own `MemoryLog` (tests/sim
+wraps it with faults). tests/contract runs one suite over it and `log_jetstream.JetStreamLog`.
 """
 
 import asyncio
@@ -16,10 +15,10 @@ BATCH_MAX: Final = 512
 
 
 class MemoryStream:
-    """Entries in order, the last sequence per subject, and the ids that were seen.
+    """Entries in order, the last entry of each subject, and all ids.
 
-    `entries` is the record of all that was ever stored, for those who check; readers get only what
-    was not purged.
+    `entries` keeps every entry that was ever stored, for checks. Readers get only entries that were
+    not purged.
     """
 
     def __init__(self) -> None:
@@ -30,9 +29,7 @@ class MemoryStream:
         self.grown = asyncio.Event()
 
     def store(self, subject: str, data: bytes, expected: int) -> int:
-        """Append as a leader would: a repeated id is answered with its old sequence, a wrong
-        expectation is refused.
-        """
+        """Append like a leader: a repeated id gets its old sequence, a wrong sequence is refused."""
         key = message_id(subject, expected, data)
         if key in self.ids:
             return self.ids[key]
@@ -48,7 +45,7 @@ class MemoryStream:
         return entry.seq
 
     def at(self, seq: int) -> Entry | None:
-        """One entry, unless it was purged or is not yet there."""
+        """Return one entry; None if it was purged or is not stored yet."""
         return (
             self.entries[seq - 1]
             if 0 < seq <= len(self.entries) and seq not in self.purged
@@ -62,9 +59,9 @@ class MemoryStream:
         ), last
 
     def following(self, after: int, limit: int) -> list[Entry]:
-        """Consecutive entries, as far as nothing is missing.
+        """Return consecutive entries up to the first gap.
 
-        Raises Trimmed when the first of them is.
+        Raises Trimmed if the first is missing.
         """
         if after + 1 in self.purged:
             raise not_held(after + 1)

@@ -1,8 +1,6 @@
-"""What the gateway asks of JetStream beside the log: the bucket of snapshots, and how full the
-log's stream is.
+"""The bucket of snapshots on JetStream, and the fill level of the log's stream.
 
-nats-py is used here as in `log_jetstream.py`. The twin of the bucket is
-`snapshot_store.MemorySnapshots`.
+The twin of the bucket is `snapshot_store.MemorySnapshots`.
 """
 
 from typing import Final
@@ -26,10 +24,7 @@ ASK_TIMEOUT_S: Final = 5.0
 
 
 class NatsObjects:
-    """Named objects in one bucket.
-
-    It is made at the first put, unless it is there. All raise Unavailable.
-    """
+    """Named objects in one bucket, which the first put creates. All methods raise Unavailable."""
 
     def __init__(
         self, client: Client, replicas: int = 1, bucket: str = subjects.SNAPSHOT_BUCKET
@@ -71,7 +66,7 @@ class NatsObjects:
 
 
 async def filled_part(client: Client) -> float:
-    """Which part of the log's bytes is used, 0.0 to 1.0; 0.0 for a stream without a bound.
+    """Return the fill level of the log, 0.0 to 1.0; 0.0 for a stream without a bound.
 
     Raises Unavailable.
     """

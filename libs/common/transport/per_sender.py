@@ -1,8 +1,7 @@
-"""Bounds what one sender may ask of a handler of the bus, so that no sender uses up the places or
-the time of the others.
+"""Bounds the messages of each sender to a handler, so that one sender cannot delay the others.
 
-The sender is the last token of the subject, because the server lets a node use its own subjects
-only. A message over a bound is dropped without an answer. An asker repeats lost messages.
+The sender is the last token of the subject, because the server lets a node use only its own
+subjects. A message over a bound is dropped without an answer. Senders repeat lost requests.
 """
 
 import asyncio
@@ -10,13 +9,13 @@ from typing import Final
 
 from libs.common.transport.bus import Handler
 
-# Messages of one sender that are handled at once, and that may wait for these.
+# Messages of one sender that are handled at once, and that may wait.
 AT_ONCE: Final = 16
 WAITING_MAX: Final = 48
 # Places of a concurrent subscription with bounded senders. Fewer than 64 hostile senders cannot
 # fill them.
 PLACES: Final = 64 * (AT_ONCE + WAITING_MAX)
-# Messages of one sender that a handler reads in a second, and at once after a pause.
+# Messages of one sender that a handler reads per second, and at once after a pause.
 PER_SECOND: Final = 50.0
 BURST: Final = 200.0
 

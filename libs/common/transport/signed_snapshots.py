@@ -1,10 +1,10 @@
 """Signs snapshots, and reads only those of trusted makers. It wraps the real store.
 
-The bucket alone proves nothing: every gateway may write it. So `base` counts only if the trimmer
-signed it, and any other object belongs to its maker: it is stored under the maker's key, and only
-that maker reads it. An unsigned snapshot, from an earlier version or from an attacker, is not used:
-the log is folded, or the trimmer makes a new `base` from the archive. Held by
-tests/attack/test_snapshots.py; decision 25.
+The bucket proves nothing, because every gateway may write it. So `base` is used only if the trimmer
+signed it. Every other object is stored under its maker's key, and only that maker reads it. An
+unsigned snapshot, from an earlier version or an attacker, is not used: the log is folded instead,
+or the trimmer creates a new `base` from the archive. See decision 25. Test:
+tests/attack/test_snapshots.py.
 """
 
 import hashlib

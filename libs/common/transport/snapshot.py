@@ -1,10 +1,8 @@
 """A snapshot of the cluster's state: format version, cluster id, sequence, state.
 
-Start = snapshot + the log's tail.
-
-Pure: bytes in, bytes out; where they lie is `snapshot_store.py`. A snapshot of another version is
-not an error: the log is folded instead. `tests/unit/test_snapshot.py` holds that snapshot + tail
-equals the fold of everything.
+Pure: bytes in, bytes out; `snapshot_store.py` stores them. A reader starts from a snapshot and
+folds the rest of the log. A snapshot of another version is not an error: the reader folds the whole
+log. tests/unit/test_snapshot.py checks that a snapshot and the rest equal the fold of everything.
 """
 
 import hashlib
@@ -36,7 +34,7 @@ _decoder = msgspec.msgpack.Decoder(_Snapshot)
 
 
 def encode(cluster: Cluster) -> bytes:
-    """The state as bytes, with a digest of its own."""
+    """Return the state as bytes, with a digest."""
     state = _encoder.encode(cluster)
     digest = hashlib.sha256(state).digest()
     return _encoder.encode(
@@ -45,9 +43,9 @@ def encode(cluster: Cluster) -> bytes:
 
 
 def decode(data: bytes) -> Cluster | None:
-    """The state, or None when another version wrote it (fold the log instead).
+    """Return the state; None if another version wrote it: then fold the log.
 
-    Raises Corrupt when the bytes are damaged.
+    Raises Corrupt if the bytes are damaged.
     """
     try:
         head = _decoder.decode(data)
@@ -65,7 +63,7 @@ def decode(data: bytes) -> Cluster | None:
 
 
 def seq_of(data: bytes) -> int:
-    """The sequence of a snapshot, without reading its state; 0 for none of this version."""
+    """Return the sequence of a snapshot without decoding its state; 0 for another version."""
     try:
         head = _decoder.decode(data)
     except msgspec.DecodeError:
@@ -74,5 +72,5 @@ def seq_of(data: bytes) -> int:
 
 
 def copy(cluster: Cluster) -> Cluster:
-    """A second state, of which nothing is shared."""
+    """Return a copy of the state that shares nothing with it."""
     return msgspec.msgpack.decode(_encoder.encode(cluster), type=Cluster)

@@ -1,9 +1,8 @@
-"""Where snapshots lie, and how a reader begins: from the newest that it can use, then the log's
-tail.
+"""The store of snapshots, and the start of a reader from the newest usable one.
 
-Two objects hold a state: `cluster`, the gateway's, made often, and `base`, the trimmer's, which is
-folded from commits that were proved against the archive: behind it the log may be trimmed. The real
-store is `objects_nats.NatsObjects`, `MemorySnapshots` its twin.
+Two objects hold a state. `cluster` is a gateway's and is written often. `base` is the trimmer's,
+folded from commits that were verified against the archive; commits up to it may be trimmed. The
+real store is `objects_nats.NatsObjects`, `MemorySnapshots` its twin.
 """
 
 import logging
@@ -21,23 +20,23 @@ logger = logging.getLogger(__name__)
 
 
 class SnapshotStore(Protocol):
-    """Named objects that outlive the process. All raise Unavailable."""
+    """Named objects that outlive the process. All methods raise Unavailable."""
 
     async def put(self, name: str, data: bytes) -> None:
-        """Store an object whole, replacing one of that name."""
+        """Store an object completely, and replace one of the same name."""
         ...
 
     async def get(self, name: str) -> bytes | None:
-        """The object; None when there is none."""
+        """Return the object; None if there is none."""
         ...
 
     async def delete(self, name: str) -> None:
-        """Remove the object, if it is there."""
+        """Remove the object if it exists."""
         ...
 
 
 class MemorySnapshots:
-    """The in-memory twin."""
+    """A store in memory."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -53,7 +52,7 @@ class MemorySnapshots:
 
 
 async def load(store: SnapshotStore, name: str) -> Cluster | None:
-    """One object's state; None when there is none, another version wrote it, or it is damaged.
+    """Return the state of an object; None if it is missing, damaged or of another version.
 
     Raises Unavailable.
     """
@@ -61,8 +60,9 @@ async def load(store: SnapshotStore, name: str) -> Cluster | None:
 
 
 async def newest(store: SnapshotStore, upto: int | None = None) -> Cluster:
-    """The state to begin from, of a sequence up to `upto`; the empty one when no snapshot is usable
-    or the store is silent.
+    """Return the newest usable state up to the sequence `upto`.
+
+    It is empty if no snapshot is usable or the store does not answer.
     """
     found = [
         (snapshot.seq_of(data), name, data)
@@ -77,14 +77,14 @@ async def newest(store: SnapshotStore, upto: int | None = None) -> Cluster:
 
 
 async def begin(log: Log, store: SnapshotStore) -> Cluster:
-    """`newest`, held against the log. Raises Corrupt when the log ends before it."""
+    """Return `newest`. Raises Corrupt if the log ends before it."""
     cluster = await newest(store)
     check_end(cluster, (await settled_bounds(log))[1])
     return cluster
 
 
 def check_end(cluster: Cluster, last: int) -> None:
-    """Raises Corrupt when the log ends before a state that was folded from it."""
+    """Raise Corrupt if the log ends before the state that was folded from it."""
     if cluster.seq > last:
         raise Corrupt(
             f"the log ends at {last}, before the snapshot at {cluster.seq}: it was lost or "
@@ -96,7 +96,7 @@ async def _fetched(store: SnapshotStore, name: str) -> bytes:
     try:
         return await store.get(name) or b""
     except Unavailable as error:
-        logger.warning("the snapshot %s is not read: %s", name, error)
+        logger.warning("the snapshot %s cannot be read: %s", name, error)
         return b""
 
 

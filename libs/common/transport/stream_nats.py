@@ -1,11 +1,9 @@
-"""A JetStream stream of one subject and one writer, beside the log: what is published for others to
-read (AUDIT, AUDIT_HEADS).
+"""A JetStream stream beside the log with one subject and one writer: AUDIT and AUDIT_HEADS.
 
-nats-py is used here as in `log_jetstream.py`. Such a stream is a copy of what its writer keeps
-elsewhere: bounded, the oldest goes first, and alone on one server it is not synced at every message
-(500 messages/s are stored so, 10,000 without). Its end may then be lost with the server's machine;
-the writer asks where it stands (`last`) and goes on from there. Held by
-tests/integration/test_audit_stream.py.
+Such a stream is a bounded copy of what its writer stores elsewhere; the oldest messages go first.
+On a single server it is not synced at every message (it stores 500 messages/s with syncs, 10,000
+without), so its end may be lost with the machine. The writer reads its end (`last`) and continues
+from there. Test: tests/integration/test_audit_stream.py.
 """
 
 import json
@@ -26,17 +24,14 @@ DEDUPE_WINDOW_S: Final = 120
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A message as the stream has it.
-
-    `data` is empty for a number whose message is not there any more.
-    """
+    """A message of the stream. `data` is empty if the message no longer exists."""
 
     seq: int
     data: bytes
 
 
 class NatsStream:
-    """The writer's end. All raise Unavailable when JetStream does not answer or refuses."""
+    """The stream for its writer. All methods raise Unavailable if JetStream fails or refuses."""
 
     def __init__(
         self, client: Client, name: str, subject: str, replicas: int, max_bytes: int
@@ -49,7 +44,7 @@ class NatsStream:
         self.max_bytes = max_bytes
 
     async def make(self) -> None:
-        """The stream, unless it is there; one that is there is not changed."""
+        """Create the stream unless it exists; never change it."""
         try:
             await self.js.stream_info(self.name)
         except NotFoundError:
@@ -58,14 +53,14 @@ class NatsStream:
             )
             if "error" in json.loads(answer):
                 raise Unavailable(
-                    f"the stream {self.name} cannot be made: {json.loads(answer)['error']}"
+                    f"the stream {self.name} cannot be created: {json.loads(answer)['error']}"
                 ) from None
         except (NatsError, TimeoutError, OSError) as error:
             raise self._unavailable(error) from error
         heed()
 
     def _config(self) -> dict[str, object]:
-        """As the server reads it: nats-py does not know `persist_mode`."""
+        """Return the configuration for the server. nats-py does not know `persist_mode`."""
         config: dict[str, object] = {
             "name": self.name,
             "subjects": [self.subject],
@@ -81,7 +76,7 @@ class NatsStream:
         return config | ({"persist_mode": "async"} if self.replicas == 1 else {})
 
     async def last(self) -> Stored | None:
-        """The newest message, by the stream's leader; None when there never was one."""
+        """Return the newest message from the stream's leader; None if there never was one."""
         try:
             seq = int((await self.js.stream_info(self.name)).state.last_seq)
             heed()
@@ -96,11 +91,11 @@ class NatsStream:
             return b""
 
     async def append(self, messages: Sequence[tuple[str, bytes]], expected: int) -> int:
-        """Store (id, bytes) in order behind message `expected`; the number of the last one.
+        """Store (id, bytes) in order behind message `expected`; return the number of the last one.
 
-        Each names the number that it expects before it, so that none is stored twice or out of
-        order; only the last one's answer is awaited, for it is stored only if all before it were.
-        After Unavailable ask `last`: a part may have been stored.
+        Each message names the number that it expects before it, so none is stored twice or out of
+        order. Only the last answer is awaited, because the last message is stored only if all
+        others are. After Unavailable call `last`: a part may have been stored.
         """
         try:
             for place, (message_id, data) in enumerate(messages[:-1]):
@@ -116,13 +111,13 @@ class NatsStream:
         heed()
         if ack.seq != expected + len(messages):
             raise Unavailable(
-                f"the stream {self.name} stored message {message_id} as {ack.seq}: where it "
-                "stands is asked again"
+                f"the stream {self.name} stored message {message_id} as {ack.seq}: its end is read "
+                "again"
             )
         return int(ack.seq)
 
     async def put(self, message_id: str, data: bytes) -> None:
-        """Store one message behind whatever is there."""
+        """Store one message at the end."""
         try:
             await self.js.publish(self.subject, data, headers={"Nats-Msg-Id": message_id})
         except (NatsError, TimeoutError, OSError) as error:
@@ -137,8 +132,8 @@ class NatsStream:
 
     def _unavailable(self, error: BaseException) -> Unavailable:
         return Unavailable(
-            f"the stream {self.name} does not take or answer it ({error or 'timeout'}): is "
-            "JetStream up?"
+            f"the stream {self.name} does not answer ({error or 'timeout'}): check that JetStream "
+            "runs"
         )
 
 

@@ -1,11 +1,9 @@
-"""Directories that jobs bring along: how an archive of one is named, kept and asked for.
+"""Uploads: the directories that jobs bring along, as archives, and the messages to read them.
 
-The bytes never pass the log.
-
-An upload is a tar archive named by the SHA-256 of its bytes, kept for one tenant.
-`objects_nats.NatsUploads` is the real store, `MemoryUploads` its twin; both are held to
-tests/integration/test_upload_store.py. A node asks a gateway for the pieces, and is given those of
-the job that it is about to start and no others.
+An upload is a tar archive of one tenant, named by the SHA-256 of its bytes. Its bytes never pass
+the log. `uploads_nats.NatsUploads` is the real store, `MemoryUploads` its twin;
+tests/integration/test_upload_store.py runs over both. A node asks a gateway for the pieces, and
+gets only those of the job that it is about to start.
 """
 
 import re
@@ -17,19 +15,19 @@ import msgspec
 from libs.common.model import JobId
 
 SHA256: Final = re.compile(r"[0-9a-f]{64}")
-# Of an archive, in one message; well below what a server takes (`bus.MESSAGE_BYTES_MAX`).
+# Bytes of an archive in one message; well below the server's limit (`bus.MESSAGE_BYTES_MAX`).
 PIECE_BYTES: Final = 512 << 10
 
 
 class Bounds(NamedTuple):
-    """Of an archive: its bytes, and how many files and folders it holds."""
+    """The bounds of an archive: its size, and its number of files and folders."""
 
     size_bytes: int = 256 << 20
     files: int = 50_000
 
 
 class Upload(msgspec.Struct, frozen=True):
-    """One that is kept. `sent_at` is RFC 3339."""
+    """A stored upload. `sent_at` is in RFC 3339."""
 
     tenant: str
     sha256: str
@@ -38,16 +36,14 @@ class Upload(msgspec.Struct, frozen=True):
 
 
 class Piece(NamedTuple):
-    """Some bytes of an archive and the mark to ask for the following ones with."""
+    """Some bytes of an archive, and the mark with which to request the next ones."""
 
     mark: int
     data: bytes
 
 
 class UploadAsk(msgspec.Struct, frozen=True):
-    """agent -> gateway: the piece behind `mark` (0: the first) of what this attempt
-    brings along.
-    """
+    """agent -> gateway: request the piece behind `mark` of this attempt's upload; 0: the first."""
 
     job_id: JobId
     attempt: int
@@ -55,7 +51,7 @@ class UploadAsk(msgspec.Struct, frozen=True):
 
 
 class UploadPiece(msgspec.Struct, frozen=True):
-    """`size_bytes` is the whole archive's size; `refused` says why there is nothing."""
+    """gateway -> agent: a piece. `size_bytes` is the whole archive's; `refused` is the fault."""
 
     size_bytes: int = 0
     mark: int = 0
@@ -64,31 +60,34 @@ class UploadPiece(msgspec.Struct, frozen=True):
 
 
 class UploadStore(Protocol):
-    """Archives by tenant and hash. All raise errors.Unavailable."""
+    """Archives by tenant and hash. All methods raise errors.Unavailable."""
 
     async def put(self, tenant: str, sha256: str, archive: BufferedIOBase) -> None:
-        """Keep it whole; the caller has verified the hash. Raises Refused when there is no room."""
+        """Store an archive whose hash the caller has verified.
+
+        Raises Refused if there is no space.
+        """
         ...
 
     async def find(self, tenant: str, sha256: str) -> Upload | None:
-        """None when that tenant has sent no such archive, or it was removed."""
+        """Return the tenant's upload; None if there is none, or it was removed."""
         ...
 
     async def piece(self, tenant: str, sha256: str, mark: int) -> Piece | None:
-        """The piece behind `mark`; None when the archive, or that piece of it, is not there."""
+        """Return the piece behind `mark`; None if the archive or the piece does not exist."""
         ...
 
     async def remove(self, tenant: str, sha256: str) -> None:
-        """Keep it no longer. Harmless when it is not there."""
+        """Remove the archive if it exists."""
         ...
 
     async def listed(self) -> list[Upload]:
-        """All of all tenants, by tenant and hash."""
+        """Return all uploads, sorted by tenant and hash."""
         ...
 
 
 class MemoryUploads:
-    """The in-memory twin of the store."""
+    """A store in memory."""
 
     def __init__(self) -> None:
         self.archives: dict[tuple[str, str], bytes] = {}

@@ -1,10 +1,8 @@
 """The bucket UPLOADS: archives of directories, each an object named `<tenant>.<sha256>`.
 
-The twin is `uploads.MemoryUploads`.
-
-Only gateways reach it. nats-py's object store writes and removes; pieces and the list are read by
-direct gets, each behind the message before it, so that no consumer is made and any gateway can go
-on where another one stopped.
+The twin is `uploads.MemoryUploads`. Only gateways use the bucket. nats-py's object store writes and
+removes objects. Direct gets read pieces and the list, each behind the message before it, so there
+are no consumers, and any gateway can continue where another one stopped.
 """
 
 import json
@@ -26,13 +24,13 @@ from libs.common.process.cancellation import heed
 from libs.common.transport.uploads import PIECE_BYTES, Piece, Upload
 
 ASK_TIMEOUT_S: Final = 10.0
-# Pieces that belong to no archive after so long are nobody's: a gateway was killed while it wrote
-# them. How often they are looked for.
+# Age at which pieces that belong to no archive are removed (a gateway was killed while it wrote
+# them), and the interval of the search for them.
 ABANDONED_S: Final = 86_400
 SWEEP_S: Final = 3_600
 BUCKET: Final = subjects.UPLOAD_BUCKET
 STREAM: Final = f"OBJ_{BUCKET}"
-# The server's words for a stream that has reached its bound, and for a store that has no room left.
+# The server's error codes for a stream at its bound, and for a store without space.
 FULL: Final = (10077, 10023, 10047)
 # The list is bounded.
 LISTED_MAX: Final = 100_000
@@ -43,8 +41,8 @@ T = TypeVar("T")
 class NatsUploads:
     """See `uploads.UploadStore`.
 
-    The bucket is made by the first put; what a put that failed has left is removed by it, or, where
-    its gateway was killed, by a later one.
+    The first put creates the bucket. A failed put removes its pieces; if its gateway was killed, a
+    later put does.
     """
 
     def __init__(self, client: Client, replicas: int, bytes_max: int) -> None:
@@ -92,9 +90,10 @@ class NatsUploads:
                 yield info
 
     async def _sweep(self) -> None:
-        """Remove the pieces that no archive names and that are old.
+        """Remove old pieces that belong to no archive.
 
-        The pieces are listed first: what is finished meanwhile is named.
+        The pieces are listed before the archives, so pieces of an archive that is completed
+        meanwhile are kept.
         """
         pieces = (
             await _asked(self.js.stream_info(STREAM, subjects_filter=_pieces("*")))
@@ -120,10 +119,9 @@ class NatsUploads:
         return found
 
     async def _next(self, subject: str, mark: int) -> RawStreamMsg | None:
-        """The first message on `subject` behind `mark`.
+        """Return the first message on `subject` behind `mark`.
 
-        A replica that lags does not have it, and none answers for a bucket that no upload has made
-        yet: then the leader is asked.
+        If a replica lags, or no upload has created the bucket yet, the leader is asked.
         """
         for direct in (True, False):
             try:
@@ -145,8 +143,9 @@ class NatsUploads:
 
 
 async def _asked(question: Awaitable[T]) -> T:
-    """Raises Refused when there is no room, and Unavailable; what is not found stays nats-py's own
-    error.
+    """Await a call.
+
+    Raises Refused if there is no space, Unavailable, or nats-py's not-found errors.
     """
     try:
         answer = await question
@@ -159,23 +158,23 @@ async def _asked(question: Awaitable[T]) -> T:
                 "enlarge it"
             ) from error
         raise Unavailable(
-            f"the bucket {BUCKET} refused ({error.description}): is JetStream well?"
+            f"the bucket {BUCKET} refused ({error.description}): check the state of JetStream"
         ) from error
     except (NatsError, TimeoutError, OSError) as error:
         raise Unavailable(
-            f"the bucket {BUCKET} did not answer ({error or 'timeout'}): is JetStream up?"
+            f"the bucket {BUCKET} did not answer ({error or 'timeout'}): check that JetStream runs"
         ) from error
     heed()
     return answer
 
 
 def _name(tenant: str, sha256: str) -> str:
-    """A tenant's name holds no dot."""
+    """Return the object's name. A tenant's name has no dot."""
     return f"{tenant}.{sha256}"
 
 
 def _pieces(nuid: str) -> str:
-    """The subject of an archive's pieces."""
+    """Return the subject of an archive's pieces."""
     return f"$O.{BUCKET}.C.{nuid}"
 
 
