@@ -1,11 +1,8 @@
-"""What operators can tell a device to be: a row for each control, with how its value is said and
-checked.
+"""The controls that operators can set on a device: one row per control, with its values.
 
-Pure.
-
-A value is a short text in the units of its row; empty is what the device does by itself. What a
-device takes is known from what its node reported of it; where it reported nothing, its driver is
-asked. What each control is for a driver: `services/node_agent/devices/device_commands.py`.
+Pure. A value is a short text in the units of its row; empty means the device's default. The node's
+report gives the range that a device accepts; without a report its driver decides. How each vendor's
+driver applies a control is in `services/node_agent/devices/device_commands.py`.
 """
 
 import re
@@ -43,11 +40,11 @@ MW: Final = 1_000
 
 
 class Row(NamedTuple):
-    """`read` gives a value as it is recorded, and raises Refused.
+    """One control. `read` returns a value as it is recorded, and raises Refused.
 
-    One that is `once` is no state of the device: done, it is over. One that `needs_free` is done
-    when nobody has the device, and nobody is given it meanwhile. `by_itself` names what the empty
-    value is, of a mode that its node reports: a device that is so already need not be free for it.
+    `once`: the control is an action, not a state of the device. `needs_free`: it is carried out
+    when no job holds the device, and no job is placed there meanwhile. `by_itself` is the default
+    of a mode that the node reports; a device that has it already need not be free for it.
     """
 
     takes: str
@@ -58,19 +55,17 @@ class Row(NamedTuple):
 
 
 def read(control: str, value: str, gpu: Gpu) -> str:
-    """The value as it is recorded. Raises Refused naming the control and what it takes."""
+    """Return the value as it is recorded. Raises Refused with the accepted values."""
     row = ROWS.get(control)
     if row is None:
-        raise Refused(f"control: {control[:32]!r} is not known: give one of {', '.join(ROWS)}")
+        raise Refused(f"control: {control[:32]!r} is not known: use one of {', '.join(ROWS)}")
     if value == DEFAULT and not row.once:
         return ""
     return row.read(value, gpu)
 
 
 def lasts(control: str, value: str) -> bool:
-    """Whether it is put back when the device has lost it: after a reset, a restart of its agent or
-    of its machine.
-    """
+    """Return whether the agent restores the value after a reset or a restart of the machine."""
     return bool(value) and control in ROWS and not ROWS[control].once
 
 
@@ -79,45 +74,39 @@ def needs_free(control: str) -> bool:
 
 
 def meant(control: str, value: str) -> str:
-    """The mode that a value of a control means; empty of one that is no mode."""
+    """Return the mode that a value means; empty if the control is not a mode."""
     row = ROWS.get(control)
     return (value or row.by_itself) if row is not None and row.by_itself else ""
 
 
 def range_of(value: str) -> tuple[int, int]:
-    """The lowest and the highest clock that a value of CLOCKS names, in MHz; (0, 0) of the empty
-    one.
-    """
+    """Return the lowest and highest clock of a value of CLOCKS, in MHz; (0, 0) if it is empty."""
     low, _, high = value.partition("-")
     return (int(low or 0), int(high or low or 0))
 
 
 def part_of(control: str, percent: int, gpu: Gpu) -> str:
-    """The value that is so much of the most that the device takes; empty where that is
-    not known.
-    """
+    """Return this percentage of the device's maximum as a value; empty if that is unknown."""
     low, high = gpu.power_mw if control == POWER else gpu.clocks_mhz
     value = max(low, high * percent // 100)
     return "" if not high else str(value // MW) if control == POWER else f"{low}-{value}"
 
 
 def stricter(one: str, other: str) -> str:
-    """Of two values of one control that has a highest, the one that allows less; an empty one
-    allows all.
-    """
+    """Return the stricter of two limits; an empty one is no limit."""
     return min(
         (value for value in (one, other) if value), key=lambda value: range_of(value)[1], default=""
     )
 
 
-def hot_policy(said: str) -> dict[str, tuple[str, int]]:
-    """By vendor (`*`: every other one) what a device that is too hot is told:
-    "nvidia=power:60,*=clocks:50", in percent of the most that it takes.
+def hot_policy(setting: str) -> dict[str, tuple[str, int]]:
+    """Return the limits for a device that is too hot, by vendor (`*`: every other one).
 
-    Raises Refused.
+    The setting has the form "nvidia=power:60,*=clocks:50", in percent of the maximum. Raises
+    Refused.
     """
     found = {}
-    for part in filter(None, said.replace(" ", "").split(",")):
+    for part in filter(None, setting.replace(" ", "").split(",")):
         vendor, _, wish = part.partition("=")
         control, _, percent = wish.partition(":")
         if (

@@ -68,11 +68,12 @@ CATALOGUES: Final = (NVIDIA_GUIDANCE, PLATFORM_DESIGN)
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One error or several alike.
+    """One error, or several with the same verdict.
 
-    `products` are words of the model's name, `driver` the first version that it is of; empty: any.
-    `verdict` empty: known, and open. `vendor` empty: any. `reach`: see REACHES. For an error that a
-    reading shows, `most` is what the reading may be, or by how much it may rise within `window_s`.
+    `products` are words of the model's name, `driver` is the first driver version to which the row
+    applies; empty: any. `vendor` empty: any. `verdict` empty: the error is known, but left open.
+    `reach`: see REACHES. For an error that a reading shows, `most` is the largest normal reading,
+    or its largest normal rise within `window_s`.
     """
 
     vendor: str
@@ -88,7 +89,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Catalogue(msgspec.Struct, frozen=True):
-    """The first row that fits counts."""
+    """A catalogue of errors. The first matching row counts."""
 
     edition: str
     rows: tuple[Row, ...]
@@ -97,8 +98,8 @@ class Catalogue(msgspec.Struct, frozen=True):
 class Seen(msgspec.Struct, frozen=True):
     """An error of a device.
 
-    `recovery` is the driver's recovery field as it was read afterwards, None where there is none.
-    `kind` is what a catalogue row may name in place of the error (SXID_FATAL, SXID_NON_FATAL);
+    `recovery` is the driver's recovery field, read after the error; None if there is none. `kind`
+    is a name that a catalogue row may have in place of the error (SXID_FATAL, SXID_NON_FATAL);
     empty: none.
     """
 
@@ -112,7 +113,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """`by` is who was believed. `reach`: see REACHES."""
+    """The verdict on an error. `by` is the source that decided. `reach`: see REACHES."""
 
     verdict: str
     cause: str
@@ -121,7 +122,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def judge(seen: Seen, catalogue: Catalogue, site: Mapping[str, str]) -> Judgement:
-    """What is to be done about an error."""
+    """Return the verdict on an error."""
     row = row_of(seen, catalogue.rows)
     cause, reach = (row.cause, row.reach) if row is not None else (HARDWARE, DEVICE)
     if seen.recovery is not None and (
@@ -143,9 +144,10 @@ def judge(seen: Seen, catalogue: Catalogue, site: Mapping[str, str]) -> Judgemen
 
 
 def _recovery(action: int, row: Row | None, cause: str, by: str) -> Judgement:
-    """The driver speaks of the device alone: a job that the error has lost ends all the same.
+    """Return the verdict for a recovery action of the driver.
 
-    A verdict that ends the jobs of a device ends all of them.
+    The action is about the device only, so a job that the error has lost ends anyway. A verdict
+    that ends the jobs of a device ends all of them.
     """
     loses_job = row is not None and row.verdict in ENDS_JOBS
     reach = row.reach if row is not None else DEVICE
@@ -156,7 +158,7 @@ def _recovery(action: int, row: Row | None, cause: str, by: str) -> Judgement:
 
 
 def is_of_fabric(error: str) -> bool:
-    """Whether an error is of the node's NVSwitches, and so of no device of its own."""
+    """Return whether an error belongs to the node's NVSwitches, and so to no single device."""
     return error.startswith(SXID)
 
 
@@ -175,10 +177,10 @@ def _fits(row: Row, seen: Seen) -> bool:
 
 
 def version(text: str) -> tuple[int, ...]:
-    """ "580.65.06" as numbers; what is no number is 0, and an empty one is before all."""
+    """Return "580.65.06" as numbers. Other text counts as 0, and an empty version is the first."""
     return tuple(int(part) if part.isdecimal() else 0 for part in text.split(".")) if text else ()
 
 
 def worse(one: str, other: str) -> str:
-    """The harder of two verdicts."""
+    """Return the more severe of two verdicts."""
     return max(one, other, key=VERDICTS.index)

@@ -1,9 +1,8 @@
-"""Reads the catalogue of errors (error_catalogue.json beside this file) and the site's own rows out
-of their setting.
+"""Reads the catalogue of errors (error_catalogue.json beside this file), and the site's own rows.
 
-The data has an edition of its own: a newer table is a newer file, and no code. Which catalogue
-counts is chosen by MUSTER_HEALTH_CATALOGUE; the alternative stands before the rows of NVIDIA's
-guidance, so that it says only where it differs.
+The data has its own edition: a newer table is a newer file, without a change of code.
+MUSTER_HEALTH_CATALOGUE selects the catalogue. The alternative one only has the rows that differ;
+they precede the rows of NVIDIA's guidance.
 """
 
 from pathlib import Path
@@ -30,10 +29,10 @@ class _Data(msgspec.Struct, frozen=True, rename={"alternative": "platform-design
 
 
 def catalogue(name: str = NVIDIA_GUIDANCE) -> Catalogue:
-    """Raises Refused for a name that is none."""
+    """Return the catalogue of this name. Raises Refused for an unknown name."""
     if name not in CATALOGUES:
         raise Refused(
-            f"MUSTER_HEALTH_CATALOGUE={name!r} is not known: say {' or '.join(CATALOGUES)}"
+            f"MUSTER_HEALTH_CATALOGUE={name!r} is not known: use {' or '.join(CATALOGUES)}"
         )
     data = msgspec.json.decode(FILE.read_bytes(), type=_Data)
     rows = data.rows if name == NVIDIA_GUIDANCE else (*data.alternative, *data.rows)

@@ -1,6 +1,6 @@
-"""The means that a job needs of its node beside devices, and each node's report about them.
+"""The means that a job needs on its node beside devices, and each node's report about them.
 
-A node says that a means is enforced, or that it is lost and why (NodeRegistered.isolation). Pure.
+A node reports a means as enforced, or as lost and why (NodeRegistered.isolation). Pure.
 Placement, `muster why` and the agent read this one rule: a job goes only where nothing that it
 needs is lost. Tests: tests/unit/test_means.py, tests/unit/test_placement_means.py.
 """
@@ -26,9 +26,7 @@ FLAGS: Final = {IMAGES: "--image", MPS: "--isolation mps", MIG: "--mig"}
 
 
 def lost(why: str) -> str:
-    """Return a node's report that it has lost a means or a bound; with an empty `why`, that it is
-    enforced.
-    """
+    """Return a node's report about a means or a bound: lost because of `why`, or enforced."""
     return f"{LOST}{why}" if why else ENFORCED
 
 

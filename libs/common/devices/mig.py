@@ -1,10 +1,8 @@
-"""MIG: which instances a card can be cut into, and where on it each may begin.
+"""MIG: the instances into which a card can be divided, and where each may begin on it.
 
-The tables of NVIDIA's MIG user guide.
-
-Pure. A card has 8 memory slices (an A30 has 4) and an instance takes some that lie together, from
-one of a few fixed places on: so two instances that would fit by size may still not fit beside each
-other. A set of slices is an integer, one bit each.
+Pure. The tables are those of NVIDIA's MIG user guide. A card has 8 memory slices (an A30 has 4). An
+instance takes adjacent slices from one of a few fixed positions on, so two instances that fit by
+size may still not fit together. A set of slices is an integer with one bit per slice.
 """
 
 import re
@@ -15,7 +13,7 @@ from libs.common.model import WHOLE_GPU, GpuHold, GpuId
 
 
 class Profile(NamedTuple):
-    """`slices` of memory, from each of `starts` on."""
+    """The number of memory slices of an instance, and the positions at which it may start."""
 
     slices: int
     starts: tuple[int, ...]
@@ -23,13 +21,13 @@ class Profile(NamedTuple):
 
 Profiles = dict[str, Profile]
 
-# The end of a profile's name of which one card has one instance at most: it has the media engines.
+# Suffix of profiles with the media engines: a card has at most one such instance.
 SINGLE: Final = "+me"
 _EVERY: Final = (0, 1, 2, 3, 4, 5, 6)
 
 
 def _card(one: str, one_double: str, two: str, three: str, four: str, seven: str) -> Profiles:
-    """The usual card, by the memory of its profiles."""
+    """Return the profiles of a usual card, named by their memory."""
     return {
         f"1g.{one}": Profile(1, _EVERY),
         f"1g.{one}{SINGLE}": Profile(1, _EVERY),
@@ -68,9 +66,7 @@ PROFILES: Final = tuple(sorted({name for card in CARDS.values() for name in card
 
 
 def card_named(model: str, memory_bytes: int) -> str:
-    """The card that a device of this model is when MIG mode is off and its driver names no
-    instances; empty for one without MIG.
-    """
+    """Return the card of this model, for a device whose MIG mode is off; empty without MIG."""
     words = _WORDS.split(model.upper())
     fitting = [card for card in CARDS if card.split()[0] in words]
     return min(fitting, key=lambda card: abs(_gigabytes(card) - (memory_bytes >> 30)), default="")
@@ -81,14 +77,12 @@ def _gigabytes(card: str) -> int:
 
 
 def card_slices(card: str) -> int:
-    """How many memory slices the card has."""
+    """Return the number of memory slices of the card."""
     return max(profile.slices for profile in CARDS[card].values())
 
 
 def card_of(profiles: tuple[str, ...]) -> str:
-    """The card whose driver says that it can be cut into these; empty for one that cannot, or that
-    is not in the tables.
-    """
+    """Return the card whose driver reports these profiles; empty if it is not in the tables."""
     return next(
         (
             card

@@ -1,7 +1,7 @@
-"""The devices that are parts of one card: AMD's, whose compute is divided. Pure.
+"""Devices that are parts of one card: AMD cards with divided compute. Pure.
 
-The first part has the card's own id, the others a dot and their number behind it; what is done to
-one (a reset, another mode) is done to all.
+The first part has the card's id, the others the id with a dot and their number. A reset or a change
+of mode affects all parts.
 """
 
 from collections.abc import Iterable
@@ -17,18 +17,18 @@ def part_id(card: str, part: int) -> str:
 
 
 def card_of(uuid: str) -> str:
-    """The id of the card that a device is, or is a part of."""
+    """Return the id of the device's card."""
     return uuid.partition(DOT)[0]
 
 
 def on_cards_of(uuids: Iterable[GpuId], among: Iterable[GpuId]) -> dict[GpuId, None]:
-    """Of some devices those that are on one card with any of the others."""
+    """Return those of `uuids` that share a card with any of `among`."""
     cards = {card_of(uuid): None for uuid in among}
     return {uuid: None for uuid in uuids if card_of(uuid) in cards}
 
 
 def one_of_each_card(uuids: Iterable[GpuId]) -> list[GpuId]:
-    """The first of each."""
+    """Return the first device of each card."""
     first: dict[str, GpuId] = {}
     for uuid in uuids:
         first.setdefault(card_of(uuid), uuid)

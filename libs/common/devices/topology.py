@@ -1,7 +1,6 @@
-"""How the devices and network cards of one machine lie to each other, as its node tells it when it
-is asked.
+"""The topology of one machine: the paths between its GPUs and network cards.
 
-Pure. The words are those of `nvidia-smi topo -m`: a path is the worst part of the way between two.
+Pure. The words are those of `nvidia-smi topo -m`. A path is named after its worst part.
 """
 
 from typing import Final
@@ -17,15 +16,15 @@ PHB: Final = "PHB"
 NODE: Final = "NODE"
 SYS: Final = "SYS"
 UNKNOWN: Final = "?"
-# From the nearest on. What is not known is no path.
+# Paths from the nearest to the farthest. An unknown path is none of them.
 NEARNESS: Final = (PIX, PXB, PHB, NODE, SYS)
 
 
 class Spot(msgspec.Struct, frozen=True):
     """A GPU or a network card.
 
-    `numa` is -1 where the machine does not say, `cpus` ("0-55") are those near to it. Of a network
-    card `nearest` are the GPUs that are nearest.
+    `numa` is its NUMA node; -1: unknown. `cpus` ("0-55") are the CPUs near to it. `nearest` are the
+    nearest GPUs of a network card.
     """
 
     name: str
@@ -38,10 +37,10 @@ class Spot(msgspec.Struct, frozen=True):
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """`paths[i][j]` is the way from one spot to another: a word above, NV with how many links, or
-    XGMI.
+    """The spots of a machine and the paths between them.
 
-    A simulated node's is made up.
+    `paths[i][j]` is a word above, NV with the number of links, or XGMI. The topology of a simulated
+    node is invented.
     """
 
     spots: tuple[Spot, ...] = ()

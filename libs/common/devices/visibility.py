@@ -1,6 +1,6 @@
-"""Which devices a process sees: the variables that the vendors' libraries read. Pure.
+"""The environment variables with which the vendors' libraries select visible devices. Pure.
 
-A node's agent gives them to what it starts, and a gateway says them to whoever holds an allocation.
+An agent sets them for the processes that it starts. A gateway shows them for an allocation.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,9 +10,9 @@ from libs.common.model import Gpu
 
 
 def visibility(held: Sequence[Gpu], inventory: Sequence[Gpu]) -> dict[str, str]:
-    """One variable per vendor, never two that are applied one after the other.
+    """Return the variables that show exactly the held devices; a job without devices sees none.
 
-    A job without devices sees none.
+    There is one variable per vendor, because two would be applied one after the other.
     """
     vendor = next((gpu.vendor for gpu in (*held, *inventory)), "")
     uuids = ",".join(gpu.uuid for gpu in held)
@@ -25,5 +25,5 @@ def visibility(held: Sequence[Gpu], inventory: Sequence[Gpu]) -> dict[str, str]:
 
 
 def indexes(gpus: Iterable[Gpu]) -> str:
-    """As their node numbers them."""
+    """Return the devices' numbers on their node, separated by commas."""
     return ",".join(str(gpu.index) for gpu in gpus)

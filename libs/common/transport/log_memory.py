@@ -29,7 +29,7 @@ class MemoryStream:
         self.grown = asyncio.Event()
 
     def store(self, subject: str, data: bytes, expected: int) -> int:
-        """Append like a leader: return the old sequence of a repeated id, or raise AppendRefused."""
+        """Append like a leader: return the old sequence of a repeated id. Raises AppendRefused."""
         key = message_id(subject, expected, data)
         if key in self.ids:
             return self.ids[key]
