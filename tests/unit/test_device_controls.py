@@ -44,7 +44,7 @@ def test_a_value_is_read_as_it_is_recorded(control: str, value: str, read: str) 
         ("clocks", "2000", "takes 210 to 1980 MHz"),
         ("persistence", "yes", "give one of on, off, default"),
         ("reset", "default", "takes none"),
-        ("colour", "red", "give one of power"),
+        ("colour", "red", "use one of power"),
     ],
 )
 def test_what_a_device_does_not_take_is_refused_with_what_it_does(

@@ -238,7 +238,7 @@ def test_a_catalogue_and_a_site_s_rows_are_checked_when_they_are_read() -> None:
     assert site_rows("") == {}
     with pytest.raises(Refused, match="must be ERROR=VERDICT"):
         site_rows("xid 74=explode")
-    with pytest.raises(Refused, match="say nvidia-guidance or platform-design"):
+    with pytest.raises(Refused, match="use nvidia-guidance or platform-design"):
         catalogue("mine")
 
 

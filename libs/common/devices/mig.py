@@ -113,5 +113,5 @@ def share(card: str, name: str) -> int:
 
 
 def slices_of(holds: Iterable[GpuHold]) -> dict[GpuId, int]:
-    """By device, of those that are MIG instances."""
+    """Return the memory slices of the MIG instances among these holds, by device."""
     return {hold.uuid: hold.mig_slices for hold in holds if hold.mig_slices}

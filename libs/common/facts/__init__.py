@@ -1,9 +1,9 @@
-"""Every fact, as one tagged union, and the commit that carries facts through the log.
+"""The union of all facts, and the commit that carries facts through the log.
 
-Pure. A fact is past tense, frozen, and lasting: kinds and fields are only added (with defaults),
-the meaning of a recorded one never changes, and tests/golden holds one encoded example of each. A
-kind that this version does not know decodes to `Unknown`; a commit whose `min_reader` is above
-READS stops the reader. `subjects.py` says which writer may record which kind.
+Pure. Facts are named in the past tense and never change: kinds and fields are only added, with
+defaults, and the meaning of a recorded one stays. tests/golden holds one encoded example of each. A
+kind that this version does not know decodes to `Unknown`. A commit whose `min_reader` is above
+READS stops the reader. `subjects.py` lists the writer of each kind.
 """
 
 from collections.abc import Sequence
@@ -150,10 +150,10 @@ AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
-    """One message of the log: facts that one writer recorded together.
+    """One message of the log: the facts that one writer appended together.
 
-    `number` counts a writer's commits from 1 (`next_number`); `epoch` is the scheduler's term or
-    the node's incarnation (0 for others); `at_ns` is the writer's wall clock; `seen` the stream
+    `number` counts a writer's commits from 1 (`next_number`). `epoch` is the scheduler's term or
+    the node's incarnation; 0 for other writers. `at_ns` is the writer's wall clock, `seen` the
     sequence that it had applied when it decided.
     """
 
@@ -168,7 +168,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Packed(msgspec.Struct, frozen=True, array_like=True):
-    """A commit whose facts stand in `packed`, and not in `facts` (see `packing.py`)."""
+    """A commit whose facts are compressed in `packed` instead of `facts` (see `packing.py`)."""
 
     version: int
     min_reader: int
@@ -210,17 +210,17 @@ _kind = msgspec.msgpack.Decoder(_Kind)
 
 
 def next_number(number: int) -> int:
-    """The number of a writer's next commit; it begins again at 1 after NUMBER_MAX."""
+    """Return the number of a writer's next commit; after NUMBER_MAX it is 1 again."""
     return number % NUMBER_MAX + 1
 
 
 def kind_of(fact: AnyFact | Unknown) -> str:
-    """The dotted kind of a fact."""
+    """Return the dotted kind of a fact."""
     return fact.name if isinstance(fact, Unknown) else str(fact.__struct_config__.tag)
 
 
 def encode(commit: Commit) -> bytes:
-    """The exact bytes of a commit. Raises Refused when a bound of the log is passed."""
+    """Return the bytes of a commit. Raises Refused if it is larger than the log's bound."""
     data = _encoder.encode(commit)
     if len(data) > COMMIT_BYTES_MAX:
         raise Refused(
@@ -231,9 +231,9 @@ def encode(commit: Commit) -> bytes:
 
 
 def encode_packed(commit: Commit) -> bytes:
-    """The exact bytes of a commit that is too large in plain form.
+    """Return the bytes of a packed commit, for one that is too large in plain form.
 
-    Raises Refused when it is too large in packed form too.
+    Raises Refused if it is too large in packed form too.
     """
     plain, most = _encoder.encode(commit.facts), packing.unpacked_max(commit.writer)
     if len(plain) > most:
@@ -260,9 +260,9 @@ def encode_packed(commit: Commit) -> bytes:
 
 
 def fits(facts: Sequence[AnyFact], writer: str) -> bool:
-    """Whether one commit of this writer can hold the facts.
+    """Return whether one commit of this writer can hold the facts.
 
-    Ask before the facts are applied: what is applied must be recorded.
+    Call it before the facts are applied, because applied facts must be recorded.
     """
     plain, room = _encoder.encode(facts), COMMIT_BYTES_MAX - ENVELOPE_BYTES
     return len(plain) <= room or (
@@ -276,8 +276,9 @@ def size_of(fact: AnyFact | Unknown) -> int:
 
 
 def check_fact_size(fact: AnyFact) -> None:
-    """Raises Refused when one fact is over FACT_BYTES_MAX; called at the edge, before a fact is
-    decided.
+    """Raise Refused if a fact is larger than FACT_BYTES_MAX.
+
+    Edges call it before they record a fact.
     """
     size = size_of(fact)
     if size > FACT_BYTES_MAX:
@@ -288,9 +289,9 @@ def check_fact_size(fact: AnyFact) -> None:
 
 
 def decode(data: bytes) -> Commit:
-    """A commit from its bytes.
+    """Return the commit in these bytes.
 
-    Raises TooNew for a later `min_reader`, Corrupt for bytes that are no commit.
+    Raises TooNew for a later `min_reader`, Corrupt for other bytes.
     """
     try:
         commit = _typed.decode(data)
@@ -300,16 +301,15 @@ def decode(data: bytes) -> Commit:
 
 
 def outline(data: bytes) -> tuple[str, int]:
-    """Return who a commit says that wrote it, and how many plain facts it holds, without decoding
-    them.
+    """Return the writer that a commit names, and its number of plain facts, without decoding them.
 
     Raises Corrupt.
     """
     try:
-        found = _outline.decode(data)
+        head = _outline.decode(data)
     except UNDECODABLE as error:
         raise Corrupt(f"these bytes are not a commit: {error}") from error
-    return found.writer, array_length(bytes(found.facts))
+    return head.writer, array_length(bytes(head.facts))
 
 
 def _decode_packed(commit: Commit, data: bytes) -> Commit:
@@ -337,7 +337,7 @@ def _decode_packed(commit: Commit, data: bytes) -> Commit:
 
 
 def _decode_slowly(data: bytes) -> Commit:
-    """Fact by fact, so that one unknown kind does not hide the others."""
+    """Decode fact by fact, so that one unknown kind does not hide the others."""
     try:
         head = _outline.decode(data)
         raws = _facts.decode(head.facts)
@@ -359,9 +359,7 @@ def _decode_slowly(data: bytes) -> Commit:
 
 
 def _decode_fact(raw: bytes) -> AnyFact | Unknown:
-    """A fact that is not what its kind must be is skipped like an unknown one: one broken agent
-    stops no reader.
-    """
+    """Decode one fact. An invalid one becomes Unknown, so a faulty agent stops no reader."""
     try:
         fact: AnyFact = _fact.decode(raw)
         return fact
@@ -379,5 +377,5 @@ def _name_of(raw: bytes) -> str:
 def _too_new(needed: int) -> TooNew:
     return TooNew(
         f"a commit needs reader version {needed}, this is version {READS}: upgrade this "
-        "process, then start it again"
+        "process and restart it"
     )

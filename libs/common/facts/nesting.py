@@ -42,7 +42,8 @@ _CONTAINERS: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
 def too_deep(data: bytes) -> bool:
-    """Whether arrays and maps nest more than DEPTH_MAX levels, or hold more than VALUES_MAX values.
+    """Return whether the bytes nest more than DEPTH_MAX levels, or hold more than VALUES_MAX
+    values.
 
     Truncated bytes count as far as they go.
     """

@@ -26,14 +26,14 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
         return IGNORED
     if fact.incarnation > (node.incarnation if node is not None else 0) + INCARNATIONS_MAX:
         return IGNORED
-    anew = node is not None and _elsewhere(node, fact)
+    replaced = node is not None and _elsewhere(node, fact)
     if node is None:
         removed = is_removed(cluster, fact.node_id)
         node = cluster.nodes[fact.node_id] = Node(
             fact.node_id, node_life.REMOVED if removed else ""
         )
         node.revoked = membership_fold.revocation(cluster, fact.node_id)
-    elif anew:
+    elif replaced:
         node.severed = node.incarnation
         if node.incarnation > node.lost:
             node.replaced.append(node.incarnation)
@@ -59,7 +59,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     node.absent, node.left_out = fact.absent, fact.left_out
     others = claim_fold.take_inventory(cluster, node, fact, stamp)
-    if anew and fact.tells_health:
+    if replaced and fact.tells_health:
         forget_health(cluster, node)
         claim_fold.forget_reports(cluster, node)
     if node.replaced:

@@ -9,9 +9,7 @@ from libs.common.state.cluster import Cluster, Secret
 
 
 def secret_key(tenant: str, name: str) -> str:
-    """Where it stands in the fold and in the bucket of sealed values: a tenant's name
-    holds no dot.
-    """
+    """Return the key of a secret in the state and in the bucket. A tenant's name has no dot."""
     return f"{tenant}.{name}"
 
 

@@ -74,7 +74,7 @@ class SignedSnapshots:
     def _is_newest(self, seq: int) -> bool:
         """Return whether no newer `base` was seen.
 
-        One of another version has sequence 0 here: whoever decodes it refuses it.
+        A `base` of another version has sequence 0 here; its reader does not use it.
         """
         if 0 < seq < self.known:
             text = (
