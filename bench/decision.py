@@ -1,12 +1,12 @@
-"""One decision of the scheduler, timed as `placement_*.py` print it: a state in its own term, and
-what it is told.
+"""Timing of one scheduler decision, shared by `placement_*.py`.
 
-A decision is the rule `place` and all that follows of it in this process: the order of the queue,
-which node and which devices, the fold of the fact and every index over it, and the fact as bytes.
-Where nothing is to be decided the last rule has its turn, as in the shell: what that takes is
-printed apart. The collector is set when the cluster stands, as after a replay. What a decision is
-in bytecodes of Python is counted too, in further decisions: that number is the same on every
-machine, and however busy it is.
+A decision is the rule `place` and everything that follows from it in this process: the order of the
+queue, the choice of nodes and devices, the fold of the fact with every index over it, and the
+encoding of the fact. When the rule `place` decides nothing, the last rule runs, as in the shell.
+Its time is printed separately.
+
+The garbage collector is frozen once the cluster is built, as after a replay. Further decisions are
+counted in Python bytecodes. That number is the same on every machine, however busy the machine is.
 """
 
 import sys
@@ -148,13 +148,13 @@ class Told:
         return Stamp(self.seq, self.seq, EPOCH, kind, writer)
 
     def rest(self) -> None:
-        """Nothing is to be decided for now: the last rule has its turn."""
+        """Run the last rule when there is nothing to decide, and record its time."""
         began = time.perf_counter_ns()
         catch_up(self.state)
         self.rested.append(time.perf_counter_ns() - began)
 
     def decide(self) -> tuple[JobPlaced | None, Took]:
-        """What is placed next, and what it took."""
+        """Decide the next placement; return its fact, or None, and the time that it took."""
         if self.bytecodes is not None:
             self.bytecodes.begin()
         began, used = time.perf_counter_ns(), time.thread_time_ns()
@@ -172,14 +172,14 @@ class Told:
 
 
 def timed(rounds: int, told: Told, step: Callable[[], Took]) -> list[Took]:
-    """As many decisions as asked for."""
+    """Run `step` for `rounds` decisions and return their times."""
     freeze_collector()
     told.rested.clear()
     return [step() for _ in range(rounds)]
 
 
 def count(name: str, told: Told, step: Callable[[], Took], **setting: object) -> None:
-    """Print what decisions are in bytecodes, and what of that is the fold."""
+    """Print how many bytecodes a decision takes, and how many of them the fold takes."""
     told.bytecodes = Bytecodes()
     for _ in range(COUNTED):
         step()
@@ -196,8 +196,10 @@ def count(name: str, told: Told, step: Callable[[], Took], **setting: object) ->
 
 
 def tell(name: str, times: list[Took], told: Told, **setting: object) -> float:
-    """Print p50, p99, p99.9 and the longest, by the clock and by CPU, and the mean of what is done
-    between decisions; gives the first.
+    """Print p50, p99, p99.9 and the maximum in wall and CPU time, and the mean time between
+    decisions.
+
+    Returns the p50 in wall time.
     """
     for kind, found in (
         ("", [each.wall / US for each in times]),

@@ -1,9 +1,8 @@
-"""What this node's own devices cost to be looked at: found, sampled, an agent that does nothing
-else, and a scrape of its metrics.
+"""Cost of reading this node's devices: discovery, a sample, an idle agent, and a metrics scrape.
 
-Eight cards of a library that is built from C here (tests/drivers/nvml.c), whose calls cost next to
-nothing: what is measured is the binding and this project's own code, not a driver. Prints one JSON
-line per figure. QUICK=1 runs fewer.
+The devices are eight cards of a fake library that is built here from C (tests/drivers/nvml.c). Its
+calls cost next to nothing, so the figures show the binding and this project's own code, not a
+driver. Prints one JSON line per figure. QUICK=1 runs fewer.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ SAMPLES = 200 if QUICK else 1_000
 IDLE_S = 10.0 if QUICK else 30.0
 RATES_MS = (1_000, 100)
 SCRAPES = 25 if QUICK else 100
-# The simulated node's; the next one is that of the node with devices.
+# Port of the simulated node. The node with devices uses the next port.
 METRICS_PORT = servers.free_port_run(2)
 
 
@@ -88,7 +87,7 @@ def idle(environment: dict[str, str], every_ms: int) -> None:
 
 
 def scrapes(agent: int, setting: dict[str, int]) -> None:
-    """One after the other, as far apart as an answer is used again: each is made anew."""
+    """Time scrapes that are far enough apart for the agent to build each answer again."""
     took, size, before_s = [], 0, cpu_of(agent, children=False)
     for _ in range(SCRAPES):
         time.sleep(2 * FRESH_S)

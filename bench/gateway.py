@@ -1,13 +1,14 @@
-"""What the gateway adds to a request to a model: time, processor time, memory, bytes of log; direct
-and through it in one run.
+"""Cost that the gateway adds to a model request: time, processor time, memory and bytes of log.
 
-A whole cluster with a cheap backend deployed as a model of two replicas, and the load in this
-process, in a closed loop; direct and through take turns, so that a noisy moment hits both. Every
-request through the gateway carries the key of a tenant with limits (too high to refuse), and is
-recorded: keys, limits and access audit are on together. A stream has 50 chunks, written one by one
-without a pause, but for `first_token_added_p99_ms`, where they come as a model makes them.
-BACKEND=example takes the example server instead, which costs more itself (its streams come without
-a pause). MEMORY=1 measures memory alone, over a million requests.
+The bench starts a whole cluster and deploys a cheap backend as a model with two replicas. This
+process sends the load in a closed loop. Direct requests and requests through the gateway take
+turns, so that a noisy moment hits both.
+
+Every request through the gateway carries the key of a tenant with limits (too high to refuse) and
+is recorded: keys, limits and access audit are on together. A stream has 50 chunks, written one by
+one without a pause. For `first_token_added_p99_ms` the chunks come as a model makes them.
+BACKEND=example uses the example server instead, which costs more itself; its streams come without a
+pause. MEMORY=1 measures memory alone, over a million requests.
 """
 
 import asyncio
@@ -32,15 +33,15 @@ CLIENTS = (1, 16, 64)
 ROUNDS = 2 if QUICK else 5
 ROUND_S = 0.4 if QUICK else 2.0
 SLOW_S = 4.0 if QUICK else 15.0
-# A slow stream takes about so long: clients begin over that time, for they would else all begin at
-# the same moment again and again.
+# Duration of a slow stream. Clients start spread over this time; otherwise they would all start at
+# the same moments.
 SPREAD_S = 0.5
 MEMORY_ALONE = os.environ.get("MEMORY") == "1"
-# Memory and log are looked at after so many requests.
+# Number of requests after which memory and log are measured.
 MARKS = (10_000, 100_000, 300_000, 1_000_000) if MEMORY_ALONE else (2_000, 10_000)
 MEMORY_ROUND_S = 2.0
 START_S = 30.0
-# Of quota's first minute nothing is given out.
+# The quota service grants nothing in its first minute.
 LIMITED_S = 90.0
 LIMITS = {"requests_per_minute": 1_000_000_000, "tokens_per_minute": 1_000_000_000}
 BACKEND = os.environ.get("BACKEND", "cheap")
@@ -55,7 +56,7 @@ BACKENDS = {
     ),
 }
 STEADY_S = 1.5
-# The last records reach the archive.
+# Time in which the last records reach the archive.
 SETTLE_S = 2.0
 TALK = b'"messages":[{"role":"user","content":"' + b"Tell me about it. " * 20 + b'"}]'
 PLAIN = b'{"model":"m",' + TALK + b"}"
@@ -245,7 +246,7 @@ def memory(found: Rig) -> None:
 
 
 def stored_bytes(state: Path) -> dict[str, int]:
-    """Of the log, the events for consumers, and the archive, as they lie on the disk."""
+    """Return the bytes on disk of the log, the events for consumers and the archive."""
     streams = state / "nats-1" / "jetstream"
     places = {
         "log": streams.glob("*/streams/FACTS/**/*"),

@@ -29,7 +29,7 @@ NODES: Final = 2
 GPUS: Final = 8
 WAIT_S: Final = 20.0
 LOOK_S: Final = 0.01
-# So long it is watched that nothing happens to a job that shall go on.
+# Time for which the bench checks that a job that must continue does so.
 QUIET_S: Final = 0.4
 KERNEL: Final = {
     "uncorrectable": (
@@ -47,8 +47,8 @@ EVENTS: Final = {
     "lost": "lost",
 }
 LIBRARY: Final = "library"
-# Of each vendor's library: NVML's types of events and their data, AMD SMI's kinds; and what every
-# call answers for a device that is lost.
+# For each vendor's library: NVML's event types and their data, AMD SMI's kinds, and the answer of
+# every call for a lost device.
 XID_EVENT: Final = 8
 TOLD: Final = {
     ("nvidia", "xid 48"): (2, 0),
@@ -56,7 +56,7 @@ TOLD: Final = {
     ("amd", "driver_reset"): (3, 0),
 }
 LOST: Final = {"nvidia": 15, "amd": 31}
-# Some of them are out for good afterwards.
+# Some devices stay out of service afterwards.
 OWN_GPUS: Final = 16
 
 
@@ -66,7 +66,7 @@ class Row(NamedTuple):
     source: str
 
 
-# Lets an error happen to a device.
+# Injects an error into a device.
 Strike = Callable[[Row, dict[str, Any]], None]
 
 
@@ -78,7 +78,7 @@ class Fate(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """Each error by each way in which it is told."""
+    """Yield each error once for each way in which a node can report it."""
     for vendor, error in dict.fromkeys(
         (row.vendor or "nvidia", error) for row in catalogue().rows for error in row.errors
     ):
@@ -89,7 +89,7 @@ def rows() -> Iterator[Row]:
 
 
 def told() -> Iterator[Row]:
-    """Each error that a vendor's library tells of."""
+    """Yield each error that a vendor's library reports."""
     for vendor, error in dict.fromkeys(
         (row.vendor or known, error)
         for row in catalogue().rows

@@ -13,7 +13,7 @@ STOP_S: Final = 30.0
 
 
 class Load:
-    """What all connections of one run measured."""
+    """Measurements of all connections of one run."""
 
     def __init__(self, until_s: float) -> None:
         self.until_s = until_s

@@ -1,13 +1,15 @@
-"""How long it takes to say what 10,240 GPUs there are and what of each is free: at the scheduler,
-and through the gateway over HTTP.
+"""Time to list 10,240 GPUs with the free part of each, from the scheduler and over HTTP.
 
-The real scheduler and the real gateway in one process, over the log and the bus in memory: the
-scheduler folds 1,280 nodes and places jobs on half of their devices. `scheduler_*` is a request on
-its subject, from the question to the bytes: `first` the first one after a replay, and `follow` what
-it takes, while facts are folded, to keep the answer to the next one when every node has changed.
-`gateway_*` are requests on loopback with all that the edge does, every page of them read. Both
-share their thread with whoever asks. On a machine that others use too only the CPU is the program's
-own.
+The real scheduler and the real gateway run in one process, over the log and the bus in memory. The
+scheduler folds 1,280 nodes and places jobs on half of their devices.
+
+`scheduler_*` is a request on the scheduler's subject, from the question to the bytes of the answer.
+`first` is the first request after a replay. `follow` is the cost of keeping the answer ready while
+facts are folded and every node has changed. `gateway_*` are requests on loopback through the whole
+edge; the client reads every page.
+
+The client runs in the same thread as both services. On a shared machine only the CPU figures belong
+to the program alone.
 """
 
 import asyncio

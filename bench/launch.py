@@ -1,8 +1,7 @@
-"""How long a job takes from the agent's order to its own first line, and what processor time it
-costs.
+"""Time from the agent's order to a job's first line of output, and the processor time of a launch.
 
-One agent's supervisors, `date` as the job, sequentially, then `true` in parallel. Prints one JSON
-line per figure. QUICK=1 runs fewer.
+One agent's supervisors run `date` as the job, one job after the other, and then `true` in parallel.
+Prints one JSON line per figure. QUICK=1 runs fewer.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Whether a limit of tokens per minute holds: many clients of two gateways ask for ten times as
-much as a tenant may use.
+"""Accuracy of a limit of tokens per minute when many clients ask two gateways for ten times as
+much.
 
-A whole cluster of processes with two gateways, and a cheap backend deployed as a model. The load
-begins with a minute. What was used is what the answers themselves say; the figures are by how much
-it passes the limit, and what part of the limit was used.
+The bench starts a whole cluster of processes with two gateways and deploys a cheap backend as a
+model. The load begins at the start of a minute. Usage is summed from the answers themselves. The
+figures are the amount by which usage exceeds the limit, and the part of the limit that was used.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from bench.gateway import deploy, ready, tenant
 CLIENTS: Final = 50
 REQUESTS: Final = 2_000 if QUICK else 10_000
 BODY: Final = {"model": "m", "max_tokens": 16, "messages": [{"role": "user", "content": "hi"}]}
-# The load must end within its minute, so it begins with one.
+# The load must end within its minute, so it starts at the beginning of one.
 MINUTE_S: Final = 60
 
 

@@ -1,14 +1,16 @@
-"""A full cluster under a mixed load for ten minutes: how much of it is allocated, and how busy the
-devices are that somebody has.
+"""A full cluster under a mixed load for ten minutes: allocation, and how busy the held devices are.
 
-Four embedded nodes of eight simulated devices, all processes as `muster up` begins them, and the
-load of `mixed_load.py`, which asks for a sixth more than there is. Two figures, never one for the
-other. *Allocation* is the ledger's: shares of devices that are held, of all usable ones. *Sampled
-utilisation* is of the devices that are held, by the nodes' own metrics: for how much of the last
-second their jobs kept them busy, which those say as docs/howto/simulated-devices.md has it. How
-busy a job is while it runs, its program decides (`mixed_job.py`, the example server); what
-starting, saving, preempting and releasing leave of it is measured here. QUICK=1: for fifteen
-seconds.
+Four embedded nodes have eight simulated devices each. All processes start as in `muster up`. The
+load of `mixed_load.py` asks for a sixth more than the cluster has.
+
+The bench prints two figures that must not be confused. *Allocation* comes from the ledger: held
+shares of devices, as a part of all usable ones. *Sampled utilisation* covers held devices only and
+comes from the nodes' metrics: the part of the last second in which jobs kept the device busy. Jobs
+report that time as docs/howto/simulated-devices.md describes.
+
+A job's program decides how busy the job is while it runs (`mixed_job.py`, the example server). This
+bench measures how much of that remains after starting, saving, preempting and releasing. QUICK=1
+runs for fifteen seconds.
 """
 
 import asyncio
@@ -100,7 +102,7 @@ async def scraped(session: aiohttp.ClientSession, port: int) -> str:
 async def loaded(
     session: aiohttp.ClientSession, ports: list[int], told: Told, folder: Path
 ) -> list[Look]:
-    """What was seen after the warm-up."""
+    """Apply the load and return the looks that were taken after the warm-up."""
     await deploy(session)
     loads = [
         asyncio.create_task(submitting(session, arrivals(WARM_S + MEASURED_S, folder), told)),
@@ -117,7 +119,7 @@ async def loaded(
 
 
 def show(looks: list[Look]) -> None:
-    """Both figures side by side, of each class and of all."""
+    """Print both figures for each class and for all classes together."""
     for name, kinds in [*((kind, (kind,)) for kind in CLASSES), ("all", CLASSES)]:
         held = [100 * sum(seen.held[kind] for kind in kinds) / CAPACITY for seen in looks]
         busy = [[100 * value for kind in kinds for value in seen.busy[kind]] for seen in looks]

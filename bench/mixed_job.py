@@ -1,10 +1,10 @@
-"""What the jobs of `bench.mixed` run: they use their simulated devices as programs use real ones,
-in steps with pauses between them.
+"""Program of the jobs in `bench.mixed`: it uses simulated devices in steps with pauses, as real
+programs do.
 
-`train SECONDS FILE` computes so long, waits for data between two steps, saves its work every so
-often and when it is told to, and goes on from there as its next attempt. `work SECONDS` is somebody
-who tries something: bursts, and thinking between them. A step is a measured sleep; what it took is
-added up and told as docs/howto/simulated-devices.md says.
+`train SECONDS FILE` computes for that long and waits for data between two steps. It saves its work
+regularly and on a signal, and its next attempt continues from there. `work SECONDS` acts like an
+interactive user: bursts, and thinking time between them. A step is a measured sleep. The program
+adds up the steps and reports the sum as docs/howto/simulated-devices.md describes.
 """
 
 import os
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 STEP_S = 0.05
-# Of each step: waiting for the next data, no device computes meanwhile.
+# Time in each step in which the job waits for data and no device computes.
 DATA_S = 0.002
 SAVE_EVERY_S = 10.0
 SAVE_S = 0.3
@@ -39,7 +39,7 @@ class Devices:
 
 
 class Saving:
-    """Told by a signal; the work is saved between two steps."""
+    """A request to save, which a signal sets; the program saves between two steps."""
 
     def __init__(self, file: Path) -> None:
         self.file, self.told = file, False
@@ -52,7 +52,7 @@ class Saving:
         return float(self.file.read_text()) if self.file.exists() else 0.0
 
     def save(self, done_s: float) -> None:
-        """Whole or not at all, and only then it is said."""
+        """Save the work atomically, then confirm the checkpoint."""
         time.sleep(SAVE_S)
         beside = self.file.with_suffix(f".{os.getpid()}")
         beside.write_text(str(done_s))

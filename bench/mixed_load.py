@@ -27,8 +27,8 @@ INFERENCE: Final = "inference"
 INTERACTIVE: Final = "interactive"
 CLASSES: Final = (TRAINING, INFERENCE, INTERACTIVE)
 
-# Nodes and devices on each of a gang, and how often of 100; what it computes: so long at least, and
-# an exponential time more.
+# (nodes, devices per node) of a gang -> its frequency in per cent. A gang computes for at least
+# GANG_MIN_S, and an exponential time longer.
 GANGS: Final = {(1, 2): 40, (1, 4): 30, (1, 8): 25, (2, 8): 5}
 GANG_MIN_S: Final = 15.0
 GANG_MORE_S: Final = 60.0
@@ -39,15 +39,15 @@ GANG: Final = {
     "checkpoint_grace": "5s",
     "retries": 3,
 }
-# Devices of somebody who tries something, how often of 100, and for how long; their part of all
-# jobs' load.
+# Devices of an interactive job -> its frequency in per cent; its duration; the part of the load of
+# all jobs that interactive jobs are.
 DESKS: Final = {1: 70, 2: 30}
 DESK_S: Final = 12.0
 DESK_PART: Final = 0.05
-# What jobs say that they need at most: backfill goes by it.
+# The time limits that jobs set. Backfill uses them.
 LIMIT_FACTOR: Final = 4 / 3
 LIMIT_SLACK_S: Final = 15.0
-# So many gangs wait at the beginning: an empty cluster need not be filled first.
+# Number of gangs that wait at the beginning, so that the cluster fills at once.
 BACKLOG: Final = 8
 
 REPLICAS: Final = 6
@@ -73,7 +73,7 @@ SERVER: Final = (
 
 
 class Arrival(NamedTuple):
-    """A job to submit, so long after the beginning."""
+    """A job to submit `at_s` seconds after the beginning."""
 
     at_s: float
     name: str
@@ -82,16 +82,14 @@ class Arrival(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a run has to remember: the class of each job, and how long each request to the model
-    took.
-    """
+    """Records of a run: the class of each job, and the seconds that each model request took."""
 
     classes: dict[str, str]
     answers_s: list[float]
 
 
 def poisson(chance: random.Random, per_s: float) -> Iterator[float]:
-    """Moments from 0 on, for ever."""
+    """Yield the moments of a Poisson process, from 0 on, without end."""
     at_s = 0.0
     while True:
         at_s += chance.expovariate(per_s)

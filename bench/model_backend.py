@@ -1,9 +1,9 @@
-"""A backend for `bench.gateway`: the smallest server that speaks enough of the protocol, so that it
-is not what is measured.
+"""Backend for `bench.gateway`: a minimal model server, so that the backend hardly affects the
+figures.
 
-`model_backend.py PORT`, deployed as a model. A stream has CHUNKS chunks, written one by one; with
-`"slow":true` in the body the first comes after FIRST_S and each other GAP_S after the one before,
-as a model would.
+`model_backend.py PORT` is deployed as a model. A stream has CHUNKS chunks, written one by one. With
+`"slow":true` in the body the first chunk comes after FIRST_S and each further chunk GAP_S later, as
+from a model.
 """
 
 import asyncio

@@ -26,7 +26,7 @@ JOBS: Final = 8 if QUICK else 60
 READS_PER_JOB: Final = 5
 SETTLE_S: Final = 1.0
 SETUP_S: Final = 20.0
-# An attacker that its parent does not end stops by itself.
+# Time after which an attacker stops by itself if its parent does not end it.
 ATTACK_S: Final = 300.0
 # Starts of an attack's requests per second, and how many are open at one time.
 RATE: Final = 10

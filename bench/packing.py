@@ -1,12 +1,13 @@
-"""How much of a cluster is allocated when jobs come until it is full: the openb trace by the fill
-protocol of the FGD paper.
+"""Share of a cluster that is allocated when jobs arrive until it is full: openb trace, FGD fill
+protocol.
 
-The pods of a list are shuffled by a seed and drawn on to 130 % of the 6,212 GPUs; each is placed at
-once or fails for good; nodes stand in a random order, which breaks ties. What is measured is the
-scheduler's own `fragmentation`, in its own rankings; beside it FGD and best fit by their published
-formulas (`packing_rules.py`), which must give the published rows: that is the check of this
-harness. The lists are in the folder MUSTER_TRACES (its `openb/`); VARIANTS names others of the same
-form, POLICIES which policies.
+The pods of a list are shuffled with a seed and drawn until they ask for 130 % of the 6,212 GPUs.
+Each pod is placed at once or fails for good. Nodes stand in a random order, which breaks ties.
+
+The bench measures the scheduler's own `fragmentation` in its own rankings. FGD and best fit run
+beside it by their published formulas (`packing_rules.py`) and must give the published rows, which
+checks this harness. The lists are in `openb/` of the folder MUSTER_TRACES. VARIANTS names other
+lists of the same form, and POLICIES selects the policies.
 """
 
 import csv
@@ -47,8 +48,8 @@ SEEDS: Final = range(42, 43) if QUICK else range(42, 52)
 ARRIVED_MAX: Final = 1.3
 MILLI: Final = 10
 MIB: Final = 1 << 20
-# Allocation in per cent when all GPUs were once asked for, and the end, of FGD: the mean of ten
-# seeds (cluster-trace-gpu-v2023, ATC'23).
+# FGD's published allocation in per cent, when the demand reaches all GPUs and at the end: means of
+# ten seeds (cluster-trace-gpu-v2023, ATC'23).
 PUBLISHED: Final = {
     "default": (95.23, 95.39),
     "multigpu20": (95.53, 95.65),

@@ -1,8 +1,8 @@
-"""FGD and best fit by their published formulas (ATC'23, hkust-adsl/kubernetes-scheduler-simulator),
-as scores for `packing.py`.
+"""FGD and best fit by their published formulas, as scores for `packing.py`.
 
-Not the scheduler's: they are here to be compared with. Scores are whole numbers from 0 to 100, as
-published: the truncation matters.
+The source is ATC'23, hkust-adsl/kubernetes-scheduler-simulator. The scheduler does not use these
+rules; they serve as a comparison. Scores are whole numbers from 0 to 100, as published, because the
+truncation matters.
 """
 
 from bisect import bisect_right

@@ -1,12 +1,13 @@
-"""How long a decision takes while jobs stand before it that let others pass: those of a tenant at
-its limit, and those that could never fit, each of another shape.
+"""Time of a decision while jobs that let others pass stand in front: their number must hardly
+matter.
 
-Beside the same cluster without them, in turns: the cost must hardly grow with their number. Then as
-many jobs of four tenants beside those of a tenant each, of which up to 100 are looked past. And
-what they cost when a node joins, for which all that could never fit are asked again.
+Such jobs belong to a tenant at its limit, or can never fit, each with another shape. The same
+cluster without them runs in turns with it. A second part compares as many jobs of four tenants with
+jobs of one tenant each, of which the scheduler looks past up to 100. A third part measures the cost
+of a joining node, after which the scheduler tries all jobs that could never fit again.
 
-1,024 GPUs with 1,000 other jobs waiting, in steady state as in `placement_whole.py`. What a
-decision is: `decision.py`.
+The cluster has 1,024 GPUs and 1,000 other waiting jobs, in steady state as in `placement_whole.py`.
+`decision.py` defines a decision.
 """
 
 import time

@@ -1,8 +1,8 @@
-"""How long a decision takes that places a gang of 64 GPUs, 8 nodes of 8, by their topology, on
-10,240 GPUs that are partly in use.
+"""Time of a decision that places a gang of 8 nodes with 8 GPUs each by topology, on 10,240 GPUs.
 
-A quarter of the nodes serves no gang, most others are held by gangs; after each decision another
-gang ends, so that racks and spines fill and empty. What a decision is: `decision.py`.
+The cluster is partly in use: a quarter of the nodes can serve no gang, and gangs hold most others.
+After each decision another gang ends, so that racks and spines fill and empty. `decision.py`
+defines a decision.
 """
 
 import random
@@ -17,7 +17,7 @@ from libs.common.model import JobId, JobSpec
 DECISIONS: Final = 2_000 if QUICK else 200_000
 NODES: Final = 1_280
 GANG_NODES: Final = 8
-# Of all nodes so many have one device in use, and serve no gang.
+# Part of the nodes that have one device in use and cannot serve a gang.
 BROKEN: Final = 0.25
 
 

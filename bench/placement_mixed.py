@@ -1,10 +1,9 @@
-"""How long a decision takes under a mixed load: the openb trace's pods on its 1,213 nodes, by
-`fragmentation` with the mix as learnt.
+"""Time of a decision under a mixed load: the pods of the openb trace on its 1,213 nodes.
 
-Steady state: the cluster is kept nearly as full as it can be. A pod of the list comes and is
-placed, and random running ones end; one that finds no place is taken back (those decisions are not
-counted). What a decision is: `decision.py`. The lists are in the folder MUSTER_TRACES
-(`packing.py`).
+The scheduler uses `fragmentation` with the learnt workload mix. The bench keeps the cluster nearly
+as full as it can be. Each round places one pod of the list and ends random running pods. A pod that
+does not fit is withdrawn, and its decision is not counted. `decision.py` defines a decision. The
+lists are in the folder MUSTER_TRACES (`packing.py`).
 """
 
 import os
@@ -22,7 +21,7 @@ from services.scheduler.placement.resource_request import ResourceRequest
 
 DECISIONS: Final = 5_000 if QUICK else 200_000
 VARIANT: Final = "default"
-# Of all GPUs so much is allocated; at 0.96 nothing fits any more.
+# Part of all GPUs that is allocated. At 0.96 nothing fits any more.
 FILLED: Final = 0.93
 
 

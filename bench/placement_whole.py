@@ -1,12 +1,13 @@
-"""How long a decision takes that places whole GPUs: 10,240 GPUs with 100,000 jobs waiting, and a
-tenth of that; the cost must hardly grow.
+"""Time of a decision that places whole GPUs, with 100,000 jobs waiting on 10,240 GPUs and with a
+tenth of that.
 
-In strict order, and with backfill, where most decisions keep the promise to a job that waits for a
-whole node.
+The cost must hardly grow with the size. Decisions run in strict order and with backfill, where most
+decisions keep a reservation for a job that waits for a whole node.
 
-Steady state: the cluster is full, a random running job ends, and what fits in its place is decided,
-for at least 200,000 decisions. What a decision is: `decision.py`. The facts that others write (the
-job's end, the next submission) are folded between the decisions, untimed.
+The bench measures the steady state: the cluster is full, a random running job ends, and the
+scheduler decides what takes its place, for at least 200,000 decisions. `decision.py` defines a
+decision. Facts that other services write (the end of a job, the next submission) are folded between
+the decisions, untimed.
 """
 
 import random
@@ -19,8 +20,7 @@ from libs.common import facts as f
 from libs.common.model import JobId, JobSpec, TenantId
 
 DECISIONS: Final = 10_000 if QUICK else 200_000
-# GPUs, jobs that wait, whether they may pass the first one; of the last setting fewer decisions are
-# enough.
+# (GPUs, waiting jobs, backfill). The last setting needs fewer decisions.
 WAITING: Final = 20_000 if QUICK else 100_000
 SETTINGS: Final = (
     ("", 10_240, WAITING, False),
@@ -62,7 +62,7 @@ class Steady:
             self.told.say(fact)
 
     def place(self) -> Took | None:
-        """What a decision took that placed a job; None when none fits."""
+        """Make one decision and return its time, or None if it placed no job."""
         placed, took = self.told.decide()
         if placed is None:
             return None
@@ -70,13 +70,13 @@ class Steady:
         return took
 
     def end_one(self) -> None:
-        """A random job ends, and is closed."""
+        """End a random job and close it."""
         where = self.dice.randrange(len(self.running))
         self.running[where], self.running[-1] = self.running[-1], self.running[where]
         self.told.end(self.running.pop())
 
     def step(self) -> Took:
-        """The next decision that places a job; jobs end until there is room for it."""
+        """End jobs until the next decision places a job, and return the time of that decision."""
         while (took := self.place()) is None:
             self.end_one()
         self.submit()

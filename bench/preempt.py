@@ -1,10 +1,10 @@
-"""How long a decision takes that preempts: 10,240 GPUs without a free one, held by jobs that may be
-preempted, of 1 to 8 GPUs, and gangs.
+"""Time of a decision that preempts: 10,240 GPUs, all held by preemptible jobs of 1 to 8 GPUs and by
+gangs.
 
-Each decision finds that nothing fits, and who ends for a job of higher priority (of 1, 4 or 8 GPUs,
-or a gang of 4 x 8), folds what follows and encodes it. Then those end, the job is placed where it
-was given room, and ends; and those who made room are placed again. What a decision is:
-`decision.py`.
+Each decision finds that nothing fits, selects the jobs to preempt for a job of higher priority (1,
+4 or 8 GPUs, or a gang of 4 x 8), and folds and encodes the result. Then the preempted jobs end, the
+job is placed in the freed room and ends, and the preempted jobs are placed again. `decision.py`
+defines a decision.
 """
 
 import random

@@ -1,14 +1,17 @@
-"""How long jobs queue and how full the cluster is meanwhile: Muri's slices 1 and 3 on 8 x 8 GPUs,
-Philly on 512 and 640, in virtual time.
+"""Queueing time and utilisation in virtual time: Muri's slices 1 and 3 on 8 x 8 GPUs, Philly on 512
+and 640.
 
-Two protocols, named in each figure's setting. `resort`: that of the published figures (SIGCOMM'22):
-at every arrival and end all jobs are sorted and placed anew, first fit, migration free; with the
-same once more at 30 s for each restart or move, which no published figure pays. SRTF and SRSF by an
-independent program gave 1,333,917 and 952,245 s on trace 1, 180,116 and 172,684 on trace 3: the
-check of this harness. The levels of `las` suit trace 3: with a factor of 16 for 10 its mean there
-is 401,000 s, behind Tiresias-L (trace 1 hardly changes). `live`: the scheduler's own rules; nobody
-is preempted, nothing is known of how long a job runs but where the setting names time limits.
-Traces: folder MUSTER_TRACES.
+Each figure's setting names one of two protocols.
+
+`resort` is the protocol of the published figures (SIGCOMM'22). At every arrival and end it sorts
+and places all jobs again, first fit, with free migration. A second run charges 30 s for each
+restart or move, which no published figure does. An independent program gave 1,333,917 s for SRTF
+and 952,245 s for SRSF on trace 1, and 180,116 s and 172,684 s on trace 3. These values check the
+harness. The levels of `las` suit trace 3: with a factor of 16 instead of 10 its mean there is
+401,000 s, behind Tiresias-L (trace 1 hardly changes).
+
+`live` uses the scheduler's own rules. It preempts no job, and it knows run times only where the
+setting names time limits. MUSTER_TRACES names the folder of the traces.
 """
 
 import os
@@ -28,8 +31,8 @@ DAYS: Final = 86_400
 # Users ask for more time than they need.
 LIMITS: Final = 2.0
 QUICK_DAYS: Final = 25
-# Mean completion time in seconds on traces 1 and 3 (Rivendile/Muri), by the order that knows as
-# much.
+# Published mean completion times in seconds on traces 1 and 3 (Rivendile/Muri), by the order with
+# the same knowledge.
 PUBLISHED: Final = {
     "srtf": {"SRTF": (1_370_603, 193_082)},
     "srsf": {"SRSF": (980_141, 185_022), "Muri-S (interleaves)": (867_706, 85_503)},
@@ -135,7 +138,7 @@ def main() -> None:
     for trace in MURI:
         muri(trace)
     for nodes in (64,) if QUICK else (64, 80):
-        # Every job of these traces has one priority: that order is fifo here.
+        # All jobs of these traces have the same priority, so that order is fifo here.
         for order in POLICIES:
             if order != "priority":
                 philly(nodes, order, backfill=order != "fifo")

@@ -1,8 +1,8 @@
-"""How fast a service folds the log again: a million facts from a real server, and a start from a
-snapshot instead.
+"""Time in which a service folds a million facts from a real server, or starts from a snapshot
+instead.
 
-The facts are those of jobs that live whole lives on 16 nodes, in commits of up to 100 facts, as a
-busy cluster groups them.
+The facts belong to jobs that live whole lives on 16 nodes. They come in commits of up to 100 facts,
+as a busy cluster groups them.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""How long from a POST to the job's own first moment, on an idle cluster, audit on; and what a job
-costs each process.
+"""Time from a POST to the job's first moment on an idle cluster with audit, and each process's CPU
+per job.
 
-The job is `date`, which prints when it runs; jobs come one after the other. CPU is over all of
-them, gateway to released. The client's own processor time is not counted. One server, then three as
-a Raft group on this machine.
+The job is `date`, which prints the time at which it runs. Jobs come one after the other. CPU covers
+all services, from the gateway to the release. The client's own processor time is not counted. The
+bench uses one server first, then three servers as a Raft group on this machine.
 """
 
 import asyncio

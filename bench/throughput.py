@@ -1,9 +1,8 @@
-"""Jobs per second through the whole cluster: submitted, run as real processes, released and closed,
-with the audit on.
+"""Jobs per second through the whole cluster with audit: submitted, run, released and closed.
 
-`true` jobs from as many clients as keep the cluster busy: with few of them the figure would be the
-latency of one submission, upside down. The clock stops when the last job is completed. The archive
-must have caught up a few seconds later.
+Each job runs `true` as a real process. Enough clients submit to keep the cluster busy; with few
+clients the figure would be the inverse of one submission's latency. The clock stops when the last
+job is completed. The archive must have caught up a few seconds later.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
-"""What a question costs: `why` about a job among 100,000 that wait, on 10,240 GPUs that are full.
+"""Cost of `why` for one job among 100,000 waiting jobs, on 10,240 GPUs that are full.
 
-`answer_ms` is how long the proof takes, all its trials in it. `gap_ms` is how long the loop that
-answers heartbeats stood still meanwhile, at the longest of its ticks each millisecond,
-`quiet_gap_ms` the same without a question. The child is forked as by the live scheduler.
+`answer_ms` is the time of the whole proof with all its trials. `gap_ms` is the longest pause,
+during the proof, of the loop that answers heartbeats; the loop ticks every millisecond.
+`quiet_gap_ms` is the same without a question. The child process is forked as the live scheduler
+does it.
 """
 
 import asyncio

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Follows the audit of a cluster: every event once, in order, through any restart.
+"""Follow the audit of a cluster: read every event once, in order, across restarts.
 
-Standard library only; take it as a beginning.
+It needs only the standard library. Use it as a starting point for your own consumer.
 
     MUSTER_URL=http://host:8080 MUSTER_API_KEY=... ./audit_consumer.py --output events.ndjson
     ./audit_consumer.py --position last-id            prints events instead,
     and keeps the id of the last one in that file
 
-The key must be an operator's or an administrator's. An event is one line of CloudEvents 1.0 JSON;
-its id is its place in the log.
+The key must be an operator's or an administrator's. An event is one line of CloudEvents 1.0 JSON.
+Its id is its position in the log.
 
-With --output the place to go on from is the file's own last line, so that it cannot disagree with
-what was written: nothing is lost or doubled, whenever this is killed. With --position an event that
-was printed just before a kill may be printed again: whoever reads the output knows it by its id.
+With --output the last line of the file is the position from which a restart continues. The position
+therefore always agrees with the file: no event is lost or repeated, whenever the program is killed.
+With --position an event that was printed just before a kill may be printed again. The reader of the
+output recognises a repeated event by its id.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-# The gateway says something every 10 s; a connection that is silent for longer is dead.
+# The gateway sends something every 10 s. A connection that is silent for longer is dead.
 SILENCE_S = 30.0
 PAUSE_S = 2.0
 TAIL_BYTES = 4 << 20

@@ -51,7 +51,7 @@ class Wrong(Exception):
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": None}}
 
 
-# What it says.
+# The content of answers.
 
 
 def tokens_of(text: str) -> list[str]:
@@ -124,7 +124,7 @@ def first_tool(body: Json) -> Json | None:
     return {"id": f"call_{name}", "type": "function", "function": {"name": name, "arguments": "{}"}}
 
 
-# How it is said.
+# The format of answers.
 
 
 class Answer:
@@ -203,21 +203,21 @@ class Answer:
 
 
 def embedding(text: str, dimensions: int) -> list[float]:
-    """The same text, the same numbers; they mean nothing."""
+    """Return numbers that depend only on the text; they have no meaning."""
     digest = hashlib.shake_256(text.encode()).digest(dimensions)
     numbers = [byte / 127.5 - 1 for byte in digest]
     length = sum(number * number for number in numbers) ** 0.5 or 1.0
     return [number / length for number in numbers]
 
 
-# What it says of its devices.
+# The report on its devices.
 
 
 class Devices:
-    """A model's devices compute while it answers.
+    """Context manager that counts how long the model's devices compute while it answers.
 
-    Where they are simulated, their node is told for how long, by the file that
-    docs/howto/simulated-devices.md describes; elsewhere nobody reads it.
+    On a simulated node it reports the time in the file that docs/howto/simulated-devices.md
+    describes. Other nodes do not read that file.
     """
 
     def __init__(self) -> None:

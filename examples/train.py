@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""A training loop that can be preempted: it saves its work when it is told to and every so often,
-says so, and goes on from there.
+"""A training loop that can be preempted: it saves its work regularly and on a signal, and resumes
+from there.
 
-Python's standard library only; the "model" is one number that each step improves. What matters is
-the shape:
+It needs only Python's standard library. The "model" is one number that each step improves. Copy the
+structure:
 
     muster submit --preemptible --checkpoint-signal USR1 --checkpoint-grace 60s \\
         -- examples/train.py --checkpoint train.json
 
-In a gang each step is worth as many as there are nodes, and rank 0 saves: another attempt may have
-more nodes or fewer (--nodes 2..8).
+In a gang each step counts once per node, and rank 0 saves. Another attempt may have more nodes or
+fewer (--nodes 2..8).
 
 See docs/howto/checkpoint.md and docs/howto/elastic-gangs.md.
 """

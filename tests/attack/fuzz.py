@@ -38,7 +38,7 @@ HONEST: Final = "node-2"
 # Messages between two answers of the log, so that they are not published faster than they are
 # stored.
 BURST: Final = 100
-# One job is submitted for so many commits.
+# Number of commits for each submitted job.
 COMMITS_PER_JOB: Final = 200
 SETTLE_S: Final = 120.0
 CLOSE_S: Final = 10.0
@@ -92,7 +92,7 @@ async def _submit(chaos: Chaos) -> str:
 
 
 async def _completed(chaos: Chaos, jobs: list[str]) -> None:
-    """Every job of the honest node completed, at its first attempt."""
+    """Check that every job of the honest node completed at its first attempt."""
     deadline = asyncio.get_running_loop().time() + SETTLE_S
     while asyncio.get_running_loop().time() < deadline:
         found = await chaos.jobs()
@@ -106,7 +106,7 @@ async def _completed(chaos: Chaos, jobs: list[str]) -> None:
 
 
 async def _folded(chaos: Chaos, url: str) -> dict[str, Any]:
-    """The log folded here as each reader does, beside what the services say of it."""
+    """Fold the log here as each reader does, and compare with what the services report."""
     client = await connect(
         [url], "trimmer", seed_file(chaos.state / "keys", "trimmer").read_bytes()
     )

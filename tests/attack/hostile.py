@@ -71,7 +71,7 @@ class Hostile:
         self.incarnation = 0
 
     def next(self) -> bytes:
-        """One message."""
+        """Return the next message."""
         self.number += 1
         facts = [self._fact() for _ in range(self.chance.choice((0, 1, 1, 1, 2, 5)))]
         envelope: list[Any] = [
@@ -154,7 +154,7 @@ class Hostile:
         return msgspec.msgpack.encode(envelope)
 
     def _fields(self, envelope: list[Any]) -> bytes:
-        """Some fields of a fact are of another value or type, are missing, or are new."""
+        """Change, remove or add fields of a fact."""
         for fact in envelope[7]:
             for name in list(fact):
                 if self.chance.random() < 0.3:
@@ -187,7 +187,7 @@ class Hostile:
         )
 
     def _bytes(self, envelope: list[Any]) -> bytes:
-        """Bytes flipped, cut or doubled."""
+        """Flip, cut or double bytes."""
         data = bytearray(msgspec.msgpack.encode(envelope))
         for _ in range(self.chance.randrange(1, 6)):
             data[self.chance.randrange(len(data))] = self.chance.randrange(256)
@@ -200,7 +200,7 @@ class Hostile:
         )
 
     def _deep(self, envelope: list[Any]) -> bytes:
-        """An unknown fact that nests."""
+        """Return an unknown fact with deep nesting."""
         nested = (
             b"\x82\xa4kind\xa1?\xa1x"
             + b"\x91" * self.chance.choice((10, 60, 70, 900, 20_000))

@@ -102,7 +102,7 @@ async def test_idle_followers_of_one_output_are_one_ask_of_the_node(world: World
         assert [ask.offset for ask in asked[:2]] == [4, 8] and len(asked) == 2
 
 
-async def test_a_follower_that_leaves_gives_its_place_back(world: World) -> None:
+async def test_a_follower_that_leaves_frees_its_place(world: World) -> None:
     node = FakeNode()
     await node.listen(world.bus, "n1")
     job_id = await world.run_to("running")
@@ -120,7 +120,7 @@ async def test_a_follower_that_leaves_gives_its_place_back(world: World) -> None
     assert not world.gateway.places.by_tenant
 
 
-def test_a_place_is_given_back_once() -> None:
+def test_a_place_is_freed_only_once() -> None:
     followers = Followers(per_tenant=2, per_job=1)
     first = followers.take("t", "j")
     with pytest.raises(Problem, match="job j has 1 followers"):

@@ -33,7 +33,7 @@ MIB = 1 << 20
 
 
 async def until_full(world: World, fill: float) -> None:
-    """The gateway has asked how full the log is."""
+    """Wait until the gateway has read how full the log is."""
     while world.gateway.fill < fill:
         await asyncio.sleep(0.01)
 

@@ -136,8 +136,8 @@ async def test_a_name_that_is_a_pattern_gives_no_node_another_s_subjects(tmp_pat
 def test_a_row_that_only_the_server_refuses_is_found_and_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rules of ours that are laxer than the server's cannot spoil the file either: the server
-    itself is asked.
+    """Our rules may be laxer than the server's: the server itself checks the file, so it stays
+    valid.
     """
     monkeypatch.setattr("libs.common.safety.public_nkey.fault", lambda _: "")
     fleet = Fleet(nodes=("1",))

@@ -131,7 +131,7 @@ def test_the_proof_and_its_remedies_stay() -> None:
     assert ANOTHER in ahead["answer"]
 
 
-def test_an_operator_is_told_the_names() -> None:
+def test_an_operator_sees_the_names() -> None:
     state = given(registered("a"), *STATES["their job runs where mine would"])
     assert "cancel blue-merger-1 (jmerger1), which has 4 GPUs" in explain(state, J)["changes"]
 
@@ -167,11 +167,11 @@ def test_why_of_a_model_names_no_other_tenants_jobs() -> None:
 
 
 def test_a_question_without_an_asker_is_told_no_names() -> None:
-    """A gateway that is older than this says no asker."""
+    """An older gateway names no asker."""
     assert msgspec.msgpack.decode(msgspec.msgpack.encode({"job_id": "j"}), type=WhyAsk).asker == ""
 
 
-async def test_the_gateway_says_who_asks(tmp_path: Path) -> None:
+async def test_the_gateway_names_the_asker(tmp_path: Path) -> None:
     asked: list[dict[str, Any]] = []
 
     async def answer(subject: str, data: bytes) -> bytes:

@@ -32,7 +32,7 @@ LOG_BYTES: Final = 1 << 30
 CUT_S: Final = 60.0
 JOB_S: Final = 60.0
 CLOSE_S: Final = 5.0
-# Messages between two looks at whether the server still listens.
+# Messages between two checks that the server still listens.
 BURST: Final = 50
 VALID: Final = Commit(
     1,

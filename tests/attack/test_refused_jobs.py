@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.cluster import running
 
-# So long the job is refused; attempts without a wait were over 100 by then.
+# Time for which the node refuses the job. Without a wait it would see over 100 attempts.
 LOOK_S = 6.0
 # The first at once, the next when the node is no longer excluded.
 ATTEMPTS_MAX = 4

@@ -76,7 +76,7 @@ async def test_no_service_starts_from_a_state_that_a_gateway_stored(world: World
         await _refused(world)
 
 
-async def test_what_a_gateway_signed_under_another_s_name_is_not_taken(world: World) -> None:
+async def test_an_object_that_a_gateway_signed_under_another_name_is_rejected(world: World) -> None:
     """A signed object is copied to where another reader looks."""
     hostile, signed = await world.bare("gateway-a"), await world.store("gateway-a")
     await signed.put(CLUSTER_OBJECT, snapshot.encode(state(7)))

@@ -33,7 +33,7 @@ SHOWN_MAX: Final = 50
 
 
 async def killed(folder: Path, count: int, kills: int, seed: int) -> dict[str, Any]:
-    """Jobs come evenly while everything is killed in turn."""
+    """Submit jobs evenly while every process is killed in turn."""
     began = time.monotonic()
     wishes = mixed(count, random.Random(f"{seed} jobs"))
     async with running(folder, NODES, GPUS) as chaos:
@@ -47,7 +47,7 @@ async def killed(folder: Path, count: int, kills: int, seed: int) -> dict[str, A
 
 
 async def frozen(folder: Path) -> dict[str, Any]:
-    """An agent that stands still, in a cluster with short leases."""
+    """Freeze an agent in a cluster with short leases."""
     began = time.monotonic()
     async with running(folder, NODES, GPUS, **freezing.SHORT) as chaos:
         wishes = freezing.wishes(chaos)
@@ -59,9 +59,7 @@ async def frozen(folder: Path) -> dict[str, Any]:
 
 
 async def upgraded(folder: Path, seed: int) -> dict[str, Any]:
-    """Agents are killed, exchanged for another version, and killed again under jobs that outlive
-    all of it.
-    """
+    """Kill agents, upgrade them, and kill them again, under jobs that outlive all of it."""
     began, wishes = time.monotonic(), upgrading.wishes()
     await asyncio.to_thread(upgrading.install, folder, 1)
     async with running(folder, NODES, UPGRADED_GPUS, code=folder / upgrading.CODE) as chaos:
@@ -80,7 +78,7 @@ async def upgraded(folder: Path, seed: int) -> dict[str, Any]:
 
 
 async def asked(folder: Path, minutes: float, seed: int) -> dict[str, Any]:
-    """Models are asked while everything is killed in turn, and so are their replicas."""
+    """Send requests to models while every process and every replica is killed in turn."""
     began = time.monotonic()
     async with running(folder, NODES, GPUS, len(models.GATEWAYS)) as chaos:
         await models.deploy(chaos)
@@ -115,7 +113,7 @@ async def _judged_replicas(chaos: Chaos) -> list[str]:
 
 
 async def _judged(chaos: Chaos, wishes: list[Wish]) -> tuple[list[str], Counter[str]]:
-    """Everything that is wrong once all is quiet, and why attempts were begun again."""
+    """Return every violation once all is quiet, and the reasons of requeues."""
     late = await all_ended(chaos)
     await healthy(chaos)
     await chaos.archived()
@@ -172,7 +170,7 @@ def _summary(
 
 
 async def run(scenarios: Sequence[Awaitable[dict[str, Any]]]) -> bool:
-    """Whether every rule held."""
+    """Run the scenarios and return whether every rule held."""
     held = True
     for scenario in scenarios:
         found = await scenario

@@ -1,8 +1,8 @@
-"""Clients of two models through two gateways, streaming and not; each asks on and on, and every
-request's end is kept.
+"""Clients that send requests to two models through two gateways, streaming and not, and keep every
+outcome.
 
-A client asks the other gateway again only where it knows that no replica was sent anything: nobody
-took its connection, or the gateway refused (503). All else is an end, judged by `model_checks.py`.
+A client tries the other gateway only if it knows that no replica received the request: the
+connection failed, or the gateway refused (503). `model_checks.py` judges every other outcome.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Asking:
         return Outcome(text, model, name, LATE, time.monotonic_ns(), said)
 
     async def _ask(self, url: str, text: str, model: str, stream: bool) -> Heard | None:
-        """None when there was no connection."""
+        """Send one request; return None if there was no connection."""
         body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": text}]}
         status, pieces = 0, bytearray()
         try:

@@ -1,8 +1,8 @@
-"""What must hold after everything was killed: one rule a function, each a list of sentences, empty
-when it holds.
+"""Rules that must hold after every process was killed: one function per rule.
 
-Pure. `jobs` are the gateway's jobs by id, `facts` the kinds of each job's facts in the log, `lives`
-what the jobs wrote themselves. Twin: `test_checks.py` plants a fault for each.
+Each returns a list of sentences, which is empty when the rule holds. The functions are pure. `jobs`
+are the gateway's jobs by id, `facts` the kinds of each job's facts in the log, and `lives` the
+records that the jobs wrote themselves. `test_checks.py` plants a fault for each rule.
 """
 
 from collections import Counter
@@ -78,7 +78,7 @@ def no_two_attempts_lived_at_once(lives: Lives) -> list[str]:
 
 
 def completed_jobs_reached_their_end(jobs: Jobs, lives: Lives) -> list[str]:
-    """The last attempt's own end line is there, once."""
+    """The last attempt of a completed job wrote its end line exactly once."""
     wrong = []
     for job_id, job in jobs.items():
         life = lives.get((job_id, int(job["attempt"])))
@@ -91,7 +91,7 @@ def completed_jobs_reached_their_end(jobs: Jobs, lives: Lives) -> list[str]:
 
 
 def unended_attempts_are_accounted_for(jobs: Jobs, lives: Lives) -> list[str]:
-    """Who wrote no end was followed by another attempt, or is recorded as failed."""
+    """An attempt without an end line has a successor, or is recorded as failed."""
     return [
         f"{life.job_id} attempt {life.attempt} wrote no end, is the last of "
         f"{jobs[life.job_id]['attempt']}, "
@@ -129,9 +129,7 @@ def every_gpu_is_free(gpus: Sequence[Mapping[str, Any]], total: int) -> list[str
 def frozen_jobs_died_within_their_lease(
     lives: Lives, frozen_ns: int, lease_ms: int, doomed: Iterable[str]
 ) -> list[str]:
-    """Attempt 1 of what ran on the frozen node says nothing more once the lease of the freeze has
-    passed.
-    """
+    """Attempt 1 of each job on the frozen node writes nothing after the lease has ended."""
     limit_ns = frozen_ns + lease_ms * 1_000_000
     return [
         (
@@ -144,7 +142,7 @@ def frozen_jobs_died_within_their_lease(
 
 
 def on_lives(jobs: Jobs, facts: Facts, lives: Lives) -> list[str]:
-    """What holds for jobs of any kind."""
+    """Check the rules that hold for jobs of any kind."""
     return [
         *every_life_was_ordered(jobs, lives),
         *every_job_was_closed_once(facts),
@@ -155,7 +153,7 @@ def on_lives(jobs: Jobs, facts: Facts, lives: Lives) -> list[str]:
 
 
 def on_jobs(jobs: Jobs, expected: Mapping[str, str], facts: Facts, lives: Lives) -> list[str]:
-    """All of the above that concern jobs."""
+    """Check all rules above that concern jobs."""
     return [
         *every_name_was_stored_once(jobs, expected),
         *every_job_ended_as_it_should(jobs, expected),

@@ -1,9 +1,9 @@
-"""A real embedded cluster in a directory of its own, as `muster up` starts it, and the questions
-that its gateway is asked.
+"""A real embedded cluster in its own directory, started as by `muster up`, with the queries of its
+gateway.
 
-Its launcher is a child that dies with this process; every pid comes from the launcher's own
-run.json and counts only together with its start time, so nothing but what this run has started is
-ever signalled.
+The launcher is a child that dies with this process. Every pid comes from the launcher's run.json
+and counts only together with its start time. This run therefore signals only processes that it
+started.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Chaos:
         self.urls = urls
 
     def ticket(self, name: str) -> Ticket | None:
-        """The living process of that name, as the launcher knows it now."""
+        """Return the living process of that name, as the launcher records it now."""
         try:
             found = runfile.read(self.state)
         except Corrupt:
@@ -63,7 +63,7 @@ class Chaos:
         return known if known is not None and is_living(known) else None
 
     async def try_once(self, method: str, path: str, **more: Any) -> tuple[int, Any]:
-        """Status and body; 0 when the answer was lost, whatever became of the request."""
+        """Return status and body; status is 0 if the answer was lost."""
         try:
             async with self.session.request(method, path, **more) as answer:
                 return answer.status, await answer.json(content_type=None)
@@ -71,7 +71,7 @@ class Chaos:
             return 0, repr(error)
 
     async def get(self, path: str, **query: str) -> Any:
-        """The body of a read, asked for until it is answered. Raises TimeoutError."""
+        """Return the body of a read, repeated until it is answered. Raises TimeoutError."""
         deadline = time.monotonic() + ANSWER_S
         while time.monotonic() < deadline:
             status, body = await self.try_once("GET", path, params=query)
@@ -87,7 +87,7 @@ class Chaos:
         return found
 
     async def jobs(self) -> dict[str, dict[str, Any]]:
-        """All of them, by id."""
+        """Return all jobs by id."""
         found: dict[str, dict[str, Any]] = {}
         after: int | None = 0
         while after is not None:
@@ -97,14 +97,14 @@ class Chaos:
         return found
 
     async def history(self, job_id: str) -> list[dict[str, Any]]:
-        """The job's facts, in the log's order."""
+        """Return the job's facts in the log's order."""
         return [
             row["fact"]
             for row in (await self.get(f"/v1/jobs/{job_id}/history", limit="1000"))["facts"]
         ]
 
     async def archived(self) -> None:
-        """Until the archive holds all that the gateway has seen. Raises TimeoutError."""
+        """Wait until the archive holds all that the gateway has seen. Raises TimeoutError."""
         target, deadline = (await self.get("/v1/cluster"))["seq"], time.monotonic() + ARCHIVED_S
         while _archive_head(self.state / audit.ARCHIVE / "audit.db") < target:
             if time.monotonic() > deadline:
@@ -112,7 +112,7 @@ class Chaos:
             await asyncio.sleep(AGAIN_S)
 
     def verify(self) -> tuple[int, str]:
-        """`services.audit verify` on this archive and this log: its exit code and its words."""
+        """Run `services.audit verify` on this archive and log; return exit code and output."""
         shape = json.loads((self.state / "cluster.json").read_text())
         told = {
             "MUSTER_STATE": str(self.state / audit.ARCHIVE),
@@ -215,7 +215,7 @@ def _key_in(profile: Path) -> str:
 
 
 async def healthy(chaos: Chaos) -> None:
-    """Until every node is. Raises TimeoutError."""
+    """Wait until every node is healthy. Raises TimeoutError."""
     deadline = time.monotonic() + READY_S
     states: list[str] = []
     while time.monotonic() < deadline:

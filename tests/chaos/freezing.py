@@ -1,5 +1,7 @@
-"""One agent stands still for longer than its lease: its jobs' supervisors end them in time, others
-begin them only then, and the agent takes its place again when it wakes.
+"""One agent is frozen for longer than its lease.
+
+Its supervisors end their jobs in time, other nodes start them only then, and the agent rejoins when
+it wakes.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ VICTIM: Final = "node-2"
 FROZEN_S: Final = 12.0
 JOB_S: Final = 6.0
 LEASE_MS: Final = 4_000
-# What an agent that wakes finds: a lease that ended long ago.
+# Short leases: an agent that wakes finds that its lease ended long ago.
 SHORT: Final = {
     "MUSTER_LEASE_MS": str(LEASE_MS),
     "MUSTER_MARGIN_MS": "1000",
@@ -31,9 +33,7 @@ def wishes(chaos: Chaos) -> list[Wish]:
 
 
 async def freeze(chaos: Chaos, count: int) -> tuple[int, list[str]]:
-    """Stops the victim once `count` jobs have begun; when that was, and the jobs that
-    it had then.
-    """
+    """Stop the victim once `count` jobs have begun; return that time and its jobs then."""
     deadline = time.monotonic() + ALL_BEGAN_S
     while len(_lives(chaos)) < count and time.monotonic() < deadline:
         await asyncio.sleep(AGAIN_S)
@@ -63,7 +63,7 @@ def _lives(chaos: Chaos) -> dict[tuple[str, int], lives.Life]:
 
 
 def violations(chaos: Chaos, frozen_ns: int, doomed: list[str]) -> list[str]:
-    """What the freeze itself must show, beside the rules for every job."""
+    """Return the violations of the rules for the freeze itself, beside the rules for every job."""
     found = _lives(chaos)
     wrong = checks.frozen_jobs_died_within_their_lease(found, frozen_ns, LEASE_MS, doomed)
     wrong += [

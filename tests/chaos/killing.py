@@ -1,5 +1,5 @@
-"""SIGKILL to every part of the cluster in turn, then to all at once, again and again; the launcher
-starts each of them anew.
+"""SIGKILL to every part of the cluster in turn, then to all at once, repeatedly; the launcher
+restarts them.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Killing:
             self._dead[name] = found
 
     def _names(self, target: str) -> list[str]:
-        """The processes of a target, as the launcher names them."""
+        """Return the launcher's process names of a target."""
         agents = [f"node-{number}" for number in range(1, self.chaos.nodes + 1)]
         if target == EVERYTHING:
             return ["scheduler", *SERVICES, *agents]

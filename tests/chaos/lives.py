@@ -1,5 +1,6 @@
-"""What the jobs themselves wrote down, as one life per attempt: the only witness here that asks no
-part of the cluster.
+"""Records that the jobs themselves wrote, as one life per attempt.
+
+This witness does not depend on any part of the cluster.
 """
 
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ class Life:
 
 
 def read(lines: Iterable[str]) -> dict[tuple[str, int], Life]:
-    """By (job, attempt), sorted. A line that is no line raises ValueError."""
+    """Return the lives by (job, attempt), sorted. Raises ValueError for a malformed line."""
     lives: dict[tuple[str, int], Life] = {}
     for line in lines:
         kind, job_id, number, pid, text = line.split()
@@ -35,7 +36,7 @@ def read(lines: Iterable[str]) -> dict[tuple[str, int], Life]:
 
 
 def by_job(lives: dict[tuple[str, int], Life]) -> dict[str, list[Life]]:
-    """The attempts of each job, in their order."""
+    """Return the attempts of each job in order."""
     found: dict[str, list[Life]] = {}
     for life in lives.values():
         found.setdefault(life.job_id, []).append(life)

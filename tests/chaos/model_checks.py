@@ -1,17 +1,18 @@
-"""What became of each request to a model while everything was killed, and which of that may be.
+"""Outcomes of model requests while processes are killed, and the outcomes that are allowed.
 
-A request is *whole* when its answer is, word for word, the one to its own text, and *refused* when
-a gateway says (503) that it has sent it to nobody: then, and when no connection came about, the
-client asks the other gateway, so neither is an end. Every other end needs its reason:
+A request is *whole* when its answer is, word for word, the answer to its own text. It is *refused*
+when a gateway answers 503 because it sent the request to no replica. After a refusal, or when no
+connection came about, the client tries the other gateway, so neither is an end. Every other end
+needs its reason:
 
-* *ended*: a stream that had begun and says itself, in its last event, that it broke. A replica of
-  that model had just been killed.
-* *cut*: the connection closed without a word. That very gateway had just been killed.
-* *failed*: any other error. There is no reason for one, for a model always had another replica, and
-  what fails before the client was sent anything is asked of that one.
-* *wrong*: another text, or an answer that is no answer. There is no reason for one.
+* *ended*: a stream that had begun and reports in its last event that it broke. A replica of that
+  model had just been killed.
+* *cut*: the connection closed without such an event. That very gateway had just been killed.
+* *failed*: any other error. No reason is allowed: a model always had another replica, and a gateway
+  sends a request to that one if it fails before the client received anything.
+* *wrong*: another text, or a malformed answer. No reason is allowed.
 
-Pure. Twin: `test_model_checks.py` plants a fault for each.
+The functions are pure. `test_model_checks.py` plants a fault for each rule.
 """
 
 import json
@@ -27,14 +28,14 @@ WHOLE, REFUSED, ENDED, CUT, FAILED, WRONG, LATE = (
     "wrong",
     "late",
 )
-# From a kill to what a client sees of it: processors are shared here, and a socket closes when the
-# kernel has ended its process.
+# Longest time from a kill until a client sees it. Processors are shared here, and a socket closes
+# only when the kernel has ended its process.
 SOON_NS: Final = 5_000_000_000
 DONE: Final = "data: [DONE]"
 
 
 class Heard(NamedTuple):
-    """What came back: `cut` when the connection closed before the answer was complete."""
+    """The received answer; `cut` if the connection closed before it was complete."""
 
     status: int
     text: str
@@ -42,7 +43,7 @@ class Heard(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a request ended. `gateway` is the process that had it at last."""
+    """The end of a request; `gateway` is the last process that had it."""
 
     text: str
     model: str
@@ -60,7 +61,7 @@ class Kill(NamedTuple):
 
 
 def judge(expected: str, stream: bool, heard: Heard) -> str:
-    """Which end this is."""
+    """Classify the end of a request."""
     if heard.cut:
         return CUT if not stream or expected.startswith(_said(heard.text)[0]) else WRONG
     if heard.status != 200:
@@ -131,7 +132,7 @@ def _sentence(outcome: Outcome) -> str:
 def every_model_was_asked(
     outcomes: Iterable[Outcome], models: Iterable[str], gateways: Iterable[str]
 ) -> list[str]:
-    """Of each gateway: else the run has shown nothing."""
+    """Each gateway answered for each model; otherwise the run has shown nothing."""
     answered = {(each.model, each.gateway) for each in outcomes if each.end == WHOLE}
     return [
         f"{gateway} answered nothing of {model}"

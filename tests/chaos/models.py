@@ -25,7 +25,7 @@ MODELS: Final = ("red", "blue")
 REPLICAS: Final = 2
 GATEWAYS: Final = ("gateway", "gateway-b")
 READY_S: Final = 60.0
-# An end that came late to a client is still of the kill before.
+# An end that reaches a client late still belongs to the previous kill.
 QUIET_S: Final = 2.0
 REPLICA: Final = Path(__file__).with_name("replica.py")
 SERVER: Final = ROOT / "examples" / "model_server.py"
@@ -52,7 +52,7 @@ async def deploy(chaos: Chaos) -> None:
 
 
 async def ready(chaos: Chaos) -> dict[str, dict[str, Any]]:
-    """The models, once all are ready or that took too long."""
+    """Return the models once all are ready, or when that took too long."""
     deadline = time.monotonic() + READY_S
     while True:
         shown = await deployments(chaos)
@@ -66,7 +66,7 @@ async def deployments(chaos: Chaos) -> dict[str, dict[str, Any]]:
 
 
 async def asked_and_killed(chaos: Chaos, kills: int, seed: int) -> tuple[Asking, Killing]:
-    """Clients ask until the last kill is over and all is ready again."""
+    """Send requests until the last kill is over and all models are ready again."""
     chance = random.Random(f"{seed} kills")
     killing = Killing(chaos, chance)
     replicas = [_killer(chaos, name, chance) for name in MODELS]
@@ -89,8 +89,9 @@ async def asked_and_killed(chaos: Chaos, kills: int, seed: int) -> tuple[Asking,
 def _killer(
     chaos: Chaos, model: str, chance: random.Random
 ) -> Callable[[], Awaitable[Kill | None]]:
-    """Kills a replica of a model of which all are ready: of the others' answers nothing may be
-    lost.
+    """Return a function that kills one replica of the model if all its replicas are ready.
+
+    The answers of the others must not be lost.
     """
 
     async def kill() -> Kill | None:
@@ -102,7 +103,7 @@ def _killer(
 
 
 def _kill(chaos: Chaos, model: str, job_id: str) -> Kill:
-    """The process says itself which job it is."""
+    """Kill the replica's process, which it named itself in the file of lives."""
     lived = lives.read(chaos.lives.read_text().splitlines())
     pid = next(life.pids[-1] for life in lived.values() if life.job_id == job_id)
     assert str(chaos.lives).encode() in Path(f"/proc/{pid}/cmdline").read_bytes(), (
@@ -113,7 +114,7 @@ def _kill(chaos: Chaos, model: str, job_id: str) -> Kill:
 
 
 async def undeploy(chaos: Chaos) -> None:
-    """Their processes would outlive the cluster."""
+    """Undeploy the models, because their processes would outlive the cluster."""
     for name in MODELS:
         status = 0
         while status not in (202, 404):

@@ -1,5 +1,6 @@
-"""Jobs and their submission through a gateway that dies: each has its own name, under which it is
-looked for before it is sent again.
+"""Jobs and their submission through a gateway that may die.
+
+Each job has its own name. The client looks for that name before it submits the job again.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from tests.chaos.cluster import AGAIN_S, Chaos
 SCRIPT: Final = Path(__file__).with_name("job.py")
 AT_ONCE: Final = 8
 TRIES_MAX: Final = 100
-# What an answer that was lost may have left on its way is looked for only after so long.
+# Wait after a lost answer before the client looks for the job, which may still be on its way.
 SETTLED_S: Final = 1.0
 ALL_ENDED_S: Final = 240.0
 ALWAYS: Final = 1_000_000
@@ -25,7 +26,7 @@ ALWAYS: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Wish:
-    """One job: `failures` attempts of it exit with 3; `expected` is how it must end."""
+    """One job: its first `failures` attempts exit with 3; `expected` is how it must end."""
 
     name: str
     seconds: float
@@ -55,9 +56,7 @@ def mixed(count: int, chance: random.Random) -> list[Wish]:
 
 
 async def submit_all(chaos: Chaos, wishes: Sequence[Wish], over_s: float) -> int:
-    """Evenly over so many seconds, a few at a time; how many answers were lost or
-    refused for now.
-    """
+    """Submit evenly over the given seconds; return how many tries failed."""
     began, slots = time.monotonic(), asyncio.Semaphore(AT_ONCE)
 
     async def at_its_time(number: int, wish: Wish) -> int:
@@ -71,7 +70,7 @@ async def submit_all(chaos: Chaos, wishes: Sequence[Wish], over_s: float) -> int
 
 
 async def submit(chaos: Chaos, wish: Wish) -> int:
-    """Until it is stored; how often that was not known at once.
+    """Submit until the job is stored; return how often that was unknown at first.
 
     Raises RuntimeError when the gateway refuses it for good.
     """
@@ -100,7 +99,7 @@ def _body(chaos: Chaos, wish: Wish) -> dict[str, Any]:
 
 
 async def all_ended(chaos: Chaos) -> list[str]:
-    """Waits for the end of every job; names those that have not ended in time."""
+    """Wait for the end of every job; return the names of jobs that have not ended in time."""
     deadline, left = time.monotonic() + ALL_ENDED_S, ["?"]
     while left and time.monotonic() < deadline:
         jobs = await chaos.jobs()

@@ -37,7 +37,7 @@ def _found(
     return checks.on_jobs(jobs, NAMES, facts, lives.read(lines))
 
 
-def test_what_is_right_is_found_right() -> None:
+def test_correct_lives_break_no_rule() -> None:
     assert _found() == []
 
 

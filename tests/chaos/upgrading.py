@@ -1,9 +1,9 @@
-"""Agents are killed under jobs that outlive all of this, then exchanged for another version, and
-killed again: no job hears of it.
+"""Agents are killed, replaced by another version, and killed again, under jobs that outlive all of
+it.
 
-The cluster runs from a copy of the code, by a name that is turned to another copy of another
-version: who begins after that is the new one, as on a machine that was upgraded. What runs goes on
-under the supervisors of the old one.
+No job notices. The cluster runs from a copy of the code through a link. The link is switched to a
+copy of another version, as by an upgrade: a process that starts later runs the new version. Running
+jobs stay under the supervisors of the old one.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from tests.chaos.submitting import Wish
 ROOT: Final = Path(__file__).parents[2]
 CODE: Final = "code"
 JOBS: Final = 50
-# Longer than everything that is done to the agents.
+# Longer than all kills and upgrades of the agents together.
 JOB_S: Final = 90.0
 ALL_BEGAN_S: Final = 60.0
 BACK_LOOK_S: Final = 0.1
@@ -38,7 +38,7 @@ def version(number: int) -> str:
 
 
 def install(folder: Path, number: int) -> None:
-    """A copy of the code, which says that it is that version, and the name by which it is found."""
+    """Install a copy of the code with the given version, and switch the link to it."""
     place = folder / f"version-{number}"
     for part in ("libs", "services"):
         shutil.copytree(ROOT / part, place / part, ignore=shutil.ignore_patterns("__pycache__"))
@@ -57,7 +57,7 @@ def wishes() -> list[Wish]:
 
 
 async def all_run(chaos: Chaos) -> None:
-    """Raises TimeoutError."""
+    """Wait until all jobs run. Raises TimeoutError."""
     deadline = time.monotonic() + ALL_BEGAN_S
     while len(lived(chaos)) < JOBS:
         if time.monotonic() > deadline:
@@ -72,9 +72,8 @@ def lived(chaos: Chaos) -> dict[tuple[str, int], Life]:
 
 
 async def exchanged(chaos: Chaos) -> list[Kill]:
-    """Each agent is told to end, as by an upgrade of its package, and another one begins.
-
-    Raises TimeoutError.
+    """Stop each agent as by an upgrade of its package, and wait for its successor. Raises
+    TimeoutError.
     """
     done = []
     await asyncio.to_thread(install, chaos.folder, 2)
@@ -89,7 +88,7 @@ async def exchanged(chaos: Chaos) -> list[Kill]:
 
 
 async def _back(chaos: Chaos, name: str, before: Ticket) -> None:
-    """The new one has registered. Raises TimeoutError."""
+    """Wait until the new agent has registered. Raises TimeoutError."""
     deadline = time.monotonic() + BACK_S
     while time.monotonic() < deadline:
         node = (await chaos.get(f"/v1/nodes/{name}"))["node"]
@@ -100,7 +99,7 @@ async def _back(chaos: Chaos, name: str, before: Ticket) -> None:
 
 
 async def killed(chaos: Chaos, killing: Killing, rounds: int) -> None:
-    """Each agent so often, one after the other."""
+    """Kill each agent `rounds` times, one after the other."""
     names = [f"node-{number}" for number in range(1, chaos.nodes + 1)]
     await killing.in_turn(rounds * len(names), names)
     await healthy(chaos)
@@ -109,7 +108,7 @@ async def killed(chaos: Chaos, killing: Killing, rounds: int) -> None:
 def violations(
     found: Mapping[tuple[str, int], Life], kills: Sequence[Kill], jobs: int = JOBS
 ) -> list[str]:
-    """Every job was alive whenever an agent was not, and none has a second attempt."""
+    """Report jobs that were not alive while an agent was down, and jobs with a second attempt."""
     first = [life for (_, attempt), life in found.items() if attempt == 1]
     wrong = [
         f"{life.job_id} has an attempt {life.attempt}"

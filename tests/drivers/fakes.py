@@ -1,5 +1,5 @@
-"""Libraries built from C that stand in for the vendors', and how a test tells them what to answer
-(fake.h).
+"""Libraries built from C that replace the vendors', and the files through which a test sets their
+answers (fake.h).
 """
 
 import importlib.util
@@ -55,13 +55,13 @@ def build_amd(folder: Path, without: str = "") -> Path:
 
 
 class Fakes:
-    """What the libraries of one test are told."""
+    """Settings of the fake libraries of one test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def tell(self, vendor: str, *lines: str) -> None:
-        """Instead of all that was told before."""
+        """Replace all settings of this vendor's library."""
         whole = self.folder / f"{vendor}.new"
         whole.write_text("".join(f"{line}\n" for line in lines))
         whole.rename(self.folder / vendor)

@@ -85,7 +85,7 @@ def test_a_driver_that_is_not_there_proves_no_loss() -> None:
     assert not found.lost and "version mismatch" in found.why
 
 
-def test_what_no_library_of_ours_can_see_is_not_expected() -> None:
+def test_devices_that_no_library_can_see_are_not_expected() -> None:
     assert look([device(FIRST, vendor="amd")], [], []) == []
     bus = [on_bus(SECOND, "i915", "intel", "0x0300"), on_bus(FIRST, "", "amd")]
     assert absent([], {"intel": Vendor(())}, bus, (), "n1") == []

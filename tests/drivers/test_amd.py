@@ -84,7 +84,7 @@ async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(
     assert one.throttled == one.encoder_percent == NOT_READ
 
 
-async def test_its_events_are_told_by_device(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_events_are_reported_with_their_device(driver: LocalDriver, fakes: Fakes) -> None:
     await driver.inventory()
     assert await driver.events() == []
     fakes.happen("amd", 1, GPU_PRE_RESET, 7)
@@ -151,7 +151,7 @@ async def test_partitions_that_a_card_does_not_have_are_lacking_and_one_in_use_i
     assert [gpu.uuid for gpu in await driver.inventory()] == [FIRST, SECOND]
 
 
-async def test_what_it_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(
+async def test_an_invalid_value_is_refused_and_a_missing_control_is_lacking(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     await driver.inventory()

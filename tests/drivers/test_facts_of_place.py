@@ -1,6 +1,6 @@
-"""What an agent says of how its devices lie to each other.
+"""The agent's facts about the topology of its devices.
 
-How that is found: tests/unit/test_device_topology.py.
+tests/unit/test_device_topology.py tests how the agent finds it.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A device or a whole driver that does not answer is named and set aside; nothing else of the node
+"""A device or a whole driver that does not answer is named and set aside; no other part of the node
 waits for it.
 """
 
@@ -50,7 +50,7 @@ async def happened(driver: LocalDriver) -> list[tuple[str, str]]:
 
 
 async def stale(driver: LocalDriver) -> list[str]:
-    """The devices of which a round gives only the last sample."""
+    """Return the devices for which a round has only the last sample."""
     return [uuid for uuid, sample in (await driver.sample()).items() if sample.stale]
 
 
@@ -180,7 +180,9 @@ async def test_a_command_that_hangs_fails_and_takes_no_device_out(
     assert list(await driver.sample()) == [FIRST, SECOND, THIRD] and await happened(driver) == []
 
 
-async def test_waiting_for_events_may_hang_too(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_wait_for_events_that_hangs_wedges_the_driver(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     driver.vendors[0].aside_s = 60.0
     fakes.tell("nvidia", "count * 3", "nvmlEventSetWait_v2 * hang")
     assert await happened(driver) == []
@@ -242,7 +244,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("said", ["not json", '{"type":"Done"}', ""])
-async def test_what_is_no_answer_is_a_driver_that_does_not_answer(said: str) -> None:
+async def test_a_malformed_answer_counts_as_no_answer_from_the_driver(said: str) -> None:
     driver = waiting_for(
         10.0, command=(sys.executable, "-c", f"input(); print('{said}')" if said else "input()")
     )

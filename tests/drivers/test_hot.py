@@ -1,5 +1,6 @@
-"""A real agent over each vendor's library: a device that becomes too hot is told less, takes no new
-work, and is let go when it is cool.
+"""A real agent over each vendor's library, and a device that becomes too hot.
+
+The agent limits it, it takes no new work, and it is released when it is cool.
 """
 
 from collections.abc import AsyncIterator

@@ -23,7 +23,7 @@ def hold(uuid: GpuId = FIRST, profile: str = "3g.40gb", slices: int = 0b1111_000
 
 
 class Node:
-    """Who owns which slices is the test's to say."""
+    """A node on which the test sets which attempt owns which slices."""
 
     def __init__(self) -> None:
         self.driver = nvidia_alone()
@@ -76,7 +76,7 @@ async def test_an_instance_is_made_where_its_slices_say_and_a_whole_device_needs
         (hold(GpuId("GPU-none")), "this node has no GPU"),
     ],
 )
-async def test_what_does_not_fit_the_card_as_it_is_by_now_is_refused_with_the_reason(
+async def test_an_instance_that_no_longer_fits_the_card_is_refused_with_the_reason(
     node: Node, wanted: GpuHold, why: str
 ) -> None:
     with pytest.raises(Refused, match=why):
@@ -101,7 +101,7 @@ async def test_the_slices_of_an_instance_are_known_by_its_number_until_it_is_rem
     assert await again.sweep([FIRST]) == {} and again.slices_of(FIRST, 0) == 0
 
 
-async def test_only_what_no_attempt_owns_is_removed_whoever_made_it(node: Node) -> None:
+async def test_instances_that_no_attempt_owns_are_removed_whatever_made_them(node: Node) -> None:
     await node.instances.make([hold()])
     node.owned = {"mine.1": {FIRST: 0b1111_0000}}
     await node.instances.make([hold(profile="1g.10gb", slices=0b10)])
@@ -125,7 +125,7 @@ async def test_an_end_asks_only_cards_on_which_there_may_be_one(node: Node, fake
     assert await node.there() == []
 
 
-async def test_a_card_that_does_not_tell_is_asked_again(node: Node, fakes: Fakes) -> None:
+async def test_a_card_that_does_not_answer_is_asked_again(node: Node, fakes: Fakes) -> None:
     await node.instances.make([hold()])
     fakes.tell("nvidia", "nvmlDeviceGetGpuInstances 0 3")
     await node.instances.release([FIRST], "mine.1")
@@ -134,7 +134,7 @@ async def test_a_card_that_does_not_tell_is_asked_again(node: Node, fakes: Fakes
     assert await node.there() == []
 
 
-async def test_what_somebody_makes_by_hand_is_gone_before_an_attempt_has_its_place(
+async def test_an_instance_made_by_hand_is_removed_before_an_attempt_takes_its_place(
     node: Node,
 ) -> None:
     assert await node.instances.release([FIRST], "mine.1") == {}
@@ -142,7 +142,7 @@ async def test_what_somebody_makes_by_hand_is_gone_before_an_attempt_has_its_pla
     assert await node.instances.make([hold()]) == {FIRST: HIGH}
 
 
-async def test_what_the_driver_does_not_remove_is_named_until_it_does(
+async def test_an_instance_that_the_driver_does_not_remove_is_named_until_it_does(
     node: Node, fakes: Fakes
 ) -> None:
     await node.instances.make([hold()])

@@ -94,7 +94,7 @@ async def test_power_clocks_and_reset(driver: LocalDriver) -> None:
     assert await driver.control(FIRST, r.SetEcc(True)) == Done()
 
 
-async def test_what_it_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(
+async def test_an_invalid_value_is_refused_and_a_missing_control_is_lacking(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     await driver.inventory()

@@ -1,5 +1,5 @@
 """This machine's own devices, of all vendors together, over the real bindings and libraries built
-from C; and who else asks for them.
+from C; and the other programs that read them.
 """
 
 from pathlib import Path
@@ -127,7 +127,9 @@ def test_the_doctor_says_nothing_where_persistence_mode_is_on_or_the_card_has_no
     assert [each for each in checks.drivers() if each.what == "persistence mode"] == []
 
 
-def test_a_driver_that_hangs_is_one_line_too(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_hangs_is_reported_in_one_line(
+    fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fakes.tell("nvidia", "nvmlDeviceGetCount_v2 * hang")
     monkeypatch.setenv("MUSTER_DRIVER_BEGIN_MS", "1000")
     assert "the driver of nvidia did not answer within 1 s" in local_gpus.survey()

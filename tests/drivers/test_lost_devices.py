@@ -1,5 +1,6 @@
-"""A GPU that is lost while its agent is not there: agents one after the other, with one state
-directory, over NVML's stand-in.
+"""A GPU that is lost while its agent is down.
+
+Several agents run one after the other with one state directory, over the fake NVML.
 """
 
 import asyncio

@@ -63,7 +63,7 @@ async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver, fakes:
     )
 
 
-async def test_what_no_fact_holds_is_known_of_a_device_too(
+async def test_driver_version_mig_mode_and_links_of_a_device_are_known(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell("nvidia", "links 0 18", "switch 0 1", "links 1 4", "mig 1 1")
@@ -345,7 +345,7 @@ async def test_an_order_is_carried_out_and_says_why_it_was_not(
     assert list(await driver.sample()) == [FIRST, SECOND]
 
 
-async def test_what_a_device_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(
+async def test_an_invalid_value_is_refused_and_a_missing_control_is_lacking(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     await driver.inventory()

@@ -86,7 +86,7 @@ async def test_a_place_that_the_card_does_not_have_or_that_is_taken_is_refused(
         "nvmlDeviceGetUUID 999 999",
     ],
 )
-async def test_of_an_instance_that_cannot_be_finished_nothing_is_left(
+async def test_an_instance_that_cannot_be_finished_is_removed_whole(
     driver: LocalDriver, fakes: Fakes, fault: str
 ) -> None:
     fakes.tell("nvidia", fault)
@@ -96,7 +96,7 @@ async def test_of_an_instance_that_cannot_be_finished_nothing_is_left(
     assert await there(driver) == ()
 
 
-async def test_what_cannot_be_taken_back_either_is_said_with_both_reasons(
+async def test_a_failed_undo_is_reported_with_both_reasons(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell("nvidia", "nvmlGpuInstanceCreateComputeInstance 0 23", "nvmlGpuInstanceDestroy 0 19")

@@ -1,4 +1,4 @@
-"""The agent and its devices: they are asked at a set rate, and nothing of the node waits for one
+"""The agent samples its devices at a set rate, and no other part of the node waits for a device
 that hangs.
 """
 
@@ -37,7 +37,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_devices_are_asked_every_so_many_milliseconds(
+async def test_devices_are_sampled_at_the_set_interval(
     fakes: Fakes, caplog: pytest.LogCaptureFixture
 ) -> None:
     driver = local()

@@ -1,4 +1,6 @@
-"""Devices in name only: their samples are of the processes that run there, and say so."""
+"""Simulated devices: their samples follow the processes that run there, and are marked as
+simulated.
+"""
 
 import asyncio
 import os
@@ -69,7 +71,7 @@ async def test_the_first_sample_has_no_time_to_have_been_busy_in() -> None:
     assert (await driver.sample())[FIRST].busy_percent == 0
 
 
-async def test_what_no_process_tells_is_lacking_and_power_is_made_up_of_how_busy_it_is() -> None:
+async def test_unreported_readings_are_lacking_and_power_follows_utilisation() -> None:
     driver = SimulatedDriver("n", 1)
     driver.running = lambda: {FIRST: [Work(os.getpid(), time.monotonic())]}
     idle = (await driver.sample())[FIRST]

@@ -14,8 +14,7 @@ from tests.tidy import ROOT
 
 FILE: Final = ROOT / "compose.yaml"
 UP_S: Final = 170.0
-# The engine starts a container again when its process dies; not when it was the engine that killed
-# it.
+# The engine restarts a container when its process dies, but not when the engine itself killed it.
 KILL_MAIN: Final = "kill -9 $(cat /proc/1/task/1/children)"
 LEADER: Final = """
 import json, urllib.request

@@ -1,6 +1,4 @@
-"""What the suite knows of a cluster, whatever it runs on; `compose.py` and `processes.py` are the
-two.
-"""
+"""The suite's interface to a cluster; `compose.py` and `processes.py` implement it."""
 
 import json
 import os
@@ -32,43 +30,43 @@ class Stack(Protocol):
     example: tuple[str, ...]
 
     def kill(self, part: str) -> None:
-        """kill -9; whoever watches it starts it again."""
+        """Kill a part with -9; its watcher starts it again."""
         ...
 
     def take_away(self, part: str) -> None:
-        """kill -9, and it stays down until `bring_back`, where the form can do that."""
+        """Kill a part with -9 and keep it down until `bring_back`, if the stack supports that."""
         ...
 
     def bring_back(self, part: str) -> None: ...
 
     def stream_leader(self) -> str:
-        """Which of `servers` leads the log."""
+        """Return which of `servers` leads the log."""
         ...
 
     def verify(self, head: str = "") -> Done:
-        """The archive's check, against the log, and against a head that was kept."""
+        """Verify the archive against the log, and against a head that was kept."""
         ...
 
     def reset_key(self) -> str:
-        """A new administrator's key, made on the host."""
+        """Make a new administrator's key on the host."""
         ...
 
     def join(self, line: str) -> None:
-        """Another machine does what `muster node add` printed, with two GPUs in name only; its
-        agent goes on.
+        """Run on another machine what `muster node add` printed, with two simulated GPUs; its agent
+        keeps running.
         """
         ...
 
     def joined_ends(self, within_s: float) -> int:
-        """The exit code of that machine's agent. Raises TimeoutExpired."""
+        """Return the exit code of that machine's agent. Raises TimeoutExpired."""
         ...
 
     def restart(self) -> None:
-        """A planned stop of everything, and a start."""
+        """Stop everything as planned, and start it again."""
         ...
 
     def close(self) -> None:
-        """Nothing is left. Raises AssertionError naming what is."""
+        """Check that nothing is left. Raises AssertionError that names what is."""
         ...
 
 
@@ -80,7 +78,7 @@ def muster(
     timeout: float = PATIENCE_S,
     given: str | None = None,
 ) -> Done:
-    """The command, as a user outside the cluster calls it; `given` is its input."""
+    """Run the command as a user outside the cluster; `given` is its input."""
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
         "PYTHONPATH": str(ROOT),
@@ -103,7 +101,7 @@ def muster(
 
 
 def said(stack: Stack, *arguments: str, **more: Any) -> str:
-    """Its standard output; a failure is shown."""
+    """Return the command's standard output; show a failure."""
     done = muster(stack, *arguments, **more)
     assert done.returncode == 0, (
         f"muster {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"

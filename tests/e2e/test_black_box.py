@@ -1,6 +1,6 @@
-"""What a user does, in order, on one cluster; each test leaves it as it found it.
+"""A user's actions in order on one cluster; each test leaves the cluster as it was.
 
-What the form or the command lacks is skipped.
+Tests of features that the stack or the command lacks are skipped.
 """
 
 import json
@@ -276,7 +276,7 @@ def test_a_signed_head_that_was_kept_outside_is_of_this_chain_and_a_forged_one_i
     assert forged.returncode != 0 and "head 1" in forged.stdout, forged.stdout
 
 
-def test_at_last_the_chain_is_whole(stack: Stack) -> None:
+def test_the_audit_chain_is_whole_at_the_end(stack: Stack) -> None:
     """Soon: an archive that is a moment behind the log is a finding too."""
     until(lambda: stack.verify().returncode == 0, "the archive has all of the log", ARCHIVED_S)
     assert "the chain is whole" in stack.verify().stdout

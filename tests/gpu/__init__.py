@@ -1,4 +1,4 @@
-"""What only a machine with an NVIDIA GPU can show: `make gpu`.
+"""Tests that need a machine with an NVIDIA GPU: `make gpu`.
 
-Elsewhere each test is skipped, with the reason that the driver gives.
+On other machines each test is skipped with the reason that the driver gives.
 """

@@ -1,4 +1,4 @@
-"""Figures of these tests, as benchmarks give theirs: `pytest -s` shows them."""
+"""Figures of these tests, printed as benchmarks print theirs; `pytest -s` shows them."""
 
 import json
 from typing import Any

@@ -31,7 +31,7 @@ async def driver(machine: Machine) -> AsyncIterator[LocalDriver]:
     await made.close()
 
 
-async def test_the_inventory_is_what_nvidia_s_own_tool_says(machine: Machine) -> None:
+async def test_the_inventory_agrees_with_nvidia_smi(machine: Machine) -> None:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         pytest.skip("nvidia-smi is not on PATH")
@@ -58,7 +58,7 @@ async def test_how_long_discovery_takes(machine: Machine) -> None:
     say("gpu_discovery_s", min(took), "s", len(took))
 
 
-async def test_samples_are_of_now_and_of_what_can_be(driver: LocalDriver) -> None:
+async def test_samples_are_current_and_plausible(driver: LocalDriver) -> None:
     took, lacking = [], {}
     for _ in range(SAMPLES):
         began, before_ns = time.perf_counter(), time.time_ns()

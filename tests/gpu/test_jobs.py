@@ -1,5 +1,7 @@
-"""CUDA programs as jobs on this machine's own devices: how soon they compute, what they can open,
-what they leave, what it costs them.
+"""CUDA programs as jobs on this machine's own devices.
+
+The tests measure how soon they compute and what Muster costs them, and check which devices they can
+open and what they leave.
 """
 
 import asyncio
@@ -26,7 +28,7 @@ OPENS: Final = (
     "echo $MUSTER_GPUS; for each in /dev/nvidia[0-9]*; do if : < $each; then echo $each; fi; "
     "done 2>/dev/null"
 )
-# A job inherits nothing of how this process finds libcuda.
+# A job does not inherit the way in which this process finds libcuda.
 FOUND_BY: Final = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
 WISH: Final[dict[str, Any]] = {"gpus": 1, "vendor": "nvidia", "env": FOUND_BY}
 SUBMITTED: Final = 30
@@ -51,7 +53,7 @@ async def got(session: aiohttp.ClientSession, path: str) -> Any:
 async def run(
     session: aiohttp.ClientSession, *words: str, gpus: int = 1
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The job, and what its program wrote."""
+    """Run the program as a job; return the job and the program's output."""
     wish = WISH if gpus else {"gpus": 0, "env": FOUND_BY}
     job = await ended(session, await submit(session, *PROGRAM, *words, **wish))
     assert job["state"] == "completed", (
@@ -63,7 +65,7 @@ async def run(
 
 
 async def alone(*words: str) -> dict[str, Any]:
-    """What the same program writes without Muster."""
+    """Run the same program without Muster and return its output."""
     done = await asyncio.to_thread(
         subprocess.run, [*PROGRAM, *words], capture_output=True, check=True
     )
@@ -71,7 +73,7 @@ async def alone(*words: str) -> dict[str, Any]:
 
 
 async def facts(session: aiohttp.ClientSession, job: str) -> dict[str, dict[str, Any]]:
-    """By kind; the last of each."""
+    """Return the job's facts by kind; the last fact of each kind."""
     return {
         row["fact"]["kind"]: row["fact"]
         for row in (await got(session, f"/v1/jobs/{job}/history?limit=100"))["facts"]
@@ -148,7 +150,7 @@ async def test_a_job_that_is_killed_leaves_its_device_clean_and_that_is_proved(
     assert all(gpu["health"] == "healthy" for gpu in (await got(session, "/v1/gpus"))["gpus"])
 
 
-async def test_what_a_job_under_muster_computes_is_what_it_computes_bare(
+async def test_overhead_of_muster_on_a_computing_job_is_measured(
     session: aiohttp.ClientSession,
 ) -> None:
     """In turns, so that a card that gets warm gets warm for both.

@@ -142,7 +142,7 @@ def test_a_second_host_joins_runs_a_gang_with_the_first_and_is_removed(
         agent.wait()
 
 
-def test_a_token_of_another_cluster_is_told_nothing(here: Here, tmp_path: Path) -> None:
+def test_a_token_of_another_cluster_gets_no_information(here: Here, tmp_path: Path) -> None:
     words = here.muster("node", "add", "far").split()
     kind, node_id, fingerprint, secret = words[4].split(".")
     other = ".".join((kind, node_id, "0" * len(fingerprint), secret))

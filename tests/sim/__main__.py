@@ -32,12 +32,12 @@ def main() -> int:
 
 
 def run_one(seed: int, calm: bool) -> Result:
-    """One seed, stormy or calm."""
+    """Run one seed, stormy or calm."""
     return simulate(faults.calm(seed) if calm else faults.plan(seed))
 
 
 def run_many(seeds: range, jobs: int, calm: bool) -> int:
-    """All of them, or as far as the first violation."""
+    """Run all seeds until the first violation."""
     began, done, facts, counts = time.monotonic(), 0, 0, {}
     for result in _results(seeds, jobs, calm):
         done, facts = done + 1, facts + result.facts
@@ -66,7 +66,7 @@ def _results(seeds: range, jobs: int, calm: bool) -> Iterable[Result]:
 
 
 def tell(result: Result, story: bool) -> int:
-    """What happened, for a person. 1 when a rule was broken."""
+    """Print what happened in a run. Return 1 if a rule was broken."""
     if story:
         for at_s, what in result.story:
             print(f"{at_s:9.3f} s  {what}")

@@ -1,8 +1,8 @@
-"""Devices that people hold without a command in one run: for a while, extended now and then, some
-given back early.
+"""Interactive allocations of one run: users hold devices without a command, extend some and give
+some back.
 
-A pure function of the seed, with dice of its own, so that the runs without them stay as they were.
-Nothing but their time or their user ends them.
+A pure function of the seed with its own dice, so that runs without allocations stay as they were.
+Only their time or their user ends them.
 """
 
 import random
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 PART_OF_SEEDS: Final = 0.4
 HELD_MAX: Final = 3
-# When somebody looks whether to extend.
+# Times at which a user may extend an allocation.
 LOOK_S: Final = (4.0, 8.0, 13.0, 19.0)
 SECOND_NS: Final = 1_000_000_000
 
 
 def allocation_acts(seed: int) -> TimedFacts:
-    """(at, facts): nothing for most seeds."""
+    """Return (at, facts); empty for most seeds."""
     dice = random.Random(f"allocations {seed}")
     if dice.random() >= PART_OF_SEEDS:
         return []
@@ -55,7 +55,7 @@ def _spec(dice: random.Random) -> JobSpec:
 
 
 def extend(world: "World") -> None:
-    """Somebody lets an allocation that is held last longer, if a gateway hears it."""
+    """Extend an allocation that is held, if a gateway is alive to record it."""
     dice, gateway = (
         random.Random(f"extend {world.plan.seed} {world.loop.now:.0f}"),
         world.slots["gateway"],

@@ -1,8 +1,7 @@
-"""What users do with arrays in one run: submit some, cancel one of them or one of its elements, let
-a job wait for all of it.
+"""Array jobs of one run: users submit arrays, cancel an array or one element, and let a job depend
+on a whole array.
 
-A pure function of the seed, with dice of its own, so that the runs without arrays stay as they
-were.
+A pure function of the seed with its own dice, so that runs without arrays stay as they were.
 """
 
 import random
@@ -22,7 +21,7 @@ TimedFacts = list[tuple[float, tuple[f.AnyFact, ...]]]
 
 
 def array_acts(seed: int) -> TimedFacts:
-    """(at, facts): nothing for most seeds."""
+    """Return (at, facts); empty for most seeds."""
     dice = random.Random(f"arrays {seed}")
     if dice.random() >= PART_OF_SEEDS:
         return []

@@ -14,7 +14,7 @@ from services.audit.trim.trimmer import Trimmer
 
 
 class Archive:
-    """What the database would hold: links and bytes, in one transaction.
+    """A stand-in for the archive's database: links and bytes, stored in one transaction.
 
     It answers the trimmer as `services.audit.store.archive` does.
     """
@@ -63,7 +63,7 @@ class Auditor:
 
 
 async def keep_trimming(trimmer: Trimmer, every_s: float, tell: Callable[[str, str], None]) -> None:
-    """As `Trimmer.run`, but a fault that needs a person ends it, and is a violation."""
+    """Trim as `Trimmer.run` does; report a violation if a fault needs an operator."""
     while True:
         try:
             if await trimmer.round():

@@ -22,7 +22,7 @@ CONTROL: Final = "control"
 
 
 class SimSubscription(Subscription):
-    """Handles in the listener's process, whoever sent."""
+    """A subscription whose handler runs in the listener's process, for any sender."""
 
     def __init__(self, pattern: str, handler: Handler, process: Process, host: str) -> None:
         super().__init__(pattern, handler)
@@ -36,11 +36,11 @@ class SimSubscription(Subscription):
 
 
 class Network:
-    """Who listens, and which machines are cut off: from all others (`cut`), or from the control
-    plane alone (`apart`).
+    """The subscriptions, and the machines that are cut off.
 
-    Both map a host to the virtual time at which it is joined again. `channels` are the peers'
-    sockets, by machine.
+    `cut` lists machines that are cut off from all others, `apart` those that are cut off from the
+    control plane alone. Both map a host to the virtual time at which it is joined again. `channels`
+    are the peers' sockets by machine.
     """
 
     def __init__(self, weather: Weather) -> None:
@@ -52,7 +52,7 @@ class Network:
         self._found: dict[str, list[SimSubscription]] = {}
 
     def heal(self, away: Sequence[str]) -> None:
-        """Join every machine with the others again, but those that stay away."""
+        """Join every machine with the others again, except those that stay away."""
         self.cut = {host: until for host, until in self.cut.items() if host in away}
         self.apart = {host: until for host, until in self.apart.items() if host in away}
 
@@ -75,7 +75,7 @@ class Network:
         return found
 
     def passes(self, sender: str, listener: str, subject: str) -> bool:
-        """Whether a message gets through."""
+        """Return whether a message gets through."""
         now = asyncio.get_running_loop().time()
         if sender != listener and (
             self.cut.get(sender, 0.0) > now or self.cut.get(listener, 0.0) > now
@@ -144,7 +144,7 @@ class SimBus:
                 raise
 
     def _answering(self, handler: Handler) -> Handler:
-        """A dead or paused listener hears nothing more."""
+        """Drop messages to a dead or paused listener."""
 
         async def handle(subject: str, data: bytes) -> bytes | None:
             self.process.check()
@@ -164,7 +164,7 @@ class SimBus:
                 )
 
     def _passes(self, to: SimSubscription, subject: str) -> bool:
-        """Whether a message between the two gets through, either way."""
+        """Return whether messages between this process and the subscriber get through."""
         silent_until = max(self.process.silent_until, to.process.silent_until)
         return silent_until <= asyncio.get_running_loop().time() and self.network.passes(
             self.host, to.host, subject
@@ -173,7 +173,7 @@ class SimBus:
     def _way_back(
         self, to: SimSubscription, subject: str, answer: asyncio.Future[bytes]
     ) -> asyncio.Future[bytes]:
-        """The listener's own future; its result travels back as a message does."""
+        """Return the listener's own future; its result travels back as a message does."""
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         def travel(done: asyncio.Future[bytes]) -> None:

@@ -26,7 +26,7 @@ class Client:
         self.acked = acked
 
     async def run(self) -> None:
-        """Every act at its time; the answers are waited for beside it."""
+        """Record every act at its time, without waiting for the answer before the next act."""
         await self.writer.attach()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.writer.run())
@@ -36,7 +36,7 @@ class Client:
                 tasks.create_task(self._record(act))
 
     def say(self, fact: AnyFact) -> None:
-        """What somebody says now, once; nobody waits for the answer."""
+        """Record one fact now, once, without waiting for the answer."""
         self.writer.put((fact,))
 
     async def _record(self, act: Act) -> None:

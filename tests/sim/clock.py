@@ -1,8 +1,9 @@
-"""The simulation's twin of `libs.common.process.clock.SystemClock`: one virtual time, told
-differently to each process.
+"""Simulated twin of `libs.common.process.clock.SystemClock`: one virtual time, read differently by
+each process.
 
-A process's wall clock is wrong by its own skew and may be set to another at any moment; the boot
-clock belongs to a machine, begins anew when that machine reboots, and runs a little fast or slow.
+A process's wall clock is off by its own skew and may be set to another time at any moment. The boot
+clock belongs to a machine. It starts at zero when that machine reboots, and it runs a little fast
+or slow.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
-"""Operators who set the power limit of devices, take it off, ask for resets, and turn MIG mode off
-and on again, in one run.
+"""Operators of one run who set and clear power limits, ask for resets, and turn MIG mode off and
+on.
 
-By dice of their own, so that the runs without them stay as they were. They see the log, and ask
-again until what they want stands there.
+They have their own dice, so that runs without them stay as they were. They read the log and repeat
+a request until the log has it.
 """
 
 import random
@@ -21,8 +21,8 @@ WISHES_MAX: Final = 8
 MODES_MAX: Final = 3
 WITHIN_S: Final = 12.0
 WISHES: Final = ((c.POWER, "300"), (c.POWER, "500"), (c.POWER, ""), (c.RESET, ""))
-# A card is out of MIG mode so long, if it can be had free by then: in the end there is none on
-# which an instance could not be.
+# Time for which a card is out of MIG mode, if it is free by then. At the end every card can hold an
+# instance again.
 UNCUT_S: Final = 4.0
 LOOK_EVERY_S: Final = 0.5
 
@@ -44,7 +44,7 @@ def begin(world: "World") -> None:
 
 
 def want(world: "World", uuid: GpuId, control: str, value: str, since: int) -> None:
-    """Said until it stands there, or somebody has said something else since."""
+    """Repeat a request until the log has it or a later request for the same control."""
     since = world.reference.seq if since < 0 else since
     view, gateway = world.reference.gpus.get(uuid), world.slots["gateway"]
     known = view.controls.get(control) if view is not None else None
@@ -59,7 +59,9 @@ def want(world: "World", uuid: GpuId, control: str, value: str, since: int) -> N
 
 
 def unanswered(cluster: Cluster, capped: dict[str, dict[GpuId, int]]) -> list[str]:
-    """On nodes that can: wishes of which nothing was said, and limits that are not in force."""
+    """Return the requests without an outcome and the limits not in force, on nodes that take
+    controls.
+    """
     found = []
     for node in filter(_hears, cluster.nodes.values()):
         for view in node_gpus(cluster, node):

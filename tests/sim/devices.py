@@ -1,7 +1,7 @@
-"""Operators who take devices out of service for a while and put them back, in one run.
+"""Operators of one run who take devices out of service for a while and put them back.
 
-By dice of their own, so that the runs without them stay as they were. They see the log, and say it
-again until it stands there.
+They have their own dice, so that runs without them stay as they were. They read the log and repeat
+a request until the log has it.
 """
 
 import random

@@ -1,5 +1,6 @@
-"""Gangs of more than one size, in one run: a pure function of the seed, with dice of its own: runs
-without them stay as they were.
+"""Gangs of more than one size in one run.
+
+A pure function of the seed with its own dice, so that runs without such gangs stay as they were.
 """
 
 import random
@@ -14,14 +15,12 @@ from tests.sim.orders import TimedFacts
 
 PART_OF_SEEDS: Final = 0.5
 PART_OF_JOBS: Final = 0.5
-# Of those that are begun anew with more nodes.
+# For gangs that are started again with more nodes.
 GROW: Final = 0.6
 
 
 def with_sizes(seed: int, acts: TimedFacts) -> TimedFacts:
-    """The same acts, in half of the seeds with jobs on whole devices that take more nodes where
-    there are some.
-    """
+    """Return the same acts; in half of the seeds some jobs on whole devices may take more nodes."""
     dice = random.Random(f"sizes {seed}")
     if dice.random() >= PART_OF_SEEDS:
         return acts

@@ -1,10 +1,10 @@
-"""What goes wrong by plan: which process, machine or way is hit when, and how badly.
+"""The plan of faults: which process, machine or connection is hit, when, and how badly.
 
 A pure function of the seed.
 
-Half of the seeds are swarm runs with some kinds of fault off, so that a rare pair of faults is not
-always drowned by a third. `calm` is the plan without any fault. `strike` in `world.py` carries a
-blow out.
+Half of the seeds are swarm runs without some kinds of fault, so that a rare pair of faults is not
+always drowned by a third. `calm` is the plan without any fault. `strike` in `world.py` carries out
+a blow.
 """
 
 import random
@@ -27,7 +27,7 @@ LYING_PART: Final = 0.25
 # The parts in which one server freezes, and in which one tenant asks for as much as it may.
 FROZEN_PART: Final = 0.25
 GREEDY_PART: Final = 0.05
-# As often a library forgets the cancellation of a task that it holds.
+# Rate at which a library forgets the cancellation of a task that it holds.
 CANCELLATION_LOST: Final = 0.5
 
 LEASE_MS: Final = 5_000
@@ -57,7 +57,7 @@ LYING: Final = "lying_node"
 FROZEN: Final = "frozen_server"
 SERVERS: Final = ("s0", "s1", "s2")
 GREEDY: Final = "greedy_tenant"
-# Of the application, of hardware that goes on, drains, and is reset at once.
+# Xids: of the application, and of hardware that continues, drains, or is reset at once.
 XIDS: Final = (31, 94, 48, 46, 95)
 KINDS: Final = (
     *(KILL, KILL, KILL, PAUSE, PAUSE, STALL, CUT, CUT, POWER_CUT, REBOOT),
@@ -83,9 +83,8 @@ RATES: Final = {
 
 
 class Blow(msgspec.Struct, frozen=True, order=True):
-    """At a virtual time, something happens to a target for a while.
-
-    What lasts goes on after the storm.
+    """A fault that hits a target at a virtual time for a while; `lasts` faults continue after the
+    storm.
     """
 
     at_s: float
@@ -96,14 +95,14 @@ class Blow(msgspec.Struct, frozen=True, order=True):
 
 
 class Trim(msgspec.Struct, frozen=True):
-    """How often the log is trimmed, and how many commits stay."""
+    """The interval at which the log is trimmed, and the number of commits that stay."""
 
     every_s: float
     keep_commits: int
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All that is foreseen for one run."""
+    """The cluster and all faults of one run."""
 
     seed: int
     rates: Rates
@@ -116,14 +115,14 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def over_s(self) -> float:
-        """When nobody is kept away any more."""
+        """Return when both the storm and the last lasting blow are over."""
         return max(
             [self.storm_s, *(blow.at_s + blow.length_s for blow in self.blows if blow.lasts)]
         )
 
 
 def plan(seed: int) -> Plan:
-    """The cluster (GPUs per node) and its misfortunes."""
+    """Return the cluster (GPUs per node) and its faults."""
     dice = random.Random(f"plan {seed}")
     nodes = tuple(dice.choice((2, 2, 4)) for _ in range(dice.randint(NODES_MIN, 6)))
     off = set_off(dice) if dice.random() < 0.5 else ()
@@ -176,8 +175,9 @@ def plan(seed: int) -> Plan:
 
 
 def _trimming(dice: random.Random) -> tuple[Trim | None, tuple[Blow, ...]]:
-    """Dice of its own: in half of the runs the log is trimmed, much harder than anyone would, and
-    the trimmer is killed.
+    """Trim the log in half of the runs, much harder than in production, and kill the trimmer.
+
+    Uses its own dice.
     """
     if dice.random() < 0.5:
         return None, ()
@@ -189,14 +189,15 @@ def _trimming(dice: random.Random) -> tuple[Trim | None, tuple[Blow, ...]]:
 
 
 def calm(seed: int) -> Plan:
-    """The same cluster without a fault."""
+    """Return the same cluster without a fault."""
     stormy = plan(seed)
     return Plan(seed, Rates(), (), 0.0, 0.0, stormy.nodes, lease_ms=stormy.lease_ms)
 
 
 def _control_lost(dice: random.Random, nodes: int) -> tuple[int, list[Blow]]:
-    """In every other run a lease long enough for agents to ask each other before it ends, and the
-    control plane away from all or some.
+    """Cut the control plane off from all or some agents in every other run.
+
+    The lease is then long enough for agents to ask each other before it ends.
     """
     if dice.random() < 0.5:
         return LEASE_MS, []
@@ -213,8 +214,8 @@ def _control_lost(dice: random.Random, nodes: int) -> tuple[int, list[Blow]]:
 
 
 def _long_absence(dice: random.Random, nodes: int, lease_ms: int) -> list[Blow]:
-    """In two of three runs a node is away until long after the storm, so that it is surely declared
-    lost.
+    """Keep a node away until long after the storm in two of three runs, so that it is surely
+    declared lost.
     """
     if dice.random() < 0.33:
         return []
@@ -232,8 +233,9 @@ def _long_absence(dice: random.Random, nodes: int, lease_ms: int) -> list[Blow]:
 
 
 def _reinstalled(dice: random.Random, nodes: int) -> list[Blow]:
-    """In every fourth run an agent begins with an empty state directory under its old name, sooner
-    than the leases of before end.
+    """Start an agent with an empty state directory under its old name in every fourth run.
+
+    It starts before the leases of its predecessor end.
     """
     if dice.random() >= 0.25:
         return []
@@ -248,7 +250,9 @@ def _reinstalled(dice: random.Random, nodes: int) -> list[Blow]:
 
 
 def _declared(dice: random.Random, nodes: int) -> list[Blow]:
-    """In every third run a machine is dead for longer than any lease, and an operator says so."""
+    """Keep a machine dead for longer than any lease in every third run; an operator declares it
+    dead.
+    """
     return (
         [Blow(dice.uniform(1.0, 12.0), DEAD, f"n{dice.randrange(nodes)}", DEAD_S)]
         if dice.random() < 1 / 3
@@ -257,10 +261,10 @@ def _declared(dice: random.Random, nodes: int) -> list[Blow]:
 
 
 def _come_and_go(dice: random.Random, nodes: int) -> list[Blow]:
-    """In every other run one node comes late.
+    """Let one node join late in every other run, and remove another in two of three runs that have
+    nodes to spare.
 
-    In two of three with more nodes than the jobs need one is taken out for good; a length says that
-    its jobs may end first.
+    A length says that the jobs of the removed node may end first.
     """
     late, gone = dice.sample(range(nodes), 2)
     found = (
@@ -277,8 +281,9 @@ def _come_and_go(dice: random.Random, nodes: int) -> list[Blow]:
 
 
 def _devices_kept(dice: random.Random, nodes: int) -> list[Blow]:
-    """In half of the runs somebody has devices open for a while, whose jobs may have ended: for
-    less or more than a release may take.
+    """Keep devices open for a while in half of the runs, although their jobs may have ended.
+
+    The time is shorter or longer than a release may take.
     """
     return [
         Blow(
@@ -326,7 +331,7 @@ def _greed(dice: random.Random) -> list[Blow]:
 
 
 def _devices_err(dice: random.Random, nodes: int) -> list[Blow]:
-    """In two of three runs some devices have errors; a length is the Xid."""
+    """Inject device errors in two of three runs; a blow's length is the Xid."""
     count = dice.choice((0, 2, 5))
     return [
         Blow(
@@ -340,7 +345,7 @@ def _devices_err(dice: random.Random, nodes: int) -> list[Blow]:
 
 
 def set_off(dice: random.Random) -> tuple[str, ...]:
-    """The kinds that a swarm run does without."""
+    """Return the kinds of fault that a swarm run does without."""
     names = sorted({*RATES, *KINDS})
     return tuple(dice.sample(names, dice.randint(3, len(names) - 4)))
 

@@ -1,11 +1,11 @@
-"""A tenant that asks for as much as it may, in the runs whose plan says so.
+"""A tenant that asks for as much as it may, in the runs whose plan includes it.
 
 A pure function of the plan.
 
-It holds jobs and submits many more after all of them, in large commits; it asks for more devices
-than its limit, changes priorities and cancels by the hundred. Before the storm is over it withdraws
-everything, so that the run can end. The checkers `folds_stay_linear` and `others_are_placed` say
-what it must not reach.
+It holds jobs and submits many more jobs that depend on all of them, in large commits. It asks for
+more devices than its limit, changes priorities and cancels by the hundred. Before the storm is over
+it withdraws everything, so that the run can end. The checkers `folds_stay_linear` and
+`others_are_placed` state what it must not achieve.
 """
 
 import random
@@ -24,14 +24,14 @@ TENANT: Final = TenantId("greedy")
 HELD: Final = 20
 DEPENDENTS: Final = 60
 EAGER: Final = 12
-# Jobs of one commit.
+# Jobs per commit.
 GROUP: Final = 20
 STORM_EVERY_S: Final = 2.0
 STORM_SIZE: Final = 20
 
 
 def with_greed(plan: Plan, acts: list[Act]) -> list[Act]:
-    """The same acts, and those of the greedy tenant."""
+    """Return the same acts together with those of the greedy tenant."""
     for blow in plan.blows:
         if blow.kind == faults.GREEDY:
             timed = [(act.at_s, act.facts) for act in acts] + _greedy(

@@ -1,10 +1,8 @@
-"""A machine whose key an attacker has: beside its honest agent it says on the node's subjects
-whatever that key lets it say.
+"""A machine whose key an attacker has: beside its honest agent it publishes lies under that key.
 
-Only what the servers' permissions allow: commits on the node's own subject, heartbeats and asks on
-its own subjects, and datagrams from its own address. `Liar` draws its lies from dice of its own.
-Checkers look away from `World.lying` where they would complain of the liar's own node, and from
-nothing else.
+It does only what the servers' permissions allow: commits on the node's own subject, heartbeats and
+asks on its own subjects, and datagrams from its own address. `Liar` draws its lies from its own
+dice. Checkers ignore only violations that concern the liar's own node, which `World.lying` names.
 """
 
 from __future__ import annotations
@@ -33,8 +31,8 @@ if TYPE_CHECKING:
 PAUSE_MIN_S: Final = 0.2
 PAUSE_MAX_S: Final = 1.5
 RESTART_S: Final = 0.5
-# Datagrams of each kind to each peer. Then it sends one question on, so many times at once, so
-# often, for so long.
+# Datagrams of each kind to each peer. Then the size, interval and duration of the bursts in which
+# one question is forwarded.
 DATAGRAMS: Final = 4
 SENT_ON: Final = 9
 SENT_ON_EVERY_S: Final = 0.1
@@ -95,7 +93,7 @@ class Liar:
         self.world.slots[f"agent-{self.node_id}"].strike(RESTART_S)
 
     def _reaches(self) -> bool:
-        """Whether a commit of this machine would come to the log now."""
+        """Return whether a commit from this machine can reach the log now."""
         network, now = self.world.network, self.world.loop.now
         away = (
             network.cut.get(self.node_id, 0.0),
@@ -109,11 +107,11 @@ class Liar:
         self.world.stream.store(self.subject, data, last.seq if last is not None else 0)
 
     def _commit(self, *facts: f.AnyFact) -> list[object]:
-        """An envelope that every reader takes."""
+        """Build an envelope that every reader accepts."""
         mark, node = self.world.reference.writers.get(self.subject), self._own()
         number = f.next_number(mark.number) if mark is not None else 1
         epoch = node.incarnation if node is not None else 1
-        # No two are the same, or the log would take the second one for the first one told twice.
+        # Commits must differ, or the log would take the second one for a repetition of the first.
         at_ns = (mark.at_ns if mark is not None else 0) + 1
         return [f.VERSION, f.VERSION, self.subject, number, epoch, at_ns, 0, list(facts)]
 
@@ -146,7 +144,7 @@ class Liar:
     # ----------------------------------------------------------------------------------
 
     def _of_others(self) -> bytes:
-        """It says that jobs of another node ended, in that node's name and in its own."""
+        """Report that jobs of another node ended, in that node's name and in its own."""
         other = NodeId(self._other())
         node = self.world.reference.nodes.get(other)
         members = list(node.members.items()) if node is not None else [(JobId("job-0"), 1)]
@@ -162,7 +160,7 @@ class Liar:
         return _encode(self._commit(*ends))
 
     def _of_own(self) -> bytes:
-        """It says that jobs of its own ran for longer than there has been time."""
+        """Report that its own jobs ran for longer than is possible."""
         node = self._own()
         members = list(node.members.items()) if node is not None else []
         ends = [
@@ -174,9 +172,7 @@ class Liar:
         return _encode(self._commit(*ends))
 
     def _steal(self) -> bytes:
-        """It registers again, accounts for all its jobs, and lists the devices of another node
-        beside its own.
-        """
+        """Register again with all its jobs, and list another node's devices beside its own."""
         entries = [entry for entry in self.world.stream.entries if entry.subject == self.subject]
         facts = [
             fact

@@ -23,10 +23,10 @@ LAGGING_READS: Final = 12
 
 
 class SimStream(MemoryStream):
-    """Tells the observer of each new entry at the moment of its storing, and wakes the readers that
+    """A stream that notifies the observer of each entry as it is stored, and wakes the readers that
     are caught up.
 
-    `busy_s`: how long the reader of an entry folds it.
+    `busy_s` is how long the reader of an entry folds it.
     """
 
     def __init__(self, observe: Callable[[Entry], None], busy_s: Mapping[int, float]) -> None:
@@ -47,9 +47,9 @@ class SimStream(MemoryStream):
 
 
 class SimLog:
-    """One process's handle, dead when the process is.
+    """One process's handle to the log, dead when the process is.
 
-    `acked` holds what the log told this process that it stored.
+    `acked` holds the appends that the log confirmed to this process.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class SimLog:
         return self.stream.extent()
 
     async def purge(self, keep: Mapping[str, int]) -> None:
-        """A subject at a time, so that a kill leaves it half done."""
+        """Purge one subject at a time, so that a kill leaves the purge half done."""
         for subject, seq in keep.items():
             await self._hop()
             self.stream.purge({subject: seq})
@@ -150,7 +150,7 @@ class SimLog:
             await self._no_answer(subject)
 
     def _store_late(self, subject: str, data: bytes, expected: int) -> None:
-        """The message was on its way when its sender gave it up, or died."""
+        """Store a message that was still on its way when its sender gave it up or died."""
         try:
             self.stream.store(subject, data, expected)
         except AppendRefused:
@@ -161,7 +161,7 @@ class SimLog:
         raise AppendUnknown(f"no answer for {subject}")
 
     async def _hop(self, delay_s: float = HOP_S) -> None:
-        """The way to the server or back; a stream election or a frozen server makes it long."""
+        """Travel to the server or back; a stream election or a frozen server makes it long."""
         self.process.check()
         now = asyncio.get_running_loop().time()
         await asyncio.sleep(max(delay_s, max(self.stalled_until, self.process.silent_until) - now))

@@ -25,13 +25,11 @@ CURRENT: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("proc
 
 
 class Stuck(Exception):
-    """Nothing is scheduled any more: every task waits for something that never comes."""
+    """No timer is scheduled: every task waits for an event that never comes."""
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task with a number for a hash, so that a set of tasks is walked in the same order in every
-    run.
-    """
+    """A task whose hash is a number, so that a set of tasks has the same order in every run."""
 
     def __init__(self, number: int, coro: Coroutine[Any, Any, Any], **options: Any) -> None:
         self.number = number
@@ -42,7 +40,7 @@ class SimTask(asyncio.Task[Any]):
 
 
 class _Jump:
-    """In the selector's place: instead of waiting it moves the clock to the next timer."""
+    """A selector that moves the clock to the next timer instead of waiting."""
 
     def __init__(self, loop: "VirtualLoop") -> None:
         self.loop = loop
@@ -82,7 +80,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(
         self, executor: object, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:  # type: ignore[override]
-        """A thread's work is done at once: the simulated disk does not wait either."""
+        """Do a thread's work at once, because the simulated disk does not wait either."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -146,12 +144,14 @@ class Process:
         return asyncio.get_running_loop().create_task(coro, context=self.context)
 
     def check(self) -> None:
-        """Called before anything outside the process's own memory is touched."""
+        """End a dead process's code; called before it touches anything outside its own memory."""
         if not self.alive:
             raise asyncio.CancelledError(f"{self.name} is dead")
 
     def pause(self, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT after `seconds`: what is ready or due in it waits until then."""
+        """Stop the process, as by SIGSTOP, and continue it after `seconds`; ready and due work
+        waits.
+        """
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self.paused_until = loop.now + seconds
@@ -175,7 +175,7 @@ class Process:
             self.deliver(act, *args)
 
     def kill(self) -> None:
-        """kill -9: no line of it has an effect from here on."""
+        """Kill the process with -9: none of its code has an effect from now on."""
         if not self.alive:
             return
         self.alive = False

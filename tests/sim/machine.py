@@ -1,9 +1,9 @@
-"""Simulated machines: disk, lease file, supervisors and the processes of jobs, which live and die
-without any agent.
+"""Simulated machines: disk, lease file, supervisors and job processes, all independent of any
+agent.
 
-The agent's way to them is `supervisors.py`. Rules kept here as by the real supervisors: an exit
-record before anyone is told, and every supervisor has killed its job before the lease passes,
-whether an agent lives or not.
+The agent reaches them through `supervisors.py`. They keep the rules of the real supervisors. A
+supervisor writes the exit record before it informs the agent. Every supervisor kills its job before
+the lease ends, whether an agent is alive or not.
 """
 
 import asyncio
@@ -31,22 +31,22 @@ KILL_BEFORE_S: Final = 0.5
 DIES_IN_S: Final = 0.02
 PROBE_S: Final = 0.002
 SLEEP_MAX_S: Final = 1.0
-# Signal 10: the one at which a simulated job saves its work.
+# Signal 10 makes a simulated job save its work.
 SAVE: Final = 10
 GPU_MEMORY: Final = 80 << 30
 CARD: Final = "H100 80GB"
-# What a machine has of CPUs for each device, and which socket each pair of devices is at.
+# CPUs of a machine for each device, and the socket of each pair of devices.
 CPUS_MILLI: Final = 1_500
-# How long a device may take to be clean.
+# Longest time until a device is clean.
 RELEASE_MS: Final = 3_000
 SOCKETS: Final = (0, 1)
 
 
 class Behaviour(msgspec.Struct, frozen=True):
-    """What a simulated command does; it travels as the job's command.
+    """Behaviour of a simulated command; it travels as the job's command.
 
-    A server answers on its port after `ready_ms`; one that `saves_ms` takes so long to save its
-    work when it is told by SAVE, and goes on.
+    A server answers on its port after `ready_ms`. A job with `saves_ms` takes that long to save its
+    work after the signal SAVE, and continues.
     """
 
     duration_ms: int
@@ -77,9 +77,9 @@ class Behaviour(msgspec.Struct, frozen=True):
 
 
 class JobFiles(msgspec.Struct):
-    """A job's directory: what survives the agent, and the machine unless its disk is lost.
+    """A job's directory: it survives the agent, and the machine unless the disk is lost.
 
-    `claimed` by a supervisor that began.
+    `claimed` is set by a supervisor that began.
     """
 
     ref: AttemptRef
@@ -99,10 +99,10 @@ class JobFiles(msgspec.Struct):
 
 
 class Disk:
-    """What survives a power cut: the supervisors' directories, the agent's one number and its
+    """Data that survives a power cut: supervisors' directories, the agent's incarnation and its
     roster.
 
-    And the lease file, whose deadline means nothing after the next start.
+    The lease file is on it too, but its deadline has no meaning after the next boot.
     """
 
     def __init__(self, name: str) -> None:
@@ -115,7 +115,7 @@ class Disk:
 
 
 class Listener(Protocol):
-    """The agent that is there now, if any."""
+    """The agent that runs now, if any."""
 
     def exited(self, ref: AttemptRef, end: Exit) -> None: ...
 
@@ -143,8 +143,8 @@ class Supervised:
             self._watch_lease()
 
     def stop(self, signal: int, grace_s: float, reason: str = "stopped") -> None:
-        """A stop sends its signal, unless that was the last one sent; a later one can only bring
-        the kill forward.
+        """Send the signal, unless it was the last one sent. A later stop can only bring the kill
+        forward.
         """
         self.reason = reason if self.reason == "exited" else self.reason
         if signal != self.signal:
@@ -162,7 +162,7 @@ class Supervised:
         self.disk.jobs[self.ref].checkpointed_ns = self.machine.clock.wall_ns()
 
     def vanish(self) -> None:
-        """The machine died under it."""
+        """End the process without a record, because the machine died."""
         for timer in self.timers:
             timer.cancel()
         if self.lease_timer is not None:
@@ -183,8 +183,10 @@ class Supervised:
         self.machine.ended(self, msgspec.structs.replace(end, run_ms=-(-ran_ns // 1_000_000)))
 
     def _watch_lease(self) -> None:
-        """Look again at each deadline, and once in a second, for it may be sooner now; there is
-        nobody else to do it.
+        """Check the lease at each deadline and at least once per second, because it may be
+        shortened.
+
+        No other process enforces the lease.
         """
         left_s = self.machine.lease_left_s(self.disk)
         if left_s <= TERM_BEFORE_S:
@@ -201,10 +203,10 @@ class Supervised:
 class Machine:
     """One node's hardware.
 
-    `boot` counts its starts; the lease file means nothing to a later boot.
+    `boot` counts its boots. The lease file has no meaning to a later boot.
     """
 
-    # What planted bugs switch off.
+    # Planted bugs switch these off.
     enforces_lease = True
     honours_marker = True
 
@@ -224,16 +226,16 @@ class Machine:
         self.held_by: Callable[[str, int, str], tuple[GpuHold, ...]] = (
             lambda job_id, attempt, node_id: ()
         )
-        # Until when somebody has a device open.
+        # Virtual time until which a process has the device open.
         self.kept_until: dict[GpuId, float] = {}
-        # What the driver of the agent that is there now has limited of which device.
+        # Power limits (mW) that the driver of the current agent has set.
         self.capped: dict[GpuId, int] = {}
         # Cards out of MIG mode.
         self.uncut: dict[GpuId, None] = {}
         self.instances: dict[GpuId, Instances] = {gpu.uuid: {} for gpu in self.gpus}
         self.agent: Listener | None = None
         self.supervised: dict[AttemptRef, Supervised] = {}
-        # Of a state directory that is gone: no agent will ever find them.
+        # Supervisors of a lost state directory; no agent will ever find them.
         self.forsaken: list[Supervised] = []
         self.up = False
         self.boot = 0
@@ -250,7 +252,7 @@ class Machine:
         )
 
     def power_off(self, lose_disk: bool) -> None:
-        """All at once: nothing more is written, nobody is told."""
+        """Stop everything at once: no process writes a record or informs another."""
         self.up = False
         for supervised in [*self.supervised.values(), *self.forsaken]:
             supervised.vanish()
@@ -262,8 +264,9 @@ class Machine:
             self.disk = self._new_disk()
 
     def reinstall(self) -> None:
-        """The next agent begins with an empty state directory, while the supervisors of the last
-        one go on under its lease.
+        """Start the next agent with an empty state directory.
+
+        The previous agent's supervisors continue under its lease.
         """
         self.forsaken += self.supervised.values()
         self.supervised.clear()
@@ -274,8 +277,9 @@ class Machine:
         return Disk(f"{self.node_id}-disk-{self.disks}")
 
     def kill_supervisor(self) -> None:
-        """One of them dies, and its job with it: nobody writes an exit record but the agent, now or
-        when it comes back.
+        """Kill one supervisor together with its job.
+
+        Only the agent writes its exit record, now or when it comes back.
         """
         for supervised in self.supervised.values():
             supervised.vanish()
@@ -283,17 +287,17 @@ class Machine:
             return
 
     def running_on(self, uuid: GpuId) -> bool:
-        """Whether a process of this boot has it."""
+        """Return whether a process of this boot has the device."""
         return self.is_left(uuid) or any(
             hold.uuid == uuid for one in self.supervised.values() for hold in one.running.gpus
         )
 
     def is_left(self, uuid: GpuId) -> bool:
-        """Whether a job has it that the agent of now knows nothing of."""
+        """Return whether a job that the current agent does not know has the device."""
         return any(hold.uuid == uuid for one in self.forsaken for hold in one.running.gpus)
 
     def inventory(self) -> tuple[Gpu, ...]:
-        """The devices as they are now."""
+        """Return the devices as they are now."""
         return tuple(
             replace(gpu, mig_profiles=()) if gpu.uuid in self.uncut else gpu for gpu in self.gpus
         )
@@ -306,11 +310,13 @@ class Machine:
         return (disk.lease_ns - self.clock.boot_ns()) / 1e9 / self.clock.rate
 
     def later(self, delay_s: float, act: Callable[[], None]) -> asyncio.TimerHandle:
-        """In nobody's process: an agent's death or pause does not stop it."""
+        """Schedule `act` outside any process, so that no agent's end or pause stops it."""
         return self.loop.call_later(max(0.0, delay_s), act, context=self.context)
 
     def fork(self, ref: AttemptRef, argv: Sequence[str]) -> bool:
-        """A supervisor claims the attempt and starts its process; False when it began nothing."""
+        """Let a supervisor claim the attempt and start its process; return False if it started
+        nothing.
+        """
         files = self.disk.jobs[ref]
         if files.claimed or files.exit is not None:
             return False
@@ -331,7 +337,7 @@ class Machine:
         return True
 
     async def probe(self, address: str, port: int, path: str, within_s: float = 0) -> str:
-        """As `services.node_agent.jobs.probe`: whether a server of this machine answers there."""
+        """Probe a server on this machine as `services.node_agent.jobs.probe` does."""
         await asyncio.sleep(PROBE_S)
         for supervised in self.supervised.values():
             if supervised.behaviour.port == str(port):
@@ -340,7 +346,7 @@ class Machine:
         return "no connection"
 
     def ended(self, supervised: Supervised, end: Exit) -> None:
-        """The exit record first, then whoever listens."""
+        """Write the exit record, then inform the agent if there is one."""
         supervised.disk.jobs[supervised.ref].exit = end
         if supervised in self.forsaken:
             self.forsaken.remove(supervised)
@@ -351,7 +357,9 @@ class Machine:
 
 
 def identity_of(machine: Machine) -> protocol.Machine:
-    """What its agent says of it; neighbours by name are in one rack."""
+    """Return what the agent reports about its machine; machines with neighbouring names share a
+    rack.
+    """
     return protocol.Machine(
         release_ms=RELEASE_MS,
         node_id=machine.node_id,
@@ -366,7 +374,7 @@ def identity_of(machine: Machine) -> protocol.Machine:
 
 
 def _gpu(node_id: str, index: int) -> Gpu:
-    """Pairs behind a switch and at a NUMA node, and a card that can be cut."""
+    """Return a card that supports MIG; each pair of cards shares a switch and a NUMA node."""
     uuid = GpuId(f"gpu-{node_id}-{index}")
     pair = {"numa": index // 2, "switch": f"s{index // 2}", "links": "all"}
     return Gpu(

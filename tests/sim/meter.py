@@ -1,9 +1,8 @@
-"""Counts what folding costs, in lines of Python, in the runs that have a greedy tenant; in the
-others it costs no time.
+"""Cost of folding in lines of Python, counted only in runs with a greedy tenant.
 
 Simulated processes compute in no time. With a greedy tenant each reader of a commit is busy for
-LINE_S per line that the fold of the commit took, so that a fold that does too much delays what is
-decided for everybody.
+LINE_S per line that the fold of the commit took. A fold that does too much therefore delays all
+decisions.
 """
 
 import sys

@@ -1,9 +1,9 @@
-"""What users do with models in one run: deploy, scale and redeploy them while things break, and
-undeploy them long after the storm.
+"""Model users of one run: they deploy, scale and redeploy models during the storm, and undeploy
+them long after.
 
-A pure function of the seed, with dice of its own, so that the runs without models stay as they
-were. Replicas are small and go before all jobs, so that once nothing breaks any more each finds its
-place, whatever waits.
+A pure function of the seed with its own dice, so that runs without models stay as they were.
+Replicas are small and have precedence over all jobs. Each therefore finds its place once faults
+stop, whatever else waits.
 """
 
 import random
@@ -19,14 +19,14 @@ FOR_EVER_MS: Final = 10_000_000
 # After the storm: longer than the longest job, a lease, its margin and the longest wait after a few
 # crashes.
 CALM_S: Final = 55.0
-# Crashes at once, each time.
+# A server that crashes at once, each time.
 BAD: Final = "bad"
 
 TimedFacts = list[tuple[float, tuple[f.AnyFact, ...]]]
 
 
 def model_acts(seed: int, storm_s: float) -> TimedFacts:
-    """(at, facts): nothing for most seeds."""
+    """Return (at, facts); empty for most seeds."""
     dice = random.Random(f"models {seed}")
     if dice.random() >= PART_OF_SEEDS:
         return []

@@ -1,7 +1,7 @@
-"""The operator of a simulated cluster, who sees with his own eyes what lives on a machine, and says
-so when the scheduler has missed the node or waits for a state directory that is gone.
+"""The operator of a simulated cluster, who sees what really lives on a machine.
 
-He also takes nodes out of the cluster for good.
+The operator declares a node dead when the scheduler has lost it or waits for a state directory that
+is gone, and removes nodes from the cluster for good.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 LOOK_EVERY_S: Final = 0.5
-# So long the key of a node that was removed still opens the log
+# Time for which the key of a removed node still opens the log
 # (`services/api_gateway/agents/admission.py`).
 FAREWELL_S: Final = 3.0
 FOR_EVER: Final = float("inf")
 
 
 def see(world: "World", blow: Blow) -> None:
-    """Of some faults a node does not recover alone."""
+    """React to the faults from which a node does not recover alone."""
     if blow.kind in (faults.DEAD, faults.DISK_LOST, faults.REINSTALLED):
         watch(world, blow.target.removeprefix("agent-"))
     if blow.kind == faults.REMOVED:
@@ -32,7 +32,7 @@ def see(world: "World", blow: Blow) -> None:
 
 
 def watch(world: "World", node_id: str) -> None:
-    """From now on, and again when a word was lost with its gateway."""
+    """Declare the node dead when needed; repeat if the fact was lost with its gateway."""
     machine, node, gateway = (
         world.machines[node_id],
         world.reference.nodes.get(NodeId(node_id)),
@@ -54,7 +54,7 @@ def watch(world: "World", node_id: str) -> None:
 
 
 def remove(world: "World", node_id: str, wait: bool) -> None:
-    """Asked for until it stands in the log; once the node is removed, its key is void."""
+    """Ask for the removal until the log has it; once the node is removed, revoke its key."""
     name, gateway = NodeId(node_id), world.slots["gateway"]
     if is_removed(world.reference, name):
         world.loop.call_later(FAREWELL_S, world.slots[f"agent-{node_id}"].strike, FOR_EVER)
@@ -71,7 +71,7 @@ def remove(world: "World", node_id: str, wait: bool) -> None:
 
 
 def all_nodes_settled(cluster: Cluster) -> bool:
-    """Each is back, or out for good."""
+    """Return whether each node is back or removed."""
     return all(
         is_removed(cluster, node.node_id) if is_leaving(cluster, node.node_id) else node.usable
         for node in cluster.nodes.values()
@@ -79,7 +79,7 @@ def all_nodes_settled(cluster: Cluster) -> bool:
 
 
 def waits_for_nobody(cluster: Cluster, node: Node) -> bool:
-    """Something is held there of which no agent will ever speak."""
+    """Return whether the node holds something that no agent will ever report."""
     jobs = [cluster.jobs[job_id] for job_id in node.members]
     held = [(job, job.members[node.node_id]) for job in jobs if job.spec.ignores_lease]
     return any(

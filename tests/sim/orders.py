@@ -1,8 +1,8 @@
-"""What users do about the order of the queue in one run: queues of all policies, dependencies,
-holds, changes, requeues.
+"""Queue order in one run: queues of all policies, dependencies, holds, changes and requeues by
+users.
 
-A pure function of the seed, with dice of its own, so that the runs without them stay as they were.
-Whatever is held is released soon, so that every job can end.
+A pure function of the seed with its own dice, so that runs without them stay as they were. Every
+hold is released soon, so that every job can end.
 """
 
 import random
@@ -25,7 +25,7 @@ TimedFacts = list[tuple[float, tuple[f.AnyFact, ...]]]
 
 
 def with_orders(seed: int, acts: TimedFacts, storm_s: float) -> TimedFacts:
-    """The same acts, in half of the seeds with queues and words about when."""
+    """Return the same acts; half of the seeds add queues and conditions on when jobs may begin."""
     dice = random.Random(f"orders {seed}")
     if dice.random() >= PART_OF_SEEDS:
         return acts
@@ -65,8 +65,8 @@ def _queue(dice: random.Random, ends: random.Random, name: str) -> f.QueueSet:
 
 
 def _reservation(dice: random.Random, storm_s: float) -> TimedFacts:
-    """A node is kept for a tenant, or for nobody, from some time on; the storm is not over when it
-    is nobody's again.
+    """Reserve nodes for some tenants, or for none, and clear the reservation before the storm is
+    over.
     """
     start_ns = (
         EPOCH_NS + int(dice.choice((-3_600, 0, 10, 30, 3_600)) + dice.uniform(0, 5)) * SECOND_NS

@@ -1,8 +1,8 @@
-"""The peers' channel between simulated machines, and what an agent keeps for it: twins of the
-socket, the lease file and the roster file.
+"""The peer channel between simulated machines, with twins of the socket, the lease file and the
+roster file.
 
-A machine's address is its name. Datagrams are lost and late as messages of the bus are; a machine
-that is cut off reaches nobody.
+A machine's address is its name. Datagrams are lost and delayed as bus messages are. A machine that
+is cut off reaches no other machine.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class SimChannel:
         self.network.channels[self.address] = self
 
     def narrow(self, senders: Sequence[str] | None) -> None:
-        """No machine of the simulation sends from another's address."""
+        """Do nothing: no simulated machine sends from another machine's address."""
 
     def send(self, to: str, data: bytes) -> None:
         self.process.check()
@@ -83,7 +83,7 @@ class SimKeeper:
 
 
 def peers_of(machine: Machine, network: Network, process: Process) -> Peers:
-    """As one agent process has them. Its nonces and its key are the same in every run."""
+    """Return the peers of one agent process. Its nonces and its key are the same in every run."""
     dice = random.Random(f"peers {process.name}")
     return Peers(
         NodeId(machine.node_id),

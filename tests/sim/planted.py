@@ -1,8 +1,8 @@
-"""Bugs that are planted on purpose, in the simulation only: each breaks one rule of the design, and
-some checker must find it.
+"""Bugs planted on purpose, in the simulation only: each breaks one rule, and some checker must find
+it.
 
-Every function changes one thing by pytest's `monkeypatch`, which undoes it. `test_planted_bugs.py`
-says within how many seeds it is found.
+Every function changes one thing through pytest's `monkeypatch`, which undoes it.
+`test_planted_bugs.py` states the number of seeds within which the simulation must find it.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ from tests.sim.world import World
 
 
 def the_guard_is_off(patch: pytest.MonkeyPatch) -> None:
-    """The log takes a commit whatever sequence its writer expects."""
+    """The log accepts a commit whatever sequence its writer expects."""
     store = SimStream.store
 
     def unguarded(self: SimStream, subject: str, data: bytes, expected: int) -> int:
@@ -72,7 +72,9 @@ def neither_guard_nor_commit_numbers(patch: pytest.MonkeyPatch) -> None:
 
 
 def tasks_are_cancelled_once(patch: pytest.MonkeyPatch) -> None:
-    """When a serving task ends, the others are cancelled once, and waited for without a bound."""
+    """When a serving task ends, the others are cancelled only once and awaited without a time
+    limit.
+    """
 
     async def cancelled_once(tasks: Sequence[asyncio.Task[None]]) -> None:
         for task in tasks:
@@ -83,24 +85,24 @@ def tasks_are_cancelled_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def tenants_share_devices_unasked(patch: pytest.MonkeyPatch) -> None:
-    """A part of a device is free for whoever comes, whatever tenant has the rest."""
+    """A free part of a device goes to any tenant, although another tenant has the rest."""
     patch.setattr(capacity, "sharing_domain_on", lambda cluster, view: sharing_domains.SHARING)
     patch.setattr(backfill, "sharing_domain_of", lambda cluster, tenant: sharing_domains.SHARING)
 
 
 def a_mig_instance_begins_anywhere(patch: pytest.MonkeyPatch) -> None:
-    """Whoever cuts a card takes its last slice, where no card lets an instance begin."""
+    """A MIG instance begins at the card's last slice, where no card allows an instance to begin."""
     patch.setattr(place, "_slices", lambda place, index, part, profile: 1 << 7)
 
 
 def the_host_is_not_counted(patch: pytest.MonkeyPatch) -> None:
-    """A node serves whatever CPUs it has left."""
+    """A node serves a request whatever CPUs and memory it has left."""
     for asker in (ranking, choose):
         patch.setattr(asker, "host_serves", lambda place, request: True)
 
 
 def what_is_reserved_is_free_for_all(patch: pytest.MonkeyPatch) -> None:
-    """A device that is kept for a job goes to whoever comes first."""
+    """A device that is reserved for a job is free for every other job."""
     mirror = capacity.mirror
 
     def careless(cluster: Cluster, place: place.Place) -> None:
@@ -112,24 +114,24 @@ def what_is_reserved_is_free_for_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_gang_is_given_whatever_there_is(patch: pytest.MonkeyPatch) -> None:
-    """Nobody looks how many nodes it may have at most."""
+    """A gang may get one node more than its maximum."""
     patch.setattr(
         elastic, "widest", lambda fewest, most, choose: gang.widest(fewest, most + 1, choose)
     )
 
 
 def a_gang_grows_whoever_waits(patch: pytest.MonkeyPatch) -> None:
-    """It is begun anew with more nodes although somebody waits for them."""
+    """A gang is started again with more nodes although other jobs wait for them."""
     patch.setattr(elastic, "_wanted", lambda state, job: 0)
 
 
 def a_preempted_job_has_failed(patch: pytest.MonkeyPatch) -> None:
-    """Its end counts like any other: it uses up a retry, or it is over."""
+    """The end of a preempted attempt counts as a failure: it uses up a retry or ends the job."""
     patch.setattr(attempts, "reasons", SimpleNamespace(**vars(reasons) | {"GOES_ON": ()}))
 
 
 def a_turn_is_over_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Who takes turns makes room as soon as somebody like it waits."""
+    """A job with time slices yields as soon as a job like it waits."""
     after_s = Preemptible._yields_after_s
 
     def hasty(self: Preemptible, job: Job, need: Need) -> int | None:
@@ -139,7 +141,7 @@ def a_turn_is_over_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_had_its_turn_keeps_its_place(patch: pytest.MonkeyPatch) -> None:
-    """A job that made room after its slice waits where it stood before."""
+    """A job that yielded after its slice keeps its place in the queue."""
     key_of = State.key_of
 
     def selfish(self: State, job: Job) -> OrderKey:
@@ -150,19 +152,19 @@ def who_had_its_turn_keeps_its_place(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:
-    """A queue of policy fifo is a stack."""
+    """A queue of policy fifo runs the last job first."""
     patch.setitem(
         POLICIES, "fifo", POLICIES["fifo"]._replace(key=lambda job, queue, now_ns: (0, 0, -job.seq))
     )
 
 
 def who_passes_takes_what_was_promised(patch: pytest.MonkeyPatch) -> None:
-    """A job behind the first one begins wherever it fits, whenever it ends."""
+    """A backfilled job may end after the reservation of the job in front begins."""
     patch.setattr(backfill, "ends_in_time", lambda job, reservation, now_ns: True)
 
 
 def a_reservation_is_kept_only_once_it_has_begun(patch: pytest.MonkeyPatch) -> None:
-    """A node is anybody's until the time for which it is kept, however long they stay."""
+    """A node accepts any job until its reservation begins, however long the job runs."""
     in_the_way = reservations.in_the_way
 
     def hasty(state: State, job: Job) -> list[Reservation]:
@@ -172,7 +174,7 @@ def a_reservation_is_kept_only_once_it_has_begun(patch: pytest.MonkeyPatch) -> N
 
 
 def nobody_waits_for_another_job(patch: pytest.MonkeyPatch) -> None:
-    """A job goes into line whatever it depends on."""
+    """A job is queued although the jobs that it depends on have not ended."""
 
     def heedless(job: Job, wall_ns: int) -> str:
         waits = job.has_room and not job.refusals.waits(wall_ns)
@@ -182,17 +184,17 @@ def nobody_waits_for_another_job(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_array_has_room_for_all(patch: pytest.MonkeyPatch) -> None:
-    """Nobody counts how many elements of an array are alive."""
+    """The limit on live elements of an array is not enforced."""
     patch.setattr(Job, "has_room", property(lambda job: True))
 
 
 def an_extension_is_not_heard(patch: pytest.MonkeyPatch) -> None:
-    """An allocation is over when its placement said."""
+    """Folds ignore the extension of an allocation."""
     patch.setitem(fold._FOLDS, f.AllocationExtended, lambda cluster, fact, stamp: IGNORED)
 
 
 def a_take_over_forgets_what_is_held(patch: pytest.MonkeyPatch) -> None:
-    """The next scheduler has no timers for what was placed before its term."""
+    """A new scheduler sets no timers for placements from before its term."""
     begin = state.State.begin
 
     def forgetful(self: state.State, epoch: int, now_ns: int) -> None:
@@ -203,12 +205,12 @@ def a_take_over_forgets_what_is_held(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_supervisor_enforces_the_lease(patch: pytest.MonkeyPatch) -> None:
-    """A job ends by its lease only if somebody tells it so."""
+    """A supervisor does not end its job when the lease ends."""
     patch.setattr(Machine, "enforces_lease", False)
 
 
 def an_order_names_no_attempt(patch: pytest.MonkeyPatch) -> None:
-    """Orders say which job, and every node takes it for the first attempt."""
+    """Orders name only the job, and every node takes them for attempt 1."""
     tell = Agent.tell
 
     def forgetful(self: Agent, seen: o.Observation) -> None:
@@ -237,9 +239,7 @@ def _first(order: Any) -> Any:
 
 
 def another_writer_says_who_is_lost(patch: pytest.MonkeyPatch) -> None:
-    """A watchdog beside the scheduler hears the heartbeats and records NodeLost on a subject of its
-    own.
-    """
+    """A watchdog beside the scheduler reads heartbeats and records NodeLost on its own subject."""
     patch.setitem(subjects.WRITER_OF, f.NodeLost, "watchdog")
     patch.setattr(decide, "lose_node", lambda state, silent: ())
     slots = World._slots
@@ -254,7 +254,7 @@ def another_writer_says_who_is_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_release_frees_whatever_attempt_holds(patch: pytest.MonkeyPatch) -> None:
-    """A release gives back the oldest hold of the device, whoever has it."""
+    """A release removes the oldest hold of the device, even of another attempt."""
 
     def careless(cluster: Cluster, job: Job, member: MemberView) -> None:
         tenant = tenant_of(cluster, job.tenant)
@@ -267,7 +267,7 @@ def a_release_frees_whatever_attempt_holds(patch: pytest.MonkeyPatch) -> None:
 
 
 def orders_come_from_what_is_not_acknowledged(patch: pytest.MonkeyPatch) -> None:
-    """The scheduler speaks as soon as it has decided."""
+    """The scheduler sends orders before the log has acknowledged its decision."""
 
     def hasty(self: Shell, facts: list[AnyFact]) -> None:
         self.writer.put(facts)
@@ -277,7 +277,7 @@ def orders_come_from_what_is_not_acknowledged(patch: pytest.MonkeyPatch) -> None
 
 
 def a_counter_is_the_message_id(patch: pytest.MonkeyPatch) -> None:
-    """The log drops what carries a number that it has seen."""
+    """The log drops a message whose number it has seen before."""
     patch.setattr(
         log_memory,
         "message_id",
@@ -286,7 +286,7 @@ def a_counter_is_the_message_id(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_term_begins_without_waiting(patch: pytest.MonkeyPatch) -> None:
-    """A new leader takes every node that it has not heard for silent, and asks no roster."""
+    """A new leader declares every node silent that it has not heard from, and asks no roster."""
     patch.setattr(Renewals, "losable", lambda self, cluster, silent, now: list(silent))
     patch.setattr(Leases, "begin", lambda self, cluster, now: None)
     patch.setattr(Leases, "_watch", lambda self, cluster, now: None)
@@ -294,7 +294,7 @@ def a_term_begins_without_waiting(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_append_of_unknown_outcome_is_done(patch: pytest.MonkeyPatch) -> None:
-    """A writer takes silence for consent."""
+    """A writer treats an append of unknown outcome as stored."""
 
     async def trusting(self: Writer, data: bytes) -> int:
         try:
@@ -306,9 +306,7 @@ def an_append_of_unknown_outcome_is_done(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_writer_owns_what_came_before_it(patch: pytest.MonkeyPatch) -> None:
-    """Once real: before its attachment a restarted service takes its own commits for another
-    process's.
-    """
+    """A former bug: a restarted service takes its own earlier commits for another process's."""
     begin = Writer.__init__
 
     def attached_to_nothing(self: Writer, *args: Any, **named: Any) -> None:
@@ -319,14 +317,14 @@ def a_writer_owns_what_came_before_it(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_lease_is_extended_without_a_majority(patch: pytest.MonkeyPatch) -> None:
-    """An agent that no scheduler answers takes itself for most of the nodes."""
+    """An agent that no scheduler answers extends its lease without a majority."""
     patch.setattr(
         gossip, "_count", lambda state, node_id: state.asked_ns + state.roster.lease_ms * gossip.MS
     )
 
 
 def a_renewed_peer_counts(patch: pytest.MonkeyPatch) -> None:
-    """An agent goes on when most nodes answer, whatever they say."""
+    """An agent extends its lease when most nodes answer, even nodes that a scheduler renewed."""
     answered = gossip.answered
 
     def credulous(
@@ -338,13 +336,13 @@ def a_renewed_peer_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_node_is_lost_by_its_own_silence_alone(patch: pytest.MonkeyPatch) -> None:
-    """Once real: the scheduler does not ask whether most nodes may have gone on by themselves."""
+    """A former bug: the scheduler ignores that most nodes may have extended their own leases."""
     patch.setattr(Renewals, "losable", lambda self, cluster, silent, now: silent)
     patch.setattr(Leases, "_hears_too_few", lambda self, cluster, now: False)
 
 
 def what_goes_on_is_requeued_like_the_others(patch: pytest.MonkeyPatch) -> None:
-    """The loss of a silent node frees a job that may still run there."""
+    """The loss of a silent node frees a job that ignores its lease and may still run there."""
     lose = member_fold.lose_if_gone
 
     def hasty(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
@@ -358,13 +356,14 @@ def what_goes_on_is_requeued_like_the_others(patch: pytest.MonkeyPatch) -> None:
 
 
 def old_silence_counts(patch: pytest.MonkeyPatch) -> None:
-    """Once real: a node that was taken back is lost again for the silence before its return."""
+    """A former bug: a returned node is lost again for its silence before the return."""
     patch.setattr(Leases, "_watch", lambda self, cluster, now: None)
 
 
 def a_long_lease_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Once real (by a wall clock that was ahead): a new term does not wait for what a planned stop
-    has promised.
+    """A former bug: a new term does not wait for the long lease of a planned stop.
+
+    A wall clock that was ahead caused it.
     """
 
     def forgetful(self: Leases, cluster: Cluster, now: int) -> None:
@@ -375,8 +374,8 @@ def a_long_lease_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_log_is_trimmed_without_the_archive(patch: pytest.MonkeyPatch) -> None:
-    """What is purged was never looked for in the archive, nor did anyone say how far it
-    has read.
+    """The trimmer purges entries without looking for them in the archive, and ignores how far
+    readers have read.
     """
     decide_trim = trim.decide
 
@@ -393,7 +392,7 @@ def the_log_is_trimmed_without_the_archive(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_log_is_trimmed_without_a_snapshot(patch: pytest.MonkeyPatch) -> None:
-    """The trimmer purges what no stored snapshot stands for."""
+    """The trimmer purges entries that no stored snapshot covers."""
 
     async def forgetful(self: Trimmer, cluster: Cluster) -> None:
         return
@@ -402,33 +401,33 @@ def the_log_is_trimmed_without_a_snapshot(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_long_lease_is_said_to_be_over_and_is_not(patch: pytest.MonkeyPatch) -> None:
-    """An agent names the next term's lease, and leaves the longer one of a planned stop in its
+    """An agent reports the next term's lease, but keeps the longer lease of a planned stop in its
     file.
     """
     patch.setattr(SimSupervisors, "replace_lease", SimSupervisors.extend_lease)
 
 
 def an_empty_directory_speaks_for_the_one_before(patch: pytest.MonkeyPatch) -> None:
-    """Once real: an agent that begins with an empty state directory frees all that the last one had
-    begun.
+    """A former bug: an agent with an empty state directory frees everything that its predecessor
+    started.
     """
     patch.setattr(node_fold, "_elsewhere", lambda node, fact: False)
 
 
 def a_node_is_removed_with_what_lives_there(patch: pytest.MonkeyPatch) -> None:
-    """Nobody looks whether a job still has something on a node that is to be removed."""
+    """The scheduler removes a node although a job still holds something there."""
     patch.setattr(nodes, "is_empty", lambda cluster, node_id: True)
     patch.setattr(renewals, "is_empty", lambda cluster, node_id: True)
 
 
 def a_node_that_leaves_is_never_removed(patch: pytest.MonkeyPatch) -> None:
-    """Nobody says that it is, however empty it may be."""
+    """The scheduler never records that a node is removed, although the node is empty."""
     patch.setattr(decide, "remove_node", lambda state, removable: ())
 
 
 def a_node_leaves_the_schedulers_count_in_one_step(patch: pytest.MonkeyPatch) -> None:
-    """The scheduler counts without a node as soon as its removal is asked for, while agents still
-    believe its answers.
+    """The scheduler stops counting a node as soon as its removal is requested, while agents still
+    count it.
     """
 
     def early(count: Callable[..., Any]) -> Callable[..., Any]:

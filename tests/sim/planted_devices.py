@@ -1,4 +1,4 @@
-"""Planted bugs about devices and what is said of them; see `planted.py`."""
+"""Planted bugs about devices and the facts about them; see `planted.py`."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from services.node_agent import service
 
 
 def a_faulted_device_is_as_good_as_any(patch: pytest.MonkeyPatch) -> None:
-    """Work is placed wherever a device is there, whatever its node says of it."""
+    """Jobs are placed on every online device, whatever health its node reports."""
     patch.setattr(
         GpuView,
         "takes_work",
@@ -20,7 +20,7 @@ def a_faulted_device_is_as_good_as_any(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_operators_say_of_devices_is_not_heard(patch: pytest.MonkeyPatch) -> None:
-    """A device takes work as soon as it is well."""
+    """A healthy device takes work although an operator took it out of service."""
     patch.setattr(
         GpuView,
         "takes_work",
@@ -29,7 +29,7 @@ def what_operators_say_of_devices_is_not_heard(patch: pytest.MonkeyPatch) -> Non
 
 
 def a_quarantined_device_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Nobody looks again at a device on which something was left."""
+    """The agent never checks a quarantined device again."""
 
     async def watch(*arguments: object) -> None:
         await asyncio.Event().wait()
@@ -38,5 +38,5 @@ def a_quarantined_device_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_set_is_not_put_back(patch: pytest.MonkeyPatch) -> None:
-    """A wish is done when it was done once."""
+    """A control that must last is applied only once."""
     patch.setattr(device_controls, "lasts", lambda control, value: False)

@@ -1,4 +1,4 @@
-"""Planted bugs, as `planted.py`: each believes a node more than its key is worth."""
+"""Planted bugs, like those of `planted.py`: each trusts a node beyond the rights of its key."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def untrusted_commits_stop_readers(patch: pytest.MonkeyPatch) -> None:
 
 
 def heartbeats_are_believed(patch: pytest.MonkeyPatch) -> None:
-    """Once real: a heartbeat is of the node that its body names, on whatever subject it came."""
+    """A former bug: a heartbeat counts for the node that its body names, whatever its subject."""
 
     def trusting(self: Senders, decoder: Any, subject: str, data: bytes) -> Any:
         return decoder.decode(data)
@@ -45,7 +45,7 @@ def a_device_goes_to_the_last_that_lists_it(patch: pytest.MonkeyPatch) -> None:
 
 
 def questions_name_no_recipient(patch: pytest.MonkeyPatch) -> None:
-    """Once real: a question that one peer was asked is as good at every other."""
+    """A former bug: a question that was sent to one peer is valid at every other peer."""
 
     def nameless(self: Signer, said: Said) -> bytes:
         return signed(self, replace(said, to=NodeId("")) if isinstance(said, PeerAsk) else said)
@@ -55,6 +55,6 @@ def questions_name_no_recipient(patch: pytest.MonkeyPatch) -> None:
 
 
 def numbers_are_believed(patch: pytest.MonkeyPatch) -> None:
-    """Once real: a job ran for as long as its node says."""
+    """A former bug: the run time of a job is whatever its node reports."""
     patch.setattr(bounds, "bounded", lambda fact: fact)
     patch.setattr(job_fold, "SPAN_MORE_MS", 1 << 70)

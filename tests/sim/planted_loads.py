@@ -1,4 +1,6 @@
-"""Planted bugs, as `planted.py`: each lets one tenant, or one silent server, hold up the others."""
+"""Planted bugs, like those of `planted.py`: each lets one tenant or one silent server delay the
+others.
+"""
 
 import pytest
 
@@ -9,7 +11,7 @@ from libs.common.transport import connection_nats
 
 
 def a_job_that_ends_is_searched_among_all_dependents(patch: pytest.MonkeyPatch) -> None:
-    """Once real: a job that ends is looked for among all that wait for the same jobs."""
+    """A former bug: the fold searches an ended job among all jobs that depend on the same jobs."""
 
     def searching(cluster: Cluster, ended: Job, before: list[JobId]) -> None:
         for other, kinds in ended.order.waits.items():
@@ -24,5 +26,5 @@ def a_job_that_ends_is_searched_among_all_dependents(patch: pytest.MonkeyPatch) 
 
 
 def clients_ping_as_rarely_as_before(patch: pytest.MonkeyPatch) -> None:
-    """Once real: a client leaves a silent server later than a lease ends."""
+    """A former bug: a client leaves a silent server only after its lease has ended."""
     patch.setattr(connection_nats, "PING_S", 5.0)

@@ -1,5 +1,5 @@
-"""Planted bugs about time, as those of `planted.py`: by which clock, and from when on, something is
-counted.
+"""Planted bugs about time, like those of `planted.py`: a span uses the wrong clock or the wrong
+start.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from services.scheduler.service import Scheduler
 
 
 def a_placement_is_as_old_as_its_decision(patch: pytest.MonkeyPatch) -> None:
-    """Once real: who placed a job reckons from its decision on, and who reads the log from when the
-    log took it.
+    """A former bug: the scheduler counts from its decision, but readers of the log from the log's
+    own stamp.
     """
     patch.setattr(job_fold, "dated", lambda cluster, fact, stamp: IGNORED)
 
 
 def a_time_limit_is_counted_between_two_wall_clocks(patch: pytest.MonkeyPatch) -> None:
-    """Once real: the scheduler ends a job by its own wall clock, from a placement that another one
-    has stamped with its own.
+    """A former bug: the scheduler compares its own wall clock with a placement that another process
+    stamped.
     """
     own = Scheduler.decide
 

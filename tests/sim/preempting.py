@@ -1,5 +1,6 @@
-"""Jobs that may be preempted, in one run: a pure function of the seed, with dice of its own: runs
-without them stay as they were.
+"""Preemptible jobs in one run.
+
+A pure function of the seed with its own dice, so that runs without such jobs stay as they were.
 """
 
 import random
@@ -17,7 +18,7 @@ PART_OF_JOBS: Final = 0.6
 
 
 def with_preemption(seed: int, acts: TimedFacts) -> TimedFacts:
-    """The same acts, in most seeds with jobs that make room for others."""
+    """Return the same acts; in most seeds some jobs may be preempted."""
     dice = random.Random(f"preemption {seed}")
     if dice.random() >= PART_OF_SEEDS:
         return acts

@@ -1,4 +1,4 @@
-"""What a run leaves: whether a rule was broken, what happened, and the log's digest and end."""
+"""Result of a run: the broken rule if any, the story, and the log's digest and end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a run leaves: its digest is over every byte of the log."""
+    """Result of a run; its digest covers every byte of the log."""
 
     seed: int
     found: Found | None
@@ -62,7 +62,7 @@ def result_of(world: World) -> Result:
 
 
 def _tail(world: World) -> list[str]:
-    """The last facts of the log, one a line, for a person."""
+    """Return the last facts of the log as text, one per line."""
     lines = []
     for entry in world.stream.entries[-TAIL_FACTS:]:
         commit = read_alone(entry.subject, entry.data)

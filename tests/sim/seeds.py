@@ -1,5 +1,7 @@
-"""What the test functions of this folder share: a range of seeds without a violation, and the bytes
-of one seed in another process.
+"""Functions that the tests of this folder share.
+
+They run a range of seeds without a violation, and compute the log's digest of one seed in another
+process.
 """
 
 import os
@@ -18,7 +20,7 @@ CHILD_TIMEOUT_S: Final = 60
 
 
 def hold(plans: Iterable[Plan]) -> None:
-    """Every rule in each of these runs; the first violation is named with its seed."""
+    """Run each seed; fail on the first violation and name its seed."""
     for plan in plans:
         found = simulate(plan).found
         assert found is None, (
@@ -31,7 +33,7 @@ def stormy(first: int, count: int) -> list[Plan]:
 
 
 def digest_in_child(seed: int, hash_seed: str) -> str:
-    """The log's SHA-256 as a process with another order of its sets and dicts computes it."""
+    """Return the log's SHA-256 from a process with another hash order of sets and dicts."""
     code = f"from tests.sim import faults, world; print(world.simulate(faults.plan({seed})).digest)"
     environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

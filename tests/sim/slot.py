@@ -1,9 +1,8 @@
-"""A place where a process of the simulation runs again and again, as a service manager would keep
-it.
+"""A place where a simulated process runs again and again, as under a service manager.
 
-It owns what the process has of the world (its ways to the log and the bus, its clock) and says what
-its end means: a kill and a known error are part of the weather, anything else is a bug that the
-next start would hide, and a violation.
+It owns the process's parts of the world: its ways to the log and the bus, and its clock. It also
+classifies the end of the process. A kill and a known error belong to the weather. Any other end is
+a bug that the next start would hide, so it is a violation.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Slot:
         self.clock = SimClock(world.loop, world.skew())
 
     async def keep(self) -> None:
-        """Start it, wait for its end, wait as long as the fault says, and again."""
+        """Start the process, wait for its end, wait as long as the fault says, and repeat."""
         while True:
             while self.held_until > self.world.loop.now or not self.world.host_up(self.host):
                 await asyncio.sleep(max(0.05, min(0.5, self.held_until - self.world.loop.now)))
@@ -73,7 +72,7 @@ class Slot:
             self.world.violate("no_service_dies_of_a_bug", f"{self.name}: {error!r}", error)
 
     def strike(self, length_s: float) -> None:
-        """kill -9, and not started again for a while."""
+        """Kill the process with -9 and keep it down for a while."""
         self.held_until = max(self.held_until, self.world.loop.now + length_s)
         self.process.kill()
 
@@ -87,18 +86,17 @@ class Slot:
 
 
 def cause(error: BaseException | None) -> BaseException | None:
-    """Of a group the first."""
+    """Return the first error of a group, or the error itself."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 class SimLeadership:
-    """The quorum write that renews a term: it takes a way to the log and back, and fails while the
-    log stalls.
+    """The quorum write that renews a term.
 
-    A term takes the key from lower ones, which then renew no more
-    (`libs.common.transport.kv_nats.KvLeadership`).
+    It travels to the log and back, and fails while the log stalls. A term takes the key from lower
+    terms, which can then no longer renew (`libs.common.transport.kv_nats.KvLeadership`).
     """
 
     def __init__(self, slot: Slot) -> None:

@@ -59,7 +59,7 @@ class SimSupervisors:
         self.told: dict[tuple[AttemptRef, str], None] = {}
 
     async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
-        """Adopts what is on disk; a marker without a living supervisor has ended."""
+        """Adopt what is on disk; a marker without a living supervisor has ended."""
         await self._touch(DISK_S)
         self.on_event = on_event
         self.machine.agent = self
@@ -164,7 +164,7 @@ class SimSupervisors:
         self.machine.disk.lease_ns = deadline_ns
 
     def exited(self, ref: AttemptRef, end: Exit) -> None:
-        """Once per attempt and agent process, after its start."""
+        """Report each exit once per attempt and agent process, after its start."""
         if end.executed:
             self._tell(
                 ref, "started", ProcessStarted(key_of(ref), 1, self.machine.disk.jobs[ref].began_ns)
@@ -194,9 +194,7 @@ class SimSupervisors:
         )
 
     def _lost(self, files: JobFiles) -> Exit:
-        """The record that there is, or the one of an attempt that nobody supervises and nobody ever
-        will.
-        """
+        """Return the exit record; write one if no supervisor runs the attempt or ever will."""
         if files.exit is None:
             files.exit = Exit(executed=files.claimed, exit_code=None, reason="supervisor_lost")
         return files.exit
@@ -244,11 +242,11 @@ class SimMemory:
 
 
 class SimDriver:
-    """See `services.node_agent.drivers.Driver`: devices that are clean but while somebody has them
+    """See `services.node_agent.drivers.Driver`; a device is unclean only while a process has it
     open.
 
-    What they were told is gone with a reset, and with the agent: as of a driver that nobody keeps
-    loaded.
+    Power limits are gone after a reset and after the agent's end, as with a driver that is
+    unloaded.
     """
 
     simulated = True
@@ -262,7 +260,7 @@ class SimDriver:
         self.baseline: dict[str, int] = {}
 
     async def inventory(self) -> Sequence[Gpu]:
-        """At once, so that the runs in which no mode is set stay as they were."""
+        """Return the devices without a delay, so that runs that set no mode stay as they were."""
         self.process.check()
         return self.machine.inventory()
 
@@ -296,7 +294,9 @@ class SimDriver:
         return ()
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
-        """MIG instances are the machine's: they outlive the agent, and no power cut."""
+        """Carry out a command. MIG instances belong to the machine: they survive the agent, but no
+        power cut.
+        """
         self.process.check()
         if isinstance(command, r.ListMigInstances):
             return simulated_mig.told(self.machine.instances[uuid], CARD, uuid, command)
@@ -314,8 +314,9 @@ class SimDriver:
         return Done()
 
     def _set_mode(self, uuid: GpuId, on: bool) -> None:
-        """Raises Refused, as a real driver does where somebody is on the card; of its own jobs the
-        agent knows that.
+        """Set MIG mode. Raises Refused, as a real driver does, if an unknown job uses the card.
+
+        The agent knows its own jobs.
         """
         self.process.check()
         if self.machine.is_left(uuid):

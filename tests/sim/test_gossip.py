@@ -1,5 +1,5 @@
-"""The loss of the control plane must not kill the fleet, and a node that is really cut off must not
-profit from that.
+"""The loss of the control plane must not end the fleet's jobs, and a cut-off node must not profit
+from that rule.
 """
 
 from collections.abc import Callable
@@ -129,7 +129,9 @@ def test_a_planted_bug_of_this_rule_is_found(
     assert {each.checker for each in found} == {"lost_only_after_a_lease"}
 
 
-def test_the_rule_of_loss_without_its_half_here_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_loss_of_nodes_by_their_silence_alone_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     planted.a_node_is_lost_by_its_own_silence_alone(monkeypatch)
     found = [
         world.found

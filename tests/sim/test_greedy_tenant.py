@@ -23,7 +23,7 @@ from tests.sim.weather import Rates
 from tests.sim.workload import Act
 from tests.sim.world import World, simulate
 
-# The other tenant: a job so often, each on one of many free devices.
+# Interval of the other tenant's jobs, each on one of many free devices.
 EVERY_S: Final = 0.25
 JOBS: Final = 100
 NODES: Final = (4, 4, 4, 4)

@@ -55,7 +55,7 @@ def test_a_node_that_dies_after_a_planned_stop_is_lost_in_time(seed: int) -> Non
     assert ran(seed, Blow(DIES_S, POWER_CUT, "n3", 25.0), LostSoon).found is None
 
 
-def test_a_lease_that_is_said_to_be_over_and_is_not_is_found(
+def test_planted_false_report_of_an_ended_lease_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     planted.a_long_lease_is_said_to_be_over_and_is_not(monkeypatch)
@@ -82,7 +82,7 @@ def test_what_an_agent_left_alive_is_over_before_one_with_an_empty_directory_is_
     assert simulate(reinstalled(seed)).found is None
 
 
-def test_an_empty_directory_that_frees_what_the_last_one_began_is_found(
+def test_planted_release_by_an_empty_state_directory_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     planted.an_empty_directory_speaks_for_the_one_before(monkeypatch)

@@ -25,7 +25,7 @@ async def watched(act: str) -> list[float]:
     return seen
 
 
-def test_an_hour_passes_at_once() -> None:
+def test_an_hour_of_virtual_time_passes_at_once() -> None:
     async def main() -> float:
         await asyncio.sleep(3_600)
         return asyncio.get_running_loop().time()

@@ -1,5 +1,6 @@
-"""Runs with models and without faults, in which never fewer replicas serve than were asked for; and
-that the checker would notice.
+"""Runs with models: without faults the number of ready replicas never falls below the wish.
+
+Planted bugs show that the checker would notice.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,6 @@
-"""What goes on without a lease: it lives through its node's silence, and runs elsewhere only after
-a word of the node or of an operator.
+"""Jobs that ignore their lease: they survive their node's silence.
+
+They run elsewhere only after the node or an operator has reported their end.
 """
 
 from collections.abc import Iterator
@@ -47,7 +48,7 @@ def recorded(world: World) -> list[f.AnyFact | f.Unknown]:
 
 
 def reasons(world: World) -> list[str]:
-    """Of each loss of n2, the node on which something always runs."""
+    """Return the reason of each loss of n2, the node that always runs something."""
     return [
         fact.reason
         for fact in recorded(world)
@@ -56,12 +57,14 @@ def reasons(world: World) -> list[str]:
 
 
 def goes_on(fact: f.JobStarted | f.JobFinished) -> bool:
-    """Every job of these runs but a model's replica."""
+    """Return whether the job is not a model's replica; every other job of these runs ignores its
+    lease.
+    """
     return fact.job_id.startswith("job-")
 
 
 def given_up(world: World) -> list[tuple[str, int]]:
-    """Attempts that had begun on n2 and were over as lost."""
+    """Return the attempts that began on n2 and ended as lost."""
     facts = recorded(world)
     began = {
         (fact.job_id, fact.attempt)
@@ -77,7 +80,7 @@ def given_up(world: World) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_silence_of_a_node_ends_or_moves_what_goes_on(seed: int) -> None:
+def test_a_silent_node_keeps_jobs_that_ignore_their_lease(seed: int) -> None:
     """Cut off for longer than any lease, and its agent away beside that."""
     world = lived(
         seed,
@@ -117,11 +120,11 @@ def test_a_node_that_is_declared_dead_gives_up_what_it_held_while_it_is_away(see
     assert reasons(world) == ["silent", DECLARED_DEAD]
 
 
-def test_what_is_declared_dead_runs_elsewhere() -> None:
+def test_jobs_of_a_node_declared_dead_run_elsewhere() -> None:
     assert any(given_up(lived(seed, Blow(SOON_S, faults.DEAD, "n2", 40.0))) for seed in SEEDS)
 
 
-def test_a_scheduler_that_requeues_it_like_the_others_is_found(
+def test_planted_requeue_of_jobs_that_ignore_their_lease_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     what_goes_on_is_requeued_like_the_others(monkeypatch)

@@ -1,6 +1,4 @@
-"""A simulation that finds nothing proves nothing: each planted bug must be found, within so many
-seeds (`pytest -s` says which).
-"""
+"""The simulation must find each planted bug within a number of seeds (`pytest -s` prints it)."""
 
 from collections.abc import Callable
 from typing import Final
@@ -61,7 +59,7 @@ WITHIN: Final[dict[Plant, int]] = {
 # A planted bug that raises one of these does not fit the code any more, or met the time limit of
 # its test: it proves nothing.
 UNFIT: Final = (": TypeError(", ": AttributeError(", ": NameError(", "from pytest-timeout")
-# A bug that needs a fault which few seeds have is looked for in these seeds only.
+# A bug that needs a rare fault is searched in these seeds only.
 NEEDS: Final[dict[Plant, str]] = {
     planted.an_empty_directory_speaks_for_the_one_before: faults.REINSTALLED
 }

@@ -101,7 +101,9 @@ def test_a_node_is_removed_once_one_with_a_long_lease_is_back_or_lost(
     ] == then
 
 
-def test_that_a_node_is_never_removed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_scheduler_that_never_removes_a_node_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     planted.a_node_that_leaves_is_never_removed(monkeypatch)
     found = without_jobs(30.0).found
     assert found is not None
@@ -115,7 +117,7 @@ def test_agents_that_believe_a_node_that_leaves_are_not_lost_without_it(seed: in
     assert lost(world) == []
 
 
-def test_a_count_that_changes_in_one_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_count_that_changes_in_one_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     planted.a_node_leaves_the_schedulers_count_in_one_step(monkeypatch)
     for seed in WITHIN:
         found = ran(seed, *APART_WITH_IT, nodes=FIVE).found

@@ -21,12 +21,12 @@ def test_every_rule_holds_in_the_seeds_that_once_found_a_bug() -> None:
     hold(faults.plan(seed) for seed in regressions.SEEDS)
 
 
-def test_a_seed_is_the_same_bytes_every_time() -> None:
+def test_a_seed_gives_the_same_bytes_every_time() -> None:
     first, second = simulate(faults.plan(TWICE)), simulate(faults.plan(TWICE))
     assert first == second
 
 
-def test_a_seed_is_the_same_bytes_whatever_the_order_of_sets() -> None:
+def test_a_seed_gives_the_same_bytes_for_any_hash_order() -> None:
     assert (
         digest_in_child(TWICE, "1")
         == digest_in_child(TWICE, "2")

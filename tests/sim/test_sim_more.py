@@ -1,5 +1,5 @@
-"""The second half of the seeds of `make test`, runs without a fault, and that a stormy run is worth
-its name.
+"""The second half of the seeds of `make test`, runs without a fault, and a check that storms
+contain faults.
 """
 
 import pytest

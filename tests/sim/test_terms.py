@@ -16,7 +16,7 @@ from tests.sim.world import World, _run
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_two_that_begin_together_make_one_term(seed: int) -> None:
+def test_two_schedulers_that_start_together_make_one_term(seed: int) -> None:
     world, _ = run(_run(Plan(seed, Rates(), (), 40.0, 0.0, (2, 2, 4, 2)), ALL))
     assert world.found is None
     terms = [

@@ -1,8 +1,7 @@
-"""What is really running, known to nobody in the simulation but the checkers: every living
-simulated process of every job.
+"""Every living simulated process of every job; only the checkers may read it.
 
-`begin` and `end` are called by the machines (`nodes.py`) at the very instant; the checkers look at
-each beginning.
+Machines (`machine.py`) call `begin` and `end` at that very instant. The checkers examine each
+beginning.
 """
 
 from collections.abc import Callable
@@ -24,7 +23,7 @@ class Running(msgspec.Struct, frozen=True):
 
 
 class Truth:
-    """All that lives now, by job and by device."""
+    """All processes that live now, by job and by device."""
 
     def __init__(self) -> None:
         self.by_job: dict[str, list[Running]] = {}

@@ -1,9 +1,9 @@
-"""Jobs that take turns, in one run: alike, too many for the cluster, in a queue with time slices.
+"""Jobs with time slices in one run: alike, in one queue, and too many for the cluster.
 
 A pure function of the seed.
 
-At the end nobody takes turns any more: a simulated job begins anew each time, whatever it saved,
-and would never end.
+Time slices end before the run does. A simulated job starts from zero each time, whatever it saved,
+and would otherwise never end.
 """
 
 import random
@@ -21,9 +21,9 @@ from tests.sim.orders import SECOND_NS, TimedFacts
 PART_OF_SEEDS: Final = 0.4
 QUEUE: Final = "turns"
 JOBS: Final = (8, 10, 12)
-# So long at least there are time slices.
+# Shortest time for which there are time slices.
 SLICED_S: Final = 30.0
-# Nodes and devices of each: a few of them fill a small cluster.
+# (nodes, devices) of each job. A few of them fill a small cluster.
 SIZES: Final = ((2, 1), (1, 2), (1, 2), (1, 1))
 
 

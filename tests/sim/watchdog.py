@@ -1,7 +1,7 @@
-"""The writer that must not be: a watchdog that hears the heartbeats and records NodeLost beside the
+"""A writer that must not exist: a watchdog that reads heartbeats and records NodeLost beside the
 scheduler.
 
-Planted only.
+Only a planted bug uses it.
 """
 
 import asyncio
@@ -24,9 +24,8 @@ LOOK_S: Final = 0.1
 
 
 class Watchdog:
-    """Its rule is the scheduler's own: a lease and a margin of silence.
-
-    What it lacks is the scheduler's subject.
+    """A watchdog with the scheduler's own rule, a lease and a margin of silence, but another
+    subject.
     """
 
     def __init__(self, log: Log, bus: Bus, clock: Clock) -> None:

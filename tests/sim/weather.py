@@ -1,9 +1,8 @@
-"""What goes wrong by chance: the rates of a run, and the dice that all faulty parts of the world
-throw.
+"""Random faults: the rates of a run, and the dice that all faulty parts of the world share.
 
-`Weather.hit` is asked at each append, read, message; it says no once the storm is over. Every hit
-is counted and kept with its virtual time, so that a run of one seed can be told as a story. What
-goes wrong by plan is in `faults.py`.
+The parts call `Weather.hit` at each append, read and message. It returns False once the storm is
+over. Every hit is counted and kept with its virtual time, so that the run of a seed can be printed
+as a story. Planned faults are in `faults.py`.
 """
 
 import random
@@ -49,7 +48,7 @@ class Weather:
         self.story: list[tuple[float, str]] = []
 
     def hit(self, kind: str, where: str) -> bool:
-        """Whether `kind` goes wrong here and now."""
+        """Return whether the fault `kind` happens here and now."""
         if not self.stormy:
             return False
         rate: float = getattr(self.rates, kind)

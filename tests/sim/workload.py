@@ -1,10 +1,9 @@
-"""What the users of one run do: jobs of every kind, cancels, arrays, tenants with limits that
-change, models.
+"""The workload of one run: jobs of every kind, cancels, arrays, changing tenant limits and models.
 
 A pure function of the seed.
 
-Every fifth job goes on when its node hears no scheduler. Every job can end: none asks for more than
-the cluster or its tenant's lowest limit holds.
+Every fifth job ignores its lease. Every job can end, because none asks for more than the cluster or
+its tenant's lowest limit allows.
 """
 
 import random
@@ -39,7 +38,7 @@ STRATEGIES: Final = (
     "least_loaded",
     "topology",
 )
-# Ways to say which part of a device is meant; the last two are instances.
+# Ways to ask for a part of a device. The last two are instances.
 PARTS: Final[tuple[dict[str, object], ...]] = (
     {},
     {},
@@ -49,12 +48,12 @@ PARTS: Final[tuple[dict[str, object], ...]] = (
     {"gpu_share": WHOLE_GPU, "mig_profile": "1g.10gb"},
     {"gpu_share": WHOLE_GPU, "mig_profile": "3g.40gb"},
 )
-# So often an administrator lets a tenant share devices.
+# Frequency with which an administrator lets a tenant share devices.
 SHARING_PART: Final = 0.4
 
 
 class Act(msgspec.Struct, frozen=True, order=True):
-    """At a virtual time the gateway records facts, in one commit."""
+    """Facts that the gateway records in one commit at a virtual time."""
 
     at_s: float
     number: int
@@ -62,7 +61,7 @@ class Act(msgspec.Struct, frozen=True, order=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """The cluster that the jobs are cut for: what it holds of GPUs, node by node."""
+    """The cluster for which jobs are made: the GPUs of each node."""
 
     gpus: tuple[int, ...]
 
@@ -73,7 +72,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
-    """In order of time."""
+    """Return the acts in order of time."""
     dice, going_on = random.Random(f"workload {seed}"), random.Random(f"control loss {seed}")
     acts = [(0.0, _tenants(dice, f"{seed}", shape, True))]
     acts += [

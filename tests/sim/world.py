@@ -1,9 +1,9 @@
 """One run: the real services and the real shell on a virtual loop, over a faulty log, bus and
-machines, watched by the checkers.
+machines.
 
-`simulate(plan)` is the whole of it, and a pure function of its plan. A service that ends by
-anything but a known error (MusterError) is a violation too: a bug that its supervisor would hide by
-starting it again.
+Checkers watch it. `simulate(plan)` runs it and is a pure function of the plan. A service may end
+only by a known error (MusterError). Any other end is a violation, because its supervisor would hide
+the bug by starting it again.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ SETTINGS: Final = Settings(
 
 
 class World:
-    """Everything of one run."""
+    """All parts of one run."""
 
     def __init__(self, loop: VirtualLoop, plan: Plan, checkers: tuple[type, ...]) -> None:
         self.loop = loop
@@ -205,7 +205,7 @@ class World:
         return host not in self.machines or self.machines[host].up
 
     def leading(self) -> list[tuple[str, Scheduler]]:
-        """The scheduler of the present term, if it lives."""
+        """Return the scheduler of the current term, if it is alive."""
         epoch = self.reference.epoch
         found = [(name, slot.service) for name, slot in self.slots.items() if slot.process.alive]
         return [
@@ -215,11 +215,11 @@ class World:
         ]
 
     def acknowledged(self) -> list[tuple[str, Cluster]]:
-        """The folds of the leader that hold nothing but what was read."""
+        """Return the folds of the leader that contain only facts read from the log."""
         return [(name, scheduler.acked) for name, scheduler in self.leading()]
 
     def ahead(self) -> list[tuple[str, SchedulerState | QuotaState]]:
-        """The states that work ahead of the log."""
+        """Return the states that work ahead of the log."""
         quota = self.slots["quota"]
         states = [(name, scheduler.state) for name, scheduler in self.leading()]
         return (
@@ -232,13 +232,13 @@ class World:
     # ----------------------------------------------------------------------------------------
 
     def violate(self, checker: str, message: str, cause: BaseException | None = None) -> None:
-        """The first broken rule ends the run."""
+        """Record the first broken rule, which ends the run."""
         if self.found is None:
             self.found = Found(checker, message, self.loop.now)
             self.cause = cause
 
     def _stored(self, entry: Entry) -> None:
-        """The reference fold, fact by fact, at the moment of storing."""
+        """Update the reference fold, fact by fact, as the log stores a commit."""
         cluster = self.reference
         commit = read(cluster.writers, entry.subject, entry.data)
         try:
@@ -268,7 +268,7 @@ class World:
     # ---------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Storm, calm, end."""
+        """Run the storm, the calm and the end."""
         self.loop.set_exception_handler(self._unhandled)
         keepers = [self.loop.create_task(slot.keep()) for slot in self.slots.values()]
         for blow in self.plan.blows:
@@ -302,7 +302,7 @@ class World:
         return next(live_jobs(self.reference), None) is None and not self.truth.living()
 
     def _quiet(self) -> bool:
-        """All has been read, nothing is in flight, every node is back."""
+        """Return whether all is read, nothing is in flight and every node is back."""
         if not operators.all_nodes_settled(self.reference) or len(self.archive.entries) < len(
             self.stream.entries
         ):
@@ -319,7 +319,7 @@ class World:
         )
 
     def controls_left(self) -> list[str]:
-        """What is not told yet, of devices whose agents can hear it."""
+        """Return the device controls that reachable agents have not applied or answered yet."""
         return controls.unanswered(
             self.reference, {name: machine.capped for name, machine in self.machines.items()}
         )
@@ -333,9 +333,7 @@ class World:
     # ----------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """The storm is over: everything is joined, powered and started again, but for
-        what lasts.
-        """
+        """End the storm: join, power on and start everything again, except what lasts."""
         self.weather.stormy = False
         away = [blow.target for blow in self.plan.blows if blow.lasts]
         self.network.heal(away)
@@ -354,7 +352,7 @@ class World:
                 slot.log.stalled_until = self.stalled_until
 
     def strike(self, blow: Blow) -> None:
-        """Carry one planned fault out."""
+        """Carry out one planned fault."""
         self.weather.tell(blow.kind, f"{blow.target} {blow.length_s:.2f} s")
         match blow.kind:
             case faults.KILL | faults.AGENT_DEAD | faults.REINSTALLED | faults.LATE:
@@ -398,8 +396,9 @@ class World:
         operators.see(self, blow)
 
     def _planned_stop(self, blow: Blow) -> None:
-        """The leader stops, and the agent that is named, if any, dies once it has its long lease:
-        its jobs outlive the next patience.
+        """Stop the leader as planned; kill the named agent, if any, once it has its long lease.
+
+        Its jobs then outlive the next term's patience.
         """
         for name, _ in self.leading():
             self.slots[name].stop.set()
@@ -410,7 +409,7 @@ class World:
             )
 
     def _device_errs(self, blow: Blow) -> None:
-        """The driver and the kernel's log both tell of it, if there is an agent to hear them."""
+        """Report a device error by the driver and by the kernel's log, if an agent is alive."""
         slot, machine = self.slots[f"agent-{blow.target}"], self.machines[blow.target]
         if not slot.process.alive or slot.service is None:
             return
@@ -424,9 +423,7 @@ class World:
             )
 
     def _second_scheduler(self, blow: Blow) -> None:
-        """The leader is paused past its term, so that the standby takes over, and then wakes up as
-        if nothing had been.
-        """
+        """Pause the leader past its term, so that the standby takes over, and then wake it up."""
         for name, _ in self.leading():
             self.slots[name].process.pause(SETTINGS.term_ms / 1e3 + blow.length_s)
 
@@ -446,7 +443,7 @@ class World:
 
 
 def simulate(plan: Plan, checkers: tuple[type, ...] | None = None) -> Result:
-    """One run from its plan to its result."""
+    """Run one plan and return its result."""
     from tests.sim.checkers import ALL
 
     logging.disable(logging.CRITICAL)
