@@ -213,7 +213,7 @@ def check_built(lane: Lane, waits: int) -> None:
 
 @settings(max_examples=300, deadline=None)
 @draw(STEPS, st.sampled_from(tuple(POLICIES)), st.sampled_from((2, 1_000)))
-def test_those_that_let_others_pass_are_the_same_as_if_each_were_asked(
+def test_blocked_groups_leave_the_same_candidates_as_single_checks(
     steps: list[tuple[object, ...]], policy: str, spare: int
 ) -> None:
     world = World(policy)
@@ -283,7 +283,9 @@ def test_what_comes_and_goes_behind_a_tenant_at_its_limit_is_let_go_of(
     assert [head.job_id for head in heads(state)] == ["first"]
 
 
-def test_behind_one_whom_nobody_passes_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_job_is_tried_behind_one_that_must_not_be_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[str] = []
     choose = BackfillPass.choose
 

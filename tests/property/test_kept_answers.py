@@ -231,7 +231,7 @@ def _found(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
 
 @settings(max_examples=60, deadline=None)
 @sampled(SEEDS)
-def test_who_lived_through_it_answers_as_who_has_just_read_the_cluster(seed: int) -> None:
+def test_a_live_state_answers_like_one_built_from_the_cluster(seed: int) -> None:
     chance = Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrivals, "FIRST", 2)  # another mix is learnt early

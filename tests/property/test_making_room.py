@@ -96,7 +96,7 @@ def fits_without(state: State, job: Job, gone: Iterable[Job]) -> bool:
 
 @settings(max_examples=150, deadline=None)
 @sampled(SEEDS)
-def test_room_is_found_where_there_can_be_any_and_nobody_ends_in_vain(seed: int) -> None:
+def test_room_is_found_if_there_is_any_and_no_job_ends_in_vain(seed: int) -> None:
     chance = Random(seed)
     state = cluster(chance, sizes=(1, 1, 2, 3))
     job = head(chance, state)
@@ -129,7 +129,7 @@ def fits_there(state: State, job: Job, node_id: str, gone: Iterable[Job]) -> boo
 
 @settings(max_examples=100, deadline=None)
 @sampled(SEEDS)
-def test_of_jobs_of_equal_size_those_end_that_lose_least(seed: int) -> None:
+def test_among_equal_jobs_those_that_lose_least_are_preempted(seed: int) -> None:
     chance = Random(seed)
     state = cluster(chance, sizes=(1,))
     job = head(chance, state)

@@ -69,7 +69,7 @@ def test_fair_share_comes_to_the_weights(weights: list[int]) -> None:
 
 @settings(max_examples=20, deadline=None)
 @draw(st.integers(0, 60), st.integers(1, 600))
-def test_where_waiting_counts_nobody_starves(priority: int, ageing_s: int) -> None:
+def test_with_ageing_no_job_starves(priority: int, ageing_s: int) -> None:
     """A job of low priority against a stream of fresh ones of 61 that never ends."""
     state = given(
         registered("a", 1),
@@ -102,7 +102,7 @@ JOBS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @draw(JOBS, st.sampled_from(tuple(POLICIES)), st.sampled_from(tuple(POLICIES)))
-def test_the_line_is_one_list_of_all_that_wait(
+def test_the_order_covers_all_waiting_jobs(
     jobs: list[tuple[str, int, int, int, str]], day: str, night: str
 ) -> None:
     """Whatever comes by lanes and shapes is in the order that sorting every single job would give,

@@ -79,7 +79,7 @@ def test_a_choice_is_made_exactly_when_one_exists_and_takes_only_what_is_free(
 
 
 @draw(SIZES, HOLDS, st.lists(WISHES, max_size=5), st.booleans())
-def test_what_a_scheduler_notes_of_its_own_placements_is_what_the_ledger_says(
+def test_own_placements_leave_the_same_free_devices_as_the_ledger(
     sizes: list[int], holds: list[tuple[int, int, int]], requests: list[JobSpec], looks_ahead: bool
 ) -> None:
     state = world(sizes, holds, requests)

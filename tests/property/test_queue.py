@@ -75,7 +75,7 @@ def test_what_comes_first_and_goes_again_leaves_nothing_behind(
     ]
 
 
-def test_shapes_of_one_claim_stand_behind_one_gate_whatever_a_look_drops_on_its_way() -> None:
+def test_shapes_with_one_limit_key_share_one_group_whatever_a_scan_drops() -> None:
     line = Queue()
     for number in range(50):
         line.add(job(f"j{number}", cpus_milli=2 * number + 1), (100 - number, 0), LANE)

@@ -76,7 +76,7 @@ class Story:
 
 @settings(max_examples=60, deadline=None)
 @sampled(st.integers(0, 1 << 32))
-def test_nobody_is_cut_before_its_slice_and_everybody_has_its_turn(seed: int) -> None:
+def test_no_job_is_preempted_before_its_slice_ends_and_each_gets_a_turn(seed: int) -> None:
     chance = Random(seed)
     gpus, jobs = chance.choice((1, 2, 3)), chance.randint(2, 8)
     story = Story(gpus, chance.choice(POLICIES))

@@ -73,7 +73,7 @@ def when_and_where(state: State, job: str) -> tuple[float, list[str]]:
 
 
 @pytest.mark.parametrize(("seconds", "passes"), [(99, [("j", "a")]), (100, [])])
-def test_who_has_ended_before_the_first_job_can_begin_passes_it(
+def test_a_job_that_ends_before_the_head_reservation_is_backfilled(
     seconds: int, passes: list[tuple[str, str]]
 ) -> None:
     state = given(
@@ -82,7 +82,7 @@ def test_who_has_ended_before_the_first_job_can_begin_passes_it(
     assert begin(state, now_s=1) == passes
 
 
-def test_a_limit_that_is_changed_while_a_job_runs_moves_what_is_promised() -> None:
+def test_a_limit_changed_during_the_run_moves_the_head_reservation() -> None:
     state = given(registered("a"), running("i", "a", 0, 1, **LASTS_100), BIG)
     name = "big"
     before, _ = when_and_where(state, name)
@@ -110,7 +110,7 @@ def test_an_allocation_that_is_extended_moves_what_is_promised() -> None:
     assert when_and_where(state, "big")[0] >= UNKNOWN
 
 
-def test_who_has_no_limit_keeps_off_the_promised_nodes() -> None:
+def test_a_job_without_a_limit_avoids_the_reserved_nodes() -> None:
     busy = running("i", "a", 0, 1, **LASTS_100)
     assert begin(given(registered("a"), busy, BIG, waiting("j"), waiting("k", estimate_s=1))) == []
     beside = given(registered("a"), registered("b", 2), busy, BIG, waiting("j"), waiting("k"))
@@ -137,7 +137,7 @@ def test_a_limit_that_is_lowered_lets_a_waiting_job_pass() -> None:
     assert begin(state) == [("j", "a")]
 
 
-def test_the_first_job_is_promised_where_it_fits_first() -> None:
+def test_the_first_job_reserves_the_nodes_where_it_fits_first() -> None:
     busy = [
         *running("i", "a", 0, **lasting(300)),
         *running("k", "b", 0, 1, **lasting(200)),
@@ -217,7 +217,7 @@ def test_an_estimate_that_passes_on_a_lost_node_changes_nothing() -> None:
     assert when_and_where(state, "j") == (UNKNOWN, [])
 
 
-def test_where_nobody_can_say_when_the_nodes_with_the_fewest_jobs_in_the_way_are_promised() -> None:
+def test_without_a_known_end_the_nodes_with_the_fewest_jobs_in_the_way_are_reserved() -> None:
     busy = [
         *running("i", "a", 0),
         *running("k", "a", 1),
@@ -247,7 +247,7 @@ def test_a_replica_is_not_waited_for_where_a_job_may_end() -> None:
     assert reservation_for(alone, alone.cluster.jobs[JobId("big")]).when_ns == NEVER
 
 
-def test_a_gang_is_promised_nodes_that_may_be_together() -> None:
+def test_a_gang_reserves_nodes_that_may_be_together() -> None:
     racks = [registered("a", rack="r"), registered("b", rack="s"), registered("c", rack="s")]
     busy = [*running("i", "b", 0, **lasting(100)), *running("k", "c", 0, **lasting(300))]
     state = given(
@@ -260,7 +260,7 @@ def test_a_gang_is_promised_nodes_that_may_be_together() -> None:
     assert when_and_where(state, "loose") == (100, ["a", "b"])
 
 
-def test_what_keeps_away_from_the_first_job_is_waited_for_too() -> None:
+def test_jobs_of_anti_affinity_delay_the_head_reservation() -> None:
     state = given(
         registered("a"),
         running("i", "a", 0, **(LASTS_100 | {"labels": {"app": "x"}})),
@@ -269,11 +269,11 @@ def test_what_keeps_away_from_the_first_job_is_waited_for_too() -> None:
     assert when_and_where(state, "j") == (100, ["a"])
 
 
-def test_what_no_node_will_ever_serve_is_promised_nothing() -> None:
+def test_a_job_that_no_node_can_serve_gets_no_head_reservation() -> None:
     assert when_and_where(given(registered("a"), waiting("huge", gpus=9)), "huge") == (UNKNOWN, [])
 
 
-def test_who_passes_leaves_the_first_job_what_their_tenant_may_hold() -> None:
+def test_a_backfilled_job_leaves_the_tenant_limit_of_the_first_job() -> None:
     limit = f.TenantSet(tenant=TenantId("t"), max_gpu_share=500)
     busy = running("i", "a", 0, 1, **LASTS_100)
     history = [
@@ -321,7 +321,7 @@ def test_another_job_that_may_not_be_passed_ends_the_search() -> None:
     ]
 
 
-def test_a_promise_is_kept_when_its_time_has_come() -> None:
+def test_a_head_reservation_is_used_when_its_time_comes() -> None:
     state = given(
         registered("a"), running("i", "a", 0, 1, **LASTS_100), BIG, waiting("j", **lasting(60))
     )
@@ -342,7 +342,7 @@ def test_a_promise_is_kept_when_its_time_has_come() -> None:
     assert ("big", "a") in begin(state, now_s=100)
 
 
-def test_forecasts_that_nobody_asks_for_are_forgotten() -> None:
+def test_unused_forecasts_are_dropped() -> None:
     state = given(registered("a", 64), waiting("j"))
     for gpus in range(1, KEPT_MAX + 5):
         when_and_where(given_more(state, gpus), f"j{gpus}")
@@ -355,7 +355,7 @@ def given_more(state: State, gpus: int) -> State:
     return state
 
 
-def test_only_so_many_jobs_are_looked_past(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backfill_scans_a_bounded_number_of_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of another shape, none of which fits; the last one would."""
     busy = running("i", "a", 0, 1, **LASTS_100)
     behind = [fact for gpus in (3, 4) for fact in waiting(f"big-{gpus}", gpus=gpus)]

@@ -78,7 +78,7 @@ def test_it_is_given_as_much_as_its_tenant_may_hold() -> None:
     assert nodes_of(decisions(given(THREE, limit, by_memory))) == ["a", "b"]
 
 
-def test_behind_a_job_that_waits_it_keeps_off_the_nodes_that_are_promised_to_that() -> None:
+def test_an_elastic_gang_avoids_the_reserved_nodes() -> None:
     four = [*THREE, registered("d")]
     busy = [*waiting("rock", gpus=1, time_limit_s=60), placed("rock", member("d", 0))]
     first = waiting("first", nodes=3, gpus=4, rack="none")
@@ -101,12 +101,12 @@ def test_it_goes_on_with_fewer_where_none_is_free_and_strangers_wait() -> None:
     assert state.cluster.jobs[JobId("j")].retries_used == 0
 
 
-def test_with_fewer_than_it_needs_it_waits_in_line() -> None:
+def test_a_gang_with_too_few_nodes_left_waits_in_the_queue() -> None:
     said = lose(given(THREE, running("a", "b", "c", fewest=3), waiting("stranger", gpus=4)), "a")
     assert (nodes_of(said), nodes_of(said, "stranger")) == ([], ["b"])
 
 
-def test_one_that_makes_room_begins_again_on_what_is_left() -> None:
+def test_a_preempted_gang_restarts_on_the_devices_that_are_left() -> None:
     state = given(
         THREE,
         running("a", "b", "c", fewest=1, priority=10, preemptible=True),

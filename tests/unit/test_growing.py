@@ -66,7 +66,7 @@ def test_it_begins_anew_with_more_nodes_once_it_has_run_for_a_while() -> None:
             lost_share_ms=800 * AFTER_S * 1_000,
         ),
     ]
-    assert explain(state, J)["answer"] == "it saves its work and ends, to begin anew on a, b, c"
+    assert explain(state, J)["answer"] == "it saves its work and ends, to restart on a, b, c"
     told(state, f.JobCheckpointed(job_id=J, attempt=1, node_id=NodeId("a"), asked=True))
     assert decisions(state) == [
         f.JobStopOrdered(job_id=J, attempt=1, reason="grown", signal=15, grace_ms=10_000)
@@ -100,18 +100,18 @@ def test_its_own_time_may_be_longer_and_a_new_term_counts_anew() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"checkpoint_grace_s": 0}, {"preemptible": False}, {"most": 2}])
-def test_only_who_saves_its_work_and_may_have_more_is_begun_anew(fields: dict[str, Any]) -> None:
+def test_only_an_elastic_gang_with_a_checkpoint_restarts_to_grow(fields: dict[str, Any]) -> None:
     assert grown(ripe(**fields)) == []
 
 
-def test_who_has_as_many_as_it_may_or_ends_already_is_left_alone() -> None:
+def test_a_gang_at_its_maximum_or_ending_does_not_grow() -> None:
     assert grown(ripe(most=3)) == ["a", "b", "c"]
     cancel = f.CancelRequested(job_id=J, signal=15, grace_s=1)
     assert grown(ripe(cancel)) == []
     assert grown(ripe(finished("j", "a"))) == []
 
 
-def test_nobody_who_waits_and_could_use_the_nodes_is_passed() -> None:
+def test_a_gang_does_not_grow_onto_nodes_that_a_waiting_job_could_use() -> None:
     """Not even one that needs more than there is now; but one that could never run there."""
     assert (
         grown(
@@ -173,30 +173,30 @@ def test_what_it_is_to_have_counts_for_the_limit_while_it_ends() -> None:
     assert (nodes_of(said), nodes_of(said, "late")) == (["a", "b", "c"], [])
 
 
-def test_one_that_goes_on_unheard_is_not_begun_anew() -> None:
+def test_a_gang_on_a_silent_node_does_not_grow() -> None:
     lost = f.NodeLost(node_id=NodeId("b"), incarnation=1)
     assert grown(ripe(lost, registered("d"), most=3, on_control_loss="continue")) == []
 
 
-def test_one_on_hold_is_not_begun_anew_for_it_would_not_begin() -> None:
+def test_a_held_gang_does_not_restart_to_grow() -> None:
     assert grown(ripe(f.JobUpdated(job_id=J, held=True, user="u"))) == []
 
 
-def test_one_whose_own_node_is_to_be_kept_for_others_is_not_begun_anew() -> None:
+def test_a_gang_does_not_grow_when_its_node_is_reserved_for_others() -> None:
     soon = f.ReservationSet(
         reservation="m", nodes=(NodeId("a"),), start_ns=1 << 59, end_ns=1 << 60, user="u"
     )
     assert grown(ripe(soon)) == []
 
 
-def test_who_waits_at_a_limit_is_in_the_way_of_its_own_tenant_only() -> None:
+def test_a_job_at_a_limit_blocks_only_its_own_tenant() -> None:
     tight = f.TenantSet(tenant=TenantId("red"), max_gpu_share=100)
     assert grown(ripe(tight, waiting("reds", gpus=4, tenant="red"))) == ["a", "b", "c"]
     own = f.TenantSet(tenant=TenantId("default"), max_gpu_share=1_200)
     assert grown(ripe(own, waiting("mine", nodes=3, gpus=4))) == []
 
 
-def test_behind_too_many_kinds_of_jobs_nobody_is_begun_anew() -> None:
+def test_no_gang_grows_while_too_many_kinds_of_jobs_wait() -> None:
     def kinds(count: int) -> list[AnyFact]:
         return [
             fact
@@ -216,7 +216,7 @@ def test_nodes_that_are_kept_for_others_are_not_taken() -> None:
     assert grown(ripe(kept, registered("d"))) == ["a", "b", "d"]
 
 
-def test_who_waits_for_its_own_reservation_wants_no_other_nodes() -> None:
+def test_a_job_that_waits_for_its_reservation_uses_no_other_nodes() -> None:
     tenants = (TenantId("default"),)
     kept = f.ReservationSet(
         reservation="m",
@@ -239,7 +239,7 @@ def test_growing_uses_up_none_of_its_attempts() -> None:
     assert may_try_again(job, "node_lost", counted=False)
 
 
-def test_one_begins_anew_at_a_time_and_never_onto_the_same_nodes() -> None:
+def test_gangs_grow_one_at_a_time_and_never_onto_the_same_nodes() -> None:
     other = [
         *waiting("k", nodes=1, nodes_max=3, gpus=4, **SAVES),
         placed("k", member("e", 0, 1, 2, 3)),

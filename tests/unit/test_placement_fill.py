@@ -83,7 +83,7 @@ def test_a_model_is_scarce_by_how_much_is_asked_of_it_alone_and_how_little_there
         (DeviceFit((1, 2), 40, (100, 100)), (30, 60, 60)),
     ],
 )
-def test_what_a_take_leaves_of_the_open_devices(fit: DeviceFit, after: tuple[int, ...]) -> None:
+def test_the_free_shares_that_a_device_fit_leaves(fit: DeviceFit, after: tuple[int, ...]) -> None:
     assert after_fit((30, 100, 100), fit) == after
 
 

@@ -233,7 +233,7 @@ def test_mig_instances_on_several_devices_are_all_alike_and_on_cut_cards_first()
     ), "a quarter of one card, an eighth of the other"
 
 
-def test_what_was_worked_out_and_forgotten_is_worked_out_again_the_same(
+def test_dropped_cache_entries_are_computed_again_with_the_same_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every memory of the placement is bounded."""

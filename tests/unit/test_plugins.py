@@ -223,7 +223,7 @@ def test_what_is_no_plug_in_is_refused(
     assert caplog.records[0].getMessage().split("is refused: ")[1].startswith(reason)
 
 
-def test_of_two_with_one_name_the_first_is_taken_and_no_more_than_the_bound(
+def test_the_first_of_two_plugins_with_one_name_is_loaded_up_to_the_bound(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     plugged = plugins.load(
@@ -254,7 +254,7 @@ def test_an_order_that_depends_on_more_than_it_is_asked_is_refused(
     assert "two trials on the same cluster led to different decisions" in caplog.text
 
 
-def test_one_that_goes_bad_is_disabled_by_a_fact_before_anything_else_is_decided(
+def test_a_failed_plugin_is_disabled_before_any_other_decision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plugged = plugins.load([point("mine", "by_least")])
@@ -269,7 +269,7 @@ def test_one_that_goes_bad_is_disabled_by_a_fact_before_anything_else_is_decided
     assert order_of(state) == ["i", "j"] and plugged.orders == {"mine": ""}
 
 
-def test_who_replays_follows_the_fact_and_not_the_plug_in() -> None:
+def test_a_replay_follows_the_facts_and_not_the_plugin() -> None:
     plugins.load([point("mine", "by_least")])
     disabled = f.PluginDisabled(extends="order", name="mine", version="", reason="it was slow")
     state = in_term(TERM, *two(), disabled)
@@ -318,7 +318,7 @@ def test_no_collection_is_held_against_a_plug_in() -> None:
         gc.enable()
 
 
-def test_of_disabled_versions_the_latest_are_kept() -> None:
+def test_the_latest_disabled_versions_are_kept() -> None:
     cluster = given().cluster
     for number in range(300):
         tell(

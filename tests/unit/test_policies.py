@@ -216,7 +216,7 @@ def test_srsf_takes_the_least_service_and_not_the_shortest_time() -> None:
     assert order(state) == ["narrow", "wide", "nobody-knows"]
 
 
-def test_srsf_takes_the_tenant_s_history_where_nobody_estimated() -> None:
+def test_srsf_uses_the_tenants_history_without_an_estimate() -> None:
     state = given(
         registered("a", 1),
         queue("srsf"),
@@ -237,7 +237,7 @@ def test_srsf_takes_the_time_limit_where_there_is_nothing_else() -> None:
     assert order(state) == ["short", "long"]
 
 
-def test_las_puts_who_has_used_much_behind_who_has_not() -> None:
+def test_las_places_jobs_with_much_use_last() -> None:
     state = given(
         registered("a", 1), queue("las"), lost_after("old", 25, retries=1), waiting("new")
     )
@@ -285,7 +285,7 @@ def test_the_queue_that_holds_least_for_its_weight_goes_first() -> None:
     ]
 
 
-def test_a_queue_that_is_set_anew_is_sorted_anew() -> None:
+def test_a_reconfigured_queue_is_sorted_again() -> None:
     busy = [*waiting("i"), placed("i", member("a", 0))]
     state = given(registered("a", 1), busy, waiting("one", priority=1), waiting("two", priority=2))
     heads = [job_id for _, job_id, _, _ in next(iter(state.queue.lanes.values())).heads()]

@@ -57,7 +57,7 @@ def told(state: State, *facts: AnyFact) -> None:
         state.refresh(tell(state.cluster, fact))
 
 
-def test_the_first_in_line_is_given_room_by_jobs_of_lower_priority() -> None:
+def test_jobs_of_lower_priority_make_room_for_the_first_waiting_job() -> None:
     state = given(registered("a"), running("low", 0, 1, 2, 3), waiting("high", gpus=4, priority=90))
     assert decisions(state) == [
         reserved("high", member("a", 0, 1, 2, 3)),
@@ -82,18 +82,18 @@ def test_it_is_placed_where_it_was_reserved_once_that_is_free_and_the_other_wait
     )
 
 
-def test_nobody_is_preempted_where_there_is_room() -> None:
+def test_no_job_is_preempted_when_devices_are_free() -> None:
     state = given(registered("a"), running("low", 0, 1), waiting("high", gpus=2, priority=90))
     assert decisions(state) == [placed("high", member("a", 2, 3), port=29_501)]
 
 
-def test_only_those_make_room_that_said_so_and_have_less_priority() -> None:
+def test_only_preemptible_jobs_of_lower_priority_make_room() -> None:
     head = waiting("high", gpus=1, priority=50)
     for fields in ({"preemptible": False}, {"priority": 50}, {"priority": 51}):
         assert decisions(given(registered("a"), running("low", 0, 1, 2, 3, **fields), head)) == []
 
 
-def test_nobody_is_preempted_in_vain() -> None:
+def test_no_job_is_preempted_unless_it_helps() -> None:
     """What the others leave is not enough, or they could end and it would not fit all the same."""
     beside = [*waiting("rock", gpus=1), placed("rock", member("a", 3))]
     state = given(
@@ -161,7 +161,7 @@ def test_a_job_has_run_for_as_long_as_it_asked_for_before_it_makes_room() -> Non
     assert [fact.job_id for fact in decisions(state, now_s=61)] == ["high", "low"]
 
 
-def test_others_go_on_in_line_but_not_on_what_is_reserved() -> None:
+def test_other_jobs_start_but_not_on_reserved_devices() -> None:
     state = given(
         registered("a"),
         running("low", 0, 1, 2),
@@ -237,7 +237,7 @@ def test_a_reservation_ends_with_the_cancel_of_its_job() -> None:
     assert facts[2].job_id == "next"  # type: ignore[union-attr]
 
 
-def test_a_reservation_ends_when_somebody_holds_its_job() -> None:
+def test_reserved_devices_are_given_up_when_their_job_is_held() -> None:
     state = given(registered("a"), running("low", 0, 1, 2, 3), waiting("high", gpus=4, priority=90))
     decisions(state)
     told(state, f.JobUpdated(job_id=JobId("high"), held=True))
@@ -395,7 +395,7 @@ def test_what_is_left_of_a_gang_that_lost_a_node_is_kept_for_it_with_a_free_node
     ]
 
 
-def test_a_gang_for_which_no_node_is_free_waits_in_line() -> None:
+def test_a_gang_without_a_free_node_waits_in_the_queue() -> None:
     nodes = [registered(name, gpus=2) for name in ("a", "b")]
     state = given(*nodes, gang_on("a", "b"), waiting("stranger", gpus=2, priority=90))
     told(state, f.NodeLost(node_id=NodeId("b"), incarnation=1))
@@ -454,7 +454,7 @@ def test_where_a_gang_ends_its_other_nodes_cost_nothing_more() -> None:
     assert [fact.job_id for fact in decisions(state, now_s=9)] == ["high", "gang"]
 
 
-def test_whose_end_is_needed_is_not_spared() -> None:
+def test_a_job_whose_end_is_needed_is_not_spared() -> None:
     """CPUs: the last that ends brings them, and the first is needed for its device."""
     node = registered("a", gpus=2, cpus_milli=2_000)
     jobs = [
@@ -472,7 +472,7 @@ def test_whose_end_is_needed_is_not_spared() -> None:
     assert [fact.job_id for fact in decisions(state, now_s=9)] == ["high", "two", "one"]
 
 
-def test_what_nodes_could_offer_is_kept_for_so_many_wishes_only() -> None:
+def test_offers_are_kept_for_a_bounded_number_of_requests() -> None:
     state = given(registered("a"), running("low", 0, 1, 2, 3))
     for gpus in range(KEPT_MAX + 3):
         state.offers(ResourceRequest(gpus=gpus), "default", Need(90))

@@ -32,7 +32,7 @@ def three_full_nodes() -> list[AnyFact]:
     return [*(registered(name) for name in "abc"), *jobs, limited("t", 4)]
 
 
-def test_nobody_makes_room_beyond_what_a_tenant_may_hold_with_what_it_has_reserved() -> None:
+def test_reserved_devices_count_when_room_is_made_within_a_tenant_limit() -> None:
     state = given(
         three_full_nodes(),
         *(waiting(f"high-{n}", gpus=4, priority=90, tenant="t") for n in range(3)),
@@ -41,7 +41,7 @@ def test_nobody_makes_room_beyond_what_a_tenant_may_hold_with_what_it_has_reserv
     assert decisions(state_again(state)) == []
 
 
-def test_nobody_takes_what_its_tenant_has_reserved_from_the_limit() -> None:
+def test_reserved_devices_count_against_the_tenant_limit() -> None:
     """Not while others make room, and the job is placed then; whatever comes after it."""
     state = given(three_full_nodes(), waiting("high", gpus=4, priority=90, tenant="t"))
     decisions(state)
@@ -119,7 +119,7 @@ def test_a_job_for_which_no_room_can_be_made_keeps_it_from_its_own_queue_only() 
     assert [fact.job_id for fact in decisions(two_queues(*other))] == ["small", "low-a"]
 
 
-def test_no_room_is_made_past_the_first_of_a_queue_that_nobody_passes() -> None:
+def test_no_room_is_made_behind_the_first_job_of_a_queue_without_backfill() -> None:
     assert (
         decisions(two_queues(*waiting("small", gpus=2, priority=80, queue="two"), backfill=False))
         == []
@@ -134,7 +134,7 @@ def test_the_room_that_is_made_leaves_the_first_ones_tenant_what_it_may_hold() -
         ] == ending
 
 
-def test_only_so_many_jobs_are_looked_past_to_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preemption_scans_a_bounded_number_of_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     small = waiting("small", gpus=2, priority=80, queue="two")
     assert decisions(two_queues(*small))
     monkeypatch.setattr("services.scheduler.decide.placing.SCAN_MAX", 1)

@@ -152,7 +152,7 @@ def test_a_rejected_job_takes_no_place() -> None:
     assert world.state.cluster.tenants[TENANT].waiting == 1
 
 
-def test_of_submissions_that_came_together_the_first_take_the_places() -> None:
+def test_the_first_of_simultaneous_submissions_are_admitted() -> None:
     world = limited(1)
     world.say(submitted("a"), submitted("b"))
     assert names(world.record()) == [("JobAdmitted", "a"), ("JobRejected", "b")]

@@ -83,7 +83,7 @@ def test_a_gang_keeps_off_too() -> None:
     assert begin(given(nodes, kept("b", "c"), waiting("j", nodes=2, gpus=4))) == []
 
 
-def test_who_names_a_reservation_of_its_tenant_begins_there_when_it_begins() -> None:
+def test_a_job_starts_in_its_tenants_reservation_when_that_begins() -> None:
     state = given(
         registered("a"),
         registered("b"),
@@ -93,7 +93,7 @@ def test_who_names_a_reservation_of_its_tenant_begins_there_when_it_begins() -> 
     assert [begin(state, now_s) for now_s in (0, 99, 100)] == [[], [], [("j", "b")]]
 
 
-def test_who_waits_for_its_reservation_to_begin_is_in_nobody_s_way() -> None:
+def test_a_job_before_its_reservation_blocks_no_other_job() -> None:
     early = waiting("j", tenant="red", reservation="course")
     fifo = f.QueueSet(queue="default", policy="fifo")
     assert begin(
@@ -128,7 +128,7 @@ def test_within_a_reservation_a_maintenance_counts() -> None:
     ) == [("j", "b")]
 
 
-def test_the_first_job_is_promised_nodes_that_are_not_kept_from_it_then() -> None:
+def test_the_first_job_reserves_nodes_that_are_open_to_it_then() -> None:
     busy = [*waiting("i", gpus=4, **LASTS_100), placed("i", member("a", 0, 1, 2, 3))]
     history = [registered("a"), *busy, kept("a", start=150), *waiting("big", gpus=4, **LASTS_100)]
     gone = [
@@ -164,7 +164,7 @@ def test_a_time_that_is_far_puts_no_promise_off() -> None:
     ) == [("j", "a")]
 
 
-def test_a_promise_within_a_reservation_is_of_its_nodes() -> None:
+def test_a_head_reservation_within_a_reservation_uses_its_nodes() -> None:
     ours = waiting("big", gpus=4, tenant="red", reservation="course")
     busy = [*waiting("i"), placed("i", member("b", 0))]
     history = [

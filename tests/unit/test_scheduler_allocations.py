@@ -77,7 +77,7 @@ def test_one_that_is_shorter_than_its_warning_is_warned_of_at_once() -> None:
     assert decisions(held(60), 1) == [warned(60)]
 
 
-def test_who_takes_over_goes_by_the_schedulers_time_and_by_no_other_clock() -> None:
+def test_a_new_scheduler_uses_only_the_schedulers_clock() -> None:
     cluster = held().cluster
     cluster.writers["facts.node.a"] = WriterMark(9, 1, 2 * HOUR * SECOND_NS, 1)
     assert State(cluster).first(EXPIRE) is None
@@ -86,7 +86,7 @@ def test_who_takes_over_goes_by_the_schedulers_time_and_by_no_other_clock() -> N
     assert due is not None and due.job_id == J
 
 
-def test_who_takes_over_late_warns_and_ends_together() -> None:
+def test_a_late_take_over_warns_and_ends_an_allocation_together() -> None:
     assert decisions(held(), 2 * HOUR) == [warned(HOUR), over()]
 
 

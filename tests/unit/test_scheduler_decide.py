@@ -99,7 +99,7 @@ def test_a_share_that_does_not_fit_opens_a_whole_device() -> None:
     assert decisions(state) == [placed("j", member("a", 1, share=50), port=29_501)]
 
 
-def test_the_higher_priority_goes_first_and_then_who_came_first() -> None:
+def test_the_higher_priority_goes_first_then_the_first_submitted() -> None:
     jobs = [*waiting("low", gpus=4, priority=10), *waiting("high", gpus=4, priority=90)]
     assert decisions(given(registered("a"), jobs)) == [placed("high", member("a", 0, 1, 2, 3))]
 

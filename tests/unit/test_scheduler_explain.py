@@ -282,7 +282,7 @@ def test_a_job_behind_another_is_told_which() -> None:
     )
 
 
-def test_a_job_that_stands_aside_is_in_nobody_s_way() -> None:
+def test_a_blocked_job_blocks_no_other_job() -> None:
     """`huge` can never fit and `capped` may not: the placement passes them over, and so does the
     answer.
     """

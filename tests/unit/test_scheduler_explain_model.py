@@ -53,7 +53,7 @@ def test_a_crash_loop_is_named_with_its_last_end_and_the_next_beginning() -> Non
         "2 times so far, the last: failed, exit code 3, chat-2; the next one begins at 00:00:02 UTC"
         in answer["answer"]
     )
-    assert answer["remedy"] == "look at what it wrote: muster logs chat-2"
+    assert answer["remedy"] == "read its output: muster logs chat-2"
 
 
 def test_the_other_states_say_what_they_are() -> None:

@@ -325,7 +325,7 @@ def test_a_redeployment_without_room_for_one_more_waits_and_serves_on() -> None:
     assert world.ready() == ["chat-1", "chat-2"]
 
 
-def test_a_redeployment_ends_at_once_what_serves_nobody() -> None:
+def test_a_redeployment_ends_replicas_that_cannot_answer_at_once() -> None:
     world = World(registered("a"), deployed(2))
     world.begin("chat-1")
     assert scaled(world.hear(deployed(2))) == [([], ["chat-2"]), (["chat-3"], []), (["chat-4"], [])]
@@ -345,7 +345,7 @@ def test_a_redeployment_that_crashes_leaves_the_old_ones_serving() -> None:
     assert scaled(world.hear(deployed(1)))[0][0] == [] and world.model.crashes == 0
 
 
-def test_a_replica_that_somebody_cancels_is_replaced_and_is_no_crash() -> None:
+def test_a_cancelled_replica_is_replaced_and_is_no_crash() -> None:
     world = World(registered("a"), deployed(1))
     world.begin("chat-1")
     assert scaled(world.hear(f.CancelRequested(job_id=JobId("chat-1")))) == [(["chat-2"], [])]
@@ -422,7 +422,7 @@ def test_a_redeployment_does_not_end_the_last_replica_that_can_answer() -> None:
     assert scaled(world.begin("chat-2")) == [([], ["chat-1"])]
 
 
-def test_of_old_replicas_the_unready_ones_end_first_and_no_more_than_can_be_spared() -> None:
+def test_unready_old_replicas_end_first_and_only_as_many_as_can_be_spared() -> None:
     world = World(registered("a"), deployed(2))
     world.begin("chat-1", "chat-2")
     world.hear(unready("chat-2"))
@@ -431,7 +431,7 @@ def test_of_old_replicas_the_unready_ones_end_first_and_no_more_than_can_be_spar
     assert world.ready() == ["chat-1", "chat-3"]
 
 
-def test_of_too_many_those_that_never_were_ready_end_first_then_the_unready() -> None:
+def test_surplus_replicas_that_were_never_ready_end_first() -> None:
     world = World(registered("a"), deployed(3))
     world.begin("chat-1", "chat-2")
     world.hear(unready("chat-1"))

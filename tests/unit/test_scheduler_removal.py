@@ -26,7 +26,7 @@ def running(wait: bool = False) -> State:
     return State(history.cluster)
 
 
-def test_what_runs_on_a_node_to_be_removed_is_stopped() -> None:
+def test_jobs_on_a_node_to_be_removed_are_stopped() -> None:
     (order,) = vacate(running())
     assert isinstance(order, f.JobStopOrdered) and (order.job_id, order.reason) == (
         "j",

@@ -102,7 +102,7 @@ def test_a_lease_of_another_process_renews_nothing() -> None:
     assert watched.go(SILENCE_MS, A, B, C, granted=False).losable() == ""
 
 
-def test_a_pause_of_this_process_is_a_time_in_which_nobody_was_renewed() -> None:
+def test_no_node_counts_as_renewed_during_a_pause_of_this_process() -> None:
     watched = Watched().go(SILENCE_MS + 5_000, *NAMES)
     assert watched.losable() == "abcd"
     watched.now_ms += 6_000

@@ -76,7 +76,7 @@ def test_a_tenant_s_limit_is_in_its_way(limits: dict[str, int], said: str) -> No
     assert asked(given(*history), "other", gpus=2)["would_start"]
 
 
-def test_it_would_pass_a_job_that_waits_where_that_one_is_not_delayed() -> None:
+def test_whatif_backfills_a_job_that_delays_no_other() -> None:
     busy = [
         *waiting("i", gpus=2, time_limit_s=1_000),
         placed("i", member("a", 0, 1)),

@@ -74,7 +74,7 @@ def test_a_job_ends_at_its_limit() -> None:
     assert ends(replayed("1x8", Row("a", 0, 100, 1, time_limit_s=60))) == {"a": 60}
 
 
-def test_priority_goes_before_who_came_first() -> None:
+def test_a_higher_priority_goes_before_an_earlier_submission() -> None:
     rows = (LONG, SHORT, Row("urgent", 20, 5, 8, priority=90))
     assert ends(replayed("1x8", *rows, order="priority")) == {
         "long": 100,
@@ -89,7 +89,7 @@ def test_a_gang_runs_on_all_of_its_nodes_at_once() -> None:
     assert ends(replay) == {"one": 50, "gang": 60}
 
 
-def test_what_the_cluster_could_never_hold_is_counted_and_delays_nobody() -> None:
+def test_impossible_jobs_are_counted_and_delay_no_other() -> None:
     for replay in (
         replayed("1x8", Row("huge", 0, 10, 9), Row("a", 1, 5, 8)),
         resorted("1x8", Row("huge", 0, 10, 9), SHORT, order="las"),
@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_passed_over_by_smaller_jobs() -> None:
     assert ends(resorted("2x4", *rows, order="fifo")) == {"a": 10, "b": 10, "c": 10, "pair": 20}
 
 
-def test_las_keeps_who_has_used_little_before_who_has_used_much() -> None:
+def test_las_places_jobs_with_little_use_first() -> None:
     hour = 3_600
     replay = resorted(
         "1x8", Row("long", 0, 100 * hour, 8), Row("new", 50 * hour, hour, 8), order="las"

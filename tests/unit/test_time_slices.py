@@ -80,7 +80,7 @@ def over(job: str, by: str, now_s: int, attempt: int = 1) -> f.JobPreempted:
     return replace(lost, sliced=True)
 
 
-def test_who_has_run_for_a_slice_makes_room_for_one_of_equal_priority() -> None:
+def test_a_job_whose_slice_is_over_yields_to_equal_priority() -> None:
     state = one_runs(turn("two"))
     assert decisions(state, now_s=11) == [
         reserved("two", member("a", *WHOLE)),
@@ -88,7 +88,7 @@ def test_who_has_run_for_a_slice_makes_room_for_one_of_equal_priority() -> None:
     ]
 
 
-def test_nobody_makes_room_before_its_slice_is_over() -> None:
+def test_no_job_yields_before_its_slice_is_over() -> None:
     state = one_runs(turn("two"))
     assert decisions(state, now_s=10.9) == []
 
@@ -107,7 +107,7 @@ def test_a_slice_counts_from_when_the_job_was_seen_to_run() -> None:
     assert [fact.job_id for fact in decisions(state, now_s=35)] == ["two", "one"]
 
 
-def test_who_had_its_turn_waits_behind_all_that_wait_and_loses_no_retry() -> None:
+def test_a_job_after_its_slice_waits_last_and_loses_no_retry() -> None:
     state = one_runs(turn("two"), turn("three"))
     decisions(state, now_s=11)
     stopped(state, "one")
@@ -134,7 +134,7 @@ def test_who_had_its_turn_waits_behind_all_that_wait_and_loses_no_retry() -> Non
         {"queue": "other"},
     ],
 )
-def test_no_turn_is_made_for_who_would_not_give_it_back(asked: dict[str, object]) -> None:
+def test_no_room_is_made_for_a_job_that_takes_no_turns(asked: dict[str, object]) -> None:
     state = one_runs(sliced(queue="other"), turn("two", **asked))
     assert decisions(state, now_s=99) == []
 
@@ -160,11 +160,11 @@ def test_a_turn_that_the_log_took_late_is_over_as_much_later() -> None:
     assert state.key_of(one)[:2] == (-10, 19 * SECOND_NS)
 
 
-def test_who_has_no_time_to_save_its_work_is_not_cut_for_a_turn() -> None:
+def test_a_job_without_time_to_save_is_not_preempted_for_a_slice() -> None:
     assert decisions(one_runs(turn("two"), checkpoint_grace_s=0), now_s=99) == []
 
 
-def test_without_slices_nobody_takes_turns() -> None:
+def test_no_job_takes_turns_without_time_slices() -> None:
     state = given(registered("a"), running("one", *WHOLE, **SAVES), turn("two"))
     decisions(state)
     assert decisions(state, now_s=999) == []
@@ -196,13 +196,13 @@ def test_where_jobs_take_turns_the_higher_priority_goes_first_whatever_the_polic
         assert [fact.job_id for fact in decisions(state, now_s=11)] == ["two", "one"]
 
 
-def test_who_asked_to_run_longer_than_a_slice_does() -> None:
+def test_a_job_runs_for_its_minimum_if_that_exceeds_the_slice() -> None:
     state = one_runs(turn("two"), min_run_s=30)
     assert decisions(state, now_s=12) == decisions(state, now_s=30) == []
     assert decisions(state, now_s=31) != []
 
 
-def test_another_slice_counts_at_once_for_who_runs() -> None:
+def test_a_changed_slice_counts_at_once_for_running_jobs() -> None:
     state = one_runs(turn("two"))
     reset(state, sliced(20))
     assert decisions(state, now_s=12) == []
@@ -220,7 +220,7 @@ def test_slices_that_begin_while_jobs_run_count_from_their_beginning() -> None:
     assert decisions(state, now_s=52) != []
 
 
-def test_another_slice_means_nothing_to_who_has_not_begun() -> None:
+def test_a_changed_slice_does_not_affect_jobs_that_have_not_begun() -> None:
     state = given(
         registered("a"),
         sliced(),
@@ -232,7 +232,7 @@ def test_another_slice_means_nothing_to_who_has_not_begun() -> None:
     assert decisions(state, now_s=9) == []
 
 
-def test_a_scheduler_that_takes_over_counts_a_slice_anew() -> None:
+def test_a_new_scheduler_restarts_the_count_of_slices() -> None:
     state = State(one_runs(turn("two")).cluster)
     state.begin(1, 9 * SECOND_NS)
     assert decisions(state, now_s=9) == decisions(state, now_s=18) == []
@@ -265,7 +265,7 @@ def test_a_gang_makes_room_whole_and_is_given_room_whole() -> None:
     assert sorted(fact.job_id for fact in decisions(state, now_s=42)) == ["again", "pair", "small"]
 
 
-def test_of_an_array_the_next_element_takes_a_turn() -> None:
+def test_the_next_element_of_an_array_takes_a_turn() -> None:
     state = one_runs(turn("sweep", array=parse("0-3%2")))
     begun, kept, said = decisions(state, now_s=11)
     assert (

@@ -196,7 +196,7 @@ def test_a_higher_priority_takes_the_place_of_jobs_that_may_be_preempted() -> No
     ]
 
 
-def test_of_jobs_that_end_the_smallest_that_helps_is_named() -> None:
+def test_the_smallest_job_whose_cancel_helps_is_named() -> None:
     busy = [
         *running("small", member("a", 0)),
         *running("two", member("a", 1, 2)),
@@ -305,7 +305,7 @@ def test_a_replica_cannot_be_submitted_again() -> None:
     assert (answer["state"], answer["changes"]) == ("queued", ["add 1 node of 2 x Simulated H100"])
 
 
-def test_of_an_array_the_next_element_starts() -> None:
+def test_whatif_starts_the_next_element_of_an_array() -> None:
     pair = Array(((0, 3, 1),), 1)
     assert (
         explain(given(registered("a", 1), waiting("j", array=pair)), J)["answer"]

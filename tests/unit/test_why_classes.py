@@ -161,7 +161,7 @@ def test_a_gang_whose_nodes_are_in_two_racks_hears_that() -> None:
     )
 
 
-def test_a_limit_counts_what_the_card_makes_of_a_wish_for_memory() -> None:
+def test_a_limit_counts_the_share_that_a_memory_request_takes_of_the_card() -> None:
     limit = f.TenantSet(tenant=TenantId("t"), max_gpu_share=25)
     found = answer(registered("a"), limit, waiting("j", tenant="t", gpu_memory_bytes=40 << 30))
     assert (

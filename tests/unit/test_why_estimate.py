@@ -51,7 +51,7 @@ def test_an_estimate_counts_before_a_limit_and_a_late_job_by_its_limit() -> None
     assert said(registered("a", 1), guessed, waiting("j"), at_s=200)["in_s"] == 400
 
 
-def test_what_the_tenants_jobs_took_counts_where_nobody_guessed() -> None:
+def test_the_history_of_the_tenant_counts_without_an_estimate() -> None:
     ended = f.JobFinished(
         job_id=JobId("old"), attempt=1, node_id=registered("a").node_id, exit_code=0, run_ms=50_000
     )
@@ -72,7 +72,7 @@ def test_an_allocation_ends_when_was_last_said_of_it() -> None:
     assert found["in_s"] == 900 and "1 by the time of allocations" in found["basis"]
 
 
-def test_who_is_before_it_takes_its_turn_first() -> None:
+def test_an_earlier_job_takes_its_turn_first() -> None:
     found = said(
         registered("a", 1),
         busy("x", 0, time_limit_s=60),
@@ -85,7 +85,7 @@ def test_who_is_before_it_takes_its_turn_first() -> None:
     )
 
 
-def test_nobody_can_say_when_what_runs_has_no_limit() -> None:
+def test_no_estimate_when_running_jobs_have_no_limit() -> None:
     assert said(registered("a", 1), busy("x", 0), waiting("j")) == {
         "in_s": None,
         "basis": ("none: the run time of 1 job in its way is unknown (no --estimate, no --time)"),

@@ -88,7 +88,7 @@ def reserved_nodes(*history: Any) -> list[str]:
     return [each["detail"] for each in blockers if each["what"] == "reserved for big"]
 
 
-def test_what_the_first_is_promised_is_named_where_it_may_be_passed() -> None:
+def test_the_nodes_reserved_for_the_first_job_are_named_with_backfill() -> None:
     def busy(limit_s: int) -> list[Any]:
         return [
             *waiting("i", gpus=2, time_limit_s=limit_s),

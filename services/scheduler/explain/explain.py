@@ -116,7 +116,7 @@ def _not_waiting(job: Job) -> str:
         )
     if job.stop_reason == reasons.GROWN and job.preemption.reserved:
         return (
-            "it saves its work and ends, to begin anew on "
+            "it saves its work and ends, to restart on "
             f"{', '.join(member.node_id for member in job.preemption.reserved)}"
         )
     if job.state == job_life.RUNNING and job.spec.allocation is None and not job.stop_reason:

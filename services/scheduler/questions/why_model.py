@@ -36,7 +36,7 @@ def explain_model(state: State, name: str, run_on_copy: RunOnCopy = copied) -> A
     )
     if word == model_view.CRASH_LOOPING:
         return _answer(state, name, word, _crash(model)) | {
-            "remedy": f"look at what it wrote: muster logs {_last(model)}"
+            "remedy": f"read its output: muster logs {_last(model)}"
         }
     if queued is not None:
         proof = explain(state, queued.job_id, run_on_copy)

@@ -69,7 +69,7 @@ def simulate(ask: Ask) -> dict[str, Any]:
     runs = [
         {"order": order, **report(meter), **counts} for order, (meter, counts) in meters.items()
     ]
-    protocol = "placed anew at each event" if ask.preempt else "live"
+    protocol = "all jobs placed again at each event" if ask.preempt else "live"
     return {
         "trace": ask.trace,
         "nodes": ask.nodes,
