@@ -1,14 +1,13 @@
-"""When an agent may extend its node's lease itself: the rule by which agents go on while the
-control plane is down.
+"""The rule by which agents extend their own leases while the control plane is down.
 
 Pure; times are nanoseconds of the boot clock. A node is *renewed* while the heartbeat of its last
-lease from a scheduler was sent at most RENEWED_PART of a lease ago; what a node gave itself never
-counts. The scheduler declares no node lost unless at least half of every roster that holds the node
-was renewed at every instant of a lease and a margin before. So: when a strict majority of one
-roster was not renewed at one instant T, no node of it is declared lost before T plus a lease and a
-margin, and its lease may last until T plus a lease. T is when the asks were sent. A peer that says
-that it has not been renewed for the whole window was not renewed at T, for its answer came within
-the window. Tests: tests/unit/test_gossip.py; tests/sim breaks everything around it.
+scheduler's lease was sent at most RENEWED_PART of a lease ago; an extension by peers does not
+count. The scheduler declares a node lost only if at least half of every roster with the node was
+renewed at every instant of the lease and margin before. So if a strict majority of one roster was
+not renewed at one instant T, no node of it is declared lost before T plus a lease and a margin, and
+its lease may last until T plus a lease. T is when the questions were sent. A peer that says that it
+was not renewed for the whole window was not renewed at T, because its answer came within the
+window. Tests: tests/unit/test_gossip.py; tests/sim breaks everything around it.
 """
 
 import hashlib
@@ -22,21 +21,22 @@ from libs.common.model import NodeId
 MS: Final = 1_000_000
 # The scheduler counts by the same part (`services/scheduler/leases/leases.py`).
 RENEWED_PART: Final = 2
-# A round of asks lasts this part of a lease: 812 ms of 13 s. Answers later than HEARD_PART of it do
-# not count, for no two clocks run alike.
+# A round of questions lasts this part of a lease: 812 ms of 13 s. Answers later than HEARD_PART of
+# it do not count, because clocks differ.
 WINDOW_PART: Final = 16
 HEARD_PART: Final = 0.9
-# A node that knows of no other cannot tell its own loss from the scheduler's.
+# A node without peers cannot tell whether it or the scheduler is cut off.
 ROSTER_MIN: Final = 2
 RENEWED: Final = -1
 COOKIE_BYTES: Final = 16
 
 
 class Gossip(msgspec.Struct):
-    """`granted_ns`: when the heartbeat of the last lease from a scheduler was sent, or the latest
-    that it can have been.
+    """The state of one node.
 
-    `asked_ns`, `nonce` and `unrenewed` are of the present round; an empty nonce is no round.
+    `granted_ns`: when the heartbeat of the last scheduler's lease was sent, or the latest possible
+    time. `asked_ns`, `nonce` and `unrenewed` belong to the present round; an empty nonce means no
+    round.
     """
 
     node_id: NodeId
@@ -48,8 +48,9 @@ class Gossip(msgspec.Struct):
 
 
 def begin(node_id: NodeId, roster: Roster, deadline_ns: int, now_ns: int) -> Gossip:
-    """A process begins: the one before it may have been granted a lease until just now, but none
-    that reaches beyond the deadline.
+    """Return the state of a new process.
+
+    The process before it may have had a lease until just now, but none beyond the deadline.
     """
     granted_ns = (
         min(now_ns, deadline_ns - roster.lease_ms * MS)
@@ -64,21 +65,19 @@ def window_ns(gossip: Gossip) -> int:
 
 
 def granted(gossip: Gossip, sent_ns: int) -> None:
-    """A scheduler answered the heartbeat that was sent then: the present round is over."""
+    """Note a scheduler's lease for the heartbeat sent then; it ends the present round."""
     gossip.granted_ns = max(gossip.granted_ns, sent_ns)
     gossip.nonce = b""
 
 
 def unrenewed_ms(gossip: Gossip, now_ns: int) -> int:
-    """For how long this node has not been renewed; RENEWED while it is."""
+    """Return how long this node has not been renewed; RENEWED while it is."""
     since_ns = now_ns - gossip.granted_ns - gossip.roster.lease_ms * MS // RENEWED_PART
     return since_ns // MS if since_ns >= 0 else RENEWED
 
 
 def ask_at_ns(gossip: Gossip, deadline_ns: int) -> int | None:
-    """When the peers are to be asked next; None when nothing can come of it before the lease is
-    over.
-    """
+    """Return when to ask the peers next; None if no round can help before the lease ends."""
     known = any(entry.node_id == gossip.node_id for entry in gossip.roster.nodes)
     if not known or _counted(gossip.roster) < ROSTER_MIN:
         return None
@@ -89,10 +88,7 @@ def ask_at_ns(gossip: Gossip, deadline_ns: int) -> int | None:
 
 
 def ask(gossip: Gossip, nonce: bytes, now_ns: int) -> int:
-    """Begin a round, in which this node itself is the first that is not renewed.
-
-    Returns what `answered` does.
-    """
+    """Begin a round with this node as the first that is not renewed; return as `answered` does."""
     gossip.asked_ns, gossip.nonce, gossip.unrenewed = now_ns, nonce, {}
     return _count(gossip, gossip.node_id)
 
@@ -113,10 +109,9 @@ def expects(gossip: Gossip, peer: NodeId, found: bytes) -> bool:
 def answered(
     gossip: Gossip, peer: NodeId, nonce: bytes, peer_unrenewed_ms: int, now_ns: int
 ) -> int:
-    """The deadline to which the lease may be extended now, 0 for none.
+    """Return the deadline to which the lease may be extended now; 0 for none.
 
-    A peer that is renewed is not counted and forbids nothing. `nonce` is the cookie that this peer
-    was given.
+    A renewed peer is not counted and forbids nothing. `nonce` is the cookie that this peer got.
     """
     late = now_ns - gossip.asked_ns > window_ns(gossip) * HEARD_PART
     if not expects(gossip, peer, nonce) or late or peer_unrenewed_ms * MS < window_ns(gossip):
@@ -125,8 +120,9 @@ def answered(
 
 
 def takes(gossip: Gossip, roster: Roster) -> bool:
-    """Whether a roster may replace the one that is kept: it must begin with the same nodes, for
-    fewer would be another majority.
+    """Return whether a roster may replace the kept one.
+
+    It must begin with the same nodes: fewer would be another majority.
     """
     if roster.cluster_id != gossip.roster.cluster_id:
         return roster.lease_ms > 0
@@ -136,7 +132,7 @@ def takes(gossip: Gossip, roster: Roster) -> bool:
 
 
 def take(gossip: Gossip, roster: Roster) -> None:
-    """A round that began with another roster is over."""
+    """Replace the roster; a round with the old one is over."""
     gossip.roster, gossip.nonce = roster, b""
 
 

@@ -1,7 +1,6 @@
-"""The roster on this agent's disk, beside its incarnation: what lets the node go on without a
-scheduler, even after a restart.
+"""The roster on disk, with which a node survives without a scheduler, even after a restart.
 
-Losing it is no harm but that: the next lease brings it again.
+If it is lost, the next lease brings it again.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class RosterFile:
-    """See `peers.Keeper`."""
+    """The roster's file; implements `peers.Keeper`."""
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / FILE

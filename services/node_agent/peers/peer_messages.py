@@ -1,9 +1,9 @@
-"""What agents say to each other when no scheduler answers: one question, one answer, each signed
-with the node's own nkey.
+"""The messages between agents: one question and one answer, each signed with the node's own nkey.
 
-A datagram is a MessagePack pair (body, Ed25519 signature over CONTEXT and the body). Whatever is
-too long, cannot be read, is of another cluster, of nobody in the roster, of an older life of a
-node, or not signed by it, is None for the reader. Test: tests/unit/test_peer_messages.py.
+A datagram is a MessagePack pair: body, and Ed25519 signature over CONTEXT and the body. The reader
+returns None for a datagram that is too long, cannot be decoded, is of another cluster, of a node
+outside the roster or of an older incarnation, or is not signed by its node. Tests:
+tests/unit/test_peer_messages.py.
 """
 
 from typing import Final, NamedTuple
@@ -20,18 +20,19 @@ from libs.common.safety import public_nkey
 DATAGRAM_BYTES_MAX: Final = 1_024
 NONCE_BYTES: Final = 16
 SIGNATURE_BYTES: Final = 64
-# A signature, a nonce and what tells them apart: no peer sends less.
+# A signature, a nonce and their framing: no peer sends less.
 DATAGRAM_BYTES_MIN: Final = SIGNATURE_BYTES + NONCE_BYTES
-# What is signed here can be nothing that the same key signs elsewhere (the log's server has it sign
-# a nonce of text).
+# The prefix of all that is signed here, so that it can never be what the key signs elsewhere (the
+# log's server has it sign a nonce of text).
 CONTEXT: Final = b"\x00muster peer 1\x00"
 
 
 class PeerAsk(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
-    """Since when have you not been renewed? The nonce is of this round of asks, and of this peer.
+    """The question: since when have you not been renewed? The nonce is for this round and this
+    peer.
 
-    `to` is the recipient. Other peers drop the question if the recipient sends it on to them. It is
-    empty in questions of agents that were built before this field.
+    `to` is the recipient; peers drop a question to another node. It is empty in questions of older
+    agents.
     """
 
     cluster_id: str
@@ -42,9 +43,9 @@ class PeerAsk(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
 
 
 class PeerAnswer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
-    """`unrenewed_ms`: for how long, at the moment of answering; -1 while renewed.
+    """The answer. `unrenewed_ms`: for how long, at the time of the answer; -1 while renewed.
 
-    `to` is who asked.
+    `to` is the asking node.
     """
 
     cluster_id: str
@@ -64,7 +65,7 @@ class _Datagram(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Opened(NamedTuple):
-    """A datagram that was read, and is not verified."""
+    """A decoded datagram that is not verified yet."""
 
     said: Said
     datagram: _Datagram
@@ -76,7 +77,7 @@ _said: msgspec.msgpack.Decoder[Said] = msgspec.msgpack.Decoder(Said)
 
 
 class Signer:
-    """This node's own key. Raises ValueError or nkeys.NkeysError for what is no seed."""
+    """This node's own key. Raises ValueError or nkeys.NkeysError for an invalid seed."""
 
     def __init__(self, seed: bytes) -> None:
         self._pair = nkeys.from_seed(bytearray(seed))  # type: ignore[no-untyped-call]
@@ -88,7 +89,7 @@ class Signer:
 
 
 class Reader:
-    """Believes those of one roster."""
+    """Reads the messages of one roster's nodes."""
 
     def __init__(self, roster: Roster) -> None:
         self.cluster_id = roster.cluster_id

@@ -1,9 +1,9 @@
-"""This node among its peers: it asks them when no scheduler answers, answers them always, and
-extends the node's lease by `gossip.py`.
+"""This node among its peers: it asks them when no scheduler answers, always answers them, and
+extends the lease by the rule of `gossip.py`.
 
-It needs neither the log nor the bus, and begins before either answers: an agent that was started
-again while the control plane is down has its roster on disk and the lease in its file. Everything
-that it touches comes in as an argument: the simulation runs this class.
+It needs neither the log nor the bus and starts before both: an agent that restarts while the
+control plane is down has its roster and its lease on disk. Everything it touches is an argument:
+the simulation runs this class.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from services.node_agent.peers.peer_budget import Budget
 from services.node_agent.peers.peer_messages import PeerAnswer, PeerAsk, Reader, Said, Signer
 
 LOOK_MAX_S: Final = 1.0
-# Asks go out in bursts, so that the answers of a thousand nodes do not come at once.
+# Questions go out in bursts, so that the answers of a thousand nodes do not come at once.
 BURST: Final = 50
 BURST_PAUSE_S: Final = 0.01
-# Another roster is asked for at most so often.
+# A new roster is fetched at most this often.
 ROSTER_EVERY_NS: Final = 2_000_000_000
 FETCH_TIMEOUT_S: Final = 2.0
 
@@ -39,16 +39,18 @@ logger = logging.getLogger(__name__)
 
 
 class Channel(Protocol):
-    """Datagrams, lost without harm. Twins: `peers_udp.UdpChannel`, the simulation's."""
+    """A channel for datagrams, which may be lost. Twins: `peers_udp.UdpChannel`, the
+    simulation's.
+    """
 
     address: str
 
     def listen(self, hear: Callable[[str, bytes], None]) -> None:
-        """From now on `hear(sender's address, data)` is called on the event loop."""
+        """Call `hear(sender's address, data)` on the event loop for each datagram from now on."""
         ...
 
     def send(self, to: str, data: bytes) -> None:
-        """Never waits and never raises."""
+        """Send a datagram. Never waits and never raises."""
         ...
 
     def narrow(self, senders: Sequence[str] | None) -> None:
@@ -57,9 +59,9 @@ class Channel(Protocol):
 
 
 class LeaseFile(Protocol):
-    """The node's lease (boot clock) as every supervisor reads it.
+    """The node's lease (boot clock), as supervisors read it.
 
-    Twins: `supervision.lease.Lease`, the simulation's.
+    Twins: `supervisor.lease.Lease`, the simulation's.
     """
 
     def deadline_ns(self) -> int: ...
@@ -68,26 +70,26 @@ class LeaseFile(Protocol):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What must survive the agent: where it listened, and the roster."""
+    """What survives the agent: its address, and the roster."""
 
     address: str = ""
     roster: Roster = Roster()
 
 
 class Keeper(Protocol):
-    """Twins: `kept_roster.RosterFile`, the simulation's disk."""
+    """The storage of `Kept`. Twins: `kept_roster.RosterFile`, the simulation's disk."""
 
     async def load(self) -> Kept:
-        """An empty one when there was none."""
+        """Return what was kept; an empty one if nothing was."""
         ...
 
     async def store(self, kept: Kept) -> None:
-        """Returns once it would survive a power cut."""
+        """Store it; return once it survives a power cut."""
         ...
 
 
 class Peers:
-    """See the module. `dropped` counts the datagrams that were not believed."""
+    """The peers of one node. `dropped` counts datagrams that were not believed."""
 
     def __init__(
         self,
@@ -118,9 +120,9 @@ class Peers:
         self.dropped = 0
 
     async def run(self, incarnation: int) -> None:
-        """Until it is cancelled.
+        """Ask peers when necessary, until cancelled.
 
-        `incarnation` is this node's last; `registered` says a later one.
+        `incarnation` is this node's last; `registered` sets a later one.
         """
         self.incarnation = max(self.incarnation, incarnation)
         kept = await self.keeper.load()
@@ -150,7 +152,7 @@ class Peers:
 
     @property
     def size(self) -> int:
-        """How many nodes are in the roster on disk."""
+        """Return the number of nodes in the roster on disk."""
         return len(self.gossip.roster.nodes)
 
     @property
@@ -158,9 +160,8 @@ class Peers:
         return self.gossip.roster.seq
 
     def hears(self, lease: Lease, sent_ns: int) -> bool:
-        """A scheduler answered the heartbeat of that time.
-
-        Returns whether its roster is to be fetched now.
+        """Note a scheduler's lease for the heartbeat sent then; return whether to fetch its roster
+        now.
         """
         if lease.lease_ms:
             g.granted(self.gossip, sent_ns)
@@ -171,7 +172,7 @@ class Peers:
         return True
 
     async def fetch(self, bus: Bus) -> None:
-        """Unanswered, it is asked for again after a later lease."""
+        """Fetch the roster. After a failure a later lease asks again."""
         await asyncio.sleep(ask_jitter_ns(self.gossip.node_id) / 1e9)
         try:
             await self.take(
@@ -183,7 +184,7 @@ class Peers:
             logger.debug("no roster: %s", error)
 
     async def take(self, roster: Roster) -> None:
-        """Counted by only once it is on the disk."""
+        """Store a roster, then use it."""
         if not g.takes(self.gossip, roster):
             logger.warning(
                 "a roster of %d nodes as of %d is not a later one: it is not taken",
@@ -221,7 +222,7 @@ class Peers:
             await asyncio.sleep(BURST_PAUSE_S)
 
     def _hear(self, sender: str, data: bytes) -> None:
-        """Cheap checks first; what fails one of them uses no other sender's budget."""
+        """Handle a datagram: cheap checks first, which use no other sender's budget."""
         now_ns, known = self.clock.boot_ns(), sender in self.addresses
         if self.budget.hears(sender, known, now_ns, g.window_ns(self.gossip)):
             logger.warning(
@@ -283,12 +284,12 @@ class Peers:
             self.channel.narrow(None if wanted is None else sorted(wanted))
 
     def _extend(self, deadline_ns: int) -> None:
-        """The file's deadline never goes back."""
+        """Extend the lease file; its deadline never goes back."""
         if deadline_ns > self.lease.deadline_ns():
             logger.warning("no scheduler answers, nor does it any of most nodes: the lease goes on")
             self.lease.extend(deadline_ns)
 
 
 async def among(peers: Peers, incarnation: int, work: Coroutine[None, None, None]) -> None:
-    """`work` with gossip beside it, from its beginning to its end."""
+    """Run `work` with the peers beside it, from its start to its end."""
     await serve_together(work=work, peers=peers.run(incarnation))

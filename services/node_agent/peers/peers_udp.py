@@ -1,6 +1,6 @@
-"""The peers' real channel: one UDP socket on the node's own address. Its twin is the simulation's.
+"""The real channel of peers: one UDP socket on the node's own address. Twin: the simulation's.
 
-The port of an agent's last life is tried first, so that the roster that others keep still finds it.
+The port of the agent's last life is tried first, so that the rosters of others stay valid.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ BUFFER_BYTES: Final = 1 << 20
 
 
 class UdpChannel(asyncio.DatagramProtocol):
-    """See `peers.Channel`; made by `open_channel`."""
+    """The UDP channel; made by `open_channel`."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -42,7 +42,7 @@ class UdpChannel(asyncio.DatagramProtocol):
             self.hear(f"{addr[0]}:{addr[1]}", data)
 
     def error_received(self, exc: Exception) -> None:
-        """A peer is not there; its answer does not come."""
+        """Ignore errors: an absent peer does not answer."""
 
     def listen(self, hear: Callable[[str, bytes], None]) -> None:
         self.hear = hear
@@ -79,9 +79,9 @@ class UdpChannel(asyncio.DatagramProtocol):
 
 
 async def open_channel(host: str, last_address: str) -> UdpChannel:
-    """On `host`, at the port of `last_address` if that is free.
+    """Open a channel on `host`, at the port of `last_address` if that is free.
 
-    Raises OSError when `host` is not an address of this machine.
+    Raises OSError if `host` is not an address of this machine.
     """
     last = place(last_address)
     try:
@@ -98,6 +98,6 @@ async def _open(host: str, port: int) -> UdpChannel:
 
 
 def place(address: str) -> tuple[str, int] | None:
-    """(ip, port) of "ip:port"; None for what is none."""
+    """Return (ip, port) of "ip:port"; None if it is not valid."""
     host, _, port = address.rpartition(":")
     return (host, int(port)) if host and port.isdecimal() and 0 < int(port) < 1 << 16 else None

@@ -1,12 +1,10 @@
-"""Starts the job's main process; and processes beside it (`execs.py`), over descriptors that came.
+"""Start the job's main process, and processes beside it (`execs.py`).
 
 A child dies with its supervisor (PR_SET_PDEATHSIG), has its own session, and starts with default
-signal dispositions and an empty mask whatever its ancestors ignored. A failure before exec comes
-back through a pipe that a successful exec closes.
-
-All of that is done by the guard (`guard.c`), a program of 1 KB that is spawned and becomes the job:
-a fork of this process costs 1.5 ms more, for its pages. Where no guard was built for the machine
-the same is done in a forked child.
+signal dispositions and an empty mask, whatever its ancestors ignored. A failure before exec comes
+back through a pipe, which a successful exec closes. The guard (`guard.c`) does all of that: a
+program of 1 KB that is spawned and becomes the job, because a fork of this process would cost 1.5
+ms more. On machines without a guard a forked child does the same.
 """
 
 import contextlib
@@ -26,21 +24,21 @@ from services.node_agent.supervisor.order import Order
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 FAILURE = struct.Struct("<BI")
 STAGE_SETUP, STAGE_WORKDIR, STAGE_EXEC = 0, 1, 2
-# As long as the child shares its parent's memory, whatever the parent touches is copied. Bounded:
-# an exec may hang on a dead file system.
+# While the child shares its parent's memory, every page that the parent touches is copied, so the
+# parent waits for the exec. Bounded, because an exec may hang on a dead file system.
 EXEC_WAIT_MS = 50
 GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"guard.{platform.machine()}")
 HAS_GUARD = os.access(GUARD, os.X_OK)
 GUARD_STATUS = 3
-# Where memory runs out the kernel is to end the job before its supervisor.
+# When memory runs out, the kernel kills the job before its supervisor.
 SCORE_FILE, SCORE = "/proc/self/oom_score_adj", b"1000"
 EXIT_WORKDIR, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND = 125, 126, 127
 
 
 class Child(NamedTuple):
-    """The supervisor's ends.
+    """A started process and the supervisor's ends of its pipes.
 
-    `stdin` is -1 without a pipe. `status` is at its end once exec has succeeded.
+    `stdin` is -1 without a pipe. `status` reaches its end once exec has succeeded.
     """
 
     pid: int
@@ -51,7 +49,9 @@ class Child(NamedTuple):
 
 
 class _Ends(NamedTuple):
-    """Where stdin and stdout are one, they are a terminal, which becomes the child's own."""
+    """The child's ends. If stdin and stdout are the same, they are a terminal, which the child
+    takes over.
+    """
 
     stdin: int
     stdout: int
@@ -60,9 +60,9 @@ class _Ends(NamedTuple):
 
 
 def start_child(order: Order) -> Child:
-    """To be called by whoever has claimed the attempt: the child executes at once.
+    """Start the job; the caller has claimed the attempt, and the child executes at once.
 
-    Raises OSError when the machine has no room for another process. The ends that are read are
+    Raises OSError if the machine has no room for another process. The pipes to read are
     non-blocking.
     """
     stdout_read, stdout_write = os.pipe2(os.O_CLOEXEC)
@@ -89,8 +89,7 @@ def start_child(order: Order) -> Child:
 
 
 def fork_beside(order: Order, descriptors: list[int]) -> tuple[int, int]:
-    """Another process in the job's surroundings; its number, and where it reports a failure before
-    exec.
+    """Start a process beside the job; return its pid, and the pipe for a failure before exec.
 
     `descriptors` are its three streams, or one terminal; they stay the caller's. Raises OSError as
     above.
@@ -108,8 +107,8 @@ def fork_beside(order: Order, descriptors: list[int]) -> tuple[int, int]:
 
 
 def _give(descriptors: Iterable[int], account: list[int]) -> None:
-    """Pipes and terminals, which are this job's alone, so that it can open what it writes to by a
-    name too (/dev/stdout).
+    """Give the pipes and terminals to the job's user, so that it can open them by name
+    (/dev/stdout).
     """
     for descriptor in descriptors if account else ():
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor):
@@ -117,7 +116,7 @@ def _give(descriptors: Iterable[int], account: list[int]) -> None:
 
 
 def explain_failure(raw: bytes, order: Order) -> tuple[int, str]:
-    """The exit code and a sentence for what the child reported before exec."""
+    """Return the exit code and a sentence for a failure before exec."""
     stage, number = FAILURE.unpack(raw)
     name, why = order["argv"][0], os.strerror(number)
     if stage == STAGE_WORKDIR:
@@ -134,7 +133,7 @@ def explain_failure(raw: bytes, order: Order) -> tuple[int, str]:
 
 
 def _spawn(order: Order, ends: _Ends) -> int:
-    """What the guard is told is in guard.c."""
+    """Start the guard; its arguments are described in guard.c."""
     paths = _paths(order["argv"][0], order["env"])
     argv = [
         "guard",
@@ -161,7 +160,7 @@ def _fork(order: Order, ends: _Ends) -> int:
 
 
 def _become(order: Order, ends: _Ends, supervisor_pid: int) -> NoReturn:
-    """Never returns to the supervisor's code, whatever happens."""
+    """Become the job in the forked child. Never returns, whatever happens."""
     stage = STAGE_SETUP
     try:
         _set_up(ends, order["account"], supervisor_pid)
@@ -176,8 +175,8 @@ def _become(order: Order, ends: _Ends, supervisor_pid: int) -> NoReturn:
 
 
 def _become_user(account: list[int]) -> None:
-    """For good: neither it nor a program that it starts comes back, by whatever bits
-    the file has.
+    """Become the job's user for good: no program that it starts can go back, whatever bits its file
+    has.
     """
     if account:
         uid, gid, *groups = account
@@ -209,8 +208,9 @@ def _set_up(ends: _Ends, account: list[int], supervisor_pid: int) -> None:
 
 
 def _execute(argv: list[str], env: dict[str, str]) -> None:
-    """Returns never, or raises the most telling OSError. os.execvpe would import modules in the
-    child, so the search is here.
+    """Execute the command; raise the most telling OSError if that fails.
+
+    os.execvpe would import modules in the child, so the search is here.
     """
     denied: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for path in _paths(argv[0], env):
@@ -224,7 +224,7 @@ def _execute(argv: list[str], env: dict[str, str]) -> None:
 
 
 def _paths(name: str, env: dict[str, str]) -> list[str]:
-    """Where the command may be, in the order of the search."""
+    """Return the places where the command may be, in search order."""
     if "/" in name:
         return [name]
     return [f"{folder or '.'}/{name}" for folder in env.get("PATH", DEFAULT_PATH).split(":")]

@@ -1,9 +1,8 @@
-"""The control socket of one supervisor: newline-delimited JSON requests, one reply line each,
-several connections.
+"""The control socket of a supervisor: JSON requests and replies, one per line, several connections.
 
-The kernel chooses its abstract name, which the supervisor's identity tells (`records.py`): no file
-to make and to delete. Whoever has another user id, and is not root, is hung up on. Descriptors may
-come with a request (SCM_RIGHTS). Its client is `control_client.py`.
+The kernel chooses its abstract name, which the supervisor's identity contains (`records.py`), so
+there is no file to make and delete. Connections of other users are closed, except root's.
+Descriptors may come with a request (SCM_RIGHTS). The client is `control_client.py`.
 """
 
 import contextlib
@@ -16,7 +15,7 @@ from typing import Any
 
 from services.node_agent.machine.poll_loop import READ, PollLoop
 
-# An exec keeps one for as long as it runs (`execs.EXECS_MAX`); the others are for requests.
+# An exec keeps a connection while it runs (`execs.EXECS_MAX`); the others are for requests.
 MAX_CONNECTIONS = 48
 MAX_DESCRIPTORS = 3
 DESCRIPTOR_BYTES = 4
@@ -29,9 +28,10 @@ Answer = Callable[[Request, "Connection"], dict[str, Any] | None]
 
 
 class Control:
-    """`answer` returns None for "not yet": the request is kept, and asked again by `retry`.
+    """The listening socket.
 
-    It raises ValueError for a bad one.
+    `answer` returns None for "not yet": the request is kept, and `retry` asks again. It raises
+    ValueError for a bad request.
     """
 
     def __init__(self, loop: PollLoop, answer: Answer) -> None:
@@ -70,9 +70,7 @@ class Control:
 
 
 def peer(connected: socket.socket) -> tuple[int, int]:
-    """The process and the user at the other end, as they were when it connected or
-    began to listen.
-    """
+    """Return the process and the user at the other end, as of its connect or listen."""
     pid, user, _ = CREDENTIALS.unpack(
         connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     )
@@ -80,9 +78,10 @@ def peer(connected: socket.socket) -> tuple[int, int]:
 
 
 class Connection:
-    """`descriptors` came and were not taken: whoever answers empties the list.
+    """One connection.
 
-    `on_close` is called once, however it ends.
+    `descriptors` arrived and were not taken; `answer` empties the list. `on_close` is called once,
+    however the connection ends.
     """
 
     def __init__(
@@ -110,9 +109,7 @@ class Connection:
                 self.on_close()
 
     def proceed(self) -> None:
-        """Answers the request that waits, then the lines behind it, until one must wait or none is
-        left.
-        """
+        """Answer the waiting request and the lines behind it, until one must wait."""
         while self._peer.fileno() >= 0:
             if self._pending is not None and not self._settle(self._pending):
                 return
@@ -136,7 +133,9 @@ class Connection:
         self.proceed()
 
     def _receive(self) -> bytes:
-        """What the kernel cannot hand over, for want of room, is closed by it."""
+        """Receive data and descriptors. The kernel closes descriptors for which there
+        is no room.
+        """
         room = socket.CMSG_SPACE(MAX_DESCRIPTORS * DESCRIPTOR_BYTES)
         data, ancillary, _, _ = self._peer.recvmsg(READ_BYTES, room, socket.MSG_CMSG_CLOEXEC)
         for level, kind, raw in ancillary:
@@ -169,7 +168,7 @@ class Connection:
         return True
 
     def _send(self, reply: dict[str, Any]) -> None:
-        """A client that does not read its replies is let go."""
+        """Send a reply. A client that does not read its replies is disconnected."""
         body = json.dumps(reply).encode() + b"\n"
         try:
             complete = self._peer.send(body) == len(body)

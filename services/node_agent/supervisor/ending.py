@@ -1,9 +1,8 @@
-"""How one job is brought to its end: requested stops, the lease, and the sweep of what the main
-process left behind.
+"""The end of a job: requested stops, the lease, and the sweep of processes that it left behind.
 
-The lease is enforced here, agent alive or not: SIGTERM two seconds before the deadline, SIGKILL of
-everything half a second before it. Killing is repeated until nothing is left, because a job may
-fork faster than one look at /proc; it is given up after GIVE_UP_NS.
+The lease is enforced here, with or without an agent: SIGTERM two seconds before the deadline,
+SIGKILL to everything half a second before it. Killing repeats until nothing is left, because a job
+may fork faster than one pass over /proc; it is given up after GIVE_UP_NS.
 """
 
 import contextlib
@@ -26,10 +25,11 @@ LEASE_EXPIRED = "lease_expired"
 
 
 class Ending:
-    """`reason` is why the main process was told to end, None while it was not; `left_behind` how
-    many outlived one that was not killed with everything.
+    """The end of one job.
 
-    All times are CLOCK_BOOTTIME nanoseconds.
+    `reason` is why the main process was told to end; None if it was not. `left_behind` counts the
+    processes that outlived a main process which was not killed with everything. Times are
+    CLOCK_BOOTTIME nanoseconds.
     """
 
     def __init__(self, job_pid: int, deadline: "memoryview[int] | None") -> None:
@@ -48,8 +48,8 @@ class Ending:
         return self.reason is not None or not self._main_alive
 
     def stop(self, number: int, grace_ns: int, now_ns: int, reason: str = STOPPED) -> None:
-        """A stop sends its signal, unless that was the last one sent; a later one can only bring
-        the kill forward.
+        """Send the signal, unless it was the last one sent. A later stop can only bring the kill
+        forward.
         """
         if self._main_alive:
             self.reason = self.reason or reason
@@ -59,10 +59,10 @@ class Ending:
         self._kill_by(now_ns if number == signal.SIGKILL else now_ns + grace_ns)
 
     def main_ended(self, now_ns: int, killed: bool) -> None:
-        """Descendants are left: they are asked, and soon killed.
+        """Note that the main process ended: terminate its descendants, and kill them soon.
 
-        By one that was `killed` with everything else nobody was left behind: whoever is still there
-        was sent the same signal, and the kernel ends them in any order.
+        If it was `killed` with everything else, nothing counts as left behind: the others got the
+        same signal, and the kernel ends them in any order.
         """
         self._main_alive = False
         if not killed or self._killing_since_ns is None:
@@ -70,7 +70,7 @@ class Ending:
         self._kill_by(now_ns + SWEEP_GRACE_NS)
 
     def enforce(self, now_ns: int) -> None:
-        """Whatever is due by now."""
+        """Do what is due by now."""
         if (
             self._deadline is not None
             and not self._lease_over
@@ -84,12 +84,13 @@ class Ending:
             processes.kill_below(os.getpid())
 
     def given_up(self, now_ns: int) -> bool:
-        """What SIGKILL has not ended by now hangs in the kernel."""
+        """Return whether processes that SIGKILL did not end hang in the kernel."""
         return self._killing_since_ns is not None and now_ns >= self._killing_since_ns + GIVE_UP_NS
 
     def sleep_ns(self, now_ns: int) -> int | None:
-        """Until something may be due; never longer than MAX_SLEEP_NS when something will be, so
-        that a suspend is noticed.
+        """Return the time until something may be due.
+
+        Never longer than MAX_SLEEP_NS if something will be due, so that a suspend is noticed.
         """
         if self._killing_since_ns is not None:
             return KILL_AGAIN_NS
@@ -99,9 +100,8 @@ class Ending:
         return min([MAX_SLEEP_NS, *(max(0, at - now_ns) for at in due)]) if due else None
 
     def signal_all(self, number: int) -> int:
-        """To the job's process group at once, and to every descendant outside it.
-
-        Returns how many processes were there.
+        """Signal the job's process group at once, and every descendant outside it; return their
+        number.
         """
         below = [
             found
@@ -120,5 +120,5 @@ class Ending:
 
 
 def lease_is_over(deadline: "memoryview[int] | None", now_ns: int) -> bool:
-    """Whether a job that began now would be told to end at once."""
+    """Return whether a job that started now would have to end at once."""
     return deadline is not None and now_ns >= deadline[0] - TERM_BEFORE_NS

@@ -1,10 +1,9 @@
-"""Processes that people start beside a running job (`muster exec`): children of the job's own
-supervisor, with its environment.
+"""Processes beside a running job (`muster exec`): children of its supervisor, with its environment.
 
-Being that, each of them ends as everything of the job does: when the job's own process ends, with
-the lease, and with the supervisor; none keeps a job from ending. Each also ends with the connection
-that asked for it: HUP to its process group, and KILL after HANGUP_GRACE_NS. What it leaves in the
-background lives on, at most as long as the job. Tests: tests/integration/test_supervision_execs.py.
+They end with the job's main process, with the lease, and with the supervisor; none keeps a job from
+ending. Each also ends with the connection that asked for it: HUP to its process group, KILL after
+HANGUP_GRACE_NS. Background processes that it leaves live at most as long as the job. Tests:
+tests/integration/test_supervision_execs.py.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ from services.node_agent.supervisor.control import Connection
 from services.node_agent.supervisor.ending import KILL_AGAIN_NS, NS_PER_S, Ending
 from services.node_agent.supervisor.order import Order
 
-# Of one job, whatever the agent allows.
+# The bound for one job, whatever the agent allows.
 EXECS_MAX = 32
 HANGUP_GRACE_NS = 2 * NS_PER_S
 SIGNALLED = 128
@@ -28,7 +27,7 @@ Request = dict[str, Any]
 
 
 class _Exec(NamedTuple):
-    """A child that was not reaped yet, so its number is its own."""
+    """A child that was not reaped yet, so its pid is not reused."""
 
     pid: int
     status: int
@@ -36,7 +35,9 @@ class _Exec(NamedTuple):
 
 
 class Execs:
-    """Of one attempt. They are known by a number that is given once, never by that of a process."""
+    """The execs of one attempt. Clients know them by a number that is never reused,
+    unlike a pid.
+    """
 
     def __init__(self, job: Order, ending: Ending) -> None:
         self._job = job
@@ -47,7 +48,7 @@ class Execs:
         self._kill_at_ns: dict[int, int] = {}
 
     def begin(self, request: Request, connection: Connection) -> Request:
-        """Raises ValueError when it may not be."""
+        """Start one. Raises ValueError if it may not be started."""
         descriptors, connection.descriptors = connection.descriptors, []
         try:
             return self._begin(request, connection, descriptors)
@@ -82,7 +83,7 @@ class Execs:
         return {"exec": number}
 
     def wait(self, request: Request) -> Request | None:
-        """None: it runs."""
+        """Return how it ended; None while it runs."""
         number = cast(int, request.get("exec"))
         if number not in self._living and number not in self._ended:
             raise ValueError(f"no exec {number!r}")
@@ -95,7 +96,7 @@ class Execs:
         return {"sent": found is not None}
 
     def reaped(self, pid: int, status: int) -> bool:
-        """Whether it was one of these."""
+        """Note the end of a child; return whether it was an exec."""
         number = next((number for number, found in self._living.items() if found.pid == pid), None)
         if number is None:
             return False
@@ -106,7 +107,7 @@ class Execs:
         return True
 
     def _explain(self, found: _Exec, code: int) -> Request:
-        """What it reported before it could execute anything stands in its pipe."""
+        """Return the text of its end: a failure before exec is in its pipe."""
         try:
             raw = os.read(found.status, child.FAILURE.size)
         except BlockingIOError:
@@ -123,7 +124,7 @@ class Execs:
         return {"exit_code": code, "detail": detail}
 
     def _hang_up(self, number: int) -> None:
-        """Nobody waits for it any more."""
+        """Hang up an exec whose connection is gone."""
         self._ended.pop(number, None)
         if number in self._living:
             _send(self._living[number].pid, signal.SIGHUP)
@@ -138,12 +139,12 @@ class Execs:
                 self._kill_at_ns[number] = now_ns + KILL_AGAIN_NS
 
     def sleep_ns(self, now_ns: int) -> int | None:
-        """Until something may be due."""
+        """Return the time until something may be due."""
         return min((max(0, at_ns - now_ns) for at_ns in self._kill_at_ns.values()), default=None)
 
 
 def _send(pid: int, number: int) -> None:
-    """To its group; in its first moment it has none yet."""
+    """Signal the process group; in its first moment the process has none yet."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
         return

@@ -1,9 +1,9 @@
-"""The node's lease: one mapped file per node, whose first eight bytes are the deadline on
-CLOCK_BOOTTIME, little-endian nanoseconds.
+"""The node's lease: one mapped file whose first eight bytes are the deadline on CLOCK_BOOTTIME,
+little-endian nanoseconds.
 
-The agent alone writes it, in place, never by a new file: living supervisors keep their mapping. One
-aligned eight-byte store, so no reader sees half a deadline. The boot id follows, because a deadline
-of the boot before means nothing; a new boot begins at 0, expired.
+Only the agent writes it, in place, because living supervisors keep their mapping. It is one aligned
+eight-byte store, so no reader sees half a deadline. The boot id follows, because a deadline of
+another boot means nothing; a new boot starts at 0, expired.
 """
 
 import mmap
@@ -37,14 +37,14 @@ class Lease:
             self._map[DEADLINE_BYTES:] = boot
 
     def extend(self, deadline_ns: int) -> None:
-        """Never back: a deadline before the stored one changes nothing."""
+        """Extend the lease; an earlier deadline changes nothing."""
         if deadline_ns > self._words[0]:
             self._words[0] = deadline_ns
 
     def replace(self, deadline_ns: int) -> None:
-        """Back too, to a newer term's lease.
+        """Set the lease, also to an earlier deadline of a newer term.
 
-        A supervisor sees it within a second, for it never sleeps longer.
+        Supervisors see it within a second, because they never sleep longer.
         """
         self._words[0] = deadline_ns
 
@@ -57,9 +57,8 @@ class Lease:
 
 
 def map_deadline(path: str) -> "memoryview[int]":
-    """The supervisors' side: element 0 is the deadline.
-
-    Raises OSError or ValueError when there is no such lease.
+    """Map the deadline for a supervisor: element 0. Raises OSError or ValueError without a valid
+    lease.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,8 +1,7 @@
-"""What a supervisor is told to run: the one message from the agent to the zygote, checked before
-anything is forked.
+"""The order to a supervisor: the one message from the agent to the zygote, checked before any fork.
 
-Frames on the zygote's socket are a four-byte big-endian length and that many bytes of JSON. An
-order holds the job's whole environment, secrets included, so it is never written to disk. Tests:
+A frame is a four-byte big-endian length and that many bytes of JSON. An order contains the job's
+whole environment with its secrets, so it is never written to disk. Tests:
 tests/integration/test_supervision_child.py.
 """
 
@@ -15,17 +14,17 @@ from services.node_agent.machine.cgroups import Limits
 
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 MAX_ARGUMENTS = 32_768
-# guard.c has room for so many.
+# The room in guard.c.
 MAX_IDS = 1_026
 FRAME_PREFIX_BYTES = 4
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 class Order(TypedDict):
-    """Paths are absolute.
+    """What to run. Paths are absolute.
 
-    `env` is the full environment; `output_limit_bytes` bounds each of stdout and stderr on disk.
-    `account` is the user, its group and its further groups; empty: the agent's own user.
+    `env` is the full environment. `output_limit_bytes` bounds stdout and stderr on disk, each.
+    `account` is the user, its group and its further groups; empty for the agent's own user.
     """
 
     job_id: str
@@ -63,9 +62,7 @@ KINDS: dict[str, type] = {
 
 
 def parse(frame: bytes) -> Order:
-    """Raises ValueError, whose text names the field, for anything that a supervisor
-    could not run.
-    """
+    """Return the order of a frame. Raises ValueError, which names the field that cannot be run."""
     try:
         raw = json.loads(frame)
     except (ValueError, RecursionError) as error:
@@ -74,7 +71,7 @@ def parse(frame: bytes) -> Order:
 
 
 def checked(raw: object) -> Order:
-    """The same for an order that is not encoded yet."""
+    """Return the order of decoded data; see `parse`."""
     if not isinstance(raw, dict):
         raise ValueError("the order is not a JSON object")
     _check_kinds(raw)
@@ -89,7 +86,7 @@ def checked(raw: object) -> Order:
 
 
 def frame_of(message: object) -> bytes:
-    """Raises ValueError when the message is larger than the zygote accepts."""
+    """Return the frame of a message. Raises ValueError if it is larger than the zygote accepts."""
     body = json.dumps(message).encode()
     if len(body) > MAX_FRAME_BYTES:
         raise ValueError(
@@ -103,7 +100,7 @@ def framed(body: bytes) -> bytes:
 
 
 def check_job_id(job_id: str) -> None:
-    """A job id is part of a path, so it may hold nothing that a path could misread."""
+    """Check a job id. It is part of a path, so it must not contain what a path could misread."""
     if JOB_ID.fullmatch(job_id) is None:
         raise ValueError(f"job_id {job_id!r} does not match {JOB_ID.pattern}")
 
@@ -133,7 +130,7 @@ def _check_texts(name: str, values: list[Any]) -> None:
         text = "\0"
     if "\0" in text:
         raise ValueError(f"{name} must hold text without NUL bytes")
-    os.fsencode(text)  # raises a ValueError too: text that no argument or variable can carry
+    os.fsencode(text)  # raises ValueError for text that no argument or variable can carry
 
 
 def _check_environment(env: dict[str, Any]) -> None:

@@ -1,9 +1,8 @@
-"""The zygote's supervisors: forked before there is anything to supervise, given one attempt at a
-time, and kept for the next one.
+"""The zygote's supervisors: forked ahead of orders, given one attempt at a time, and kept for the
+next.
 
-A supervisor that ends (killed, or because it doubts itself, `serving.py`) is passed over; one that
-is killed with an order in its hands is like any killed supervisor. When the zygote ends, those that
-wait end too. Tests: tests/integration/test_supervision_reuse.py.
+A supervisor that ends is replaced: it was killed, or it doubts its own state (`serving.py`). When
+the zygote ends, waiting supervisors end too. Tests: tests/integration/test_supervision_reuse.py.
 """
 
 import contextlib
@@ -16,9 +15,9 @@ from services.node_agent.machine import cgroups, processes
 from services.node_agent.machine.poll_loop import READ, PollLoop
 from services.node_agent.supervisor import serving
 
-# Forked before there is an order, so that none waits for a fork.
+# Forked ahead, so that no order waits for a fork.
 AHEAD = 2
-# Kept for the next order, as long as orders come; each costs about a megabyte of its own.
+# Kept while orders come; each costs about a megabyte.
 WAITING_MAX = 16
 QUIET_NS = 10_000_000_000
 
@@ -30,9 +29,9 @@ class SupervisorHandle(NamedTuple):
 
 
 class Pool:
-    """`leave` closes, in the forked process, what is the zygote's.
+    """The supervisors of one zygote.
 
-    `home`: see `cgroups.Home.dirs`.
+    `leave` closes the zygote's descriptors in the forked process. `home`: see `cgroups.Home.dirs`.
     """
 
     def __init__(self, loop: PollLoop, leave: Callable[[], None], home: dict[str, str]) -> None:
@@ -47,19 +46,19 @@ class Pool:
         return list(self._living)
 
     def fill(self) -> None:
-        """Raises OSError when the machine has no room for another process."""
+        """Fork supervisors ahead. Raises OSError if the machine has no room for another process."""
         while len(self._waiting) < AHEAD:
             self._waiting.append(self._fork())
 
     def shrink(self) -> None:
-        """No order came for a while: only those ahead are kept."""
+        """Keep only those ahead, after a time without orders."""
         for supervisor in self._waiting[AHEAD:]:
             self._let_go(supervisor)
 
     def send(self, frame: bytes) -> SupervisorHandle:
-        """The one that took the order: the last that came back, whose memory is warm.
+        """Send an order to the supervisor that came back last, whose memory is warm; return it.
 
-        Raises OSError when there is none and none could be forked.
+        Raises OSError if there is none and none could be forked.
         """
         while True:
             supervisor = self._waiting.pop() if self._waiting else self._fork()
@@ -71,7 +70,7 @@ class Pool:
             return supervisor
 
     def forget(self, pid: int) -> bool:
-        """Whether it was one of these."""
+        """Forget a supervisor that ended; return whether it was one of these."""
         supervisor = self._living.pop(pid, None)
         if supervisor is None:
             return False
@@ -82,19 +81,16 @@ class Pool:
         return True
 
     def remove_groups(self) -> None:
-        """Of those that have ended.
+        """Remove the control groups of supervisors that have ended.
 
-        One that somebody is in stays, until the next agent looks (`cgroups.prepare`).
+        A group with processes stays until the next agent cleans up (`cgroups.prepare`).
         """
         while self._ended:
             ended = self._ended.pop()
             cgroups.remove(self._home, cgroups.name_of(ended.pid, ended.start_ticks))
 
     def _heard(self, supervisor: SupervisorHandle) -> None:
-        """It waits again, or it has ended, and stays known until it is reaped.
-
-        Above the bound it is let go.
-        """
+        """Note that a supervisor waits again, or has ended. Above the bound it is let go."""
         try:
             said = supervisor.orders.recv(len(serving.WAITING))
         except ConnectionError:

@@ -1,9 +1,9 @@
-"""Moves one output stream of a job from its pipe to disk, in two rotating segments, and never holds
-the job up for a bad disk.
+"""The copy of one output stream from its pipe to disk, in two rotating segments; a bad disk never
+stops the job.
 
-Absolute offsets count the bytes stored since the start. `NAME.log` is the current segment,
-`NAME.log.1` the one before; `NAME.index` (generation, then the offset at which the current segment
-begins) exists once there was a rotation. Its reader is `output.py`.
+Offsets count the bytes stored since the start. `NAME.log` is the current segment, `NAME.log.1` the
+one before. `NAME.index` (generation, then the offset at which the current segment begins) exists
+after the first rotation. The reader is `output.py`.
 """
 
 import os
@@ -16,9 +16,9 @@ INDEX = struct.Struct("<QQ")
 
 
 class Pump:
-    """`stored` and `dropped` count bytes.
+    """One stream. `stored` and `dropped` count bytes; `fd` is -1 at the end of the stream.
 
-    `fd` is -1 at the end of the stream. Works in the current directory.
+    Works in the current directory.
     """
 
     def __init__(self, fd: int, stream: str, limit_bytes: int) -> None:
@@ -33,7 +33,7 @@ class Pump:
         self._file = -1
 
     def pump(self) -> bool:
-        """Moves what one read gives. False when the stream is at its end or empty for now."""
+        """Copy one read; return False if the stream has ended or is empty for now."""
         try:
             data = os.read(self.fd, CHUNK_BYTES)
         except BlockingIOError:
@@ -45,8 +45,8 @@ class Pump:
         return bool(data)
 
     def drain(self) -> None:
-        """What is left in the pipe after the job's end, bounded: a stranger may still hold the
-        other end and go on writing.
+        """Copy what is left in the pipe after the job's end, bounded: another process may hold the
+        other end.
         """
         for _ in range(DRAIN_READS):
             if self.fd < 0 or not self.pump():
@@ -60,7 +60,7 @@ class Pump:
         self.fd = self._file = -1
 
     def _store(self, data: memoryview) -> None:
-        """Any refusal of the disk (full, quota, I/O error) costs these bytes and nothing else."""
+        """Store data. A failure of the disk (full, quota, I/O error) loses only these bytes."""
         while data:
             try:
                 if self._in_segment >= self._segment_bytes:
@@ -81,7 +81,7 @@ class Pump:
         return self._file
 
     def _rotate(self) -> None:
-        """An odd generation tells readers that the rename is under way."""
+        """Rotate the segments. An odd generation tells readers that the rename is under way."""
         self._generation |= 1
         self._write_index()
         os.rename(self._log, f"{self._log}.1")

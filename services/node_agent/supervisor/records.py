@@ -1,11 +1,11 @@
-"""The files of a job directory, except its output: who may start it, who watches it, how it ended.
+"""The records of a job directory: the marker, the identity of the supervisor, and the end.
 
-`order.json` is the marker (renamed `done.json` once forgotten): a (job, attempt) with a marker is
-never started again. Its second line, the identity, is appended once, under a lock: exactly one
-supervisor, or the agent that gives the start up, wins it; nothing is executed before. The winner
-appends a third, its child, once that is forked. `exit.json` is allocated before the start and
-written in place, so that the end can be recorded on a full disk. There are no more files, because
-ext4 searches long for a free inode where many were deleted within the last minutes.
+`order.json` is the marker (`done.json` once forgotten): a (job, attempt) with a marker never starts
+again. Its second line, the identity, is appended once, under a lock: exactly one supervisor, or the
+agent that gives up the start, wins it, and nothing executes before. The winner appends its child as
+a third line. `exit.json` is allocated before the start and written in place, so that the end can be
+recorded on a full disk. There are no more files, because ext4 searches long for a free inode where
+many were deleted lately.
 """
 
 import errno
@@ -21,7 +21,7 @@ MARKER = "order.json"
 DONE = "done.json"
 EXIT = "exit.json"
 CRASH = "supervisor.err"
-# Why the runner of a container failed (`runtimes/runner.py`).
+# The reason why the runner of a container failed (`runtimes/runner.py`).
 FAILURE = "container.err"
 
 EXIT_BYTES = 4096
@@ -31,11 +31,11 @@ MAX_MARKER_BYTES = 64 * 1024
 
 
 class Identity(TypedDict):
-    """Who supervises, and whom.
+    """The supervisor of an attempt, and its child.
 
-    `pid` 0: the agent gave the start up, and nothing may run. `job_pid` 0: not forked yet, or
-    nobody had the time to say. `control` is what `control.py` listens on, `cgroup` the directory of
-    its control group, if it has one.
+    `pid` 0: the agent gave up the start, and nothing may run. `job_pid` 0: not forked yet, or not
+    recorded. `control` is the address of `control.py`, `cgroup` the directory of its control group,
+    if any.
     """
 
     job_id: str
@@ -52,9 +52,9 @@ class Identity(TypedDict):
 
 
 class Leftover(TypedDict):
-    """A process, known by its number and its start time on that boot.
+    """A process that outlived the job, by pid and start time on that boot.
 
-    The name alone: arguments may hold a secret.
+    Only the name is kept: arguments may hold a secret.
     """
 
     pid: int
@@ -63,12 +63,12 @@ class Leftover(TypedDict):
 
 
 class ExitRecord(TypedDict):
-    """How an attempt ended.
+    """The end of an attempt, with wall-clock times.
 
-    Wall-clock times; `executed` is False when the command never began. `stdout_bytes` counts what
-    was stored (older segments may be gone), `dropped_bytes` what the disk refused. `leftovers_more`
-    counts those that had no room, of which nobody can say later that they are gone; a machine that
-    was booted again (`boot_id`) has none of either.
+    `executed` is False if the command never started. `stdout_bytes` counts stored bytes (older
+    segments may be gone), `dropped_bytes` what the disk refused. `leftovers_more` counts leftovers
+    without room in the record, which can never be proved gone on this boot; another boot
+    (`boot_id`) has none.
     """
 
     job_id: str
@@ -92,10 +92,10 @@ class ExitRecord(TypedDict):
 
 
 def place_marker(job_dir: str, summary: dict[str, Any]) -> None:
-    """Makes the directory, allocates the exit record, then the marker, all durable.
+    """Make the directory, the exit record and the marker, all durable.
 
-    Raises FileExistsError when the attempt was started before, and OSError when the disk has no
-    room; in both cases nothing is started.
+    Raises FileExistsError if the attempt was started before, OSError if the disk has no room;
+    nothing is started then.
     """
     body = json.dumps(summary).encode()
     assert len(body) < MAX_MARKER_BYTES // 2, "who claims must see the whole marker"
@@ -125,24 +125,26 @@ def place_marker(job_dir: str, summary: dict[str, Any]) -> None:
 
 
 def read_summary(job_dir: str) -> dict[str, Any]:
-    """From the marker, also a forgotten one; empty when a power cut tore it."""
+    """Return the first line of the marker, also of a forgotten one; empty if a power cut destroyed
+    it.
+    """
     marker = _read(f"{job_dir}/{MARKER}") or _read(f"{job_dir}/{DONE}")
     return _parse(marker.partition(b"\n")[0]) or {}
 
 
 def read_rank(job_dir: str) -> int:
-    """0 when a power cut tore the marker."""
+    """Return the rank; 0 if a power cut destroyed the marker."""
     rank = read_summary(job_dir).get("rank", 0)
     return rank if isinstance(rank, int) else 0
 
 
 def read_ignore_lease(job_dir: str) -> bool:
-    """False when a power cut tore the marker, for then nothing runs."""
+    """Return whether the job ignores the lease; False if a power cut destroyed the marker."""
     return read_summary(job_dir).get("ignore_lease") is True
 
 
 def write_exit(job_dir: str, record: ExitRecord) -> None:
-    """In place, padded to the allocated size, synced; as many leftovers as there is room for."""
+    """Write the exit record in place, padded and synced, with as many leftovers as fit."""
     shown = ExitRecord(**record)
     shown["detail"] = record["detail"][:MAX_DETAIL_CHARS]
     shown["leftovers"] = record["leftovers"][:MAX_LEFTOVERS]
@@ -157,7 +159,7 @@ def write_exit(job_dir: str, record: ExitRecord) -> None:
 
 
 def leftovers_of(pids: Iterable[int]) -> list[Leftover]:
-    """Those that are still there, as they are found again later."""
+    """Return the processes among these that still exist."""
     found = [process for pid in pids if (process := processes.process(pid)) is not None]
     return [
         Leftover(pid=process.pid, start_ticks=process.start_ticks, name=process.name)
@@ -166,8 +168,8 @@ def leftovers_of(pids: Iterable[int]) -> list[Leftover]:
 
 
 def unexecuted(identity: Identity, reason: str, detail: str, now_ns: int) -> ExitRecord:
-    """The record of an attempt whose command never began; also what every other record is filled in
-    from.
+    """Return the record of an attempt whose command never started; all other records
+    start from it.
     """
     return ExitRecord(
         job_id=identity["job_id"],
@@ -192,7 +194,7 @@ def unexecuted(identity: Identity, reason: str, detail: str, now_ns: int) -> Exi
 
 
 def read_exit(job_dir: str) -> ExitRecord | None:
-    """None while the attempt has not ended (or its end was torn by a power cut)."""
+    """Return the exit record; None while the attempt runs, or if a power cut destroyed it."""
     found = _parse(_read(f"{job_dir}/{EXIT}"))
     return None if found is None else ExitRecord(**found)  # type: ignore[typeddict-item]
 
@@ -203,10 +205,10 @@ def read_failure(job_dir: str) -> str:
 
 
 def claim(job_dir: str, identity: Identity) -> bool:
-    """True for exactly one caller per job directory: that one may execute the command (or may say
-    that nobody will).
+    """Claim the attempt; True for exactly one caller per job directory.
 
-    False for an attempt that has no marker or is forgotten. Raises OSError when there is no room.
+    That caller may execute the command, or decide that it never will be. False without a marker or
+    for a forgotten attempt. Raises OSError if there is no room.
     """
     try:
         marker = os.open(f"{job_dir}/{MARKER}", os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
@@ -227,9 +229,9 @@ def claim(job_dir: str, identity: Identity) -> bool:
 
 
 def add_child(job_dir: str, job_pid: int, job_start_ticks: int) -> None:
-    """By the supervisor that has claimed the attempt.
+    """Record the child of the supervisor that has claimed the attempt.
 
-    Raises OSError when there is no room: then only `status` knows.
+    Raises OSError if there is no room; then only `status` knows it.
     """
     marker = os.open(f"{job_dir}/{MARKER}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:
@@ -242,7 +244,9 @@ def add_child(job_dir: str, job_pid: int, job_start_ticks: int) -> None:
 
 
 def read_identity(job_dir: str) -> Identity | None:
-    """None while no supervisor has claimed the attempt, or when a power cut tore the file."""
+    """Return the identity; None if no supervisor has claimed the attempt, or a power cut destroyed
+    it.
+    """
     _, _, claimed = _read(f"{job_dir}/{MARKER}").partition(b"\n")
     identity, _, child = claimed.partition(b"\n")
     found = _parse(identity)
@@ -258,10 +262,10 @@ def sync_folder(path: str) -> None:
 
 
 def _write_durably(job_dir: str, body: bytes, marker: int = -1) -> None:
-    """The exit record, in place, after the marker.
+    """Write the exit record in place, after the marker.
 
-    Its blocks are written at the start and not only reserved, so that the end changes no metadata
-    that would have to be synced too.
+    Its blocks are written at the start, so that the end changes no metadata that must be synced
+    too.
     """
     descriptor = os.open(f"{job_dir}/{EXIT}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -279,7 +283,7 @@ def _write_durably(job_dir: str, body: bytes, marker: int = -1) -> None:
 
 
 def _read(path: str) -> bytes:
-    """Nothing when there is no such file."""
+    """Return a file's content; empty if there is no such file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -291,7 +295,7 @@ def _read(path: str) -> bytes:
 
 
 def _parse(raw: bytes) -> dict[str, Any] | None:
-    """None for nothing, and for what a power cut tore."""
+    """Return the decoded line; None if it is empty or torn."""
     text = raw.strip(b"\0 \n")
     try:
         found = json.loads(text.decode()) if text else None  # of bytes it would guess the encoding

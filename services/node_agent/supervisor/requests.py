@@ -1,11 +1,11 @@
-"""What may be asked of a supervisor through its control socket (`control.py`).
+"""The requests on a supervisor's control socket (`control.py`).
 
 {"op": "stop", "signal": 15, "grace_s": 10.0}; {"op": "signal", "signal": n}; {"op": "status"};
-{"op": "stdin", "offset": n, "data": base64, "eof": bool}, whose reply waits until all of the data
-was taken; {"op": "exec", "argv": [...], "env": {...}, "limit": n} with descriptors, {"op":
-"exec_wait", "exec": n}, whose reply waits for its end, and {"op": "exec_signal", "exec": n,
-"signal": n} (`execs.py`). A bad request, or one for another "job" (a supervisor serves one after
-the other), raises ValueError, which the caller sends back as {"error": text}.
+{"op": "stdin", "offset": n, "data": base64, "eof": bool}, answered once all data was taken; {"op":
+"exec", "argv": [...], "env": {...}, "limit": n} with descriptors; {"op": "exec_wait", "exec": n},
+answered at its end; {"op": "exec_signal", "exec": n, "signal": n} (`execs.py`). A bad request, or
+one for another "job" (a supervisor serves one after the other), raises ValueError, which becomes
+{"error": text}.
 """
 
 import binascii
@@ -28,7 +28,7 @@ Request = dict[str, Any]
 
 
 class Requests:
-    """`status` gives what a status request is answered with."""
+    """The answers of one attempt's supervisor; `status` returns the answer to a status request."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Requests:
         self._status = status
 
     def answer(self, request: Request, connection: Connection) -> Request | None:
-        """None: not yet, ask again. Raises ValueError for a bad request."""
+        """Return the reply; None: not yet, ask again. Raises ValueError for a bad request."""
         if request.get("job", self._job) != self._job:
             raise ValueError(f"this supervisor serves {self._job} now")
         match request.get("op"):

@@ -1,11 +1,9 @@
-"""The life of a supervisor process: it waits for an order, supervises that attempt, and waits for
-the next one.
+"""The life of a supervisor process: wait for an order, supervise that attempt, and wait again.
 
-One attempt at a time, so that whoever dies with it is one job. It serves again only when the last
-attempt was proved gone, its end was recorded and told, its control group is as good as new, and
-nothing that a job can do to its parent (limits, niceness, processors, cgroup, descriptors) was done
-to it; at any doubt it exits, and so it does when the zygote is gone. Tests:
-tests/integration/test_supervision_reuse.py.
+It serves one attempt at a time, so at most one job dies with it. It serves again only if the last
+attempt is proved gone, its end was recorded and reported, its control group is as good as new, and
+the job did not change its parent (limits, niceness, processors, cgroup, descriptors). In doubt it
+exits; it also exits with the zygote. Tests: tests/integration/test_supervision_reuse.py.
 """
 
 import contextlib
@@ -18,22 +16,22 @@ from services.node_agent.machine import cgroups, processes
 from services.node_agent.supervisor import records, supervisor
 from services.node_agent.supervisor.order import FRAME_PREFIX_BYTES
 
-# A supervisor is begun afresh after so many: whatever it gathers is bounded.
+# A supervisor exits after so many attempts, which bounds what it may accumulate.
 ATTEMPTS_MAX = 500
 READ_BYTES = 64 * 1024
 CRASHED = 70
 IDLE_DIRECTORY = "/"
 WAITING = b"\n"
 STATE_BYTES = 4096
-# The kernel's account of what others may change in this process.
+# Files of the kernel that show what other processes may have changed in this one.
 STATE_FILES = ("limits", "cgroup", "oom_score_adj")
 
 
 def serve(orders: int, home: dict[str, str]) -> NoReturn:
-    """The whole life of the forked process.
+    """Run the whole life of the forked process.
 
-    `orders` is the socket to the zygote, `home` where its control group is to be. A bug is written
-    down, and ends the job too.
+    `orders` is the socket to the zygote, `home` the place of its control group. A bug is logged and
+    ends the job too.
     """
     status = CRASHED
     try:
@@ -77,7 +75,7 @@ def _say_waiting(orders: int) -> None:
 
 
 def _receive(orders: int) -> bytes:
-    """Nothing at an end of file: the zygote is gone, or lets this one go."""
+    """Return an order; empty at an end of file: the zygote is gone, or lets this supervisor go."""
     frame, size = b"", FRAME_PREFIX_BYTES
     while len(frame) < size:
         try:
@@ -93,7 +91,7 @@ def _receive(orders: int) -> bytes:
 
 
 def _state() -> tuple[object, ...]:
-    """Equal before and after an attempt, or this process is no longer what it was."""
+    """Return the process's state; it must be the same before and after an attempt."""
     return (
         [_read(f"/proc/self/{name}") for name in STATE_FILES],
         os.listdir("/proc/self/fd"),

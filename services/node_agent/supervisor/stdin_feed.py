@@ -1,5 +1,5 @@
-"""Feeds a job's standard input from a bounded buffer, by offset, so that a repeated request changes
-nothing.
+"""The job's standard input, fed from a bounded buffer by offset, so that repeated requests are
+harmless.
 """
 
 import os
@@ -12,10 +12,10 @@ WRITE_BYTES = 65_536
 
 
 class StdinFeed:
-    """`next_offset` is the first byte not taken yet.
+    """The input of one job.
 
-    `closed`: the stream is; `over`: no byte is wanted any more, the last ones may still be on their
-    way.
+    `next_offset` is the first byte not taken yet. `closed`: the stream is closed. `over`: no more
+    bytes are wanted; the last ones may still be in the buffer.
     """
 
     def __init__(self, loop: PollLoop, descriptor: int, drained: Callable[[], None]) -> None:
@@ -32,9 +32,8 @@ class StdinFeed:
         return self.closed or self._ending
 
     def offer(self, offset: int, data: bytes, eof: bool) -> bool:
-        """Takes what is new and what there is room for.
-
-        False: not all was taken; offer the same again once drained.
+        """Take new bytes as far as there is room; return False if not all were taken: offer them
+        again later.
         """
         assert offset <= self.next_offset, "the caller has refused gaps"
         end = offset + len(data)
@@ -59,7 +58,7 @@ class StdinFeed:
         self._buffer.clear()
 
     def _write(self) -> None:
-        """Until the pipe is full; then the loop calls again."""
+        """Write until the pipe is full; the loop then calls again."""
         while self._buffer and not self.closed:
             try:
                 written = os.write(self._descriptor, self._buffer[:WRITE_BYTES])

@@ -1,10 +1,10 @@
-"""The supervision of one attempt: starts the job, keeps its output, ends it, and records the end
-before it tells anyone.
+"""The supervision of one attempt: start the job, keep its output, end it, and record the end before
+reporting it.
 
-The process that runs this (`serving.py`) needs nobody alive, neither agent nor zygote. It is the
-subreaper of everything that the job leaves behind; when it dies, the job's main process dies with
-it (PR_SET_PDEATHSIG), and the agent sweeps the rest (`lost.py`). How a job is ended is `ending.py`.
-Tests: tests/integration/test_supervision_*.py.
+The process (`serving.py`) needs neither agent nor zygote. It is the subreaper of everything that
+the job leaves behind. If it dies, the job's main process dies with it (PR_SET_PDEATHSIG), and the
+agent sweeps the rest (`lost.py`). How a job ends: `ending.py`. Tests:
+tests/integration/test_supervision_*.py.
 """
 
 import contextlib
@@ -32,24 +32,21 @@ from services.node_agent.supervisor.stdin_feed import StdinFeed
 OUT_OF_MEMORY = "out_of_memory"
 SHUTDOWN_GRACE_NS = 10 * NS_PER_S
 WAKE_BYTES = 4096
-# What a socket's address has room for.
+# The room in a socket address.
 ADDRESS_BYTES = 107
 TELL_WAIT_S = 0.5
 
 
 def supervise(order: Order, group: Group) -> bool:
-    """One attempt, from its claim to its record.
-
-    True when nothing of it is left and its end was told, so that another may follow.
-    """
+    """Supervise one attempt; return True if nothing of it is left and its end was reported."""
     os.chdir(order["job_dir"])
     return _run(order, group)
 
 
 def tell(agent_socket: str, message: dict[str, Any], wait_s: float = 0.0) -> bool:
-    """One datagram; whether it lies before a living agent.
+    """Send the agent one datagram; return whether it reached a living agent.
 
-    The agent's queue holds few: `wait_s` is how long one may wait for room.
+    The agent's queue holds few: `wait_s` is how long to wait for room.
     """
     said = json.dumps(message).encode()
     try:
@@ -66,7 +63,7 @@ def tell(agent_socket: str, message: dict[str, Any], wait_s: float = 0.0) -> boo
 
 
 def _connect_far(sender: socket.socket, agent_socket: str) -> None:
-    """Through the folder's descriptor, for an address that is too long."""
+    """Connect through the folder's descriptor if the address is too long."""
     folder, _, name = agent_socket.rpartition("/")
     descriptor = os.open(folder or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -76,7 +73,7 @@ def _connect_far(sender: socket.socket, agent_socket: str) -> None:
 
 
 def enter() -> None:
-    """Leaves the zygote behind: its session, its socket on descriptor 0."""
+    """Leave the zygote behind: its session, and its socket on descriptor 0."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(null, 0)
@@ -85,7 +82,7 @@ def enter() -> None:
 
 
 def _run(order: Order, group: Group) -> bool:
-    """The attempt is claimed before anything is forked, so what is forked may execute."""
+    """Claim the attempt, then fork, so that what is forked may execute."""
     deadline = _map_lease(order)
     if lease_is_over(deadline, processes.boottime_ns()):
         _refuse(
@@ -112,7 +109,7 @@ def _run(order: Order, group: Group) -> bool:
 
 
 def _map_lease(order: Order) -> "memoryview[int] | None":
-    """A lease that cannot be read is an expired one."""
+    """Map the lease; one that cannot be read counts as expired."""
     if order["ignore_lease"]:
         return None
     try:
@@ -129,7 +126,7 @@ def _refuse(
     detail: str,
     claimed: bool = False,
 ) -> None:
-    """Ends an attempt that never began, unless it belongs to someone else."""
+    """End an attempt that never started, unless it belongs to another supervisor."""
     identity = _identity(order, "", group)
     with contextlib.suppress(OSError):
         if not claimed and not records.claim(".", identity):
@@ -168,10 +165,7 @@ def _start_ticks(pid: int) -> int:
 
 
 class AttemptSupervision:
-    """Made with all that is needed before the fork; `run` takes what was forked.
-
-    `executed` once exec has succeeded.
-    """
+    """The supervision of one attempt, made before the fork. `executed`: exec has succeeded."""
 
     def __init__(self, order: Order, deadline: "memoryview[int] | None", group: Group) -> None:
         self._agent_socket = order["agent_socket"]
@@ -225,7 +219,7 @@ class AttemptSupervision:
         self._loop.watch(job.status, READ, self._read_status)
 
     def _note_child(self) -> None:
-        """It is not reaped yet, so its number is its own."""
+        """Record the child. It is not reaped yet, so its pid is its own."""
         found = processes.process(self._job.pid)
         assert found is not None
         self.identity["job_pid"], self.identity["job_start_ticks"] = found.pid, found.start_ticks
@@ -238,7 +232,7 @@ class AttemptSupervision:
     # What wakes the loop.
 
     def _listen_to_signals(self) -> int:
-        """SIGCHLD, and SIGTERM: the machine shuts down. Their handlers came with the zygote."""
+        """Handle SIGCHLD, and SIGTERM at shutdown. Their handlers were installed in the zygote."""
         wakeups, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         self._loop.watch(wakeups, READ, self._signalled)
@@ -250,7 +244,7 @@ class AttemptSupervision:
         self._reap()
 
     def _reap(self) -> None:
-        """Bounded by the number of zombies there are."""
+        """Reap the zombies; their number bounds the loop."""
         main_ended = exec_ended = False
         while True:
             try:
@@ -276,7 +270,7 @@ class AttemptSupervision:
             self._loop.forget(descriptor)
 
     def _read_status(self) -> None:
-        """The child reports a failure before exec, or exec closes the pipe."""
+        """Read a failure before exec; exec closes the pipe."""
         raw = os.read(self._job.status, child.FAILURE.size)
         self._loop.unwatch(self._job.status)
         os.close(self._job.status)
@@ -316,9 +310,10 @@ class AttemptSupervision:
     # The end.
 
     def _finish(self) -> bool:
-        """The record first; whoever hears of the end finds it on disk.
+        """Write the record, then report the end, so that every reader of the event finds it on
+        disk.
 
-        An agent that could not be told is told by this process's end.
+        If the datagram cannot be delivered, the agent notices that this process exited.
         """
         if self._job.status >= 0:
             self._read_status()
@@ -329,7 +324,7 @@ class AttemptSupervision:
         return self._tell("exited", TELL_WAIT_S) and not left
 
     def _let_go(self) -> bool:
-        """Closes what is this attempt's."""
+        """Close what belongs to this attempt."""
         signal.set_wakeup_fd(-1)
         for descriptor in (self._wakeups, self._wake):
             os.close(descriptor)
@@ -383,7 +378,10 @@ class AttemptSupervision:
         record["detail"] = how + why + left + rest
 
     def _out_of_memory(self, record: ExitRecord, kills: int) -> str:
-        """The reason, unless the job was told to end, or did what it was to do all the same."""
+        """Return the reason if the kernel killed processes for lack of memory.
+
+        A job that was told to end, or succeeded all the same, keeps its reason.
+        """
         if record["reason"] == "signalled" or (
             record["reason"] == "exited" and record["exit_code"]
         ):

@@ -1,13 +1,11 @@
-"""The warm process that forks supervisors.
+"""The zygote: the warm process that forks supervisors.
 
-The agent runs it as `python -I -S zygote.py CGROUPS` with a stream socket as descriptor 0; CGROUPS
-says where its supervisors' control groups are to be (`cgroups.Home.dirs`, as JSON).
-
-Each frame on the socket is one order (`order.py`); each gets one reply, in order. Supervisors are
-forked ahead and serve again (`pool.py`), so that hardly an order waits for a fork. It never dies of
-a bad order, and exits when the socket closes, that is when the agent dies; supervisors live on.
-While it lives it kills what a killed supervisor leaves behind, as the next subreaper. Tests:
-tests/integration/test_supervision_agent.py.
+The agent runs it as `python -I -S zygote.py CGROUPS` with a stream socket as descriptor 0. CGROUPS
+is `cgroups.Home.dirs` as JSON. Each frame on the socket is one order (`order.py`) and gets one
+reply, in order. Supervisors are forked ahead and serve again (`pool.py`), so that hardly any order
+waits for a fork. The zygote survives bad orders and exits when the socket closes, that is when the
+agent dies; supervisors live on. It is the next subreaper, and kills what a killed supervisor leaves
+behind. Tests: tests/integration/test_supervision_agent.py.
 """
 
 import contextlib
@@ -25,14 +23,12 @@ READ_BYTES = 64 * 1024
 PACKAGE_DEPTH = 4
 ORPHAN_SWEEPS = 100
 ORPHAN_SWEEP_S = 0.01
-# A collection writes to every object's header: to a job's supervisor, pages to copy.
+# A garbage collection writes to every object's header: a forked supervisor would copy those pages.
 GC_THRESHOLD = 50_000
 
 
 def main() -> None:
-    """Run as a script, so the project's root is put on the path before anything of it
-    is imported.
-    """
+    """Run as a script: put the project's root on the path before importing from it."""
     root = os.path.abspath(__file__)
     for _ in range(PACKAGE_DEPTH):
         root = os.path.dirname(root)
@@ -71,9 +67,9 @@ class Zygote:
         self._loop.watch(agent.fileno(), poll_loop.READ, self._receive)
 
     def run(self) -> None:
-        """Until the agent is gone."""
+        """Serve until the agent is gone."""
         while True:
-            with contextlib.suppress(OSError):  # the next order says why
+            with contextlib.suppress(OSError):  # the next order reports the reason
                 self._pool.fill()
             if not self._loop.run_once(self._quiet_ns):
                 self._pool.shrink()
@@ -90,7 +86,7 @@ class Zygote:
             self._reply(self._start(frame))
 
     def _next_frame(self) -> bytes | None:
-        """A frame above the bound is skipped, and answered as an empty one."""
+        """Return the next frame. One above the bound is skipped and answered like an empty one."""
         skipped = min(self._skip_bytes, len(self._buffer))
         del self._buffer[:skipped]
         self._skip_bytes -= skipped
@@ -130,7 +126,7 @@ class Zygote:
             os._exit(0)
 
     def _leave(self) -> None:
-        """In the forked supervisor: nothing of the zygote stays open."""
+        """Close the zygote's descriptors in a forked supervisor."""
         signal.set_wakeup_fd(-1)
         for descriptor in (self._agent.detach(), self._wakeups, self._wake):
             os.close(descriptor)
@@ -143,7 +139,7 @@ class Zygote:
             self._pool.remove_groups()
 
     def _wait(self) -> int:
-        """How many supervisors have ended."""
+        """Reap supervisors and return how many have ended."""
         ended = 0
         while True:
             try:
@@ -155,9 +151,7 @@ class Zygote:
             ended += self._pool.forget(pid)
 
     def _kill_orphans(self) -> None:
-        """A supervisor that ended by itself leaves none; one that was killed leaves all
-        of its job.
-        """
+        """Kill what killed supervisors left behind. One that ended by itself leaves nothing."""
         for _ in range(ORPHAN_SWEEPS):
             if not self._processes.kill_below(os.getpid(), self._pool.pids()):
                 return
@@ -166,8 +160,10 @@ class Zygote:
 
 
 def _reset_signals() -> None:
-    """Jobs must not inherit what the agent's parents ignored or blocked. Handlers
-    instead of ignoring: exec resets those by itself. Supervisors inherit them."""
+    """Reset signals that the agent's parents ignored or blocked, so that jobs do not inherit that.
+
+    Handlers replace ignored signals, because exec resets handlers. Supervisors inherit them.
+    """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
@@ -176,7 +172,7 @@ def _reset_signals() -> None:
 
 
 def _noted(number: int, frame: FrameType | None) -> None:
-    """The wake-up descriptor makes the loop look."""
+    """Do nothing: the wake-up descriptor wakes the loop."""
 
 
 if __name__ == "__main__":
