@@ -58,7 +58,15 @@ def ask(
 ) -> Json:
     """Send a request and return its JSON answer. Raises Declined, Unreachable or Cut."""
     payload = None if body is None else json.dumps(body).encode()
-    return send(profile, method, path, query, payload, "application/json", answer_s)
+    return send(
+        profile,
+        method,
+        path,
+        query=query,
+        payload=payload,
+        content_type="application/json",
+        answer_s=answer_s,
+    )
 
 
 def ask_all(profile: Profile, path: str, name: str, query: Query | None = None) -> list[Json]:
@@ -83,7 +91,15 @@ def send(
     answer_s: float = ANSWER_S,
 ) -> Json:
     """Send bytes or a file and return the JSON answer. Raises Declined, Unreachable or Cut."""
-    with _answered(profile, method, path, query, payload, content_type, answer_s) as response:
+    with _answered(
+        profile,
+        method,
+        path,
+        query=query,
+        payload=payload,
+        content_type=content_type,
+        answer_s=answer_s,
+    ) as response:
         try:
             data = response.read()
         except (OSError, http.client.HTTPException) as error:
@@ -113,7 +129,7 @@ def opened(
 
     `silence_s` bounds the wait for the next bytes; None waits without a limit.
     """
-    with _answered(profile, "GET", path, query, None, "", ANSWER_S) as response:
+    with _answered(profile, "GET", path, query=query) as response:
         _keep_alive(response, silence_s)
         yield Stream(response, f"{profile.url}{path}")
 
@@ -153,10 +169,10 @@ def _answered(
     profile: Profile,
     method: str,
     path: str,
-    query: Query | None,
-    payload: Payload,
-    content_type: str,
-    answer_s: float,
+    query: Query | None = None,
+    payload: Payload = None,
+    content_type: str = "",
+    answer_s: float = ANSWER_S,
 ) -> Iterator[http.client.HTTPResponse]:
     connection = _connection(profile)
     try:
@@ -165,7 +181,12 @@ def _answered(
         connection.sock.settimeout(answer_s)
         headers = headers_of(profile, content_type, payload)
         response = _exchange(
-            profile, connection, method, target(profile, path, query), payload, headers
+            profile,
+            connection,
+            method,
+            target(profile, path, query),
+            payload=payload,
+            headers=headers,
         )
         if response.status >= 400:
             raise declined(profile, response.status, response.reason, _read_problem(response))

@@ -61,7 +61,13 @@ def kept_of(path: Path) -> Profile | None:
     stored = _stored(path)
     texts = {name: _text(stored, name) for name in ("gateway", "key", "user", "state")}
     return (
-        Profile(texts["gateway"], texts["key"], str(path), texts["user"], texts["state"])
+        Profile(
+            url=texts["gateway"],
+            key=texts["key"],
+            source=str(path),
+            user=texts["user"],
+            state=texts["state"],
+        )
         if stored
         else None
     )
@@ -77,7 +83,12 @@ def read_profile(environ: Mapping[str, str] = os.environ) -> Profile:
     else:
         key, user = _text(stored, "key"), _text(stored, "user") or local_user(environ)
     return Profile(
-        url.rstrip("/"), key, source, user, _text(stored, "state"), _text(stored, "nats")
+        url=url.rstrip("/"),
+        key=key,
+        source=source,
+        user=user,
+        state=_text(stored, "state"),
+        nats=_text(stored, "nats"),
     )
 
 

@@ -138,7 +138,7 @@ class Forwarder:
         """Return the answer, empty after a temporary error; None if the job reads no input."""
         query = {"offset": self._offset, "eof": int(eof), "attempt": self._attempt}
         try:
-            return send(self._profile, "PUT", self._path, query, data)
+            return send(self._profile, "PUT", self._path, query=query, payload=data)
         except Declined as error:
             return error.body if error.status in TEMPORARY else None
         except (Unreachable, Cut):

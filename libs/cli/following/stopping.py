@@ -30,11 +30,11 @@ PAUSE_S: Final = 0.2
 class Stopping:
     """Records signals from its creation on, and acts on them after `watch`.
 
-    `asked` is the number of signals so far.
+    `count` is the number of signals so far.
     """
 
     def __init__(self, profile: Profile) -> None:
-        self.asked = 0
+        self.count = 0
         self._profile = profile
         self._job_id = ""
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -48,12 +48,12 @@ class Stopping:
 
     def stop_with(self, number: int) -> None:
         """Act as if this signal had arrived."""
-        self.asked += 1
+        self.count += 1
         self._signals.put(number)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.stop_with(number)
-        if self.asked >= LEAVE_AT:
+        if self.count >= LEAVE_AT:
             self._leave(number)
 
     def _leave(self, number: int, why: str = "") -> None:
@@ -62,10 +62,10 @@ class Stopping:
         os._exit(128 + number)
 
     def _act(self) -> None:
-        for count in range(1, LEAVE_AT):
+        for nth in range(1, LEAVE_AT):
             number = self._signals.get()
             try:
-                self._ask(number, self._stop if count == 1 else self._kill)
+                self._ask(number, self._stop if nth == 1 else self._kill)
             except MusterError as error:
                 complain(f"cannot stop job {self._job_id}: {error}")
 

@@ -66,7 +66,13 @@ def print_table(
     wide: bool = False,
 ) -> None:
     """Print a table on stdout; with `wide` no cell is truncated."""
-    for line in render(columns, rows, headers, 0 if wide else terminal_width(), coloured()):
+    for line in render(
+        columns,
+        rows,
+        headers=headers,
+        width=0 if wide else terminal_width(),
+        colour=coloured(),
+    ):
         print(line)
 
 

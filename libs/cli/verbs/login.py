@@ -52,7 +52,11 @@ def command(url: str, replace: bool) -> None:
         else sys.stdin.readline(KEY_CHARS_MAX)
     )
     text = key.strip()
-    answer = ask(Profile(address, text, "the command line", "", ""), "GET", "/v1/whoami")
+    answer = ask(
+        Profile(url=address, key=text, source="the command line", user="", state=""),
+        "GET",
+        "/v1/whoami",
+    )
     write_private(
         path, json.dumps({"gateway": address, "key": text, "user": answer["user"]}, indent=1)
     )
