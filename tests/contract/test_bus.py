@@ -84,7 +84,7 @@ async def test_a_star_is_one_word_and_an_arrow_is_the_rest(
     assert listener.heard == ([(subject, b"x")] if heard else [])
 
 
-async def test_everyone_who_listens_hears(buses: Buses) -> None:
+async def test_all_listeners_get_the_message(buses: Buses) -> None:
     here, there = buses
     listeners = [Listener(), Listener()]
     for listener in listeners:
@@ -96,7 +96,7 @@ async def test_everyone_who_listens_hears(buses: Buses) -> None:
     assert [listener.heard.count(("a", b"x")) for listener in listeners] == [1, 1]
 
 
-async def test_a_question_that_nobody_hears_is_unavailable(buses: Buses) -> None:
+async def test_request_without_a_listener_is_unavailable(buses: Buses) -> None:
     with pytest.raises(Unavailable):
         await buses[0].request("nobody", b"", SHORT_S)
 
@@ -113,7 +113,7 @@ async def test_a_question_that_is_heard_and_not_answered_is_unavailable_in_time(
     assert ("ask", b"hush") in listener.heard
 
 
-async def test_an_answer_that_comes_too_late_disturbs_nobody(buses: Buses) -> None:
+async def test_late_answer_is_harmless(buses: Buses) -> None:
     here, there = buses
     go = asyncio.Event()
 
@@ -130,7 +130,7 @@ async def test_an_answer_that_comes_too_late_disturbs_nobody(buses: Buses) -> No
     assert await here.request("ask", b"next", ANSWER_S) == b"next"
 
 
-async def test_a_message_that_nobody_hears_is_lost_without_harm(buses: Buses) -> None:
+async def test_message_without_a_listener_is_lost_without_harm(buses: Buses) -> None:
     await buses[0].publish("nobody", b"x")
 
 
@@ -167,7 +167,7 @@ async def test_a_message_of_the_largest_size_is_heard(buses: Buses) -> None:
     assert [len(data) for _, data in listener.heard] == [3, MESSAGE_BYTES_MAX, 3]
 
 
-async def test_who_asks_too_large_a_question_hears_so_at_once(buses: Buses) -> None:
+async def test_request_that_is_too_large_fails_at_once(buses: Buses) -> None:
     here, there = buses
     await there.subscribe("ask", Listener())
     await settled(here, "ask")
@@ -175,7 +175,7 @@ async def test_who_asks_too_large_a_question_hears_so_at_once(buses: Buses) -> N
         await here.request("ask", bytes(MESSAGE_BYTES_MAX + 1), ANSWER_S)
 
 
-async def test_who_waits_for_too_large_an_answer_hears_so(buses: Buses) -> None:
+async def test_answer_that_is_too_large_fails_the_request(buses: Buses) -> None:
     here, there = buses
     await there.subscribe(
         "ask", Listener(lambda data: bytes(MESSAGE_BYTES_MAX + 1) if data == b"much" else data)

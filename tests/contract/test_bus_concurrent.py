@@ -63,7 +63,7 @@ async def settled(holds: Callable[[], bool]) -> None:
     await asyncio.sleep(0.05)
 
 
-async def test_a_slow_answer_holds_up_nobody(bus: Bus) -> None:
+async def test_slow_answer_delays_no_other(bus: Bus) -> None:
     slow = Slow()
     await bus.subscribe("ask", slow.answer, concurrent=True)
     waiting = asyncio.create_task(bus.request("ask", b"slow", ANSWER_S))
@@ -73,7 +73,7 @@ async def test_a_slow_answer_holds_up_nobody(bus: Bus) -> None:
     assert await waiting == b"slow"
 
 
-async def test_no_more_than_the_bound_are_answered_at_once_and_none_is_lost(bus: Bus) -> None:
+async def test_concurrent_messages_are_bounded_and_none_is_lost(bus: Bus) -> None:
     slow = Slow()
     await bus.subscribe("ask", slow.answer, concurrent=True)
     asks = [

@@ -46,7 +46,7 @@ async def test_a_claim_that_comes_after_a_later_term_s_takes_nothing(client: Cli
     await later.renew(7)
 
 
-async def test_a_write_whose_answer_was_lost_is_found_again(client: Client) -> None:
+async def test_renewal_continues_after_a_lost_answer(client: Client) -> None:
     leader = KvLeadership(client)
     await leader.renew(3)
     await client.jetstream().publish(KEY, b"3")  # stored, and nobody heard

@@ -58,7 +58,7 @@ async def test_reading_an_empty_log_says_that_there_is_nothing_yet(logs: Logs) -
         assert await anext(batches) == []
 
 
-async def test_what_was_appended_can_be_asked_for(logs: Logs) -> None:
+async def test_appended_entry_can_be_read(logs: Logs) -> None:
     log = await logs()
     first = await log.append(QUOTA, b"a", 0)
     second = await log.append(QUOTA, b"b", first)
@@ -135,7 +135,7 @@ async def test_reading_resumes_behind_any_entry(logs: Logs, after: int) -> None:
     assert await read(log, after, MANY - after) == entries[after:]
 
 
-async def test_a_reader_hears_what_another_process_appends_later(logs: Logs) -> None:
+async def test_reader_gets_later_appends_of_another_process(logs: Logs) -> None:
     log, other = await logs(), await logs()
     await log.append(QUOTA, b"a", 0)
     reading = asyncio.create_task(read(log, 1, 2))
@@ -145,7 +145,7 @@ async def test_a_reader_hears_what_another_process_appends_later(logs: Logs) -> 
     assert await reading == [Entry(2, QUOTA, b"b"), Entry(3, QUOTA, b"c")]
 
 
-async def test_a_reader_that_knows_all_is_told_that_there_is_nothing_new_again_and_again(
+async def test_reader_at_the_end_gets_empty_batches(
     logs: Logs,
 ) -> None:
     log = await logs()
@@ -192,7 +192,7 @@ async def trimmed(log: TrimmableLog, upto: int) -> list[Entry]:
     return entries
 
 
-async def test_a_purge_leaves_each_subject_s_last_entry_and_all_behind_the_purged_part(
+async def test_purge_keeps_the_last_entry_of_each_subject(
     logs: Logs,
 ) -> None:
     log = await trimmable(logs)
@@ -207,7 +207,7 @@ async def test_a_purge_leaves_each_subject_s_last_entry_and_all_behind_the_purge
     assert (await log.extent()).last == 41
 
 
-async def test_a_trimmed_head_needs_a_snapshot_and_what_follows_is_read(logs: Logs) -> None:
+async def test_reader_of_a_trimmed_log_needs_a_snapshot(logs: Logs) -> None:
     log = await trimmable(logs)
     entries = await trimmed(log, 20)
     for after in (1, 3):
@@ -227,7 +227,7 @@ async def test_a_gap_behind_a_kept_entry_is_not_read_over(logs: Logs) -> None:
     assert found == [Entry(1, QUOTA, b"only")]
 
 
-async def test_a_writer_whose_last_entry_was_kept_goes_on_and_a_deposed_one_is_refused(
+async def test_writer_goes_on_after_a_purge_and_a_deposed_one_is_refused(
     logs: Logs,
 ) -> None:
     log = await trimmable(logs)
@@ -241,7 +241,7 @@ async def test_a_writer_whose_last_entry_was_kept_goes_on_and_a_deposed_one_is_r
     assert await log.append(QUOTA, b"next", idle) == 43
 
 
-async def test_the_stream_may_be_purged_and_nothing_in_it_deleted_or_thrown_away(
+async def test_stream_allows_purges_but_no_deletions(
     jetstream: Logs,
 ) -> None:
     log = await jetstream()

@@ -111,7 +111,7 @@ async def test_facts_keep_their_order_and_share_commits(logs: Logs) -> None:
     )
 
 
-async def test_who_waits_for_a_writer_that_ends_hears_of_it(logs: Logs) -> None:
+async def test_waiting_futures_fail_when_the_writer_ends(logs: Logs) -> None:
     log = await logs()
     first = await attached(log)
     second = await attached(await logs())
@@ -176,7 +176,7 @@ async def test_an_entry_that_another_wrote_fences_the_reader_of_it(logs: Logs) -
         one.owns(entry)
 
 
-async def test_what_was_there_before_is_not_the_writer_s_own(logs: Logs) -> None:
+async def test_entries_before_the_attachment_are_not_own_ones(logs: Logs) -> None:
     log = await logs()
     seq = await (await attached(log)).commit([admitted(1)])
     entry = await log.get(seq)
@@ -195,7 +195,7 @@ async def test_an_outcome_that_is_not_known_becomes_known(logs: Logs, fault: str
     assert await jobs(log) == ["j0", "j1", "j2", "j3"]
 
 
-async def test_a_server_without_replicas_refuses_what_it_stored(jetstream: Logs) -> None:
+async def test_single_server_refuses_a_repeated_append(jetstream: Logs) -> None:
     """The case that `test_an_outcome_that_is_not_known_becomes_known` is about is real."""
     log = await jetstream()
     await log.append(SUBJECT, b"a", 0)
@@ -230,7 +230,7 @@ def mortal(tmp_path: Path) -> Iterator[NatsServer]:
     server.kill()
 
 
-async def test_a_killed_server_loses_nothing_that_it_acknowledged_and_all_go_on(
+async def test_killed_server_loses_no_acknowledged_commit(
     mortal: NatsServer,
 ) -> None:
     client, other = await connect([mortal.url], "writer"), await connect([mortal.url], "reader")
@@ -272,7 +272,7 @@ async def follow(log: Log, seen: list[str]) -> None:
             seen += [fact.job_id for fact in commit.facts if isinstance(fact, f.JobAdmitted)]
 
 
-async def test_a_commit_has_seen_what_its_first_decision_had_and_no_more(logs: Logs) -> None:
+async def test_commit_carries_the_lowest_sequence_of_its_groups(logs: Logs) -> None:
     applied = 7
     writer = Writer(await logs(), SystemClock(), SUBJECT, lambda: applied)
     await writer.attach()

@@ -87,7 +87,7 @@ def test_a_list_that_is_too_long_is_no_fact() -> None:
     )
 
 
-def test_a_device_whose_name_is_too_long_is_registered_by_no_fact() -> None:
+def test_device_with_a_name_that_is_too_long_is_not_registered() -> None:
     """Placements name their devices.
 
     64 names of 8 KiB would fill a commit, and a job on honest nodes beside them would be rejected.
@@ -97,9 +97,7 @@ def test_a_device_whose_name_is_too_long_is_registered_by_no_fact() -> None:
     assert bounded(registered("n1", "a", "g" * (UUID_MAX + 1))) is None
 
 
-def test_an_impossible_run_time_is_charged_by_the_placed_span_and_the_state_stays_encodable() -> (
-    None
-):
+def test_impossible_run_time_is_charged_by_the_placed_time() -> None:
     history = begun()
     history.queue("j", cpus_milli=128_000, memory_bytes=1 << 50)
     assert history.say(placed("j", member("n1", "n1g1")), started("j", "n1"))
@@ -117,7 +115,7 @@ def test_an_impossible_run_time_is_charged_by_the_placed_span_and_the_state_stay
     assert snapshot.decode(snapshot.encode(history.cluster)) == history.cluster
 
 
-def test_a_measured_time_that_is_possible_is_charged_as_it_is() -> None:
+def test_possible_run_time_is_charged() -> None:
     history = begun()
     history.queue("j")
     history.say(placed("j", member("n1", "n1g1")), started("j", "n1"))

@@ -41,11 +41,11 @@ async def _slow(ended: list[str]) -> str:
     return "opened"
 
 
-async def test_what_opens_before_the_stop_is_returned() -> None:
+async def test_result_before_the_stop_is_returned() -> None:
     assert await before(asyncio.Event(), _slow([])) == "opened"
 
 
-async def test_a_stop_ends_what_is_still_opening() -> None:
+async def test_stop_ends_an_unfinished_opening() -> None:
     stop, ended = asyncio.Event(), ["begun"]
     asyncio.get_running_loop().call_later(0.01, stop.set)
     with pytest.raises(Stopped):
@@ -53,7 +53,7 @@ async def test_a_stop_ends_what_is_still_opening() -> None:
     assert ended == ["begun", "ended"]
 
 
-async def test_a_fault_of_what_opens_is_raised() -> None:
+async def test_error_of_the_opening_is_raised() -> None:
     async def fails() -> None:
         raise Unavailable("no log")
 

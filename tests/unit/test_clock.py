@@ -26,7 +26,7 @@ class Stopped:
 
 
 @pytest.mark.parametrize(("off_s", "word"), [(3_600, "ahead of"), (-3_600, "behind")])
-def test_a_writer_whose_clock_is_far_off_is_named_once(
+def test_writer_with_a_wrong_clock_is_reported_once(
     off_s: int, word: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = ClockWatch(Stopped(NOW_S))
@@ -36,7 +36,7 @@ def test_a_writer_whose_clock_is_far_off_is_named_once(
     assert f"the clock of facts.scheduler is 3600 s {word}" in line and "timedatectl" in line
 
 
-def test_a_writer_whose_clock_is_near_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_writer_with_a_right_clock_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     ClockWatch(Stopped(NOW_S)).look("facts.scheduler", int((NOW_S + APART_MAX_S) * 1e9))
     assert caplog.records == []
 

@@ -57,7 +57,7 @@ def test_a_worse_cause_and_a_better_one_both_count_when_they_are_said() -> None:
     )
 
 
-def test_a_fault_says_what_it_takes_to_bring_the_device_back() -> None:
+def test_fault_stores_its_verdict() -> None:
     history = begun()
     fault = f.GpuFaulted(
         node_id=NodeId("n1"),
@@ -87,7 +87,7 @@ def test_work_is_let_onto_a_device_by_its_health_and_by_its_service() -> None:
     assert not device(history).takes_work
 
 
-def test_a_degraded_device_takes_work_and_one_that_is_not_there_does_not() -> None:
+def test_degraded_device_takes_work_and_a_vanished_one_does_not() -> None:
     history = begun()
     assert history.say(faulted("n1", "n1g1"))
     assert device(history).takes_work
@@ -98,7 +98,7 @@ def test_a_degraded_device_takes_work_and_one_that_is_not_there_does_not() -> No
 @pytest.mark.parametrize(
     "fact", [service("sad"), service("offline", "none"), error("n2"), recovered("n2", "n1g1")]
 )
-def test_a_service_that_is_none_and_a_device_of_another_node_are_ignored(
+def test_unknown_service_and_device_of_another_node_are_ignored(
     fact: f.GpuServiceSet | f.GpuErrorSeen,
 ) -> None:
     assert not begun(nodes=2).say(fact)
@@ -129,7 +129,7 @@ def test_the_word_for_people_names_maintenance_but_not_over_a_quarantine(
     assert shown("available", health, reason, word) == seen
 
 
-def test_another_state_directory_knows_nothing_of_what_was_wrong_and_says_what_still_is() -> None:
+def test_agent_with_another_directory_reports_health_again() -> None:
     for tells in (True, False):
         history = begun()
         first = f.NodeRegistered(
@@ -159,7 +159,7 @@ def became(value: str, request: int, outcome: str = "done", node: str = "n1") ->
     return f.GpuControlled(node_id=NodeId(node), uuid=ONE, **said)  # type: ignore[arg-type]
 
 
-def test_the_last_wish_stands_and_what_is_in_force_is_its_node_s_word() -> None:
+def test_last_request_counts_and_the_node_reports_the_value_in_force() -> None:
     history = begun()
     assert history.say(wish("300"))
     first = history.cluster.seq
@@ -175,7 +175,7 @@ def test_the_last_wish_stands_and_what_is_in_force_is_its_node_s_word() -> None:
     assert device(history).controls["power"].in_force == "400"
 
 
-def test_what_a_node_did_by_itself_is_shown_beside_the_wish() -> None:
+def test_own_action_of_a_node_is_shown_beside_the_request() -> None:
     history = begun()
     assert history.say(became("200", 0))
     assert device(history).controls == {
@@ -183,7 +183,7 @@ def test_what_a_node_did_by_itself_is_shown_beside_the_wish() -> None:
     }
 
 
-def test_a_control_that_there_is_not_and_the_word_of_another_node_are_ignored() -> None:
+def test_unknown_control_and_report_of_another_node_are_ignored() -> None:
     history = begun()
     for fact in (
         wish("red", "colour"),

@@ -50,7 +50,7 @@ def test_every_kind_has_one_golden_example() -> None:
     assert sorted(recorded()) == sorted(KINDS) == sorted(f.kind_of(fact) for fact in EXAMPLES)
 
 
-def test_adding_missing_examples_changes_none_that_is_there() -> None:
+def test_adding_examples_changes_no_existing_one() -> None:
     old = {"job.admitted": "00", "gone.kind": "01"}
     assert {kind: text for kind, text in with_missing(old).items() if kind in old} == old
     assert with_missing(recorded()) == recorded()
@@ -180,9 +180,7 @@ def test_bytes_that_are_no_commit_are_corrupt(data: bytes) -> None:
         ({"kind": "job.admitted", "job_id": b"\xff"}, "job.admitted"),
     ],
 )
-def test_a_fact_that_is_not_what_its_kind_must_be_is_skipped_and_hides_no_other(
-    fact: object, name: str
-) -> None:
+def test_invalid_fact_is_skipped_and_hides_no_other(fact: object, name: str) -> None:
     unread, read = decode(raw([fact, {"kind": "job.admitted", "job_id": "j"}])).facts
     assert (f.kind_of(unread), type(unread), read) == (name, Unknown, ADMITTED)
 
@@ -194,7 +192,7 @@ def test_a_text_that_is_no_unicode_is_skipped_too() -> None:
     assert [f.kind_of(fact) for fact in decode(data).facts] == ["job.admitted"] * 2
 
 
-def test_a_fact_of_just_the_bound_is_accepted_and_one_more_byte_is_refused() -> None:
+def test_fact_at_the_bound_is_accepted_and_one_more_byte_refused() -> None:
     f.check_fact_size(of_size(f.FACT_BYTES_MAX))
     with pytest.raises(Refused, match=r"job\.rejected of 65537 bytes is over the bound of 65536"):
         f.check_fact_size(of_size(f.FACT_BYTES_MAX + 1))

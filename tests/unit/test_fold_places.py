@@ -45,7 +45,7 @@ def test_an_unknown_fact_is_counted_and_changes_nothing() -> None:
     assert (cluster.facts, cluster.ignored) == (1, 1)
 
 
-def test_the_loss_of_an_incarnation_before_the_return_does_not_take_the_node_again() -> None:
+def test_loss_of_an_earlier_incarnation_does_not_affect_a_returned_node() -> None:
     node = NodeId("a")
     history = [
         registered("a"),
@@ -64,7 +64,7 @@ def test_fifo_knows_no_priority() -> None:
     assert fifo.key(jobs[JobId("late")], queue, now) < fifo.key(jobs[JobId("early")], queue, now)
 
 
-def test_removing_what_does_not_wait_changes_nothing() -> None:
+def test_removal_of_a_job_that_does_not_wait_changes_nothing() -> None:
     queue = Queue()
     queue.remove(JobId("j"))
     assert queue.version == 0

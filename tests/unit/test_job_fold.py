@@ -159,7 +159,7 @@ def test_a_member_that_refuses_gives_its_devices_back_at_once() -> None:
     )
 
 
-def test_a_requeued_job_forgets_its_attempt_and_counts_what_must_be_counted() -> None:
+def test_requeued_job_forgets_its_attempt_and_counts_its_retry() -> None:
     history = running()
     history.say(stop("j"), finished("j", "n1", exit_code=None), released("j", "n1"))
     assert history.say(f.JobRequeued(job_id=job("j"), attempt=1, reason="failed", counted=True))
@@ -227,7 +227,7 @@ def test_a_fact_of_an_ended_job_changes_nothing(fact: AnyFact) -> None:
 @pytest.mark.parametrize(
     "fact", [*late(1), *late(7), cancel("j"), f.JobQueued(job_id=job("j"))], ids=f.kind_of
 )
-def test_a_fact_of_a_job_that_nobody_submitted_changes_nothing(fact: AnyFact) -> None:
+def test_fact_about_an_unknown_job_changes_nothing(fact: AnyFact) -> None:
     assert not begun().say(fact)
 
 
@@ -248,7 +248,7 @@ def test_a_node_without_a_member_of_the_attempt_has_nothing_to_say_of_it(fact: A
     assert not history.say(fact)
 
 
-def test_what_was_said_twice_counts_once() -> None:
+def test_repeated_fact_counts_once() -> None:
     history = running()
     assert not history.say(started("j", "n1"))
     assert [history.say(finished("j", "n1", exit_code=code)) for code in (0, 1)] == [True, False]
@@ -272,7 +272,7 @@ def test_a_job_is_not_over_until_every_member_is_over() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["completed", "failed", "running", ""])
-def test_a_job_that_waits_cannot_end_as_if_it_had_run(outcome: str) -> None:
+def test_waiting_job_cannot_complete(outcome: str) -> None:
     history = begun()
     history.queue("j")
     assert not history.say(closed("j", outcome))
@@ -339,7 +339,7 @@ def test_ended_jobs_beyond_the_bound_leave_oldest_end_first(
     assert job_life.ENDED.count(history.job("a").state) == 1
 
 
-def test_a_job_that_left_is_as_if_it_had_never_been(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_that_left_the_state_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 0)
     history = running()
     history.say(finished("j", "n1"), released("j", "n1"), closed("j"))

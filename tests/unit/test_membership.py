@@ -84,7 +84,7 @@ def test_a_key_of_a_node_with_which_the_cluster_began_is_refused() -> None:
     assert intents.joining(wish(public_key=OTHER_KEY), history.cluster, NOW).public_key == OTHER_KEY
 
 
-def test_a_wrong_secret_a_late_one_and_an_unknown_node_are_refused_in_the_same_words() -> None:
+def test_every_invalid_invitation_is_refused_with_the_same_text() -> None:
     cluster = invited(History()).cluster
     assert intents.joining(wish(), cluster, NOW).node_id == "far"
     said = []
@@ -109,7 +109,7 @@ def test_a_name_is_invited_again_until_it_joined_and_never_after() -> None:
         intents.invitation({"node_id": "far"}, joined(history).cluster, "t" * 32, NOW)
 
 
-def test_an_invitation_that_is_withdrawn_opens_nothing_and_leaves_its_name_free() -> None:
+def test_withdrawn_invitation_is_void_and_its_name_free() -> None:
     history = invited(History())
     history.say(intents.removal(history.cluster, "far", False, "ada"))
     with pytest.raises(Problem, match="not known"):

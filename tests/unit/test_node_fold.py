@@ -143,7 +143,7 @@ def test_a_node_is_lost_once() -> None:
     assert not history.say(lost("n1"))
 
 
-def test_a_lost_node_that_registers_again_stays_unreachable_until_it_is_taken_back() -> None:
+def test_lost_node_that_registers_again_stays_unreachable_until_it_returns() -> None:
     history = begun()
     assert history.say(lost("n1"), registered("n1", "n1g1", incarnation=2))
     assert of(history).state == "unreachable"
@@ -159,15 +159,13 @@ def test_only_an_incarnation_after_the_loss_returns() -> None:
     assert not history.say(returned("nowhere"))
 
 
-def test_a_node_that_was_not_lost_may_be_said_to_have_returned_and_stays_as_it_is() -> None:
+def test_return_of_a_node_that_was_not_lost_changes_nothing() -> None:
     history = begun()
     history.say(returned("n1", incarnation=1))
     assert of(history).state == "healthy"
 
 
-def test_a_loss_that_crossed_the_registration_after_it_counts_for_the_old_incarnation_only() -> (
-    None
-):
+def test_loss_that_crossed_a_registration_affects_the_old_incarnation_only() -> None:
     history = begun()
     assert history.say(
         registered("n1", "n1g1", incarnation=2), lost("n1", incarnation=1), returned("n1")
@@ -222,7 +220,7 @@ def test_a_hurt_device_takes_no_promise_back() -> None:
         faulted("n1", "n2g1"),
     ],
 )
-def test_what_the_table_or_the_inventory_does_not_know_is_ignored(
+def test_unknown_events_and_devices_are_ignored(
     fact: f.GpuFaulted | f.GpuRecovered,
 ) -> None:
     assert not begun(nodes=2).say(fact)
@@ -234,7 +232,7 @@ def test_a_device_stays_hurt_over_its_node_s_new_incarnation() -> None:
     assert (of(history).state, device(history, "n1g1").health) == ("degraded", "degraded")
 
 
-def test_a_device_that_recovers_on_a_lost_node_counts_when_the_node_returns() -> None:
+def test_recovery_on_a_lost_node_counts_when_the_node_returns() -> None:
     history = begun()
     assert history.say(
         faulted("n1", "n1g1"),
@@ -247,7 +245,7 @@ def test_a_device_that_recovers_on_a_lost_node_counts_when_the_node_returns() ->
     assert of(history).state == "healthy"
 
 
-def test_what_a_node_accounts_for_ends_with_its_release_even_of_a_closed_attempt() -> None:
+def test_release_ends_the_accounting_even_of_a_closed_attempt() -> None:
     history = with_job("n1")
     assert history.say(
         lost("n1"), f.JobClosed(job_id=history.job("j").job_id, attempt=1, outcome="failed")
@@ -280,7 +278,7 @@ def j_on_n1(history: History) -> str:
     return history.job("j").members[node("n1")].state
 
 
-def test_an_agent_with_an_empty_directory_frees_nothing_and_is_given_nothing() -> None:
+def test_agent_with_an_empty_directory_frees_nothing_and_gets_no_work() -> None:
     history = replaced()
     assert (of(history).state, of(history).replaced, j_on_n1(history)) == (
         "unreachable",
@@ -300,7 +298,7 @@ def test_an_agent_with_an_empty_directory_frees_nothing_and_is_given_nothing() -
 
 
 @pytest.mark.parametrize("directory", ["one", ""])
-def test_an_agent_of_the_same_directory_or_of_before_there_were_names_frees_what_it_does_not_name(
+def test_agent_of_the_same_directory_frees_what_it_does_not_name(
     directory: str,
 ) -> None:
     history = replaced(directory=directory)
@@ -313,7 +311,7 @@ def test_a_directory_that_replaces_an_unnamed_one_goes_on() -> None:
     assert (of(history).state, j_on_n1(history)) == ("healthy", "lost")
 
 
-def test_what_an_agent_says_of_an_attempt_that_it_cannot_know_does_not_count() -> None:
+def test_report_on_an_attempt_that_the_agent_cannot_know_is_ignored() -> None:
     history = replaced()
     for fact in (
         finished("j", "n1"),
@@ -346,7 +344,7 @@ def test_a_return_that_crosses_a_replacement_leaves_the_node_unreachable() -> No
     assert (of(history).state, of(history).replaced) == ("unreachable", [2])
 
 
-def test_a_placement_survives_a_concurrent_replacement_and_is_lost_at_a_plain_start() -> None:
+def test_placement_survives_a_replaced_agent_but_not_a_plain_restart() -> None:
     for directory, state in (("other", "placed"), ("one", "lost")):
         history = begun(nodes=1)
         assert history.say(registered("n1", "n1g1", incarnation=2, directory="one"))
@@ -357,7 +355,7 @@ def test_a_placement_survives_a_concurrent_replacement_and_is_lost_at_a_plain_st
         assert j_on_n1(history) == state
 
 
-def test_the_first_directory_that_comes_back_accounts_for_its_attempts_until_it_is_lost() -> None:
+def test_returning_first_directory_accounts_for_its_attempts_until_lost() -> None:
     history = replaced()
     assert history.say(
         registered("n1", "n1g1", "n1g2", incarnation=4, attempts=(ref("j"),), directory="one")

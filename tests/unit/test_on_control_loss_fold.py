@@ -32,7 +32,7 @@ def going_on() -> History:
     return history
 
 
-def test_the_loss_of_a_silent_node_leaves_it_what_may_go_on_there() -> None:
+def test_silent_node_keeps_jobs_that_ignore_the_lease() -> None:
     history = going_on()
     assert history.say(lost("n1"))
     assert (of(history).state, history.members("j"), history.holds("n1g1")) == (
@@ -48,7 +48,7 @@ def test_the_loss_of_a_silent_node_leaves_it_what_may_go_on_there() -> None:
     )
 
 
-def test_a_node_that_comes_back_with_it_goes_on_with_it_and_without_it_has_lost_it() -> None:
+def test_returning_node_keeps_the_job_only_if_it_accounts_for_it() -> None:
     history = going_on()
     assert history.say(
         lost("n1"), registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),)), returned("n1", 2)
@@ -58,7 +58,7 @@ def test_a_node_that_comes_back_with_it_goes_on_with_it_and_without_it_has_lost_
     assert (history.members("j"), history.holds("n1g1")) == ({"n1": "lost"}, {})
 
 
-def test_what_an_operator_declared_dead_is_lost_when_the_scheduler_says_so() -> None:
+def test_declared_dead_node_loses_its_jobs_with_the_schedulers_loss() -> None:
     history = going_on()
     assert history.say(lost("n1"), declared_dead("n1"))
     assert of(history).declared_dead and history.members("j") == {"n1": "started"}
@@ -96,7 +96,7 @@ def test_a_word_about_a_node_that_has_registered_since_is_not_followed() -> None
     assert not of(history).declared_dead
 
 
-def test_another_state_directory_cannot_say_what_became_of_it_and_an_operator_can() -> None:
+def test_only_an_operator_can_end_a_job_of_a_replaced_agent() -> None:
     history = begun()
     assert history.say(registered("n1", "n1g1", incarnation=2, directory="one"))
     history.queue("j", on_control_loss="continue")

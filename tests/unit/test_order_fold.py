@@ -64,7 +64,7 @@ def test_afterany_asks_only_for_an_end() -> None:
     assert placed_jobs(state) == ["j"]
 
 
-def test_what_waits_for_one_that_waits_in_vain_waits_in_vain_too() -> None:
+def test_unmet_dependency_also_fails_later_dependents() -> None:
     chain = [
         *waiting("j", after=(("afterok", JobId("i")),)),
         *waiting("k", after=(("afterok", J),)),
@@ -103,7 +103,7 @@ def test_singletons_of_one_name_run_one_after_the_other() -> None:
     ]
 
 
-def test_a_singleton_that_was_cancelled_while_it_waited_lets_none_pass_the_one_that_runs() -> None:
+def test_cancelled_waiting_singleton_keeps_the_order_of_its_name() -> None:
     three = [waiting(name, name="train", singleton=True) for name in "ijk"]
     running = [placed("i", member("a", 0)), f.CancelRequested(job_id=J), closed("j", "cancelled")]
     state = given(registered("a"), *three, running)
@@ -205,7 +205,7 @@ def test_a_changed_time_limit_is_the_next_attempt_s() -> None:
     assert tell(state.cluster, f.JobUpdated(job_id=JobId("nobody"), priority=1)).jobs == ()
 
 
-def test_a_tenant_s_newer_runs_weigh_more_in_what_its_next_job_is_expected_to_take(
+def test_newer_runs_weigh_more_in_the_expected_run_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(order_fold, "RUNS_MAX", 2)

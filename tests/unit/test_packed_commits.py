@@ -90,7 +90,7 @@ def test_facts_that_do_not_shrink_enough_are_refused() -> None:
     assert not f.fits([gang(1_024, 64)], SCHEDULER)
 
 
-def test_what_fits_is_what_can_be_encoded() -> None:
+def test_fits_agrees_with_the_encoder() -> None:
     groups = (
         [f.JobAdmitted(job_id=JobId("j"))],
         [gang(1_280, 8)],

@@ -81,7 +81,7 @@ def test_a_wrong_commit_of_a_node_is_ignored(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", WRONG.values(), ids=WRONG.keys())
-def test_an_ignored_commit_moves_the_position_counts_and_distrusts_its_node_alone(
+def test_ignored_commit_counts_and_distrusts_only_its_node(
     data: bytes,
 ) -> None:
     cluster = begun(nodes=2).cluster
@@ -123,7 +123,7 @@ def test_a_commit_within_all_bounds_is_read() -> None:
     assert reading.read({}, N1, raw(commit())) == commit()
 
 
-def test_what_is_wrong_with_a_core_writer_s_commit_stops_the_reader() -> None:
+def test_faulty_commit_of_a_core_writer_stops_the_reader() -> None:
     for data in (b"hello", raw(commit(subjects.gateway("b")))):
         with pytest.raises(Corrupt):
             reading.read({}, GATEWAY, data)
@@ -134,7 +134,7 @@ def test_what_is_wrong_with_a_core_writer_s_commit_stops_the_reader() -> None:
         f.decode(deep[:-1])
 
 
-def test_a_gap_in_the_numbers_is_ignored_for_a_node_and_corrupt_for_a_core_writer() -> None:
+def test_gap_in_numbers_is_ignored_for_nodes_and_corrupt_for_core_writers() -> None:
     mark = WriterMark(1, 4, 0, 0)
     assert reading.is_ignored(reading.read({N1: mark}, N1, raw(commit(number=6))))
     assert not reading.is_ignored(reading.read({N1: mark}, N1, raw(commit(number=5))))

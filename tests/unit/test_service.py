@@ -15,7 +15,7 @@ from libs.common.transport.writer import Writer
 from tests.attack.test_large_commits import gang, preemptions
 
 
-def test_what_a_replay_made_is_no_more_looked_at() -> None:
+def test_state_of_a_replay_is_excluded_from_garbage_collection() -> None:
     thresholds = gc.get_threshold()
     replayed = [[number] for number in range(1_000)]
     try:
@@ -53,7 +53,7 @@ def deciding(state: Fold, decisions: list[list[AnyFact]], smaller: Smaller) -> S
     )
 
 
-async def test_what_no_commit_can_hold_is_never_applied() -> None:
+async def test_facts_that_fit_into_no_commit_are_never_applied() -> None:
     state, large, instead, later = Fold(), [gang(1_024, 64)], [preemptions(1)[0]], preemptions(2)
     deciding(state, [large, later], lambda _: instead).decide()
     assert state.applied == [instead, later]

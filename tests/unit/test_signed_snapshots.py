@@ -18,7 +18,7 @@ def state(seq: int) -> bytes:
     return snapshot.encode(Cluster(cluster_id="c", seq=seq))
 
 
-async def test_an_older_base_that_is_put_back_is_refused_by_a_reader_that_knows_a_newer_one(
+async def test_older_base_is_refused_after_a_newer_one_was_seen(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bucket = MemorySnapshots()
@@ -38,7 +38,7 @@ async def test_an_older_base_that_is_put_back_is_refused_by_a_reader_that_knows_
     assert await reader.get(BASE_OBJECT) == state(9)
 
 
-async def test_a_base_of_another_version_is_given_to_whoever_decodes_it_and_hides_no_older_one(
+async def test_base_of_another_version_hides_no_older_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bucket = MemorySnapshots()
@@ -58,7 +58,7 @@ async def test_a_base_of_another_version_is_given_to_whoever_decodes_it_and_hide
     assert await reader.get(BASE_OBJECT) == state(7)
 
 
-async def test_a_base_that_is_not_taken_is_named_with_the_reason_and_what_to_do(
+async def test_unused_base_is_reported_with_the_reason_and_the_remedy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bucket = MemorySnapshots()
@@ -74,7 +74,7 @@ async def test_a_base_that_is_not_taken_is_named_with_the_reason_and_what_to_do(
     assert "set MUSTER_TRIMMER_KEY_FILE to the file with the trimmer's public nkey" in caplog.text
 
 
-async def test_a_process_s_own_snapshot_without_its_signature_is_replaced_by_the_log(
+async def test_unsigned_own_snapshot_is_replaced_by_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bucket = MemorySnapshots()

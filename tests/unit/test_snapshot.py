@@ -63,7 +63,7 @@ def test_any_damaged_byte_is_found() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"not a snapshot", b"\xc1" * 100])
-def test_what_is_no_snapshot_is_corrupt(data: bytes) -> None:
+def test_bytes_that_are_not_a_snapshot_are_corrupt(data: bytes) -> None:
     with pytest.raises(Corrupt):
         snapshot.decode(data)
 
@@ -83,5 +83,5 @@ def test_a_snapshot_of_another_version_is_not_an_error() -> None:
     )
 
 
-def test_the_sequence_of_what_is_no_snapshot_is_0() -> None:
+def test_sequence_of_other_bytes_is_0() -> None:
     assert snapshot.seq_of(b"junk") == 0
