@@ -32,7 +32,7 @@ from services.api_gateway.http.connection import Connection
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
-    """Serve until `stop`. Raises what ends a gateway (see `gateway.py`)."""
+    """Serve until `stop`. Raises the errors that end a gateway (see `gateway.py`)."""
     client = await before(stop, connect_as(settings, f"gateway-{settings.instance}"))
     gateway = Gateway(
         JetStreamLog(client),
@@ -69,8 +69,9 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
 async def _answer_until(
     stop: asyncio.Event, gateway: Gateway, servers: Sequence[uvicorn.Server]
 ) -> None:
-    """Answer HTTP until `stop` is set or a server ends; then let open requests end, and record what
-    they asked for.
+    """Answer HTTP until `stop` is set or a server ends.
+
+    Then let open requests end, and record them.
     """
     stopping = asyncio.create_task(until(stop), name="stop")
     listening = [asyncio.create_task(_listen(server), name="http") for server in servers]
@@ -89,27 +90,26 @@ async def _answer_until(
 
 
 async def _listen(server: uvicorn.Server) -> None:
-    """uvicorn ends the process by itself when it cannot listen; here that is one of our errors."""
+    """Run a server. Raises Unavailable if it cannot listen; uvicorn itself would exit."""
     try:
         await server.serve()
     except SystemExit as error:
         where = f"{server.config.host}:{server.config.port}"
         raise Unavailable(
-            f"cannot listen on {where}: is the port taken? Set MUSTER_GATEWAY_PORT or "
-            "MUSTER_GATEWAY_TLS_PORT"
+            f"the gateway cannot listen on {where}: is the port taken? Free it, or set "
+            "MUSTER_GATEWAY_PORT or MUSTER_GATEWAY_TLS_PORT"
         ) from error
 
 
 def _no_refusal(record: logging.LogRecord) -> bool:
-    """A WebSocket that was answered with a problem counts there as an error of ours; the access
-    record has it.
-    """
+    """Drop the library's error for a WebSocket that was refused; the access record has it."""
     return "without completing handshake" not in record.getMessage()
 
 
 def server_for(gateway: Gateway, host: str, port: int, tls: bool = False) -> uvicorn.Server:
-    """The HTTP server, with `tls` under the cluster's certificate; signals are the shell's
-    (`libs.common.process.service.run`), never its own.
+    """Return the HTTP server, with `tls` under the cluster's certificate.
+
+    `libs.common.process.service.run` handles signals, not the server.
     """
     config = uvicorn.Config(
         create_app(gateway),
@@ -118,16 +118,15 @@ def server_for(gateway: Gateway, host: str, port: int, tls: bool = False) -> uvi
         loop="none",
         http=partial(Connection, head_s=gateway.settings.gateway_head_ms / 1_000),  # type: ignore[arg-type]
         ws="websockets-sansio",
-        # One message holds no more than a client may have under way; the zip of a terminal's bytes
-        # is not worth its time.
+        # One message is at most what a client may have under way. Compressing a terminal's bytes is
+        # not worth the time.
         ws_max_size=WINDOW_BYTES,
         ws_per_message_deflate=False,
         lifespan="off",
         access_log=False,
         log_config=None,
         server_header=False,
-        # Where a request comes from is recorded: what a client writes into a header is no proof of
-        # it.
+        # The source address is recorded, and a header that a client sends does not prove it.
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, gateway.settings.gateway_stop_ms // 1_000),
         ssl_certfile=gateway.settings.tls_cert_file if tls else None,

@@ -1,6 +1,4 @@
-"""The gateway's metrics, in a registry of their own: requests, latency, lag, how full
-the log is.
-"""
+"""The gateway's metrics, in their own registry: requests, latency, lag, the log's fill level."""
 
 from typing import Final
 
@@ -24,16 +22,15 @@ BUCKETS_S: Final = (
 )
 
 
-# Models beyond this many are counted together.
+# Models beyond this number share one series.
 MODELS_MAX: Final = 256
 OTHER_MODELS: Final = "other"
 
 
 class ModelTelemetry:
-    """Requests to models.
+    """Metrics of requests to models.
 
-    Only names of deployed models come here, and of those the first MODELS_MAX have series of their
-    own.
+    Only names of deployed models are counted. The first MODELS_MAX of them have their own series.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -86,8 +83,9 @@ class ModelTelemetry:
 
 
 class Telemetry:
-    """Labels are routes, never paths: a path holds a job's id, and the number of series must stay
-    bounded.
+    """The metrics of one gateway.
+
+    Labels are routes, not paths: paths contain job ids, and the number of series must stay bounded.
     """
 
     def __init__(self) -> None:
@@ -130,5 +128,5 @@ class Telemetry:
         self.fill.set(fill)
 
     def text(self) -> bytes:
-        """The exposition format."""
+        """Return the metrics in the Prometheus text format."""
         return generate_latest(self.registry)

@@ -1,8 +1,8 @@
-"""What the scheduler knows and the log does not: when it last heard each node, and how long its
+"""Data of the scheduler that is not in the log: when it last heard each node, and how long its
 decisions take.
 
-It is asked now and then, and the last answer is kept with the time at which it came, so that no
-request waits for it. Before the first answer nothing is known, and nothing is shown.
+The gateway asks regularly and keeps the last answer with its time, so that no request waits for it.
+Before the first answer these data are unknown.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ _decoder = msgspec.msgpack.Decoder(Vitals)
 
 
 class Pulse:
-    """The last answer. `at_ns` is this gateway's wall clock when it came; 0 = never."""
+    """The scheduler's last answer. `at_ns` is this gateway's wall clock when it came; 0: never."""
 
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self.bus = bus
@@ -32,7 +32,7 @@ class Pulse:
         self.vitals = Vitals(0, {})
 
     async def take(self) -> None:
-        """Ask once; a scheduler that does not answer leaves everything as it was."""
+        """Ask once. Without an answer the last one stays."""
         try:
             answer = await self.bus.request(subjects.ask_scheduler("vitals"), b"", ASK_S)
             self.vitals, self.at_ns = _decoder.decode(answer), self.clock.wall_ns()
@@ -40,6 +40,6 @@ class Pulse:
             return
 
     def heard_ns(self, node_id: NodeId) -> int:
-        """When the scheduler last heard the node; 0 = not known."""
+        """Return when the scheduler last heard the node; 0 if unknown."""
         ago_ms = self.vitals.heard_ms_ago.get(node_id)
         return 0 if ago_ms is None else self.at_ns - ago_ms * MS

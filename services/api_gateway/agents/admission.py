@@ -1,5 +1,5 @@
-"""Tells whoever runs the NATS servers which nodes of other machines joined and which were removed,
-and knows how far each server is.
+"""Tells the keepers of the NATS servers which nodes of other machines joined or were removed, and
+tracks how far each server is.
 
 They ask (`libs/embedded/keeper.py`), so nothing here waits or repeats. Held by
 tests/unit/test_keeper.py.
@@ -19,9 +19,9 @@ from libs.common.state.cluster import Cluster
 from libs.common.transport.bus import Bus
 
 LOOK_S: Final = 0.1
-# A server that does not ask for so long is down: it will ask before it answers anyone.
+# A server that has not asked for this long is down: it asks again before it accepts connections.
 GONE_S: Final = 5.0
-# So many heartbeats a removed node has for hearing of it.
+# Heartbeats during which a removed node may still learn that it was removed.
 FAREWELL_BEATS: Final = 3
 
 
@@ -57,7 +57,7 @@ class Admission:
         return msgspec.msgpack.encode(self.answer(ask.seq))
 
     def answer(self, since: int) -> AdmittedAnswer:
-        """What there is to say to a server that is as far as `since`."""
+        """Return what a server that is at `since` must learn."""
         cluster = self.cluster()
         found = admitted(cluster)
         if found != self.said or not self.said_seq:
@@ -72,7 +72,7 @@ class Admission:
         )
 
     async def agreed(self, seq: int, within_s: float) -> bool:
-        """Whether every server that is up accepts in time what the log said at `seq`."""
+        """Return whether all running servers accept commit `seq` within `within_s`."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + within_s
         while not self._agree(seq, clock()):
@@ -82,7 +82,7 @@ class Admission:
         return True
 
     def refusal(self, node_id: str) -> str:
-        """Return why a server does not accept this node; empty if none said so."""
+        """Return why a server does not accept this node; empty if all accept it."""
         return next(
             (refused[node_id] for refused in self.refused.values() if node_id in refused), ""
         )

@@ -1,5 +1,5 @@
-"""Which job an agent may be answered about: one whose present attempt has a living member on that
-very node.
+"""Checks which job an agent may ask about: one whose current attempt has a live member on the
+agent's own node.
 
 The server lets no node use another's subject, so the node's name in it is a proof. Held by
 tests/integration/test_secrets.py and test_uploads.py.
@@ -14,7 +14,7 @@ from libs.common.life import job_life
 from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Cluster, Job
 
-# An agent may hear of its order before this gateway has folded the placement.
+# An agent may get its order before this gateway has folded the placement.
 PLACED_WAIT_S: Final = 2.0
 LOOK_S: Final = 0.02
 
@@ -22,7 +22,7 @@ LOOK_S: Final = 0.02
 async def placed(
     cluster: Callable[[], Cluster], job_id: JobId, attempt: int, node_id: NodeId
 ) -> Job:
-    """The job. Raises Refused."""
+    """Return the job. Raises Refused."""
     for _ in range(int(PLACED_WAIT_S / LOOK_S)):
         job = cluster().jobs.get(job_id)
         if job is not None and job.attempt == attempt and node_id in job.members:

@@ -1,5 +1,5 @@
-"""Counts what each node sends to the log, and has the key of one that sends too much revoked
-(`node_budget.py`).
+"""Counts the bytes that each node sends to the log, and revokes the key of a node that sends too
+many (`node_budget.py`).
 
 It counts messages as they come to the servers, by a plain subscription beside the log: under a
 flood the log stores few of them, and drops those of other writers. For the same reason the servers
@@ -25,7 +25,7 @@ from services.api_gateway.problems import Problem
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
 
-# Between tries to record it while the flood fills the log's queue.
+# Pause between attempts to record the revocation while the flood fills the log's queue.
 AGAIN_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
@@ -58,9 +58,7 @@ class NodeWrites:
             self.budget.stored(NodeId(subjects.node_of(subject)), moves_of(commit, changes))
 
     async def _revoke(self, node_id: NodeId) -> None:
-        """Record NodeRevoked; try again until the record of this gateway, or of another one, is
-        folded.
-        """
+        """Record NodeRevoked; repeat until a revocation by this or another gateway is folded."""
         reason = self.budget.over[node_id]
         logger.error("node %s: %s; the servers refuse its key from now on", node_id, reason)
         while not revocation(self.gateway.cluster, node_id):

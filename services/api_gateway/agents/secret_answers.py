@@ -1,5 +1,5 @@
-"""Answers agents that are about to start a job which names secrets: only the node that holds a
-living member of that very attempt.
+"""Sends secrets to agents that are about to start a job: only to a node with a live member of that
+attempt.
 
 The fold says who that is, and of which tenant the job is; the values are opened here and sealed to
 the agent's own key. Held by tests/integration/test_secrets.py.
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class SecretAnswers:
-    """Of one gateway."""
+    """Answers the secret questions of one gateway's agents."""
 
     def __init__(self, cluster: Callable[[], Cluster], bus: Bus, vault: Vault) -> None:
         self.cluster = cluster
@@ -58,5 +58,7 @@ class SecretAnswers:
         known = self.cluster().secrets.get(secret_key(job.tenant, name))
         value = await self.vault.get(job.tenant, name) if known is not None else None
         if value is None:
-            raise Refused(f"tenant {job.tenant} has no secret {name}: muster secret set {name}")
+            raise Refused(
+                f"tenant {job.tenant} has no secret {name}: set it with muster secret set {name}"
+            )
         return value

@@ -1,5 +1,4 @@
-"""Answers agents that are about to start a job which brings a directory along: the pieces of that
-very archive, one after the other.
+"""Sends uploads in pieces to agents that are about to start a job with an uploaded directory.
 
 Each answer depends on the question alone, so any gateway may give any of them. Held by
 tests/integration/test_uploads.py.
@@ -27,16 +26,16 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class UploadAnswers:
-    """Of one gateway.
+    """Answers the upload questions of agents.
 
-    An Unavailable store gives no answer: the agent asks again, perhaps another gateway.
+    If the store is unavailable there is no answer: the agent asks again, perhaps another gateway.
     """
 
     def __init__(self, cluster: Callable[[], Cluster], bus: Bus, store: UploadStore) -> None:
         self.cluster, self.bus, self.store = cluster, bus, store
 
     async def listen(self) -> None:
-        """As one of all gateways: the bytes are sent once."""
+        """Listen in the queue group of all gateways, so that one of them sends the bytes."""
         bounded = Places(self._on_ask)
         await self.bus.subscribe(
             subjects.ask_uploads("*"), bounded, concurrent=True, queue="gateways", places=PLACES
@@ -63,7 +62,7 @@ class UploadAnswers:
         )
         if found is None or piece is None:
             raise Refused(
-                f"its upload {job.spec.upload[:12]} is not kept any more: submit the job "
+                f"its upload {job.spec.upload[:12]} is not stored any more: submit the job "
                 "again with --upload"
             )
         return UploadPiece(found.size_bytes, piece.mark, piece.data)

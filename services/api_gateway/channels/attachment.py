@@ -1,5 +1,5 @@
-"""What `muster run` sees of its job: both streams of one member and every change of state, in one
-answer, until the job has ended.
+"""The stream behind `muster run`: both outputs of one member and every change of state, until the
+job has ended.
 
 Frames are JSON objects, one a line: `{"stream", "attempt", "offset", "data"}` with base64 bytes,
 `{"state", "attempt", "reason", "node_ids"}` at each change and every MUSTER_KEEPALIVE_MS, and last
@@ -20,8 +20,8 @@ from services.api_gateway.channels.relay import STREAMS, Reader
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.views.jobs import ended
 
-# Frames made and not yet sent: a slow client holds up the reading of its job's output, not this
-# process's memory.
+# Frames that wait to be sent. A slow client delays the reading of its job's output instead of
+# filling this process's memory.
 FRAMES_AHEAD_MAX: Final = 16
 
 _encode = msgspec.json.Encoder().encode
@@ -30,8 +30,8 @@ _encode = msgspec.json.Encoder().encode
 class Attachment:
     """One client's stream.
 
-    `offsets` are of attempt `attempt` (0, or one that never was = the current one, from its
-    beginning).
+    `offsets` count in attempt `attempt`. If that is 0 or never existed, the stream begins with the
+    current attempt's first byte.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Attachment:
         self.places = asyncio.Semaphore(FRAMES_AHEAD_MAX)
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
-        """The lines, as they come."""
+        """Yield the lines as they come."""
         driver = asyncio.create_task(self._drive())
         driver.add_done_callback(lambda _: self.lines.put_nowait(None))
         try:
@@ -77,7 +77,7 @@ class Attachment:
         await self._say(last)
 
     async def _say_states(self, attempt: int) -> None:
-        """Each change of state, until the attempt is over."""
+        """Send each change of state until the attempt is over."""
         while self.job.attempt == attempt and not ended(self.job):
             state = self.job.state
             frame = {

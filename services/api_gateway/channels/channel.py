@@ -39,7 +39,7 @@ from libs.common.model import NodeId
 from services.api_gateway.channels.relay import STREAMS, WAIT_MS, ask_output, put_input
 from services.api_gateway.gateway import Gateway
 
-# A node that does not answer is asked again; after so long the channel is over.
+# A node that does not answer is asked again, until the channel ends after AWAY_S.
 AWAY_S: Final = 20.0
 RETRY_S: Final = 0.2
 SIGNALS: Final = range(1, 65)
@@ -53,11 +53,11 @@ _said = msgspec.msgpack.Decoder(ChannelAnswer)
 
 
 class Misbehaved(Exception):
-    """The client sent what no client of ours sends."""
+    """The client broke the channel's protocol."""
 
 
 async def ask_channel(gateway: Gateway, node_id: NodeId, ask: ChannelAsk) -> None:
-    """Raises Refused when the node says no, Unavailable when it does not answer."""
+    """Ask the node. Raises Refused if it refuses, Unavailable if it does not answer."""
     answer = await gateway.bus.request(
         subjects.ask_node(node_id, "channel"), _encode(ask), gateway.settings.stdin_ms / 1_000
     )
@@ -65,8 +65,8 @@ async def ask_channel(gateway: Gateway, node_id: NodeId, ask: ChannelAsk) -> Non
         said = _said.decode(answer)
     except UNDECODABLE as error:
         raise Unavailable(
-            f"node {node_id} answered what is no ChannelAnswer ({error}): is its agent's "
-            "version older?"
+            f"node {node_id} sent an answer that is not a ChannelAnswer ({error}): check whether "
+            "its agent is older"
         ) from error
     if said.error:
         raise Refused(said.error)
@@ -113,7 +113,7 @@ class Channel:
                 await ask_channel(self.gateway, self.node_id, ChannelClose(self.opened.channel))
 
     async def _work(self) -> None:
-        """Until the process has ended, or both directions of a connection have."""
+        """Relay until the process, or both directions of a connection, have ended."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 feeding = tasks.create_task(self._feed())
@@ -128,7 +128,7 @@ class Channel:
     # From the client.
 
     async def _hear(self) -> None:
-        """Until the client goes away."""
+        """Receive messages until the client disconnects."""
         while (message := await self.receive())["type"] == "websocket.receive":
             try:
                 await self._heard(message)
@@ -164,7 +164,7 @@ class Channel:
                 raise Misbehaved
 
     async def _tell(self, ask: ChannelAsk) -> None:
-        """A node that is away is noticed by who waits for bytes."""
+        """Send a message to the node. The loops that wait for bytes notice a lost node."""
         with suppress(Refused, Unavailable):
             await ask_channel(self.gateway, self.node_id, ask)
 
@@ -238,14 +238,14 @@ class Channel:
                 return
 
     async def _room(self, stream: str) -> int:
-        """How much may be asked for, once that is anything."""
+        """Wait until bytes may be requested, and return how many."""
         while self.unread[stream] >= WINDOW_BYTES:
             self.acknowledged.clear()
             await self.acknowledged.wait()
         return min(CHUNK_BYTES, WINDOW_BYTES - self.unread[stream])
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Raises Unavailable once the node has not answered for AWAY_S."""
+        """Repeat a request. Raises Unavailable when the node has not answered for AWAY_S."""
         since_ns = self.gateway.clock.boot_ns()
         while True:
             try:

@@ -35,18 +35,18 @@ class Followers:
         if self.by_tenant[tenant] >= self.per_tenant:
             text = (
                 f"tenant {tenant} has {self.per_tenant} followers and channels open at this "
-                "gateway, and may have no more"
+                "gateway, the maximum"
             )
             raise Problem(
-                429, f"{text}: close one, or ask another gateway", retry_after_s=RETRY_AFTER_S
+                429, f"{text}: close one, or use another gateway", retry_after_s=RETRY_AFTER_S
             )
         if job_id and self.by_job[job_id] >= self.per_job:
             text = (
                 f"job {job_id} has {self.per_job} followers and channels open at this gateway, "
-                "and may have no more"
+                "the maximum"
             )
             raise Problem(
-                429, f"{text}: close one, or ask another gateway", retry_after_s=RETRY_AFTER_S
+                429, f"{text}: close one, or use another gateway", retry_after_s=RETRY_AFTER_S
             )
         return Place(self, tenant, job_id)
 

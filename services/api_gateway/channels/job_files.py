@@ -1,5 +1,5 @@
-"""A job's files from its node: one file's bytes, or a folder as a tar archive that is made as it is
-sent.
+"""Reads a job's files from its node: one file's bytes, or a folder as a tar archive that is made
+while it is sent.
 
 The next part is asked for when the client has taken the last one, so a slow client holds a part or
 two here and nothing on the node. What goes wrong after the first byte cuts the answer off, and a
@@ -40,13 +40,16 @@ _part = msgspec.msgpack.Decoder(FilePart)
 
 
 class JobFiles:
-    """Of one attempt on one node."""
+    """The files of one attempt on one node."""
 
     def __init__(self, gateway: Gateway, job: Job, attempt: int, node_id: NodeId) -> None:
         self.gateway, self.job, self.attempt, self.node_id = gateway, job, attempt, node_id
 
     async def part(self, path: bytes, offset: int = 0, after: bytes = b"") -> FilePart:
-        """Raises Problem: what the node says, or 503 when it does not answer."""
+        """Return a part of a file or folder.
+
+        Raises Problem as the node says, or 503 without answer.
+        """
         ask = FileAsk(self.job.job_id, self.attempt, path, offset, after)
         settings = self.gateway.settings
         try:
@@ -58,8 +61,8 @@ class JobFiles:
             raise Problem(
                 503,
                 (
-                    f"node {self.node_id}, where the files are, does not answer ({error}): "
-                    "muster nodes shows its state"
+                    f"node {self.node_id}, which has the files, does not answer ({error}): see its "
+                    "state with `muster nodes`"
                 ),
             ) from error
         if found.fault:
@@ -67,9 +70,9 @@ class JobFiles:
         return found
 
     async def file(self, path: bytes, first: FilePart) -> AsyncGenerator[bytes, None]:
-        """As many bytes as it had at first; a file that grows is cut there.
+        """Yield as many bytes as the file had at first; a file that grows is cut there.
 
-        Raises Problem when it became another or shorter.
+        Raises Problem if the file was replaced or became shorter.
         """
         sent, part = 0, first
         while sent < first.size_bytes:
@@ -84,7 +87,7 @@ class JobFiles:
                 part = await self.part(path, sent)
 
     async def archive(self, path: bytes, first: FilePart) -> AsyncGenerator[bytes, None]:
-        """The folder as a tar archive."""
+        """Yield the folder as a tar archive."""
         async for piece in self._folder(path, b"", first, DEPTH_MAX):
             yield piece
         yield bytes(2 * BLOCK)
@@ -92,10 +95,11 @@ class JobFiles:
     async def _folder(
         self, path: bytes, name: bytes, page: FilePart, depth: int
     ) -> AsyncGenerator[bytes, None]:
-        """All below it; `name` is what stands in the archive."""
+        """Yield the folder's content; `name` is its name in the archive."""
         if depth == 0:
             raise Problem(
-                409, f"{os.fsdecode(path)!r} is over {DEPTH_MAX} folders deep: copy parts of it"
+                409,
+                f"{os.fsdecode(path)!r} is more than {DEPTH_MAX} folders deep: copy parts of it",
             )
         while True:
             for each in page.names:
@@ -115,8 +119,9 @@ class JobFiles:
             page = await self.part(path, after=page.last)
 
     async def _there(self, path: bytes, kind: str) -> FilePart | None:
-        """None for what is gone, or is something else, since its folder was read: a job that runs
-        changes its files.
+        """Return the part; None if it is gone or was replaced since its folder was read.
+
+        A running job changes its files.
         """
         try:
             found = await self.part(path)

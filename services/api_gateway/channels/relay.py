@@ -1,5 +1,5 @@
-"""A member's output from its node, by long asks over the bus; its stored tail once the node is
-silent and the attempt over.
+"""Reads a member's output from its node with long questions over the bus, or from its stored tail
+when the node is silent and the attempt over.
 
 One reader follows one stream of one attempt. It asks again at once while bytes come, so a byte
 reaches the client within the bus's own delay.
@@ -25,11 +25,11 @@ from services.api_gateway.gateway import Gateway, OutputKey
 STREAMS: Final = ("stdout", "stderr")
 CHUNK_BYTES: Final = 256 << 10
 WAIT_MS: Final = 10_000
-# A node that does not answer, or does not know the attempt yet, is asked again after this long.
+# Pauses before a node is asked again that does not answer or does not know the attempt yet.
 RETRY_FIRST_S: Final = 0.02
 RETRY_MAX_S: Final = 1.0
 UNPLACED_WAIT_S: Final = 30.0
-# An empty answer that comes sooner than this was not waited for.
+# The node did not wait if an empty answer comes sooner than this.
 SOON_NS: Final = 1_000_000_000
 PROBE_FIRST_BYTES: Final = 64 << 10
 OFFSET_MAX: Final = 1 << 50
@@ -43,7 +43,7 @@ _taken = msgspec.msgpack.Decoder(StdinTaken)
 
 
 class Piece(NamedTuple):
-    """Bytes from `offset` on; `source` says whether the node or the stored tail gave them."""
+    """Bytes from `offset` on; `source` says whether they came from the node or the stored tail."""
 
     offset: int
     data: bytes
@@ -76,7 +76,7 @@ class Reader:
             )
 
     async def find(self) -> None:
-        """Where an earlier attempt ran, by the log; no node when the log does not hold it any more.
+        """Find the node of an earlier attempt in the log, if the log still has it.
 
         Raises Unavailable.
         """
@@ -90,7 +90,7 @@ class Reader:
                 return
 
     async def _history(self) -> AsyncGenerator[f.AnyFact | f.Unknown, None]:
-        """What the log says of this job, the latest first."""
+        """Yield the job's facts in the log, the latest first."""
         for seq in reversed(self.gateway.history.of(self.job.job_id)):
             entry = await self.gateway.entries.get(seq)
             for fact in (
@@ -101,7 +101,7 @@ class Reader:
 
     @property
     def over(self) -> bool:
-        """Nothing of this member can write any more."""
+        """True if nothing of this member can write any more."""
         if self.job.attempt != self.attempt or self.job.state in job_life.ENDED:
             return True
         member = self.job.members.get(self.node_id) if self.node_id is not None else None
@@ -134,7 +134,7 @@ class Reader:
                 if chunk.end:
                     return
                 if not chunk.data and self.gateway.clock.boot_ns() - asked_ns < SOON_NS:
-                    # The node has no place left for one that waits: it is asked now and then.
+                    # The node has no place for another waiting question, so the gateway polls it.
                     await self.gateway.waiting.job(self.job.job_id, pause_s)
                     pause_s = min(2 * pause_s, RETRY_MAX_S)
             elif over:
@@ -149,13 +149,13 @@ class Reader:
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
 
     async def _placed(self) -> None:
-        """Wait until the attempt has a node, or never will have one."""
+        """Wait until the attempt has a node, or can never have one."""
         while self.node_id is None and not self.over:
             await self.gateway.waiting.job(self.job.job_id, UNPLACED_WAIT_S)
             self._look()
 
     async def _asked(self, offset: int, wait_ms: int, may_fail: bool) -> OutputChunk | None:
-        """None when the node does not answer, which `may_fail` allows."""
+        """Return a chunk; None if the node does not answer and `may_fail`."""
         try:
             return await (
                 self._together(offset, wait_ms) if wait_ms else self.ask(offset, CHUNK_BYTES, 0)
@@ -182,7 +182,7 @@ class Reader:
         return await asyncio.shield(task)
 
     async def ask(self, offset: int, max_bytes: int, wait_ms: int) -> OutputChunk:
-        """One ask of the member's node. Raises Unavailable."""
+        """Ask the member's node once. Raises Unavailable."""
         assert self.node_id is not None
         wish = OutputAsk(
             job_id=self.job.job_id,
@@ -195,7 +195,7 @@ class Reader:
         return await ask_output(self.gateway, self.node_id, wish)
 
     async def _tail(self, offset: int) -> AsyncGenerator[Piece, None]:
-        """What was stored off the node when the member ended, from `offset` on."""
+        """Return the tail that was stored off the node, from `offset` on."""
         try:
             data = await self._stored()
         except Unavailable:
@@ -225,7 +225,7 @@ class Reader:
         return None
 
     async def _written(self) -> int | None:
-        """How many bytes the member wrote, by its JobFinished; None when that is not known."""
+        """Return how many bytes the member wrote, by its JobFinished; None if unknown."""
         async for fact in self._history():
             if isinstance(fact, f.JobFinished) and (fact.attempt, fact.node_id) == (
                 self.attempt,
@@ -235,9 +235,7 @@ class Reader:
         return None
 
     async def end_offset(self) -> int:
-        """How many bytes there are now: from the node by halving, or from the log when the node
-        does not answer.
-        """
+        """Return the present number of bytes: from the node by bisection, else from the log."""
         try:
             low, high = 0, PROBE_FIRST_BYTES
             while high < OFFSET_MAX and await self._has(high):
@@ -277,8 +275,8 @@ async def ask_output(gateway: Gateway, node_id: NodeId, wish: OutputAsk) -> Outp
         return _chunk.decode(answer)
     except UNDECODABLE as error:
         raise Unavailable(
-            f"node {node_id} answered what is no OutputChunk ({error}): is its agent's "
-            "version older?"
+            f"node {node_id} sent an answer that is not an OutputChunk ({error}): check whether "
+            "its agent is older"
         ) from error
 
 
@@ -297,6 +295,6 @@ async def put_input(gateway: Gateway, node_id: NodeId, put: StdinPut) -> StdinTa
         return _taken.decode(answer)
     except UNDECODABLE as error:
         raise Unavailable(
-            f"node {node_id} answered what is no StdinTaken ({error}): is its agent's "
-            "version older?"
+            f"node {node_id} sent an answer that is not a StdinTaken ({error}): check whether its "
+            "agent is older"
         ) from error

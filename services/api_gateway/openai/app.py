@@ -1,7 +1,7 @@
-"""The endpoints: models by the fold, and the three that a replica answers.
+"""The endpoints of the OpenAI API: models from the fold, and the three that a replica answers.
 
-Raw ASGI behind the edge, in front of the other routes: FastAPI's own path costs more than all of
-this. Every failure is one ApiError, rendered in one place.
+This is raw ASGI behind the edge and in front of the other routes, because FastAPI's own path costs
+more than all of it. Every failure is an ApiError, rendered in one place.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 MODELS: Final = "/v1/models"
 MODEL: Final = "/v1/models/{id}"
-# What a client is told to wait when too many requests are open.
+# Retry-After while too many requests are open.
 BUSY_S: Final = 1
 
 
 def route_of(path: str) -> str | None:
-    """The endpoint's template, None for a path that is not of this surface."""
+    """Return the endpoint's template; None for a path that is not of this API."""
     if path in request.ENDPOINTS or path == MODELS:
         return path
     return MODEL if path.startswith("/v1/models/") else None
@@ -69,7 +69,7 @@ class OpenAI:
         served = self.gateway.models.get(name)
         if served is None or not roles.sees(scope["principal"], served.tenant):
             if served is not None:
-                scope["denied"] = f"the model is of tenant {served.tenant}"
+                scope["denied"] = f"the model belongs to tenant {served.tenant}"
             raise ApiError(
                 404,
                 f"the model {name[:64]!r} does not exist or you do not have access to it",
@@ -82,7 +82,7 @@ class OpenAI:
         if self.open >= self.settings.model_requests_max:
             raise ApiError(
                 503,
-                f"this gateway has {self.open} requests open: try again in a moment",
+                f"this gateway has {self.open} requests open, the maximum: try again in a moment",
                 "overloaded",
                 retry_after_s=BUSY_S,
             )
@@ -93,14 +93,14 @@ class OpenAI:
             )
             if body is None:
                 return
-            wish = request.read(body)
+            fields = request.read(body)
             principal: Principal = scope["principal"]
-            self._served(scope, wish.model)
+            self._served(scope, fields.model)
             call = Call(
                 scope=scope,
                 send=send,
                 path=path,
-                wish=wish,
+                fields=fields,
                 body=body,
                 answer_bytes_max=self.settings.model_answer_bytes,
             )
@@ -121,7 +121,7 @@ def _shown(served: Served) -> dict[str, object]:
 def _check_method(scope: Scope, *allowed: str) -> None:
     if scope["method"] not in allowed:
         error = ApiError(
-            405, f"{scope['method']} is not taken here: use {allowed[0]}", "method_not_allowed"
+            405, f"{scope['method']} is not accepted here: use {allowed[0]}", "method_not_allowed"
         )
         error.headers.append((b"allow", ", ".join(allowed).encode()))
         raise error

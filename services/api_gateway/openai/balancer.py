@@ -1,8 +1,8 @@
-"""Which replica takes the next request: the ready one with the fewest requests of this gateway
-outstanding.
+"""Chooses the replica for the next request: the ready one with the fewest outstanding requests of
+this gateway.
 
-Pure; time comes in as an argument (seconds of one monotonic clock). A replica that just failed is
-taken only when no other is left, for its node says so to the log later than the requests notice.
+Pure; time comes in as an argument (seconds of one monotonic clock). A replica that has just failed
+is chosen only when no other is left, because requests notice a failure before its node records it.
 Held by tests/unit/test_openai_balancer.py.
 """
 
@@ -12,12 +12,12 @@ from typing import Final
 from libs.common.state.cluster import Endpoint
 
 SUSPECT_S: Final = 3.0
-# Failures remembered; far more than there are replicas that can fail within that time.
+# Failures that are remembered; far more than replicas can fail within SUSPECT_S.
 SUSPECTS_MAX: Final = 1_024
 
 
 class Balancer:
-    """Counts of one gateway process."""
+    """Counts outstanding requests and recent failures of one gateway process."""
 
     def __init__(self, suspect_s: float = SUSPECT_S) -> None:
         self.suspect_s = suspect_s

@@ -1,5 +1,6 @@
-"""A request's whole body, within a bound and a time: what is asked must be known before a replica
-is chosen.
+"""Reads a request's whole body, within a bound and a time.
+
+The whole body is needed to choose a replica.
 """
 
 import asyncio
@@ -28,7 +29,9 @@ async def read_body(
             return await _gathered(message, receive, bytes_max)
     except TimeoutError as error:
         raise ApiError(
-            408, f"the request body was not complete after {within_s:g} s", "timeout"
+            408,
+            f"the request body was not complete after {within_s:g} s: send it faster",
+            "timeout",
         ) from error
 
 
@@ -47,6 +50,7 @@ async def _gathered(message: Message, receive: Receive, bytes_max: int) -> bytes
 def _too_large(bytes_max: int) -> ApiError:
     return ApiError(
         413,
-        f"the request body is over {bytes_max} bytes (MUSTER_MODEL_BODY_BYTES): send less at once",
+        f"the request body is larger than {bytes_max} bytes: send less, or raise "
+        "MUSTER_MODEL_BODY_BYTES",
         "request_too_large",
     )

@@ -1,8 +1,8 @@
-"""One request from its body to the last byte of its answer.
+"""One request, from its body to the last byte of its answer.
 
-Nothing is sent to the client before a replica's first event (of a stream) or whole answer (of any
-other) is here, so until then a failed replica costs the client nothing but time; afterwards a
-failure can only be said in the stream. Held by tests/integration/test_openai_*.py.
+The gateway sends nothing to the client before it has a stream's first event, or the whole of
+another answer. Until then a failed replica costs the client only time. Later a failure can only be
+reported within the stream. Held by tests/integration/test_openai_*.py.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import DONE_EVENT, Events, Usage, usage_of
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.metering import UNLIMITED, Grant
-from services.api_gateway.openai.request import Wish, choices_of
+from services.api_gateway.openai.request import RequestFields, choices_of
 
 EVENT_STREAM: Final = "text/event-stream"
 JSON: Final = "application/json"
-# A client that does not read is not waited for when the last words of a broken stream are sent.
+# How long a client may take to read the error at the end of a broken stream.
 LAST_WORDS_S: Final = 5.0
 BUSY: Final = (502, 503)
-# An answer has one of these; what a server may say before it is not passed on.
+# The statuses of an answer; interim answers (1xx) are not passed on.
 OK: Final = 200
 STATUS_MAX: Final = 599
-# An answer from here on does not show that the replica is alive.
+# An answer with this status or a higher one does not show that the replica is alive.
 SERVER_ERROR: Final = 500
 UNFINISHED: Final = ApiError(
     502,
@@ -53,7 +53,10 @@ class Answer(NamedTuple):
 
 
 class ReplicaFailed(Exception):
-    """Nothing was sent to the client. `answer` is what the replica said itself, if it did."""
+    """A replica failed before anything was sent to the client.
+
+    `answer` is its own answer, if it gave one.
+    """
 
     def __init__(self, reason: str, answer: Answer | None = None) -> None:
         super().__init__(reason)
@@ -61,21 +64,27 @@ class ReplicaFailed(Exception):
 
 
 class Call:
-    """What is known of one request.
+    """The state of one request.
 
-    `status` is what the client was answered, 0 until then; `tokens` what it used by the replicas'
-    own count, None while that is not known. `heard` is called whenever the replica says something
-    that is no failure.
+    `status` is the status of the client's answer, 0 until then. `tokens` are the used tokens as the
+    replicas counted them, None while unknown. `heard` is called when a replica sends something that
+    is not a failure.
     """
 
     def __init__(
-        self, scope: Scope, send: Send, path: str, wish: Wish, body: bytes, answer_bytes_max: int
+        self,
+        scope: Scope,
+        send: Send,
+        path: str,
+        fields: RequestFields,
+        body: bytes,
+        answer_bytes_max: int,
     ) -> None:
-        self.scope, self.send, self.path, self.wish, self.body, self.answer_bytes_max = (
+        self.scope, self.send, self.path, self.fields, self.body, self.answer_bytes_max = (
             scope,
             send,
             path,
-            wish,
+            fields,
             body,
             answer_bytes_max,
         )
@@ -127,8 +136,8 @@ class Call:
                 raise ApiError(
                     502,
                     (
-                        f"the model's answer is over {self.answer_bytes_max} bytes "
-                        "(MUSTER_MODEL_ANSWER_BYTES)"
+                        f"the model's answer is larger than {self.answer_bytes_max} bytes: request "
+                        "less, or raise MUSTER_MODEL_ANSWER_BYTES"
                     ),
                     "answer_too_large",
                 )
@@ -149,7 +158,7 @@ class Call:
     async def _stream(
         self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str
     ) -> None:
-        events = Events(self.metered, self.strips_usage, several=choices_of(self.wish) > 1)
+        events = Events(self.metered, self.strips_usage, several=choices_of(self.fields) > 1)
         content, kind, send = response.content, response.headers["content-type"], self.send
         self.streaming = True
         while piece := await _next_piece(content, events):

@@ -1,8 +1,7 @@
-"""Which models there are, and where each can be reached: read from the fold at every request, never
-asked of anyone.
+"""The models of the cluster and the addresses of their replicas, read from the fold at every
+request.
 
-`Deployed` is the cluster's; its twin for the benchmark and for tests of what happens to a request
-is `Listed`.
+`Deployed` is the cluster's catalogue. Its twin for the benchmark and for tests is `Listed`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,12 +31,12 @@ class Catalogue(Protocol):
         ...
 
     def why_not(self, name: str) -> str:
-        """What its replicas are doing, for whom none is ready."""
+        """Return what the replicas of a model without a ready one are doing."""
         ...
 
 
 class Deployed:
-    """The models of the fold; `cluster` gives the fold of now."""
+    """The models of the fold; `cluster` returns the present one."""
 
     def __init__(self, cluster: Callable[[], Cluster]) -> None:
         self.cluster = cluster
@@ -61,7 +60,7 @@ class Deployed:
         text = model_view.counts(self.cluster(), model) or f"0 of {model.replicas} run"
         looping = model_view.state_of(self.cluster(), model) == model_view.CRASH_LOOPING
         return (
-            f"{text}; they crash again and again, the last one with {model.last_crash}"
+            f"{text}; they crash repeatedly, the last one with {model.last_crash}"
             if looping
             else text
         )
@@ -72,9 +71,7 @@ def _served(model: Model) -> Served:
 
 
 class Listed:
-    """Models as they were put there: each with its ready replicas and the word for why
-    it has none.
-    """
+    """Models with given replicas and a given reason for having none."""
 
     def __init__(self, *models: tuple[Served, Sequence[Endpoint], str]) -> None:
         self.models = {served.name: (served, ready, why) for served, ready, why in models}

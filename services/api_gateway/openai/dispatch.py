@@ -1,7 +1,7 @@
-"""How a request reaches a replica: tokens reserved, the guard set, one replica after the other,
-tokens settled.
+"""Sends a request to a replica: reserve tokens, set the guard, try replicas one after the other,
+settle the tokens.
 
-Every way out is counted, and the client is told whatever can still be told. Held by
+Metrics count every outcome, and the client gets an error whenever that is still possible. Held by
 tests/integration/test_openai_*.py.
 """
 
@@ -23,9 +23,9 @@ from services.api_gateway.openai.guard import GONE, SILENT, Guard
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
 
-# What a client is told to wait when no replica is ready.
+# Retry-After while no replica is ready.
 STARTING_S: Final = 5
-# The status of a request whose client went away, in the metrics only.
+# The status, in metrics only, of a request whose client disconnected.
 CLIENT_GONE: Final = 499
 
 
@@ -47,12 +47,12 @@ class Dispatch:
             await self._guarded(call, receive)
             return
         unbounded = self.settings.model_output_tokens
-        worst = request.worst_case_tokens(call.wish, call.body, call.path, unbounded)
-        call.grant = await meter.reserve(principal, call.wish.model, worst)
+        worst = request.worst_case_tokens(call.fields, call.body, call.path, unbounded)
+        call.grant = await meter.reserve(principal, call.fields.model, worst)
         call.metered = True
-        if call.path != request.EMBEDDINGS and not call.wish.bounded:
+        if call.path != request.EMBEDDINGS and not call.fields.bounded:
             call.body = request.with_bound(call.body, unbounded)
-        if call.wish.streams and not call.wish.usage_asked:
+        if call.fields.streams and not call.fields.usage_asked:
             call.body, call.strips_usage = request.with_usage(call.body), True
         try:
             await self._guarded(call, receive)
@@ -60,12 +60,13 @@ class Dispatch:
             meter.settle(call.grant, call.tokens)
 
     async def _guarded(self, call: Call, receive: Receive) -> None:
-        """Dispatch under the guard; whatever ends it, the client is told and the
-        metrics count it.
+        """Dispatch under the guard.
+
+        Whatever ends the request, the client gets an answer and metrics count it.
         """
         telemetry = self.gateway.telemetry
         guard = Guard(receive, self.settings.model_answer_ms / 1_000)
-        telemetry.models.began(call.wish.model)
+        telemetry.models.began(call.fields.model)
         status = 0
         try:
             await self._dispatch(call, guard)
@@ -78,7 +79,9 @@ class Dispatch:
                 _taken(asyncio.current_task())
                 waited = f"{guard.patience_s:g} s"
                 await call.refuse(
-                    ApiError(504, f"the model's replica said nothing for {waited}", "timeout")
+                    ApiError(
+                        504, f"the model's replica sent nothing for {waited}: try again", "timeout"
+                    )
                 )
                 status = 504
             elif guard.reason == GONE:
@@ -89,7 +92,7 @@ class Dispatch:
         finally:
             guard.close()
             telemetry.models.ended(
-                call.wish.model,
+                call.fields.model,
                 call.path,
                 status or call.status or 500,
                 call.streaming,
@@ -103,7 +106,7 @@ class Dispatch:
         failure: ReplicaFailed | None = None
         for _ in range(self.settings.model_attempts):
             endpoint = self.balancer.pick(
-                self.gateway.models.ready(call.wish.model), tried, time.monotonic()
+                self.gateway.models.ready(call.fields.model), tried, time.monotonic()
             )
             if endpoint is None:
                 break
@@ -112,15 +115,16 @@ class Dispatch:
                 return
             except ReplicaFailed as error:
                 failure = error
-                self.gateway.telemetry.models.retried(call.wish.model)
+                self.gateway.telemetry.models.retried(call.fields.model)
         if failure is None:
-            raise self._none_ready(call.wish.model)
+            raise self._none_ready(call.fields.model)
         if failure.answer is not None:
             await call.finish(failure.answer)
             return
         raise ApiError(
             502,
-            f"the model {call.wish.model!r} failed: a replica {failure}, and no other answered",
+            f"the model {call.fields.model!r} failed: a replica {failure}, and no other answered: "
+            "try again",
             "upstream_error",
         )
 
@@ -132,9 +136,9 @@ class Dispatch:
         headers: CIMultiDict[str],
         tried: list[Endpoint],
     ) -> None:
-        """One replica.
+        """Try one replica.
 
-        Raises ReplicaFailed while the client has been sent nothing, ApiError after.
+        Raises ReplicaFailed while nothing was sent to the client, ApiError later.
         """
         response = None
         self.balancer.begin(endpoint)

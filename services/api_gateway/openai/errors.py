@@ -1,8 +1,7 @@
-"""What goes wrong towards an OpenAI client, in OpenAI's shape: {"error": {"message", "type",
-"param", "code"}}.
+"""Errors for OpenAI clients, in OpenAI's shape: {"error": {"message", "type", "param", "code"}}.
 
-Pure. `code` is a string or null, never a number: clients compare it. A replica's own refusals are
-passed on; where they have another shape, their text is put into this one. Held by
+Pure. `code` is a string or null, never a number, because clients compare it. A replica's own errors
+are passed on; if one has another shape, its text is put into this one. Held by
 tests/unit/test_openai_errors.py.
 """
 
@@ -17,7 +16,7 @@ from services.api_gateway.problems import Problem
 INVALID: Final = "invalid_request_error"
 SERVER: Final = "server_error"
 WRONG_KEY: Final = "Incorrect API key provided"
-# Of a replica's refusal that is no JSON, so much is quoted.
+# Characters that are quoted of a replica's error that is not JSON.
 QUOTED_CHARS: Final = 500
 CODES: Final = {
     401: "invalid_api_key",
@@ -29,8 +28,9 @@ CODES: Final = {
 
 
 class ApiError(MusterError):
-    """`param` names the field that is wrong; `retry_after_s` (0 = none) becomes the header
-    Retry-After.
+    """An error of the OpenAI API.
+
+    `param` names the wrong field. `retry_after_s` becomes the header Retry-After (0: none).
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ApiError(MusterError):
 
 
 class RateLimited(ApiError):
-    """429: `what` is "requests" or "tokens", `headers` tell the limits."""
+    """A 429. `what` is "requests" or "tokens"; `headers` are the x-ratelimit-* of the answer."""
 
     def __init__(
         self,
@@ -68,14 +68,14 @@ class RateLimited(ApiError):
 
 
 def render(error: ApiError) -> bytes:
-    """The body of an answer, and the data of an event in a stream that broke."""
+    """Return the body of an answer, which is also the data of the last event in a broken stream."""
     return _shape(error.message, error.type, error.param, error.code)
 
 
 def of_problem(problem: Problem) -> ApiError:
-    """Return a refusal of the edge or a route in OpenAI's shape.
+    """Return a problem of the edge or of a route in OpenAI's shape.
 
-    Clients look for OpenAI's words in a 401.
+    A 401 contains OpenAI's words, which clients look for.
     """
     text = f"{WRONG_KEY}: {problem.detail}" if problem.status == 401 else problem.detail
     return ApiError(
@@ -87,9 +87,9 @@ def of_problem(problem: Problem) -> ApiError:
 
 
 def shaped(status: int, body: bytes, replica: str = "") -> bytes:
-    """A replica's refusal: untouched if it has OpenAI's shape, else its text in that shape.
+    """Return a replica's error unchanged if it has OpenAI's shape, else its text in that shape.
 
-    An empty refusal has no text: the answer then names the replica, whose output may have one.
+    If the error is empty, the text names the replica, whose output may say more.
     """
     try:
         found = msgspec.json.decode(body)

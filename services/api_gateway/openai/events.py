@@ -1,9 +1,8 @@
-"""A stream of server-sent events, cut anywhere, as whole events; and the usage that one of them
-carries.
+"""Cuts a stream of server-sent events into whole events, and reads the usage from them.
 
-Pure. Only whole events go to the client, so that a stream which breaks can still end with a
-well-formed error. The extra chunk of `include_usage` is held back when only the meter asked for it.
-Held by tests/unit/test_openai_events.py, which cuts at every byte.
+Pure. Only whole events go to the client, so that a broken stream can still end with a well-formed
+error. The extra chunk of `include_usage` is held back if only the meter asked for it. Held by
+tests/unit/test_openai_events.py.
 """
 
 import re
@@ -13,10 +12,10 @@ import msgspec
 
 from services.api_gateway.intents.fields import UNREADABLE
 
-# An event longer than this is passed on in pieces: nothing is gathered without bound.
+# A longer event is passed on in pieces, so that memory is bounded.
 EVENT_BYTES_MAX: Final = 4 << 20
 DONE: Final = b"[DONE]"
-# Of one request; whoever says more, client or replica, is taken to have said this.
+# The most tokens of one request; a higher number of a client or replica counts as this.
 TOKENS_MAX: Final = 1 << 40
 # Not the null that servers put into every other chunk once usage is asked for.
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
@@ -26,7 +25,7 @@ DONE_EVENT: Final = b"data: [DONE]\n\n"
 
 
 class Usage(msgspec.Struct):
-    """Tokens, as the replica counted them."""
+    """Tokens as the replica counted them."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -73,9 +72,9 @@ def usage_of(body: bytes) -> Usage | None:
 class Events:
     """The events of one stream.
 
-    `counts`: look for the usage. `strips`: also hold back the chunk that has nothing else.
-    `several`: the answer has several choices. `done` is true once [DONE] was seen, `finished` once
-    every choice that was seen has its finish_reason.
+    `counts`: read the usage. `strips`: also hold back a chunk that has nothing but usage.
+    `several`: the answer has several choices. `done` is true after [DONE], `finished` after every
+    choice has its finish_reason.
     """
 
     def __init__(self, counts: bool = False, strips: bool = False, several: bool = False) -> None:

@@ -1,9 +1,9 @@
-"""What ends a request from outside: its client went away, or the replica said nothing for too long.
+"""Ends a request whose client has disconnected, or whose replica has sent nothing for too long.
 
-Both cancel the request's own task, whatever it waits for, and so close the connection to the
-replica, which is how a server of models learns to stop generating. Pure ASGI code must look for a
-disconnect itself, also when it does not stream. A piece renews the patience by an assignment, not
-by a timer of its own.
+Both cancel the request's own task, wherever it waits, and so close the connection to the replica; a
+model server then stops generating. Raw ASGI code must watch for a disconnect itself, also when it
+does not stream. Each piece of an answer renews the patience with an assignment, not with a timer of
+its own.
 """
 
 import asyncio

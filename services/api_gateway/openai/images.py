@@ -1,5 +1,4 @@
-"""Counts the tokens of images in a chat request by their size class, never by the bytes of their
-base64.
+"""Counts the tokens of images in a chat request by their size, not by the bytes of their base64.
 
 Pure. The arithmetic is OpenAI's: an image of low detail is 85 tokens. Any other is scaled into
 2,048 x 2,048 pixels, then until its shorter side has at most 768, and counts 170 for each tile of
@@ -21,11 +20,11 @@ TILE_PIXELS: Final = 512
 LONG_MAX: Final = 2_048
 SHORT_MAX: Final = 768
 LARGEST: Final = LOW + TILE * 8
-# Base64 characters of an image that are decoded. Its size stands in the header, in a JPEG behind
+# Base64 characters of an image that are decoded. Its size is in the header; in a JPEG it follows
 # the metadata.
 HEAD_CHARS: Final = 256
 JPEG_CHARS: Final = 128 << 10
-# Segments of a JPEG that are passed over.
+# Segments of a JPEG that are skipped.
 SEGMENTS_MAX: Final = 64
 # The markers of a JPEG that hold its size: the starts of a frame, but not the tables among them.
 FRAMES: Final = tuple(marker for marker in range(0xC0, 0xD0) if marker not in (0xC4, 0xC8, 0xCC))
@@ -59,9 +58,9 @@ _parts: Final = msgspec.json.Decoder(list[_Part])
 
 
 def images_of(messages: bytes) -> Images:
-    """The images of a chat's messages.
+    """Return the images of a chat's messages.
 
-    Messages that cannot be read have none, so all their bytes count.
+    Messages that cannot be read have no images, so all their bytes count.
     """
     if b'"image_url"' not in messages:
         return NO_IMAGES

@@ -1,5 +1,5 @@
-"""The meter of tenants' requests and tokens per minute: spend what the tenant's purse holds, ask
-quota for more.
+"""Enforces a tenant's requests and tokens per minute: spends what the tenant's purse holds, and
+asks quota for more.
 
 One ledger, quota's, over all gateways; this gateway spends slices of it that are its own, so no
 concurrency can overrun a limit. Without quota's word a limited tenant is refused, and only such a
@@ -23,7 +23,7 @@ from services.api_gateway.openai.errors import ApiError, RateLimited
 from services.api_gateway.openai.metering import Grant
 from services.api_gateway.openai.purse import Need, Purse
 
-# After an ask without an answer the next requests are refused without another, for so long.
+# After a question without an answer, requests are refused for this long without another question.
 SILENT_NS: Final = 1_000_000_000
 RETRY_S: Final = 1
 

@@ -1,5 +1,5 @@
-"""The hook of the limits on requests and tokens: reserved before dispatch in the worst case,
-settled after by what was used.
+"""The interface for limits on requests and tokens: reserve the worst case before dispatch, settle
+the real use afterwards.
 
 The protocol stands here, beside its caller. `reserve` must not give out twice what one ledger
 holds, whatever is concurrent; what is never settled with a number stays charged as it was reserved,
@@ -14,10 +14,10 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class Grant(NamedTuple):
-    """Leave for one request.
+    """The permission for one request.
 
-    `headers` are the x-ratelimit-* of its answer, `window` the minute whose budget it was taken
-    from.
+    `headers` are the x-ratelimit-* of its answer. `window` is the minute from whose budget it was
+    taken.
     """
 
     tenant: str
@@ -28,25 +28,27 @@ class Grant(NamedTuple):
 
 
 class Meter(Protocol):
-    """Where the tokens of limited tenants are counted."""
+    """Counts the tokens of tenants with limits."""
 
     def counts(self, principal: Principal) -> bool:
-        """Whether this principal's requests have a limit; if not, neither of the others
-        is called.
+        """Return whether the principal's requests have a limit.
+
+        If not, the other methods are not called.
         """
         ...
 
     async def reserve(self, principal: Principal, model: str, tokens: int) -> Grant:
-        """Take one request and `tokens`.
+        """Reserve one request and `tokens`.
 
-        Raises errors.RateLimited (429), or ApiError 503 when nobody can say.
+        Raises errors.RateLimited (429), or ApiError 503 if quota does not answer.
         """
         ...
 
     def settle(self, grant: Grant, tokens: int | None) -> None:
         """Give back what was not used.
 
-        `tokens`: as the replica counted, 0 if none was reached, None if not known: all stays taken.
+        `tokens`: as the replica counted; 0 if no replica was reached; None if unknown, then all
+        stays used.
         """
         ...
 

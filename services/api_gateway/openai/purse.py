@@ -1,5 +1,5 @@
-"""What one gateway holds of one tenant's present minute: slices that quota gave to it alone, spent
-here without asking anyone.
+"""One gateway's share of a tenant's present minute: slices that quota gave to this gateway alone,
+spent without asking.
 
 Pure; time comes in as an argument (nanoseconds of a clock that never goes back). Held by
 tests/unit/test_openai_purse.py.
@@ -11,14 +11,14 @@ from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
 from services.api_gateway.openai.metering import Headers
 
-# What quota refused is not asked for again for so long: others may give something back meanwhile.
+# After a refusal of quota, wait this long before asking again: others may give something back.
 REFUSED_NS: Final = 100_000_000
 # Settled tokens above this part of the limit go back to quota, for another gateway may need them.
 KEPT_PART: Final = 16
 
 
 class Need(NamedTuple):
-    """Of one request, in the worst case; 0 of what has no limit."""
+    """The worst case of one request; 0 for a quantity without a limit."""
 
     requests: int
     tokens: int
@@ -28,10 +28,10 @@ NOTHING: Final = Need(0, 0)
 
 
 class Purse:
-    """`window` is the minute that the contents are of; they are worth nothing from `until_ns` on.
+    """The requests and tokens that this gateway may spend.
 
-    `last` is quota's last word, and what is `aside` belongs to the request that quota is being
-    asked for.
+    `window` is the minute of the contents, which are void from `until_ns` on. `last` is quota's
+    last answer. `aside` belongs to the request for which quota is being asked.
     """
 
     def __init__(self, tenant: TenantId) -> None:
@@ -46,7 +46,7 @@ class Purse:
         self.refused_until_ns = 0
 
     def take(self, need: Need, now_ns: int) -> bool:
-        """`need` of what is here; false and nothing taken if that is too little."""
+        """Take `need`; return False and take nothing if the purse holds too little."""
         if now_ns >= self.until_ns or self.requests < need.requests or self.tokens < need.tokens:
             return False
         self.requests -= need.requests

@@ -1,4 +1,5 @@
-"""What a request asks, and the few changes to its body that may be needed.
+"""Reads a request's fields that the gateway acts on, and makes the few changes that its body may
+need.
 
 Pure. Only the fields that the gateway acts on are read; all others are skipped, unknown ones too,
 and their bytes go on as they came. Held by tests/unit/test_openai_request.py.
@@ -17,8 +18,7 @@ from services.api_gateway.openai.images import images_of
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
 EMBEDDINGS: Final = "/v1/embeddings"
-# Commas in a prompt up to which its elements are counted one by one: more would hold up other
-# requests.
+# Prompts with more commas are counted approximately, because counting would delay other requests.
 COUNTED_MAX: Final = 100_000
 ENDPOINTS: Final = (CHAT, COMPLETIONS, EMBEDDINGS)
 
@@ -27,7 +27,7 @@ class StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class Wish(msgspec.Struct):
+class RequestFields(msgspec.Struct):
     """The fields that the gateway acts on."""
 
     model: str
@@ -50,21 +50,21 @@ class Wish(msgspec.Struct):
 
     @property
     def bounded(self) -> bool:
-        """The client said how long an answer may be."""
+        """True if the request sets `max_tokens` or `max_completion_tokens`."""
         return self.max_tokens is not None or self.max_completion_tokens is not None
 
 
-_wish: Final = msgspec.json.Decoder(Wish)
-# Of a list that begins with a number the numbers are tokens of one prompt.
+_request_fields: Final = msgspec.json.Decoder(RequestFields)
+# A list that begins with a number is one prompt, given as tokens.
 _LIST: Final = re.compile(rb"\[\s*[^\s\d-]")
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def read(body: bytes) -> Wish:
-    """Raises ApiError 400, naming the field where there is one."""
+def read(body: bytes) -> RequestFields:
+    """Return the fields. Raises ApiError 400 naming the wrong field, if there is one."""
     try:
-        return _wish.decode(body)
+        return _request_fields.decode(body)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
         field = "model" if "`model`" in reason else path.rstrip("`").lstrip(".")
@@ -73,51 +73,51 @@ def read(body: bytes) -> Wish:
         ) from error
     except UNREADABLE as error:
         raise ApiError(
-            400, f"the body is no JSON object ({error}): send one with the field 'model'"
+            400, f"the body is not a JSON object ({error}): send one with the field 'model'"
         ) from error
 
 
-def worst_case_tokens(wish: Wish, body: bytes, path: str, unbounded_tokens: int) -> int:
+def worst_case_tokens(fields: RequestFields, body: bytes, path: str, unbounded_tokens: int) -> int:
     """An upper bound of what the request can use: a token of text is at least one byte of the body.
 
     An image counts by its size class.
 
     `unbounded_tokens` stands for an answer of no stated length, which `with_bound` then makes true.
     """
-    images = images_of(bytes(wish.messages))
+    images = images_of(bytes(fields.messages))
     asked = len(body) - images.body_bytes + images.tokens
     if path == EMBEDDINGS:
         return min(TOKENS_MAX, asked)
     longest = (
-        max(wish.max_tokens or 0, wish.max_completion_tokens or 0)
-        if wish.bounded
+        max(fields.max_tokens or 0, fields.max_completion_tokens or 0)
+        if fields.bounded
         else unbounded_tokens
     )
     return min(
         TOKENS_MAX,
-        asked + max(0, longest) * max(1, wish.n or 1, wish.best_of or 1) * _prompts(wish),
+        asked + max(0, longest) * max(1, fields.n or 1, fields.best_of or 1) * _prompts(fields),
     )
 
 
-def _prompts(wish: Wish) -> int:
+def _prompts(fields: RequestFields) -> int:
     """/v1/completions takes several prompts at once, each as text or as a list of token numbers.
 
     Of a very long list it is a bound.
     """
-    prompt = bytes(wish.prompt)
+    prompt = bytes(fields.prompt)
     if not _LIST.match(prompt):
         return 1
     commas = prompt.count(b",")
     return commas + 1 if commas > COUNTED_MAX else max(1, len(_elements.decode(prompt)))
 
 
-def choices_of(wish: Wish) -> int:
+def choices_of(fields: RequestFields) -> int:
     """Return how many choices the answer has."""
-    return max(1, wish.n or 1) * _prompts(wish)
+    return max(1, fields.n or 1) * _prompts(fields)
 
 
 def with_usage(body: bytes) -> bytes:
-    """The body with stream_options.include_usage set; every other field keeps its bytes."""
+    """Return the body with stream_options.include_usage; all other fields keep their bytes."""
     fields = _fields.decode(body)
     given = fields.get("stream_options", msgspec.Raw(b"null"))
     options = _fields.decode(given) if bytes(given) != b"null" else {}

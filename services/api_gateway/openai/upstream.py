@@ -1,5 +1,5 @@
-"""The gateway's side towards the replicas: one HTTP client session with a pool of kept-alive
-connections, and what its failures mean.
+"""Sends requests to replicas: one HTTP client session with kept-alive connections, and the meaning
+of its failures.
 
 What is tried again: as long as the client has been sent nothing, a failure of one replica (no
 connection, a connection that died before the answer was whole, its 502 or 503) leads to *another*
@@ -18,14 +18,14 @@ from yarl import URL
 from libs.common.settings.settings import Settings
 from libs.common.state.cluster import Endpoint
 
-# Of the client's headers only these go on: its key never reaches a replica.
+# The client's headers that are forwarded; its key never reaches a replica.
 FORWARDED: Final = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
 URLS_KEPT_MAX: Final = 1_024
 FAILURES: Final = (aiohttp.ClientError, OSError)
 
 
 class Upstream:
-    """The session begins with the first request, for it belongs to a running loop."""
+    """The HTTP session. It is created with the first request, because it needs a running loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -35,7 +35,7 @@ class Upstream:
     async def post(
         self, endpoint: Endpoint, path: str, headers: CIMultiDict[str], body: bytes
     ) -> aiohttp.ClientResponse:
-        """Until the answer's headers. Raises one of FAILURES."""
+        """Send a request and wait for the answer's headers. Raises one of FAILURES."""
         session = self._session or self._begin()
         return await session.post(
             self._url(endpoint, path), data=body, headers=headers, allow_redirects=False
@@ -74,7 +74,7 @@ class Upstream:
 
 
 def headers_for(request_id: str, given: list[tuple[bytes, bytes]]) -> CIMultiDict[str]:
-    """What a replica is sent."""
+    """Return the headers of a request to a replica."""
     headers = CIMultiDict({"content-type": "application/json", "x-request-id": request_id})
     for name, value in given:
         if name in FORWARDED:
@@ -83,21 +83,21 @@ def headers_for(request_id: str, given: list[tuple[bytes, bytes]]) -> CIMultiDic
 
 
 def never_sent(error: BaseException) -> bool:
-    """The connection was closed before the whole request had been written to it."""
+    """Return whether the connection closed before the whole request had been written to it."""
     return isinstance(error, aiohttp.ClientConnectionResetError) or isinstance(
         error.__cause__, aiohttp.ClientConnectionResetError
     )
 
 
 def unprocessed(error: BaseException) -> bool:
-    """No replica can have worked on the request."""
+    """Return whether no replica can have worked on the request."""
     return isinstance(
         error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
     ) or never_sent(error)
 
 
 def describe(error: BaseException) -> str:
-    """In words, without the replica's address."""
+    """Describe a failure in words, without the replica's address."""
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         return "did not accept a connection"
     if isinstance(error, asyncio.TimeoutError):

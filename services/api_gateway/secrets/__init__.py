@@ -1,1 +1,1 @@
-"""Secrets: sealed storage, and the search for secrets in plain text."""
+"""Secrets: encrypted storage, and the search for secrets in plain text."""

@@ -1,6 +1,5 @@
-"""Search commands and environment values for secrets that are written out.
-
-The log would keep them for ever.
+"""Searches commands and environment values for secrets in plain text, which the log would keep for
+ever.
 
 Pure. The search refuses only what is hardly anything but a secret: `--secret` is the way to give
 one, and a reference to a variable is none. RE2 matches in linear time without backtracking, so that
@@ -14,14 +13,12 @@ from typing import Final
 import re2
 
 _NAMES: Final = "TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY"
-# A variable of this name holds a secret; `_TOKENS` or `TOKENIZER` does not.
+# The name of a variable that holds a secret; `_TOKENS` or `TOKENIZER` does not match.
 SECRET_NAME: Final = re2.compile(rf"(?i)(?:^|_)(?:{_NAMES})$")
 
-# Every kind of white space, as a shell's user may paste it: RE2's own class holds only that of
-# ASCII.
+# Every kind of white space that a user may paste; RE2's own class has only that of ASCII.
 _SPACE: Final = r"\s\v\x1c-\x1f\x{85}\pZ"
-# The first character of a value. A reference to a variable, a placeholder and another flag are no
-# values.
+# The first character of a value. Variable references, placeholders and flags are not values.
 _VALUE: Final = rf"""["']?[^{_SPACE}"'$<{{-]"""
 _SHAPES: Final = (
     ("a private key", re2.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")),
@@ -32,7 +29,7 @@ _SHAPES: Final = (
     ("a password in an address", re2.compile(r"(?i)[a-z0-9+.-]://[^\s:/@]*:[^\s/@$][^\s/@]*@")),
     ("a bearer's token", re2.compile(rf"(?i)\bauthorization: *(?:bearer|basic) +{_VALUE}")),
 )
-# Of the many `--...-token` only those that name a key: `--eos-token` is a word of a language.
+# Only those `--...-token` flags that take a key: `--eos-token` is a word of a language.
 _KEYS: Final = (
     r"password|passwd|token|api[_-]?key|(?:hf|auth|access|api|refresh)[_-]token"
     r"|client[_-]secret|secret[_-]key"
@@ -42,7 +39,7 @@ _ASSIGNMENT: Final = re2.compile(
     rf"(?:^|[{_SPACE};&|('\"])((?:[A-Z][A-Z0-9_]*_)?(?:{_NAMES}))={_VALUE}"
 )
 
-# Nearly every text holds nothing of all this: one search says so.
+# Nearly every text matches nothing; one search finds that out.
 _ANY: Final = re2.compile(
     "|".join(
         f"(?:{each.pattern})" for each in (*(shape for _, shape in _SHAPES), _FLAG, _ASSIGNMENT)
@@ -51,16 +48,14 @@ _ANY: Final = re2.compile(
 
 
 def in_text(text: str) -> str:
-    """Return what in the text looks like a secret, in words that do not quote it; empty when
-    nothing does.
-    """
+    """Return what looks like a secret in the text, without quoting it; empty if nothing does."""
     if not _ANY.search(text):
         return ""
     return next((what for what, shape in _SHAPES if shape.search(text)), "")
 
 
 def in_command(words: Iterable[str]) -> str:
-    """Return the same for a command line. Its flags and assignments are searched too."""
+    """Return what looks like a secret in a command, including its flags and assignments."""
     text = " ".join(words)
     if not _ANY.search(text):
         return ""

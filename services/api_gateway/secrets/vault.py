@@ -45,7 +45,7 @@ class Vault:
         await self.store.put(secret_key(tenant, name), bytes(sealed))
 
     async def get(self, tenant: str, name: str) -> str | None:
-        """None when there is no value. Raises Corrupt when it is not what was put there."""
+        """Return the value; None if there is none. Raises Corrupt if it was changed."""
         sealed = await self.store.get(secret_key(tenant, name))
         if not sealed:
             return None
@@ -68,25 +68,30 @@ class Vault:
         return SecretBox(blake2b(tenant.encode(), key=self._key(), digest_size=KEY_BYTES).digest())
 
     def _key(self) -> bytes:
-        """Read when it is needed: a gateway without secrets needs none."""
+        """Return the vault's key.
+
+        It is read when needed, because a gateway without secrets needs none.
+        """
         if not self.key_file:
-            raise Refused("this gateway keeps no secrets: name a key file (MUSTER_VAULT_KEY_FILE)")
+            raise Refused(
+                "this gateway cannot store secrets: set MUSTER_VAULT_KEY_FILE to a key file"
+            )
         try:
             key = base64.b64decode(Path(self.key_file).read_bytes(), validate=False)
         except (OSError, binascii.Error) as error:
             raise Refused(
-                f"the vault's key {self.key_file} cannot be read: give this user the right "
+                f"the vault's key {self.key_file} cannot be read: give this user permission "
                 "to read it"
             ) from error
         if len(key) != KEY_BYTES:
             raise Refused(
-                f"{self.key_file} holds no vault key: {KEY_BYTES} bytes in base64 are expected"
+                f"{self.key_file} is not a vault key: {KEY_BYTES} bytes in base64 are expected"
             )
         return key
 
 
 def sealed_to(public_key: bytes, values: dict[str, str]) -> bytes:
-    """For one agent's eyes. Raises Refused for what is no key."""
+    """Seal the values for one agent. Raises Refused if the key is not valid."""
     try:
         return bytes(SealedBox(PublicKey(public_key)).encrypt(msgspec.msgpack.encode(values)))
     except (CryptoError, TypeError, ValueError) as error:
