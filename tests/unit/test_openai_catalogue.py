@@ -90,4 +90,6 @@ def test_a_crash_loop_is_named_with_its_last_end() -> None:
     found = catalogue()
     model = found.cluster().models["chat"]
     model.crashes, model.last_crash = 3, "failed, exit code 1, chat-2"
-    assert "again and again, the last one with failed, exit code 1, chat-2" in found.why_not("chat")
+    assert "crash repeatedly, the last one with failed, exit code 1, chat-2" in found.why_not(
+        "chat"
+    )
