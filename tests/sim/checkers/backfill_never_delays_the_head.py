@@ -1,12 +1,12 @@
-"""Whoever is placed behind the first job that waits leaves that one as early a beginning as it had;
-and in a queue without backfill nobody passes it.
+"""A job placed behind the first waiting one never delays it; without backfill no job is placed
+there.
 
-Who is first is the line's own word (`services/scheduler/queueing/queue_order.py`); from when on it
-fits is asked here of the cluster without the attempts that will have ended, one after the other.
-Who was first when devices were reserved for it may be placed there later. Looked at only where the
-scheduler had read all that stands in the log before its commit, its own too, and no nodes are kept
-for anybody: not where a job waits after a refusal or avoids the nodes that refused it, for when
-that ends within a commit is the scheduler's own clock to say.
+The order is that of `services/scheduler/queueing/queue_order.py`. The checker computes on its own
+when the first job fits: on the cluster without the attempts that will have ended, one after the
+other. A job with reserved devices may be placed on them later. The checker acts only on commits
+before which the scheduler had read the whole log, its own commits included, and while no nodes are
+reserved. It skips waits after a refusal, because their end within a commit depends on the
+scheduler's own clock.
 """
 
 from __future__ import annotations

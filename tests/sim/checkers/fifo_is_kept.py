@@ -1,7 +1,7 @@
-"""In a fifo queue without backfill and time slices no job is placed while an earlier one of its
-tenant waits there that asks for no more.
+"""In a fifo queue without backfill and time slices, no job is placed before an earlier one of its
+tenant that asks for no more.
 
-Unless devices were reserved for it when it was the first.
+An exception is a job for which devices were reserved while it was the first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A gang is begun anew with more nodes only if it said that it may have them and saves its work,
-once it has run for a while; with as many as it may have, and with none that somebody who waits
-could ever use.
+"""A gang restarts with more nodes only if it may have them, saves its work and has run for a while,
+and only with nodes that no waiting job could ever use.
 
-Who waits is looked at only where the scheduler knew all that stands in the log before its commit.
+Waiting jobs are checked only where the scheduler had read the whole log before its commit.
 """
 
 from libs.common import subjects

@@ -1,5 +1,5 @@
-"""A job is placed on a node that is kept for others, or for nobody, only if it has ended before
-that time begins; and a job of a reservation only there, and while that lasts.
+"""A job is placed on a node reserved for others or for maintenance only if it ends before that time
+begins. A job with a reservation is placed only in it, and only while it lasts.
 """
 
 from __future__ import annotations

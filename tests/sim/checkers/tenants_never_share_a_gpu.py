@@ -1,5 +1,5 @@
-"""At no instant do living processes of different tenants use one device, unless an administrator's
-word let both share.
+"""Living processes of different tenants never use one device, unless an administrator let both
+share.
 """
 
 from libs.common.change import Change, Stamp

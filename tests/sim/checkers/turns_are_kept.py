@@ -1,5 +1,5 @@
-"""In a queue with time slices nobody is cut before its slice is over, and only for one that would
-give the place back; and who had its turn last is placed last of those that are alike.
+"""In a queue with time slices, a job is preempted only after its slice, and only for a job that
+would yield in turn. Among equal jobs, the one whose slice ended last is placed last.
 """
 
 from __future__ import annotations
