@@ -157,7 +157,7 @@ async def test_a_limit_that_the_kernel_refuses_ends_the_start_with_the_reason(
     assert "cpuset.cpus" in record["detail"]
 
 
-async def test_what_a_job_forks_has_a_bound(world: World, home: Home) -> None:
+async def test_number_of_processes_of_a_job_is_bounded(world: World, home: Home) -> None:
     given.needs(home, PROCESSES)
     key = await world.shell("few", "echo ready; sleep 60")
     await world.printed(key, b"ready")

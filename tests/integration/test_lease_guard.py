@@ -29,7 +29,7 @@ def launch(workdir: Path, ignore_lease: bool) -> Launch:
     )  # fmt: skip
 
 
-async def test_what_ignores_the_lease_lives_on_when_the_lease_ends_also_under_the_next_agent(
+async def test_lease_ignoring_job_outlives_the_lease_and_the_agent(
     tmp_path: Path,
 ) -> None:
     pid = 0

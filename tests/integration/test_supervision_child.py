@@ -175,7 +175,7 @@ def test_a_failure_before_exec_says_why(
     assert (said, code) == (b"", exit_code) and says in text
 
 
-def test_it_dies_with_whoever_started_it(way: str, tmp_path: Path) -> None:
+def test_child_dies_with_its_parent(way: str, tmp_path: Path) -> None:
     read, write = os.pipe()
     starter = os.posix_spawn(
         sys.executable,

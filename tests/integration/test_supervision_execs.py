@@ -99,7 +99,7 @@ async def test_it_has_the_job_s_environment_directory_and_parent(world: World) -
         (("/etc/passwd",), 126, "cannot be executed"),
     ],
 )
-async def test_how_it_ended_is_told(
+async def test_exit_code_of_an_exec_is_returned(
     world: World, argv: tuple[str, ...], code: int, said: str
 ) -> None:
     key = await running(world)

@@ -61,7 +61,7 @@ async def test_a_job_is_asked_to_end_before_it_is_killed(world: World) -> None:
     assert world.output(key).endswith(b"saved\n")
 
 
-async def test_an_expired_lease_ends_the_job_with_nobody_alive(world: World) -> None:
+async def test_expired_lease_ends_the_job_without_agent_and_zygote(world: World) -> None:
     made = short_lease(world, 3.0)
     key = await job_under(world, made)
     job_pid = (await world.told(key, "started"))["job_pid"]

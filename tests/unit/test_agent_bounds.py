@@ -15,7 +15,7 @@ from services.node_agent.core.decide import next_due_ns
 from tests.given_node import GPU, Node, clean, finished, over, ref, released, start, started, stop
 
 
-def test_what_is_seen_of_an_unknown_attempt_changes_nothing() -> None:
+def test_observation_of_an_unknown_attempt_changes_nothing() -> None:
     node = Node()
     assert (
         node.see(
@@ -28,7 +28,7 @@ def test_what_is_seen_of_an_unknown_attempt_changes_nothing() -> None:
     assert s.accounted(node.state) == []
 
 
-def test_a_launch_that_is_told_after_the_end_changes_no_phase() -> None:
+def test_launch_reported_after_the_end_changes_no_phase() -> None:
     node = Node().running().exited()
     assert node.see(o.JobLaunched("j.1"), o.LaunchFailed("j.1", "late")) == []
     assert node.state.attempts["j.1"].phase == s.EXITED
@@ -60,7 +60,7 @@ def test_only_so_many_ended_attempts_are_remembered(monkeypatch: pytest.MonkeyPa
     assert list(node.state.over) == ["second.1"]
 
 
-def test_what_does_not_fit_into_one_record_is_said_with_the_next(
+def test_facts_beyond_the_bound_are_recorded_in_the_next_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("services.node_agent.core.decide.RECORD_FACTS_MAX", 1)
@@ -87,7 +87,7 @@ def test_a_second_lease_of_another_digest_asks_no_earlier() -> None:
     assert node.state.ask_at_ns == due_ns > 0
 
 
-def test_errors_of_devices_that_do_not_fit_into_one_record_are_said_with_the_next(
+def test_device_errors_beyond_the_bound_are_recorded_in_the_next_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("services.node_agent.core.decide.RECORD_FACTS_MAX", 2)

@@ -58,7 +58,7 @@ def said(order: ControlOrder, outcome: str = "done", detail: str = "") -> f.GpuC
     return f.GpuControlled(node_id=NODE, uuid=order.uuid, outcome=outcome, detail=detail, **fields)
 
 
-def test_a_wish_is_carried_out_once_and_the_log_hears_what_became_of_it() -> None:
+def test_control_is_carried_out_once_and_its_outcome_is_recorded() -> None:
     made = node()
     assert asked(made, POWER) == [a.ControlDevice(POWER)]
     assert asked(made, POWER) == []
@@ -68,13 +68,13 @@ def test_a_wish_is_carried_out_once_and_the_log_hears_what_became_of_it() -> Non
     assert desired(made, POWER) == []
 
 
-def test_a_device_is_told_one_thing_at_a_time_and_another_one_meanwhile() -> None:
+def test_one_control_at_a_time_per_device_while_other_devices_go_on() -> None:
     made, other = node(), replace(POWER, uuid=OTHER)
     assert asked(made, POWER, CLOCKS, other) == [a.ControlDevice(POWER), a.ControlDevice(other)]
     assert others(made.see(became(POWER))) == [a.ControlDevice(CLOCKS)]
 
 
-def test_the_last_wish_counts_and_an_older_one_that_comes_late_does_not() -> None:
+def test_newest_control_counts_and_a_late_older_one_is_ignored() -> None:
     made, later = node(), replace(POWER, value="400", request=30)
     asked(made, POWER)
     assert asked(made, later) == []
@@ -96,7 +96,7 @@ def test_the_digest_tells_that_a_wish_is_missing_and_the_full_state_brings_it() 
     assert a.ControlDevice(CLOCKS) in made.see(became(POWER))
 
 
-def test_the_next_agent_puts_back_what_lasts_and_says_nothing_that_the_log_knows() -> None:
+def test_next_agent_restores_lasting_settings_without_recording_them_again() -> None:
     made = node()
     known = [
         replace(order, outcome="done", in_force=order.value)
@@ -106,13 +106,13 @@ def test_the_next_agent_puts_back_what_lasts_and_says_nothing_that_the_log_knows
     assert made.see(became(known[0])) == []
 
 
-def test_what_can_not_be_put_back_any_more_is_said() -> None:
+def test_setting_that_cannot_be_restored_is_recorded() -> None:
     made, known = node(), replace(POWER, outcome="done", in_force="300")
     desired(made, known)
     assert recorded(made.see(became(known, "failed", "no"))) == [said(POWER, "failed", "no")]
 
 
-def test_what_is_wished_no_more_is_forgotten_and_what_is_newer_stays() -> None:
+def test_withdrawn_control_is_forgotten_and_a_newer_one_stays() -> None:
     made = node()
     asked(made, POWER, replace(CLOCKS, request=60), replace(RESET, uuid=OTHER))
     desired(made)
@@ -122,7 +122,7 @@ def test_what_is_wished_no_more_is_forgotten_and_what_is_newer_stays() -> None:
     )
 
 
-def test_a_driver_that_was_begun_anew_is_told_again_what_lasts() -> None:
+def test_restarted_driver_gets_the_lasting_settings_again() -> None:
     made = node()
     asked(made, POWER)
     made.see(became(POWER))
@@ -146,7 +146,7 @@ def test_a_requested_reset_waits_for_the_job_and_keeps_other_jobs_off() -> None:
     assert desired(made, replace(RESET, outcome="done")) == []
 
 
-def test_with_a_reset_goes_what_is_to_be_put_back_and_what_became_of_it_is_said() -> None:
+def test_reset_carries_the_lasting_settings_and_records_their_outcomes() -> None:
     made = node()
     asked(made, POWER)
     made.see(became(POWER))
@@ -257,7 +257,7 @@ def power_facts(did: list[a.Action]) -> list[f.NodeFact]:
     return [fact for fact in recorded(did) if isinstance(fact, f.GpuControlled)]
 
 
-def test_a_device_that_is_too_hot_is_told_less_by_the_policy_and_let_go_when_it_is_cool() -> None:
+def test_heat_policy_lowers_a_hot_device_and_releases_it_when_cool() -> None:
     made = governed()
     assert others(made.see(HEAT)) == [a.ControlDevice(COOLER)]
     assert made.see(HEAT) == []
@@ -270,9 +270,7 @@ def test_a_device_that_is_too_hot_is_told_less_by_the_policy_and_let_go_when_it_
     assert s.local_digest(made.state) != digest
 
 
-def test_what_an_operator_wants_comes_back_when_the_device_is_cool_and_what_is_stricter_stays() -> (
-    None
-):
+def test_operators_setting_returns_when_cool_and_a_stricter_one_stays() -> None:
     made, wish = governed("simulated=power:60,nvidia=clocks:50"), replace(POWER, value="600")
     asked(made, wish)
     made.see(became(wish))
@@ -289,7 +287,7 @@ def test_what_an_operator_wants_comes_back_when_the_device_is_cool_and_what_is_s
     assert others(asked(made, strict)) == [a.ControlDevice(strict)]
 
 
-def test_a_reset_of_a_hot_device_puts_back_what_it_is_told_while_it_is_hot() -> None:
+def test_reset_of_a_hot_device_restores_the_heat_policys_setting() -> None:
     made = governed("simulated=clocks:50")
     cooler = ControlOrder(GPU, "clocks", "210-990", 0)
     assert others(made.see(HEAT)) == [a.ControlDevice(cooler)]
@@ -304,7 +302,7 @@ def test_a_reset_of_a_hot_device_puts_back_what_it_is_told_while_it_is_hot() -> 
     ]
 
 
-def test_the_next_agent_lets_go_what_the_one_before_it_did_of_its_own() -> None:
+def test_next_agent_releases_the_heat_settings_of_the_previous_one() -> None:
     made = node()
     left_over = ControlOrder(GPU, "power", "", 0, "done", "it was too hot", "420")
     assert desired(made, left_over) == [a.ControlDevice(left_over)]
@@ -313,7 +311,7 @@ def test_the_next_agent_lets_go_what_the_one_before_it_did_of_its_own() -> None:
     ]
 
 
-def test_a_device_that_is_of_no_policy_or_does_not_say_what_it_takes_is_left_alone() -> None:
+def test_device_without_a_policy_or_a_known_range_is_left_alone() -> None:
     for policy, cards in (
         ("nvidia=power:60", CARDS),
         ("*=power:60", gpus(2)),
@@ -325,7 +323,7 @@ def test_a_device_that_is_of_no_policy_or_does_not_say_what_it_takes_is_left_alo
         assert others(made.see(HEAT)) == [] and made.state.controls.hot == {}
 
 
-def test_what_is_not_known_here_is_passed_on_to_be_refused() -> None:
+def test_unknown_control_is_passed_to_the_driver_to_be_refused() -> None:
     made, strange = node(), ControlOrder(GPU, "colour", "red", 40)
     assert asked(made, strange) == [a.ControlDevice(strange)]
     known = replace(strange, outcome="lacking", detail="old")

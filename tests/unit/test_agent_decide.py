@@ -84,7 +84,7 @@ def test_an_attempt_that_is_over_is_never_started_again() -> None:
     assert node.orders(start(seq=60, attempt=2)) == [a.StartJob(start(seq=60, attempt=2))]
 
 
-def test_what_cannot_be_launched_is_refused() -> None:
+def test_attempt_that_cannot_be_launched_is_refused() -> None:
     node = Node()
     node.orders(start())
     assert node.see(o.LaunchFailed("j.1", "no room")) == [over(refused(reason="no room"))]
@@ -92,7 +92,7 @@ def test_what_cannot_be_launched_is_refused() -> None:
     assert node.orders(start(seq=40)) == []
 
 
-def test_what_is_seen_of_an_attempt_after_its_end_changes_nothing() -> None:
+def test_observation_after_the_end_of_an_attempt_changes_nothing() -> None:
     node = Node().running().exited()
     before = msgspec.structs.replace(node.state.attempts["j.1"])
     node.see(
@@ -149,11 +149,11 @@ def test_a_stop_that_is_not_obeyed_is_followed_by_kill_again_and_again() -> None
     assert node.later(1) == [a.KillJob(ref())]
 
 
-def test_what_the_full_desired_state_does_not_want_is_stopped() -> None:
+def test_attempt_missing_from_the_desired_state_is_stopped() -> None:
     assert Node().running().desired() == [a.StopJob(ref(), 15, UNWANTED_GRACE_MS)]
 
 
-def test_what_is_newer_than_the_desired_state_is_left_alone() -> None:
+def test_attempt_newer_than_the_desired_state_is_left_alone() -> None:
     node = Node().running()
     assert node.desired(seq=9) == []
 
@@ -388,7 +388,7 @@ def test_the_same_story_gives_the_same_actions() -> None:
     assert story() == story()
 
 
-def test_what_runs_on_a_device_is_the_first_process_of_each_job_that_has_not_ended() -> None:
+def test_work_on_a_device_is_the_first_process_of_each_running_job() -> None:
     node = Node()
     node.orders(start())
     assert at_work(node.state) == {}
@@ -401,7 +401,7 @@ def test_what_runs_on_a_device_is_the_first_process_of_each_job_that_has_not_end
     assert at_work(node.state) == {}
 
 
-def test_a_checkpoint_is_said_once_and_whether_it_was_asked_for() -> None:
+def test_checkpoint_is_recorded_once_with_whether_it_answers_a_stop() -> None:
     node = Node().running()
     said = f.JobCheckpointed(job_id=ref().job_id, attempt=1, node_id=NODE, at_ns=70)
     assert node.see(o.Checkpointed("j.1", 70)) == [a.Record((said,), (o.Mark("j.1", 1),))]
@@ -416,7 +416,7 @@ def checkpointed(at_ns: int, asked: bool = False) -> a.Record:
     return a.Record((fact,), (o.Mark("j.1", 1),))
 
 
-def test_of_many_checkpoints_the_latest_is_said_now_and_then() -> None:
+def test_latest_of_many_checkpoints_is_recorded_at_intervals() -> None:
     node = Node().running()
     assert node.see(o.Checkpointed("j.1", 70)) == [checkpointed(70)]
     assert node.see(o.Checkpointed("j.1", 71)) == node.see(o.Checkpointed("j.1", 72)) == []
@@ -437,14 +437,14 @@ def test_only_a_checkpoint_after_the_stop_answers_it_and_it_is_reported_at_once(
     assert node.later(CHECKPOINT_EVERY_NS) == [checkpointed(74, asked=True)]
 
 
-def test_the_last_checkpoint_of_an_attempt_that_ends_is_said() -> None:
+def test_last_checkpoint_of_an_ending_attempt_is_recorded() -> None:
     node = Node().running()
     node.see(o.Checkpointed("j.1", 70))
     node.see(o.Checkpointed("j.1", 71))
     assert checkpointed(71) in node.see(o.ProcessExited("j.1", o.Exit(executed=True, exit_code=0)))
 
 
-def test_a_checkpoint_of_what_was_not_said_to_have_begun_waits() -> None:
+def test_checkpoint_waits_until_the_start_is_recorded() -> None:
     node = Node()
     node.orders(start())
     assert node.see(o.JobLaunched("j.1"), o.Checkpointed("j.1", 70)) == []

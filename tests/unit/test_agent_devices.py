@@ -250,7 +250,7 @@ def test_an_error_that_means_nothing_is_on_the_record_and_nothing_follows() -> N
     assert isinstance(finished, f.JobFinished) and finished.reason == "exited"
 
 
-def test_in_the_shadow_it_is_only_said() -> None:
+def test_shadow_mode_records_errors_without_consequences() -> None:
     made = node(shadow=True).running()
     did = made.see(erred("xid 95"))
     assert (others(did), recorded(did)) == ([], [seen("xid 95", "reset", "j", shadow=True)])
@@ -271,7 +271,7 @@ def test_an_application_error_on_a_shared_device_ends_only_the_job_of_that_proce
     ] == ["gpu_fault"] * 2  # type: ignore[union-attr]
 
 
-def test_what_hardware_did_is_not_the_job_s_own_whichever_was_told_first() -> None:
+def test_hardware_error_outranks_an_application_error_in_any_order() -> None:
     made = node().running()
     for error in ("xid 31", "xid 94", "xid 13"):
         made.see(erred(error))
@@ -279,7 +279,7 @@ def test_what_hardware_did_is_not_the_job_s_own_whichever_was_told_first() -> No
     assert hit == hits.Hit("gpu_fault", "xid 94 of GPU GPU-n-0: words")
 
 
-def test_a_job_that_fails_waits_for_the_first_look_at_its_devices_before_its_end_is_said() -> None:
+def test_end_of_a_failed_job_waits_for_the_first_check_of_its_devices() -> None:
     made = node().running()
     bad = o.Exit(executed=True, exit_code=1)
     assert made.see(o.ProcessExited("j.1", bad)) == [a.CheckRelease(ref(), (GPU,), True, True)]
@@ -305,7 +305,7 @@ def test_the_breaker_stops_resets_when_too_many_devices_need_one_and_closes_agai
     assert next_due_ns(made.state) is None
 
 
-def test_the_next_agent_knows_what_is_wrong_and_says_it_again() -> None:
+def test_next_agent_restores_troubles_and_records_them_again() -> None:
     made = node()
     (kept,) = [action for action in made.see(erred("xid 79")) if isinstance(action, a.KeepDevices)]
     again = Node()
@@ -404,7 +404,7 @@ def test_the_order_of_two_jobs_on_two_devices_is_kept_apart() -> None:
     assert others(made.see(erred("xid 13", OTHER))) == [a.StopJob(ref("k"), 15, 1_000)]
 
 
-def test_a_reset_ends_what_it_mends_and_nothing_else() -> None:
+def test_reset_clears_only_the_troubles_that_it_mends() -> None:
     made = node()
     made.see(erred("xid 46"))
     made.see(o.DeviceTroubleChanged(GPU, "thermal", Trouble("offline", "hot")))
@@ -422,7 +422,7 @@ def test_a_reset_ends_what_it_mends_and_nothing_else() -> None:
     assert recorded(mild.see(o.DeviceTroubleChanged(GPU, "thermal", None))) == [back]
 
 
-def test_a_job_whose_mps_daemon_died_ends_as_the_machine_s_fault() -> None:
+def test_death_of_the_mps_daemon_ends_the_job_as_a_machine_fault() -> None:
     made = node().running()
     assert others(made.see(o.ShareLost("j.1", "the MPS daemon 7 died"))) == [
         a.StopJob(ref(), 15, 1_000)

@@ -44,7 +44,7 @@ def test_a_node_held_for_lost_starts_nothing() -> None:
     assert node.desired(start("k")) == []
 
 
-def test_what_ignores_the_lease_goes_on_in_the_next_incarnation_of_a_node_held_for_lost() -> None:
+def test_lease_ignoring_job_goes_on_in_the_next_incarnation_of_a_lost_node() -> None:
     node = Node().running(ignores_lease=True)
     node.lease(verdict="lost")
     (again,) = node.did()
@@ -62,7 +62,7 @@ def test_a_node_held_for_lost_ends_the_others_before_it_begins_again() -> None:
     assert node.did() == [a.KillJob(ref("k"))]
 
 
-def test_what_ignores_the_lease_and_waits_for_it_is_not_begun_on_a_node_held_for_lost() -> None:
+def test_waiting_lease_ignoring_job_does_not_start_on_a_lost_node() -> None:
     node = Node(leased=False)
     node.orders(start("j", ignores_lease=True))
     node.lease(verdict="lost")

@@ -37,7 +37,7 @@ def waits(order: ControlOrder, uuid: GpuId = GPU) -> f.GpuFaulted:
     )
 
 
-def test_a_mode_waits_until_nobody_has_the_device_and_keeps_new_work_off() -> None:
+def test_mode_change_waits_for_a_free_device_and_keeps_new_work_off() -> None:
     made = with_modes(node(), mig="off").running()
     did = asked(made, ON)
     assert (others(did), recorded(did)) == ([], [waits(ON)])
@@ -65,7 +65,7 @@ def test_the_next_agent_sets_only_the_modes_that_were_lost() -> None:
         ) == [replace(each, order=replace(each.order, in_force="on")) for each in did]
 
 
-def test_other_devices_are_registered_before_anything_is_said_of_them() -> None:
+def test_changed_devices_are_registered_before_facts_about_them() -> None:
     made = with_modes(node(), mig="off")
     asked(made, ON)
     made.see(STORED)

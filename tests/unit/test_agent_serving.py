@@ -201,7 +201,7 @@ def test_a_replica_that_is_being_stopped_is_not_probed_any_more() -> None:
     assert node.did() == [a.KillJob(ref())]
 
 
-def test_of_a_replica_that_an_earlier_agent_began_nothing_is_said_until_it_is_probed() -> None:
+def test_adopted_replica_records_no_readiness_before_its_first_probe() -> None:
     found = o.Adopted(ref(), 0, (GPU,), 10, probe=PROBE)
     node = Node(leased=False, adopted=(found,))
     assert node.see(o.ProcessStarted(KEY, 77)) == [ASK, said(started(), level=1)]

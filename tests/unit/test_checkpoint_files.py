@@ -65,7 +65,7 @@ def test_a_file_of_a_clock_that_is_ahead_counts_as_of_now(
     assert jobs.checkpointed_ns(ref()) == 5 * SECOND_NS
 
 
-def test_only_who_was_told_to_stop_is_looked_at_more_often(jobs: Counting) -> None:
+def test_only_stopping_jobs_are_checked_more_often(jobs: Counting) -> None:
     """For 10 seconds, of which one of two is told to stop for 5."""
     state = s.begin(NODE, INCARNATION, [Adopted(ref("told")), Adopted(ref("other"))])
 

@@ -99,7 +99,7 @@ def test_dcgm_s_names_are_for_nvidia_alone() -> None:
     assert ("muster_gpu_power_watts", OTHER.uuid) in values
 
 
-def test_what_is_lacking_has_no_line_and_a_device_that_is_silent_is_not_up() -> None:
+def test_missing_reading_has_no_line_and_a_silent_device_is_not_up() -> None:
     values = found({OTHER.uuid: BARE})
     of_it = {name: value for (name, uuid), value in values.items() if uuid == OTHER.uuid}
     assert of_it == {
@@ -113,7 +113,7 @@ def test_what_is_lacking_has_no_line_and_a_device_that_is_silent_is_not_up() -> 
     }
 
 
-def test_what_is_left_of_memory_is_lacking_unless_both_are_known() -> None:
+def test_free_memory_is_missing_unless_total_and_used_are_known() -> None:
     for lacking in ({"memory_total_bytes": Lacking("no")}, {"memory_used_bytes": Lacking("no")}):
         assert ("DCGM_FI_DEV_FB_FREE", CARD.uuid) not in found(
             {CARD.uuid: replace(FULL, **lacking)}
@@ -184,7 +184,7 @@ def test_of_many_jobs_the_last_are_counted_together() -> None:
     assert found({CARD.uuid: FULL}, many)["muster_gpu_job_share", CARD.uuid] == 0.06
 
 
-def test_of_a_job_that_the_agent_was_not_told_of_yet_nothing_is_said() -> None:
+def test_adopted_job_without_an_order_has_no_share_metric() -> None:
     gpus = (GpuHold(OTHER.uuid), GpuHold(CARD.uuid, 30))
     order = StartOrder(JobId("j1"), 1, 1, 1, 0, gpus, JobSpec(command=("true",)), "blue", "", (), 0)
     known = s.Attempt(ref=AttemptRef(JobId("j1"), 1), phase=s.LAUNCHED, order=order)

@@ -84,7 +84,7 @@ def test_an_answer_that_comes_late_or_to_another_round_does_not_count() -> None:
     assert answer(gossip, "b") == 0
 
 
-def test_a_node_that_knows_of_no_other_asks_nobody() -> None:
+def test_node_without_peers_asks_none() -> None:
     assert g.ask_at_ns(silent(1), T + LEASE) is None
     assert g.ask_at_ns(silent(2), T + LEASE) is not None
 
@@ -103,7 +103,7 @@ def test_after_an_extension_the_next_is_asked_for_as_late() -> None:
     assert g.ask_at_ns(gossip, T + 9 * S + LEASE) == T + 9 * S + LEASE // 2 + WINDOW
 
 
-def test_without_a_roster_or_outside_of_it_or_without_a_lease_nobody_is_asked() -> None:
+def test_no_peer_is_asked_without_a_roster_a_place_in_it_or_a_lease() -> None:
     assert g.ask_at_ns(Gossip(NAMES[0], T), T + LEASE) is None
     assert g.ask_at_ns(Gossip(NAMES[4], T, roster(4)), T + LEASE) is None
     assert g.ask_at_ns(silent(3), 0) is None

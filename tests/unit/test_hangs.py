@@ -93,7 +93,7 @@ def test_any_sign_and_any_rest_of_its_devices_begins_the_time_anew() -> None:
     assert looks(made, 1, sign=2) == [SAVE]
 
 
-def test_time_in_which_nobody_looked_is_not_counted() -> None:
+def test_time_without_samples_is_not_counted() -> None:
     made = watched()
     look(made)
     made.now_ns += hangs.APART_NS + 1
@@ -123,9 +123,7 @@ def test_a_job_that_ends_while_its_evidence_is_saved_did_not_hang_and_its_device
     assert end == finished()
 
 
-def test_a_job_that_named_no_time_is_never_asked_about_and_one_that_is_ending_not_any_more() -> (
-    None
-):
+def test_job_without_a_hang_timeout_or_already_ending_is_not_watched() -> None:
     made = node().running()
     assert looks(made, 1_000) == [] and made.see(o.EvidenceSaved("j.1", WHERE)) == []
     assert made.see(o.EvidenceSaved("k.1", WHERE), o.ProgressSampled("k.1", True, ())) == []
@@ -139,7 +137,7 @@ def hit_by(error: str) -> Seen:
     return Seen("nvidia", "NVIDIA H100", "610", error)
 
 
-def test_the_next_agent_watches_what_it_found() -> None:
+def test_next_agent_watches_adopted_jobs() -> None:
     made = Node(adopted=(o.Adopted(ref(), gpus=(GPU,), hang_timeout_s=TIMEOUT_S),))
     made.see(o.ProcessStarted("j.1", 77))
     look(made)

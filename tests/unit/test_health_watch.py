@@ -94,7 +94,7 @@ def test_a_line_of_the_kernel_s_log_waits_for_the_round_and_names_the_job_of_its
     assert told.round() == []
 
 
-def test_the_last_xid_of_each_device_is_known_whoever_told_it() -> None:
+def test_last_xid_of_each_device_is_known_from_any_source() -> None:
     told = Told()
     told.round(event(r.XID, 31), event(r.XID, 94), event(r.LOST))
     told.watch.heard("3,1,1,-;NVRM: Xid (PCI:0000:02:00): 79, pid=7, GPU has fallen off the bus.")
@@ -148,7 +148,7 @@ def test_a_pending_remap_asks_for_a_reset_and_a_failed_one_for_repair() -> None:
     assert Told().round(g1=sample(remap_pending=0, remap_failed=0)) == []
 
 
-def test_corrected_errors_are_told_once_when_there_are_too_many_in_a_window() -> None:
+def test_too_many_corrected_errors_in_a_window_are_reported_once() -> None:
     told = Told(corrected_max=10, corrected_window_s=60)
     few = [(1, 100), (30, 105), (61, 110), (61, 110), (62, 111), (100, 115)]
     assert [told.round(g1=sample(at_s, ecc_corrected=count)) for at_s, count in few] == [[]] * 6
@@ -182,7 +182,7 @@ def test_what_links_sent_again_is_counted_by_itself_and_per_device() -> None:
     ] == [TWO]
 
 
-def test_what_a_device_cannot_tell_says_nothing() -> None:
+def test_missing_readings_report_nothing() -> None:
     assert Told().round(g1=sample()) == []
 
 
@@ -222,7 +222,7 @@ def test_an_error_of_a_switch_is_reported_for_each_device_on_its_fabric() -> Non
 
 
 @pytest.mark.attack
-def test_uncorrected_errors_that_rise_are_told_of_by_the_limit_of_the_catalogue() -> None:
+def test_rising_uncorrected_errors_are_reported_by_the_catalogues_limit() -> None:
     told = Told(corrected_max=10)
     assert told.round(g1=sample(1, ecc_uncorrected=3), g2=sample(1, ecc_uncorrected=0)) == []
     assert told.round(g1=sample(2, ecc_uncorrected=3)) == []
@@ -244,7 +244,7 @@ def test_uncorrected_errors_that_rise_are_told_of_by_the_limit_of_the_catalogue(
 
 
 @pytest.mark.attack
-def test_an_sram_threshold_that_is_passed_is_told_of_once_until_it_is_not_any_more() -> None:
+def test_exceeded_sram_threshold_is_reported_once_until_it_clears() -> None:
     told = Told()
     assert told.round(g1=sample(sram_threshold=0, sram_uncorrected=0)) == []
     (said,) = told.round(g1=sample(sram_threshold=1, sram_uncorrected=5))
@@ -272,5 +272,5 @@ def test_link_errors_name_the_link_that_has_most() -> None:
     assert told.round(g2=sample(2, link_errors=1, link_counts=())) == []
 
 
-def test_a_sample_of_a_device_that_the_node_has_no_more_says_nothing() -> None:
+def test_sample_of_a_device_that_left_the_node_is_ignored() -> None:
     assert Told().round(gone=sample(ecc_uncorrected=1)) == []

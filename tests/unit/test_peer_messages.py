@@ -41,7 +41,7 @@ def heard(said: Said, by: int = 2) -> Said | None:
     return Reader(ROSTER).read(signer(by).datagram(said))
 
 
-def test_what_a_node_of_the_roster_signed_is_believed() -> None:
+def test_message_signed_by_a_roster_node_is_believed() -> None:
     answer = PeerAnswer("home", NodeId("b"), 6, NONCE, NodeId("a"), 700)
     assert heard(ask()) == ask()
     assert heard(answer) == answer
@@ -74,11 +74,11 @@ def test_older_build_reads_a_question_that_names_its_recipient() -> None:
         "without a whole nonce",
     ],
 )
-def test_what_is_not_of_the_roster_is_dropped(said: Said) -> None:
+def test_message_from_outside_the_roster_is_dropped(said: Said) -> None:
     assert heard(said) is None
 
 
-def test_what_another_signed_is_dropped() -> None:
+def test_message_signed_by_another_node_is_dropped() -> None:
     assert heard(ask(), by=1) is None
 
 

@@ -63,7 +63,7 @@ def test_a_job_over_its_share_is_warned_once_and_then_ended_with_its_grace() -> 
     assert end == finished(exit_code=None, signal=9, reason="over_share", detail=WHY)
 
 
-def test_who_comes_back_into_its_part_goes_on_and_is_not_warned_all_the_time() -> None:
+def test_job_back_within_its_share_goes_on_and_warnings_are_limited() -> None:
     made = shared()
     assert len(recorded(looks(made, MORE, GRACE_S))) == 1
     assert looks(made, HAS) == [] and looks(made, MORE, GRACE_S) == [] and looks(made, HAS) == []
@@ -76,7 +76,7 @@ def test_without_a_grace_it_is_only_warned() -> None:
     assert recorded(looks(made, MORE, 1_000)) == [warned(0)] and others(looks(made, MORE, 10)) == []
 
 
-def test_time_in_which_nobody_looked_is_not_counted() -> None:
+def test_time_without_samples_is_not_counted() -> None:
     made = shared()
     looks(made, MORE)
     made.now_ns += APART_NS + 1
@@ -84,21 +84,21 @@ def test_time_in_which_nobody_looked_is_not_counted() -> None:
     assert others(looks(made, MORE)) == [a.StopJob(ref(), 15, 7_000)]
 
 
-def test_what_a_device_does_not_tell_and_a_job_without_a_part_are_left_alone() -> None:
+def test_unreported_memory_and_jobs_without_a_share_are_left_alone() -> None:
     made = shared()
     assert made.see(o.ShareSampled("j.1", {})) == []
     whole = node().running()
     assert looks(whole, MORE, 1_000) == []
 
 
-def test_one_that_is_ending_already_is_neither_warned_nor_ended_again() -> None:
+def test_ending_job_is_neither_warned_nor_ended_again() -> None:
     made = shared()
     looks(made, MORE, GRACE_S)
     made.see(o.ProcessExited("j.1", GONE))
     assert looks(made, MORE, GRACE_S) == []
 
 
-def test_the_next_agent_watches_what_it_found() -> None:
+def test_next_agent_watches_adopted_jobs() -> None:
     made = Node(adopted=(o.Adopted(ref(), gpus=(GPU,), parts={GPU: PART}),))
     made.see(o.ProcessStarted("j.1", 77))
     assert warned(60) in recorded(looks(made, MORE))
