@@ -2,8 +2,8 @@
 
 Each is a process on the archive's own machine; `muster audit` starts it.
 
-Exit codes: 0 done, nothing was changed; 1 not reachable; 2 refused; 3 something was changed, or is
-no record. Results go to stdout, one line for each fault of the world to stderr.
+Exit codes: 0 the archive is unchanged; 1 not reachable; 2 refused; 3 a record was changed or is not
+valid. Results go to stdout, and one line for each error to stderr.
 """
 
 import argparse
@@ -29,13 +29,13 @@ from services.audit.export.events import BEGINNING, Position, parse_position, so
 from services.audit.export.export import FORMATS, SEQ_MAX, Span, lines
 from services.audit.store.store import Store
 
-# A verifier at a terminal does not wait as long for the log as a service does.
+# The command waits less long for the log than a service does.
 CONNECT_S: Final = 3.0
 CHANGED: Final = 3
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Runs one command; its exit code."""
+    """Run one command and return its exit code."""
     logging.basicConfig(
         handlers=[logging.NullHandler()]
     )  # what the client says of its attempts is no news beside our line
@@ -78,10 +78,12 @@ async def _verify(settings: Settings, head_file: str, key: str) -> int:
     against those.
     """
     if key and not head_file:
-        raise Refused("--key says whose heads count: give them with --head FILE")
+        raise Refused(
+            "--key is given without --head: --key names the signer of the heads in --head FILE"
+        )
     kept, bad = _kept_heads(Path(head_file), key) if head_file else ({}, [])
     store = Store(settings.audit_database, read_only=True)
-    store.head()  # what is no archive is said at once
+    store.head()  # raises at once if this is not an archive
     report = await verify(store, await _stream(settings), kept)
     for line in bad:
         print(line)
@@ -120,10 +122,12 @@ def _kept_heads(path: Path, key: str) -> tuple[dict[int, str], list[str]]:
         else:
             signers[head.key] = signers.get(head.key, 0) + 1
     if not kept and not bad:
-        raise Refused(f"{path} holds no head: give a file with lines of `muster audit head`")
+        raise Refused(f"{path} contains no head: give a file with lines of `muster audit head`")
     for signer, count in signers.items():
         known = (
-            "" if key else "; is that the audit's key? --key holds them to the one that you know"
+            ""
+            if key
+            else "; check that this is the audit's key: --key accepts only a key that you know"
         )
         print(f"audit verify: {count} heads signed by {signer}{known}", file=sys.stderr)
     return kept, bad
@@ -205,9 +209,7 @@ def _instant_ns(name: str, text: str, now: datetime) -> int:
 
 def _migrate(settings: Settings, asked: argparse.Namespace) -> int:
     if asked.to == "base" and not asked.yes:
-        raise Refused(
-            "--to base drops the archive, every commit of it: give --yes too if that is meant"
-        )
+        raise Refused("--to base drops the archive with every commit: add --yes to confirm")
     before, after = Store(settings.audit_database).migrate_to(asked.to)
     print(
         f"the archive's schema is revision {after or 'none'}"

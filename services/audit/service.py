@@ -1,9 +1,9 @@
-"""Audit as a process: every commit of the log goes into the archive, in order, in batches, with its
-link of the chain.
+"""The audit service: archives every commit of the log in order, in batches, with its link of the
+chain.
 
-It follows the log from the archive's own head, so a restart loses and repeats nothing. The database
-runs in a thread: a slow disk makes the archive lag, and nothing else. What is made of the archive
-runs beside it: answers, events, heads, the trimmer.
+It follows the log from the archive's own head, so a restart neither loses nor repeats a commit. The
+database runs in a thread: a slow disk delays the archive only. Answers, events, heads and the
+trimmer run beside it.
 """
 
 import asyncio
@@ -23,15 +23,14 @@ BATCH_MAX: Final = 1_000
 RETRY_S: Final = 1.0
 # The part of this service that its pulse watches.
 FOLLOWER: Final = "follower"
-# So much later the archive may be than the log, and so many fewer transactions (with a sync each)
-# it then needs.
+# The archive may lag the log by this much, so that it needs fewer transactions (one sync each).
 GATHER_S: Final = 0.2
 
 logger = logging.getLogger(__name__)
 
 
 class Audit:
-    """One audit process over one archive. `archived` is the last sequence that is in it."""
+    """One audit process over one archive. `archived` is the last archived sequence."""
 
     def __init__(
         self,
@@ -50,7 +49,10 @@ class Audit:
         self._grown = asyncio.Event()
 
     async def open(self) -> None:
-        """Migrate the archive and learn where it ends; before anything else asks it."""
+        """Migrate the archive and learn where it ends.
+
+        Call it before anything else uses the archive.
+        """
         await asyncio.to_thread(self.store.migrate)
         head = await asyncio.to_thread(self.store.head)
         self.archived = head.seq if head is not None else self.begin - 1
@@ -58,12 +60,12 @@ class Audit:
     async def run(
         self, stop: asyncio.Event, beside: Sequence[Callable[[], Coroutine[None, None, None]]] = ()
     ) -> None:
-        """Follow the log until `stop`; all of `beside` run with it."""
+        """Follow the log until `stop`, with all of `beside` running at the same time."""
         lives = {f"beside-{number}": each() for number, each in enumerate(beside)}
         await serve_together(follow=self._follow(), stop=until(stop), **lives)
 
     async def beyond(self, seq: int) -> None:
-        """Returns when more than commit `seq` is archived."""
+        """Wait until more than commit `seq` is archived."""
         while self.archived <= seq:
             await self._grown.wait()
 
@@ -80,7 +82,7 @@ class Audit:
             yield batch
 
     async def _missing(self) -> str:
-        """The archive ends before the log begins: nothing that is left has what lies between."""
+        """Return the error text for a log that begins after the end of the archive."""
         base = await snapshot_store.load(self.snapshots, BASE_OBJECT)
         lost = (
             f"commit {self.archived + 1} is not archived, and the log no longer holds it: "
@@ -89,14 +91,12 @@ class Audit:
         if self.archived >= self.begin or base is None:
             return lost
         return (
-            f"{lost}; if there is none, MUSTER_AUDIT_BEGIN={base.seq + 1} begins a chain that "
-            "says for ever what is missing before it"
+            f"{lost}; if there is none, MUSTER_AUDIT_BEGIN={base.seq + 1} begins a new chain, and "
+            "every verification will report the missing commits before it"
         )
 
     async def _archive(self, batch: list[Entry]) -> None:
-        """Until the database takes it: a full disk, or one that is away, makes the archive wait,
-        and is named.
-        """
+        """Store the batch. While the database does not accept it, log the error and try again."""
         while True:
             try:
                 await asyncio.to_thread(self.store.append, batch, self.begin)
@@ -105,15 +105,15 @@ class Audit:
                 self._grown = asyncio.Event()
                 return
             except Unavailable as error:
-                self.pulse.beat(FOLLOWER)  # the database is to blame: a new start would not help
+                self.pulse.beat(FOLLOWER)  # a restart would not help against a failing database
                 logger.error("the archive waits at %d: %s", self.archived, error)
                 await asyncio.sleep(RETRY_S)
 
 
 async def gathered(batches: AsyncIterator[list[Entry]]) -> AsyncIterator[list[Entry]]:
-    """Fewer, larger batches: one transaction costs one fsync, whatever its size.
+    """Merge batches into fewer, larger ones, because each transaction costs one fsync.
 
-    Whoever is far behind does not wait.
+    A reader that is far behind does not wait.
     """
     async for batch in batches:
         for start in range(0, len(batch), BATCH_MAX):

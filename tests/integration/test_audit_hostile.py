@@ -209,7 +209,7 @@ def test_an_untouched_archive_is_whole_and_holds_the_head(
         0,
         f"{SIZE} commits checked: the chain is whole; head {tail_hash(tmp_path)}\n",
     )
-    assert f"1 heads signed by {SIGNER.key}; is that the audit's key?" in said
+    assert f"1 heads signed by {SIGNER.key}; check that this is the audit's key" in said
 
 
 def test_a_forgers_own_head_of_a_rewritten_archive_does_not_count(
@@ -237,7 +237,7 @@ def test_two_signed_histories_of_one_commit_are_told(
 
 @pytest.mark.parametrize(
     ("text", "code", "said"),
-    [("", 2, "holds no head"), ("{}", 3, "is no head"), (None, 2, "cannot be read")],
+    [("", 2, "contains no head"), ("{}", 3, "is not a head"), (None, 2, "cannot be read")],
 )
 def test_a_file_that_holds_no_heads_is_one_line(
     head: Record, tmp_path: Path, text: str | None, code: int, said: str, command: Command

@@ -61,7 +61,7 @@ def test_a_key_that_is_none_proves_nothing(key: str) -> None:
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"\xff", b'{"sequence":"7"}'])
 def test_a_line_that_is_no_head_is_corrupt(line: bytes) -> None:
-    with pytest.raises(Corrupt, match="is no head"):
+    with pytest.raises(Corrupt, match="is not a head"):
         decode(line)
 
 

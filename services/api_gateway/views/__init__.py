@@ -1,4 +1,4 @@
-"""The gateway's projections of the cluster's state: what people and tools are shown.
+"""Views: the gateway's projections of the cluster's state for people and tools.
 
-None of them decides anything.
+They decide nothing.
 """

@@ -1,9 +1,9 @@
-"""Who holds what, as the API shows it: one row for each part of a device that an attempt holds,
-from the ledger; an allocation as a whole.
+"""Allocations and holds as the API shows them: one row for each part of a device that an attempt
+holds, from the ledger.
 
-Pure. A row begins with the placement and ends with the proof that nothing of the attempt is left on
-the device, whatever its job's state. A job is one kind of allocation: it holds its devices until
-its command ends, one without a command until its time is over.
+Pure. A row exists from the placement until the node has proved that nothing of the attempt is left
+on the device, whatever the job's state. A job is one kind of allocation: it holds its devices until
+its command ends. An allocation without a command holds them until its time is over.
 """
 
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ from services.api_gateway.times import rfc3339
 
 
 class HoldShown(msgspec.Struct):
-    """`share` in hundredths of the device.
+    """A part of a device that an attempt holds. `share` is in hundredths of the device.
 
-    Of an attempt that is not its job's present one (its node has not released it yet) only what the
-    ledger holds is known: `rank` and `placed_at` are null. `kind` is job, replica or allocation;
-    `expires_at` is an allocation's.
+    If the attempt is not its job's current one, because its node has not released it yet, `rank`
+    and `placed_at` are null. `kind` is job, replica or allocation. `expires_at` is set for
+    allocations.
     """
 
     id: str
@@ -51,7 +51,7 @@ class HeldGpu(msgspec.Struct):
 
 
 class HeldNode(msgspec.Struct):
-    """What is held of one node. `env` makes a process there see these devices and no others."""
+    """The held devices of one node. With `env` a process there sees these devices only."""
 
     node_id: str
     address: str
@@ -60,9 +60,9 @@ class HeldNode(msgspec.Struct):
 
 
 class HoldingPolicy(msgspec.Struct):
-    """How it was placed and how it ends.
+    """How devices were placed, and how the holding ends.
 
-    `expires_s` is as it was asked for; null for what ends with its command.
+    `expires_s` is as requested; null for a job, which ends with its command.
     """
 
     queue: str
@@ -77,17 +77,17 @@ class HoldingPolicy(msgspec.Struct):
 
 
 class HoldingStatistics(msgspec.Struct):
-    """`held_s` of the present attempt, from its placement on; `gpu_hours` of all attempts."""
+    """`held_s` counts the current attempt from its placement; `gpu_hours` counts all attempts."""
 
     held_s: float
     gpu_hours: float
 
 
 class AllocationShown(msgspec.Struct):
-    """Devices that are held, with `nodes` from the placement on.
+    """Held devices; `nodes` are set from the placement on.
 
-    `kind` is job, replica or allocation. `warned`: it was said that it is over soon, at
-    `expires_at`. One that ended well is completed, with `reason` released or expired.
+    `kind` is job, replica or allocation. `warned`: the warning before `expires_at` was recorded. An
+    allocation that ended well is completed, with the `reason` released or expired.
     """
 
     id: str
@@ -110,7 +110,7 @@ class AllocationShown(msgspec.Struct):
 
 
 def holds(cluster: Cluster) -> Iterator[tuple[GpuView, str]]:
-    """Every hold: the device and the attempt's key, by the devices' first registration."""
+    """Yield every hold, as device and attempt key, by the devices' first registration."""
     return ((view, key) for view in cluster.gpus.values() for key in view.holds)
 
 
@@ -120,7 +120,7 @@ def id_of(hold: tuple[GpuView, str]) -> str:
 
 
 def holder_of(cluster: Cluster, hold: tuple[GpuView, str]) -> Job | None:
-    """The job that holds it; None when it left the live state."""
+    """Return the job that holds the part; None if it left the live state."""
     return cluster.jobs.get(job_of(hold[1]))
 
 
@@ -150,7 +150,7 @@ def hold_shown(cluster: Cluster, hold: tuple[GpuView, str]) -> HoldShown:
 
 
 def allocation_shown(cluster: Cluster, job: Job, now_ns: int) -> AllocationShown:
-    """The allocation at a time of the wall clock."""
+    """Return the allocation at a time of the wall clock."""
     return AllocationShown(
         id=job.job_id,
         kind=job.spec.kind,

@@ -1,7 +1,7 @@
-"""Entries of the log for readers of history: the latest from memory, older ones from the log, what
-was trimmed from the archive.
+"""Entries of the log for readers of history: recent ones from memory, older ones from the log,
+trimmed ones from the archive.
 
-A scan gives other work its turn between slices, so that a long one never holds up a request.
+A scan lets other work run between slices, so that a long one does not delay requests.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ SLICE_ENTRIES: Final = 32
 
 
 class Entries:
-    """`note` keeps each folded entry for a while."""
+    """The entries of one gateway. `note` keeps each folded entry for a while."""
 
     def __init__(self, log: Log, bus: Bus) -> None:
         self.log = log
@@ -35,7 +35,7 @@ class Entries:
             self.recent_bytes -= len(self.recent.popleft().data)
 
     async def get(self, seq: int) -> Entry | None:
-        """One entry; None when it is not yet written. Raises Unavailable."""
+        """Return one entry; None if it is not written yet. Raises Unavailable."""
         found = self._kept(seq) or await self.log.get(seq)
         if found is not None or seq > (await self.log.bounds())[1]:
             return found
@@ -43,7 +43,10 @@ class Entries:
             return (await anext(pages))[0]
 
     async def scan(self, after: int, upto: int) -> AsyncGenerator[list[Entry], None]:
-        """Consecutive entries from `after` + 1 to `upto`, in small slices. Raises Unavailable."""
+        """Yield consecutive entries from `after` + 1 to `upto` in small slices.
+
+        Raises Unavailable.
+        """
         if after < upto and self._kept(after + 1) is None:
             async with aclosing(whole(self.log, self.bus, after, upto)) as batches:
                 async for piece in _slices(batches):

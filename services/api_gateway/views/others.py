@@ -1,6 +1,6 @@
-"""A fact as one asker may read it: without the names of other tenants' jobs. Pure.
+"""Facts as one principal may read them: without the names of other tenants' jobs. Pure.
 
-Which facts an asker reads at all, `http/events.py` says. Held by
+`http/events.py` decides which facts a principal reads at all. Held by
 tests/attack/test_names_of_others.py.
 """
 
@@ -19,9 +19,7 @@ ANOTHER: Final = JobId("a job of another tenant")
 
 
 def seen_by(principal: Principal, cluster: Cluster, fact: AnyFact | Unknown) -> AnyFact | Unknown:
-    """Return the fact without names of jobs that the principal may not see, or that are no longer
-    known.
-    """
+    """Return the fact without names of jobs that the principal may not see or that are gone."""
     if roles.sees_all(principal):
         return fact
     if isinstance(fact, f.JobPreempted):

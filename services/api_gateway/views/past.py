@@ -27,7 +27,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def fold_to(entries: Entries, store: SnapshotStore, at: int) -> Cluster:
-    """The state after commit `at`, from the last snapshot before it. Raises Unavailable."""
+    """Return the state after commit `at`, folded from the last snapshot before it.
+
+    Raises Unavailable.
+    """
     cluster = await snapshot_store.newest(store, at)
     turn = 0
     async with aclosing(entries.scan(cluster.seq, at)) as slices:

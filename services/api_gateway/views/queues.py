@@ -9,11 +9,12 @@ from libs.common.state.plugins import ORDER, ref
 
 
 class QueueShown(msgspec.Struct):
-    """`policy` is empty where the scheduler's own setting holds; `ageing_s` of waiting make up for
-    one step of priority (0: never); `backfill`: others may pass its first job where that does not
-    delay it; `time_slice_s`: how long those run that take turns (0: none do).
+    """A queue and its numbers of jobs.
 
-    `note` says why the queue does not go by its policy, which is a plug-in's.
+    `policy` is empty if the scheduler's default applies. `ageing_s` of waiting raise a job's
+    priority by one step (0: never). `backfill`: jobs that do not delay the first job may start
+    before it. `time_slice_s`: how long jobs run that take turns (0: none do). `note` says why the
+    queue does not use its policy, which comes from a plug-in.
     """
 
     name: str

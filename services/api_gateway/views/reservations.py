@@ -9,10 +9,10 @@ from services.api_gateway.times import rfc3339
 
 
 class ReservationShown(msgspec.Struct):
-    """From `start` to `end` the nodes are for jobs of these tenants or users that name it; in a
-    `maintenance` for nobody's.
+    """A reservation or a maintenance.
 
-    `user` set it.
+    From `start` to `end` the nodes are for jobs of these `tenants` or `users` that name the
+    reservation; during a `maintenance` for no jobs. `user` is the one who set it.
     """
 
     name: str
@@ -26,9 +26,9 @@ class ReservationShown(msgspec.Struct):
 
 
 def reservation_shown(kept: Reservation, principal: Principal) -> ReservationShown:
-    """Show reserved nodes and times to everyone.
+    """Return the reservation without its tenants and users for other principals.
 
-    Only the reservation's users and operators see for whom.
+    Everyone sees its nodes and times.
     """
     whole = roles.sees_all(principal)
     return ReservationShown(

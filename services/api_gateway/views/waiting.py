@@ -1,6 +1,6 @@
-"""Who waits for what: a sequence to be folded, a job to change, anything to change.
+"""Requests that wait: for a sequence to be folded, for a job to change, or for any change.
 
-Nothing here polls; the fold wakes exactly those who wait for what it changed.
+Nothing here polls: the fold wakes exactly the requests that wait for what it changed.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ class Watcher:
         self.woken = asyncio.Event()
 
     def take(self) -> tuple[dict[JobId, int], dict[NodeId, int]]:
+        """Return the changed jobs and nodes since the last call."""
         taken = self.jobs, self.nodes
         self.jobs, self.nodes = {}, {}
         self.woken.clear()
@@ -43,7 +44,7 @@ class Waiting:
         self._count = 0
 
     def sequence(self, seq: int) -> asyncio.Future[None]:
-        """Done when `seq` is folded."""
+        """Return a future that is done when `seq` is folded."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count += 1
         if len(self.by_seq) > SWEEP_ABOVE:
@@ -53,7 +54,7 @@ class Waiting:
         return future
 
     async def job(self, job_id: JobId, timeout_s: float) -> None:
-        """Returns when the job changes, or the time is over."""
+        """Wait until the job changes, at most `timeout_s`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiters = self.by_job.setdefault(job_id, [])
         waiters.append(future)
@@ -72,7 +73,7 @@ class Waiting:
                 future.set_result(None)
 
     def changed(self, seq: int, jobs: Iterable[JobId], nodes: Iterable[NodeId]) -> None:
-        """These jobs and nodes are not as they were."""
+        """Wake the requests that wait for these jobs and nodes."""
         for job_id in jobs:
             for future in self.by_job.pop(job_id, ()):
                 if not future.done():

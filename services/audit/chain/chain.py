@@ -1,12 +1,11 @@
-"""The hash chain over the log: each commit's link is a hash of what it is, where it stands, and the
-link before.
+"""The hash chain over the log: each link is a hash of one commit, its place, and the previous link.
 
-Pure. A link covers (stream sequence, subject, stored bytes, chain index from 0, previous hash),
-each with its length in front, so that no two different records share one encoding. The chain has no
-holes: index i is stream sequence i + 1, from the log's first commit on (or from where an operator
-let it begin, when the records before are lost: then every verification says that they are missing).
-What breaks a chain, and how it is named, is in `alignment.py`; tests/property/test_audit_edits.py
-edits archives to see it found.
+Pure. A link covers the stream sequence, subject, stored bytes, chain index from 0, and previous
+hash. Each field has its length in front, so that no two records share one encoding. The chain has
+no holes: index i is stream sequence i + 1, from the log's first commit on. If an operator let it
+begin later because earlier records are lost, every verification reports them as missing.
+`alignment.py` names what was done to a damaged chain; tests/property/test_audit_edits.py edits
+archives to check it.
 """
 
 import hashlib
@@ -33,13 +32,14 @@ class Link(msgspec.Struct, frozen=True):
 
 
 def link(seq: int, subject: str, data: bytes, index: int, previous_hash: str) -> str:
-    """The hash of one record: SHA-256 over its length-prefixed fields."""
+    """Return the hash of one record: SHA-256 over its length-prefixed fields."""
     fields = (FORMAT, b"%d" % seq, subject.encode(), data, b"%d" % index, previous_hash.encode())
     return hashlib.sha256(b"".join(b"%d:%b" % (len(field), field) for field in fields)).hexdigest()
 
 
 def extend(head: Link | None, entries: Iterable[Entry], begin: int = 1) -> list[Link]:
-    """The links of entries that follow `head` (None: the chain begins at sequence `begin`).
+    """Return the links of the entries that follow `head` (None: the chain begins at sequence
+    `begin`).
 
     Raises Corrupt on a gap, a repetition or a step back.
     """

@@ -1,9 +1,9 @@
-"""A head: the chain's hash at one sequence, signed with Ed25519, to be kept where the database is
-not.
+"""Signed heads: the chain's hash at one sequence, signed with Ed25519, to be kept outside the
+database.
 
-Whoever keeps one can prove later that the archive up to there is still the same: a chain that was
-cut off before it, or rewritten with all its hashes, no longer holds it. Signing and checking only;
-`notary.py` makes heads, `commands.py` holds an archive to those that were kept.
+Someone who keeps a head can later prove that the archive up to there is unchanged: a chain that was
+cut off before it, or rewritten with all its hashes, no longer contains that hash. This file signs
+and checks; `notary.py` makes heads, and `commands.py` compares an archive with kept heads.
 """
 
 import binascii
@@ -24,8 +24,9 @@ HEADS_MAX: Final = 1_000_000
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """`at` is RFC 3339 in UTC, `key` the signer's public key (an nkey, as NATS writes them),
-    `signature` base64.
+    """One signed head.
+
+    `at` is RFC 3339 in UTC, `key` the signer's public nkey, `signature` base64.
     """
 
     cluster: str
@@ -37,7 +38,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signer:
-    """The private half, from an nkey seed. Raises Refused when the text is none."""
+    """The private key, from an nkey seed. Raises Refused if the text is not a seed."""
 
     def __init__(self, seed: bytes) -> None:
         try:
@@ -45,8 +46,8 @@ class Signer:
             self.key = str(self._pair.public_key.decode())
         except (nkeys.NkeysError, ValueError) as error:
             raise Refused(
-                "MUSTER_AUDIT_KEY_FILE holds no nkey seed: name a file with one, or none to "
-                "sign nothing"
+                "MUSTER_AUDIT_KEY_FILE does not contain an nkey seed: name a file with one, or "
+                "leave it empty to sign no heads"
             ) from error
 
     def sign(self, cluster: str, sequence: int, chain_hash: str, at: str) -> Head:
@@ -57,7 +58,10 @@ class Signer:
 
 
 def signed_bytes(head: Head) -> bytes:
-    """Each field with its length before it, so that no two different heads share one encoding."""
+    """Return the bytes to sign.
+
+    Each field has its length in front, so that encodings are unique.
+    """
     fields = (
         FORMAT,
         head.cluster.encode(),
@@ -70,8 +74,9 @@ def signed_bytes(head: Head) -> bytes:
 
 
 def problem(head: Head, key: str = "") -> str:
-    """Why the head proves nothing; empty when its signature is right, and by `key` where one is
-    given.
+    """Return why a head proves nothing; empty if its signature is right.
+
+    With `key` the head must be signed by that key.
     """
     if key and head.key != key:
         return f"it is signed by {head.key[:64]}, not by {key}"
@@ -85,7 +90,7 @@ def problem(head: Head, key: str = "") -> str:
 
 
 def _raw(key: str) -> bytes:
-    """The 32 bytes of an nkey's public text. Raises ValueError."""
+    """Return the 32 bytes of a public nkey. Raises ValueError."""
     data = b32decode(key + "=" * (-len(key) % 8))
     if len(data) != KEY_BYTES or binascii.crc_hqx(data[:-2], 0) != int.from_bytes(
         data[-2:], "little"
@@ -95,15 +100,15 @@ def _raw(key: str) -> bytes:
 
 
 def encode(head: Head) -> bytes:
-    """One line, without its end."""
+    """Return the head as one line, without its end."""
     return msgspec.json.encode(head)
 
 
 def decode(line: bytes) -> Head:
-    """Raises Corrupt."""
+    """Return the head of a line. Raises Corrupt."""
     try:
         return msgspec.json.decode(line, type=Head)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(
-            f"this is no head ({error}): {line[:80].decode(errors='replace')!r}"
+            f"this line is not a head ({error}): {line[:80].decode(errors='replace')!r}"
         ) from error

@@ -1,10 +1,10 @@
-"""Proves the archive: recomputes the whole chain, reads every commit's facts again, and compares
-with the stream and with noted hashes.
+"""Verifies the archive: recomputes the chain, reads every commit's facts again, and compares the
+archive with the stream and with noted hashes.
 
-Streaming, in pages. A chain proves only that it is whole up to its own head: records cut off at the
-end, or a history rewritten with all its hashes, show by the stream, where it still holds them, or
-by hashes that were noted outside the archive (`heads.py`). What breaks a chain is named by
-`alignment.py`. Verification changes nothing.
+It reads page by page and changes nothing. A chain proves only that it is complete up to its own
+head. Records that were cut off at the end, or a history that was rewritten with all its hashes,
+show by the stream, as far as it reaches back, or by hashes that were noted outside the archive
+(`heads.py`). `alignment.py` names what was done to a broken chain.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from services.audit.store.store import Record, Store
 
 FINDINGS_MAX: Final = 1_000
 PAGE: Final = 256
-# Audit archives what is being written meanwhile: so long it may take to come to where the stream
-# ended.
+# The archive may be behind while commits are written. It has this long to reach the stream's end.
 CATCH_UP_S: Final = 10.0
 CATCH_UP_POLL_S: Final = 0.05
-# Batches without a commit, one after the other, before the log's end: half a second each.
+# Empty batches in a row, of half a second each, after which the log counts as silent.
 SILENT_MAX: Final = 20
 NOTHING: Final = MappingProxyType[int, str]({})
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What was checked and found; `more` counts findings over FINDINGS_MAX.
+    """What was checked and found.
 
-    `streamed` counts entries compared with the stream.
+    `more` counts findings beyond FINDINGS_MAX. `streamed` counts entries that were compared with
+    the stream.
     """
 
     commits: int
@@ -49,7 +49,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct):
-    """A bounded list."""
+    """A bounded list of findings."""
 
     kept: list[Finding] = []
     more: int = 0
@@ -66,11 +66,11 @@ async def verify(
     stream: AsyncIterator[list[Entry]] | None = None,
     noted: Mapping[int, str] = NOTHING,
 ) -> Report:
-    """Checks the whole archive, also against hashes `noted` by sequence; then `stream` (of
+    """Verify the whole archive, also against hashes `noted` by sequence, then against `stream` (of
     `until_now`).
 
-    Raises the typed errors of the archive and of the log; a fault of a record is a finding, never
-    an error.
+    Raises the typed errors of the archive and of the log. A fault of a record is a finding, not an
+    error.
     """
     report = await asyncio.to_thread(check, store, noted)
     if stream is None:
@@ -81,10 +81,9 @@ async def verify(
 
 
 async def until_now(log: Log, after: int) -> AsyncIterator[list[Entry]]:
-    """The log behind `after`, up to where it ended when this was first asked: one that is written
-    to all the time ends too.
+    """Yield the log after `after`, up to its end at the time of the first read.
 
-    Raises Unavailable when it falls silent before, Corrupt when it ends before `after`.
+    Raises Unavailable if the log falls silent before, and Corrupt if it ends before `after`.
     """
     _, last = await log.bounds()
     if after == last:
@@ -104,7 +103,7 @@ async def until_now(log: Log, after: int) -> AsyncIterator[list[Entry]]:
 
 
 def check(store: Store, noted: Mapping[int, str] = NOTHING) -> Report:
-    """The archive by itself, and against the hashes `noted` by sequence. Blocking."""
+    """Verify the archive by itself and against the hashes `noted` by sequence. Blocking."""
     walk, found, last = Walk(), Findings(), None
     unseen = dict(noted)
     for page in _pages(store):
@@ -178,7 +177,7 @@ def _difference(stored: Sequence[FactRow], proved: Sequence[FactRow]) -> str:
 
 
 async def _compare_stream(store: Store, stream: AsyncIterator[list[Entry]], found: Findings) -> int:
-    """How many stream entries were compared; adds what differs."""
+    """Add the differences from the stream; return how many of its entries were compared."""
     before = end = await _end(store)
     last, count = 0, 0
     async for batch in stream:
@@ -210,7 +209,7 @@ async def _compare_stream(store: Store, stream: AsyncIterator[list[Entry]], foun
 
 
 async def _caught_up(store: Store, seq: int) -> int:
-    """Where the archive ends: once it has come to `seq`, or did not move for CATCH_UP_S."""
+    """Return the archive's end once it has reached `seq`, or did not move for CATCH_UP_S."""
     end, polls = await _end(store), 0
     while end < seq and polls * CATCH_UP_POLL_S < CATCH_UP_S:
         await asyncio.sleep(CATCH_UP_POLL_S)
@@ -246,7 +245,7 @@ def _compare_batch(
 
 
 def render(report: Report) -> str:
-    """One line per finding, and a summary line at the end."""
+    """Return one line per finding, and a summary line at the end."""
     lines = [f"index {f.index} seq {f.seq}: {f.wrong}: {f.detail}" for f in report.findings]
     if report.more:
         lines.append(f"and {counted(report.more, 'more finding')}")
