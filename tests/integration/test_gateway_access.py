@@ -43,7 +43,7 @@ async def recorded(world: World) -> list[AccessEntry]:
     return sorted(found, key=lambda entry: entry.at_ns)
 
 
-async def test_what_was_allowed_and_what_was_not_is_recorded_without_keys_or_bodies(
+async def test_allowed_and_denied_requests_are_recorded_without_keys_or_bodies(
     world: World,
 ) -> None:
     async with aiohttp.ClientSession() as stranger:

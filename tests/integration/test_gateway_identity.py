@@ -84,7 +84,7 @@ async def test_a_rotated_key_keeps_its_name_and_its_old_secret_for_the_grace(wor
         ({"user": "ada", "secret": "x"}, "'secret' is not known"),
     ],
 )
-async def test_a_key_that_makes_no_sense_is_refused_by_name(
+async def test_invalid_key_request_is_refused_by_field(
     world: World, body: dict[str, object], named: str
 ) -> None:
     assert named in (await world.ask("POST", "/v1/keys", 422, json=body))["detail"]

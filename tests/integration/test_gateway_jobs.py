@@ -366,7 +366,7 @@ async def test_a_route_that_is_not_there_is_a_problem_too(world: World) -> None:
     await world.ask("DELETE", "/v1/jobs", 405)
 
 
-async def test_a_log_that_takes_nothing_is_said_in_time_with_what_to_look_at(
+async def test_unresponsive_log_gives_503_in_time(
     tmp_path: Path,
 ) -> None:
     async with gateway_world(tmp_path, record_ms=300) as world:
@@ -379,7 +379,7 @@ async def test_a_log_that_takes_nothing_is_said_in_time_with_what_to_look_at(
         assert "within 0 s: check that its servers run and have disk space" in answer["detail"]
 
 
-async def test_a_gateway_that_stands_down_says_so_to_whom_it_was_about_to_answer(
+async def test_gateway_that_stands_down_answers_open_requests(
     tmp_path: Path,
 ) -> None:
     async with gateway_world(tmp_path) as world:

@@ -74,7 +74,7 @@ async def test_a_node_that_does_not_answer_is_named_and_the_others_are_pruned(wo
         ({"keep_bytes": "10GiB"}, "keep_bytes: expected"),
     ],
 )
-async def test_what_cannot_be_meant_is_refused_and_no_node_is_asked(
+async def test_invalid_prune_request_is_refused_without_asking_a_node(
     world: World, body: dict[str, object], said: str
 ) -> None:
     heard = await listen(world, "n1")

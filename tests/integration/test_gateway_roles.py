@@ -58,7 +58,7 @@ async def status(
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_role_reaches_what_its_row_says_and_nothing_else(world: World, role: str) -> None:
+async def test_role_reaches_exactly_what_its_row_allows(world: World, role: str) -> None:
     made = await world.ask("POST", "/v1/keys", 201, json={"user": "ada", "role": role})
     async with aiohttp.ClientSession() as session:
         for method, route in ROUTES:
@@ -76,9 +76,7 @@ async def test_a_role_reaches_what_its_row_says_and_nothing_else(world: World, r
 @pytest.mark.parametrize(
     "headers", [{}, {"authorization": "Bearer msk_x_y"}, {"authorization": "Basic dGVzdA=="}]
 )
-async def test_without_an_accepted_key_no_route_says_anything(
-    world: World, headers: dict[str, str]
-) -> None:
+async def test_every_route_needs_an_accepted_key(world: World, headers: dict[str, str]) -> None:
     async with aiohttp.ClientSession() as session:
         for method, route in ROUTES:
             found, text = await status(session, world.url, method, route, headers)

@@ -74,7 +74,7 @@ async def test_a_device_shows_the_one_word_for_its_use_and_health(world: World) 
         ("/v1/jobs/{job}/output?stream=bogus", "stdout, stderr"),
     ],
 )
-async def test_a_word_that_is_none_of_a_choice_is_refused_with_those_that_are(
+async def test_unknown_value_of_a_filter_is_refused_with_the_accepted_ones(
     world: World, path: str, known: str
 ) -> None:
     job = await world.run_to("running")
