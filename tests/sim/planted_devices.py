@@ -7,7 +7,7 @@ import pytest
 from libs.common.devices import device_controls
 from libs.common.life import gpu_life
 from libs.common.state.cluster import GpuView
-from services.node_agent import service
+from services.node_agent import device_work
 
 
 def a_faulted_device_is_as_good_as_any(patch: pytest.MonkeyPatch) -> None:
@@ -34,7 +34,7 @@ def a_quarantined_device_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     async def watch(*arguments: object) -> None:
         await asyncio.Event().wait()
 
-    patch.setattr(service, "watch", watch)
+    patch.setattr(device_work, "watch", watch)
 
 
 def what_was_set_is_not_put_back(patch: pytest.MonkeyPatch) -> None:
