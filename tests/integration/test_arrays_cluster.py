@@ -99,7 +99,7 @@ async def test_an_array_writes_nothing_itself(world: World) -> None:
         ({"array": "0-100000"}, "at most 100000 elements"),
         ({"array": "9-0"}, "expected numbers as in 0-99"),
         ({"array": 7.5}, "expected numbers as in 0-99"),
-        ({"array": "0-9", "stdin": True}, "no input"),
+        ({"array": "0-9", "stdin": True}, "no standard input"),
     ],
 )
 async def test_what_is_no_array_is_refused(

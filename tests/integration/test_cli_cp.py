@@ -136,7 +136,7 @@ async def test_cp_explains_unplaced_and_pruned_jobs_and_silent_nodes(
     assert "or is pruned" in (await place.shell.run("cp", f"{job}:x", code=1))[1]
     away, _ = await place.job(node="n2")
     assert (
-        "node n2, where the files are, does not answer"
+        "node n2, which has the files, does not answer"
         in (await place.shell.run("cp", f"{away}:x", code=1))[1]
     )
     assert (

@@ -72,7 +72,7 @@ async def test_what_is_set_is_in_force_survives_the_agent_and_a_reset_and_is_tak
     await shell.run("submit", "-J", "busy", "--gpus", "2", "--", "sleep", "4")
     await until(cluster, "busy", state="running")
     _, err = await shell.run("gpu", "reset", "--gpu-id", FIRST, code=1)
-    assert "reset needs the device free" in err
+    assert "reset needs a free device" in err
     await shell.run("drain", "--gpu-id", FIRST)
     out, _ = await shell.run("gpu", "reset", "--gpu-id", FIRST, "--timeout", "30s")
     assert out == f"GPU {FIRST}: reset: done\n"

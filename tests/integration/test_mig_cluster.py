@@ -44,7 +44,7 @@ async def test_a_mode_changes_what_can_be_placed_and_no_job_beside_it_hears_of_i
     _, err = await shell.run(
         "gpu", "mig", "on", "--gpu-id", FIRST if free == SECOND else SECOND, code=1
     )
-    assert "mig needs the device free" in err
+    assert "mig needs a free device" in err
     await shell.run("gpu", "mig", "default", "--gpu-id", free)
     assert await shell.run("gpu", "mig", "on", "--gpu-id", free) == (
         f"GPU {free}: mig on: done\n",

@@ -256,7 +256,8 @@ async def _until_true(holds: Callable[[], Awaitable[bool]]) -> None:
 
 async def test_what_does_not_fit_is_refused_in_words(cluster: Chaos) -> None:
     assert (
-        "no model 'nobody'" in (await ask(cluster, "GET", "/v1/deployments/nobody", 404))["detail"]
+        "model 'nobody' does not exist"
+        in (await ask(cluster, "GET", "/v1/deployments/nobody", 404))["detail"]
     )
     await ask(cluster, "POST", "/v1/deployments", 422, {"name": "a b", "command": ["x"]})
     await ask(cluster, "POST", "/v1/deployments", 422, [])

@@ -67,7 +67,7 @@ class TestBodies:
             assert (
                 answer.startswith("HTTP/1.1 413")
                 and "connection: close" in answer
-                and "over" in answer
+                and "larger than" in answer
             )
 
     @pytest.mark.parametrize("path", [CHAT, "/v1/jobs"])

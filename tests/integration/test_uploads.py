@@ -136,9 +136,11 @@ async def test_a_job_without_an_upload_is_given_none_and_a_removed_one_is_named(
 ) -> None:
     await world.ask("PUT", PATH, 201, data=DATA)
     job, other = await world.run_to("placed", upload=HASH), await world.run_to("placed", node="n2")
-    assert "not kept" in (await asked(world, "n2", other)).refused
+    assert "not stored" in (await asked(world, "n2", other)).refused
     await world.gateway.uploads.remove("default", HASH)
-    assert f"its upload {HASH[:12]} is not kept any more" in (await asked(world, "n1", job)).refused
+    assert (
+        f"its upload {HASH[:12]} is not stored any more" in (await asked(world, "n1", job)).refused
+    )
 
 
 async def test_a_question_that_cannot_be_read_is_refused(world: World) -> None:

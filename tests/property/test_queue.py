@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from libs.common.model import JobId, TenantId
 from libs.common.state.cluster import Job
 from services.scheduler.queueing import queue
-from services.scheduler.queueing.queue import Ask, LaneId, Queue, Waiting, shape_of
+from services.scheduler.queueing.queue import Checks, LaneId, Queue, Waiting, shape_of
 from tests.given import spec
 
 STEPS = st.lists(
@@ -70,7 +70,7 @@ def test_what_comes_first_and_goes_again_leaves_nothing_behind(
         asked.append(entry.job_id)
         return True
 
-    assert not list(lane.candidates(Ask(is_group_blocked, lambda entry: True))) and asked == [
+    assert not list(lane.candidates(Checks(is_group_blocked, lambda entry: True))) and asked == [
         "stays"
     ]
 
