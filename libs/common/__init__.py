@@ -1,1 +1,1 @@
-"""What all services share: facts, state, messages, transport and settings."""
+"""The code that all services share: facts, state, messages, transport and settings."""

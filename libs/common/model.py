@@ -101,7 +101,7 @@ class Array(msgspec.Struct, frozen=True):
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job runs and which resources it requests.
+    """A job's command and the resources that it requests.
 
     `gpus` is the number of devices per node, `gpu_share` the fraction of each in hundredths.
     `secrets` maps environment variables to names of the tenant's secrets; the values are never

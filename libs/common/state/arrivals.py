@@ -22,7 +22,7 @@ KINDS_MAX: Final = 1_024
 
 
 class Arrival(NamedTuple):
-    """What a kind of job asks for per node. `models` empty: any."""
+    """The resources that one kind of job requests per node. Empty `models` means any model."""
 
     gpus: int
     share: int

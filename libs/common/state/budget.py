@@ -1,4 +1,4 @@
-"""What is left of a tenant's budget of GPU hours. Pure.
+"""The remaining GPU hours of a tenant's budget. Pure.
 
 Use is charged when an attempt has ended. The end of an allocation is known, so all of it counts
 from its placement on. The end of a job is not known, so the job counts when it has ended. Test:

@@ -121,7 +121,8 @@ class NatsUploads:
     async def _next(self, subject: str, mark: int) -> RawStreamMsg | None:
         """Return the first message on `subject` behind `mark`.
 
-        If a replica lags, or no upload has created the bucket yet, the leader is asked.
+        A replica is read first. It may lag, or miss a bucket that was just created, so the
+        leader is read next.
         """
         for direct in (True, False):
             try:

@@ -62,8 +62,9 @@ class NodeBudget:
         return True
 
     def _is_repeated(self, node_id: NodeId, data: bytes, now_ns: int) -> bool:
-        """Return whether the node waited and sent again what the log did not store: while the log
-        is full, this costs no bytes of it.
+        """Return whether the node repeats, after a pause, a message that the log has not stored.
+
+        While the log is full, repetitions take no room in it.
         """
         if not data:
             return False
@@ -72,9 +73,9 @@ class NodeBudget:
         return before == hash(data) and now_ns - at_ns >= REPEAT_NS
 
     def stored(self, node_id: NodeId, moves: int) -> None:
-        """The log stored a message of the node, readable or not.
+        """Note that the log stored a message of the node, readable or not.
 
-        Its facts moved so many jobs on: they cost nothing.
+        `moves` is the number of its facts that moved a job on. They cost nothing.
         """
         self.unstored.pop(node_id, None)
         if node_id in self.levels:

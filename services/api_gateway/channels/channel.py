@@ -1,13 +1,14 @@
 """One channel between a client's WebSocket and a node: bytes both ways by offset, as a job's own
 output and input are relayed (`relay.py`).
 
-Each direction has one message to the node under way, and at most WINDOW_BYTES to or from the client
-that the other end has not said to have taken; so neither a slow client nor a process that reads
-nothing grows anything here, and a signal is never behind input that nobody takes. Binary messages
-are bytes: the client's are input, the gateway's begin with the number of their stream. Texts are
-JSON objects: from the client {"taken", "stream"}, {"eof"}, {"signal"}, {"rows", "columns"}; from
-here {"taken"} and {"closed"} of the input, {"end"} of a stream, and last {"exit_code", "detail"} or
-{"error"}.
+Each direction sends the node one message at a time, and holds at most WINDOW_BYTES that the other
+end has not acknowledged. So a slow client, or a process that does not read, cannot make a buffer
+grow here, and a signal never waits behind unread input.
+
+Binary messages are bytes: those of the client are input, those of the gateway begin with the number
+of their stream. Texts are JSON objects: from the client {"taken", "stream"}, {"eof"}, {"signal"},
+{"rows", "columns"}; from here {"taken"} and {"closed"} of the input, {"end"} of a stream, and last
+{"exit_code", "detail"} or {"error"}.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ from libs.common.model import NodeId
 from services.api_gateway.channels.relay import STREAMS, WAIT_MS, ask_output, put_input
 from services.api_gateway.gateway import Gateway
 
-# A node that does not answer is asked again, until the channel ends after AWAY_S.
+# The gateway repeats a request to a silent node. After AWAY_S the channel ends.
 AWAY_S: Final = 20.0
 RETRY_S: Final = 0.2
 SIGNALS: Final = range(1, 65)
@@ -171,8 +172,9 @@ class Channel:
     # To the node and back.
 
     async def _feed(self) -> None:
-        """What came in, as far as it is taken; and a sign of life, whatever it is that
-        holds it up.
+        """Send the client's input to the node, as far as the node takes it.
+
+        Without input, send keep-alive messages, so that the node does not close the channel.
         """
         offset = 0
         while True:
@@ -193,7 +195,7 @@ class Channel:
                 await self._say(closed=True)
 
     async def _news(self) -> bool:
-        """False: there was none for so long that the node must hear something."""
+        """Wait for input of the client. Return False after KEEPALIVE_S without any."""
         self.news.clear()
         try:
             async with asyncio.timeout(KEEPALIVE_S):

@@ -25,9 +25,8 @@ from libs.common.model import (
     NodeId,
 )
 
-# The levels within a node, those between nodes.
+# The levels within a node.
 INSIDE: Final = LEVELS[:4]
-BETWEEN: Final = LEVELS[4:]
 # Step of CPUs in which nodes are compared, in thousandths of a CPU.
 STEP_MILLI: Final = 2_000
 _WORDS: Final = re.compile(r"[^a-z0-9]+")
