@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from libs.common.errors import Unavailable
-from libs.common.process.cancellation import Stopped, before, heed
+from libs.common.process.cancellation import Stopped, before, heed, within
 
 
 async def _forgetful(rounds: list[int]) -> None:
@@ -59,3 +59,32 @@ async def test_error_of_the_opening_is_raised() -> None:
 
     with pytest.raises(Unavailable):
         await before(asyncio.Event(), fails())
+
+
+async def _retry_without_end(lost: list[int], losses: int) -> None:
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            if len(lost) >= losses:
+                raise
+            lost.append(1)
+
+
+async def test_work_that_loses_a_cancellation_ends_when_its_time_is_over() -> None:
+    lost: list[int] = []
+    with pytest.raises(TimeoutError, match="no result within"):
+        await within(_retry_without_end(lost, 2), 0.01)
+    assert lost == [1, 1] and len(asyncio.all_tasks()) == 1
+
+
+async def test_cancelled_waiter_ends_the_work_that_it_waits_for() -> None:
+    waiter = asyncio.create_task(within(_retry_without_end([], 1), 60))
+    await asyncio.sleep(0)
+    waiter.cancel()
+    await asyncio.wait((waiter,), timeout=5)
+    assert waiter.cancelled() and len(asyncio.all_tasks()) == 1
+
+
+async def test_result_within_the_time_is_returned() -> None:
+    assert await within(_slow([]), 5) == "opened"

@@ -48,7 +48,23 @@ async def before(stop: asyncio.Event, opening: Coroutine[None, None, T]) -> T:
             await asyncio.wait((working,), timeout=LAST_WORD_S)
 
 
-async def end_all(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def within(opening: Coroutine[None, None, T], seconds: float) -> T:
+    """Return the result of `opening`, or raise TimeoutError after `seconds`.
+
+    `opening` ends in both cases. `asyncio.wait_for` cancels only once, and a client that retries
+    without end goes on when it loses that cancellation.
+    """
+    task = asyncio.ensure_future(opening)
+    try:
+        await asyncio.wait((task,), timeout=seconds)
+        if not task.done():
+            raise TimeoutError(f"no result within {seconds:g} s")
+        return task.result()
+    finally:
+        await end_all((task,))
+
+
+async def end_all(tasks: Sequence[asyncio.Task[T]]) -> None:
     """Cancel the tasks until they have ended: `asyncio.wait_for` may lose a cancellation."""
     for _ in range(END_TRIES):
         left = [task for task in tasks if not task.done()]

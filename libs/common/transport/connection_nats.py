@@ -4,7 +4,6 @@ Facts behind the settings: nothing is buffered while the client is disconnected,
 that timed out must not be written later by surprise.
 """
 
-import asyncio
 import logging
 import ssl
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from nats.aio.client import Client as Client
 from nats.errors import Error as NatsError
 
 from libs.common.errors import Refused, Unavailable
+from libs.common.process.cancellation import within
 from libs.common.settings.settings import Settings
 
 ASK_TIMEOUT_S: Final = 2.0
@@ -56,7 +56,7 @@ async def connect(
     if seed is not None:
         options |= {"nkeys_seed_str": seed.decode(), "inbox_prefix": f"_INBOX_{name}".encode()}
     try:
-        return await asyncio.wait_for(
+        return await within(
             nats.connect(
                 servers=list(servers),
                 name=name,
