@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Final
 from urllib.request import urlopen
 
-from libs.common.errors import Refused, Unavailable
+from libs.common.errors import Corrupt, Refused, Unavailable
+from libs.common.process.listening import is_listened_on_by
 from libs.doctor import MISSING, OK, SLOW, TOO_OLD, WRONG, Finding, disk
-from libs.embedded import local_gpus, servers
+from libs.embedded import local_gpus, runfile, servers
 
 PYTHON_MIN: Final = (3, 11)
 SERVER_MIN: Final = (2, 15)
@@ -42,7 +43,7 @@ def examine(state: Path, gateway: str, ports: Sequence[int]) -> list[Finding]:
     host: tuple[Callable[[], Finding], ...] = (python, nats_server, cgroup, bpf, kmsg, monotonic)
     findings = [check() for check in host]
     findings += [clock(gateway), space(state), local_disk(state), sync(state)]
-    return [*findings, *(port(number) for number in ports), *drivers(state)]
+    return [*findings, *(port(number, state) for number in ports), *drivers(state)]
 
 
 def python() -> Finding:
@@ -207,14 +208,17 @@ def sync(state: Path) -> Finding:
     )
 
 
-def port(number: int) -> Finding:
+def port(number: int, state: Path) -> Finding:
+    """Check that the port is free, or that the cluster of this state directory listens on it."""
     if servers.port_is_free("127.0.0.1", number):
         return Finding(f"port {number}", OK, "free")
+    if is_listened_on_by(_cluster_pids(state), number):
+        return Finding(f"port {number}", OK, f"in use by the cluster in {state}")
     return Finding(
         f"port {number}",
         WRONG,
         "in use",
-        "fine if a cluster already runs here; otherwise choose another port with --port",
+        "choose another port with --port, or name the cluster that uses it with --state",
         needed=False,
     )
 
@@ -250,6 +254,15 @@ def drivers(state: Path | None = None) -> list[Finding]:
         Finding(f"driver {vendor}", MISSING, why, fix.format(vendor), needed=False)
         for vendor, why in found.missing.items()
     ]
+
+
+def _cluster_pids(state: Path) -> list[int]:
+    """Return the processes of the cluster that runs from this state directory."""
+    try:
+        run = runfile.running(state)
+    except Corrupt:
+        return []
+    return [] if run is None else [each.pid for each in (run.launcher, *run.children.values())]
 
 
 def _existing(path: Path) -> Path:

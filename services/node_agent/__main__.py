@@ -24,9 +24,11 @@ from libs.common.transport.kv_nats import KvOutputs
 from libs.common.transport.log_jetstream import JetStreamLog
 from libs.common.transport.uploads import Bounds
 from services.node_agent.channels.channels import Channels
+from services.node_agent.devices.attempts import at_work, works
 from services.node_agent.devices.sampling import Sampling
 from services.node_agent.directories import accounts
 from services.node_agent.directories.job_directories import LEASE, JobDirectories
+from services.node_agent.directories.protocol import Machine
 from services.node_agent.directories.retention import Keep
 from services.node_agent.directories.tenant_numbers import TenantNumbers
 from services.node_agent.drivers import sysfs
@@ -36,10 +38,8 @@ from services.node_agent.health.listen import listen, policy_of, watch_of
 from services.node_agent.health.watch import Watch
 from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.jobs.environment import passed_on
-from services.node_agent.jobs.holders import at_work, works
 from services.node_agent.jobs.means import Means
 from services.node_agent.jobs.probe import probe
-from services.node_agent.jobs.protocol import Machine
 from services.node_agent.machine.cgroup_files import CONTROLLERS
 from services.node_agent.machine.cgroups import Home, prepare
 from services.node_agent.machine.processes import boot_id

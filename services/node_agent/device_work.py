@@ -16,9 +16,11 @@ from libs.common.model import Gpu, GpuId
 from services.node_agent.core import actions as a
 from services.node_agent.core import observations as o
 from services.node_agent.core.state import State
+from services.node_agent.devices.attempts import slices_of_others, undivided
 from services.node_agent.devices.device_commands import Controlling, modes_of
 from services.node_agent.devices.instances import Instances
 from services.node_agent.devices.sampling import Sampling
+from services.node_agent.directories.protocol import JobSupervisors, Machine, Memory
 from services.node_agent.drivers import Driver
 from services.node_agent.health import job_watch, lost_devices
 from services.node_agent.health.operator_command import OperatorCommand
@@ -26,9 +28,7 @@ from services.node_agent.health.preflight import Preflight
 from services.node_agent.health.resetting import reset
 from services.node_agent.health.returning import idle, watch
 from services.node_agent.health.scrubbing import Scrub
-from services.node_agent.jobs.holders import slices_of_others, undivided
 from services.node_agent.jobs.means import Means
-from services.node_agent.jobs.protocol import JobSupervisors, Machine, Memory
 from services.node_agent.jobs.release import check
 
 # A release check waits longer than the driver's own deadline.

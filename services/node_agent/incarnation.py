@@ -38,7 +38,7 @@ def next_incarnation(kept: int, last: Entry | None) -> int:
 
 
 class IncarnationFile:
-    """The small files of one state directory; implements `jobs.protocol.Memory`."""
+    """The small files of one state directory; implements `directories.protocol.Memory`."""
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / FILE

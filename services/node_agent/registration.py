@@ -21,10 +21,10 @@ from libs.common.transport.writer import was_stored
 from services.node_agent.core.state import State, accounted
 from services.node_agent.device_work import DeviceWork
 from services.node_agent.devices.device_holders import isolation
+from services.node_agent.directories.protocol import Machine, Memory
 from services.node_agent.drivers import Driver
 from services.node_agent.health import lost_devices
 from services.node_agent.jobs.means import Means
-from services.node_agent.jobs.protocol import Machine, Memory
 from services.node_agent.peers.peers import Peers
 
 # Parts of a registration that may be cut. The attempts may not: the fold ends those that are not

@@ -37,6 +37,7 @@ from services.node_agent.core.decide import decide, next_due_ns
 from services.node_agent.desired import DesiredState
 from services.node_agent.device_work import DeviceWork
 from services.node_agent.devices.sampling import Sampling
+from services.node_agent.directories.protocol import JobSupervisors, Machine, Memory, Prober
 from services.node_agent.drivers import Driver
 from services.node_agent.health import lost_devices
 from services.node_agent.heartbeats import Heartbeats
@@ -47,7 +48,6 @@ from services.node_agent.jobs.beginning import Ground, begin
 from services.node_agent.jobs.closing import Closing
 from services.node_agent.jobs.files import FileAnswers
 from services.node_agent.jobs.means import Means
-from services.node_agent.jobs.protocol import JobSupervisors, Machine, Memory, Prober
 from services.node_agent.peers.peers import Peers
 from services.node_agent.registration import fenced_words, registration_facts
 

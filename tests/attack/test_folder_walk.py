@@ -25,7 +25,7 @@ from services.node_agent.directories import job_ownership
 from services.node_agent.directories.accounts import Account
 from services.node_agent.directories.job_directories import _remove_unmarked
 from services.node_agent.directories.kept_directories import _empty, _found
-from services.node_agent.jobs.uploads import FILES
+from services.node_agent.directories.unpacking import FILES
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root can give a folder to another user"

@@ -21,8 +21,8 @@ from libs.common.transport.connection_nats import connect
 from services.api_gateway.channels.followers import Followers
 from services.api_gateway.problems import Problem
 from services.node_agent.channels.channels import CHANNELS_MAX
+from services.node_agent.directories.protocol import JobSupervisors, Piece
 from services.node_agent.jobs.answers import ASKS_AT_ONCE, WAITING_MAX, WAITING_PER_JOB, Answers
-from services.node_agent.jobs.protocol import JobSupervisors, Piece
 from tests.integration.gateway_world import FakeNode, World, gateway_world
 from tests.natsserver import NatsServer
 

@@ -39,13 +39,13 @@ from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from services.node_agent.channels.channels import Channels
 from services.node_agent.directories.job_directories import JobDirectories
+from services.node_agent.directories.protocol import Machine
 from services.node_agent.drivers import Driver, sysfs
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.jobs.environment import passed_on
 from services.node_agent.jobs.means import Means
 from services.node_agent.jobs.probe import probe
-from services.node_agent.jobs.protocol import Machine
 from services.node_agent.runtimes.containers import Containers
 from services.node_agent.service import Agent
 from services.node_agent.sharing.daemons import Program

@@ -27,11 +27,11 @@ from libs.common.transport.objects_nats import NatsObjects
 from libs.common.transport.writer import Writer
 from services.node_agent.core import observations as o
 from services.node_agent.directories.job_directories import JobDirectories
+from services.node_agent.directories.protocol import Machine
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.jobs.environment import passed_on
 from services.node_agent.jobs.probe import probe
-from services.node_agent.jobs.protocol import Machine
 from services.node_agent.service import Agent
 from services.scheduler.service import Scheduler
 from tests.integration.test_agent_process import nats_server

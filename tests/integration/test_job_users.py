@@ -25,8 +25,8 @@ from services.node_agent.directories import accounts
 from services.node_agent.directories.accounts import Account
 from services.node_agent.directories.acting_as import acting_as
 from services.node_agent.directories.job_directories import JobDirectories
+from services.node_agent.directories.protocol import Launch
 from services.node_agent.jobs.files import FileAnswers
-from services.node_agent.jobs.protocol import Launch
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job another user")
 USER = "daemon"

@@ -10,7 +10,7 @@ from pathlib import Path
 from libs.common.model import AttemptRef, JobId
 from services.node_agent.core.observations import Observation, ProcessExited, ProcessStarted
 from services.node_agent.directories.job_directories import JobDirectories
-from services.node_agent.jobs.protocol import Launch
+from services.node_agent.directories.protocol import Launch
 from services.node_agent.machine import processes
 from services.node_agent.supervisor import records
 from services.node_agent.supervisor.lease import boottime_ns

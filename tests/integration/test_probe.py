@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from services.node_agent.jobs.probe import PROBE_S, is_free, probe
+from services.node_agent.jobs.probe import PROBE_S, probe
+from services.node_agent.machine.ports import is_free
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -15,9 +15,9 @@ from test_device_errors import FIRST, SECOND, Played
 
 from libs.common import facts as f
 from libs.common.model import GpuHold, GpuId
+from services.node_agent.devices.attempts import works
 from services.node_agent.directories.job_directories import JobDirectories
 from services.node_agent.drivers.simulated import GIB
-from services.node_agent.jobs.holders import works
 
 TIMEOUT_S = 2
 BUSY = "echo 100% > $MUSTER_JOB_DIR/device-seconds; "

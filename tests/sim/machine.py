@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from libs.common.devices import mig
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId
 from services.node_agent.core.observations import Exit, Probe
+from services.node_agent.directories import protocol as protocol
 from services.node_agent.drivers.simulated_mig import Instances
-from services.node_agent.jobs import protocol as protocol
 from services.node_agent.peers.peers import Kept
 from tests.sim.clock import SimClock
 from tests.sim.loop import VirtualLoop

@@ -22,6 +22,7 @@ from services.node_agent.core.observations import (
     ProcessStarted,
 )
 from services.node_agent.core.state import key_of
+from services.node_agent.directories.protocol import AlreadyStarted, Launch, OnEvent, Piece, Taken
 from services.node_agent.directories.retention import Keep, Pruned
 from services.node_agent.drivers import Capabilities, DeviceNodes, simulated_mig
 from services.node_agent.drivers import readings as r
@@ -36,7 +37,6 @@ from services.node_agent.drivers.readings import (
     Sample,
     SetPowerCap,
 )
-from services.node_agent.jobs.protocol import AlreadyStarted, Launch, OnEvent, Piece, Taken
 from tests.sim.loop import Process
 from tests.sim.machine import CARD, JobFiles, Machine
 
@@ -48,7 +48,7 @@ RESET_S: Final = 1.5
 
 
 class SimSupervisors:
-    """See `services.node_agent.jobs.protocol.JobSupervisors`: one agent process's way to its
+    """See `services.node_agent.directories.protocol.JobSupervisors`: one agent process's way to its
     machine.
     """
 
@@ -210,7 +210,7 @@ class SimSupervisors:
 
 
 class SimMemory:
-    """See `services.node_agent.jobs.protocol.Memory`: one number and one name on the
+    """See `services.node_agent.directories.protocol.Memory`: one number and one name on the
     simulated disk.
     """
 

@@ -19,7 +19,7 @@ from services.node_agent.core.decide import (
     LEASE_NEEDED_NS,
     next_due_ns,
 )
-from services.node_agent.jobs.holders import at_work
+from services.node_agent.devices.attempts import at_work
 from tests.given_node import (
     EPOCH,
     GPU,

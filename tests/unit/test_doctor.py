@@ -1,8 +1,12 @@
 """The checks of `muster doctor`: each finding has one state and a fix."""
 
+import os
+import socket
 from pathlib import Path
 
-from libs.doctor import MISSING, OK, checks, disk
+from libs.doctor import MISSING, OK, WRONG, checks, disk
+from libs.embedded import runfile
+from libs.embedded.living import ticket
 
 
 def test_cgroup_check_accepts_both_versions(tmp_path: Path) -> None:
@@ -39,3 +43,15 @@ def test_kind_of_a_network_file_system_comes_from_its_type(
     finally:
         disk.NETWORK_TYPES.clear()
         disk.NETWORK_TYPES.update(kinds)
+
+
+def test_port_of_this_state_directorys_own_cluster_is_no_fault(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        number = listener.getsockname()[1]
+        foreign = checks.port(number, tmp_path)
+        assert foreign.state == WRONG and "--state" in foreign.fix
+        gateway = ticket(os.getpid())
+        assert gateway is not None
+        runfile.write(tmp_path, {"api_gateway": gateway}, ready=True)
+        own = checks.port(number, tmp_path)
+    assert (own.state, own.fix) == (OK, "") and str(tmp_path) in own.found

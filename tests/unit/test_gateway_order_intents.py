@@ -47,6 +47,7 @@ def test_a_submission_is_read_in_people_s_words() -> None:
         ("after", 3),
         ("after", [["afterok", 3]]),
         ("deadline", "soon"),
+        ("deadline", "2h"),
         ("estimate", "x"),
     ],
 )

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from libs.common.model import MIG, GpuHold, GpuId
 from services.node_agent.core import observations as o
-from services.node_agent.jobs.holders import can_be_told, undivided
+from services.node_agent.devices.attempts import can_be_told, undivided
 from tests.given_node import GPU, Node, start
 
 OTHER = GpuId("GPU-n-1")

@@ -15,10 +15,10 @@ from services.node_agent.core import state as s
 from services.node_agent.core.devices import Trouble
 from services.node_agent.core.observations import DeviceTroubleChanged, Observation
 from services.node_agent.devices.sampling import Sampling
+from services.node_agent.directories.protocol import Machine
 from services.node_agent.drivers.readings import Lacking, Sample
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.health.preflight import Preflight, wrong
-from services.node_agent.jobs.protocol import Machine
 from tests.given_node import GPU, Node
 
 OTHER = GpuId("GPU-n-1")

@@ -26,7 +26,7 @@ from libs.common.state.ordering import (
 from services.api_gateway.access.roles import ADMIN, OPERATOR, Principal
 from services.api_gateway.intents.fields import check_known, check_range, convert
 from services.api_gateway.problems import Denied, Problem
-from services.api_gateway.times import duration_s, instant_ns
+from services.api_gateway.times import duration_s, moment_ns
 
 YEAR_S: Final = 366 * 86_400
 # Fields that users may write instead of a field of JobSpec.
@@ -60,7 +60,7 @@ def take_aliases(values: dict[str, Any]) -> None:
     """Replace aliases and texts by fields of JobSpec, in place. Raises Refused."""
     if "deadline" in values:
         values["deadline_ns"] = _taken(
-            values, "deadline", "deadline_ns", lambda text: instant_ns(str(text), "deadline", 0)
+            values, "deadline", "deadline_ns", lambda text: moment_ns(str(text), "deadline")
         )
     for name in ("estimate", "estimate_s"):
         if name in values:

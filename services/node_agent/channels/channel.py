@@ -14,7 +14,7 @@ from typing import Final
 
 from libs.common.errors import Refused
 from libs.common.messages.channel_messages import CHUNK_BYTES
-from services.node_agent.jobs.protocol import Piece, Taken
+from services.node_agent.directories.protocol import Piece, Taken
 
 # What a put waits for room in a pipe that nobody reads; the asker then offers the rest again.
 WRITE_WAIT_S: Final = 5.0

@@ -35,10 +35,10 @@ from libs.common.messages.channel_messages import (
     Forward,
 )
 from libs.common.model import AttemptRef, JobId
+from libs.common.process.listening import is_listened_on_by
 from libs.common.subjects import ask_node
 from libs.common.transport.bus import Bus
 from services.node_agent.channels.channel import Channel, Input, Output
-from services.node_agent.channels.listening import is_listened_on_by
 from services.node_agent.directories.job_directories import JobDirectories
 from services.node_agent.supervision.control_client import Exec as Process
 

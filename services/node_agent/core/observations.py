@@ -11,7 +11,7 @@ from libs.common.model import AttemptRef, GpuId
 from libs.common.reasons import EXITED
 from services.node_agent.core.devices import Trouble
 from services.node_agent.core.shares import Use
-from services.node_agent.sharing.ways import Used
+from services.node_agent.core.used import Used
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class LaunchFailed(msgspec.Struct, frozen=True):
 
 class ProcessStarted(msgspec.Struct, frozen=True):
     """The command was executed, at `began_ns` of the boot clock. `isolation`: see
-    `sharing.ways.Used`.
+    `core.used.Used`.
     """
 
     key: str

@@ -43,11 +43,11 @@ from services.node_agent.directories.marker_notes import (
     note_of,
     used_from,
 )
+from services.node_agent.directories.protocol import AlreadyStarted, Launch, OnEvent, Piece, Taken
 from services.node_agent.directories.retention import Keep, Pruned
-from services.node_agent.jobs.probe import is_free
-from services.node_agent.jobs.protocol import AlreadyStarted, Launch, OnEvent, Piece, Taken
-from services.node_agent.jobs.uploads import FILES, Unpacking
+from services.node_agent.directories.unpacking import FILES, Unpacking
 from services.node_agent.machine import processes
+from services.node_agent.machine.ports import is_free
 from services.node_agent.supervision import lost, output
 from services.node_agent.supervision.control_client import Exec, begin_exec
 from services.node_agent.supervision.launch_request import LaunchRequest
@@ -73,7 +73,7 @@ logger = logging.getLogger(__name__)
 
 
 class JobDirectories:
-    """The jobs of one state directory; implements `jobs.protocol.JobSupervisors`.
+    """The jobs of one state directory; implements `directories.protocol.JobSupervisors`.
 
     `state_dir` belongs to this agent alone. `keep` bounds what stays of ended attempts. `home`: see
     `cgroups.Home.dirs`.

@@ -14,7 +14,7 @@ from typing import Final
 
 from libs.common.safety.folder_walk import FOLDER, entered, give_file, give_tree
 from services.node_agent.directories.accounts import Account
-from services.node_agent.jobs.uploads import FILES
+from services.node_agent.directories.unpacking import FILES
 
 OWN: Final = "own"
 # A user that knows the name of an entry may pass; only the owner may list.

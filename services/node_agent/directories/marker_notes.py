@@ -12,8 +12,8 @@ from services.node_agent.core.observations import (
     Exit,
     Probe,
 )
-from services.node_agent.jobs.protocol import Launch
-from services.node_agent.sharing.ways import Used
+from services.node_agent.core.used import Used
+from services.node_agent.directories.protocol import Launch
 from services.node_agent.supervisor import records
 
 

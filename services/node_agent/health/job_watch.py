@@ -16,12 +16,12 @@ from services.node_agent.core.actions import SaveEvidence
 from services.node_agent.core.observations import EvidenceSaved, ProgressSampled, ShareSampled
 from services.node_agent.core.shares import Use
 from services.node_agent.core.state import Attempt
+from services.node_agent.devices.attempts import at_work
 from services.node_agent.devices.sampling import Sampling
+from services.node_agent.directories.protocol import JobSupervisors, OnEvent
 from services.node_agent.drivers.readings import Sample
 from services.node_agent.health.evidence import evidence
 from services.node_agent.health.resetting import Keep
-from services.node_agent.jobs.holders import at_work
-from services.node_agent.jobs.protocol import JobSupervisors, OnEvent
 from services.node_agent.machine import processes
 
 LOOK_S: Final = 1.0

@@ -15,12 +15,12 @@ from libs.common.settings.settings import Settings
 from services.node_agent.core.devices import SECOND_NS, Policy
 from services.node_agent.core.observations import Observation
 from services.node_agent.core.state import State
+from services.node_agent.devices.attempts import key_of
 from services.node_agent.devices.instances import Instances
 from services.node_agent.devices.sampling import Sampling
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.health.watch import Limits, Watch
-from services.node_agent.jobs.holders import key_of
 from services.node_agent.machine.line_pipe import LinePipe
 
 KERNEL_PIPE: Final = "kernel-log"

@@ -22,11 +22,11 @@ from services.node_agent.core import observations as o
 from services.node_agent.core.apply import apply
 from services.node_agent.core.devices import Devices, Trouble
 from services.node_agent.core.state import State
+from services.node_agent.directories.protocol import Memory
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.absent import FILE, KnownDevices
 from services.node_agent.drivers.readings import LOST
 from services.node_agent.health.watch import DRIVER, SAME_AS
-from services.node_agent.jobs.protocol import Memory
 
 NO_DRIVER: Final = "no_driver"
 # Errors in the commit of a registration; more follow in later commits.

@@ -16,13 +16,13 @@ from libs.common.model import GpuId
 from services.node_agent.core.devices import HOT, Trouble
 from services.node_agent.core.observations import DeviceTroubleChanged, Observation
 from services.node_agent.core.state import State
+from services.node_agent.devices.attempts import undivided
 from services.node_agent.devices.sampling import Sampling
+from services.node_agent.directories.protocol import Machine
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.local import SLACK_BYTES
 from services.node_agent.drivers.readings import Sample
 from services.node_agent.health.watch import REMAP_PENDING
-from services.node_agent.jobs.holders import undivided
-from services.node_agent.jobs.protocol import Machine
 
 SOURCE: Final = "preflight"
 RECOVERY: Final = "recovery_action"

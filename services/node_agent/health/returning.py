@@ -19,10 +19,10 @@ from services.node_agent.core import devices
 from services.node_agent.core import observations as o
 from services.node_agent.core.devices import Trouble
 from services.node_agent.core.state import State
+from services.node_agent.devices.attempts import can_be_told, undivided
+from services.node_agent.directories.protocol import Memory
 from services.node_agent.drivers import Driver
 from services.node_agent.health.resetting import BurnIn
-from services.node_agent.jobs.holders import can_be_told, undivided
-from services.node_agent.jobs.protocol import Memory
 
 LOOK_S: Final = 1.0
 BURN_IN: Final = "burn_in"

@@ -28,11 +28,11 @@ from services.node_agent.core.observations import (
     Observation,
 )
 from services.node_agent.core.state import State
+from services.node_agent.devices.attempts import running
 from services.node_agent.devices.device_commands import carry_out
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.readings import Lacking, Reset
 from services.node_agent.health.operator_command import OperatorCommand
-from services.node_agent.jobs.holders import running
 
 BY_RESET: Final = "reset"
 NO_WAY: Final = "not done: this node has no way (MUSTER_SCRUB)"

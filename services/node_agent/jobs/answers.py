@@ -20,8 +20,8 @@ from libs.common.process.clock import Clock
 from libs.common.subjects import ask_node
 from libs.common.transport.bus import Bus
 from services.node_agent.channels.channels import Channels
+from services.node_agent.directories.protocol import JobSupervisors, Piece
 from services.node_agent.directories.retention import Keep
-from services.node_agent.jobs.protocol import JobSupervisors, Piece
 
 STREAMS: Final = ("stdout", "stderr")
 CHUNK_BYTES_MAX: Final = 256 << 10

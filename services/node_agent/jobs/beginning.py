@@ -14,12 +14,12 @@ from libs.common.model import Gpu, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from services.node_agent.core import observations as o
 from services.node_agent.devices.instances import Instances
+from services.node_agent.directories.protocol import AlreadyStarted, JobSupervisors, Launch, Machine
 from services.node_agent.drivers import Driver
 from services.node_agent.health.preflight import Preflight
 from services.node_agent.health.scrubbing import Scrub
 from services.node_agent.jobs.launching import launch_of
 from services.node_agent.jobs.means import Means
-from services.node_agent.jobs.protocol import AlreadyStarted, JobSupervisors, Launch, Machine
 from services.node_agent.jobs.uploads import fetched
 from services.node_agent.runtimes.engine import NO_IMAGE, NoImage
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from services.node_agent.core import state as s
 from services.node_agent.core.observations import Checkpointed
-from services.node_agent.jobs.protocol import JobSupervisors, OnEvent
+from services.node_agent.directories.protocol import JobSupervisors, OnEvent
 
 LOOK_S: Final = 1.0
 LOOK_SOON_S: Final = 0.1

@@ -14,8 +14,8 @@ from libs.common.errors import Unavailable
 from libs.common.model import AttemptRef, NodeId
 from libs.common.transport.kv import OutputStore, output_key
 from services.node_agent.core import actions as a
+from services.node_agent.directories.protocol import JobSupervisors
 from services.node_agent.jobs.answers import STREAMS
-from services.node_agent.jobs.protocol import JobSupervisors
 
 TAIL_BYTES: Final = 64 << 10
 COPIES_AT_ONCE: Final = 4

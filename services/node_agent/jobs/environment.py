@@ -14,8 +14,8 @@ from libs.common import arrays
 from libs.common.devices.visibility import indexes, visibility
 from libs.common.messages import StartOrder
 from libs.common.model import WHOLE_GPU, Gpu, GpuId
+from services.node_agent.core.inherited import INHERITED
 
-PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "SHELL", "TMPDIR")
 OWN_PREFIX: Final = "MUSTER_"
 VISIBILITY: Final = (
     "CUDA_VISIBLE_DEVICES",
@@ -32,7 +32,7 @@ NONE: Final[Mapping[GpuId, GpuId]] = {}
 
 def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the part of the agent's environment that jobs inherit."""
-    return {name: environ[name] for name in PASSED_ON if name in environ}
+    return {name: environ[name] for name in INHERITED if name in environ}
 
 
 def environment(

@@ -24,11 +24,11 @@ from services.node_agent.core import serving, shares
 from services.node_agent.devices import capabilities
 from services.node_agent.devices.instances import Instances
 from services.node_agent.directories import accounts
+from services.node_agent.directories.protocol import Launch, Machine
 from services.node_agent.drivers import Driver
-from services.node_agent.gateways import asked
 from services.node_agent.jobs.environment import environment, reserved
+from services.node_agent.jobs.gateways import asked
 from services.node_agent.jobs.limits import limits_of
-from services.node_agent.jobs.protocol import Launch, Machine
 
 
 async def launch_of(

@@ -9,8 +9,8 @@ from libs.common.messages import StartOrder
 from libs.common.model import Gpu, GpuId
 from services.node_agent.core.observations import Adopted, Observation
 from services.node_agent.core.state import key_of
+from services.node_agent.directories.protocol import Launch
 from services.node_agent.drivers import DeviceNodes
-from services.node_agent.jobs.protocol import Launch
 from services.node_agent.runtimes.containers import GONE, Containers
 from services.node_agent.sharing.shares import Shares
 

@@ -1,11 +1,10 @@
-"""A replica's port: is it free before the start, and does the replica answer one GET in time?
+"""Probes a replica: does it answer one GET in time?
 
 Only the status line is read. The probe uses the address that requests will use, so a server that
 listens on the loopback alone does not become ready on a machine that others must reach. Twin: the
 simulation's machines. Tests: tests/integration/test_probe.py.
 """
 
-import socket
 from typing import Final
 
 import aiohttp
@@ -13,20 +12,6 @@ from yarl import URL
 
 PROBE_S: Final = 2.0
 HEADERS: Final = {"User-Agent": "muster-probe", "Connection": "close"}
-
-
-def is_free(port: int) -> bool:
-    """Return whether no process listens on the port, on any address of this machine.
-
-    Another server would answer the replica's probes.
-    """
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closing sockets do not count
-        try:
-            tried.bind(("", port))
-        except OSError:
-            return False
-    return True
 
 
 async def probe(

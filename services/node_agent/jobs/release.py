@@ -16,10 +16,10 @@ from services.node_agent.core.attempt_facts import GONE, PROCESSES
 from services.node_agent.core.state import key_of
 from services.node_agent.devices.device_holders import holders, without_nodes
 from services.node_agent.devices.instances import Instances
+from services.node_agent.directories.protocol import JobSupervisors
 from services.node_agent.drivers import Driver
 from services.node_agent.health.scrubbing import NOT_CLEARED, Scrub, Scrubbed
 from services.node_agent.jobs.means import Means
-from services.node_agent.jobs.protocol import JobSupervisors
 
 NO_ANSWER: Final = "the driver did not answer"
 NOT_CLEAN: Final = "not done: only free devices are scrubbed"

@@ -22,10 +22,10 @@ from libs.common.devices.means import lost
 from libs.common.errors import Refused, Unavailable
 from libs.common.messages import StartOrder
 from libs.common.model import IMAGES, Gpu, GpuId
+from services.node_agent.core.inherited import INHERITED
 from services.node_agent.core.state import key_of
+from services.node_agent.directories.protocol import Launch
 from services.node_agent.drivers import DeviceNodes
-from services.node_agent.jobs.environment import PASSED_ON
-from services.node_agent.jobs.protocol import Launch
 from services.node_agent.machine import cgroups
 from services.node_agent.runtimes import container as c
 from services.node_agent.runtimes.engine import Engine, names, socket_of
@@ -186,7 +186,7 @@ class Containers:
         env = {
             name: value
             for name, value in launch.env.items()
-            if name not in PASSED_ON or name in spec.env
+            if name not in INHERITED or name in spec.env
         }
         ids = launch.account.ids if launch.account is not None else []
         files = {gpu.uuid: device_files(nodes, gpu.uuid) for gpu in held}

@@ -18,12 +18,12 @@ from libs.common.messages import StartOrder
 from libs.common.model import MPS, Gpu, GpuId
 from services.node_agent.core.observations import Adopted, Observation, ShareLost
 from services.node_agent.core.state import key_of
+from services.node_agent.core.used import Used
+from services.node_agent.directories.protocol import Launch
 from services.node_agent.drivers import sysfs
-from services.node_agent.jobs.protocol import Launch
 from services.node_agent.sharing import ways
 from services.node_agent.sharing.daemon import Known
 from services.node_agent.sharing.daemons import Daemons, Program
-from services.node_agent.sharing.ways import Used
 
 NO_GROUPS: Final[Mapping[str, str]] = {}
 

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
-import msgspec
-
 from libs.common.errors import Refused
 from libs.common.model import MPS, WHOLE_GPU, Gpu, GpuHold, GpuId
 
@@ -20,18 +18,6 @@ SIMULATED: Final = "simulated"
 WAYS: Final = {"nvidia": MPS, "amd": CU_MASK, "simulated": SIMULATED}
 NAME_DIGITS: Final = 12
 MIB: Final = 1 << 20
-
-
-class Used(msgspec.Struct, frozen=True):
-    """How an attempt shares its devices; its marker notes it.
-
-    `way` is recorded in JobStarted. `daemon` names its MPS daemon. `masks` are its compute units on
-    each AMD device, one bit each, in hexadecimal.
-    """
-
-    way: str = ""
-    daemon: str = ""
-    masks: dict[GpuId, str] = {}
 
 
 def way_of(holds: Sequence[GpuHold], held: Sequence[Gpu]) -> str:

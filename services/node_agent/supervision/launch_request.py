@@ -1,7 +1,7 @@
 """What the agent asks of the supervisors' side to start one attempt.
 
-`jobs.protocol.Launch` is the agent's own type, with devices, probes and accounts. This one is plain
-data that travels to the supervisor; `JobDirectories` turns the first into the second.
+`directories.protocol.Launch` is the agent's own type, with devices, probes and accounts. This one
+is plain data that travels to the supervisor. `JobDirectories` turns the first into the second.
 """
 
 from collections.abc import Mapping

@@ -12,12 +12,12 @@ import msgspec
 
 from libs.common.model import AttemptRef, GpuId
 from services.node_agent.core.observations import Adopted, Observation, Probe
+from services.node_agent.core.used import Used
 from services.node_agent.directories.accounts import ALL_OTHERS, SELF, Account
 from services.node_agent.directories.retention import Keep, Pruned
 from services.node_agent.directories.tenant_numbers import TenantNumbers
 from services.node_agent.drivers.sysfs import Numa
 from services.node_agent.machine.cgroups import Limits
-from services.node_agent.sharing.ways import Used
 from services.node_agent.supervision.launch_request import AlreadyStarted as AlreadyStarted
 
 # Called on the event loop with ProcessStarted or ProcessExited, each at most once per attempt and

@@ -1,8 +1,7 @@
-"""Whose a TCP port of this machine is: a job's port is forwarded only when nobody but the job would
-answer there.
+"""Tells whether given processes own all listeners of a TCP port of this machine.
 
-/proc/net/tcp says which sockets listen, /proc/PID/fd whose they are. A process whose descriptors
-may not be read owns nothing here.
+/proc/net/tcp says which sockets listen. /proc/PID/fd says which process owns a socket. A process
+whose descriptors cannot be read counts as owning no socket.
 """
 
 import contextlib
@@ -12,8 +11,8 @@ from typing import Final
 
 TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
 LISTEN: Final = "0A"
-# What a connection to 127.0.0.1 may reach, as the tables write it: 127.0.0.1 itself and every
-# address, of both families.
+# Local addresses that accept connections to 127.0.0.1, as the tables write them: 127.0.0.1 itself
+# and the address for all interfaces, in both families.
 REACHED: Final = (
     "0100007F",
     "00000000",
@@ -24,9 +23,9 @@ REACHED: Final = (
 
 
 def is_listened_on_by(pids: Iterable[int], port: int) -> bool:
-    """True when there is a listener behind 127.0.0.1:`port`, and all of them are these processes'.
+    """Return whether 127.0.0.1:`port` has a listener and these processes own all of its listeners.
 
-    Reads many small files: not for the event loop's thread.
+    The function reads many small files, so do not call it from the event loop's thread.
     """
     wanted = {f"socket:[{inode}]" for inode in _listeners(port)}
     for pid in pids if wanted else ():
@@ -37,22 +36,23 @@ def is_listened_on_by(pids: Iterable[int], port: int) -> bool:
 
 
 def _listeners(port: int) -> list[str]:
-    """Inodes of the sockets."""
-    found = []
+    """Return the inodes of the sockets that listen on the port."""
+    inodes = []
     for table in TABLES:
         with contextlib.suppress(FileNotFoundError), open(table) as lines:
             for line in lines:
                 fields = line.split()
                 address, _, number = fields[1].partition(":")
                 if fields[3] == LISTEN and address in REACHED and int(number, 16) == port:
-                    found.append(fields[9])
-    return found
+                    inodes.append(fields[9])
+    return inodes
 
 
 def _descriptors(pid: int) -> set[str]:
-    found = set()
+    """Return the targets of the process's descriptors."""
+    targets = set()
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
-                found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
-    return found
+                targets.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return targets
