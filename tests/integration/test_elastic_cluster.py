@@ -78,4 +78,4 @@ async def test_a_gang_grows_onto_a_free_node_and_shrinks_for_a_stranger(
     assert "done after 300 steps" in said[2]
     shown, _ = await shell.run("describe", "train")
     assert "Grown:      1 time\n" in shown and "1..2x1" in shown
-    assert "begins anew with more nodes" in shown
+    assert "to run with more nodes" in shown

@@ -163,7 +163,8 @@ async def test_an_answer_tells_the_limits_and_a_refusal_when_to_come_again(tmp_p
             error = await error_of(response, 429)
             assert (
                 error["type"] == "requests"
-                and error["message"] == "tenant physics may send 3 requests a minute"
+                and error["message"]
+                == "tenant physics may send 3 requests a minute, and has sent them"
             )
             assert 1 <= int(response.headers["retry-after"]) <= 60
 

@@ -39,11 +39,11 @@ def test_a_receipt_is_clean_when_every_check_says_so() -> None:
 def test_a_receipt_with_one_check_that_failed_does_not_say_clean(check: str, said: str) -> None:
     assert (
         released(**{**CLEAN, check: said})
-        == f"attempt 1 on n is over, not proved clean: {check} {said}"
+        == f"attempt 1 on n released, but its devices are not proved clean: {check} {said}"
     )
 
 
-def test_a_device_that_is_held_is_quarantined_and_by_whom_is_said() -> None:
+def test_a_quarantined_device_names_the_process_that_holds_it() -> None:
     fact = f.GpuFaulted(
         node_id=N,
         uuid=G,
@@ -51,7 +51,7 @@ def test_a_device_that_is_held_is_quarantined_and_by_whom_is_said() -> None:
         reason="quarantined",
         detail="open in process 4711 python",
     )
-    assert summary(fact) == "GPU GPU-n-0 on n is quarantined: held by open in process 4711 python"
+    assert summary(fact) == "GPU GPU-n-0 on n is quarantined: open in process 4711 python"
     assert (
         summary(f.GpuFaulted(node_id=N, uuid=G, health="offline", reason="quarantined"))
         == "GPU GPU-n-0 on n is quarantined"
@@ -63,7 +63,7 @@ def test_every_kind_of_fact_says_more_than_its_kind(kind: str) -> None:
     assert summary(next(fact for fact in EXAMPLES if f.kind_of(fact) == kind)) != kind
 
 
-def test_a_reservation_says_whose_it_is_and_when() -> None:
+def test_a_reservation_shows_its_users_and_its_time() -> None:
     fact = f.ReservationSet(
         reservation="course",
         nodes=tuple(map(NodeId, "abcde")),
@@ -78,11 +78,11 @@ def test_a_reservation_says_whose_it_is_and_when() -> None:
     )
     assert (
         summary(f.JobUpdated(job_id=J, time_limit_s=5, held=False))
-        == "changed by someone: time limit 5 s, released"
+        == "changed by an unknown user: time limit 5 s, released"
     )
 
 
-def test_a_device_that_failed_says_what_it_said() -> None:
+def test_a_failed_device_shows_its_own_message() -> None:
     fact = f.GpuFaulted(
         node_id=N, uuid=G, health="offline", reason="xid 79", detail="fallen off the bus"
     )

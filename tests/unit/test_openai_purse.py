@@ -37,9 +37,7 @@ def test_only_what_is_missing_is_asked_for() -> None:
     assert filled().ask(Need(1, 130), 2 * SECOND) == SliceAsk(T, 0, 30)
 
 
-def test_what_is_asked_for_is_added_to_what_was_set_aside_and_a_failed_question_takes_nothing() -> (
-    None
-):
+def test_a_slice_is_added_to_what_was_set_aside_and_a_failed_question_takes_nothing() -> None:
     purse = filled()
     purse.ask(Need(1, 130), 2 * SECOND)
     assert not purse.take(Need(0, 1), 2 * SECOND)

@@ -1,7 +1,7 @@
 """Measures how deeply a message is nested, without recursion.
 
 Pure. Decoders recurse, and where they give up depends on the caller's stack: two readers could
-disagree about the same bytes. This count depends on the bytes alone. Held by
+disagree about the same bytes. This count depends on the bytes alone. Tests:
 tests/unit/test_reading.py.
 """
 

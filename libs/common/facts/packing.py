@@ -2,7 +2,7 @@
 
 Pure. A packed commit holds a gang of thousands of devices, or thousands of preempted jobs. Only a
 commit that does not fit in plain form is packed, and it names the reader version that it needs. A
-reader bounds what it unpacks: a node's few bytes must not become gigabytes. Held by
+reader bounds what it unpacks: a node's few bytes must not become gigabytes. Tests:
 tests/unit/test_packed_commits.py.
 """
 

@@ -1,7 +1,7 @@
 """Checks public nkeys of users as nats-server does: length, prefix, base 32 and checksum. Pure.
 
 One malformed key makes nats-server refuse its whole file, so every component that takes a key from
-outside asks this module first. Held by tests/unit/test_public_nkey.py.
+outside asks this module first. Tests: tests/unit/test_public_nkey.py.
 """
 
 import base64

@@ -3,7 +3,7 @@
 Such a stream is a bounded copy of what its writer stores elsewhere; the oldest messages go first.
 On a single server it is not synced at every message (it stores 500 messages/s with syncs, 10,000
 without), so its end may be lost with the machine. The writer reads its end (`last`) and continues
-from there. Test: tests/integration/test_audit_stream.py.
+from there. Tests: tests/integration/test_audit_stream.py.
 """
 
 import json

@@ -4,7 +4,7 @@ tenant.
 Pure. The buckets are folded from the log: every gateway folds the same commits with the same times,
 so gateways whose clocks agree know the same levels. In addition a gateway counts its own bytes that
 are not folded yet. A time that is ahead of the reader's clock counts as now, so that one gateway's
-wrong clock does not stop the buckets of the others from draining. Held by
+wrong clock does not stop the buckets of the others from draining. Tests:
 tests/unit/test_allowance.py.
 """
 

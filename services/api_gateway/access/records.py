@@ -4,7 +4,7 @@ audit's chain.
 Records wait for MUSTER_ACCESS_FLUSH_MS and are then recorded in batches; a request never waits for
 them. While the log is nearly full or does not answer, at most BUFFER_BYTES_MAX wait; further
 records are dropped, and the next batch contains their number. A process that is killed loses the
-records of that time. Held by tests/unit/test_access_entries.py and
+records of that time. Tests: tests/unit/test_access_entries.py and
 tests/integration/test_gateway_access.py.
 """
 

@@ -3,7 +3,7 @@
 Submissions stop first, then other changes that users ask for, then access records and the changes
 that need one. Facts that end something may use nearly all of the log. The rest is for the facts of
 the scheduler, quota and the agents (releases, ends, terms, leases, charges), which no gateway
-records. Held by tests/unit/test_room.py.
+records. Tests: tests/unit/test_room.py.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
-"""Tells the keepers of the NATS servers which nodes of other machines joined or were removed, and
-tracks how far each server is.
+"""Answers the keepers of the NATS servers which nodes of other machines joined or were removed, and
+tracks the commit that each server has applied.
 
-They ask (`libs/embedded/keeper.py`), so nothing here waits or repeats. Held by
-tests/unit/test_keeper.py.
+The keepers ask again and again (`libs/embedded/keeper.py`), so this file sends nothing by itself.
+Tests: tests/unit/test_keeper.py.
 """
 
 import asyncio
@@ -19,18 +19,20 @@ from libs.common.state.cluster import Cluster
 from libs.common.transport.bus import Bus
 
 LOOK_S: Final = 0.1
-# A server that has not asked for this long is down: it asks again before it accepts connections.
+# A server whose keeper has not asked for this long is down. It asks again before it accepts
+# connections.
 GONE_S: Final = 5.0
 # Heartbeats during which a removed node may still learn that it was removed.
 FAREWELL_BEATS: Final = 3
 
 
 class Admission:
-    """`over`: nodes to refuse before the log says so.
+    """The nodes that may connect, and what each server knows of them.
 
-    They are said to every server at each question until the log holds it, because the sequence of
-    the log, by which a server knows how far it is, does not count them. `heard`: by server, when it
-    last asked and how far it is. `refused`: by server, the nodes that it does not accept, and why.
+    `over`: nodes to refuse before the log says so. Until the log does, every answer contains them,
+    because a server compares sequences of the log and would miss them. `heard`: by server, when its
+    keeper last asked, and the commit that it had applied. `refused`: by server, the nodes that it
+    does not accept, with the reason. `current`: the nodes that may connect since `current_seq`.
     """
 
     def __init__(
@@ -41,8 +43,8 @@ class Admission:
         self.over = over
         self.heard: dict[str, tuple[float, int]] = {}
         self.refused: dict[str, dict[str, str]] = {}
-        self.said = Admitted()
-        self.said_seq = 0
+        self.current = Admitted()
+        self.current_seq = 0
 
     async def listen(self) -> None:
         await self.bus.subscribe(subjects.ADMITTED, self._on_ask)
@@ -59,15 +61,15 @@ class Admission:
     def answer(self, since: int) -> AdmittedAnswer:
         """Return what a server that is at `since` must learn."""
         cluster = self.cluster()
-        found = admitted(cluster)
-        if found != self.said or not self.said_seq:
-            self.said, self.said_seq = found, cluster.seq
+        now_admitted = admitted(cluster)
+        if now_admitted != self.current or not self.current_seq:
+            self.current, self.current_seq = now_admitted, cluster.seq
         ahead = [node_id for node_id in self.over if not revocation(cluster, node_id)]
-        if since >= self.said_seq and not ahead:
+        if since >= self.current_seq and not ahead:
             return AdmittedAnswer(cluster.seq)
         return AdmittedAnswer(
             cluster.seq,
-            admitted(cluster, ahead) if ahead else found,
+            admitted(cluster, ahead) if ahead else now_admitted,
             FAREWELL_BEATS * cluster.timing.heartbeat_ms,
         )
 
@@ -88,5 +90,5 @@ class Admission:
         )
 
     def _agree(self, seq: int, now_s: float) -> bool:
-        found = [known for at_s, known in self.heard.values() if now_s - at_s < GONE_S]
-        return bool(found) and min(found) >= seq
+        applied = [known for at_s, known in self.heard.values() if now_s - at_s < GONE_S]
+        return bool(applied) and min(applied) >= seq

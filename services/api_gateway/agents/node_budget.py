@@ -1,10 +1,13 @@
-"""Bounds what each node writes to the log: the gateway has the servers refuse the key of a node
-that writes more.
+"""Bounds what each node writes to the log. The servers then refuse the key of a node that writes
+more.
 
-Pure. Facts that move a job on are paid for by the job, for a job has few such facts. All others
-drain from the node's level at a steady rate, which grows with the jobs that live there. A gateway
-counts what nodes send now, by its own clock, and records its verdict (NodeRevoked); so every reader
-agrees whatever each gateway counted. Docs: decision 33. Held by tests/unit/test_node_budget.py.
+Pure. Each node has a level, which rises with every message and drains at a steady rate; the rate
+grows with the jobs that live on the node. Facts that move a job on lower the level again, because a
+job has few such facts.
+
+A gateway counts by its own clock and records its verdict as NodeRevoked. So all readers of the log
+agree, even if another gateway counted differently. Docs: decision 33. Tests:
+tests/unit/test_node_budget.py.
 """
 
 from collections.abc import Sequence
@@ -15,23 +18,24 @@ from libs.common.change import IGNORED, Change
 from libs.common.facts import Commit
 from libs.common.model import NodeId
 
-# Cost of a commit beside its own bytes: the servers sync it, and every reader folds it.
+# Cost of a commit in addition to its own bytes: the servers sync it, and every reader folds it.
 COMMIT_BYTES: Final = 1 << 10
 # Credit for a fact that moves a job on: it pays for its own commit, and for errors or checkpoints.
 MOVE_BYTES: Final = 3 << 10
-# Bytes that drain in a second: for a node without jobs, and for each job that lives there.
+# Bytes that drain in a second: once for the node, and once for each job that lives there.
 BYTES_PER_S: Final = 4 << 10
 MOVES: Final = (f.JobStarted, f.JobFinished, f.JobRefused, f.JobReleased)
 SECOND_NS: Final = 1_000_000_000
-# An honest writer waits longer than this before it sends a commit again that the log did not store
-# (but for its first tries).
+# After its first tries, an honest writer waits longer than this before it repeats a commit that the
+# log did not store.
 REPEAT_NS: Final = 200_000_000
 
 
 class NodeBudget:
     """The level of each node that wrote lately.
 
-    `over` holds the nodes that passed `burst_bytes`; 0 bounds no node.
+    `over` holds the nodes whose level exceeded `burst_bytes`, with the reason. If `burst_bytes` is
+    0, no node has a bound.
     """
 
     def __init__(self, burst_bytes: int) -> None:
@@ -43,11 +47,10 @@ class NodeBudget:
         self.unstored: dict[NodeId, tuple[int, int]] = {}
 
     def wrote(self, node_id: NodeId, data: bytes, jobs: int, now_ns: int) -> bool:
-        """Count a message that a node sent, where `jobs` live.
+        """Count a message that a node sent. Return True if this message exceeds the node's budget.
 
-        Return whether it has passed its budget just now.
-
-        `now_ns` is this machine's boot clock. Without data it only asks where the subject stands.
+        `jobs` is the number of jobs that live on the node; `now_ns` is this machine's boot clock. A
+        message without data is the node's question for the last sequence of its subject.
         """
         size = 0 if self._is_repeated(node_id, data, now_ns) else len(data)
         level, at_ns = self.levels.get(node_id, (0, now_ns))

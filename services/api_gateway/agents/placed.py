@@ -1,7 +1,7 @@
 """Checks which job an agent may ask about: one whose current attempt has a live member on the
 agent's own node.
 
-The server lets no node use another's subject, so the node's name in it is a proof. Held by
+The server lets no node use another's subject, so the node's name in it is a proof. Tests:
 tests/integration/test_secrets.py and test_uploads.py.
 """
 

@@ -4,7 +4,7 @@ many (`node_budget.py`).
 It counts messages as they come to the servers, by a plain subscription beside the log: under a
 flood the log stores few of them, and drops those of other writers. For the same reason the servers
 refuse the key at once, on this gateway's word (`admission.py`), and the record that makes it last
-follows. Held by tests/attack/test_node_floods_log.py.
+follows. Tests: tests/attack/test_node_floods_log.py.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 attempt.
 
 The fold says who that is, and of which tenant the job is; the values are opened here and sealed to
-the agent's own key. Held by tests/integration/test_secrets.py.
+the agent's own key. Tests: tests/integration/test_secrets.py.
 """
 
 import logging

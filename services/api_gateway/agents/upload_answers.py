@@ -1,6 +1,6 @@
 """Sends uploads in pieces to agents that are about to start a job with an uploaded directory.
 
-Each answer depends on the question alone, so any gateway may give any of them. Held by
+Each answer depends on the question alone, so any gateway may give any of them. Tests:
 tests/integration/test_uploads.py.
 """
 

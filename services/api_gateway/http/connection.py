@@ -7,7 +7,7 @@ within LINGER_S, whatever the client reads or still sends.
 
 The server writes the head and the body of an answer separately. The transport gathers what is
 written within one turn of the event loop and sends it at once. At most GATHERED_BYTES_MAX wait for
-that, so that a client that does not read still slows its writer down. Held by
+that, so that a client that does not read still slows its writer down. Tests:
 tests/integration/test_gateway_connection.py and test_gateway_hostile.py.
 """
 

@@ -3,7 +3,7 @@ types that the code itself uses.
 
 Pure. FastAPI gives the paths and the queries (`queries.documented`), `answers.py` what is answered,
 the intents' own structs and bounds what a body may hold; the OpenAI routes, which stand outside
-FastAPI, are added. Held by tests/unit/test_openapi.py and, against a real gateway, by
+FastAPI, are added. Tests: tests/unit/test_openapi.py and, against a real gateway, by
 tests/integration/test_openapi_conformance.py.
 """
 

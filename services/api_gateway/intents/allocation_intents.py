@@ -2,7 +2,7 @@
 command.
 
 An allocation is a job whose command only waits. Its placement fields are those of `job_intents.py`.
-Pure. Held by tests/unit/test_gateway_allocation_intents.py.
+Pure. Tests: tests/unit/test_gateway_allocation_intents.py.
 """
 
 from typing import Final

@@ -3,7 +3,7 @@
 Pure. A value is checked against the range that the device's node reported. Whether the device has
 the control at all is the driver's answer, because a driver upgrade may add it. A control that needs
 a free device is refused while jobs hold the device, unless the device is draining: then the node
-applies it when the jobs have ended. Held by tests/unit/test_gateway_control_intents.py.
+applies it when the jobs have ended. Tests: tests/unit/test_gateway_control_intents.py.
 """
 
 from collections.abc import Sequence

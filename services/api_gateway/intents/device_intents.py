@@ -1,7 +1,7 @@
 """Requests of operators to set devices online, draining or offline. Pure.
 
 Jobs on a device keep running, whatever its service state. Only `force` ends them: a job waits for
-its next attempt, a replica is replaced, an allocation is released. Held by
+its next attempt, a replica is replaced, an allocation is released. Tests:
 tests/unit/test_gateway_device_intents.py.
 """
 

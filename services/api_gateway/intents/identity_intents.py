@@ -1,7 +1,7 @@
 """Requests about tenants and API keys.
 
 Pure. Whether a tenant exists and is empty is answered from the fold of this gateway. If another
-gateway records a conflicting fact at the same time, the fold decides (`key_fold.py`). Held by
+gateway records a conflicting fact at the same time, the fold decides (`key_fold.py`). Tests:
 tests/integration/test_gateway_identity.py.
 """
 

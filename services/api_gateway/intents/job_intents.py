@@ -2,7 +2,7 @@
 
 Pure. Refusals are `errors.Refused`; the text names the field and the remedy. This file owns the
 bounds of a job's fields. The scheduler decides whether the job fits the cluster, and quota decides
-whether its tenant may run it. Held by tests/unit/test_gateway_intents.py.
+whether its tenant may run it. Tests: tests/unit/test_gateway_intents.py.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Requests to invite machines, join the cluster and leave it.
 
 Pure. The secret of an invitation is shown once and never recorded; the log has only its SHA-256
-hash. Held by tests/unit/test_membership.py.
+hash. Tests: tests/unit/test_membership.py.
 """
 
 import hashlib

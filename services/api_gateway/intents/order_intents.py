@@ -1,6 +1,6 @@
 """Requests about queue order: when a job may start, changes of a waiting job, and queues.
 
-Pure. Jobs and queues are looked up in the fold of this gateway. Held by
+Pure. Jobs and queues are looked up in the fold of this gateway. Tests:
 tests/unit/test_gateway_order_intents.py.
 """
 

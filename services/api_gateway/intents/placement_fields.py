@@ -2,7 +2,7 @@
 them.
 
 Pure, shared by jobs, allocations and models. The scheduler decides whether the cluster has such a
-node. Held by tests/unit/test_gateway_placement_fields.py.
+node. Tests: tests/unit/test_gateway_placement_fields.py.
 """
 
 import re

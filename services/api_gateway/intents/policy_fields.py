@@ -1,7 +1,7 @@
 """`scheduling_policy`: the scheduling guarantee that a job requires of its queue.
 
 Pure. The queue decides the order of jobs. This field fills in what follows from the guarantee and
-refuses a request that contradicts it, so that a job never carries a word without meaning. Held by
+refuses a request that contradicts it, so that a job never carries a word without meaning. Tests:
 tests/unit/test_gateway_policy_fields.py.
 """
 

@@ -1,6 +1,6 @@
 """Fields of a job about its own preemption. Pure.
 
-Held by tests/unit/test_gateway_preemption_fields.py.
+Tests: tests/unit/test_gateway_preemption_fields.py.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Requests about reservations and maintenances: nodes, time, and who may use them.
 
 Pure. If a request gives a number of nodes and labels, this file chooses the nodes once, and the
-fact records them. Held by tests/unit/test_gateway_reservation_intents.py.
+fact records them. Tests: tests/unit/test_gateway_reservation_intents.py.
 """
 
 from collections.abc import Iterable

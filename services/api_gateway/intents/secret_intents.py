@@ -1,6 +1,6 @@
 """Requests about secrets, and the secrets that a job may use.
 
-Pure. No text here ever quotes a secret's value. Held by tests/unit/test_secret_intents.py.
+Pure. No text here ever quotes a secret's value. Tests: tests/unit/test_secret_intents.py.
 """
 
 import re

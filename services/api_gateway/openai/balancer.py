@@ -3,7 +3,7 @@ this gateway.
 
 Pure; time comes in as an argument (seconds of one monotonic clock). A replica that has just failed
 is chosen only when no other is left, because requests notice a failure before its node records it.
-Held by tests/unit/test_openai_balancer.py.
+Tests: tests/unit/test_openai_balancer.py.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,7 +2,7 @@
 
 The gateway sends nothing to the client before it has a stream's first event, or the whole of
 another answer. Until then a failed replica costs the client only time. Later a failure can only be
-reported within the stream. Held by tests/integration/test_openai_*.py.
+reported within the stream. Tests: tests/integration/test_openai_*.py.
 """
 
 import asyncio

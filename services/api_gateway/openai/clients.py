@@ -4,7 +4,7 @@ They read an error only in OpenAI's shape, on every route.
 
 Pure. OpenAI's own libraries name themselves in the header User-Agent, and those generated today in
 X-Stainless-Lang too. A request without either counts when its path belongs to OpenAI's API and not
-to Muster's. Held by tests/integration/test_openai_shapes.py.
+to Muster's. Tests: tests/integration/test_openai_shapes.py.
 """
 
 from typing import Final

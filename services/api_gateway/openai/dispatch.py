@@ -1,7 +1,7 @@
 """Sends a request to a replica: reserve tokens, set the guard, try replicas one after the other,
 settle the tokens.
 
-Metrics count every outcome, and the client gets an error whenever that is still possible. Held by
+Metrics count every outcome, and the client gets an error whenever that is still possible. Tests:
 tests/integration/test_openai_*.py.
 """
 

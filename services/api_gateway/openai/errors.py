@@ -1,7 +1,7 @@
 """Errors for OpenAI clients, in OpenAI's shape: {"error": {"message", "type", "param", "code"}}.
 
 Pure. `code` is a string or null, never a number, because clients compare it. A replica's own errors
-are passed on; if one has another shape, its text is put into this one. Held by
+are passed on; if one has another shape, its text is put into this one. Tests:
 tests/unit/test_openai_errors.py.
 """
 

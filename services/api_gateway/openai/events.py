@@ -1,7 +1,7 @@
 """Cuts a stream of server-sent events into whole events, and reads the usage from them.
 
 Pure. Only whole events go to the client, so that a broken stream can still end with a well-formed
-error. The extra chunk of `include_usage` is held back if only the meter asked for it. Held by
+error. The extra chunk of `include_usage` is held back if only the meter asked for it. Tests:
 tests/unit/test_openai_events.py.
 """
 

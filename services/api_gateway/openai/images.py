@@ -1,10 +1,13 @@
-"""Counts the tokens of images in a chat request by their size, not by the bytes of their base64.
+"""Counts the tokens of images in a chat request by their size in pixels, not by the bytes of their
+base64.
 
-Pure. The arithmetic is OpenAI's: an image of low detail is 85 tokens. Any other is scaled into
-2,048 x 2,048 pixels, then until its shorter side has at most 768, and counts 170 for each tile of
-512 x 512 and 85 once. Width and height are read from the first bytes of a data URL (PNG, GIF, JPEG,
-WebP); an image that is named by its address, or that has another form, counts as the largest. What
-the replica counts is charged in the end. Held by tests/unit/test_openai_images.py.
+Pure. The arithmetic is OpenAI's. An image of low detail counts 85 tokens. Any other image is scaled
+down to fit into 2,048 x 2,048 pixels, then until its shorter side is at most 768 pixels. It counts
+85 tokens, and 170 for each tile of 512 x 512 pixels.
+
+Width and height are read from the first bytes of a data URL (PNG, GIF, JPEG, WebP). An image with
+an address instead, or in another format, counts as the largest. These counts only reserve tokens:
+the tenant is charged what the replica counts. Tests: tests/unit/test_openai_images.py.
 """
 
 import binascii
@@ -20,18 +23,18 @@ TILE_PIXELS: Final = 512
 LONG_MAX: Final = 2_048
 SHORT_MAX: Final = 768
 LARGEST: Final = LOW + TILE * 8
-# Base64 characters of an image that are decoded. Its size is in the header; in a JPEG it follows
-# the metadata.
+# How many base64 characters of an image are decoded. The size is in the header, but in a JPEG it
+# follows the metadata.
 HEAD_CHARS: Final = 256
 JPEG_CHARS: Final = 128 << 10
-# Segments of a JPEG that are skipped.
+# How many segments of a JPEG are read in search of its size.
 SEGMENTS_MAX: Final = 64
-# The markers of a JPEG that hold its size: the starts of a frame, but not the tables among them.
+# The markers of a JPEG that hold its size: starts of a frame. C4, C8 and CC are other markers.
 FRAMES: Final = tuple(marker for marker in range(0xC0, 0xD0) if marker not in (0xC4, 0xC8, 0xCC))
 
 
 class Images(NamedTuple):
-    """`body_bytes` of the request are images in base64; all images together count `tokens`."""
+    """The images of a request: their bytes in base64, and the tokens that they count together."""
 
     body_bytes: int
     tokens: int
@@ -60,7 +63,7 @@ _parts: Final = msgspec.json.Decoder(list[_Part])
 def images_of(messages: bytes) -> Images:
     """Return the images of a chat's messages.
 
-    Messages that cannot be read have no images, so all their bytes count.
+    If the messages cannot be parsed, return NO_IMAGES; the caller then counts all bytes as text.
     """
     if b'"image_url"' not in messages:
         return NO_IMAGES
@@ -84,7 +87,7 @@ def images_of(messages: bytes) -> Images:
 
 
 def tokens_of(width: int, height: int) -> int:
-    """The tokens of an image of so many pixels; of an unknown size (0) those of the largest."""
+    """Return the tokens of an image of this size in pixels; LARGEST if the size is unknown (0)."""
     if width <= 0 or height <= 0:
         return LARGEST
     long, short = max(width, height), min(width, height)
@@ -96,9 +99,7 @@ def tokens_of(width: int, height: int) -> int:
 
 
 def size_of(url: str) -> tuple[int, int]:
-    """Return width and height in pixels; (0, 0) for an address, or a data URL without a known
-    header.
-    """
+    """Return width and height in pixels; (0, 0) for an address and for an unknown format."""
     head, _, data = url.partition(";base64,")
     if not head.startswith("data:") or not data:
         return 0, 0
@@ -108,8 +109,8 @@ def size_of(url: str) -> tuple[int, int]:
     if start.startswith((b"GIF87a", b"GIF89a")):
         return int.from_bytes(start[6:8], "little"), int.from_bytes(start[8:10], "little")
     if start.startswith(b"RIFF") and start[8:12] == b"WEBP":
-        return _of_webp(start)
-    return _of_jpeg(_decoded(data[:JPEG_CHARS])) if start.startswith(b"\xff\xd8") else (0, 0)
+        return _webp_size(start)
+    return _jpeg_size(_decoded(data[:JPEG_CHARS])) if start.startswith(b"\xff\xd8") else (0, 0)
 
 
 def _decoded(text: str) -> bytes:
@@ -119,7 +120,7 @@ def _decoded(text: str) -> bytes:
         return b""
 
 
-def _of_webp(data: bytes) -> tuple[int, int]:
+def _webp_size(data: bytes) -> tuple[int, int]:
     kind = data[12:16]
     if kind == b"VP8X":
         return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
@@ -131,7 +132,7 @@ def _of_webp(data: bytes) -> tuple[int, int]:
     ) & 0x3FFF
 
 
-def _of_jpeg(data: bytes) -> tuple[int, int]:
+def _jpeg_size(data: bytes) -> tuple[int, int]:
     at = 2
     for _ in range(SEGMENTS_MAX):
         if data[at : at + 1] != b"\xff" or at + 9 > len(data):

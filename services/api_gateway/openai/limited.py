@@ -1,9 +1,9 @@
-"""Enforces a tenant's requests and tokens per minute: spends what the tenant's purse holds, and
-asks quota for more.
+"""Enforces a tenant's requests and tokens per minute: spends the tenant's purse and asks quota for
+more.
 
-One ledger, quota's, over all gateways; this gateway spends slices of it that are its own, so no
-concurrency can overrun a limit. Without quota's word a limited tenant is refused, and only such a
-one. Held by tests/integration/test_rate_limits.py.
+Quota keeps one ledger for all gateways. Each gateway spends slices of it that belong to this
+gateway alone, so concurrency cannot exceed a limit. If quota does not answer, requests of tenants
+with a limit are refused, and only those. Tests: tests/integration/test_rate_limits.py.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from services.api_gateway.openai.errors import ApiError, RateLimited
 from services.api_gateway.openai.metering import Grant
 from services.api_gateway.openai.purse import Need, Purse
 
-# After a question without an answer, requests are refused for this long without another question.
+# If quota does not answer, the gateway refuses requests for this long before it asks again.
 SILENT_NS: Final = 1_000_000_000
 RETRY_S: Final = 1
 
@@ -38,7 +38,7 @@ class Account:
 
 
 class Limited:
-    """See `metering.Meter`."""
+    """The meter of tenants with limits; see `metering.Meter`."""
 
     def __init__(
         self, cluster: Callable[[], Cluster], bus: Bus, clock: Clock, answer_s: float
@@ -59,10 +59,10 @@ class Limited:
     async def reserve(self, principal: Principal, model: str, tokens: int) -> Grant:
         tenant = self.cluster().tenants[TenantId(principal.tenant)]
         account = self.accounts.get(tenant.tenant)
-        if account is None:  # one for each tenant that has a limit, which the fold bounds
+        if account is None:  # the fold bounds the number of tenants, so this dictionary is bounded
             account = self.accounts[tenant.tenant] = Account(tenant.tenant)
         if 0 < tenant.tokens_per_minute < tokens:
-            raise _never(tenant.tenant, tenant.tokens_per_minute, tokens)
+            raise _larger_than_limit(tenant.tenant, tenant.tokens_per_minute, tokens)
         need = Need(
             1 if tenant.requests_per_minute else 0, tokens if tenant.tokens_per_minute else 0
         )
@@ -75,12 +75,13 @@ class Limited:
         )
 
     async def _take_more(self, account: Account, need: Need) -> None:
-        """Under the lock: another may have filled the purse meanwhile.
+        """Take the need from the purse, and ask quota if the purse holds too little.
 
-        Raises RateLimited, ApiError 503.
+        The caller holds the lock; another request may have filled the purse meanwhile. A slice from
+        quota covers the need, unless its minute ended on the way. Then this method asks once more,
+        in the next minute.
 
-        What quota gives covers the need, unless a minute ended on the way: then the next one is
-        asked.
+        Raises RateLimited, or ApiError 503 if quota does not answer.
         """
         now_ns, purse = self.clock.boot_ns(), account.purse
         if purse.take(need, now_ns):
@@ -90,29 +91,29 @@ class Limited:
         if await self._ask(account, need):
             return
         if purse.last.given:
-            await self._turn(purse)
+            await self._await_next_minute(purse)
             if await self._ask(account, need):
                 return
-        raise _silent() if purse.last.given else self._refusal(purse, need)
+        raise _quota_unavailable() if purse.last.given else self._refusal(purse, need)
 
-    async def _turn(self, purse: Purse) -> None:
-        """Until the minute that quota spoke of last is over at quota too, if it is here: from its
-        answer on it lasts that long at most.
+    async def _await_next_minute(self, purse: Purse) -> None:
+        """If the minute is over here, sleep until it is over at quota too: `left_ms` after its
+        answer at the latest.
         """
         if self.clock.boot_ns() >= purse.until_ns:
             await asyncio.sleep((purse.last.left_ms + 1) / 1_000)
 
     async def _ask(self, account: Account, need: Need) -> bool:
-        """Ask quota for what is missing; whether the need was met."""
+        """Ask quota for what the purse lacks. Return whether the purse then covered the need."""
         purse, asked_ns = account.purse, self.clock.boot_ns()
         if asked_ns < account.silent_until_ns:
-            raise _silent()
+            raise _quota_unavailable()
         question = rate_messages.encode(purse.ask(need, asked_ns))
         try:
             answer = await self.bus.request(subjects.ask_quota("reserve"), question, self.answer_s)
         except Unavailable as error:
             account.silent_until_ns = self.clock.boot_ns() + SILENT_NS
-            raise _silent() from error
+            raise _quota_unavailable() from error
         finally:
             purse.put_back()
         purse.put(rate_messages.decode_slice(answer), need, asked_ns)
@@ -123,13 +124,13 @@ class Limited:
         wait_s = max(1, -(-(purse.until_ns - now_ns) // 1_000_000_000))
         if last.starting:
             text = (
-                "the limits of this tenant are counted anew after a restart, from the next "
-                "minute on: try again then"
+                "the limits of this tenant cannot be counted until the next minute, because quota "
+                "was restarted: try again then"
             )
             return ApiError(503, text, "limits_unavailable", retry_after_s=wait_s)
         if 0 < last.tokens_limit < need.tokens:
-            return _never(purse.tenant, last.tokens_limit, need.tokens)
-        what, text = _spent(purse, need)
+            return _larger_than_limit(purse.tenant, last.tokens_limit, need.tokens)
+        what, text = _exhausted(purse, need)
         return RateLimited(what, f"tenant {purse.tenant} {text}", wait_s, purse.headers(now_ns))
 
     def settle(self, grant: Grant, tokens: int | None) -> None:
@@ -147,18 +148,20 @@ class Limited:
         task.add_done_callback(self._sending.discard)
 
 
-def _spent(purse: Purse, need: Need) -> tuple[str, str]:
-    """Which limit refuses, and the sentence about it."""
+def _exhausted(purse: Purse, need: Need) -> tuple[str, str]:
+    """Return the limit that is exhausted, requests or tokens, and a sentence about it."""
     last = purse.last
     if purse.requests + last.requests_left < need.requests:
-        return "requests", f"may send {last.requests_limit} requests a minute"
+        return "requests", f"may send {last.requests_limit} requests a minute, and has sent them"
     text = f"may use {last.tokens_limit} tokens a minute"
     left = max(0, min(last.tokens_limit, purse.tokens + last.tokens_left))
-    return "tokens", f"{text} and has {left} of them left, and this request may need {need.tokens}"
+    return "tokens", f"{text} and has {left} left, but this request may need {need.tokens}"
 
 
-def _never(tenant: str, limit: int, tokens: int) -> ApiError:
-    """Return the error for a request that fits into no minute, so that no client tries it again."""
+def _larger_than_limit(tenant: str, limit: int, tokens: int) -> ApiError:
+    """Return the error for a request that exceeds a whole minute's limit. Its header tells clients
+    not to retry.
+    """
     text = (
         f"tenant {tenant} may use {limit} tokens a minute, and this request alone may need "
         f"{tokens}: send less, or set a lower max_tokens"
@@ -168,9 +171,9 @@ def _never(tenant: str, limit: int, tokens: int) -> ApiError:
     return error
 
 
-def _silent() -> ApiError:
+def _quota_unavailable() -> ApiError:
     text = (
-        "the limits of this tenant cannot be counted, for quota does not answer: try again in a "
-        "moment"
+        "the limits of this tenant cannot be counted, because the quota service does not answer: "
+        "try again in a moment"
     )
     return ApiError(503, text, "limits_unavailable", retry_after_s=RETRY_S)

@@ -1,8 +1,7 @@
-"""One gateway's share of a tenant's present minute: slices that quota gave to this gateway alone,
-spent without asking.
+"""One gateway's part of a tenant's limits in the current minute.
 
-Pure; time comes in as an argument (nanoseconds of a clock that never goes back). Held by
-tests/unit/test_openai_purse.py.
+Quota gives slices to this gateway alone, which spends them without asking. Pure; time is an
+argument (nanoseconds of a clock that never goes back). Tests: tests/unit/test_openai_purse.py.
 """
 
 from typing import Final, NamedTuple
@@ -11,27 +10,27 @@ from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
 from services.api_gateway.openai.metering import Headers
 
-# After a refusal of quota, wait this long before asking again: others may give something back.
+# After quota refused, wait this long before asking again. Other gateways may return something.
 REFUSED_NS: Final = 100_000_000
-# Settled tokens above this part of the limit go back to quota, for another gateway may need them.
+# Settled tokens above this part of the limit go back to quota: another gateway may need them.
 KEPT_PART: Final = 16
 
 
 class Need(NamedTuple):
-    """The worst case of one request; 0 for a quantity without a limit."""
+    """The most that one request can use; 0 for a quantity without a limit."""
 
     requests: int
     tokens: int
 
 
-NOTHING: Final = Need(0, 0)
+NO_NEED: Final = Need(0, 0)
 
 
 class Purse:
     """The requests and tokens that this gateway may spend.
 
     `window` is the minute of the contents, which are void from `until_ns` on. `last` is quota's
-    last answer. `aside` belongs to the request for which quota is being asked.
+    last answer. `set_aside` is kept for the request that waits for quota's answer.
     """
 
     def __init__(self, tenant: TenantId) -> None:
@@ -40,7 +39,7 @@ class Purse:
         self.until_ns = 0
         self.requests = 0
         self.tokens = 0
-        self.aside = NOTHING
+        self.set_aside = NO_NEED
         self.last = Slice(-1, 0, False)
         self.refused_tokens = 0
         self.refused_until_ns = 0
@@ -54,8 +53,8 @@ class Purse:
         return True
 
     def refused(self, need: Need, now_ns: int) -> bool:
-        """Whether asking for as much would be in vain: quota has just said no to no more than that,
-        in this minute.
+        """Return whether quota has just refused this much, or less, in this minute. Asking again
+        would be in vain.
         """
         return (
             now_ns < min(self.refused_until_ns, self.until_ns)
@@ -63,30 +62,31 @@ class Purse:
         )
 
     def ask(self, need: Need, now_ns: int) -> SliceAsk:
-        """What is missing.
+        """Return a request to quota for the part of the need that the purse lacks.
 
-        What is here of the need is set aside meanwhile: nobody else may take it before the rest
-        comes.
+        The other part is set aside, so that no other request takes it before quota answers.
         """
         if now_ns < self.until_ns:
-            self.aside = Need(min(self.requests, need.requests), min(self.tokens, need.tokens))
-            self.requests -= self.aside.requests
-            self.tokens -= self.aside.tokens
+            self.set_aside = Need(min(self.requests, need.requests), min(self.tokens, need.tokens))
+            self.requests -= self.set_aside.requests
+            self.tokens -= self.set_aside.tokens
         return SliceAsk(
-            self.tenant, need.requests - self.aside.requests, need.tokens - self.aside.tokens
+            self.tenant,
+            need.requests - self.set_aside.requests,
+            need.tokens - self.set_aside.tokens,
         )
 
     def put_back(self) -> None:
-        """What was set aside; quota has answered, or never will."""
-        self.requests += self.aside.requests
-        self.tokens += self.aside.tokens
-        self.aside = NOTHING
+        """Put back what `ask` set aside, because quota has answered or will not answer."""
+        self.requests += self.set_aside.requests
+        self.tokens += self.set_aside.tokens
+        self.set_aside = NO_NEED
 
     def put(self, given: Slice, need: Need, asked_ns: int) -> None:
-        """Quota's answer to what was asked at `asked_ns`.
+        """Put quota's answer to the request of `asked_ns` into the purse.
 
-        It is counted from then, so it is over here no later than there; each answer of a minute may
-        tell better how long it lasts.
+        The minute's rest is counted from `asked_ns`, so the minute ends here no later than at
+        quota. Each further answer of a minute may extend it.
         """
         if given.window > self.window:
             self.window, self.requests, self.tokens, self.until_ns = given.window, 0, 0, 0
@@ -100,8 +100,9 @@ class Purse:
             self.refused_tokens, self.refused_until_ns = need.tokens, asked_ns + REFUSED_NS
 
     def settle(self, window: int, reserved: int, used: int, now_ns: int) -> SliceReturn | None:
-        """What was reserved and not used is here again; what is more than this gateway needs goes
-        back to quota.
+        """Put back the tokens that a request reserved and did not use.
+
+        Return the surplus that this gateway does not need, for quota; None if there is none.
         """
         if window != self.window or now_ns >= self.until_ns or reserved == 0:
             return None
@@ -114,8 +115,10 @@ class Purse:
         return SliceReturn(self.tenant, window, 0, surplus)
 
     def headers(self, now_ns: int) -> Headers:
-        """x-ratelimit-* as OpenAI names them; what is remaining is this gateway's best knowledge of
-        all gateways.
+        """Return OpenAI's x-ratelimit-* headers.
+
+        The remaining requests and tokens are what quota had left at its last answer, and what this
+        purse holds. Other gateways may have used some since.
         """
         last, shown = self.last, []
         reset = _duration(max(0, self.until_ns - now_ns) // 1_000_000).encode()

@@ -1,12 +1,13 @@
-"""Reports this gateway's requests to the scheduler and the nodes.
+"""Reports this gateway's OpenAI requests to the scheduler and the nodes.
 
-The scheduler gets the number of outstanding requests at retired replicas: every second, when a
-replica is retired, and when the last request at a retired replica ends. The fold decides where
-requests go. Fold and counts are read in one step, so a report that holds a retirement holds every
-request before it. The scheduler's side is services/scheduler/models/drains.py.
+The scheduler receives the number of outstanding requests at retired replicas: every second, when a
+replica is retired, and when the last request at a retired replica ends. A report reads the fold and
+the counts in one step. The fold decides where requests go, so a report whose fold contains a
+retirement counts every request that was sent before it. The scheduler's side is
+services/scheduler/models/drains.py.
 
-Each node is sent every second which of its replicas answered requests: such a replica is alive,
-also when it is too busy for its probe. Held by tests/integration/test_model_drains.py and
+Each node receives every second the list of its replicas that answered requests. Such a replica is
+alive, even if it is too busy to answer its probe. Tests: tests/integration/test_model_drains.py and
 test_busy_models.py.
 """
 
@@ -24,12 +25,12 @@ from libs.common.transport.bus import Bus
 from services.api_gateway.openai.balancer import Balancer
 
 EVERY_S: Final = 1.0
-# Between two reports, whatever happens.
+# The least time between two reports.
 PAUSE_S: Final = 0.02
 
 
 class Reporter:
-    """The reports of one gateway; `cluster` gives the fold of now."""
+    """The reporter of one gateway. `cluster` returns the current fold."""
 
     def __init__(
         self, cluster: Callable[[], Cluster], balancer: Balancer, bus: Bus, instance: str
@@ -42,16 +43,16 @@ class Reporter:
         self._answered: dict[JobId, None] = {}
 
     def wake(self) -> None:
-        """A replica was retired."""
+        """Report soon, because a replica was retired."""
         self._changed.set()
 
     def ended(self, endpoint: Endpoint) -> None:
-        """A request ended; the last one at a retired replica is reported at once."""
+        """Note the end of a request. The last one at a retired replica is reported at once."""
         if endpoint not in self.balancer.outstanding and self._is_retired(endpoint.job_id):
             self._changed.set()
 
     def answered(self, endpoint: Endpoint) -> None:
-        """A replica has just said something, and no failure."""
+        """Note that a replica has just answered without an error of its own."""
         self._answered[endpoint.job_id] = None
 
     async def run(self) -> None:
@@ -71,13 +72,13 @@ class Reporter:
 
     def take_answered(self) -> dict[NodeId, list[str]]:
         """Return, by node, the attempt keys of replicas that answered since the last call."""
-        found: dict[NodeId, list[str]] = {}
+        answered: dict[NodeId, list[str]] = {}
         for job_id in self._answered:
             if (job := self.cluster().jobs.get(job_id)) is not None:
                 for node_id in job.members:
-                    found.setdefault(node_id, []).append(attempt_key(job_id, job.attempt))
+                    answered.setdefault(node_id, []).append(attempt_key(job_id, job.attempt))
         self._answered = {}
-        return found
+        return answered
 
     async def _report_outstanding(self) -> None:
         while True:
@@ -92,7 +93,9 @@ class Reporter:
             await self.bus.publish(self.subject, encode(self.outstanding()))
 
     def outstanding(self) -> Outstanding:
-        """The requests under way at replicas that are to end, as of the fold of now."""
+        """Return the number of outstanding requests at each retired replica, as of the current
+        fold.
+        """
         counts: dict[JobId, int] = {}
         for endpoint, count in self.balancer.outstanding.items():
             if self._is_retired(endpoint.job_id):

@@ -2,7 +2,7 @@
 need.
 
 Pure. Only the fields that the gateway acts on are read; all others are skipped, unknown ones too,
-and their bytes go on as they came. Held by tests/unit/test_openai_request.py.
+and their bytes go on as they came. Tests: tests/unit/test_openai_request.py.
 """
 
 import re

@@ -2,7 +2,7 @@
 for each tenant.
 
 What stands in the bucket SECRETS is worth nothing without the vault's key file; a value that was
-moved to another tenant's or another name's place is found out when it is opened. Held by
+moved to another tenant's or another name's place is found out when it is opened. Tests:
 tests/unit/test_vault.py; why so: docs/decisions/0010-where-secrets-are.md.
 """
 

@@ -1,7 +1,7 @@
-"""Which commits spoke of a job, and one line for people about each kind of fact.
+"""The commits that concern each job, and a one-line summary of each kind of fact.
 
-Pure. Only sequence numbers are kept, at most SEQS_PER_JOB of them for a job (the first ones and the
-latest ones say most, so the middle goes first); the entries themselves are read from the log.
+Pure. The history keeps sequence numbers only; the gateway reads the entries from the log. A job has
+at most SEQS_PER_JOB numbers. The first and the latest ones tell most, so the middle goes first.
 """
 
 from collections.abc import Callable
@@ -20,24 +20,24 @@ from services.api_gateway.times import rfc3339
 
 SEQS_PER_JOB: Final = 1_000
 FIRST_KEPT: Final = 100
-# Prefix of a release check that did not prove its part clean.
+# A release check that begins with one of these did not prove its part clean.
 NOT_CLEAN: Final = ("held", "left", "not known", "not looked for", "failed")
-# How a job's parts of devices are kept apart, as JobStarted says it.
-KEPT_APART: Final = {
-    "mps": ", kept apart by MPS",
-    "cu_mask": ", kept apart by masks of compute units",
-    "simulated": ", on simulated devices, which MPS keeps apart in name only",
+# How the node isolates the job's fractions of GPUs, by `isolation` of JobStarted.
+ISOLATED_BY: Final = {
+    "mps": ", isolated by MPS",
+    "cu_mask": ", isolated by masks of compute units",
+    "simulated": ", on simulated devices, where MPS isolates nothing",
 }
 
 
 class History(msgspec.Struct):
-    """Sequence numbers by job, in order."""
+    """The ordered sequence numbers of the commits that concern each job."""
 
     seqs: dict[JobId, list[int]] = {}
 
     def note(self, seq: int, commit: Commit, changes: list[Change]) -> None:
-        """A folded commit: what it says of jobs, an ignored fact included, and what it changed in
-        them.
+        """Note the jobs that a folded commit names or changed. A fact that the fold ignored counts
+        too.
         """
         for fact, change in zip(commit.facts, changes, strict=True):
             named = getattr(fact, "job_id", "")
@@ -50,7 +50,7 @@ class History(msgspec.Struct):
         return self.seqs.get(job_id, [])
 
     def changed(self, job_id: JobId) -> int:
-        """The last sequence that spoke of the job; 0 for none."""
+        """Return the last sequence that concerns the job; 0 if there is none."""
         seqs = self.seqs.get(job_id)
         return seqs[-1] if seqs else 0
 
@@ -63,8 +63,8 @@ class History(msgspec.Struct):
             del seqs[FIRST_KEPT]
 
 
-def _told(fact: f.GpuControlRequested | f.GpuControlled) -> str:
-    """`power 300`, `power default`, `reset`."""
+def _setting(fact: f.GpuControlRequested | f.GpuControlled) -> str:
+    """Return the control with its value: `power 300`, `power default` or `reset`."""
     return (
         fact.control
         if fact.control in ROWS and ROWS[fact.control].once
@@ -73,7 +73,7 @@ def _told(fact: f.GpuControlRequested | f.GpuControlled) -> str:
 
 
 def row(seq: int, commit: Commit, fact: AnyFact | Unknown) -> dict[str, Any]:
-    """One fact of the log as the API shows it."""
+    """Return one fact of the log as the API shows it."""
     return {
         "seq": seq,
         "at": rfc3339(commit.at_ns),
@@ -86,8 +86,9 @@ def row(seq: int, commit: Commit, fact: AnyFact | Unknown) -> dict[str, Any]:
 
 
 def concerns(fact: AnyFact | Unknown, job_id: str) -> bool:
-    """Whether a fact speaks of the job; a fact about a node does, for the jobs that had a member
-    there.
+    """Return whether a fact concerns the job.
+
+    The caller passes commits from the job's history only, so a fact about a node concerns the job.
     """
     if isinstance(fact, f.ReplicasScaled):
         return job_id in fact.retire or any(replica.job_id == job_id for replica in fact.add)
@@ -106,9 +107,9 @@ def _content(fact: AnyFact | Unknown) -> Any:  # noqa: ANN401  a fact as JSON va
 
 
 def summary(fact: AnyFact | Unknown) -> str:
-    """One line for people."""
-    words = _SUMMARY.get(type(fact))
-    return words(fact) if words else f.kind_of(fact)
+    """Return a one-line summary of the fact."""
+    summarise = _SUMMARY.get(type(fact))
+    return summarise(fact) if summarise else f.kind_of(fact)
 
 
 def _placed(fact: f.JobPlaced) -> str:
@@ -124,29 +125,31 @@ def _reserved(fact: f.DevicesReserved) -> str:
     return (
         f"reserved for attempt {fact.attempt}: {where}"
         if where
-        else "no devices are reserved for it any more"
+        else "no devices are reserved for the job any more"
     )
 
 
 def _preempted(fact: f.JobPreempted) -> str:
-    why = "begins anew with more nodes" if fact.by == fact.job_id else f"makes room for {fact.by}"
+    why = "to run with more nodes" if fact.by == fact.job_id else f"to make room for {fact.by}"
     return (
-        f"attempt {fact.attempt} {why}: signal {fact.signal}, at most {fact.grace_ms // 1000} s "
-        "to save and end"
+        f"attempt {fact.attempt} preempted {why}: signal {fact.signal}, at most "
+        f"{fact.grace_ms // 1000} s to save and end"
     )
 
 
 def _released(fact: f.JobReleased) -> str:
     """Describe a release.
 
-    Devices are clean only if every check of the receipt says so. GpuFaulted names what is held, and
-    the holder.
+    The devices are clean only if every check of the receipt says so. A GpuFaulted names the device
+    that is still held, and the process that holds it.
     """
-    bad = [f"{name} {said}" for name, said in fact.checks.items() if said.startswith(NOT_CLEAN)]
+    failed = [
+        f"{name} {result}" for name, result in fact.checks.items() if result.startswith(NOT_CLEAN)
+    ]
     where = f"attempt {fact.attempt} on {fact.node_id}"
     return (
-        f"{where} is over, not proved clean: {'; '.join(bad)}"
-        if bad
+        f"{where} released, but its devices are not proved clean: {'; '.join(failed)}"
+        if failed
         else f"devices of {where} proved clean"
     )
 
@@ -155,7 +158,7 @@ def _faulted(fact: f.GpuFaulted) -> str:
     what = f"{fact.reason}: {fact.detail}" if fact.detail else fact.reason
     health = "quarantined" if fact.reason == QUARANTINED else f"{fact.health} ({what})"
     return f"GPU {fact.uuid} on {fact.node_id} is {health}" + (
-        f": held by {fact.detail}" if health == QUARANTINED and fact.detail else ""
+        f": {fact.detail}" if health == QUARANTINED and fact.detail else ""
     )
 
 
@@ -172,11 +175,11 @@ def _registered(fact: f.NodeRegistered) -> str:
 
 
 def _replicas(fact: f.ReplicasScaled) -> str:
-    added = f"begins {', '.join(replica.job_id for replica in fact.add)}" if fact.add else ""
-    retired = f"ends {', '.join(fact.retire[:8])}" if fact.retire else ""
+    added = f"starts {', '.join(replica.job_id for replica in fact.add)}" if fact.add else ""
+    retired = f"retires {', '.join(fact.retire[:8])}" if fact.retire else ""
     return (
-        f"model {fact.model}, generation {fact.generation}, "
-        f"{' and '.join(filter(None, (added, retired)))} ({fact.reason})"
+        f"model {fact.model} {' and '.join(filter(None, (added, retired)))}, generation "
+        f"{fact.generation} ({fact.reason})"
     )
 
 
@@ -191,10 +194,15 @@ def _tenant(fact: f.TenantSet) -> str:
 
 
 def _updated(fact: f.JobUpdated) -> str:
-    said = [f"priority {fact.priority}"] if fact.priority is not None else []
-    said += [f"time limit {fact.time_limit_s} s"] if fact.time_limit_s is not None else []
-    said += ["held" if fact.held else "released"] if fact.held is not None else []
-    return f"changed by {fact.user or 'someone'}: {', '.join(said) or 'nothing'}"
+    changes = [f"priority {fact.priority}"] if fact.priority is not None else []
+    changes += [f"time limit {fact.time_limit_s} s"] if fact.time_limit_s is not None else []
+    changes += ["held" if fact.held else "released"] if fact.held is not None else []
+    return f"changed by {_user(fact.user)}: {', '.join(changes) or 'nothing'}"
+
+
+def _user(name: str) -> str:
+    """Return the user's name; old facts may lack it."""
+    return name or "an unknown user"
 
 
 def _reservation(fact: f.ReservationSet) -> str:
@@ -204,52 +212,45 @@ def _reservation(fact: f.ReservationSet) -> str:
     )
     span = f"from {rfc3339(fact.start_ns)} to {rfc3339(fact.end_ns)}"
     return (
-        f"reservation {fact.reservation} for {whom} on {nodes}, {span}, set by "
-        f"{fact.user or 'someone'}"
+        f"reservation {fact.reservation} for {whom} on {nodes}, {span}, set by {_user(fact.user)}"
     )
 
 
 _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
-    f.JobSubmitted: lambda x: (
-        f"submitted by {x.user or 'someone'}: {' '.join(x.spec.command)[:80]}"
-    ),
+    f.JobSubmitted: lambda x: f"submitted by {_user(x.user)}: {' '.join(x.spec.command)[:80]}",
     f.CancelRequested: lambda x: (
-        f"cancel requested by {x.user or 'someone'}: signal {x.signal}, {x.grace_s} s grace"
+        f"cancel requested by {_user(x.user)}: signal {x.signal}, {x.grace_s} s grace"
     ),
     f.TenantSet: _tenant,
     f.KeyCreated: lambda x: (
-        f"key {x.key_id} ({x.role} {x.user} of {x.tenant}) created by {x.by or 'someone'}"
+        f"key {x.key_id} ({x.role} {x.user} of {x.tenant}) created by {_user(x.by)}"
     ),
-    f.KeyRotated: lambda x: f"key {x.key_id} given another secret by {x.user or 'someone'}",
-    f.KeyRevoked: lambda x: f"key {x.key_id} revoked by {x.user or 'someone'}",
+    f.KeyRotated: lambda x: f"key {x.key_id} rotated by {_user(x.user)}",
+    f.KeyRevoked: lambda x: f"key {x.key_id} revoked by {_user(x.user)}",
     f.AccessRecorded: lambda x: (
-        f"{counted(x.count, 'request')}{f', {x.dropped} before them not kept' if x.dropped else ''}"
+        f"{counted(x.count, 'request')}{f'; {x.dropped} earlier ones lost' if x.dropped else ''}"
     ),
     f.SecretSet: lambda x: (
-        f"secret {x.name} of {x.tenant}, version {x.version}, set by {x.user or 'someone'}"
+        f"secret {x.name} of {x.tenant}, version {x.version}, set by {_user(x.user)}"
     ),
-    f.SecretRemoved: lambda x: f"secret {x.name} of {x.tenant} removed by {x.user or 'someone'}",
+    f.SecretRemoved: lambda x: f"secret {x.name} of {x.tenant} removed by {_user(x.user)}",
     f.ModelDeployed: lambda x: (
-        f"model {x.name} deployed by {x.user or 'someone'}: {x.spec.replicas} x "
+        f"model {x.name} deployed by {_user(x.user)}: {x.spec.replicas} x "
         f"{' '.join(x.spec.command)[:80]}"
     ),
     f.ModelScaled: lambda x: (
-        f"model {x.name}: {counted(x.replicas, 'replica')} asked for by {x.user or 'someone'}"
+        f"model {x.name} scaled to {counted(x.replicas, 'replica')} by {_user(x.user)}"
     ),
-    f.ModelUndeployed: lambda x: f"model {x.name} undeployed by {x.user or 'someone'}",
+    f.ModelUndeployed: lambda x: f"model {x.name} undeployed by {_user(x.user)}",
     f.NodeInvited: lambda x: (
-        f"node {x.node_id} {'invited' if x.secret_hash else 'no longer invited'} by "
-        f"{x.user or 'someone'}"
+        f"{'invitation' if x.secret_hash else 'end of the invitation'} of node {x.node_id} by "
+        f"{_user(x.user)}"
     ),
-    f.NodeJoined: lambda x: f"node {x.node_id} joined from {x.address or 'somewhere'}",
+    f.NodeJoined: lambda x: f"node {x.node_id} joined from {x.address or 'an unknown address'}",
     f.NodeRevoked: lambda x: f"the servers refuse the key of node {x.node_id}: {x.reason}",
-    f.NodeRemovalRequested: lambda x: (
-        f"removal of node {x.node_id} asked for by {x.user or 'someone'}"
-    ),
-    f.AllocationExtended: lambda x: (
-        f"extended by {x.user or 'someone'} until {rfc3339(x.expires_ns)}"
-    ),
-    f.AllocationWarned: lambda x: f"over at {rfc3339(x.expires_ns)}",
+    f.NodeRemovalRequested: lambda x: f"removal of node {x.node_id} requested by {_user(x.user)}",
+    f.AllocationExtended: lambda x: f"extended by {_user(x.user)} until {rfc3339(x.expires_ns)}",
+    f.AllocationWarned: lambda x: f"warned that it ends at {rfc3339(x.expires_ns)}",
     f.JobAdmitted: lambda x: "admitted",
     f.JobRejected: lambda x: f"rejected: {x.reason}",
     f.UsageCharged: lambda x: (
@@ -262,7 +263,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.BudgetRenewed: lambda x: f"tenant {x.tenant} has its GPU hours of {x.month}",
     f.TermBegan: lambda x: f"scheduler {x.instance} began a term",
     f.PluginDisabled: lambda x: (
-        f"the {x.extends} {x.name}, version {x.version}, is asked no more: {x.reason}"
+        f"plug-in disabled: {x.extends} {x.name}, version {x.version}: {x.reason}"
     ),
     f.ClusterConfigured: lambda x: (
         f"cluster {x.cluster_id} configured: lease {x.timing.lease_ms} ms"
@@ -274,46 +275,44 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     ),
     f.JobQueued: lambda x: "queued",
     f.JobUpdated: _updated,
-    f.RequeueRequested: lambda x: (
-        f"attempt {x.attempt} to be queued again, asked for by {x.user or 'someone'}"
-    ),
+    f.RequeueRequested: lambda x: f"requeue of attempt {x.attempt} requested by {_user(x.user)}",
     f.QueueSet: lambda x: (
-        f"queue {x.queue} set by {x.user or 'someone'}: policy {x.policy}, weight {x.weight}"
+        f"queue {x.queue} set by {_user(x.user)}: policy {x.policy}, weight {x.weight}"
     ),
     f.ReservationSet: _reservation,
-    f.ReservationCleared: lambda x: f"reservation {x.reservation} removed by {x.user or 'someone'}",
+    f.ReservationCleared: lambda x: f"reservation {x.reservation} removed by {_user(x.user)}",
     f.ElementBegun: lambda x: f"element {x.number} of array {x.array} begun",
     f.JobPlaced: _placed,
     f.JobStopOrdered: lambda x: f"attempt {x.attempt} ordered to stop: {x.reason}",
     f.JobPreempted: _preempted,
     f.DevicesReserved: _reserved,
     f.JobCheckpointed: lambda x: (
-        f"attempt {x.attempt} has saved its work{', as it was asked to' if x.asked else ''}"
+        f"attempt {x.attempt} saved a checkpoint{', as requested' if x.asked else ''}"
     ),
     f.JobOverShare: lambda x: (
         (
-            f"attempt {x.attempt} uses {x.used_bytes >> 20} MiB of GPU {x.uuid}, its part is "
-            f"{x.share_bytes >> 20}"
+            f"attempt {x.attempt} uses {x.used_bytes >> 20} MiB of GPU {x.uuid}, and its share is "
+            f"{x.share_bytes >> 20} MiB"
         )
-        + (f": it is ended after {x.grace_s} s of that" if x.grace_s else "")
+        + (f": the agent ends it after {x.grace_s} s over its share" if x.grace_s else "")
     ),
     f.JobRequeued: lambda x: (
-        f"attempt {x.attempt} over ({x.reason}), queued "
-        f"again{', after a wait' if x.not_before_ns else ''}"
+        f"attempt {x.attempt} ended ({x.reason}), job requeued"
+        + (" with a delay" if x.not_before_ns else "")
     ),
     f.JobClosed: lambda x: (
         f"{x.outcome}{': ' + x.reason if x.reason not in ('', x.outcome) else ''}"
     ),
     f.ReplicasScaled: _replicas,
     f.NodeDeclaredDead: lambda x: (
-        f"node {x.node_id} declared dead by {x.user or 'someone'}: incarnation {x.incarnation}"
+        f"node {x.node_id} declared dead by {_user(x.user)}: incarnation {x.incarnation}"
     ),
     f.NodeLost: lambda x: f"node {x.node_id} lost: {x.reason}",
     f.NodeReturned: lambda x: f"node {x.node_id} returned",
     f.NodeRemoved: lambda x: f"node {x.node_id} removed",
     f.NodeRegistered: _registered,
     f.JobStarted: lambda x: (
-        f"attempt {x.attempt} started on {x.node_id}{KEPT_APART.get(x.isolation, '')}"
+        f"attempt {x.attempt} started on {x.node_id}{ISOLATED_BY.get(x.isolation, '')}"
     ),
     f.JobFinished: _finished,
     f.JobRefused: lambda x: f"{x.node_id} refused attempt {x.attempt}: {x.reason}",
@@ -325,10 +324,11 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
         f"GPU {x.uuid} on {x.node_id}: {x.error} ({x.source}), verdict "
         f"{x.verdict}{', shadow' if x.shadow else ''}"
     ),
-    f.GpuServiceSet: lambda x: f"GPU {x.uuid} {x.service}, by {x.user or 'someone'}",
-    f.GpuControlRequested: lambda x: f"GPU {x.uuid} {_told(x)}, by {x.user or 'someone'}",
+    f.GpuServiceSet: lambda x: f"GPU {x.uuid} {x.service}, by {_user(x.user)}",
+    f.GpuControlRequested: lambda x: f"GPU {x.uuid} {_setting(x)}, by {_user(x.user)}",
     f.GpuControlled: lambda x: (
-        f"GPU {x.uuid} on {x.node_id} {_told(x)}: {x.outcome}{f' ({x.detail})' if x.detail else ''}"
+        f"GPU {x.uuid} on {x.node_id} {_setting(x)}: {x.outcome}"
+        + (f" ({x.detail})" if x.detail else "")
     ),
     f.GpuRecovered: lambda x: f"GPU {x.uuid} on {x.node_id} recovered",
 }

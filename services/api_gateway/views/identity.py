@@ -1,4 +1,7 @@
-"""Tenants, keys and access entries as the API shows them. Pure; no hash of a key is ever shown."""
+"""Tenants, keys and access records as the API shows them.
+
+Pure. No view contains the hash of a key.
+"""
 
 import msgspec
 
@@ -11,10 +14,10 @@ _SHARE_MS_PER_HOUR = WHOLE_GPU * 3_600_000
 
 
 class TenantShown(msgspec.Struct):
-    """Limits (0 = none) and what is used now; GPUs in devices.
+    """A tenant's limits (0: none) and its present use; GPUs are counted in devices.
 
-    `gpu_hours_used` is what counts against `gpu_hours`: of the tenant's whole life, or of this
-    month.
+    `gpu_hours_used` counts against `gpu_hours`: since the tenant exists, or in this month, as
+    `gpu_hours_per` says.
     """
 
     name: str
@@ -33,9 +36,10 @@ class TenantShown(msgspec.Struct):
 
 
 class KeyShown(msgspec.Struct, omit_defaults=True):
-    """`key` is the key itself, in the one answer that shows it.
+    """An API key.
 
-    `old_until` is when the secret before the last rotation ends.
+    `key` is the key itself; only the answer that creates or rotates it contains it. Until
+    `old_until`, the secret from before the last rotation works too.
     """
 
     id: str
@@ -53,8 +57,10 @@ class KeyShown(msgspec.Struct, omit_defaults=True):
 
 
 class AccessShown(msgspec.Struct):
-    """`denied` says why, and is empty for what was allowed; `status` 0: the client went before an
-    answer began.
+    """An access record.
+
+    `denied` is the reason of a denial, and empty for an allowed request. `status` is 0 if the
+    client disconnected before the answer began.
     """
 
     seq: int

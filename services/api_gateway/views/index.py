@@ -1,8 +1,8 @@
-"""An index over the live jobs: by name, by the beginning of their id, by submission, and the number
-in each state.
+"""An index over the jobs of the fold: by name, by prefix of the id and by submission. It also
+counts the jobs in each state.
 
 Pure. The gateway calls `touch` for each job that a commit changed. Jobs that the fold has forgotten
-(the oldest ended ones) leave this index too. Held by tests/unit/test_job_index.py.
+(the oldest ended ones) leave this index too. Tests: tests/unit/test_job_index.py.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -104,7 +104,7 @@ class JobIndex:
         return list(islice(candidates, CANDIDATES_MAX))
 
     def _add(self, job: Job, in_order: bool) -> None:
-        """Add a job. Elements are found by their array, not by their own name or id prefix."""
+        """Add a job. An element is found through its array, so its name and id are not indexed."""
         self._added += 1
         place = Place(job.seq, self._added, job.job_id)
         self.place_of[job.job_id] = place

@@ -18,6 +18,8 @@ from services.api_gateway.views.others import preempted_by
 
 
 class GpuShown(msgspec.Struct):
+    """A GPU that the job holds, and the share that it holds of it."""
+
     uuid: str
     share: int
 
@@ -36,8 +38,9 @@ class MemberShown(msgspec.Struct):
 
 
 class ArrayShown(msgspec.Struct):
-    """`numbers` as they were written; how many elements are in each state: those that have not
-    begun are queued.
+    """The elements of an array, counted by state.
+
+    `numbers` is the range as the user wrote it. Elements that have not begun count as queued.
     """
 
     numbers: str
@@ -46,18 +49,21 @@ class ArrayShown(msgspec.Struct):
 
 
 class JobShown(msgspec.Struct):
-    """`kind` is job, replica or allocation; `expires_at` is when a placed allocation is over.
+    """A job in full.
 
-    `seq` is the sequence of the submission; `waits_for` says on whom a job that has not ended
-    waits; `after` are those jobs. An attempt has `nodes` to `nodes_max` of them, `node_ids` says
-    which. `preemptions` says how often it made room, the last time for `preempted_by`; `grown`, how
-    often it began anew with more nodes; `reserved` are the nodes where devices are kept for it.
-    `refusals` says how many attempts nodes refused, the last one for `refused_reason`;
-    `excluded_nodes` are those that did so lately.
+    `kind` is job, replica or allocation. `expires_at` is the end of a placed allocation. `seq` is
+    the sequence of the submission. `waits_for` is what the job waits for now; `after` lists the
+    jobs that must end first.
 
-    `user_id` is `user`, `max_execution_time` is `time_limit_s` (null: none), under the names that
-    others use. `gpu_affinity` is the `gpu_uuids` that it asked for: on no other devices does it
-    run; empty: on any. `array` is of an array; `element_of` is its id in its elements.
+    An attempt has between `nodes` and `nodes_max` nodes, which `node_ids` lists. `preemptions`
+    counts the job's preemptions; the last one made room for `preempted_by`. `grown` counts the
+    restarts with more nodes. `reserved` lists the nodes where devices are reserved for the job.
+    `refusals` counts the attempts that a node refused; `refused_reason` is the last reason, and
+    `excluded_nodes` lists the nodes that refused lately.
+
+    `user_id` equals `user`, and `max_execution_time` equals `time_limit_s` (null: none); other
+    systems use these names. `gpu_affinity` lists the only devices that the job may use; empty means
+    any. `array` is set on arrays only. `element_of` is set on an element: the id of its array.
     """
 
     id: str
@@ -123,17 +129,16 @@ class JobShown(msgspec.Struct):
 
 
 def job_shown(cluster: Cluster, job: Job) -> JobShown:
-    shown, refused = _shown(cluster, job), job.refusals
-    shown.refusals, shown.refused_reason, shown.excluded_nodes = (
-        refused.count,
-        refused.reason,
-        sorted(refused.excluded),
-    )
+    shown = _without_refusals(cluster, job)
+    shown.refusals = job.refusals.count
+    shown.refused_reason = job.refusals.reason
+    shown.excluded_nodes = sorted(job.refusals.excluded)
     return shown
 
 
-def _shown(cluster: Cluster, job: Job) -> JobShown:
-    spec, members = job.spec, sorted(job.members.values(), key=lambda member: member.rank)
+def _without_refusals(cluster: Cluster, job: Job) -> JobShown:
+    spec = job.spec
+    members = sorted(job.members.values(), key=lambda member: member.rank)
     return JobShown(
         id=job.job_id,
         kind=spec.kind,
@@ -195,7 +200,7 @@ def _shown(cluster: Cluster, job: Job) -> JobShown:
 
 
 def _gpu_errors(cluster: Cluster, job: Job) -> list[str]:
-    """With the suspicion that they make, if any, as the last."""
+    """Return the errors of the job's GPUs, then the suspicion against the job, if any."""
     return [
         *(f"{error} on {uuid}" for uuid, error in job.gpu_errors),
         *filter(None, [suspects.of_job(cluster, job)]),

@@ -12,7 +12,7 @@ from services.api_gateway.times import rfc3339
 
 
 class ReplicaShown(msgspec.Struct):
-    """`id` is a job's: its output, history and why are under /v1/jobs."""
+    """A replica. `id` is the id of its job: see /v1/jobs for its output, history and explanation."""
 
     id: str
     generation: int
@@ -27,9 +27,10 @@ class ReplicaShown(msgspec.Struct):
 
 
 class ModelShown(msgspec.Struct):
-    """`wanted` replicas are asked for, `ready` of any generation serve now.
+    """A model with its replicas.
 
-    `last_crash` is empty before the first.
+    `wanted` is the requested number of replicas; `ready` replicas, of any generation, serve now.
+    `last_crash` is empty before the first crash.
     """
 
     name: str
@@ -61,7 +62,7 @@ class ModelShown(msgspec.Struct):
 
 
 def model_shown(cluster: Cluster, model: Model) -> ModelShown:
-    """The model now."""
+    """Show the model as it is now."""
     spec = model.spec
     return ModelShown(
         name=model.name,

@@ -21,20 +21,24 @@ COUNT_SLICE: Final = 1_000
 
 
 class HolderShown(msgspec.Struct):
+    """An attempt that holds a share of a GPU."""
+
     job_id: str
     attempt: int
     share: int
 
 
 class GpuFull(msgspec.Struct):
-    """`state` is the one word for people; `use` and `health` are what it is derived from.
+    """A GPU in full.
 
-    `memory_total` is `memory_bytes`, `numa_node` is `numa`. `memory_available` is what no job was
-    promised; what processes really use of it is nowhere here.
+    `state` is one word for people, derived from `use` and `health`. `memory_total` equals
+    `memory_bytes`, and `numa_node` equals `numa`. `memory_available` is the memory that no job
+    holds. It is not measured: processes may use less or more.
 
-    `compute_capability` ("9.0"), `pcie_bus_id`, `switch` and `links` are empty, `numa` null where
-    the node does not know; `power_mw` and `clocks_mhz` (the least and the most that they can be set
-    to) are 0. `controls` is what it was told to be, and what became of it.
+    `power_mw` and `clocks_mhz` are the lowest and the highest setting. A value that the node does
+    not know is empty in `compute_capability` ("9.0"), `pcie_bus_id`, `switch` and `links`, null in
+    `numa`, and 0 in `power_mw` and `clocks_mhz`. `controls` holds each requested setting and its
+    outcome.
     """
 
     uuid: str
@@ -73,8 +77,8 @@ class GpuFull(msgspec.Struct):
 class ContestShown(msgspec.Struct):
     """A GPU that several nodes register.
 
-    `node_id` has it; `others` register it too. `shown` is false where this node's driver does not
-    show it.
+    `node_id` is the node that the cluster counts it for; `others` are the other nodes that register
+    it. `shown` is false if this node's driver does not show it.
     """
 
     node_id: str
@@ -83,19 +87,23 @@ class ContestShown(msgspec.Struct):
 
 
 class NodeShown(msgspec.Struct):
-    """`gpus_free` are devices that take work and of which nobody holds a part.
+    """A node in full.
 
-    `last_heartbeat` is when the scheduler heard the node, null where that is not known: in a state
-    of the past, or before a scheduler answered. From `cpus_milli` on: the host, and where it is; 0
-    and empty where the node does not know. `isolation` says of each bound between jobs that it is
-    enforced, or that it is lost and why; `suspicion` what speaks against the node itself. `drivers`
-    are the versions of its drivers, by name. `distrusted` says why the node gets no new jobs until
-    its agent starts again; empty for a trusted node. `revoked` says why the servers refuse its key;
-    empty for a key that counts. `ignored` counts what readers of the log ignored of the node's
-    commits; `ignored_seq` and `ignored_reason` are the last of it. `contested` says by UUID which
-    other nodes register a GPU that this node registers, and which one has it. `gpus_ignored` of its
-    GPUs do not count, because it has named too many UUIDs. `left_out` names what its agent did not
-    register because a node may not have so much.
+    `gpus_free` counts the devices that take work and that no job holds. `last_heartbeat` is when
+    the scheduler last heard the node. It is null if that is not known: in a state of the past, or
+    before a scheduler answered. The fields from `cpus_milli` to `spine` describe the host and its
+    place; they are 0 or empty if the node does not know them.
+
+    `isolation` tells, for each kind of isolation between jobs, that it is enforced, or why it is
+    not. `drivers` holds the versions of the node's drivers, by name. `suspicion` is the evidence
+    against the node itself. `distrusted` is the reason why the node gets no new jobs until its
+    agent restarts, and `revoked` the reason why the servers refuse its key; both are normally
+    empty.
+
+    `ignored` counts the facts of the node that readers of the log ignored; `ignored_seq` and
+    `ignored_reason` describe the last one. `contested` holds, by UUID, the GPUs that other nodes
+    register too. `gpus_ignored` counts the GPUs that are ignored because the node has named too
+    many UUIDs. `left_out` names what the agent did not register because it exceeds a node's bounds.
     """
 
     id: str
@@ -220,13 +228,13 @@ def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
 
 
 def _contested(cluster: Cluster, node: Node) -> dict[str, ContestShown]:
-    found: dict[str, ContestShown] = {}
+    contests: dict[str, ContestShown] = {}
     for uuid in node.listed:
         owner, claims = cluster.gpus[uuid].node_id, cluster.contested.get(uuid, ())
         if claims:
             others = sorted(str(claim.node_id) for claim in claims if claim.node_id != owner)
-            found[uuid] = ContestShown(owner, others, uuid not in node.absent)
-    return found
+            contests[uuid] = ContestShown(owner, others, uuid not in node.absent)
+    return contests
 
 
 def node_full(principal: Principal, cluster: Cluster, node: Node, heard_ns: int) -> NodeFull:
@@ -237,14 +245,16 @@ def node_full(principal: Principal, cluster: Cluster, node: Node, heard_ns: int)
 
 
 def node_seen(principal: Principal, cluster: Cluster, node: Node, heard_ns: int) -> NodeShown:
-    """Without the ids of other tenants' jobs, unless the principal sees all."""
+    """Show a node without the ids of jobs that the principal may not see."""
     shown = node_shown(cluster, node, heard_ns)
     shown.job_ids = [job_id for job_id in shown.job_ids if _sees_job(principal, cluster, job_id)]
     return shown
 
 
 def gpu_seen(principal: Principal, cluster: Cluster, view: GpuView) -> GpuFull:
-    """Of other tenants' jobs only how much they hold."""
+    """Show a GPU. Of jobs that the principal may not see, it shows only the share that they
+    hold.
+    """
     shown = gpu_shown(cluster, view)
     for holder in shown.holders:
         if not _sees_job(principal, cluster, holder.job_id):
@@ -265,14 +275,14 @@ def _sees_job(principal: Principal, cluster: Cluster, job_id: str) -> bool:
 
 
 def gpu_state(cluster: Cluster, view: GpuView) -> str:
-    """The one word for people."""
+    """Return the state of a GPU as one word for people."""
     return gpu_life.shown(_use(cluster, view), _health(view), view.reason, view.service)
 
 
 def scheduler_shown(pulse: Pulse) -> dict[str, object] | None:
-    """What the scheduler says of itself; null before it was heard.
+    """Show the scheduler's report about itself; None before the first one.
 
-    Times of its last decisions that placed a job.
+    The latency is measured over its last decisions that placed a job.
     """
     vitals = pulse.vitals
     if not pulse.at_ns:
@@ -291,7 +301,7 @@ def scheduler_shown(pulse: Pulse) -> dict[str, object] | None:
 
 
 async def cluster_shown(cluster: Cluster, jobs: Counter[str], pulse: Pulse) -> dict[str, object]:
-    """Counts and the cluster's clockwork."""
+    """Show the cluster's counts, scheduler and timing."""
     shown, held = await _count_gpus(cluster)
     return {
         "cluster_id": cluster.cluster_id,
@@ -312,15 +322,16 @@ async def cluster_shown(cluster: Cluster, jobs: Counter[str], pulse: Pulse) -> d
 
 
 async def _count_gpus(cluster: Cluster) -> tuple[Counter[str], int]:
-    """How many devices are in each state, and what is held of them all; in slices, because other
-    requests wait meanwhile.
+    """Return the number of devices in each state, and the share that jobs hold of all devices.
+
+    The count pauses after each slice, because other requests wait meanwhile.
     """
     shown: Counter[str] = Counter()
     held = 0
-    for place, view in enumerate(list(cluster.gpus.values()), start=1):
+    for number, view in enumerate(list(cluster.gpus.values()), start=1):
         shown[gpu_state(cluster, view)] += 1
         held += view.held
-        if place % COUNT_SLICE == 0:
+        if number % COUNT_SLICE == 0:
             await asyncio.sleep(0)
     return shown, held
 
@@ -335,7 +346,9 @@ def _holder(key: str, share: int) -> HolderShown:
 
 
 def _use(cluster: Cluster, view: GpuView) -> str:
-    """In use from the moment that a holder runs until it is released; before that allocated."""
+    """Return the use of a GPU: in use while one of its holders runs or is being released, allocated
+    before that.
+    """
     if not view.holds:
         return gpu_life.AVAILABLE
     jobs = [cluster.jobs.get(job_of(key)) for key in view.holds]

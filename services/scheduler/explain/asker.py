@@ -1,7 +1,7 @@
 """Names of jobs and tenants in an explanation, as far as the asker may see them.
 
 Pure. Every such name is written here, so that no name of another tenant can slip into a sentence.
-What other tenants hold still counts in the explanation. Held by
+What other tenants hold still counts in the explanation. Tests:
 tests/attack/test_names_of_others.py.
 """
 

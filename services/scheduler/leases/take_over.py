@@ -3,7 +3,7 @@
 Two schedulers that begin one after the other disturb each other: the second term fences the first,
 whose process ends and starts again. So a scheduler asks whether another leads before it replays and
 again after the replay. The log's fence (`transport/writer.py`) stays the guarantee; this file only
-avoids needless terms. Test: tests/sim/test_terms.py.
+avoids needless terms. Tests: tests/sim/test_terms.py.
 """
 
 import asyncio
