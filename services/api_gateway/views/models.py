@@ -12,7 +12,7 @@ from services.api_gateway.times import rfc3339
 
 
 class ReplicaShown(msgspec.Struct):
-    """A replica. `id` is the id of its job: see /v1/jobs for its output, history and explanation."""
+    """A replica. Its job has the same `id`; /v1/jobs shows its output, history and explanation."""
 
     id: str
     generation: int
