@@ -1,4 +1,5 @@
-"""Reasons that facts record: why an attempt was stopped and why a member ended.
+"""Reasons that facts record: why an attempt was stopped, why a member ended, why a model's replicas
+changed.
 
 Pure. The log holds these words, so a value never changes. A reason that people may write freely
 (the text of a refusal, the detail of an end) has no name here. The supervisor imports only the
@@ -18,6 +19,9 @@ TIME_LIMIT: Final = "time_limit"
 LEASE_EXPIRED: Final = "lease_expired"
 SUPERVISOR_LOST: Final = "supervisor_lost"
 NODE_LOST: Final = "node_lost"
+# A process of the job was killed by a signal, or exited with another code than 0.
+SIGNALLED: Final = "signalled"
+FAILED: Final = "failed"
 # A device of the job failed.
 GPU_FAULT: Final = "gpu_fault"
 # The job caused an error on a device that works.
@@ -44,6 +48,10 @@ START_TIMEOUT: Final = "start_timeout"
 NODE_REMOVED: Final = "node_removed"
 # A node refused the member.
 REFUSED: Final = "refused"
+# A member of the gang ended or lost its node, so the others are stopped.
+GANG_HURT: Final = "gang_hurt"
+# A job that this one depends on did not end as required.
+DEPENDENCY_FAILED: Final = "dependency_failed"
 # The time of an allocation is over, or its user returned it.
 EXPIRED: Final = "expired"
 RELEASED: Final = "released"
@@ -51,3 +59,14 @@ RELEASED: Final = "released"
 PREEMPTED: Final = "preempted"
 GROWN: Final = "grown"
 GOES_ON: Final = (PREEMPTED, GROWN)
+
+# A node is lost because its agent registered with a later incarnation (NodeLost).
+REPLACED: Final = "replaced"
+
+# Changes of a model's replicas (ReplicasScaled). A new replica replaces a crashed one, or was
+# requested.
+CRASHED: Final = "crashed"
+WANTED: Final = "wanted"
+TOO_MANY: Final = "too many"
+REDEPLOYED: Final = "redeployed"
+UNDEPLOYED: Final = "undeployed"

@@ -54,7 +54,7 @@ from services.api_gateway.views.history import History
 from services.api_gateway.views.index import JobIndex
 from services.api_gateway.views.job_lookup import JobLookup
 from services.api_gateway.views.snapshots import Snapshots
-from services.api_gateway.views.waiting import Waiting
+from services.api_gateway.views.waiting import LogEnd, Waiting
 from services.api_gateway.vitals import Pulse
 
 # Facts folded before the loop serves other requests again.
@@ -112,6 +112,7 @@ class Gateway:
         self.claims = Claims()
         self.entries = Entries(log, bus)
         self.waiting = Waiting()
+        self.log_end = LogEnd(log)
         self.pulse = Pulse(bus, clock)
         self.snapshots = Snapshots(store, 0)
         self.clocks = ClockWatch(clock)
@@ -355,7 +356,7 @@ class Gateway:
         Raises Refused if the log has not reached `seq`, and Problem 503 after MUSTER_SETTLE_MS.
         """
         wait_s = self.settings.settle_ms / 1_000
-        if seq > self.cluster.seq and seq > (last := (await self.log.bounds())[1]):
+        if seq > self.cluster.seq and seq > (last := await self.log_end.last(seq)):
             raise Refused(
                 f"min_seq: {seq} is beyond the last commit of this log, {last}: give the `seq` "
                 "of an earlier answer"

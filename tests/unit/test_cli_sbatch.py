@@ -238,9 +238,17 @@ def test_dependencies_and_hold_are_honoured() -> None:
     assert read("-J x").job.keys().isdisjoint({"after", "singleton", "hold"})
 
 
+def test_a_reservation_is_honoured() -> None:
+    written = read("--reservation=course")
+    assert (written.job["reservation"], written.warnings) == ("course", ())
+    assert submission(written.job, JobId("j9")).spec.reservation == "course"
+    assert "reservation" not in read("-J x").job
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
+        ("--reservation=a,b", "x.sbatch:2: --reservation=a,b: expected one name"),
         ("--nodes=two", "x.sbatch:2: --nodes=two: expected a whole number"),
         (
             "--nodes=4-2",

@@ -79,6 +79,7 @@ BAD: dict[str, tuple[Callable[..., Any], str]] = {
         "it raised ZeroDivisionError: integer division or modulo by zero",
     ),
     "exits": (lambda *_: exit(3), "it raised SystemExit: 3"),
+    "surrogates": (lambda *_: exit("\udc80"), "it raised SystemExit: ?"),
     "floats": (lambda *_: (0.5,), "it returned (0.5, "),
     "nothing": (lambda *_: None, "it returned None, which is no valid answer"),
     "counts": (lambda *_: (next(NUMBERS),), "it returned (0, "),

@@ -103,6 +103,7 @@ def read_script(text: str, name: str, environ: Mapping[str, str]) -> Written:
         ("workdir", script.value("chdir", str, "")),
         ("time_limit_s", script.value("time", values.seconds, 0)),
         ("node_list", script.value("nodelist", values.nodes_named, nowhere)),
+        ("reservation", script.value("reservation", values.name, "")),
         ("env", _exported(script, environ)),
     ):
         if found:

@@ -30,7 +30,7 @@ HONOURED: Final = (
     "gpus-per-node", "gpus-per-task", "gres",
     "mem", "mem-per-cpu", "mem-per-gpu", "time", "chdir", "nodelist", "requeue", "no-requeue",
     "export", "switches", "dependency", "hold",
-    "array",
+    "array", "reservation",
 )  # fmt: skip
 
 _OUTPUT: Final = "Muster keeps the output: use muster logs JOB"
@@ -96,7 +96,6 @@ NOT_HONOURED: Final = {
     "qos": _TENANT,
     "quiet": "muster submit prints the id and nothing else",
     "reboot": "Muster does not reboot nodes for a job",
-    "reservation": "use muster submit --reservation NAME",
     "segment": "--rack and --spine of muster submit keep nodes together",
     "signal": "a job gets SIGTERM, and SIGKILL after --grace of muster submit (10s)",
     "sockets-per-node": _BINDING,

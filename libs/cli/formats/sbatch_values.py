@@ -35,6 +35,13 @@ def number(text: str) -> int:
     return int(text)
 
 
+def name(text: str) -> str:
+    """Return one name. Slurm accepts several reservations; a job in Muster can use one."""
+    if not text or "," in text:
+        raise ValueError("expected one name: a job can use one reservation")
+    return text
+
+
 def span(text: str) -> tuple[int, int]:
     """Return the range of nodes for `2` or `2-4`."""
     low, _, high = text.partition("-")

@@ -1,6 +1,7 @@
 """Requests that wait: for a sequence to be folded, for a job to change, or for any change.
 
-Nothing here polls: the fold wakes exactly the requests that wait for what it changed.
+No request polls: the fold wakes exactly the requests that wait for what it changed. Tests:
+tests/unit/test_gateway_log_end.py.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from libs.common.model import JobId, NodeId
+from libs.common.transport.log import Log
 
 WATCHERS_MAX: Final = 1_000
 # Past this many, waiters that gave up are swept out.
@@ -16,9 +18,9 @@ SWEEP_ABOVE: Final = 10_000
 
 
 class Watcher:
-    """One watch's backlog: what changed since it last looked.
+    """One watch's backlog: the jobs and nodes that changed since the watch last took it.
 
-    A busy job appears once, so it is bounded by the state's size.
+    A job that changes often appears once, so the state's size bounds the backlog.
     """
 
     def __init__(self) -> None:
@@ -32,6 +34,33 @@ class Watcher:
         self.jobs, self.nodes = {}, {}
         self.woken.clear()
         return taken
+
+
+class LogEnd:
+    """The last sequence of the log. Requests that need it at the same time share one question."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self._last = 0
+        self._begun = 0
+        self._answered = 0
+        self._lock = asyncio.Lock()
+
+    async def last(self, seq: int) -> int:
+        """Return the log's last sequence, asked after this call began; a known one if it is at
+        least `seq`.
+
+        Raises Unavailable.
+        """
+        begun = self._begun
+        async with self._lock:
+            # A question that began before this call may miss a commit that the client has seen.
+            if seq > self._last and self._answered <= begun:
+                self._begun += 1
+                number = self._begun
+                self._last = (await self.log.bounds())[1]
+                self._answered = number
+            return self._last
 
 
 class Waiting:
@@ -67,6 +96,7 @@ class Waiting:
                     del self.by_job[job_id]
 
     def folded(self, seq: int) -> None:
+        """Wake the requests that wait for `seq` or an earlier commit."""
         while self.by_seq and self.by_seq[0][0] <= seq:
             _, _, future = heapq.heappop(self.by_seq)
             if not future.done():

@@ -118,7 +118,7 @@ def _reason(job: Job, members: list[MemberView]) -> str:
             return member.reason
     if all(member.exit_code == 0 for member in members):
         return ""
-    if job.stop_reason not in ("", "gang_hurt"):
+    if job.stop_reason not in ("", reasons.GANG_HURT):
         return job.stop_reason
     for member in members:
         if member.reason in reasons.BY_THE_MACHINE:
@@ -129,9 +129,9 @@ def _reason(job: Job, members: list[MemberView]) -> str:
     if any(member.state == job_life.REFUSED for member in members):
         return reasons.REFUSED
     return (
-        "signalled"
+        reasons.SIGNALLED
         if any(member.signal and member.reason != reasons.STOPPED for member in members)
-        else "failed"
+        else reasons.FAILED
     )
 
 

@@ -59,7 +59,9 @@ def lose_node(state: State, silent: Sequence[tuple[NodeId, int]]) -> Sequence[An
         if node is not None and node.usable and node.incarnation == incarnation:
             return (NodeLost(node_id=node.node_id, incarnation=incarnation),)
         if node is not None and node.replaced and node.replaced[-1] == incarnation:
-            return (NodeLost(node_id=node.node_id, incarnation=incarnation, reason="replaced"),)
+            return (
+                NodeLost(node_id=node.node_id, incarnation=incarnation, reason=reasons.REPLACED),
+            )
     return NONE
 
 

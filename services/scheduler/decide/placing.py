@@ -37,8 +37,6 @@ from services.scheduler.state.buckets import (
 )
 from services.scheduler.state.state import State
 
-# A dependency of the job failed.
-IN_VAIN: Final = "dependency_failed"
 NONE: Final[tuple[AnyFact, ...]] = ()
 
 
@@ -47,7 +45,7 @@ def withdraw(state: State) -> Sequence[AnyFact]:
     job = state.first(WITHDRAW)
     if job is None:
         return NONE
-    reason = IN_VAIN if job.cancel is None else reasons.CANCELLED
+    reason = reasons.DEPENDENCY_FAILED if job.cancel is None else reasons.CANCELLED
     return (
         JobClosed(
             job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason=reason

@@ -57,7 +57,7 @@ def stop(state: State) -> Sequence[AnyFact]:
         return (stop_order(job, job.stop_reason, 15, job.spec.grace_s),)
     if not is_hurt(job):
         return (stop_order(job, reasons.REQUEUED, 15, job.spec.grace_s),)
-    return (stop_order(job, "gang_hurt", 15, job.spec.grace_s), *_heal(state, job))
+    return (stop_order(job, reasons.GANG_HURT, 15, job.spec.grace_s), *_heal(state, job))
 
 
 def _heal(state: State, job: Job) -> Sequence[AnyFact]:

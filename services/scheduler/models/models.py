@@ -11,6 +11,7 @@ tests/unit/test_scheduler_models.py.
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from libs.common import reasons
 from libs.common.facts import ReplicasScaled
 from libs.common.folds.model_fold import ordinal_of, replica_id
 from libs.common.model import JobId, NodeId, Replica
@@ -48,16 +49,16 @@ def scaling(
     present = [job for job in (cluster.jobs[job_id] for job_id in model.jobs) if job.cancel is None]
     if not model.deployed:
         return (
-            _retirement(model, [job.job_id for job in present], "undeployed", now_ns)
+            _retirement(model, [job.job_id for job in present], reasons.UNDEPLOYED, now_ns)
             if present
             else None
         )
     heard = [job for job in present if not any(node_id in quiet for node_id in job.members)]
     if outdated := _outdated(model, present, heard):
-        return _retirement(model, outdated, "redeployed", now_ns)
+        return _retirement(model, outdated, reasons.REDEPLOYED, now_ns)
     new = [job for job in heard if model.jobs[job.job_id] == model.generation]
     if excess := _excess(model, new):
-        return _retirement(model, excess, "too many", now_ns)
+        return _retirement(model, excess, reasons.TOO_MANY, now_ns)
     missing = min(
         model.replicas - len(new),
         model.replicas + SURGE - len(heard),
@@ -142,7 +143,7 @@ def _addition(model: Model) -> ReplicasScaled:
                 replica_spec(model.spec, model.name, model.generation),
             ),
         ),
-        reason="crashed" if model.crashes else "wanted",
+        reason=reasons.CRASHED if model.crashes else reasons.WANTED,
         tenant=model.tenant,
         user=model.user,
     )

@@ -89,7 +89,8 @@ class Guard:
         if not reason:
             return value
         self.is_bad = True
-        self.fault(reason[:REASON_MAX])
+        # A lone surrogate in the text of an exception would fit into no commit.
+        self.fault(reason[:REASON_MAX].encode(errors="replace").decode())
         return self.otherwise(*asked)
 
     def _ask(self, asked: tuple[Any, ...]) -> tuple[str, Any]:
