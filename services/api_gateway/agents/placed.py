@@ -1,8 +1,8 @@
-"""Checks which job an agent may ask about: one whose current attempt has a live member on the
+"""Checks which job an agent may ask about: its current attempt must have a live member on the
 agent's own node.
 
-The server lets no node use another's subject, so the node's name in it is a proof. Tests:
-tests/integration/test_secrets.py and test_uploads.py.
+The NATS server lets no node publish under another node's subject, so the node's name in the subject
+is a proof. Tests: tests/integration/test_secrets.py and test_uploads.py.
 """
 
 import asyncio

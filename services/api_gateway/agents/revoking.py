@@ -1,10 +1,10 @@
 """Counts the bytes that each node sends to the log, and revokes the key of a node that sends too
 many (`node_budget.py`).
 
-It counts messages as they come to the servers, by a plain subscription beside the log: under a
-flood the log stores few of them, and drops those of other writers. For the same reason the servers
-refuse the key at once, on this gateway's word (`admission.py`), and the record that makes it last
-follows. Tests: tests/attack/test_node_floods_log.py.
+It counts messages as they reach the servers, with a plain subscription beside the log. Under a
+flood the log stores few of them and drops those of other writers. For the same reason the servers
+refuse the key as soon as this gateway asks (`admission.py`), and the record that makes the refusal
+last follows later. Tests: tests/attack/test_node_floods_log.py.
 """
 
 import asyncio

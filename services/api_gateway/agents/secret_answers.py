@@ -1,8 +1,8 @@
 """Sends secrets to agents that are about to start a job: only to a node with a live member of that
 attempt.
 
-The fold says who that is, and of which tenant the job is; the values are opened here and sealed to
-the agent's own key. Tests: tests/integration/test_secrets.py.
+The fold tells which node that is and which tenant the job belongs to. The gateway opens the values
+and seals them to the agent's own key. Tests: tests/integration/test_secrets.py.
 """
 
 import logging

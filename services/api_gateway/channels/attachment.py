@@ -1,10 +1,10 @@
 """The stream behind `muster run`: both outputs of one member and every change of state, until the
 job has ended.
 
-Frames are JSON objects, one a line: `{"stream", "attempt", "offset", "data"}` with base64 bytes,
-`{"state", "attempt", "reason", "node_ids"}` at each change and every MUSTER_KEEPALIVE_MS, and last
-`{"exit_code", "state", "reason", "attempt"}`. Offsets are of the attempt beside them. Who comes
-back to a job that is at a later attempt meanwhile first hears the rest of the one that it knew.
+Each line is a JSON object. `{"stream", "attempt", "offset", "data"}` contains output in base64; the
+offset counts within that attempt. `{"state", "attempt", "reason", "node_ids"}` comes at each change
+and every MUSTER_KEEPALIVE_MS. `{"exit_code", "state", "reason", "attempt"}` comes last. If a client
+reconnects after its attempt ended, it first gets the rest of that attempt.
 """
 
 import asyncio

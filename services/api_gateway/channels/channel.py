@@ -1,14 +1,14 @@
-"""One channel between a client's WebSocket and a node: bytes both ways by offset, as a job's own
-output and input are relayed (`relay.py`).
+"""One channel between a client's WebSocket and a process on a node. It relays bytes both ways by
+offset, as `relay.py` relays a job's own output and input.
 
 Each direction sends the node one message at a time, and holds at most WINDOW_BYTES that the other
-end has not acknowledged. So a slow client, or a process that does not read, cannot make a buffer
-grow here, and a signal never waits behind unread input.
+end has not acknowledged. So neither a slow client nor a process that does not read can make a
+buffer grow here, and a signal never waits behind unread input.
 
-Binary messages are bytes: those of the client are input, those of the gateway begin with the number
-of their stream. Texts are JSON objects: from the client {"taken", "stream"}, {"eof"}, {"signal"},
-{"rows", "columns"}; from here {"taken"} and {"closed"} of the input, {"end"} of a stream, and last
-{"exit_code", "detail"} or {"error"}.
+Binary messages are bytes: input from the client, and output from the gateway, which begins with the
+number of its stream. Text messages are JSON objects. The client sends {"taken", "stream"}, {"eof"},
+{"signal"} and {"rows", "columns"}. The gateway sends {"taken"} and {"closed"} for the input,
+{"end"} for a stream, and last {"exit_code", "detail"} or {"error"}.
 """
 
 import asyncio
@@ -74,8 +74,10 @@ async def ask_channel(gateway: Gateway, node_id: NodeId, ask: ChannelAsk) -> Non
 
 
 class Channel:
-    """`run` returns when both ends have heard of the end; the node's end is closed by then, or told
-    to close.
+    """The relay of one channel.
+
+    `run` returns when both ends know of the end. By then the node has closed its end, or was told
+    to close it.
     """
 
     def __init__(

@@ -1,10 +1,9 @@
-"""Bounds the clients that follow at one gateway, by tenant and by job.
-
-Beyond the bound the gateway answers 429.
+"""Bounds the clients that follow at one gateway, by tenant and by job. Beyond the bound the gateway
+answers 429.
 
 A follower is an open answer that ends when its client leaves: output, an attachment, events, a
-watch, a channel into a job. Its place is taken before the answer begins, and given back when it is
-over. Tests: tests/attack/test_followers.py.
+watch, a channel into a job. It takes a place before its answer begins, and returns it when the
+answer is over. Tests: tests/attack/test_followers.py.
 """
 
 from collections import Counter

@@ -1,9 +1,9 @@
-"""Reads a job's files from its node: one file's bytes, or a folder as a tar archive that is made
-while it is sent.
+"""Reads a job's files from its node: the bytes of one file, or a folder as a tar archive that is
+built while it is sent.
 
-The next part is asked for when the client has taken the last one, so a slow client holds a part or
-two here and nothing on the node. What goes wrong after the first byte cuts the answer off, and a
-cut answer is never a whole archive.
+The gateway requests the next part when the client has taken the last one, so a slow client holds at
+most two parts here and nothing on the node. An error after the first byte cuts the answer off; a
+tar archive that was cut off is recognisably incomplete.
 """
 
 import os

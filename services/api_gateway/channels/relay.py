@@ -25,7 +25,7 @@ from services.api_gateway.gateway import Gateway, OutputKey
 STREAMS: Final = ("stdout", "stderr")
 CHUNK_BYTES: Final = 256 << 10
 WAIT_MS: Final = 10_000
-# Pauses before a node is asked again that does not answer or does not know the attempt yet.
+# Pauses before the gateway asks a node again that did not answer or does not know the attempt yet.
 RETRY_FIRST_S: Final = 0.02
 RETRY_MAX_S: Final = 1.0
 UNPLACED_WAIT_S: Final = 30.0
@@ -53,9 +53,9 @@ class Piece(NamedTuple):
 class Reader:
     """One stream of one member of one attempt.
 
-    The node is remembered, for a later attempt runs elsewhere; of an earlier attempt the log tells
-    it (`find`). `gone`: something was written, or may have been, and nobody has any of it.
-    `pruned`: the node says that it does not keep it any more.
+    The reader remembers the node, because a later attempt may run on another one. For an earlier
+    attempt, `find` reads the node from the log. `gone`: output was written, or may have been, but
+    neither the node nor the store has any of it. `pruned`: the node has removed its copy.
     """
 
     def __init__(self, gateway: Gateway, job: Job, attempt: int, rank: int, stream: str) -> None:
@@ -108,11 +108,11 @@ class Reader:
         return member is not None and member.state in job_life.MEMBER_OVER
 
     async def pieces(self, offset: int, follow: bool) -> AsyncGenerator[Piece, None]:
-        """What is there from `offset` on; with `follow` also what comes, until there is no more to
-        come.
+        """Yield the output from `offset` on. With `follow`, go on with new output until the member
+        can write no more.
 
-        Raises Unavailable only without `follow`, when the node does not answer and the attempt is
-        not over.
+        Without `follow`, raises Unavailable if the node does not answer and the attempt is not
+        over.
         """
         await self.find()
         if follow:
@@ -266,7 +266,7 @@ def _answered(
 
 
 async def ask_output(gateway: Gateway, node_id: NodeId, wish: OutputAsk) -> OutputChunk:
-    """Raises Unavailable."""
+    """Ask a node for output. Raises Unavailable."""
     subject = subjects.ask_node(node_id, "output")
     answer = await gateway.bus.request(
         subject, _encode(wish), (wish.wait_ms + gateway.settings.ask_ms) / 1_000
@@ -287,7 +287,7 @@ async def put_stdin(gateway: Gateway, job: Job, offset: int, data: bytes, eof: b
 
 
 async def put_input(gateway: Gateway, node_id: NodeId, put: StdinPut) -> StdinTaken:
-    """Raises Unavailable."""
+    """Offer input to a node. Raises Unavailable."""
     answer = await gateway.bus.request(
         subjects.ask_node(node_id, "stdin"), _encode(put), gateway.settings.stdin_ms / 1_000
     )

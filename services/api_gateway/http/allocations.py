@@ -126,9 +126,8 @@ def _shown(
 
 @router.post("/v1/whatif", openapi_extra=documented(Query, job_intents.WHAT_IF_FIELDS))
 async def what_if(request: Request) -> Response:
-    """Say whether a job would start now and where, or why not.
-
-    With `add_nodes` the answer is as if these nodes had joined. Nothing is recorded or reserved.
+    """Return whether a job would start now and where, or why not. With `add_nodes` the answer is as
+    if these nodes had joined. Nothing is recorded or reserved.
     """
     gateway, _ = await settled(request, Query)
     spec, add = job_intents.what_if(await signed_body_of(request))

@@ -143,9 +143,8 @@ class Placed(msgspec.Struct):
 
 
 class WhatIf(Proof, kw_only=True):
-    """Whether a job would start now. `placement` is empty if it would not.
-
-    `decision_latency_us` is the time that the scheduler needed for the answer.
+    """The answer of /v1/whatif: whether a job would start now. `placement` is empty if it would
+    not. `decision_latency_us` is the time that the scheduler needed for the answer.
     """
 
     would_start: bool

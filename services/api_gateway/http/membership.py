@@ -91,8 +91,8 @@ async def remove(request: Request, node_id: str) -> Response:
 
 @router.get("/join/ca")
 async def authority(request: Request) -> Response:
-    """The certificate that the token names by its fingerprint: public, and proved by nothing but
-    that.
+    """Return the certificate authority of the cluster. The token contains its fingerprint, which
+    alone proves it.
     """
     return Response(_authority(gateway_of(request)), media_type=PEM)
 

@@ -1,5 +1,5 @@
-"""/v1/nodes, /v1/gpus, /v1/inventory and /v1/cluster: what there is, how it is, and how it lies to
-each other.
+"""/v1/nodes, /v1/gpus, /v1/inventory and /v1/cluster: nodes, devices, their state and their
+topology.
 """
 
 from functools import partial

@@ -1,10 +1,10 @@
-"""/openapi.json: every route with its query, its body, its answer and its problems, made from the
-types that the code itself uses.
+"""/openapi.json: every route with its query, body, answer and problems, made from the types that
+the code itself uses.
 
-Pure. FastAPI gives the paths and the queries (`queries.documented`), `answers.py` what is answered,
-the intents' own structs and bounds what a body may hold; the OpenAI routes, which stand outside
-FastAPI, are added. Tests: tests/unit/test_openapi.py and, against a real gateway, by
-tests/integration/test_openapi_conformance.py.
+Pure. FastAPI contributes paths and queries (`queries.documented`), `answers.py` the answers, and
+the intents' structs and bounds the bodies. The OpenAI routes, which FastAPI does not know, are
+added. Tests: tests/unit/test_openapi.py, and tests/integration/test_openapi_conformance.py against
+a real gateway.
 """
 
 from typing import Any, Final
@@ -51,8 +51,8 @@ Schema = dict[str, Any]
 
 
 class CloudEvent(msgspec.Struct):
-    """An event of the audit (CloudEvents 1.0): the attributes of the specification, then Muster's.
-    tests/unit/test_openapi.py holds it to `services/audit/export/events.py`.
+    """An event of the audit: the attributes of CloudEvents 1.0, then Muster's own.
+    tests/unit/test_openapi.py compares it with `services/audit/export/events.py`.
     """
 
     specversion: str
@@ -98,7 +98,7 @@ DURATIONS: Final = (
         "hang_timeout_s",
     ),
 )
-# Fields of bodies that no struct holds: aliases, and what is asked of a thing that exists.
+# Fields of bodies that no struct has: aliases, and fields of requests about an existing thing.
 SIZE: Final[Schema] = {
     "anyOf": [
         {"type": "integer", "minimum": 0, "maximum": placement_fields.BYTES_MAX},
@@ -203,7 +203,7 @@ BODIES: Final[
     ("POST", "/join"): (JoinBody, (), ("node_id", "secret", "public_key")),
 }
 RAW_BODIES: Final = (("PUT", "/v1/jobs/{ref}/stdin"), ("PUT", "/v1/uploads/{sha256}"))
-# What creates something may carry the header Idempotency-Key.
+# Requests that create something accept the header Idempotency-Key.
 CREATING: Final = (
     ("POST", "/v1/jobs"),
     ("POST", "/v1/allocations"),
@@ -215,7 +215,7 @@ OPENAI_PROBLEMS: Final = (400, 401, 403, 404, 405, 413, 422, 429, 502, 503, 504)
 
 
 def document(found: Schema) -> Schema:
-    """FastAPI's document, completed."""
+    """Return FastAPI's document with bodies, answers, problems and the OpenAI routes."""
     schemas = _schemas()
     for path, operations in found["paths"].items():
         for method, operation in operations.items():
@@ -230,7 +230,7 @@ def document(found: Schema) -> Schema:
 
 
 def _schemas() -> dict[str, Schema]:
-    """Every struct that some answer or body names."""
+    """Return the schema of every struct that an answer or a body refers to."""
     kinds = [kind for answer in ANSWERS.values() for kind in answer.kinds]
     bodies = dict.fromkeys(kind for kind, _, _ in BODIES.values() if kind is not None)
     return msgspec.json.schema_components(
@@ -259,7 +259,7 @@ def _complete(operation: Schema, route: tuple[str, str], schemas: dict[str, Sche
 
 
 def _bound(parameter: Schema) -> None:
-    """No negative counts, and no number that no counter reaches."""
+    """Add the accepted range of a whole number."""
     if parameter["schema"].get("type") == "integer":
         low, high = bounds_of(parameter["name"], parameter["schema"]["default"])
         parameter["schema"] |= {"minimum": low, "maximum": high}
@@ -267,7 +267,7 @@ def _bound(parameter: Schema) -> None:
 
 def _idempotency() -> Schema:
     schema = {"type": "string", "pattern": r"^[\x21-\x7e]{1,255}$"}
-    text = "whoever repeats the request with the same key and body is given what the first one made"
+    text = "a repeated request with the same key and body gets the answer of the first one"
     return {
         "name": idempotency.HEADER,
         "in": "header",
@@ -278,7 +278,7 @@ def _idempotency() -> Schema:
 
 
 def _describe(body: Schema, route: tuple[str, str], schemas: dict[str, Schema]) -> None:
-    """Each field of a body by its struct, its bounds, or the table of the others."""
+    """Describe each field of a body: from FIELDS, or from the body's struct with its bounds."""
     kind, ranges, required = BODIES.get(route, (None, (), ()))
     known = schemas[kind.__name__]["properties"] if kind is not None else {}
     bounds = {name: {"minimum": low, "maximum": high} for name, low, high in ranges}
@@ -327,8 +327,8 @@ def _problems(statuses: tuple[int, ...], kind: str, media: str) -> dict[str, Sch
 
 
 def _openai(path: str, schemas: dict[str, Schema]) -> Schema:
-    """An endpoint of OpenAI's surface: bodies and answers are the model server's own, passed
-    through.
+    """Return the operation of an OpenAI endpoint, whose bodies and answers the model server
+    defines.
     """
     method = "POST" if path in openai_request.ENDPOINTS else "GET"
     faults = _problems(OPENAI_PROBLEMS, "OpenAIError", JSON)
@@ -337,7 +337,7 @@ def _openai(path: str, schemas: dict[str, Schema]) -> Schema:
         "responses": _answers(ANSWERS[(method, path)]) | faults,
         "security": [{"key": []}],
     }
-    operation["summary"] = "As OpenAI's API has it; docs/openai.md says what is passed through"
+    operation["summary"] = "An endpoint of OpenAI's API; see docs/openai.md"
     if path == openai.MODEL:
         operation["parameters"] = [
             {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}

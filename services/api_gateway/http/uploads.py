@@ -39,7 +39,7 @@ router = APIRouter(tags=["jobs"])
 
 @router.get("/v1/uploads/{sha256}", openapi_extra=documented(Query))
 async def find(request: Request, sha256: str) -> Response:
-    """Show an archive of the own tenant; 404 if it was not sent or is not kept any more."""
+    """Show an archive of the own tenant; 404 if it does not exist."""
     read(request, Query)
     found = await kept(gateway_of(request), principal_of(request).tenant, sha256)
     if found is None:
@@ -78,7 +78,7 @@ async def send(request: Request, sha256: str) -> Response:
 
 
 async def kept(gateway: Gateway, tenant: str, sha256: str) -> Upload | None:
-    """Return the upload; None if it is not kept. Raises Refused and Unavailable."""
+    """Return the upload; None if it is not stored. Raises Refused and Unavailable."""
     if SHA256.fullmatch(sha256) is None:
         raise Refused(f"upload: {sha256[:64]!r} is not a SHA-256: give 64 hexadecimal digits")
     return await gateway.uploads.find(tenant, sha256)

@@ -28,7 +28,9 @@ class Balancer:
     def pick(
         self, ready: Sequence[Endpoint], tried: Iterable[Endpoint], now: float
     ) -> Endpoint | None:
-        """None when every ready replica has been tried. Equals take turns."""
+        """Return the replica for the next request; None if every ready replica has been tried.
+        Replicas with equal load take turns.
+        """
         left = [endpoint for endpoint in ready if endpoint not in tried] if tried else ready
         if len(left) < 2:
             return left[0] if left else None

@@ -13,7 +13,7 @@ from services.api_gateway.openai.errors import ApiError
 async def read_body(
     scope: Scope, receive: Receive, bytes_max: int, within_s: float
 ) -> bytes | None:
-    """The whole body; None if the client went away. Raises ApiError 413 and 408."""
+    """Return the whole body; None if the client disconnected. Raises ApiError 413 and 408."""
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     if length.isdigit() and int(length) > bytes_max:
         raise _too_large(bytes_max)

@@ -101,8 +101,10 @@ class Call:
     async def relay(
         self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str
     ) -> None:
-        """Raises ReplicaFailed while nothing was sent; FAILURES while the replica's
-        answer is read.
+        """Send the replica's answer to the client.
+
+        Raises ReplicaFailed while nothing was sent, and one of FAILURES if the replica's answer
+        cannot be read.
         """
         if not OK <= response.status <= STATUS_MAX:
             raise ReplicaFailed(f"answered with status {response.status}")
@@ -144,7 +146,7 @@ class Call:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def finish(self, answer: Answer, replica: str = "") -> None:
-        """The whole answer, a refusal in OpenAI's shape."""
+        """Send a complete answer to the client; an error is put into OpenAI's shape."""
         body, kind = answer.body, answer.content_type
         if answer.status >= 400:
             shaped = errors.shaped(answer.status, body, replica or answer.replica)
@@ -198,7 +200,7 @@ class Call:
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def refuse(self, error: ApiError) -> None:
-        """As the answer, or as an event of the stream that has begun."""
+        """Send the error: as the answer, or as an event of the stream that has begun."""
         if not self.status:
             body = errors.render(error)
             headers = [(b"content-length", b"%d" % len(body)), *error.headers]
@@ -215,9 +217,9 @@ class Call:
 
 
 async def _next_piece(content: aiohttp.StreamReader, events: Events) -> bytes:
-    """The next bytes of a stream, empty at its end.
+    """Return the next bytes of a stream, empty at its end.
 
-    After [DONE] nothing can be missing, so a break is an end too.
+    After [DONE] nothing can be missing, so a broken connection counts as the end then.
     """
     try:
         return await content.readany()

@@ -12,7 +12,7 @@ from libs.common.state.cluster import Cluster, Endpoint, Model
 
 
 class Served(NamedTuple):
-    """A model as its users see it."""
+    """A deployed model as its users see it."""
 
     name: str
     tenant: str
@@ -27,7 +27,7 @@ class Catalogue(Protocol):
     def all(self) -> Iterable[Served]: ...
 
     def ready(self, name: str) -> Sequence[Endpoint]:
-        """Where requests may go."""
+        """Return the replicas that requests may go to."""
         ...
 
     def why_not(self, name: str) -> str:

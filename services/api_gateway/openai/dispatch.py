@@ -41,7 +41,7 @@ class Dispatch:
         self.balancer = gateway.balancer
 
     async def run(self, call: Call, principal: Principal, receive: Receive) -> None:
-        """Reserve, dispatch, settle."""
+        """Reserve tokens, dispatch the request, and settle the tokens."""
         meter = self.gateway.meter
         if not meter.counts(principal):
             await self._guarded(call, receive)
@@ -183,6 +183,6 @@ class Dispatch:
 
 
 def _taken(task: "asyncio.Task[object] | None") -> None:
-    """The cancellation was the guard's own and is answered here."""
+    """Clear the task's cancellation: the guard requested it, and this file answers it."""
     assert task is not None
     task.uncancel()

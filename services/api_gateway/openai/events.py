@@ -17,7 +17,7 @@ EVENT_BYTES_MAX: Final = 4 << 20
 DONE: Final = b"[DONE]"
 # The most tokens of one request; a higher number of a client or replica counts as this.
 TOKENS_MAX: Final = 1 << 40
-# Not the null that servers put into every other chunk once usage is asked for.
+# A usage object. With include_usage, servers put `"usage": null` into all other chunks.
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
 # Within a JSON string the quotation marks are escaped, so no generated text matches.
 _FINISH: Final = re.compile(rb'"finish_reason"\s*:\s*"')
@@ -62,7 +62,7 @@ _chunk: Final = msgspec.json.Decoder(_Chunk)
 
 
 def usage_of(body: bytes) -> Usage | None:
-    """Of an answer in one piece; None when it says nothing that can be read."""
+    """Return the usage of an answer that is not a stream; None if the answer cannot be parsed."""
     try:
         return _answer.decode(body).usage
     except UNREADABLE:
@@ -89,7 +89,9 @@ class Events:
         self._rest = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """All events that are whole by now, as the client shall see them."""
+        """Add bytes of the stream. Return all events that are complete by now, as the client shall
+        get them.
+        """
         data = self._rest + piece if self._rest else piece
         end = _last_end(data)
         if end == 0 and len(data) > EVENT_BYTES_MAX:
@@ -110,7 +112,7 @@ class Events:
         return rest.rstrip(b"\r\n") + b"\n\n" if rest.strip() else b""
 
     def _follow(self, whole: bytes) -> None:
-        """Note how far the answer is."""
+        """Note whether [DONE] and every finish_reason have come."""
         self.done = self.done or _says_done(whole)
         if not self.several:
             self.finished = self.finished or _FINISH.search(whole) is not None
@@ -133,7 +135,7 @@ class Events:
         )
 
     def _count(self, event: bytes) -> bool:
-        """Take the usage of one event; true if the event has nothing else."""
+        """Take the usage of one event. Return True if the event contains nothing else."""
         if not _USAGE.search(event):
             return False
         try:
@@ -145,13 +147,15 @@ class Events:
 
 
 def _says_done(whole: bytes) -> bool:
-    """[DONE] is a line's whole data; within a JSON text no line can begin."""
+    """Return whether a data line consists of [DONE] alone. In JSON text a line break is escaped, so
+    the text cannot begin a line.
+    """
     at = whole.rfind(DONE)
     return at >= 0 and whole[whole.rfind(b"\n", 0, at) + 1 : at].strip() == b"data:"
 
 
 def _last_end(data: bytes) -> int:
-    """Behind the last blank line; 0 if there is none."""
+    """Return the position after the last blank line; 0 if there is none."""
     found, found_with_return = data.rfind(b"\n\n"), data.rfind(b"\n\r\n")
     return (
         found + 2
@@ -163,7 +167,7 @@ def _last_end(data: bytes) -> int:
 
 
 def _split(whole: bytes) -> list[bytes]:
-    """The events, each with its blank line."""
+    """Return the events, each with its blank line."""
     found, event = [], b""
     for line in whole.splitlines(keepends=True):
         event += line
@@ -174,5 +178,5 @@ def _split(whole: bytes) -> list[bytes]:
 
 
 def _data(event: bytes) -> bytes:
-    """The event's data lines, joined."""
+    """Return the event's data lines, joined."""
     return b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))

@@ -16,9 +16,9 @@ SILENT: Final = "silent"
 
 
 class Guard:
-    """Of the current task, until `close`.
+    """The guard of the current task, until `close`.
 
-    `reason` says why the task was cancelled, and is empty if someone else did it.
+    `reason` says why the guard cancelled the task. It is empty if something else did.
     """
 
     def __init__(self, receive: Receive, patience_s: float) -> None:
@@ -31,11 +31,11 @@ class Guard:
         assert task is not None
         self._task = task
         self._timer = self._loop.call_later(patience_s, self._look)
-        # It ends by itself with the answer: the server then says that the client is gone.
+        # This task ends with the answer, because the server then reports a disconnect.
         self._watch = self._loop.create_task(self._watched(receive))
 
     def heard(self, patience_s: float) -> None:
-        """The replica said something; the next may take `patience_s`."""
+        """Note that the replica sent something; the next piece may take `patience_s`."""
         self._heard_s = self._loop.time()
         if patience_s != self.patience_s:
             self.patience_s = patience_s

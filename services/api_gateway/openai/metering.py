@@ -1,9 +1,9 @@
-"""The interface for limits on requests and tokens: reserve the worst case before dispatch, settle
-the real use afterwards.
+"""The interface for limits on requests and tokens: reserve the most that a request can use before
+dispatch, settle the real use afterwards.
 
-The protocol stands here, beside its caller. `reserve` must not give out twice what one ledger
-holds, whatever is concurrent; what is never settled with a number stays charged as it was reserved,
-so that a client that goes away cannot use more than it reserved.
+The protocol stands here, beside its caller. Concurrent calls of `reserve` must not get the same
+tokens of the ledger. A request that is never settled with a number stays charged as reserved, so a
+client that disconnects cannot use more than it reserved.
 """
 
 from typing import Final, NamedTuple, Protocol

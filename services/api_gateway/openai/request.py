@@ -78,11 +78,11 @@ def read(body: bytes) -> RequestFields:
 
 
 def worst_case_tokens(fields: RequestFields, body: bytes, path: str, unbounded_tokens: int) -> int:
-    """An upper bound of what the request can use: a token of text is at least one byte of the body.
+    """Return an upper bound of the tokens that the request can use.
 
-    An image counts by its size class.
-
-    `unbounded_tokens` stands for an answer of no stated length, which `with_bound` then makes true.
+    A token of text is at least one byte of the body. An image counts by its size. If the request
+    does not limit its answer, `unbounded_tokens` is added, and `with_bound` then limits the answer
+    to that.
     """
     images = images_of(bytes(fields.messages))
     asked = len(body) - images.body_bytes + images.tokens
@@ -100,9 +100,8 @@ def worst_case_tokens(fields: RequestFields, body: bytes, path: str, unbounded_t
 
 
 def _prompts(fields: RequestFields) -> int:
-    """/v1/completions takes several prompts at once, each as text or as a list of token numbers.
-
-    Of a very long list it is a bound.
+    """Return the number of prompts. /v1/completions takes several at once, each as text or as a
+    list of token numbers. For a very long list, return an upper bound.
     """
     prompt = bytes(fields.prompt)
     if not _LIST.match(prompt):
@@ -128,7 +127,7 @@ def with_usage(body: bytes) -> bytes:
 
 
 def with_bound(body: bytes, tokens: int) -> bytes:
-    """The body with max_tokens set, for a request that named no bound and counts
-    against a limit.
+    """Return the body with max_tokens set, for a request that has no such limit and counts against
+    the tenant's limit.
     """
     return msgspec.json.encode({**_fields.decode(body), "max_tokens": tokens})

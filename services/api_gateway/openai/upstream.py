@@ -1,11 +1,11 @@
-"""Sends requests to replicas: one HTTP client session with kept-alive connections, and the meaning
-of its failures.
+"""Sends requests to replicas over one HTTP client session, and tells which failures may be retried.
 
-What is tried again: as long as the client has been sent nothing, a failure of one replica (no
-connection, a connection that died before the answer was whole, its 502 or 503) leads to *another*
-replica. The *same* one is asked again only when the client library says that the connection was
-closed before the request had been written to it, for only then it cannot have been processed. Idle
-connections are dropped sooner than common servers drop them, so that this is rare.
+A request may be repeated while nothing was sent to the client. After a failure of one replica (no
+connection, a connection that broke before the answer was complete, status 502 or 503) the gateway
+tries *another* replica. It repeats a request at the *same* replica only if the client library
+reports that the connection was closed before the request was written, because only then the replica
+cannot have processed it. The session drops idle connections sooner than common servers do, so this
+is rare.
 """
 
 import asyncio

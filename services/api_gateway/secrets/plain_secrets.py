@@ -1,9 +1,9 @@
 """Searches commands and environment values for secrets in plain text, which the log would keep for
 ever.
 
-Pure. The search refuses only what is hardly anything but a secret: `--secret` is the way to give
-one, and a reference to a variable is none. RE2 matches in linear time without backtracking, so that
-no text of a request can stall a gateway. What is recorded of an exec is hidden more freely
+Pure. The search matches only what is almost certainly a secret. A reference to a variable is not
+one; `--secret` is the way to give a job a secret. RE2 matches in linear time without backtracking,
+so no text of a request can block a gateway. The record of an exec is redacted more broadly
 (`libs/common/safety/redaction.py`). Tests: tests/unit/test_plain_secrets.py.
 """
 

@@ -1,9 +1,9 @@
-"""Tenants' secrets at rest: sealed under a key that only the gateways' host holds, one derived key
-for each tenant.
+"""Tenants' secrets at rest: sealed with one derived key per tenant, under a key that only the
+gateways' host has.
 
-What stands in the bucket SECRETS is worth nothing without the vault's key file; a value that was
-moved to another tenant's or another name's place is found out when it is opened. Tests:
-tests/unit/test_vault.py; why so: docs/decisions/0010-where-secrets-are.md.
+Without the vault's key file the contents of the bucket SECRETS cannot be read. `Vault.get` notices
+a value that was moved to another tenant or another name. Tests: tests/unit/test_vault.py. Reasons:
+docs/decisions/0010-where-secrets-are.md.
 """
 
 import base64
@@ -31,9 +31,10 @@ class _Sealed(msgspec.Struct, array_like=True):
 
 
 class Vault:
-    """`store` is the bucket.
+    """The secrets in the bucket `store`.
 
-    Raises Refused where no key file is named, errors.Unavailable when the bucket does not answer.
+    Its methods raise Refused if no key file is configured, and Unavailable if the bucket does not
+    answer.
     """
 
     def __init__(self, key_file: str, store: OutputStore) -> None:

@@ -51,7 +51,7 @@ class HeldGpu(msgspec.Struct):
 
 
 class HeldNode(msgspec.Struct):
-    """The held devices of one node. With `env` a process there sees these devices only."""
+    """The held devices of one node. A process with the variables `env` sees only these devices."""
 
     node_id: str
     address: str
@@ -202,8 +202,10 @@ def _node(cluster: Cluster, member: MemberView) -> HeldNode:
 
 
 def _statistics(job: Job, now_ns: int) -> HoldingStatistics:
-    """By the wall clocks of those who wrote it down, until quota has charged an attempt as its node
-    measured it.
+    """Return how long and how much the job held.
+
+    Until quota has charged an attempt with the time that its node measured, the time follows from
+    the wall clocks of the processes that recorded its facts.
     """
     until_ns = job.ended_ns if job.state in job_life.ENDED else now_ns
     held_ms = max(0, until_ns - job.placed_ns) // 1_000_000 if job.placed_ns else 0

@@ -1,7 +1,8 @@
 """The cluster's state at any past sequence, folded from the log.
 
-On the loop's own thread in small slices: another thread would hold the interpreter against every
-request for milliseconds at a time, a slice takes about one. One fold at a time (`http/events.py`).
+The fold runs on the loop's own thread, in slices of about one millisecond. On another thread it
+would block every request for several milliseconds at a time. `http/events.py` allows one such fold
+at a time.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ async def fold_to(entries: Entries, store: SnapshotStore, at: int) -> Cluster:
 
 
 async def state_lines(cluster: Cluster) -> AsyncIterator[bytes]:
-    """One JSON object, in pieces: the head, then jobs, models, nodes and devices as their own
+    """Yield one JSON object in pieces: the head, then jobs, models, nodes and devices as their own
     routes show them.
     """
     head = {

@@ -1,12 +1,12 @@
-"""Snapshots of the gateway's state: stored every so many commits, loaded at start, so that start =
-snapshot + the log's tail.
+"""Snapshots of the gateway's state: stored after every SNAPSHOT_EVERY commits and loaded at the
+start, so that a start replays only the rest of the log.
 
-Two objects: `cluster` is `libs.common.transport.snapshot` (any service may start from it),
-`history.<seq>` is the list of commits per job of the same sequence, stored first, so that a crash
-in between leaves the older pair whole. Encoding holds the interpreter: about 5 ms per 10,000 jobs.
-It happens on the loop's thread, between two commits, because no other thread could read a
-consistent state without copying it, which costs more; the price is one such pause in SNAPSHOT_EVERY
-commits.
+A snapshot is two objects. `cluster` is `libs.common.transport.snapshot`, from which any service may
+start. `history.<seq>` lists the commits of each job up to the same sequence. It is stored first, so
+a crash in between leaves the older pair complete.
+
+Encoding blocks the interpreter for about 5 ms per 10,000 jobs. It runs on the loop's thread between
+two commits. Another thread would need a copy of the state, which costs more.
 """
 
 import logging
@@ -29,7 +29,7 @@ _decoder = msgspec.msgpack.Decoder(History)
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Both encodings of one moment."""
+    """The encoded cluster and history of one sequence."""
 
     seq: int
     cluster: bytes
@@ -37,15 +37,15 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def encode(cluster: Cluster, history: History) -> Pair:
-    """The state now; call it between two commits."""
+    """Return the encoded present state. Call it between two commits."""
     return Pair(cluster.seq, snapshot.encode(cluster), _encoder.encode(history))
 
 
 async def load(store: SnapshotStore) -> tuple[Cluster, History]:
-    """The newest stored state; the empty one when none is usable, or when its other half is missing
-    and the log has everything.
+    """Return the newest stored state.
 
-    Raises Corrupt when the history is damaged, Unavailable when the store does not answer.
+    It is empty if no usable snapshot is stored, or if its history is missing and the log is
+    complete. Raises Corrupt if the history is damaged, Unavailable if the store does not answer.
     """
     cluster = await snapshot_store.newest(store)
     history = await store.get(_history_object(cluster.seq)) if cluster.seq else None
@@ -64,9 +64,9 @@ async def load(store: SnapshotStore) -> tuple[Cluster, History]:
 
 
 class Snapshots:
-    """Stores the state when it is due.
+    """Stores the state when a snapshot is due.
 
-    A store that does not answer is only a warning: the log has everything.
+    If the store does not answer, a warning is logged: the log still has every commit.
     """
 
     def __init__(self, store: SnapshotStore, stored_seq: int) -> None:
