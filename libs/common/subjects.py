@@ -36,7 +36,7 @@ def writer_kind(subject: str) -> str:
 
 
 def node_of(subject: str) -> str:
-    """The node or instance at the subject's end; empty for services that are alone."""
+    """Return the node or instance at the subject's end; empty for services with one instance."""
     parts = subject.split(".", 2)
     return parts[2] if len(parts) == 3 else ""
 

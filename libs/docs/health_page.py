@@ -190,7 +190,7 @@ def health() -> str:
         table(ROW, [_row(row) for row in ours.rows]),
         "## The other catalogue",
         f"MUSTER_HEALTH_CATALOGUE={e.PLATFORM_DESIGN} puts these rows before the others "
-        "([decision 18](decisions/0018-whose-table-of-errors.md)):",
+        "([decision 18](decisions/0018-precedence-of-error-verdicts.md)):",
         table(ROW, [_row(row) for row in theirs.rows if row not in ours.rows]),
     )
 

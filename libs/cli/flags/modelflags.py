@@ -5,8 +5,9 @@ gateway's defaults, or on a redeployment the current values, apply to the rest.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -17,6 +18,7 @@ from libs.cli.flags.numbers import Number
 from libs.common.model import SPREADS
 
 F = TypeVar("F", bound=Callable[..., Any])
+_DEFAULT: Final = re.compile(r" \(default(: [^)]*)?\)")
 
 _FLAGS = (
     click.option(
@@ -144,6 +146,17 @@ def model_flags(verb: F) -> F:
     """Add every model flag to a verb that takes `**values`."""
     for flag in reversed(_FLAGS):
         verb = flag(verb)
+    return verb
+
+
+def redeployment_flags(verb: F) -> F:
+    """Add every model flag, without defaults in the help: a flag that is not given keeps the
+    model's current value.
+    """
+    verb = model_flags(verb)
+    for option in vars(verb)["__click_params__"]:
+        if isinstance(option, click.Option):
+            option.help = _DEFAULT.sub("", option.help or "")
     return verb
 
 

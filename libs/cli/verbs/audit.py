@@ -62,12 +62,12 @@ def head() -> None:
 @click.option(
     "--since",
     metavar="WHEN",
-    help="Start at a sequence number, an RFC 3339 instant, or a duration before now (12h).",
+    help="Start at a sequence number or a time: 12h (ago), or 2026-12-24T18:00:00Z.",
 )
 @click.option(
     "--until",
     metavar="WHEN",
-    help="End at a sequence number, an instant, or a duration before now (inclusive).",
+    help="End at a sequence number (inclusive) or a time, in the same forms.",
 )
 @click.option(
     "--after",

@@ -10,9 +10,9 @@ from libs.cli.service import devices, set_service
 def command(nodes: tuple[str, ...], uuids: tuple[str, ...]) -> int:
     """Start no new jobs on nodes or GPUs; running jobs continue.
 
-    Jobs that run there continue. The command prints them; repeat it to see which are left. A
-    drained node still takes jobs without GPUs; use muster maintenance to keep them off too. To
-    undo, use muster online.
+    The command prints the jobs that still run there; repeat it to see which are left. A drained
+    node still takes jobs without GPUs; use muster maintenance to keep them off too. To undo, use
+    muster online.
 
     \b
     muster drain node-3

@@ -9,7 +9,7 @@ from libs.cli.verbs import cancel, describe, kill, ps
 def command() -> None:
     """List, describe, cancel or kill jobs.
 
-    These are the verbs ps, describe, cancel and kill, under the names of gpu-platform.
+    The same as muster ps, describe, cancel and kill. Users of gpu-platform know these names.
     """
 
 

@@ -38,11 +38,9 @@ Wanted = dict[str, object]
 @click.option(
     "--since",
     metavar="WHEN",
-    help="Start at a duration before now (10m, 2d) or an RFC 3339 instant.",
+    help="Start at this time: 2d (two days ago), or 2026-12-24T18:00:00Z.",
 )
-@click.option(
-    "--until", metavar="WHEN", help="End at a duration before now or an RFC 3339 instant."
-)
+@click.option("--until", metavar="WHEN", help="End at this time, in the same forms.")
 @click.option(
     "-n",
     "--limit",

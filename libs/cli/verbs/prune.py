@@ -28,12 +28,12 @@ COLUMNS: Final = (
 @click.option(
     "--older-than",
     metavar="DURATION",
-    help="Delete output of jobs that ended before this (7d, 12h).",
+    help="Delete output of jobs that ended longer ago than this, for example 7d or 12h.",
 )
 @click.option(
     "--keep-bytes",
     metavar="SIZE",
-    help="Delete the oldest output until each node keeps at most this (10GiB; 0: all).",
+    help="Delete the oldest output until each node keeps at most this size; 0 deletes all.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
 @listed

@@ -41,7 +41,7 @@ PAGE: Final = 500
 @click.option(
     "--since",
     metavar="WHEN",
-    help="Show jobs submitted since a duration before now (10m, 2d) or an instant.",
+    help="Show jobs submitted since then: 2d (two days ago), or 2026-12-24T18:00:00Z.",
 )
 @click.option(
     "-n",

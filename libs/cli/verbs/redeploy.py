@@ -2,7 +2,7 @@
 
 import click
 
-from libs.cli.flags.modelflags import model_body, model_flags
+from libs.cli.flags.modelflags import model_body, redeployment_flags
 from libs.cli.formats.uploading import with_upload
 from libs.cli.gateway import ask, model_path
 from libs.cli.models import wait_until_ready
@@ -12,7 +12,7 @@ from libs.cli.profile import read_profile
 @click.command(short_help="Replace a model's replicas one by one, with a new or the same command.")
 @click.argument("name")
 @click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGS]...]")
-@model_flags
+@redeployment_flags
 def command(name: str, words: tuple[str, ...], wait: bool, **values: object) -> int:
     """Replace a model's replicas one by one, with a new or the same command.
 

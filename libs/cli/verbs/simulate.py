@@ -59,7 +59,11 @@ def _duration(_context: click.Context, _option: click.Parameter, text: str | Non
     help="File with a list of nodes (openb format), or a size such as 64x8: 64 nodes with 8 GPUs.",
 )
 @click.option(
-    "--order", default="fifo", show_default=True, metavar="ORDER", help="Order of the queue."
+    "--order",
+    default="fifo",
+    show_default=True,
+    metavar="ORDER",
+    help="Policy of the queue, for example fifo or fair_share.",
 )
 @click.option("--compare", metavar="ORDER,...", help="Compare several orders in one table.")
 @click.option(

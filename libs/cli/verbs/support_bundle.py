@@ -25,7 +25,7 @@ def command(output: Path | None, state: Path | None) -> None:
     """Collect diagnostics for a bug report in one file, without secrets.
 
     The file holds versions, the configuration, logs of the services, a summary of the cluster and
-    of recent facts, and metrics. Of jobs it holds ids, states and times: no command, no
+    of recent facts, and metrics. For jobs, it contains only ids, states and times: no command, no
     environment, no output. Keys, passwords and tokens are hidden. Check it before you send it: tar
     tzf FILE.
     """

@@ -18,7 +18,7 @@ WOULD_WAIT = 1
     "--add-nodes",
     type=click.IntRange(1),
     metavar="N",
-    help="Assume N more nodes, after the waiting jobs are placed on them.",
+    help="Assume N additional nodes. Jobs that wait already are placed on them first.",
 )
 @click.option(
     "--add-gpus",

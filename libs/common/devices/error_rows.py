@@ -40,7 +40,9 @@ def catalogue(name: str = NVIDIA_GUIDANCE) -> Catalogue:
 
 
 def site_rows(setting: str) -> dict[str, str]:
-    """ "xid 74=reset, xid 144=replace". Raises Refused for what is no verdict."""
+    """Return the site's own rows, given as "xid 74=reset, xid 144=replace". Raises Refused for an
+    unknown verdict.
+    """
     found = {}
     for part in filter(None, map(str.strip, setting.split(","))):
         error, _, verdict = map(str.strip, part.partition("="))

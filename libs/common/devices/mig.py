@@ -94,8 +94,8 @@ def card_of(profiles: tuple[str, ...]) -> str:
 
 
 def masks(card: str, name: str) -> tuple[int, ...]:
-    """Every place that the card has for an instance, as sets of slices, lowest start first; none
-    for a profile it does not have.
+    """Return the places that the card has for an instance, as sets of slices, lowest start first;
+    none for a profile that the card does not have.
     """
     profile = CARDS.get(card, {}).get(name)
     return (
@@ -106,8 +106,8 @@ def masks(card: str, name: str) -> tuple[int, ...]:
 
 
 def share(card: str, name: str) -> int:
-    """Hundredths of the card that an instance counts for, rounded down, so that every legal set of
-    instances is within the whole.
+    """Return the share of the card that an instance counts for, in hundredths. It is rounded down,
+    so every legal set of instances fits into the whole.
     """
     return WHOLE_GPU * CARDS[card][name].slices // card_slices(card)
 

@@ -10,7 +10,7 @@ from libs.common.state.reservation import Reservation
 
 
 def was_set(cluster: Cluster, fact: f.ReservationSet, stamp: Stamp) -> Change:
-    """Those that were over by then are forgotten."""
+    """Store the reservation, and forget the reservations that have ended."""
     for name in [
         name for name, known in cluster.reservations.items() if known.end_ns <= stamp.at_ns
     ]:

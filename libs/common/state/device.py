@@ -95,7 +95,9 @@ class GpuView(msgspec.Struct):
 
     @property
     def away(self) -> str:
-        """Why the device takes no work, in one word: the reason of its health, or its service."""
+        """Return why the device takes no work, in one word: the reason of its health, or its
+        service.
+        """
         return (
             (self.reason or self.health)
             if self.health not in gpu_life.USABLE

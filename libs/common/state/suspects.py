@@ -27,7 +27,7 @@ def is_suspect(cluster: Cluster, job: Job) -> bool:
 
 
 def of_job(cluster: Cluster, job: Job) -> str:
-    """Return why it is suspect; empty if nothing speaks against it."""
+    """Return why the job is suspect; empty if it is not."""
     count = len(_blamed_on(cluster, job))
     return (
         f"it had errors on {count} different GPUs: suspect the job, not the GPUs"
@@ -52,7 +52,7 @@ def _may_have_caused(cluster: Cluster, job: Job, uuid: GpuId) -> bool:
 
 
 def of_node(cluster: Cluster, node: Node) -> str:
-    """Return why it is suspect; empty if nothing speaks against it."""
+    """Return why the node is suspect; empty if it is not."""
     taken = [
         view for view in node_gpus(cluster, node) if any(_takes_it(error) for error in view.errors)
     ]
@@ -73,7 +73,7 @@ def _is_its_own(error: GpuError) -> bool:
 
 
 def of_device(cluster: Cluster, view: GpuView) -> str:
-    """Return why it is suspect; empty if nothing speaks against it."""
+    """Return why the device is suspect; empty if it is not."""
     jobs: dict[JobId, None] = {
         ref.job_id: None for error in view.errors if _is_its_own(error) for ref in error.jobs
     }

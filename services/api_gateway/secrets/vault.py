@@ -3,7 +3,7 @@ gateways' host has.
 
 Without the vault's key file the contents of the bucket SECRETS cannot be read. `Vault.get` notices
 a value that was moved to another tenant or another name. Tests: tests/unit/test_vault.py. Reasons:
-docs/decisions/0010-where-secrets-are.md.
+docs/decisions/0010-storage-of-secrets.md.
 """
 
 import base64

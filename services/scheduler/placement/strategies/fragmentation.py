@@ -4,7 +4,7 @@ after, as valued by `fill.py`.
 Pure. The difference counts in coarse steps, and ties go to the node that registered first, so nodes
 fill up one after the other. A whole device comes from the node with the fewest free ones. Scarce
 GPU models are spared. Until a mix is learnt, this is best fit. See
-docs/decisions/0013-what-a-remainder-is-worth.md.
+docs/decisions/0013-value-of-a-free-part.md.
 """
 
 from math import floor
