@@ -1,5 +1,5 @@
-"""The ledger of requests and tokens per minute: how much of each tenant's present minute all
-gateways were given.
+"""The ledger of requests and tokens per minute: how much of each tenant's present minute the
+gateways got.
 
 Pure; time is an argument (nanoseconds of the wall clock, never backwards). A minute's budget is
 given out once. A process that has just started does not know what its predecessor gave, so it gives
@@ -16,8 +16,8 @@ from libs.common.model import TenantId
 from libs.common.state.cluster import Tenant
 
 WINDOW_NS: Final = 60_000_000_000
-# A slice is this part of a minute's budget, or what is asked for if that is more. Small slices let
-# idle gateways hold little.
+# A slice is this part of a minute's budget, or the request if that is more. With small slices an
+# idle gateway holds little.
 SLICES: Final = 32
 # Bound on the count for tenants without a limit, so that numbers from outside cannot grow without
 # end.

@@ -22,15 +22,15 @@ COMPUTE_PARTITION: Final = "compute-partition"
 MEMORY_PARTITION: Final = "memory-partition"
 RESET: Final = "reset"
 
-# People's word for the empty value.
+# The word that users write for the empty value.
 DEFAULT: Final = "default"
 ON_OFF: Final = ("on", "off")
 COMPUTE_MODES: Final = ("default", "exclusive_process", "prohibited")
-# How AMD's cards are divided.
+# The ways to divide an AMD card.
 COMPUTE_PARTITIONS: Final = ("SPX", "DPX", "TPX", "QPX", "CPX")
 MEMORY_PARTITIONS: Final = ("NPS1", "NPS2", "NPS4", "NPS8")
-# What became of it: done; the device, its driver or its binding does not have it; the agent may
-# not; anything else.
+# Outcomes: done; the device, its driver or its binding lacks the control; the agent lacks the
+# permission; any other failure.
 DONE: Final = "done"
 LACKING: Final = "lacking"
 DENIED: Final = "denied"

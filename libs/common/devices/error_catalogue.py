@@ -20,8 +20,7 @@ REBOOT_NODE: Final = "reboot_node"
 REPLACE: Final = "replace"
 # From the mildest to the hardest.
 VERDICTS: Final = (IGNORE, RESTART_JOB, DRAIN_THEN_RESET, RESET, REBOOT_NODE, REPLACE)
-# What jobs that have the device do not survive; of the first only the jobs end, and the device
-# stays in use.
+# Verdicts that end the jobs of the device. With RESTART_JOB the device stays in use.
 ENDS_JOBS: Final = (RESTART_JOB, RESET, REBOOT_NODE, REPLACE)
 KEEPS_DEVICE: Final = (IGNORE, RESTART_JOB)
 RESETS: Final = (DRAIN_THEN_RESET, RESET)
@@ -32,7 +31,7 @@ HARDWARE: Final = "hardware"
 # The reach of an error. `device`: all jobs that have the device. `instance`: the jobs in the MIG
 # instance that the driver names (all that have the device if it names none). `fabric`: the jobs
 # with several GPUs of the node, and the device then serves jobs with one GPU there. `new_work`: no
-# job that runs; new jobs are kept off.
+# running job; the device takes no new jobs.
 DEVICE: Final = "device"
 INSTANCE: Final = "instance"
 FABRIC: Final = "fabric"
@@ -46,8 +45,8 @@ SXID: Final = "sxid "
 SXID_FATAL: Final = "sxid fatal"
 SXID_NON_FATAL: Final = "sxid non-fatal"
 XID_154: Final = "xid 154"
-# NVML's recovery actions by number, and in Xid 154. 0 is none: the device needs nothing, whatever
-# becomes of the job.
+# NVML's recovery actions by number, as in Xid 154. 0 is none: the device needs nothing, although
+# the job may have ended.
 NO_ACTION: Final = 0
 RECOVERY_ACTIONS: Final[dict[int, str]] = {
     1: RESET,

@@ -15,11 +15,11 @@ LOST: Final = "lost: "
 # Vendors whose devices several jobs can share by `--isolation mps`
 # (`services/node_agent/sharing/ways.py`).
 MPS_VENDORS: Final = ("nvidia", "amd", "simulated")
-# In NodeRegistered.isolation: the tenants whose jobs the node takes, if it does not take all.
+# A key of NodeRegistered.isolation: the tenants whose jobs the node takes, if it does not take all.
 TENANTS: Final = "tenants"
 ONLY: Final = "only: "
-# A node has every means that it does not name, but these: an agent that does not know them would
-# run the job in another way than it asked for.
+# A node has every means that it does not report, except these: an agent that does not know them
+# would run the job in a different way.
 UNNAMED: Final = {IMAGES: f"{LOST}the agent of this node is older than jobs with an image"}
 # The flag by which a job asks for each means.
 FLAGS: Final = {IMAGES: "--image", MPS: "--isolation mps", MIG: "--mig"}

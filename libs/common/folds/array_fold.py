@@ -61,7 +61,7 @@ def begun(cluster: Cluster, fact: f.ElementBegun, stamp: Stamp) -> Change:
     cluster.jobs[fact.job_id] = job
     arrivals.note(cluster.arrivals, spec)
     order_fold.queued(cluster, job)
-    # The element goes before the rest of its array, whatever was learnt meanwhile.
+    # The element goes before the rest of its array, even if the tenant's mean run time has changed.
     job.order.usual_ms = array.order.usual_ms
     return Change((fact.array, fact.job_id))
 

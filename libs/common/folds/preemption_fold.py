@@ -44,10 +44,10 @@ def checkpointed(cluster: Cluster, fact: f.JobCheckpointed, stamp: Stamp) -> Cha
     job = cluster.jobs.get(fact.job_id)
     if job is None or not was_on(job, fact.node_id):
         return IGNORED
-    # Nothing is saved after it is recorded: a time to come would make the job the cheapest to
-    # preempt for ever.
+    # A checkpoint cannot be later than its record: a time in the future would make the job the
+    # cheapest one to preempt for ever.
     kept, at_ns = job.preemption, min(fact.at_ns or stamp.at_ns, stamp.at_ns)
-    if at_ns > kept.checkpointed_ns:  # an agent that begins again says it again
+    if at_ns > kept.checkpointed_ns:  # a restarted agent repeats the report
         kept.checkpoints, kept.checkpointed_ns = kept.checkpoints + 1, at_ns
     if fact.asked:
         kept.saved = max(kept.saved, fact.attempt)

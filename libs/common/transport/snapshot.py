@@ -15,7 +15,7 @@ from libs.common.state.cluster import Cluster
 
 # 2: the attempts that are not charged yet. 4: what is held of hosts, and what nodes have. 5: order.
 # 6: allocations, arrays, plug-ins, preemption. 7: gangs of more than one size, that grow, service
-# of devices, isolation of nodes. 8: what devices are told to be. 9: images of jobs: a reader that
+# of devices, isolation of nodes. 8: controls of devices. 9: images of jobs: a reader that
 # did not know them has dropped them. 10: dependencies by job, and their number by tenant. 11:
 # claims on devices, what was ignored of nodes.
 SNAPSHOT_VERSION: Final = 11
