@@ -31,17 +31,12 @@ TO_SPLIT: Final = frozenset(
         "tests/drivers/test_nvidia.py",
         "tests/integration/test_containers.py",
         "tests/integration/test_mps.py",
-        "tests/integration/test_openai_requests.py",
         "tests/property/facts_of_all_kinds.py",
         "tests/sim/planted.py",
         "tests/sim/world.py",
         "tests/test_tidy.py",
         "tests/unit/test_agent_decide.py",
         "tests/unit/test_agent_devices.py",
-        "tests/unit/test_plugins.py",
-        "tests/unit/test_preemption.py",
-        "tests/unit/test_scheduler_decide.py",
-        "tests/unit/test_scheduler_models.py",
     }
 )
 # Functions likewise.

@@ -19,7 +19,7 @@ import openai
 import pytest
 
 from tests.integration.gateway_world import KEY
-from tests.integration.test_openai_requests import MESSAGES, model_world
+from tests.integration.openai_world import MESSAGES, model_world
 from tests.tidy import ROOT
 
 OLD: Final = "openai==0.28.0"

@@ -17,7 +17,7 @@ from libs.embedded.servers import free_ports
 from services.api_gateway.openai.catalogue import Listed
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import Replica, running
-from tests.integration.test_openai_requests import CHAT, error_of, served
+from tests.integration.openai_world import CHAT, error_of, served
 from tests.tidy import ROOT
 
 SETTLE_S = 5.0

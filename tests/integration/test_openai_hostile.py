@@ -15,7 +15,7 @@ from services.api_gateway.openai import events
 from services.api_gateway.openai.catalogue import Listed
 from tests.integration.gateway_world import KEY, World, gateway_world
 from tests.integration.openai_replica import running
-from tests.integration.test_openai_requests import CHAT, Ledger, error_of, served
+from tests.integration.openai_world import CHAT, Ledger, error_of, served
 
 MIB = 1 << 20
 DEEP = b"[" * 100_000 + b"]" * 100_000

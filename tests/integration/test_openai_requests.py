@@ -3,11 +3,8 @@ and what is metered.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -15,40 +12,10 @@ import pytest
 from libs.common import facts as f
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, Serve
 from libs.common.model import Replica as ReplicaJob
-from libs.common.state.cluster import Endpoint
 from services.api_gateway.access.auth import Principal
-from services.api_gateway.openai.catalogue import Listed, Served
-from services.api_gateway.openai.errors import RateLimited
-from services.api_gateway.openai.metering import Grant
-from tests.integration.gateway_world import World, gateway_world
-from tests.integration.openai_replica import USAGE, Replica, running
-
-CHAT = "/v1/chat/completions"
-MESSAGES = [{"role": "user", "content": "hi"}]
-
-
-def served(
-    *ports: int, name: str = "m", tenant: str = "default"
-) -> tuple[Served, tuple[Endpoint, ...], str]:
-    ready = tuple(Endpoint(JobId(f"{name}-{i}"), "127.0.0.1", port) for i, port in enumerate(ports))
-    return Served(name, tenant, 1_700_000_000), ready, "2 of 2 are starting"
-
-
-@asynccontextmanager
-async def model_world(tmp_path: Path, **changed: Any) -> AsyncIterator[tuple[World, Replica]]:
-    async with gateway_world(tmp_path, **changed) as world, running() as replica:
-        world.gateway.models = Listed(
-            served(replica.port), served(name="cold"), served(name="theirs", tenant="other")
-        )
-        yield world, replica
-
-
-async def error_of(response: aiohttp.ClientResponse, status: int) -> dict[str, Any]:
-    assert response.status == status, await response.text()
-    body = await response.json()
-    assert set(body) == {"error"} and set(body["error"]) == {"message", "type", "param", "code"}
-    error: dict[str, Any] = body["error"]
-    return error
+from tests.integration.gateway_world import gateway_world
+from tests.integration.openai_replica import running
+from tests.integration.openai_world import CHAT, MESSAGES, error_of, model_world
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/embeddings"])
@@ -72,7 +39,7 @@ async def test_the_body_reaches_the_replica_byte_for_byte_and_its_answer_the_cli
         assert replica.bodies == [body]
 
 
-async def test_a_stream_comes_as_the_replica_sent_it_and_tools_pass(tmp_path: Path) -> None:
+async def test_a_stream_is_passed_on_unchanged_with_its_tools(tmp_path: Path) -> None:
     async with model_world(tmp_path) as (world, replica):
         async with aiohttp.ClientSession() as direct:
             body = {
@@ -94,7 +61,7 @@ async def test_a_stream_comes_as_the_replica_sent_it_and_tools_pass(tmp_path: Pa
         assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "look"
 
 
-async def test_a_stream_s_events_come_when_they_are_made(tmp_path: Path) -> None:
+async def test_the_events_of_a_stream_come_without_delay(tmp_path: Path) -> None:
     async with model_world(tmp_path) as (world, _):
         body = {"model": "m", "messages": MESSAGES, "stream": True, "x_chunks": 3, "x_gap_s": 0.3}
         clock = asyncio.get_running_loop().time
@@ -105,7 +72,7 @@ async def test_a_stream_s_events_come_when_they_are_made(tmp_path: Path) -> None
             assert clock() - first > 0.5
 
 
-async def test_the_key_stays_here_and_the_request_s_id_and_trace_go_on(tmp_path: Path) -> None:
+async def test_the_key_is_not_forwarded_but_the_request_id_and_trace_are(tmp_path: Path) -> None:
     async with model_world(tmp_path) as (world, replica):
         headers = {"x-request-id": "mine-1", "traceparent": "00-1-2-01", "cookie": "a=b"}
         async with world.session.post(
@@ -137,7 +104,7 @@ async def test_models_are_listed_and_shown(tmp_path: Path) -> None:
         }
 
 
-async def test_a_model_of_the_log_is_served_while_its_replica_is_ready(tmp_path: Path) -> None:
+async def test_a_deployed_model_is_served_while_its_replica_is_ready(tmp_path: Path) -> None:
     node, job = NodeId("n1"), JobId("chat-1")
     gpu = Gpu(GpuId("n1-g0"), 0, "nvidia", "H100", 80 << 30)
     async with gateway_world(tmp_path) as world, running() as replica:
@@ -172,7 +139,7 @@ async def test_a_model_of_the_log_is_served_while_its_replica_is_ready(tmp_path:
         assert (await world.ask("POST", CHAT, json={"model": "chat"}))["model"] == "chat"
 
 
-async def test_a_member_neither_sees_nor_calls_another_tenant_s_model(
+async def test_a_member_can_neither_see_nor_call_a_model_of_another_tenant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with model_world(tmp_path) as (world, _):
@@ -190,7 +157,7 @@ async def test_a_member_neither_sees_nor_calls_another_tenant_s_model(
 
 
 class TestRefusals:
-    async def test_no_key_is_a_401_in_openai_s_shape(self, tmp_path: Path) -> None:
+    async def test_a_request_without_a_key_is_a_401_in_openai_shape(self, tmp_path: Path) -> None:
         async with model_world(tmp_path) as (world, replica):
             for key in ("", "Bearer wrong"):
                 async with world.session.post(
@@ -237,7 +204,7 @@ class TestRefusals:
                 async with world.session.post(world.url + CHAT, data=data) as response:
                     assert (await error_of(response, 413))["code"] == "request_too_large"
 
-    async def test_a_body_larger_than_the_other_routes_take_is_taken(self, tmp_path: Path) -> None:
+    async def test_a_body_above_the_bound_of_other_routes_is_accepted(self, tmp_path: Path) -> None:
         async with model_world(tmp_path) as (world, replica):
             content = "x" * (3 << 20)
             await world.ask(
@@ -247,7 +214,7 @@ class TestRefusals:
             )
             assert len(replica.bodies[0]) > len(content)
 
-    async def test_a_model_without_a_ready_replica_is_a_503_that_says_how_many_start(
+    async def test_a_model_without_a_ready_replica_is_a_503_with_the_number_that_start(
         self, tmp_path: Path
     ) -> None:
         async with (
@@ -258,7 +225,9 @@ class TestRefusals:
             assert "2 of 2 are starting" in error["message"] and error["code"] == "model_not_ready"
             assert int(response.headers["retry-after"]) > 0
 
-    async def test_more_requests_than_may_be_open_are_a_503(self, tmp_path: Path) -> None:
+    async def test_a_request_beyond_the_bound_of_open_requests_is_a_503(
+        self, tmp_path: Path
+    ) -> None:
         async with model_world(tmp_path, model_requests_max=1) as (world, replica):
             slow = asyncio.create_task(
                 world.ask("POST", CHAT, json={"model": "m", "x_delay_s": 0.5})
@@ -271,7 +240,7 @@ class TestRefusals:
             await slow
             await world.ask("POST", CHAT, json={"model": "m"})
 
-    async def test_a_body_that_does_not_come_is_a_408(self, tmp_path: Path) -> None:
+    async def test_a_body_that_does_not_arrive_in_time_is_a_408(self, tmp_path: Path) -> None:
         async def never() -> AsyncIterator[bytes]:
             yield b"{"
             await asyncio.sleep(5)
@@ -282,7 +251,7 @@ class TestRefusals:
         ):
             await error_of(response, 408)
 
-    async def test_the_replica_s_own_refusal_is_passed_on(self, tmp_path: Path) -> None:
+    async def test_an_error_of_the_replica_is_passed_on(self, tmp_path: Path) -> None:
         async with model_world(tmp_path) as (world, replica):
             own = {
                 "error": {
@@ -302,161 +271,3 @@ class TestRefusals:
             ) as response:
                 assert (await error_of(response, 404))["message"] == "no such adapter"
             assert len(replica.bodies) == 2
-
-
-class Ledger:
-    """A meter for tests: one budget, nothing refilled."""
-
-    def __init__(self, budget: int) -> None:
-        self.left = budget
-        self.reserved: list[int] = []
-        self.settled: list[int | None] = []
-
-    def counts(self, principal: Principal) -> bool:
-        return True
-
-    async def reserve(self, principal: Principal, model: str, tokens: int) -> Grant:
-        if tokens > self.left:
-            raise RateLimited(
-                "tokens",
-                f"{tokens} tokens are over the {self.left} left",
-                7,
-                ((b"x-ratelimit-remaining-tokens", b"%d" % self.left),),
-            )
-        self.left -= tokens
-        self.reserved.append(tokens)
-        return Grant(
-            principal.tenant, model, tokens, ((b"x-ratelimit-remaining-tokens", b"%d" % self.left),)
-        )
-
-    def settle(self, grant: Grant, tokens: int | None) -> None:
-        self.settled.append(tokens)
-        self.left += grant.tokens - (grant.tokens if tokens is None else tokens)
-
-
-class TestMetering:
-    async def test_what_a_request_used_is_settled_streamed_or_not(self, tmp_path: Path) -> None:
-        async with model_world(tmp_path) as (world, replica):
-            world.gateway.meter = ledger = Ledger(1_000)
-            async with world.session.post(
-                world.url + CHAT, json={"model": "m", "max_tokens": 50}
-            ) as response:
-                assert response.headers["x-ratelimit-remaining-tokens"] == str(
-                    1_000 - ledger.reserved[0]
-                )
-            async with world.session.post(
-                world.url + CHAT, json={"model": "m", "max_tokens": 50, "stream": True}
-            ) as response:
-                text = await response.text()
-            await world.ask("POST", "/v1/embeddings", json={"model": "m", "input": "i"})
-            assert ledger.settled == [12, 12, 5] and ledger.left == 1_000 - 29
-            assert all(reserved >= 50 for reserved in ledger.reserved[:2])
-            assert (
-                '"usage"' not in text
-                and text.count("data: ") == 4
-                and text.endswith("data: [DONE]\n\n")
-            )
-            assert json.loads(replica.bodies[1])["stream_options"] == {"include_usage": True}
-
-    async def test_a_client_that_asked_for_usage_gets_it(self, tmp_path: Path) -> None:
-        async with model_world(tmp_path) as (world, replica):
-            world.gateway.meter = ledger = Ledger(1_000)
-            body = json.dumps(
-                {
-                    "model": "m",
-                    "max_tokens": 9,
-                    "stream": True,
-                    "stream_options": {"include_usage": True},
-                }
-            ).encode()
-            async with world.session.post(world.url + CHAT, data=body) as response:
-                assert json.dumps(USAGE) in await response.text()
-            assert replica.bodies == [body] and ledger.settled == [12]
-
-    async def test_an_unbounded_request_is_bounded_by_what_was_reserved(
-        self, tmp_path: Path
-    ) -> None:
-        async with model_world(tmp_path, model_output_tokens=77) as (world, replica):
-            world.gateway.meter = Ledger(1_000)
-            await world.ask("POST", CHAT, json={"model": "m", "x_a": 1})
-            assert json.loads(replica.bodies[0]) == {"model": "m", "x_a": 1, "max_tokens": 77}
-
-    async def test_a_request_over_the_limit_is_a_429_and_reaches_no_replica(
-        self, tmp_path: Path
-    ) -> None:
-        async with model_world(tmp_path) as (world, replica):
-            world.gateway.meter = ledger = Ledger(60)
-            async with world.session.post(
-                world.url + CHAT, json={"model": "m", "max_tokens": 50}
-            ) as response:
-                error = await error_of(response, 429)
-                assert (error["type"], error["code"]) == ("tokens", "rate_limit_exceeded")
-                assert (
-                    response.headers["retry-after"],
-                    response.headers["x-ratelimit-remaining-tokens"],
-                ) == ("7", "60")
-            assert replica.bodies == [] and ledger.settled == []
-
-    async def test_what_no_replica_worked_on_is_given_back_whole(self, tmp_path: Path) -> None:
-        async with model_world(tmp_path) as (world, _):
-            world.gateway.meter = ledger = Ledger(1_000)
-            await world.ask("POST", CHAT, 503, json={"model": "cold", "max_tokens": 5})
-            for status in (400, 500, 503):
-                await world.ask(
-                    "POST", CHAT, status, json={"model": "m", "max_tokens": 5, "x_status": status}
-                )
-            assert ledger.settled == [0, 0, 0, 0] and ledger.left == 1_000
-
-    async def test_what_a_replica_may_have_worked_on_stays_charged(self, tmp_path: Path) -> None:
-        async with model_world(tmp_path) as (world, _):
-            world.gateway.meter = ledger = Ledger(1_000)
-            await world.ask(
-                "POST", CHAT, 502, json={"model": "m", "max_tokens": 5, "x_die": "before"}
-            )
-            assert ledger.settled == [None] and ledger.left == 1_000 - ledger.reserved[0]
-
-    async def test_a_stream_that_its_client_left_stays_charged_in_full(
-        self, tmp_path: Path
-    ) -> None:
-        async with model_world(tmp_path) as (world, _):
-            world.gateway.meter = ledger = Ledger(1_000)
-            body = {
-                "model": "m",
-                "max_tokens": 50,
-                "stream": True,
-                "x_chunks": 100,
-                "x_gap_s": 0.05,
-            }
-            async with world.session.post(world.url + CHAT, json=body) as response:
-                await response.content.readany()
-                response.close()
-            while not ledger.settled:
-                await asyncio.sleep(0.01)
-            assert ledger.settled == [None] and ledger.left == 1_000 - ledger.reserved[0]
-
-
-async def test_requests_and_first_tokens_are_measured_by_model(tmp_path: Path) -> None:
-    async with model_world(tmp_path) as (world, _):
-        await world.ask("POST", CHAT, json={"model": "m"})
-        await world.ask("POST", CHAT, 404, json={"model": "no-such-" + "x" * 50})
-        async with world.session.post(
-            world.url + CHAT, json={"model": "m", "stream": True}
-        ) as response:
-            await response.read()
-        async with world.session.get(world.url + "/metrics") as response:
-            text = await response.text()
-        assert (
-            'muster_model_requests_total{model="m",route="/v1/chat/completions",'
-            'status="200",stream="false"} 1.0' in text
-        )
-        assert (
-            'muster_model_requests_total{model="m",route="/v1/chat/completions",'
-            'status="200",stream="true"} 1.0' in text
-        )
-        assert 'muster_model_first_token_seconds_count{model="m"} 1.0' in text
-        assert 'muster_model_requests_open{model="m"} 0.0' in text
-        assert (
-            'muster_gateway_requests_total{method="POST",route="/v1/chat/completions",'
-            'status="404"} 1.0' in text
-        )
-        assert "no-such" not in text

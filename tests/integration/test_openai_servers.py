@@ -13,8 +13,8 @@ import pytest
 
 from tests.integration.gateway_world import KEY
 from tests.integration.openai_replica import Replica
+from tests.integration.openai_world import CHAT, MESSAGES
 from tests.integration.test_openai_failures import replicas_world
-from tests.integration.test_openai_requests import CHAT, MESSAGES
 
 pytestmark = pytest.mark.attack
 

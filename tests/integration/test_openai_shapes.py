@@ -15,7 +15,7 @@ from libs.common.model import TenantId
 from services.api_gateway.http.app import ROUTERS
 from services.api_gateway.openai.clients import FOREIGN
 from tests.integration.gateway_world import KEY, World
-from tests.integration.test_openai_requests import CHAT, MESSAGES, error_of, model_world
+from tests.integration.openai_world import CHAT, MESSAGES, error_of, model_world
 
 pytestmark = pytest.mark.attack
 

@@ -19,7 +19,7 @@ from services.quota.rates import WINDOW_NS
 from services.quota.service import Quota
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import USAGE, Replica, running
-from tests.integration.test_openai_requests import CHAT, error_of, served
+from tests.integration.openai_world import CHAT, error_of, served
 
 CLIENTS = 50
 REQUESTS = 2_000

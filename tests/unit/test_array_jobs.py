@@ -17,7 +17,7 @@ from services.scheduler.decide.decide import decide
 from services.scheduler.explain.explain import explain
 from services.scheduler.state.state import State
 from tests.given import EPOCH, ended, given, member, placed, registered, spec, tell, waiting
-from tests.unit.test_scheduler_decide import decisions
+from tests.unit.scheduler_decisions import decisions
 
 ARRAY = JobId("j")
 

@@ -23,8 +23,7 @@ from tests.given import (
     started,
     waiting,
 )
-from tests.unit.test_preemption import told
-from tests.unit.test_scheduler_decide import decisions
+from tests.unit.scheduler_decisions import decisions, hear
 
 HOUR = 3_600
 
@@ -64,7 +63,7 @@ def test_what_others_of_the_tenant_hold_counts_until_they_are_over() -> None:
         registered("a"), limited(3), holds("i", 0, 2 * HOUR), wants("j", 2 * HOUR), wants("k", HOUR)
     )
     assert begin(state) == ["k"]
-    told(state, finished("i", "a", None, run_ms=HOUR * 1_000, signal=15), released("i", "a"))
+    hear(state, finished("i", "a", None, run_ms=HOUR * 1_000, signal=15), released("i", "a"))
     assert begin(state) == []
     state.imagine(limited(4), Stamp(0, 0, 1, subjects.GATEWAY_KIND, ""))
     assert begin(state) == ["j"]

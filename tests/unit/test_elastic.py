@@ -20,8 +20,7 @@ from tests.given import (
     started,
     waiting,
 )
-from tests.unit.test_preemption import told
-from tests.unit.test_scheduler_decide import decisions
+from tests.unit.scheduler_decisions import decisions, hear
 
 THREE = [registered(name) for name in "abc"]
 
@@ -55,7 +54,7 @@ def lose(state: State, name: str) -> list[AnyFact]:
     """The node is lost, and the other members of `j` end by that."""
     said = decisions(state, silent=[(NodeId(name), 1)])
     for left in [other for other in state.cluster.jobs[JobId("j")].members if other != name]:
-        told(state, finished("j", left, None, signal=15, reason="stopped"), released("j", left))
+        hear(state, finished("j", left, None, signal=15, reason="stopped"), released("j", left))
     return said + decisions(state)
 
 
@@ -114,7 +113,7 @@ def test_a_preempted_gang_restarts_on_the_devices_that_are_left() -> None:
     )
     decisions(state)
     for name in "abc":
-        told(state, finished("j", name, None, signal=15, reason="stopped"), released("j", name))
+        hear(state, finished("j", name, None, signal=15, reason="stopped"), released("j", name))
     said = decisions(state)
     assert (
         sorted([*nodes_of(said, "high"), *nodes_of(said)]) == ["a", "b", "c"]
@@ -127,7 +126,7 @@ def test_what_is_reserved_for_a_gang_is_not_given_up_for_fewer_nodes_sooner() ->
     kept = f.DevicesReserved(job_id=JobId("j"), attempt=1, members=tuple(on("a", "b")))
     state = given(THREE, running_elsewhere(), elastic(fewest=1), kept)
     assert decisions(state) == []
-    told(state, *(fact for name in "ab" for fact in (finished("old", name), released("old", name))))
+    hear(state, *(fact for name in "ab" for fact in (finished("old", name), released("old", name))))
     assert nodes_of(decisions(state)) == ["a", "b"]
 
 

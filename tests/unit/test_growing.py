@@ -22,9 +22,8 @@ from tests.given import (
     started,
     waiting,
 )
+from tests.unit.scheduler_decisions import decisions, hear
 from tests.unit.test_elastic import THREE, nodes_of, on, running
-from tests.unit.test_preemption import told
-from tests.unit.test_scheduler_decide import decisions
 
 AFTER_S = 60
 SAVES: dict[str, Any] = {"preemptible": True, "checkpoint_signal": 10, "checkpoint_grace_s": 30}
@@ -67,11 +66,11 @@ def test_it_begins_anew_with_more_nodes_once_it_has_run_for_a_while() -> None:
         ),
     ]
     assert explain(state, J)["answer"] == "it saves its work and ends, to restart on a, b, c"
-    told(state, f.JobCheckpointed(job_id=J, attempt=1, node_id=NodeId("a"), asked=True))
+    hear(state, f.JobCheckpointed(job_id=J, attempt=1, node_id=NodeId("a"), asked=True))
     assert decisions(state) == [
         f.JobStopOrdered(job_id=J, attempt=1, reason="grown", signal=15, grace_ms=10_000)
     ]
-    told(
+    hear(
         state,
         *(
             fact
@@ -156,9 +155,9 @@ def test_what_it_is_to_have_counts_for_the_limit_while_it_ends() -> None:
     four = f.TenantSet(tenant=TenantId("default"), max_gpu_share=1_200)
     state = ripe(four, registered("d"), most=3)
     assert grown(state) == ["a", "b", "c"]
-    told(state, *waiting("late", gpus=1))
+    hear(state, *waiting("late", gpus=1))
     assert decisions(state) == []
-    told(
+    hear(
         state,
         *(
             fact

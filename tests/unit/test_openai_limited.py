@@ -1,10 +1,8 @@
-"""No request is refused while its minute has room: whatever the bus delays, at the turn of a minute
-too.
+"""No request is refused while its minute has room, whatever the bus delays, also at the turn of a
+minute; and no minute is spent twice.
 
-And no minute is spent twice.
-
-In virtual time, over quota's own ledger. Twin over real gateways:
-tests/integration/test_rate_limits.py.
+The tests run in virtual time over quota's own ledger. tests/integration/test_rate_limits.py runs
+real gateways.
 """
 
 import asyncio

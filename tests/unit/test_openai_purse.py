@@ -1,5 +1,5 @@
-"""A gateway's part of a minute: spent once, over before quota's minute is, and given back where it
-is not needed.
+"""A gateway's part of a minute: it is spent once, ends before quota's minute, and its surplus
+returns.
 """
 
 from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
@@ -18,7 +18,7 @@ def filled(requests: int = 10, tokens: int = 100, limit: int = 1_600) -> Purse:
     return purse
 
 
-def test_what_is_here_is_spent_once() -> None:
+def test_the_content_of_a_purse_is_spent_once() -> None:
     purse = filled()
     assert purse.take(Need(1, 60), 2 * SECOND)
     assert not purse.take(Need(1, 41), 2 * SECOND)
@@ -26,14 +26,14 @@ def test_what_is_here_is_spent_once() -> None:
     assert (purse.requests, purse.tokens) == (8, 0)
 
 
-def test_a_purse_is_over_at_the_end_of_the_minute_counted_from_the_question() -> None:
+def test_a_purse_is_void_at_the_end_of_the_minute_counted_from_the_question() -> None:
     purse = filled()
     assert purse.take(Need(1, 1), 6 * SECOND - 1)
     assert not purse.take(Need(1, 1), 6 * SECOND)
     assert purse.ask(Need(1, 60), 6 * SECOND) == SliceAsk(T, 1, 60)
 
 
-def test_only_what_is_missing_is_asked_for() -> None:
+def test_a_purse_asks_only_for_the_missing_part() -> None:
     assert filled().ask(Need(1, 130), 2 * SECOND) == SliceAsk(T, 0, 30)
 
 
@@ -45,7 +45,7 @@ def test_a_slice_is_added_to_what_was_set_aside_and_a_failed_question_takes_noth
     assert (purse.requests, purse.tokens) == (10, 100)
 
 
-def test_each_answer_of_a_minute_may_tell_better_how_long_it_lasts() -> None:
+def test_each_answer_may_extend_the_minute() -> None:
     purse = filled()
     purse.put(Slice(7, 1_200, True, 0, 1, 50, 1_600), Need(1, 1), 5 * SECOND)
     assert purse.until_ns == 6_200_000_000
@@ -53,14 +53,14 @@ def test_each_answer_of_a_minute_may_tell_better_how_long_it_lasts() -> None:
     assert purse.until_ns == 6_200_000_000
 
 
-def test_a_refusal_is_not_held_against_the_next_minute() -> None:
+def test_a_refusal_does_not_affect_the_next_minute() -> None:
     purse = filled()
     purse.put(Slice(7, 10, False, 0, 0, 50, 1_600, 3, 20), Need(1, 200), 6 * SECOND)
     assert purse.refused(Need(1, 200), 6 * SECOND + 9_000_000)
     assert not purse.refused(Need(1, 200), 6 * SECOND + 10_000_000)
 
 
-def test_another_minute_s_slice_does_not_add_to_the_old_one_s() -> None:
+def test_a_slice_of_the_next_minute_replaces_the_old_content() -> None:
     purse = filled()
     purse.put(Slice(8, 60_000, True, 1, 30, 50, 1_600), Need(1, 1), 6 * SECOND)
     assert (purse.requests, purse.tokens) == (1, 30)
@@ -72,7 +72,7 @@ def test_a_slice_of_a_minute_that_is_past_is_not_spent() -> None:
     assert (purse.window, purse.requests, purse.tokens) == (7, 10, 100)
 
 
-def test_a_refusal_stands_for_a_moment_and_not_for_smaller_requests() -> None:
+def test_a_refusal_lasts_a_moment_and_not_for_smaller_requests() -> None:
     purse = filled()
     purse.put(Slice(7, 4_000, False, 0, 0, 50, 1_600, 3, 20), Need(1, 200), 2 * SECOND)
     assert purse.refused(Need(1, 200), 2 * SECOND + REFUSED_NS - 1)
@@ -80,7 +80,7 @@ def test_a_refusal_stands_for_a_moment_and_not_for_smaller_requests() -> None:
     assert not purse.refused(Need(1, 200), 2 * SECOND + REFUSED_NS)
 
 
-def test_what_was_not_used_can_be_spent_again_in_its_minute_only() -> None:
+def test_unused_tokens_can_be_spent_again_in_their_minute_only() -> None:
     purse = filled()
     assert purse.take(Need(1, 100), 2 * SECOND)
     assert purse.settle(7, 100, 40, 2 * SECOND) is None and purse.tokens == 60
@@ -88,21 +88,21 @@ def test_what_was_not_used_can_be_spent_again_in_its_minute_only() -> None:
     assert purse.settle(7, 100, 40, 6 * SECOND) is None and purse.tokens == 60
 
 
-def test_more_used_than_reserved_is_owed() -> None:
+def test_tokens_used_beyond_the_reservation_are_owed() -> None:
     purse = filled()
     assert purse.take(Need(1, 100), 2 * SECOND)
     purse.settle(7, 100, 130, 2 * SECOND)
     assert purse.ask(Need(0, 10), 2 * SECOND) == SliceAsk(T, 0, 40)
 
 
-def test_what_this_gateway_does_not_need_goes_back() -> None:
+def test_surplus_tokens_return_to_quota() -> None:
     purse = filled(tokens=400)
     assert purse.take(Need(1, 400), 2 * SECOND)
     assert purse.settle(7, 400, 100, 2 * SECOND) == SliceReturn(T, 7, 0, 200)
     assert purse.tokens == 100
 
 
-def test_the_headers_name_what_is_limited() -> None:
+def test_the_headers_contain_only_limited_quantities() -> None:
     purse = filled()
     shown = dict(purse.headers(2 * SECOND))
     assert (

@@ -11,7 +11,7 @@ from services.scheduler.decide.decide import decide
 from services.scheduler.explain.explain import explain
 from services.scheduler.state.state import State
 from tests.given import SECOND_NS, ended, given, member, placed, registered, tell, waiting
-from tests.unit.test_scheduler_decide import decisions
+from tests.unit.scheduler_decisions import decisions
 
 J = JobId("j")
 

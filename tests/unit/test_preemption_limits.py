@@ -19,8 +19,8 @@ from tests.given import (
     released,
     waiting,
 )
-from tests.unit.test_preemption import running, told
-from tests.unit.test_scheduler_decide import decisions
+from tests.unit.preemption_facts import running
+from tests.unit.scheduler_decisions import decisions, hear
 
 
 def limited(tenant: str, gpus: int) -> f.TenantSet:
@@ -45,7 +45,7 @@ def test_reserved_devices_count_against_the_tenant_limit() -> None:
     """Not while others make room, and the job is placed then; whatever comes after it."""
     state = given(three_full_nodes(), waiting("high", gpus=4, priority=90, tenant="t"))
     decisions(state)
-    told(state, *waiting("small", priority=99, tenant="t"), *ended("on-b", "b")[1:])
+    hear(state, *waiting("small", priority=99, tenant="t"), *ended("on-b", "b")[1:])
     assert [(type(fact), fact.job_id) for fact in decisions(state)] == [
         (f.JobClosed, "on-b"),
         (f.JobPlaced, "high"),
@@ -56,7 +56,7 @@ def test_reserved_devices_count_against_the_tenant_limit() -> None:
 def test_what_a_job_has_reserved_does_not_keep_itself_back() -> None:
     state = given(three_full_nodes(), waiting("high", gpus=4, priority=90, tenant="t"))
     decisions(state)
-    told(state, finished("on-a", "a", None, signal=15, reason="stopped"), released("on-a", "a"))
+    hear(state, finished("on-a", "a", None, signal=15, reason="stopped"), released("on-a", "a"))
     assert [fact.job_id for fact in decisions(state)] == ["on-a", "high"]
 
 
@@ -70,7 +70,7 @@ def test_a_reservation_that_ends_leaves_its_share_to_its_tenant() -> None:
         waiting("small", tenant="t"),
     )
     assert [fact.job_id for fact in decisions(state)] == ["high", "on-a"]
-    told(state, f.JobClosed(job_id=JobId("high"), attempt=1, outcome="cancelled"))
+    hear(state, f.JobClosed(job_id=JobId("high"), attempt=1, outcome="cancelled"))
     assert decisions(state) == [placed("small", member("d", 0), port=29_501)]
 
 

@@ -19,7 +19,7 @@ from tests.given import (
     tell,
     waiting,
 )
-from tests.unit.test_scheduler_decide import decisions
+from tests.unit.scheduler_decisions import decisions
 
 J = JobId("j")
 HOUR = 3_600

@@ -8,7 +8,7 @@ from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, NodeId
 from tests.given import finished, given, member, placed, registered, released, started, waiting
-from tests.unit.test_scheduler_decide import decisions
+from tests.unit.scheduler_decisions import decisions
 
 
 def going_on(**spec: object) -> list[AnyFact]:

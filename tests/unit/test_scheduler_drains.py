@@ -12,7 +12,7 @@ from services.scheduler.decide.decide import Observations, decide
 from services.scheduler.models.drains import FORGOTTEN_NS, GATEWAYS_MAX, LISTEN_NS, Drains
 from services.scheduler.state.state import State
 from tests.given import registered
-from tests.unit.test_scheduler_models import World, deployed
+from tests.unit.model_world import World, deployed
 
 ONE = JobId("chat-1")
 

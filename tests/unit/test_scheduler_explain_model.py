@@ -5,7 +5,7 @@ from libs.common.model import JobId
 from services.scheduler.explain.explain import explain
 from services.scheduler.questions.why_model import explain_model
 from tests.given import registered, started
-from tests.unit.test_scheduler_models import World, deployed
+from tests.unit.model_world import World, deployed
 
 
 def test_a_model_that_waits_for_devices_says_for_which() -> None:

@@ -1,123 +1,26 @@
-"""The rule `scale`: replicas are begun, replaced, exchanged and ended; each rule acts, refuses, and
-stays quiet.
-"""
+"""The rule `scale`: replicas begin, are replaced and end: each rule acts, refuses, does nothing."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from libs.common import facts as f
-from libs.common.facts import AnyFact
 from libs.common.model import JobId, JobSpec, ModelSpec, NodeId, Serve
 from libs.common.state import model_view
-from libs.common.state.cluster import Cluster, Endpoint, Model, ready_replicas
-from services.scheduler.decide.decide import Observations, decide
+from libs.common.state.cluster import Endpoint, ready_replicas
+from services.scheduler.decide.decide import decide
 from services.scheduler.models.models import backoff_until_ns
 from services.scheduler.questions.why_model import explain_model
 from services.scheduler.state.state import State
 from tests.given import (
     EPOCH,
     SECOND_NS,
-    finished,
-    given,
     registered,
-    released,
     started,
     tell,
     waiting,
 )
-
-
-def deployed(replicas: int = 2, **fields: Any) -> f.ModelDeployed:
-    return f.ModelDeployed(
-        name="chat",
-        spec=ModelSpec(command=("serve", "{port}"), replicas=replicas, **fields),
-        user="ada",
-    )
-
-
-class World:
-    """A scheduler that works on its own; nodes answer as the test says. `at_s` is its clock.
-
-    Gateways say at once that nothing is outstanding, unless `busy`.
-    """
-
-    def __init__(self, *history: AnyFact | Sequence[AnyFact], at_s: float = 1) -> None:
-        self.state = given(*history)
-        self.at_s = at_s
-        self.said: list[AnyFact] = []
-        self.quiet: tuple[NodeId, ...] = ()
-        self.busy = False
-        self.decide()
-
-    @property
-    def cluster(self) -> Cluster:
-        return self.state.cluster
-
-    @property
-    def model(self) -> Model:
-        return self.cluster.models["chat"]
-
-    def decide(self) -> list[AnyFact]:
-        """All that follows now; the facts about replicas and the ends of jobs stay in `said`."""
-        new: list[AnyFact] = []
-        now_ns = int(self.at_s * SECOND_NS)
-        for _ in range(200):
-            drained = () if self.busy else tuple(self.state.restless.draining)
-            facts = decide(self.state, now_ns, Observations(quiet=self.quiet, drained=drained))
-            if not facts:
-                self.said += new
-                return new
-            new += facts
-            self.state.apply_own(facts, now_ns)
-        raise AssertionError(f"it never ends: {new[-3:]}")
-
-    def hear(self, *facts: AnyFact, at_s: float | None = None) -> list[AnyFact]:
-        """Facts of others, then what follows."""
-        self.at_s = self.at_s if at_s is None else at_s
-        for fact in facts:
-            change = tell(self.cluster, fact, self.at_s)
-            self.state.refresh(change)
-        return self.decide()
-
-    def node_of(self, job: str) -> str:
-        return next(iter(self.cluster.jobs[JobId(job)].members))
-
-    def begin(self, *jobs: str) -> list[AnyFact]:
-        """They start and answer."""
-        return self.hear(
-            *(
-                fact
-                for job in jobs
-                for fact in (started(job, self.node_of(job)), ready(job, self.node_of(job)))
-            )
-        )
-
-    def end(
-        self, job: str, exit_code: int | None = 1, at_s: float | None = None, **fields: Any
-    ) -> list[AnyFact]:
-        node = self.node_of(job)
-        return self.hear(finished(job, node, exit_code, **fields), released(job, node), at_s=at_s)
-
-    def living(self) -> list[str]:
-        return [job_id for job_id in self.model.jobs if self.cluster.jobs[job_id].cancel is None]
-
-    def ready(self) -> list[str]:
-        return [endpoint.job_id for endpoint in ready_replicas(self.cluster, "chat")]
-
-
-def ready(job: str, node: str) -> f.ReplicaReady:
-    return f.ReplicaReady(job_id=JobId(job), attempt=1, node_id=NodeId(node))
-
-
-def scaled(facts: Sequence[AnyFact]) -> list[tuple[list[str], list[str]]]:
-    """(added, retired) of each ReplicasScaled."""
-    return [
-        ([replica.job_id for replica in fact.add], list(fact.retire))
-        for fact in facts
-        if isinstance(fact, f.ReplicasScaled)
-    ]
+from tests.unit.model_world import World, deployed, ready, scaled, unready
 
 
 def test_a_deployed_model_gets_its_replicas_and_they_are_placed_as_jobs_of_its_tenant() -> None:
@@ -154,7 +57,7 @@ def test_a_replica_is_an_endpoint_only_while_it_is_ready() -> None:
     assert world.living() == ["chat-1"]
 
 
-def test_what_is_said_of_a_job_that_is_no_replica_changes_nothing() -> None:
+def test_readiness_of_a_job_that_is_no_replica_is_ignored() -> None:
     world = World(registered("a"), waiting("j"), deployed(0))
     world.hear(started("j", "a"), ready("j", "a"))
     assert world.cluster.ignored == 1
@@ -173,7 +76,7 @@ def test_a_replica_that_ends_with_0_is_replaced_like_any_other() -> None:
     assert scaled(world.end("chat-1", 0)) == [(["chat-2"], [])]
 
 
-def test_crash_after_crash_is_waited_for_1_2_4_up_to_300_seconds() -> None:
+def test_repeated_crashes_are_replaced_after_1_2_4_up_to_300_seconds() -> None:
     world = World(registered("a"), deployed(1))
     waits = []
     for number in range(1, 13):
@@ -200,7 +103,7 @@ def test_replicas_that_die_together_are_one_crash() -> None:
     assert world.model.crashes == 2
 
 
-def test_a_replica_that_served_for_a_minute_begins_a_new_count() -> None:
+def test_a_replica_that_served_for_a_minute_resets_the_crash_count() -> None:
     world = World(registered("a"), deployed(1))
     for number in (1, 2, 3):
         world.hear(started(f"chat-{number}", "a"))
@@ -227,7 +130,7 @@ def test_a_replica_that_did_not_answer_in_time_counts_as_a_crash() -> None:
     assert "startup_timeout" in world.model.last_crash
 
 
-def test_a_replica_that_a_node_refuses_is_tried_again_with_another_port_and_is_no_crash() -> None:
+def test_a_refused_replica_gets_another_port_and_counts_as_no_crash() -> None:
     world = World(registered("a"), deployed(1))
     said = world.hear(
         f.JobRefused(
@@ -251,7 +154,7 @@ def test_a_replica_lost_with_its_node_is_no_crash() -> None:
     assert world.node_of("chat-2") != lost.node_id
 
 
-def test_as_many_again_are_begun_at_most_where_the_next_is_placed_on_a_quiet_node_too() -> None:
+def test_replacements_on_quiet_nodes_at_most_double_the_replicas() -> None:
     world = World(registered("a", gpus=8), deployed(2))
     world.begin("chat-1", "chat-2")
     world.quiet = (NodeId("a"),)
@@ -271,7 +174,7 @@ def test_a_replica_on_a_silent_node_is_replaced_early_and_the_excess_ends_later(
     assert gone in world.living()
 
 
-def test_the_newest_of_the_ready_goes_when_there_are_too_many() -> None:
+def test_of_surplus_ready_replicas_the_newest_ends() -> None:
     world = World(registered("a"), deployed(3))
     world.begin("chat-1", "chat-2", "chat-3")
     assert scaled(world.hear(f.ModelScaled(name="chat", replicas=2))) == [([], ["chat-3"])]
@@ -303,7 +206,7 @@ def test_an_undeployed_model_ends_its_replicas_and_its_ordinals_are_not_used_aga
     assert world.model.generation == 2
 
 
-def test_a_redeployment_exchanges_one_after_the_other_and_never_serves_with_fewer() -> None:
+def test_a_redeployment_replaces_replicas_one_by_one_and_never_serves_with_fewer() -> None:
     world = World(registered("a"), deployed(2))
     world.begin("chat-1", "chat-2")
     assert scaled(world.hear(deployed(2))) == [(["chat-3"], [])]
@@ -316,7 +219,7 @@ def test_a_redeployment_exchanges_one_after_the_other_and_never_serves_with_fewe
     assert model_view.state_of(world.cluster, world.model) == model_view.READY
 
 
-def test_a_redeployment_without_room_for_one_more_waits_and_serves_on() -> None:
+def test_a_redeployment_without_room_for_one_more_waits_while_the_old_serve() -> None:
     world = World(registered("a", gpus=2), deployed(2))
     world.begin("chat-1", "chat-2")
     assert scaled(world.hear(deployed(2))) == [(["chat-3"], [])]
@@ -353,7 +256,7 @@ def test_a_cancelled_replica_is_replaced_and_is_no_crash() -> None:
     assert world.model.crashes == 0
 
 
-def test_a_living_model_stays_its_tenant_s() -> None:
+def test_a_deployed_model_stays_with_its_tenant() -> None:
     world = World(registered("a"), deployed(1))
     other = f.ModelDeployed(
         name="chat", spec=ModelSpec(command=("x",)), tenant=world.model.tenant.__class__("other")
@@ -371,7 +274,7 @@ def test_a_new_scheduler_decides_the_same_from_the_same_log() -> None:
     assert scaled(decide(fresh, SECOND_NS)) == [(["chat-3"], [])]
 
 
-def test_a_replica_asks_for_all_that_its_model_asks_for() -> None:
+def test_a_replica_takes_over_all_requests_of_its_model() -> None:
     """Each field another value than a job's own, so that none that is left out goes unnoticed."""
     values = {
         name: _another(getattr(JobSpec(command=("x",)), name)) for name in model_view.SHARED_FIELDS
@@ -395,7 +298,7 @@ def _another(default: Any) -> Any:
     )
 
 
-def test_replicas_go_where_their_model_says() -> None:
+def test_replicas_obey_the_placement_fields_of_their_model() -> None:
     world = World(
         registered("a"),
         registered("b", labels={"disk": "ssd"}),
@@ -404,12 +307,6 @@ def test_replicas_go_where_their_model_says() -> None:
     assert [
         member.node_id for job in world.cluster.jobs.values() for member in job.members.values()
     ] == ["b"] * 3
-
-
-def unready(job: str, node: str = "a") -> f.ReplicaUnready:
-    return f.ReplicaUnready(
-        job_id=JobId(job), attempt=1, node_id=NodeId(node), reason="no answer within 2 s"
-    )
 
 
 @pytest.mark.attack
@@ -439,7 +336,7 @@ def test_surplus_replicas_that_were_never_ready_end_first() -> None:
     assert scaled(world.hear(f.ModelScaled(name="chat", replicas=1))) == [([], ["chat-1"])]
 
 
-def test_why_of_an_unready_model_says_that_it_runs_and_what_helps() -> None:
+def test_why_explains_an_unready_model_and_names_a_remedy() -> None:
     world = World(registered("a"), deployed(1))
     world.begin("chat-1")
     world.hear(unready("chat-1"))

@@ -10,7 +10,7 @@ import pytest
 from libs.common import facts as f
 from libs.common.model import JobId
 from tests.given import registered
-from tests.unit.test_scheduler_models import World, deployed
+from tests.unit.model_world import World, deployed
 
 pytestmark = pytest.mark.attack
 

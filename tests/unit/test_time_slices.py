@@ -24,8 +24,8 @@ from tests.given import (
     started,
     waiting,
 )
-from tests.unit.test_preemption import gang_on, preempted, reserved, running, told
-from tests.unit.test_scheduler_decide import decisions
+from tests.unit.preemption_facts import gang_on, preempted, reserved, running
+from tests.unit.scheduler_decisions import decisions, hear
 
 SAVES = {
     "preemptible": True,
@@ -57,7 +57,7 @@ def one_runs(*history: object, **fields: object) -> State:
 def stopped(state: State, job: str, attempt: int = 1) -> None:
     """It has saved its work, and is gone."""
     saved = f.JobCheckpointed(job_id=JobId(job), attempt=attempt, node_id=NodeId("a"), asked=True)
-    told(
+    hear(
         state,
         saved,
         finished(job, "a", None, attempt=attempt, signal=15, reason="stopped"),
@@ -102,7 +102,7 @@ def test_a_slice_counts_from_when_the_job_was_seen_to_run() -> None:
         turn("two"),
     )
     assert decisions(state, now_s=20) == []
-    told(state, started("one", "a"))
+    hear(state, started("one", "a"))
     assert decisions(state, now_s=25) == decisions(state, now_s=34) == []
     assert [fact.job_id for fact in decisions(state, now_s=35)] == ["two", "one"]
 
@@ -114,13 +114,13 @@ def test_a_job_after_its_slice_waits_last_and_loses_no_retry() -> None:
     again, begun = decisions(state, now_s=12)
     assert again == f.JobRequeued(job_id=JobId("one"), attempt=1, reason="preempted", counted=False)
     assert isinstance(begun, f.JobPlaced) and begun.job_id == "two"
-    told(state, started("two", "a"))
+    hear(state, started("two", "a"))
     decisions(state, now_s=13)
     assert [fact.job_id for fact in decisions(state, now_s=23)] == ["three", "two"]
     stopped(state, "two")
-    told(state, started("three", "a"))
+    hear(state, started("three", "a"))
     assert [fact.job_id for fact in decisions(state, now_s=24)] == ["two", "three"]
-    told(state, started("three", "a"))
+    hear(state, started("three", "a"))
     decisions(state, now_s=25)
     assert decisions(state, now_s=35)[0] == reserved("one", member("a", *WHOLE), attempt=2)
 
@@ -174,7 +174,7 @@ def test_a_higher_priority_waits_for_no_slice_and_the_other_keeps_its_place() ->
     state = one_runs(turn("two"), turn("high", priority=90))
     assert decisions(state, now_s=1) == []
     state = one_runs()
-    told(state, *turn("high", priority=90))
+    hear(state, *turn("high", priority=90))
     _, said = decisions(state, now_s=2)
     assert isinstance(said, f.JobPreempted) and not said.sliced
     assert state.cluster.jobs[JobId("one")].preemption.sliced_ns == 0
@@ -253,13 +253,13 @@ def test_a_gang_makes_room_whole_and_is_given_room_whole() -> None:
     decisions(state)
     assert [fact.job_id for fact in decisions(state, now_s=11)] == ["pair", "gang"]
     for node in ("a", "b"):
-        told(
+        hear(
             state, finished("gang", node, None, signal=15, reason="stopped"), released("gang", node)
         )
     assert [fact.job_id for fact in decisions(state, now_s=12)] == ["gang", "pair", "small"]
-    told(state, started("pair", node_of(state, "pair")))
+    hear(state, started("pair", node_of(state, "pair")))
     assert decisions(state, now_s=20) == decisions(state, now_s=31) == []
-    told(state, started("small", node_of(state, "small")))
+    hear(state, started("small", node_of(state, "small")))
     decisions(state, now_s=32)
     assert decisions(state, now_s=41) == []
     assert sorted(fact.job_id for fact in decisions(state, now_s=42)) == ["again", "pair", "small"]
