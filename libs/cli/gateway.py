@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from libs.cli.faults import Cut, Declined, Unreachable
-from libs.cli.profile import Profile
+from libs.cli.profile import DEFAULT_SOURCE, Profile
 from libs.common.errors import Refused
 
 CONNECT_S: Final = 10.0
@@ -247,13 +247,15 @@ def _connect(profile: Profile, connection: http.client.HTTPConnection) -> None:
 
 
 def _advice(profile: Profile) -> str:
-    """Return the advice that ends the message; `muster up` does not help if MUSTER_URL is set."""
+    """Return the advice that ends the message. `muster up` helps only with a cluster of its own."""
     if profile.source == "MUSTER_URL":
         return (
             "check the address and that its cluster runs, or unset MUSTER_URL to use the "
             "cluster of this machine"
         )
-    return "start a cluster here with: muster up"
+    if profile.state or profile.source == DEFAULT_SOURCE:
+        return "start a cluster here with: muster up"
+    return "check the address and that its cluster runs"
 
 
 def target(profile: Profile, path: str, query: Query | None) -> str:
@@ -282,6 +284,11 @@ def declined(profile: Profile, status: int, reason: str, answer: bytes) -> Decli
         text = (
             f"{text} (no key is set: run muster login URL, set MUSTER_API_KEY, or start a cluster "
             "here with: muster up)"
+        )
+    elif status == 401:
+        text = (
+            f"the gateway at {profile.url} does not accept your key: check MUSTER_API_KEY, or log "
+            f"in with another key: muster login {profile.url}"
         )
     candidates = body.get("candidates")
     if isinstance(candidates, list):

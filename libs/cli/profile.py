@@ -15,6 +15,8 @@ from libs.common.errors import Refused
 
 AWAY_S: Final = 120.0
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
+# The source of the address if neither MUSTER_URL nor a profile names one.
+DEFAULT_SOURCE: Final = "the default address"
 
 
 class Profile(NamedTuple):
@@ -110,7 +112,7 @@ def _address(environ: Mapping[str, str], path: Path, stored: Mapping[str, Any]) 
         return url, "MUSTER_URL"
     if url := _text(stored, "gateway"):
         return url, str(path)
-    return DEFAULT_URL, "the default address"
+    return DEFAULT_URL, DEFAULT_SOURCE
 
 
 def _stored(path: Path) -> dict[str, Any]:

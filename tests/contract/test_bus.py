@@ -40,7 +40,7 @@ async def heard_by(listeners: Sequence[Listener], subject: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_messages_of_one_sender_are_heard_in_order(buses: Buses) -> None:
+async def test_messages_of_one_sender_arrive_in_order(buses: Buses) -> None:
     here, there = buses
     listener = Listener()
     await there.subscribe("a.b", listener)
@@ -70,7 +70,7 @@ async def test_permitted_request_is_answered(buses: Buses) -> None:
         ("a.b", "a.c", False),
     ],
 )
-async def test_a_star_is_one_word_and_an_arrow_is_the_rest(
+async def test_a_star_matches_one_word_and_an_arrow_the_rest(
     buses: Buses, pattern: str, subject: str, heard: bool
 ) -> None:
     here, there = buses
@@ -101,7 +101,7 @@ async def test_request_without_a_listener_is_unavailable(buses: Buses) -> None:
         await buses[0].request("nobody", b"", SHORT_S)
 
 
-async def test_a_question_that_is_heard_and_not_answered_is_unavailable_in_time(
+async def test_a_request_without_an_answer_raises_unavailable_in_time(
     buses: Buses,
 ) -> None:
     here, there = buses
@@ -157,7 +157,7 @@ async def test_a_message_that_is_too_large_is_named_in_the_log_with_its_size(
     assert f"{MESSAGE_BYTES_MAX + 1} bytes on a " in line
 
 
-async def test_a_message_of_the_largest_size_is_heard(buses: Buses) -> None:
+async def test_a_message_of_the_largest_size_arrives(buses: Buses) -> None:
     here, there = buses
     listener = Listener()
     await there.subscribe("a", listener)

@@ -59,7 +59,7 @@ async def test_the_loop_goes_on_while_a_child_works_and_ends_it_at_its_deadline(
     assert turns > 1 and (await asking).startswith(b"none: this took longer than")
 
 
-async def test_a_child_that_fails_gives_no_answer_and_harms_nobody() -> None:
+async def test_a_child_that_fails_gives_no_answer_and_does_no_harm() -> None:
     aside = Aside(5.0)
 
     def question() -> bytes:

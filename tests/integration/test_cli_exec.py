@@ -311,7 +311,7 @@ async def test_only_the_owner_operators_and_administrators_may_exec(world: World
     code, _, said = await world.muster(
         "exec", job, "true", MUSTER_API_KEY="msk_x_y", MUSTER_URL=keys["ada"]["MUSTER_URL"]
     )
-    assert code == 1 and "no accepted key" in said
+    assert code == 1 and "does not accept your key" in said
 
 
 async def test_exec_is_recorded_without_secrets(world: World, job: str) -> None:

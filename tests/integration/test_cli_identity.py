@@ -71,7 +71,7 @@ async def shell(world: World, tmp_path: Path) -> Shell:
 async def test_login_checks_a_key_and_saves_it_privately(world: World, tmp_path: Path) -> None:
     shell = Shell(tmp_path, world.url)
     _, said = await shell.run("login", world.url, stdin="wrong\n", code=1)
-    assert "no accepted key" in said and not shell.profile.exists()
+    assert "does not accept your key" in said and not shell.profile.exists()
     out, _ = await shell.run("login", world.url, stdin=KEY + "\n")
     assert "tests of tenant default, admin" in out and KEY not in out
     assert shell.profile.stat().st_mode & 0o777 == 0o600

@@ -39,7 +39,7 @@ async def test_a_secret_is_set_listed_used_and_removed(tmp_path: Path) -> None:
         assert "hf-token" not in (await shell.run("secret", "list"))[0]
 
 
-async def test_a_gateway_without_a_vault_key_says_what_is_missing(tmp_path: Path) -> None:
+async def test_a_gateway_without_a_vault_key_names_the_missing_setting(tmp_path: Path) -> None:
     async with gateway_world(tmp_path) as world:
         refused = await world.ask("PUT", "/v1/secrets/a", 422, json={"value": "v"})
         assert (

@@ -83,7 +83,7 @@ async def allocate(world: World, expires_s: int = 60, **fields: object) -> str:
     return job_id
 
 
-async def test_an_allocation_says_what_is_held_until_when_and_with_which_variables(
+async def test_an_allocation_shows_its_devices_end_and_variables(
     world: World,
 ) -> None:
     job_id = await allocate(world, name="desk", labels={"team": "a"}, user="ada", warn=20)
@@ -180,7 +180,9 @@ async def test_an_allocation_is_its_user_s_own(world: World) -> None:
         await ada.ask("DELETE", f"/v1/allocations/{job_id}", 202)
 
 
-async def test_an_allocation_that_is_asked_for_twice_with_one_key_is_one(world: World) -> None:
+async def test_a_repeated_request_with_one_idempotency_key_creates_one_allocation(
+    world: World,
+) -> None:
     headers = {"idempotency-key": "desk"}
     first = await world.ask("POST", "/v1/allocations", 201, json={"gpus": 1}, headers=headers)
     assert (await world.ask("POST", "/v1/allocations", 200, json={"gpus": 1}, headers=headers))[
@@ -294,7 +296,7 @@ async def test_the_names_that_others_use_are_taken_and_shown(world: World) -> No
         await world.ask("POST", "/v1/jobs", 422, json={"command": ["true"], **twice})
 
 
-async def test_a_device_says_where_it_is_and_what_of_its_memory_is_promised_to_nobody(
+async def test_a_device_shows_its_location_and_its_available_memory(
     world: World,
 ) -> None:
     await world.run_to("running")
@@ -310,7 +312,7 @@ async def test_a_device_says_where_it_is_and_what_of_its_memory_is_promised_to_n
     assert all(isinstance(gpu["pcie_bus_id"], str) for gpu in gpus)
 
 
-async def test_a_node_s_last_heartbeat_is_the_scheduler_s_word_and_unknown_before_it(
+async def test_the_last_heartbeat_comes_from_the_scheduler_and_is_unknown_before(
     world: World,
 ) -> None:
     assert [node["last_heartbeat"] for node in (await world.ask("GET", "/v1/nodes"))["nodes"]] == [

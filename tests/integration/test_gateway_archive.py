@@ -80,7 +80,7 @@ async def test_a_gateway_that_starts_over_a_trimmed_log_answers_as_before(tmp_pa
         assert (await world.submit())["state"] == "pending"
 
 
-async def test_a_job_that_left_the_fold_is_told_of_from_the_archive(
+async def test_a_job_that_left_the_fold_is_read_from_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 1)

@@ -62,5 +62,5 @@ def test_much_goes_out_before_the_turn_s_end() -> None:
     assert sum(map(len, pieces)) == 1_000_000 and most <= GATHERED_BYTES_MAX
 
 
-def test_nothing_said_is_nothing_sent() -> None:
+def test_a_gateway_sends_nothing_to_a_client_that_sends_nothing() -> None:
     assert heard() == ([], 0)

@@ -27,7 +27,7 @@ async def running(world: World) -> str:
     return job
 
 
-async def test_a_node_drains_shows_what_is_left_and_comes_back(world: World) -> None:
+async def test_a_drained_node_shows_its_remaining_jobs_and_comes_back(world: World) -> None:
     job = await running(world)
     drained = await world.ask("PUT", "/v1/nodes/n1/service", json={"service": "draining"})
     assert [(gpu["uuid"], gpu["service"], gpu["state"]) for gpu in drained["gpus"]] == [
@@ -61,7 +61,7 @@ async def test_a_device_with_a_job_goes_offline_by_force_alone(world: World) -> 
     assert [type(fact) for fact in await world.said()][-2:] == [f.GpuServiceSet, f.RequeueRequested]
 
 
-async def test_a_device_and_a_node_are_told_and_show_what_became_of_it(world: World) -> None:
+async def test_controls_of_devices_and_nodes_show_their_outcome(world: World) -> None:
     told = await world.ask("PUT", "/v1/nodes/n1/controls/power", 202, json={"value": "300"})
     assert [
         (gpu["controls"]["power"]["value"], gpu["controls"]["power"]["outcome"])

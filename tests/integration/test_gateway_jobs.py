@@ -270,7 +270,7 @@ async def test_a_wait_gives_the_job_as_it_is_when_the_time_is_over(world: World)
     assert (await world.ask("GET", f"/v1/jobs/{job_id}/wait?timeout_s=0.05"))["state"] == "queued"
 
 
-async def test_why_is_asked_of_the_scheduler_and_passed_through(world: World) -> None:
+async def test_why_passes_on_the_answer_of_the_scheduler(world: World) -> None:
     job_id = await world.run_to("queued")
     await world.ask("GET", f"/v1/jobs/{job_id}/why", 503)
     asked = []

@@ -172,7 +172,7 @@ async def test_snapshots_are_kept_in_the_bucket_by_the_gateway_s_own_key(
         await client.close()
 
 
-async def test_a_taken_port_is_said_in_one_line(servers: Servers, tmp_path: Path) -> None:
+async def test_a_port_in_use_is_one_line_of_error(servers: Servers, tmp_path: Path) -> None:
     async with process(servers, tmp_path) as (session, _):
         port = session._base_url.port if session._base_url else 0
         settings = Settings(

@@ -39,7 +39,7 @@ async def listen(world: World, node_id: str) -> list[PruneAsk]:
     return heard
 
 
-async def test_every_node_is_asked_and_what_went_is_counted(world: World) -> None:
+async def test_prune_asks_every_node_and_counts_what_was_removed(world: World) -> None:
     heard = [await listen(world, "n1"), await listen(world, "n2")]
     found = await world.ask("POST", "/v1/prune", json={"older_than_s": 60, "dry_run": True})
     assert heard == [[PruneAsk(60, None, True)]] * 2

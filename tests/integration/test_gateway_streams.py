@@ -103,7 +103,9 @@ async def test_the_stored_tail_has_the_offsets_of_the_whole_output(world: World)
     assert await output(world, job_id, "tail_bytes=3") == (b"end", "tail", 104)
 
 
-async def test_a_silent_node_of_a_living_job_is_said_to_be_silent(world: World) -> None:
+async def test_output_of_a_live_job_on_a_silent_node_is_a_503_that_names_the_node(
+    world: World,
+) -> None:
     job_id = await world.run_to("running")
     problem = await world.ask("GET", f"/v1/jobs/{job_id}/output", 503)
     assert "ask.node.n1.output" in problem["detail"]
@@ -254,7 +256,7 @@ async def test_the_output_of_an_earlier_attempt_comes_from_the_store_once_its_no
     assert await output(world, job_id, "attempt=1") == (b"lost", "tail", 100)
 
 
-async def test_output_that_nobody_has_any_more_is_said_to_be_gone(world: World) -> None:
+async def test_output_without_any_copy_is_reported_as_gone(world: World) -> None:
     job_id = await requeued(world, FakeNode())
     problem = await world.ask("GET", f"/v1/jobs/{job_id}/output?attempt=1", 410)
     assert "attempt 1" in problem["detail"] and "node n1" in problem["detail"]

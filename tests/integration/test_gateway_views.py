@@ -30,7 +30,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-async def test_a_node_shows_its_devices_and_who_holds_them(world: World) -> None:
+async def test_a_node_shows_its_devices_and_their_holders(world: World) -> None:
     job_id = await world.run_to("running")
     listed = (await world.ask("GET", "/v1/nodes"))["nodes"]
     assert [
@@ -43,7 +43,7 @@ async def test_a_node_shows_its_devices_and_who_holds_them(world: World) -> None
     await world.ask("GET", "/v1/nodes/n9", 404)
 
 
-async def test_a_device_shows_the_one_word_for_its_use_and_health(world: World) -> None:
+async def test_a_device_shows_one_state_for_its_use_and_health(world: World) -> None:
     await world.run_to("placed")
     await world.writers.on(
         "n1",
@@ -184,7 +184,7 @@ async def test_a_past_state_is_what_the_log_says_up_to_then(world: World) -> Non
     await world.ask("GET", f"/v1/state?at={at + 2}", 422)
 
 
-async def test_a_watch_shows_what_is_then_what_changes(world: World) -> None:
+async def test_a_watch_shows_the_present_state_then_changes(world: World) -> None:
     job_id = await world.run_to("queued")
     async with world.session.get(world.url + "/v1/watch") as response:
         assert [kind for kind, _ in [await _event(response) for _ in range(3)]] == [
@@ -198,7 +198,7 @@ async def test_a_watch_shows_what_is_then_what_changes(world: World) -> None:
         assert events[0][1]["state"] == "placed"
 
 
-async def test_a_watch_that_comes_back_is_told_what_changed_since(world: World) -> None:
+async def test_a_watch_that_reconnects_gets_the_changes_since(world: World) -> None:
     await world.run_to("queued")
     seen = world.gateway.cluster.seq
     job_id = await world.run_to("completed")
@@ -250,7 +250,7 @@ async def test_a_key_is_withdrawn_without_a_restart(world: World, tmp_path: Path
     await world.ask("GET", "/v1/jobs", headers={"authorization": "Bearer another"})
 
 
-async def test_a_slip_in_the_key_file_locks_nobody_out(world: World, tmp_path: Path) -> None:
+async def test_a_malformed_key_file_keeps_the_previous_keys(world: World, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("not a hash\n")
     world.gateway._refresh_keys()
     await world.ask("GET", "/v1/jobs")
@@ -336,7 +336,7 @@ async def test_two_gateways_of_their_own_names_see_each_others_jobs(tmp_path: Pa
         assert await second.ask("GET", f"/v1/jobs/{job['id']}") == job
 
 
-async def test_a_lost_node_is_declared_dead_and_one_that_is_heard_is_not(world: World) -> None:
+async def test_only_a_lost_node_can_be_declared_dead(world: World) -> None:
     await world.run_to("running", on_control_loss="continue")
     problem = await world.ask("POST", "/v1/nodes/n1/dead", 409)
     assert "only a lost node can be declared dead" in problem["detail"]

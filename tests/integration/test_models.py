@@ -172,7 +172,7 @@ async def test_a_killed_replica_is_replaced_while_the_other_serves(cluster: Chao
     await undeployed(cluster, "killed")
 
 
-async def test_a_redeployment_never_serves_with_fewer_than_asked_for(cluster: Chaos) -> None:
+async def test_a_redeployment_never_serves_with_fewer_than_requested(cluster: Chaos) -> None:
     await deploy(cluster, "rolled", replicas=2)
     await ready(cluster, "rolled")
     await ask(

@@ -85,7 +85,7 @@ class TestTheClientLeaves:
 
 
 class TestAnotherReplicaIsTried:
-    async def test_when_nobody_listens_at_the_first(self, tmp_path: Path) -> None:
+    async def test_when_the_first_replica_does_not_listen(self, tmp_path: Path) -> None:
         async with replicas_world(tmp_path, 1, dead=1) as (world, [replica]):
             for _ in range(10):
                 await world.ask("POST", CHAT, json={"model": "m"})
@@ -204,7 +204,7 @@ async def test_an_answer_over_its_bound_is_a_502(tmp_path: Path) -> None:
         assert (await error_of(response, 502))["code"] == "answer_too_large"
 
 
-async def test_requests_go_on_while_the_log_answers_nobody(
+async def test_requests_continue_while_the_log_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a stream's election, or with the scheduler dead: the fold stays, and no request asks

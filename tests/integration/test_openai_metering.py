@@ -34,7 +34,7 @@ class TestMetering:
             )
             assert json.loads(replica.bodies[1])["stream_options"] == {"include_usage": True}
 
-    async def test_a_client_that_asked_for_usage_gets_it(self, tmp_path: Path) -> None:
+    async def test_a_client_that_requested_usage_gets_it(self, tmp_path: Path) -> None:
         async with model_world(tmp_path) as (world, replica):
             world.gateway.meter = ledger = Ledger(1_000)
             body = json.dumps(

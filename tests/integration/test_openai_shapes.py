@@ -70,7 +70,7 @@ async def test_other_clients_get_problem_details_for_other_paths(tmp_path: Path)
         assert response.status == 404 and response.content_type == "application/problem+json"
 
 
-async def test_a_wrong_key_is_said_in_openai_s_words(tmp_path: Path) -> None:
+async def test_a_wrong_key_gets_the_words_of_openai(tmp_path: Path) -> None:
     async with client_world(tmp_path) as (client, _):
         for call in (
             client.with_options(api_key="wrong").models.list,

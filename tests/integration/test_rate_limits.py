@@ -169,7 +169,7 @@ async def test_an_answer_tells_the_limits_and_a_refusal_when_to_come_again(tmp_p
             assert 1 <= int(response.headers["retry-after"]) <= 60
 
 
-async def test_a_request_that_alone_is_over_the_limit_is_told_so(tmp_path: Path) -> None:
+async def test_a_request_larger_than_the_limit_is_refused_with_that_reason(tmp_path: Path) -> None:
     async with limits_world(tmp_path) as limits:
         await limits.limit(tokens_per_minute=40)
         ada = limits.gateways[0]
@@ -203,7 +203,7 @@ async def test_a_restarted_quota_does_not_hand_out_the_minute_again(tmp_path: Pa
         assert len(limits.replica.bodies) * USAGE["total_tokens"] <= 2_000 and used > 0
 
 
-async def test_a_tenant_without_limits_asks_nobody(tmp_path: Path) -> None:
+async def test_requests_of_a_tenant_without_limits_do_not_ask_quota(tmp_path: Path) -> None:
     async with limits_world(tmp_path) as limits:
         await limits.quota.kill()
         assert await storm(limits, 50) == {200: 50}

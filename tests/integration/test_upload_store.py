@@ -79,7 +79,7 @@ async def test_what_was_put_is_found_whole_by_its_pieces_and_by_no_other_tenant(
     assert await store.find("physics", "0" * 64) is None
 
 
-async def test_the_list_names_what_is_kept_of_all_tenants(store: UploadStore) -> None:
+async def test_the_list_contains_the_uploads_of_all_tenants(store: UploadStore) -> None:
     assert await store.listed() == []
     for tenant in ("physics", "default"):
         await store.put(tenant, HASH, io.BytesIO(DATA))

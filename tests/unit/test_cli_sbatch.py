@@ -182,7 +182,7 @@ def test_memory_per_cpu_or_gpu_is_added_up() -> None:
     assert (job["cpus"], job["memory_bytes"]) == (24, 160 * GIB)
 
 
-def test_a_mig_profile_is_told_from_a_model() -> None:
+def test_a_mig_profile_is_distinguished_from_a_model() -> None:
     assert of("--gres=gpu:1g.10gb:2", field="mig_profile") == "1g.10gb"
     assert of("--gpus=h100:2", field="model") == ["h100"]
 

@@ -118,7 +118,7 @@ def test_an_old_secret_counts_for_its_grace_and_no_longer() -> None:
     assert [known(keys, "s", at_once), known(keys, "t", at_once)] == [None, ADA]
 
 
-def test_a_removed_tenant_has_no_key_whoever_spoke_first() -> None:
+def test_a_removed_tenant_has_no_key_in_any_order_of_the_facts() -> None:
     removed = f.TenantSet(tenant=TenantId("physics"), removed=True)
     assert known(Keys(""), "s", folded(created("s"), removed)) is None
     assert known(Keys(""), "s", folded(removed, created("s"))) is None

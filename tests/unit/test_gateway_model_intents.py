@@ -27,7 +27,7 @@ def known(**fields: Any) -> Model:
     return Model("chat", TENANT, "ada", spec, 7, **{"replicas": 5, **fields})
 
 
-def test_a_deployment_says_what_was_asked_for() -> None:
+def test_a_deployment_records_the_requested_fields() -> None:
     asked = {
         **BODY,
         "replicas": 2,

@@ -92,7 +92,7 @@ def test_a_running_job_keeps_the_time_limit_that_it_began_with() -> None:
     assert intents.update({"priority": 9}, job("running"), "bob") is not None
 
 
-def test_hold_and_release_are_said_once() -> None:
+def test_hold_and_release_are_recorded_once() -> None:
     ada = Principal("k", "t", "ada", MEMBER)
     held = job()
     assert intents.hold(held, "ada") == f.JobUpdated(job_id=J, held=True, user="ada")
@@ -132,7 +132,7 @@ def test_a_queue_is_set_by_policy_weight_and_ageing() -> None:
     )
 
 
-def test_a_queue_has_time_slices_where_that_is_said() -> None:
+def test_a_queue_has_time_slices_if_requested() -> None:
     wish = {"policy": "las", "time_slice": "10m"}
     assert intents.queue_setting(wish, "night", "root") == f.QueueSet(
         queue="night", policy="las", user="root", time_slice_s=600

@@ -23,7 +23,7 @@ def spec(**fields: object) -> JobSpec:
         for name, value in (("node_list", ["n1"]), ("node_labels", {"a": "b"}))
     ],
 )
-def test_a_word_that_fits_its_job_is_kept(fields: dict[str, object]) -> None:
+def test_a_guarantee_that_fits_its_job_is_recorded(fields: dict[str, object]) -> None:
     assert spec(**fields).scheduling_policy == fields["scheduling_policy"]
 
 
@@ -32,7 +32,7 @@ def test_real_time_goes_before_all_others_and_never_waits_for_what_cannot_be() -
     assert (made.priority, made.reject_if_impossible) == (100, True)
 
 
-def test_without_a_word_nothing_is_changed() -> None:
+def test_without_a_guarantee_no_field_is_changed() -> None:
     assert spec() == spec(scheduling_policy="") == JobSpec(command=("a",))
 
 

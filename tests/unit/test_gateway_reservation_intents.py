@@ -42,7 +42,7 @@ def test_nodes_are_kept_for_a_tenant_from_a_time_on() -> None:
     )
 
 
-def test_a_maintenance_begins_now_and_is_for_nobody() -> None:
+def test_a_maintenance_begins_now_and_admits_no_job() -> None:
     found = wished(nodes=["a"], maintenance=True)
     assert (found.start_ns, found.end_ns, found.tenants, found.users) == (
         NOW,

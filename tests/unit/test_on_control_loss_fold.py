@@ -70,7 +70,7 @@ def test_declared_dead_node_loses_its_jobs_with_the_schedulers_loss() -> None:
     assert not history.say(buried("n1"))
 
 
-def test_a_word_is_of_one_silence_only() -> None:
+def test_a_death_declaration_is_about_one_silence_only() -> None:
     history = going_on()
     assert not history.say(declared_dead("n1"))
     assert history.say(lost("n1"))
@@ -86,7 +86,7 @@ def test_a_word_is_of_one_silence_only() -> None:
     assert history.say(declared_dead("n1", incarnation=2, lost=2)) and of(history).declared_dead
 
 
-def test_a_word_about_a_node_that_has_registered_since_is_not_followed() -> None:
+def test_a_death_declaration_is_ignored_after_a_new_registration() -> None:
     history = going_on()
     assert history.say(
         lost("n1"),

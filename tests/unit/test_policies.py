@@ -244,7 +244,7 @@ def test_las_places_jobs_with_much_use_last() -> None:
     assert order(state) == ["new", "old"]
 
 
-def test_las_lets_alone_what_is_in_one_level() -> None:
+def test_las_does_not_reorder_jobs_of_one_level() -> None:
     state = given(registered("a", 1), queue("las"), lost_after("old", 9, retries=1), waiting("new"))
     assert order(state) == ["old", "new"]
 

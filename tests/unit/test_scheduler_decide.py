@@ -95,7 +95,7 @@ def test_a_job_that_can_never_fit_lets_others_pass() -> None:
     assert decisions(state) == [placed("small", member("a", 0))]
 
 
-def test_an_impossible_job_is_rejected_if_it_asked_for_that() -> None:
+def test_an_impossible_job_is_rejected_if_it_requests_that() -> None:
     state = given(registered("a"), waiting("huge", gpus=9, reject_if_impossible=True)[:2])
     queued, closed = decisions(state)
     assert queued == f.JobQueued(job_id=JobId("huge"))

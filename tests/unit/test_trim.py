@@ -35,7 +35,7 @@ def test_young_commits_go_when_the_log_is_too_full() -> None:
     assert decide(POLICY, standing(size=600, bound=1_000)) == Decision(1_667)
 
 
-def test_nothing_goes_that_somebody_has_not_read() -> None:
+def test_no_commit_is_trimmed_before_every_reader_has_read_it() -> None:
     for name in AHEAD:
         assert decide(POLICY, standing(young=5_001, readers=AHEAD | {name: 3_000})) == Decision(
             3_000, name

@@ -51,7 +51,8 @@ def command(source: str, target: str, node: str | None, attempt: int | None) -> 
     ref, colon, path = source.partition(":")
     if not colon or not ref:
         raise click.UsageError(
-            f"{source!r}: use JOB:PATH. To send files to a job, use muster submit --upload"
+            f"{source!r} names no job: use JOB:PATH, for example train:{source}. To send files to "
+            "a job, use muster submit --upload"
         )
     query = {"path": path, "node_id": node, "attempt": attempt}
     with opened(read_profile(), job_path(ref, "files"), query) as answer:
