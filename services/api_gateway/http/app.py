@@ -135,16 +135,16 @@ def _typed(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
 
 async def _routing(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path[:200]}"
+    what, methods = f"{request.method} {request.url.path[:200]}", _methods(request)
     details = {
         404: f"{what}: no such route: see /docs for all routes",
-        405: f"{what}: the route does not accept this method: see /docs",
+        405: f"{what}: the route does not accept this method: use {' or '.join(methods)}",
     }
     answer = refuse(
         Problem(error.status_code, details.get(error.status_code, str(error.detail))), request.scope
     )
     if error.status_code == 405:
-        answer.headers["allow"] = ", ".join(_methods(request))
+        answer.headers["allow"] = ", ".join(methods)
     return answer
 
 

@@ -129,7 +129,7 @@ def check_order(cluster: Cluster, spec: JobSpec, job_named: Callable[[str], Job]
     Raises Refused for an unknown queue, and Problem for an unknown job.
     """
     if spec.queue not in ("", DEFAULT_QUEUE):
-        check_known([spec.queue], cluster.queues, "queue")
+        check_known([spec.queue], {*cluster.queues, DEFAULT_QUEUE}, "queue")
     if spec.singleton and not spec.name:
         raise Refused(
             "singleton: the job has no name, and a singleton runs only while no other job of its "

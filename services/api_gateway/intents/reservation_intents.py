@@ -62,8 +62,8 @@ def reservation(
     request = convert(dict(body), ReservationBody)
     if request.maintenance == bool(request.tenants or request.users):
         raise Refused(
-            "tenants: give the tenants or users that the reservation is for, or set maintenance: "
-            "one of both"
+            "tenants: give either the tenants or users that may use the reservation, or "
+            "maintenance: true"
         )
     check_known(request.tenants, {*cluster.tenants, DEFAULT}, "tenant")
     start_ns, end_ns = _span(request, now_ns)
@@ -99,7 +99,8 @@ def _nodes(
 ) -> tuple[NodeId, ...]:
     if bool(request.nodes) == bool(request.count or request.node_labels):
         raise Refused(
-            "nodes: give the nodes by name, or their number (count) and node_labels: one of both"
+            "nodes: give either the nodes by name, or their number as count, optionally with "
+            "node_labels"
         )
     check_known(request.nodes, cluster.nodes, "node")
     check_range("count", request.count, *RANGES[0][1:])

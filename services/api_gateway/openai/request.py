@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from services.api_gateway.intents.fields import UNREADABLE
+from services.api_gateway.intents.fields import UNREADABLE, fault_of
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import TOKENS_MAX
 from services.api_gateway.openai.images import images_of
@@ -66,11 +66,10 @@ def read(body: bytes) -> RequestFields:
     try:
         return _request_fields.decode(body)
     except msgspec.ValidationError as error:
-        reason, _, path = str(error).partition(" - at `$")
-        field = "model" if "`model`" in reason else path.rstrip("`").lstrip(".")
-        raise ApiError(
-            400, f"{field or 'the body'}: {reason[:1].lower()}{reason[1:]}", param=field or None
-        ) from error
+        field, reason = fault_of(error)
+        if (field, reason) == ("model", "missing"):
+            reason += ": give the name of a model (GET /v1/models lists them)"
+        raise ApiError(400, f"{field or 'the body'}: {reason}", param=field or None) from error
     except UNREADABLE as error:
         raise ApiError(
             400, f"the body is not a JSON object ({error}): send one with the field 'model'"
