@@ -105,7 +105,7 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
     preemption_fields.take_aliases(values, _signal_number)
     policy_fields.take_policy(values)
     if isinstance(values.get("command"), str):
-        raise Refused(f"command: it is a text: {COMMAND_EXAMPLE}")
+        raise Refused(f"command: expected a list, got a text: {COMMAND_EXAMPLE}")
     spec = convert(values, JobSpec) if "command" in values else _no_command()
     check_spec(spec)
     fact = JobSubmitted(job_id=job_id, spec=spec, user=user)
