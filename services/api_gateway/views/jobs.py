@@ -10,6 +10,7 @@ import msgspec
 
 from libs.common import arrays
 from libs.common.life import job_life
+from libs.common.model import JobSpec
 from libs.common.state import suspects
 from libs.common.state.cluster import Cluster, Job, MemberView, is_ready, silent_nodes, waits_for
 from libs.common.state.ordering import DEFAULT_QUEUE
@@ -129,15 +130,14 @@ class JobShown(msgspec.Struct):
 
 
 def job_shown(cluster: Cluster, job: Job) -> JobShown:
-    shown = _without_refusals(cluster, job)
+    shown = _without_refusals(cluster, job, job.spec)
     shown.refusals = job.refusals.count
     shown.refused_reason = job.refusals.reason
     shown.excluded_nodes = sorted(job.refusals.excluded)
     return shown
 
 
-def _without_refusals(cluster: Cluster, job: Job) -> JobShown:
-    spec = job.spec
+def _without_refusals(cluster: Cluster, job: Job, spec: JobSpec) -> JobShown:
     members = sorted(job.members.values(), key=lambda member: member.rank)
     return JobShown(
         id=job.job_id,
