@@ -1,1 +1,1 @@
-"""The directories of attempts: who owns them, how long they are kept, and their Unix users."""
+"""The directories of attempts: their uploads, owners, Unix users and retention."""

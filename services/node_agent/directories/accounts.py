@@ -1,12 +1,11 @@
-"""Chooses the Unix user of a job: one per tenant where the agent is root, unless the operator says
-otherwise.
+"""Chooses the Unix user of a job.
 
-MUSTER_JOB_USERS maps submitters to users of this machine:
-"team/ann=ann,bob=u1002,lab/*=lab,*=jobs". A tenant's user goes before a user, that before a tenant,
-that before all others; `self` is the agent's own user. For a submitter that is not named, root
-takes the tenant's own user id (`tenant_numbers.py`). An agent that is not root has one user only:
-it takes jobs of the tenant `default`, and of those that are mapped to `self`. Tests:
-tests/unit/test_accounts.py, tests/attack/test_tenant_users.py.
+An agent that is root uses one Unix user per tenant (`tenant_numbers.py`), unless MUSTER_JOB_USERS
+maps the submitter to a user of this machine: "team/ann=ann,bob=u1002,lab/*=lab,*=jobs". The most
+specific entry wins: TENANT/USER, then USER, then TENANT/*, then *. `self` is the agent's own user.
+An agent that is not root has only its own user. It takes jobs of the tenant `default` and of
+submitters that are mapped to `self`. Tests: tests/unit/test_accounts.py,
+tests/attack/test_tenant_users.py.
 """
 
 import grp
@@ -22,15 +21,14 @@ ALL_OTHERS: Final = "*"
 SELF: Final = "self"
 # The only tenant that may share the user of an agent that is not root.
 OWN_TENANT: Final = "default"
-# Groups to which machines give the device nodes of GPUs; which GPUs a job can open is the device
-# filter's.
+# Groups that own the device nodes of GPUs. The device filter decides which GPUs a job can open.
 DEVICE_GROUPS: Final = ("video", "render")
 
 
 class Account(NamedTuple):
     """A user of this machine; `groups` are the supplementary ones.
 
-    An empty `home` stands for a folder of the attempt's own.
+    If `home` is empty, the job's home is a folder in the attempt's directory.
     """
 
     name: str
@@ -46,12 +44,12 @@ class Account(NamedTuple):
 
     @property
     def ids(self) -> list[int]:
-        """As `supervision.order.Order` has them."""
+        """Return the ids in the form of `supervisor.order.Order`: user, group, further groups."""
         return [self.uid, self.gid, *self.groups]
 
 
 def parsed(text: str) -> dict[str, str]:
-    """MUSTER_JOB_USERS. Raises Refused."""
+    """Parse MUSTER_JOB_USERS into users by submitter. Raises Refused."""
     pairs = [part.strip().partition("=") for part in text.split(",") if part.strip()]
     for who, _, name in pairs:
         if not who or not name:
@@ -63,7 +61,7 @@ def parsed(text: str) -> dict[str, str]:
 
 
 def name_of(users: Mapping[str, str], tenant: str, user: str) -> str:
-    """The Unix user that MUSTER_JOB_USERS names for a submitter; empty if it names none."""
+    """Return the Unix user that MUSTER_JOB_USERS names for a submitter; empty if it names none."""
     return next(
         (
             users[who]
@@ -88,20 +86,21 @@ def shares_agent(users: Mapping[str, str], tenant: str, user: str) -> bool:
         return True
     if name:
         raise Refused(
-            f"the job is to run as {name} (MUSTER_JOB_USERS), but only an agent that is root "
-            "can become another user"
+            f"the job cannot run as user {name} (MUSTER_JOB_USERS): the agent is not root, so it "
+            "cannot change to another user. Run the agent as root, or change MUSTER_JOB_USERS on "
+            "this node"
         )
     raise Refused(
         f"this node takes no jobs of tenant {tenant}: its agent is not root, so all jobs "
         f"share its user {_own_name()}. Run the agent "
-        f"as root, or allow it by MUSTER_JOB_USERS={tenant}/*=self there"
+        f"as root, or set MUSTER_JOB_USERS={tenant}/*=self on this node"
     )
 
 
 def account_of(users: Mapping[str, str], numbers: TenantNumbers, tenant: str, user: str) -> Account:
-    """The user of a job that does not share the agent's.
+    """Return the user of a job that does not run as the agent's user.
 
-    Reads files and the machine's directory of users. Raises Refused.
+    Reads files and the machine's user database. Raises Refused.
     """
     name = name_of(users, tenant, user)
     return account(name) if name else _tenant_account(numbers, tenant)
@@ -114,15 +113,16 @@ def _tenant_account(numbers: TenantNumbers, tenant: str) -> Account:
 
 
 def account(name: str) -> Account:
-    """Asks the machine's directory of users, which may take its time.
+    """Return a user from the machine's user database, which may answer slowly.
 
-    Raises Refused when it does not know the user.
+    Raises Refused if the user does not exist.
     """
     try:
         found = pwd.getpwnam(name)
     except KeyError:
         raise Refused(
-            f"the job is to run as {name} (MUSTER_JOB_USERS), which is no user of this machine"
+            f"the job cannot run as user {name} (MUSTER_JOB_USERS): this machine has no such user. "
+            "Create it, or change MUSTER_JOB_USERS on this node"
         ) from None
     groups = tuple(group for group in os.getgrouplist(name, found.pw_gid) if group != found.pw_gid)
     return Account(
@@ -131,7 +131,7 @@ def account(name: str) -> Account:
 
 
 def lost(users: Mapping[str, str], numbers: TenantNumbers) -> str:
-    """Return why users do not keep the jobs of this node apart; empty if they do.
+    """Return why Unix users do not isolate the jobs of this node; empty if they do.
 
     Raises Refused for an invalid range.
     """
@@ -159,7 +159,7 @@ def lost(users: Mapping[str, str], numbers: TenantNumbers) -> str:
 
 
 def own_tenants(users: Mapping[str, str]) -> list[str] | None:
-    """Return the tenants that this agent takes jobs of; None: all. Root takes all."""
+    """Return the tenants whose jobs this agent takes; None for all, as root does."""
     if os.geteuid() == 0 or any(
         name in (SELF, _own_name()) for who, name in users.items() if "/" not in who
     ):
@@ -170,7 +170,7 @@ def own_tenants(users: Mapping[str, str]) -> list[str] | None:
 
 
 def _own_name() -> str:
-    """Its number, where the machine has no name for it: containers run as any number."""
+    """Return the name of the agent's user; its number where it has no name, as in containers."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -178,7 +178,7 @@ def _own_name() -> str:
 
 
 def _is_root(name: str) -> bool:
-    """Under whatever name. Who is no user of this machine runs nothing."""
+    """Return whether this user has the id 0. A user that does not exist cannot run jobs."""
     try:
         return pwd.getpwnam(name).pw_uid == 0
     except KeyError:

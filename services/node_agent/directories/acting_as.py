@@ -1,10 +1,9 @@
-"""One thread of the agent acts as a job's user for a while: what the kernel would refuse to the job
-it refuses to the agent too.
+"""Lets one thread of the agent act as a job's user for a while.
 
-Users belong to threads in Linux, and only libc's functions change those of all: so the kernel is
-asked itself. Only the effective user is changed. The thread has no capability meanwhile, the job's
-user may neither trace nor signal it, and it can come back. Test:
-tests/integration/test_job_users.py.
+The kernel then refuses to the agent whatever it would refuse to the job. In Linux each thread has
+its own user, but libc's functions change all threads, so this file calls the kernel directly. It
+changes the effective user only. Meanwhile the thread has no capabilities, the job's user can
+neither trace nor signal it, and it can change back. Test: tests/integration/test_job_users.py.
 """
 
 import ctypes
@@ -18,7 +17,7 @@ KEEP: Final = -1
 
 
 class Calls(NamedTuple):
-    """Numbers of <asm/unistd.h>."""
+    """System call numbers of one architecture, from <asm/unistd.h>."""
 
     setgroups: int
     setresuid: int
@@ -37,17 +36,20 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def acting_as(ids: Sequence[int]) -> Iterator[None]:
-    """`ids`: a user, its group and further groups; empty: the agent's own.
+    """Run the body as another user.
 
-    Nothing within may wait for another thread, nor yield to an event loop. Raises OSError when the
-    thread cannot become that user, and then nothing within is run.
+    `ids` are a user, its group and further groups; empty: the agent's own. The body must neither
+    wait for another thread nor yield to an event loop. Raises OSError if the thread cannot become
+    that user; then the body does not run.
     """
     if not ids:
         yield
         return
     calls = CALLS.get(platform.machine())
     if calls is None:
-        raise OSError(0, f"how a thread becomes another user is not known for {platform.machine()}")
+        raise OSError(
+            0, f"the system calls to change a thread's user are not known for {platform.machine()}"
+        )
     before = os.geteuid(), os.getegid(), *os.getgroups()
     try:
         _become(calls, ids)
@@ -57,7 +59,7 @@ def acting_as(ids: Sequence[int]) -> Iterator[None]:
 
 
 def _become(calls: Calls, ids: Sequence[int]) -> None:
-    """The user last: after it nothing more is allowed."""
+    """Change the groups, then the user, after which the thread may change nothing more."""
     uid, gid, *groups = ids
     _set_groups(calls, groups)
     _ask(calls.setresgid, KEEP, gid, KEEP)

@@ -1,5 +1,4 @@
-"""Real jobs for the agent: supervisors, the lease file, and one directory per attempt as the
-outbox.
+"""Runs real jobs for the agent: supervisors, the lease file, and one directory per attempt.
 
 The directory is `jobs/<job>.<attempt>`. Its marker also notes what the next agent must know
 (`marker_notes.py`). Directories of ended attempts stay for their output (`kept_directories.py`).
@@ -75,8 +74,8 @@ logger = logging.getLogger(__name__)
 class JobDirectories:
     """The jobs of one state directory; implements `directories.protocol.JobSupervisors`.
 
-    `state_dir` belongs to this agent alone. `keep` bounds what stays of ended attempts. `home`: see
-    `cgroups.Home.dirs`.
+    `state_dir` belongs to this agent alone. `keep` bounds the directories of ended attempts.
+    `home`: see `cgroups.Home.dirs`.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class JobDirectories:
         self.keep = keep
         self.kept = KeptDirectories(self.jobs_dir)
         self.guard: asyncio.TimerHandle | None = None
-        # How attempts that are about to start share their devices; later their markers say it.
+        # How attempts that are about to start share their devices. Their markers record it later.
         self.ways: dict[str, str] = {}
 
     async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
@@ -173,8 +172,9 @@ class JobDirectories:
             raise Refused(f"{key_of(launch.ref)} cannot be started: {error}") from error
 
     def _at_home(self, launch: Launch) -> Launch:
-        """Give a user without a home the attempt's own folder, or `/` if other users cannot reach
-        it.
+        """Make the attempt's own folder the home of a user without one.
+
+        The home is `/` if other users cannot reach that folder.
         """
         if launch.account is None or launch.account.home or launch.container:
             return launch
@@ -220,7 +220,7 @@ class JobDirectories:
             )
             try:
                 text = os.read(descriptor, DEVICE_SECONDS_BYTES).strip()
-                found = (
+                seconds = (
                     float(text.removesuffix(b"%")) / 100 * time.monotonic()
                     if text.endswith(b"%")
                     else float(text)
@@ -229,16 +229,16 @@ class JobDirectories:
                 os.close(descriptor)
         except (OSError, ValueError):
             return None
-        return found if math.isfinite(found) else None
+        return seconds if math.isfinite(seconds) else None
 
     async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
         record = records.read_exit(self._dir(ref))
         if record is None or record["boot_id"] != processes.boot_id():
             return []
         left = [
-            f"{one['pid']} {one['name']}"
-            for one in record["leftovers"]
-            if processes.is_living(one["pid"], one["start_ticks"])
+            f"{process['pid']} {process['name']}"
+            for process in record["leftovers"]
+            if processes.is_living(process["pid"], process["start_ticks"])
         ]
         more = record["leftovers_more"]
         return [*left, f"{more} more that were not listed"] if more else left
@@ -301,7 +301,7 @@ class JobDirectories:
     async def forget(self, ref: AttemptRef, copied: bool) -> None:
         if not copied:
             self.kept.hold(key_of(ref))
-        with contextlib.suppress(Refused):  # it was forgotten before
+        with contextlib.suppress(Refused):  # the attempt is forgotten already
             self.supervisors.forget(_key(ref))
             await self.kept.add(key_of(ref))
 
@@ -326,9 +326,7 @@ class JobDirectories:
         self._guard()
 
     def _guard(self) -> None:
-        """Kill the remaining supervisors shortly before the lease ends, or come back if it was
-        extended.
-        """
+        """Kill the remaining supervisors shortly before the lease ends; until then wait again."""
         left_ns = self.lease.deadline_ns() - OVERRULE_NS - boottime_ns()
         self.guard = None
         if left_ns > 0:

@@ -1,9 +1,9 @@
-"""The part of an attempt's directory that belongs to the job's own user: what it brought along, and
-what it says to the agent.
+"""Gives a job's user its part of the attempt's directory: the upload, and files for the agent.
 
-The directory itself stays the agent's, and so does all that proves how the job ended: the owner of
-a directory can exchange what is in it. Nothing is given before all of it is ready, and the way in
-opens last. Tests: tests/integration/test_job_users.py, tests/attack/test_folder_walk.py.
+The directory itself stays the agent's, and so do the records of how the job ended, because the
+owner of a directory can replace what is in it. The directory opens to the user last, when all of
+the user's part is ready. Tests: tests/integration/test_job_users.py,
+tests/attack/test_folder_walk.py.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from services.node_agent.directories.accounts import Account
 from services.node_agent.directories.unpacking import FILES
 
 OWN: Final = "own"
-# A user that knows the name of an entry may pass; only the owner may list.
+# Any user may enter a folder of this mode; only the owner may list it.
 PASSABLE: Final = 0o711
-# A job on simulated devices may write there how many seconds it has kept them busy
+# A job on simulated devices may write to this file how many seconds it has kept them busy
 # (docs/howto/simulated-devices.md).
 DEVICE_SECONDS: Final = "device-seconds"
 # The kernel's user id for users that have no number.
@@ -27,7 +27,7 @@ OVERFLOW: Final = 65_534
 
 
 def give(jobs_dir: Path, job_dir: str, account: Account) -> None:
-    """Give the job its part of the directory, before it begins.
+    """Give the job's user its part of the directory, before the job starts.
 
     Raises OSError; then no other user can enter the directory.
     """
@@ -48,12 +48,12 @@ def give(jobs_dir: Path, job_dir: str, account: Account) -> None:
 
 
 def is_passable(state_dir: Path) -> bool:
-    """Return whether users without a name on this machine can pass to a node's state directory."""
+    """Return whether any user of this machine can reach the state directory."""
     return all(stat.S_IMODE(os.stat(folder).st_mode) & 0o001 for folder in state_dir.parents)
 
 
 def make_passable(path: str | Path) -> None:
-    """One of the agent's own folders. Raises OSError, also for a link."""
+    """Let any user enter one of the agent's folders. Raises OSError, also for a link."""
     folder = os.open(path, FOLDER)
     try:
         os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode) & ~0o066 | PASSABLE)
@@ -72,7 +72,7 @@ def _make_own(folder: int, account: Account) -> None:
 
 
 def _make_file(folder: int, name: str, account: Account) -> None:
-    """Make an empty file, because the job can make none in a directory that is not its own."""
+    """Create an empty file for the user, who cannot create one in the agent's directory."""
     os.close(
         os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
     )
@@ -80,10 +80,9 @@ def _make_file(folder: int, name: str, account: Account) -> None:
 
 
 def unnoted() -> list[int]:
-    """Return the user that reads the files of an attempt whose marker names no user.
+    """Return the ids under which to read files of an attempt whose marker names no user.
 
-    Older agents wrote such markers.
-
-    For an agent that runs as root it is the system user `nobody`.
+    Older agents wrote such markers. An agent that is root uses the kernel's overflow id; other
+    agents use their own user.
     """
     return [OVERFLOW, OVERFLOW] if os.geteuid() == 0 else []

@@ -1,10 +1,8 @@
-"""The directories of attempts that are over and forgotten: what is there, and what of it is
-removed.
+"""Keeps and prunes the directories of attempts that the agent has forgotten.
 
-A pruned directory holds its marker and nothing else. Markers are kept too, the latest MARKERS_MAX
-of them: as many as there are ended jobs in the folds, so that nobody who gives orders knows of an
-attempt whose marker is gone. Which directories go is chosen by `retention.py`. Test:
-tests/integration/test_pruning.py.
+`retention.py` chooses what is pruned. A pruned directory holds only its marker. The latest
+MARKERS_MAX markers stay. The folds keep as many ended jobs, so the scheduler knows no attempt whose
+marker is gone. Test: tests/integration/test_pruning.py.
 """
 
 import asyncio
@@ -20,20 +18,24 @@ from libs.common.safety.folder_walk import remove_tree, size_of
 from services.node_agent.directories.retention import Keep, Kept, Pruned, Shelf, surplus
 from services.node_agent.supervisor import records
 
-# In a directory whose output's end the store has not taken yet.
+# This file marks a directory while the end of its output is not in the object store yet.
 UNCOPIED: Final = "uncopied"
 MARKERS_MAX: Final = 10_000
 
 
-class Found(NamedTuple):
+class Scanned(NamedTuple):
+    """One directory as it is on the disk."""
+
     kept: Kept
     is_pruned: bool
     is_uncopied: bool
 
 
 class KeptDirectories:
-    """`kept` holds them by name and `shelves` by tenant, the oldest first; `held` are those whose
-    output is only here.
+    """The kept directories of one agent.
+
+    `kept` has them by name and `shelves` by tenant, the oldest first. `held` maps the names of
+    those whose output is only here to their ranks.
     """
 
     def __init__(self, jobs_dir: Path) -> None:
@@ -46,42 +48,51 @@ class KeptDirectories:
         self.pruning = asyncio.Lock()
 
     async def load(self) -> None:
-        """What an agent before this one left, the oldest first."""
-        found = await asyncio.to_thread(
-            lambda: [_found(str(path.parent)) for path in self.jobs_dir.glob(f"*/{records.DONE}")]
+        """Add the directories that earlier agents left, the oldest first."""
+        scanned = await asyncio.to_thread(
+            lambda: [_scan(str(path.parent)) for path in self.jobs_dir.glob(f"*/{records.DONE}")]
         )
-        for one in sorted(found, key=lambda one: one.kept.ended_ns):
-            self._add(one)
+        for directory in sorted(scanned, key=lambda directory: directory.kept.ended_ns):
+            self._add(directory)
 
     def hold(self, name: str) -> None:
-        """Before an attempt is forgotten whose output's end the store has not taken."""
+        """Keep this directory from being pruned, until `copied` is called.
+
+        Call it before the attempt is forgotten.
+        """
         with contextlib.suppress(FileNotFoundError):
             (self.jobs_dir / name / UNCOPIED).touch()
 
     async def add(self, name: str) -> None:
-        """An attempt was forgotten. What it left in folders of its own may be much."""
+        """Add the directory of an attempt that was just forgotten.
+
+        Its own folders may hold many files, so a thread measures them.
+        """
         job_dir = f"{self.jobs_dir}/{name}"
         with os.scandir(job_dir) as entries:
             deep = any(entry.is_dir(follow_symlinks=False) for entry in entries)
-        self._add(await asyncio.to_thread(_found, job_dir) if deep else _found(job_dir))
+        self._add(await asyncio.to_thread(_scan, job_dir) if deep else _scan(job_dir))
 
-    def _add(self, found: Found) -> None:
-        one = found.kept
-        if found.is_pruned:
-            self.markers.append(one.name)
+    def _add(self, scanned: Scanned) -> None:
+        kept = scanned.kept
+        if scanned.is_pruned:
+            self.markers.append(kept.name)
             return
-        self.kept[one.name] = one
-        self.size_bytes += one.size_bytes
-        self.shelves.setdefault(one.tenant, Shelf()).add(one)
-        if found.is_uncopied:
-            record = records.read_exit(f"{self.jobs_dir}/{one.name}")
-            self.held[one.name] = record["rank"] if record is not None else 0
+        self.kept[kept.name] = kept
+        self.size_bytes += kept.size_bytes
+        self.shelves.setdefault(kept.tenant, Shelf()).add(kept)
+        if scanned.is_uncopied:
+            record = records.read_exit(f"{self.jobs_dir}/{kept.name}")
+            self.held[kept.name] = record["rank"] if record is not None else 0
 
     async def prune(self, keep: Keep, dry_run: bool = False) -> Pruned:
-        """One at a time. What could not be removed is not counted as freed."""
+        """Prune down to these bounds; prunings run one after the other.
+
+        Bytes that could not be removed do not count as freed.
+        """
         async with self.pruning:
             chosen = surplus(self.shelves.values(), self.held, keep, time.time_ns())
-            size = sum(one.size_bytes for one in chosen)
+            size = sum(kept.size_bytes for kept in chosen)
             if dry_run:
                 return Pruned(
                     len(chosen),
@@ -91,43 +102,44 @@ class KeptDirectories:
                     len(self.held),
                 )
             freed = 0
-            for one in chosen:
-                freed += await asyncio.to_thread(_empty, self.jobs_dir / one.name)
-                self._drop(one)
-                self.markers.append(one.name)
+            for kept in chosen:
+                freed += await asyncio.to_thread(_empty, self.jobs_dir / kept.name)
+                self._drop(kept)
+                self.markers.append(kept.name)
             while len(self.markers) > MARKERS_MAX:
                 await asyncio.to_thread(remove_tree, self.jobs_dir / self.markers.popleft())
             return Pruned(len(chosen), freed, len(self.kept), self.size_bytes, len(self.held))
 
-    def _drop(self, one: Kept) -> None:
-        del self.kept[one.name]
-        self.size_bytes -= one.size_bytes
-        shelf = self.shelves[one.tenant]
-        shelf.remove(one)
+    def _drop(self, kept: Kept) -> None:
+        del self.kept[kept.name]
+        self.size_bytes -= kept.size_bytes
+        shelf = self.shelves[kept.tenant]
+        shelf.remove(kept)
         if not shelf.kept:
-            del self.shelves[one.tenant]
+            del self.shelves[kept.tenant]
 
     def uncopied(self) -> list[tuple[AttemptRef, int]]:
-        """Attempts whose output is only here, with their ranks."""
+        """Return the attempts whose output is only here, with their ranks."""
         return [(attempt_of(name), rank) for name, rank in self.held.items()]
 
     def copied(self, name: str) -> None:
+        """Allow pruning: the end of the output is stored elsewhere too."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.jobs_dir / name / UNCOPIED)
         self.held.pop(name, None)
 
 
 def is_pruned(job_dir: Path) -> bool:
-    """An attempt that was forgotten has ended, so its exit record is there until it is pruned."""
+    """Return whether a forgotten attempt was pruned: then its exit record is gone."""
     return (job_dir / records.DONE).exists() and not (job_dir / records.EXIT).exists()
 
 
-def _found(job_dir: str) -> Found:
-    """The directory changed last when it was forgotten."""
+def _scan(job_dir: str) -> Scanned:
+    """Read one directory from the disk. Its last change was when the attempt was forgotten."""
     names = os.listdir(job_dir)
     tenant = str(records.read_summary(job_dir).get("note", {}).get("tenant", ""))
     kept = Kept(os.path.basename(job_dir), _size(job_dir), os.stat(job_dir).st_mtime_ns, tenant)
-    return Found(kept, records.EXIT not in names, UNCOPIED in names)
+    return Scanned(kept, records.EXIT not in names, UNCOPIED in names)
 
 
 def _size(job_dir: str | Path) -> int:

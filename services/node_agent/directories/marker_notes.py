@@ -1,4 +1,4 @@
-"""What the marker of an attempt notes for the next agent, and how it is read again."""
+"""Writes and reads the note in an attempt's marker, which is for the next agent."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -65,7 +65,7 @@ def exit_of(record: Mapping[str, Any]) -> Exit:
 def adopted_from(job_dir: str, ref: AttemptRef) -> Adopted:
     """Return an attempt of an earlier agent, as its marker describes it.
 
-    A power cut may have torn the marker. The desired state then says again what is missing.
+    If a power cut tore the marker, the desired state supplies the missing fields.
     """
     summary = records.read_summary(job_dir)
     if "note" not in summary:

@@ -1,8 +1,7 @@
-"""Decides how long directories of ended attempts are kept: by age, and by size and number, which
-tenants share.
+"""Chooses which directories of ended attempts to prune: by age, total size and number.
 
-Pure. What has not been copied off the node is never chosen. `kept_directories.py` removes what is
-chosen, and leaves the marker, which keeps the attempt from being started again.
+Pure. Directories whose output is only on this node are never chosen. `kept_directories.py` prunes
+the chosen ones and leaves their markers, which keep the attempts from being started again.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ SECOND_NS: Final = 1_000_000_000
 
 
 class Keep(NamedTuple):
-    """Bounds; None: none."""
+    """The bounds of what is kept; None means unbounded."""
 
     age_s: int | None = None
     size_bytes: int | None = None
@@ -20,11 +19,10 @@ class Keep(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The directory of an attempt that is over and forgotten.
+    """The directory of an attempt that the agent has forgotten.
 
-    `ended_ns` is on the machine's wall clock.
-
-    `tenant` is empty for an attempt that an earlier version started.
+    `ended_ns` is on the machine's wall clock. `tenant` is empty for an attempt that an earlier
+    version started.
     """
 
     name: str
@@ -34,10 +32,9 @@ class Kept(NamedTuple):
 
 
 class Pruned(NamedTuple):
-    """What was removed, or would be, and what is left.
+    """The result of a pruning: what was removed, or would be, and what is left.
 
-    `uncopied` of those left are held back only because the store has not taken the end of their
-    output yet.
+    `uncopied` is the number of directories that stay because their output is only on this node.
     """
 
     jobs: int = 0
@@ -48,68 +45,68 @@ class Pruned(NamedTuple):
 
 
 class Shelf:
-    """The directories that one tenant keeps here, by name, the oldest first."""
+    """The kept directories of one tenant by name, the oldest first."""
 
     def __init__(self, kept: Iterable[Kept] = ()) -> None:
         self.kept: dict[str, Kept] = {}
         self.size_bytes = 0
-        for one in kept:
-            self.add(one)
+        for directory in kept:
+            self.add(directory)
 
-    def add(self, one: Kept) -> None:
-        self.kept[one.name] = one
-        self.size_bytes += one.size_bytes
+    def add(self, directory: Kept) -> None:
+        self.kept[directory.name] = directory
+        self.size_bytes += directory.size_bytes
 
-    def remove(self, one: Kept) -> None:
-        del self.kept[one.name]
-        self.size_bytes -= one.size_bytes
+    def remove(self, directory: Kept) -> None:
+        del self.kept[directory.name]
+        self.size_bytes -= directory.size_bytes
 
 
 class _Pile:
-    """A tenant's directories while some are chosen: `jobs` and `size_bytes` are what stays."""
+    """A tenant's directories during the choice: `jobs` and `size_bytes` count those that stay."""
 
     def __init__(self, shelf: Shelf, uncopied: Container[str]) -> None:
         self.jobs = len(shelf.kept)
         self.size_bytes = shelf.size_bytes
-        self.copied = (one for one in shelf.kept.values() if one.name not in uncopied)
+        self.copied = (kept for kept in shelf.kept.values() if kept.name not in uncopied)
         self.oldest = next(self.copied, None)
 
     def take(self) -> Kept:
-        """Choose the oldest."""
-        one = self.oldest
-        assert one is not None, "only a pile with something to choose is taken from"
-        self.jobs, self.size_bytes, self.oldest = (
-            self.jobs - 1,
-            self.size_bytes - one.size_bytes,
-            next(self.copied, None),
-        )
-        return one
+        """Choose the oldest directory and return it."""
+        taken = self.oldest
+        assert taken is not None, "take is called only while `oldest` is set"
+        self.jobs -= 1
+        self.size_bytes -= taken.size_bytes
+        self.oldest = next(self.copied, None)
+        return taken
 
 
 def surplus(
     shelves: Collection[Shelf], uncopied: Container[str], keep: Keep, now_ns: int
 ) -> list[Kept]:
-    """Return what is to go. What is too old goes first.
+    """Return the directories to prune: first all that are too old.
 
-    Past a bound of size or number the oldest of the tenant that has the most goes, so that no
-    tenant's directories push out those of a tenant that has less.
+    While a bound of size or number is exceeded, the oldest directory of the tenant that has the
+    most goes. So no tenant's directories displace those of a tenant that has less.
     """
-    piles, found = [_Pile(shelf, uncopied) for shelf in shelves], []
+    piles = [_Pile(shelf, uncopied) for shelf in shelves]
+    chosen: list[Kept] = []
     for pile in piles:
         while (
             keep.age_s is not None
             and pile.oldest is not None
             and now_ns - pile.oldest.ended_ns >= keep.age_s * SECOND_NS
         ):
-            found.append(pile.take())
-    found += _down_to(piles, keep.size_bytes, lambda pile: pile.size_bytes)
-    found += _down_to(piles, keep.jobs, lambda pile: pile.jobs)
-    return found
+            chosen.append(pile.take())
+    chosen += _down_to(piles, keep.size_bytes, lambda pile: pile.size_bytes)
+    chosen += _down_to(piles, keep.jobs, lambda pile: pile.jobs)
+    return chosen
 
 
 def _down_to(
     piles: Sequence[_Pile], bound: int | None, amount: Callable[[_Pile], int]
 ) -> Iterator[Kept]:
+    """Yield directories of the tenant with the largest amount until the total is within bound."""
     while bound is not None and sum(map(amount, piles)) > bound:
         largest = max((pile for pile in piles if pile.oldest is not None), key=amount, default=None)
         if largest is None:

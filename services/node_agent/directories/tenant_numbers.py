@@ -1,9 +1,8 @@
-"""One Unix user id per tenant on this machine, for jobs whose submitter MUSTER_JOB_USERS does not
-name.
+"""Assigns one Unix user id per tenant on this machine.
 
-The table is one file per machine, because several agents may share it. An id is written there
-before its first use and is never given to another tenant: files of the old one may remain. Tests:
-tests/unit/test_tenant_numbers.py.
+Jobs whose submitter MUSTER_JOB_USERS does not name run under it. The table is one file per machine,
+because several agents may share it. An id is written there before its first use. It never goes to
+another tenant, because files of the first one may remain. Tests: tests/unit/test_tenant_numbers.py.
 """
 
 import fcntl
@@ -17,15 +16,17 @@ import msgspec
 from libs.common.errors import Refused
 from services.node_agent.machine import synced_file
 
-# Above the users of machines and of systemd, below the ranges that containers are given
-# (SUB_UID_MIN of shadow).
+# Above the users of machines and of systemd, below the ranges of containers (SUB_UID_MIN of
+# shadow).
 RANGE: Final = "70000-99999"
 TABLE: Final = "/var/lib/muster/tenant-uids.json"
 UID_MAP: Final = "/proc/self/uid_map"
 
 
 class TenantNumbers(msgspec.Struct, frozen=True):
-    """`cluster` is part of a tenant's name in the table: agents of two clusters may share a
+    """The user ids of tenants, kept in one table per machine.
+
+    `cluster` is part of a tenant's name in the table, because agents of two clusters may share a
     machine.
     """
 
@@ -34,9 +35,9 @@ class TenantNumbers(msgspec.Struct, frozen=True):
     table: str = TABLE
 
     def number(self, tenant: str) -> int:
-        """The tenant's user and group id.
+        """Return the tenant's user id, which is also its group id.
 
-        The same on every machine, unless another tenant has it there already. Raises Refused.
+        It is the same on every machine where no other tenant has it already. Raises Refused.
         """
         first, last = bounds(self.span)
         path = Path(self.table)
@@ -47,13 +48,13 @@ class TenantNumbers(msgspec.Struct, frozen=True):
                 return _number(path, f"{self.cluster}/{tenant}", first, last)
         except (OSError, msgspec.DecodeError) as error:
             raise Refused(
-                f"no user id can be given to tenant {tenant}: {path} cannot be used ({error}): "
+                f"tenant {tenant} cannot get a user id: {path} cannot be used ({error}): "
                 "set MUSTER_TENANT_UID_TABLE or MUSTER_JOB_USERS on this node"
             ) from error
 
 
 def bounds(span: str) -> tuple[int, int]:
-    """The first and last id of MUSTER_TENANT_UIDS. Raises Refused."""
+    """Return the first and last id of MUSTER_TENANT_UIDS. Raises Refused."""
     first, _, last = span.partition("-")
     if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < (1 << 32) - 1):
         raise Refused(
