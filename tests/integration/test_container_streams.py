@@ -18,7 +18,7 @@ RELAY = """
 import socket, sys
 from services.node_agent.runtimes import runner
 streams = runner.Streams(socket.socket(fileno=int(sys.argv[1])), True)
-runner.relay(streams, runner.listened(), "", "")
+runner.relay(streams, runner.catch_signals(), "", "")
 """
 BIG = 4 << 20
 NOBODY = 65_534

@@ -384,7 +384,7 @@ async def test_it_runs_as_the_job_s_user_and_sees_of_the_host_what_that_user_may
         finished, _, stderr = await ended(world, "k", "ls", workdir=str(closed / "below"))
         assert (finished.exit_code, stderr) == (
             125,
-            "muster: the container was not begun: Permission denied\n",
+            "muster: the container did not start: Permission denied\n",
         )
 
 

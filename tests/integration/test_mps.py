@@ -335,7 +335,7 @@ async def test_on_an_amd_device_masks_of_compute_units_take_its_place(
         (gpu,) = world.agent.devices.inventory
         await world.place(order(world, "unknown", gpus=(gpu.uuid,)))
         assert (
-            "the kernel does not say how many compute units"
+            "the kernel does not report the number of compute units"
             in (await world.said(f.JobRefused, "unknown")).reason
         )
         world.scheduler.starts.clear()

@@ -1,9 +1,9 @@
-"""One channel into a job at its node's end: bytes by offset, out of descriptors and into one.
+"""The node's end of one channel into a job: it reads output and writes input by byte offset.
 
-Nothing is read before it is asked for, and one piece of each stream is kept until the next is asked
-for, so that a question whose answer was lost can be repeated; what is written waits in the kernel's
-buffer or with the asker. So a channel holds at most CHUNK_BYTES per stream here, whatever its ends
-do. Opened by `channels.py`. Tests: tests/integration/test_channels.py.
+Output is read only on request. The last piece of each stream is kept until the gateway asks for the
+next one, so that the gateway can repeat a request whose answer was lost. Unread output waits in the
+kernel's buffer, unwritten input at the gateway. So a channel holds at most CHUNK_BYTES per
+stream. `channels.py` opens channels. Tests: tests/integration/test_channels.py.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from libs.common.errors import Refused
 from libs.common.messages.channel_messages import CHUNK_BYTES
 from services.node_agent.directories.protocol import Piece, Taken
 
-# What a put waits for room in a pipe that nobody reads; the asker then offers the rest again.
+# A write waits this long for room in a full pipe. The gateway then sends the rest again.
 WRITE_WAIT_S: Final = 5.0
 
 
 class Output:
-    """One stream; `ended` once nothing more can come.
+    """One output stream.
 
-    `waits_for_end`: it is over when the process is, and not before, for that one may still say how
-    it ended.
+    `ended`: no more output can come. `waits_for_end`: the stream reports its end only after the
+    process has ended, so that the exit code travels with it.
     """
 
     def __init__(self, descriptor: int, waits_for_end: bool) -> None:
@@ -39,30 +39,29 @@ class Output:
         self._wake = asyncio.Event()
 
     async def read(self, offset: int, max_bytes: int, wait_s: float) -> Piece:
-        """At once when there is something, else within `wait_s`.
+        """Return the output from `offset` on; wait up to `wait_s` if there is none yet.
 
-        Raises Refused for what was let go or is not there yet, and for a connection that broke.
+        Raises Refused if the offset is neither the next one nor that of the kept piece, and if the
+        job reset the connection.
         """
         async with self._turn:
             if offset != self._offset:
                 if offset != self._offset - len(self._kept):
                     raise Refused(
-                        f"bytes from {offset} on are not to be had: the next are from "
-                        f"{self._offset} on"
+                        f"output from byte {offset} on is not available: the next byte is "
+                        f"{self._offset}"
                     )
                 return Piece(offset, self._kept, False)
             self._kept = b""
             data = self._take(max_bytes)
-            if data is None and await self._something(wait_s):
+            if data is None and await self._wait_for_data(wait_s):
                 data = self._take(max_bytes)
             self._kept = data or b""
             self._offset += len(self._kept)
             return Piece(offset, self._kept, data == b"")
 
     def process_is_over(self) -> None:
-        """What it wrote lies in the kernel's buffer; what strangers add to it later is not waited
-        for.
-        """
+        """Stop waiting for output: all that the process wrote is in the kernel's buffer."""
         self._process_over = True
         self._wake.set()
 
@@ -70,7 +69,7 @@ class Output:
         self.descriptor = _closed(self.descriptor)
 
     def _take(self, max_bytes: int) -> bytes | None:
-        """Empty: the end. None: nothing yet."""
+        """Read what is available: empty bytes at the end, None if there is nothing yet."""
         data = b""
         if self.descriptor >= 0:
             try:
@@ -79,7 +78,7 @@ class Output:
                 return b"" if self._process_over else None
             except ConnectionError as error:
                 raise Refused("the job reset the connection") from error
-            except OSError:  # a terminal that nobody has open any more
+            except OSError:  # a terminal that no process has open any more
                 data = b""
         if data:
             return data
@@ -87,7 +86,8 @@ class Output:
         self.close()
         return None if self._waits_for_end and not self._process_over else b""
 
-    async def _something(self, wait_s: float) -> bool:
+    async def _wait_for_data(self, wait_s: float) -> bool:
+        """Wait until the descriptor is readable or the process is over; False on a timeout."""
         loop, descriptor = asyncio.get_running_loop(), self.descriptor
         self._wake.clear()
         if self._process_over:
@@ -106,43 +106,45 @@ class Output:
 
 
 class Input:
-    """The other direction.
+    """The input of a channel.
 
-    `say_end` tells whoever reads that nothing more comes; without it the descriptor is closed.
+    `end_input` tells the reader that no more input comes; by default it closes the descriptor.
     """
 
-    def __init__(self, descriptor: int, say_end: Callable[[], None] | None = None) -> None:
+    def __init__(self, descriptor: int, end_input: Callable[[], None] | None = None) -> None:
         self._descriptor = descriptor
-        self._say_end = say_end or self.close
+        self._end_input = end_input or self.close
         self._taken = 0
-        self.said_end = False
+        self.is_ended = False
         self._over = descriptor < 0
         self._turn = asyncio.Lock()
         if descriptor >= 0:
             os.set_blocking(descriptor, False)
 
     async def write(self, offset: int, data: bytes, eof: bool) -> Taken:
-        """As far as there is room within WRITE_WAIT_S. Raises Refused for a gap."""
+        """Write as much as finds room within WRITE_WAIT_S. Raises Refused for a gap."""
         async with self._turn:
             if offset > self._taken:
-                raise Refused(f"a gap: the next byte wanted is {self._taken}, not {offset}")
+                raise Refused(
+                    f"input from byte {offset} on leaves a gap: send it from byte {self._taken} on"
+                )
             end = offset + len(data)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WRITE_WAIT_S):
                     while self._taken < end and not self._over:
                         await self._write(memoryview(data)[self._taken - offset :])
             if eof and self._taken >= end and not self._over:
-                self._over = self.said_end = True
-                self._say_end()
+                self._over = self.is_ended = True
+                self._end_input()
             return Taken(self._taken, self._over)
 
     async def _write(self, data: memoryview) -> None:
-        """Some of it, or waits for room."""
+        """Write some of the data, or wait for room."""
         try:
             self._taken += os.write(self._descriptor, data)
         except BlockingIOError:
             await self._room()
-        except OSError:  # nobody reads it any more
+        except OSError:  # no process reads it any more
             self._over = True
 
     async def _room(self) -> None:
@@ -160,7 +162,7 @@ class Input:
 
 
 def _closed(descriptor: int) -> int:
-    """Nobody waits for it any more, whatever it becomes next."""
+    """Close a descriptor; first the event loop forgets it, because its number may be reused."""
     if descriptor >= 0:
         loop = asyncio.get_running_loop()
         loop.remove_reader(descriptor)
@@ -170,10 +172,10 @@ def _closed(descriptor: int) -> int:
 
 
 class Channel:
-    """`release` lets go of what is behind the streams, and hears whether all of them had come to
-    their ends.
+    """The streams of one channel, with the process or connection behind them.
 
-    `signal` is of a process, `size` of its terminal.
+    `release` closes that process or connection; its argument says whether all streams had ended.
+    `signal` sends a signal to the process, `size` sets the size of its terminal.
     """
 
     def __init__(
@@ -199,10 +201,10 @@ class Channel:
             output.process_is_over()
 
     def close(self) -> None:
-        """Once; questions about it that still wait end with their time."""
+        """Close the channel; a repetition does nothing. Requests that still wait time out."""
         if not self.closed:
             self.closed = True
-            whole = self.input.said_end and all(output.ended for output in self.outputs.values())
+            whole = self.input.is_ended and all(output.ended for output in self.outputs.values())
             self.input.close()
             for output in self.outputs.values():
                 output.process_is_over()

@@ -1,10 +1,10 @@
-"""The channels that are open into this node's jobs: opens them at a gateway's wish, and ends those
-that nobody wants any more.
+"""Opens channels into this node's jobs for gateways, and closes those that no gateway uses.
 
-A process beside a job is the job's own supervisor's child, so it ends with the job and with the
-lease (`supervision/execs.py`); its pipes or its terminal are this agent's, so it also ends with the
-agent, however that ends. A port is connected to only when the job listens on it (`listening.py`). A
-gateway that vanished is noticed by its silence. Tests: tests/integration/test_channels.py.
+The job's supervisor starts the process of `muster exec`, so it ends with the job and with the lease
+(`supervisor/execs.py`). The agent holds its pipes or terminal, so it also ends when the agent ends.
+A port is forwarded only if the job itself listens on it (`libs/common/process/listening.py`). A
+channel is closed when its gateway was silent for SILENCE_S. Tests:
+tests/integration/test_channels.py.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ from services.node_agent.channels.channel import Channel, Input, Output
 from services.node_agent.directories.job_directories import JobDirectories
 from services.node_agent.supervision.control_client import Exec as Process
 
-# Of one node. Each asks for at most two streams at once: together half of what `answers.py` answers
-# at once.
+# Per node. A channel has at most two requests for output open, so all of them take at most half of
+# the requests that `answers.py` serves at once.
 CHANNELS_MAX: Final = 128
 CHANNELS_PER_JOB: Final = 32
 CONNECT_S: Final = 5.0
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 
 class Channels:
-    """Known by the ids that gateways chose."""
+    """The open channels of one node, by the ids that gateways chose."""
 
     def __init__(self, node_id: str, bus: Bus, jobs: JobDirectories, execs_per_job: int) -> None:
         self.node_id = node_id
@@ -77,7 +77,7 @@ class Channels:
         await self.bus.subscribe(ask_node(self.node_id, "channel"), self._on_ask, concurrent=True)
 
     async def close(self) -> None:
-        """Of all, for good: this process ends."""
+        """Close all channels for good, because this process ends."""
         self._closed = True
         for channel_id in list(self.open):
             self._close(channel_id)
@@ -121,8 +121,8 @@ class Channels:
 
     def _unknown(self) -> str:
         return (
-            f"node {self.node_id} does not hold this channel any more: its agent was started "
-            "again, or did not hear of it for too long"
+            f"node {self.node_id} does not hold this channel any more: its agent restarted, or "
+            f"the gateway was silent for {SILENCE_S:.0f} s. Open a new channel"
         )
 
     # The verb.
@@ -133,7 +133,7 @@ class Channels:
         try:
             return _encode(await self._do(_ask.decode(data)))
         except msgspec.DecodeError as error:
-            return _encode(ChannelAnswer(f"not a question about a channel: {error}"))
+            return _encode(ChannelAnswer(f"the request cannot be decoded as ChannelAsk: {error}"))
         except Refused as error:
             return _encode(ChannelAnswer(str(error)))
 
@@ -151,18 +151,18 @@ class Channels:
         return ChannelAnswer()
 
     async def _open(self, ask: ChannelOpen) -> None:
-        """Repeated, it changes nothing. Raises Refused."""
+        """Open a channel; a repetition changes nothing. Raises Refused."""
         if ask.channel in self.open:
             return
         if len(self.open) + self._opening >= CHANNELS_MAX:
             raise Refused(
-                f"{CHANNELS_MAX} channels are open into jobs of node {self.node_id}, and no "
-                "more may be: close one"
+                f"node {self.node_id} has {CHANNELS_MAX} open channels, which is the maximum: "
+                "close one"
             )
         if sum(job_id == ask.job_id for job_id in self._job_of.values()) >= CHANNELS_PER_JOB:
             raise Refused(
-                f"{CHANNELS_PER_JOB} channels are open into job {ask.job_id} on node "
-                f"{self.node_id}, and no more may be: close one"
+                f"job {ask.job_id} has {CHANNELS_PER_JOB} open channels on node {self.node_id}, "
+                "which is the maximum: close one"
             )
         ref = AttemptRef(ask.job_id, ask.attempt)
         self._job_of[ask.channel] = ask.job_id
@@ -178,7 +178,7 @@ class Channels:
             if ask.channel not in self.open:
                 del self._job_of[ask.channel]
         self._heard[ask.channel] = asyncio.get_running_loop().time()
-        self._look(ask.channel)
+        self._end_if_silent(ask.channel)
 
     def _close(self, channel_id: str) -> None:
         channel = self.open.pop(channel_id, None)
@@ -187,25 +187,29 @@ class Channels:
         if channel is not None:
             channel.close()
 
-    def _look(self, channel_id: str) -> None:
-        """Whether its gateway is still there; comes back when that may not be so any more."""
+    def _end_if_silent(self, channel_id: str) -> None:
+        """Close the channel if its gateway is silent; otherwise check again when it may be."""
         if channel_id not in self.open:
             return
         loop = asyncio.get_running_loop()
         left_s = self._heard[channel_id] + SILENCE_S - loop.time()
         if left_s > 0:
-            loop.call_later(left_s, self._look, channel_id)
+            loop.call_later(left_s, self._end_if_silent, channel_id)
         else:
             logger.warning(
-                "channel %s is ended: its gateway was not heard for %.0f s", channel_id, SILENCE_S
+                "channel %s is closed: its gateway was silent for %.0f s", channel_id, SILENCE_S
             )
             self._close(channel_id)
 
-    # What is behind one.
+    # The process or connection behind a channel.
 
     async def _exec(self, ref: AttemptRef, wish: Exec) -> Channel:
-        if not wish.command or sum(map(len, map(os.fsencode, wish.command))) > COMMAND_BYTES_MAX:
-            raise Refused(f"a command has at least one word and at most {COMMAND_BYTES_MAX} bytes")
+        size = sum(map(len, map(os.fsencode, wish.command)))
+        if not wish.command or size > COMMAND_BYTES_MAX:
+            raise Refused(
+                f"command: {len(wish.command)} words with {size} bytes: give at least one word "
+                f"and at most {COMMAND_BYTES_MAX} bytes"
+            )
         request = {
             "argv": wish.command,
             "env": {"TERM": wish.term} if wish.tty and wish.term else {},
@@ -228,7 +232,11 @@ class Channels:
         return channel
 
     async def _forward(self, ref: AttemptRef, wish: Forward) -> Channel:
-        """Connected first and looked at then: who listens now is who is connected."""
+        """Connect to a port of the job. Raises Refused if another process listens there.
+
+        The listener is checked after the connection, so that the check is about the process that
+        accepted it.
+        """
         with contextlib.ExitStack() as undo:
             connection = undo.enter_context(
                 socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -243,8 +251,8 @@ class Channels:
                 ) from error
             if not await asyncio.to_thread(is_listened_on_by, self.jobs.processes(ref), wish.port):
                 raise Refused(
-                    f"port {wish.port} of node {self.node_id} is not the job's: something "
-                    "else listens there"
+                    f"port {wish.port} of node {self.node_id} is not the job's: another process "
+                    "listens there. Use a port on which the job listens"
                 )
             undo.pop_all()
         return Channel(
@@ -255,7 +263,10 @@ class Channels:
 
 
 def _channel_to(process: Process, ours: Sequence[int], tty: bool) -> Channel:
-    """`ours` are the input, then the streams; of a terminal its master, twice."""
+    """Return a channel to a process.
+
+    `ours` are the descriptors of its input and then its streams; for a terminal, its master twice.
+    """
     outputs = {
         name: Output(descriptor, waits_for_end=True)
         for name, descriptor in zip(STREAMS, ours[1:], strict=False)
@@ -286,20 +297,22 @@ def _terminal(wish: Exec) -> tuple[list[int], list[int]]:
 
 
 def _pipes(stdin: bool) -> tuple[list[int], list[int]]:
-    """Ours and theirs."""
+    """Return our ends and the process's ends of its pipes."""
     reader, writer = os.pipe() if stdin else (os.open(os.devnull, os.O_RDONLY), -1)
     out, err = os.pipe(), os.pipe()
     return [writer, out[0], err[0]], [reader, out[1], err[1]]
 
 
 def _resize(terminal: Output, rows: int, columns: int) -> None:
-    """The kernel tells whoever is in the foreground there (SIGWINCH)."""
+    """Set the terminal's size; the kernel signals its foreground processes (SIGWINCH)."""
     with contextlib.suppress(OSError, termios.error):
         termios.tcsetwinsize(terminal.descriptor, (rows, columns))
 
 
 def _leave(connection: socket.socket, whole: bool) -> None:
-    """One that is cut off is reset, so that the job does not take a part for the whole."""
+    """Close a connection; reset it if it was cut off, so that the job does not take the data so far
+    for all of it.
+    """
     if not whole:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     connection.close()

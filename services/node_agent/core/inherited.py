@@ -1,4 +1,4 @@
-"""The variables of the agent's own environment that jobs inherit."""
+"""The names of the variables that jobs inherit from the agent's environment. Pure."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How an attempt shares its devices; `sharing/` decides it."""
+"""The record of how an attempt shares its devices, which `sharing/` fills in. Pure."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from libs.common.model import GpuId
 
 
 class Used(msgspec.Struct, frozen=True):
-    """How an attempt shares its devices; its marker notes it.
+    """The way in which an attempt shares its devices; its marker notes it.
 
     `way` is recorded in JobStarted. `daemon` names its MPS daemon. `masks` are its compute units on
     each AMD device, one bit each, in hexadecimal.

@@ -1,1 +1,1 @@
-"""Jobs that a container engine runs."""
+"""Containers: jobs with an image, which Docker or Podman runs."""

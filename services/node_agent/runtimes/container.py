@@ -1,8 +1,7 @@
-"""The request to a container engine for one attempt: image, command, limits, devices and mounts.
-Pure.
+"""Builds the request that creates an attempt's container: image, command, limits, devices, mounts.
 
-The container runs as the job's Unix user, whatever its image says, on the host's network, so its
-ports are the job's. The command replaces the image's entry point, behind init.c. Tests:
+Pure. The container runs as the job's Unix user, whatever its image says, and on the host's network,
+so its ports are the job's. init.c is its entry point and runs the job's command. Tests:
 tests/unit/test_container_body.py.
 """
 
@@ -16,20 +15,20 @@ from libs.common.model import Gpu, GpuId, JobSpec
 INIT: Final = "/.muster-init"
 TETHER: Final = "/.muster-tether"
 LABEL: Final = "muster.job_dir"
-# Of the job's environment.
+# The variable of the job's environment that names its NVIDIA devices.
 NVIDIA_NAMES: Final = "CUDA_VISIBLE_DEVICES"
-# Where NVIDIA's runtime is the engine's default it gives a container all devices that this names;
-# many images say "all".
+# Where NVIDIA's runtime is the engine's default, a container gets all devices that this variable
+# names. Many images set it to "all".
 RUNTIME_NAMES: Final = "NVIDIA_VISIBLE_DEVICES"
 NO_DEVICES: Final = "void"
 SHARED_MEMORY_BYTES: Final = 8 << 30
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What runner.py needs.
+    """The input of runner.py.
 
-    `body` is the body of the engine's POST /containers/create, without the working directory. That
-    is mounted by way of `mount`, and looked for as the user `ids` (`Account.ids`).
+    `body` is the body of the engine's POST /containers/create, without the working directory.
+    runner.py opens that as the user `ids` (`Account.ids`) and mounts it at `mount` for the engine.
     """
 
     engine: str
@@ -43,10 +42,11 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """The machine's part: the init program, the device files, CDI's names or NVIDIA's runtime, and
-    the bound of processes per job.
+    """The machine's part of the request.
 
-    `user` is the agent's own, "UID:GID".
+    `init` is the path of the init program, `files` the device files of each device. `cdi`: the
+    engine names NVIDIA devices by CDI; otherwise NVIDIA's runtime is used. `processes_max` bounds
+    the processes of a job. `user` is the agent's own, "UID:GID".
     """
 
     init: str
@@ -110,9 +110,9 @@ def _is_nvidia(held: Sequence[Gpu]) -> bool:
 
 
 def _devices(held: Sequence[Gpu], host: Host, visible: str) -> dict[str, Any]:
-    """Return the devices: NVIDIA's by name, because its runtime adds libraries; others by their
-    files.
+    """Return the part of the request that names the devices.
 
+    NVIDIA's devices go by name, because its runtime adds libraries. Others go by their files.
     Simulated devices have none.
     """
     named = visible.split(",") if _is_nvidia(held) else []

@@ -1,7 +1,7 @@
-"""Jobs with an image: what they need before they start, and the proof that nothing of them is left.
+"""Prepares jobs with an image, and removes their containers.
 
-The image is pulled before the marker is written; then the supervisor runs runner.py instead of the
-command. Containers of unknown attempts are removed when the agent starts. Tests:
+The image is pulled before the marker is written. Then the supervisor runs runner.py instead of the
+command. An agent that starts removes the containers of unknown attempts. Tests:
 tests/integration/test_containers.py.
 """
 
@@ -37,7 +37,7 @@ RUNNER: Final = HERE / "runner.py"
 INIT: Final = HERE / f"init.{platform.machine()}"
 CDI: Final = ("/etc/cdi", "/var/run/cdi")
 PREFIX: Final = "muster"
-# Labels tell the agents apart that share an engine.
+# Digits of the hash in a container's name, which differs between agents that share an engine.
 NAME_DIGITS: Final = 8
 MOUNTS: Final = "mounts"
 GONE: Final = "gone"
@@ -48,14 +48,15 @@ logger = logging.getLogger(__name__)
 class Containers:
     """The containers of one agent.
 
-    `jobs_dir` names them; None: there are none here (the simulation).
+    `jobs_dir` is part of their labels and names. If it is None, this agent runs no containers (the
+    simulation).
     """
 
     def __init__(self, jobs_dir: Path | None = None, engine: str = "") -> None:
         self.jobs_dir, self.setting = jobs_dir, engine
         self.removing: asyncio.Task[None] | None = None
         self.begun: dict[str, None] = {}
-        # Jobs without one, of which no marker need be asked.
+        # Attempts without a container, whose markers need not be read.
         self.without: set[str] = set()
 
     def adopt(self, keys: Collection[str]) -> None:
@@ -78,7 +79,7 @@ class Containers:
         """Return why no container can run; empty if one can."""
         if not socket_of(self.setting):
             return "no container engine is on this node (MUSTER_CONTAINER_ENGINE)"
-        return "" if INIT.exists() else f"containers are not run on {platform.machine()} yet"
+        return "" if INIT.exists() else f"Muster runs no containers on {platform.machine()} yet"
 
     async def close(self) -> None:
         """Close the connections; containers live on."""
@@ -97,7 +98,7 @@ class Containers:
                     and path.name not in self.begun
                 ):
                     logger.warning(
-                        "container %s of %s is removed: nobody accounts for it",
+                        "container %s of %s is removed: this agent knows no such attempt",
                         name[:12],
                         path.name,
                     )
@@ -137,10 +138,10 @@ class Containers:
         self.without.discard(key)
 
     async def let_go(self, key: str) -> dict[str, str]:
-        """Remove the attempt's container; return the entry of the receipt, nothing for a job
-        without one.
+        """Remove the attempt's container and return the receipt's entry; none without a
+        container.
         """
-        if not self._has_one(key):
+        if not self._has_container(key):
             return {}
         engine = self._engine()
         if engine is None:
@@ -155,17 +156,17 @@ class Containers:
             return {"container": f"not known: {error}"}
         return {"container": f"left: {names(there)}" if there else GONE}
 
-    def _has_one(self, key: str) -> bool:
-        """Return whether the attempt has a container, by its marker, so that the next agent knows
-        it too.
-        """
+    def _has_container(self, key: str) -> bool:
+        """Return whether the attempt's marker notes a container."""
         if self.jobs_dir is None or key in self.without:
             return False
         return bool(records.read_summary(f"{self.jobs_dir}/{key}").get("note", {}).get("container"))
 
     def _mount(self, key: str) -> str:
-        """Return the mount point, beside the job directories: removing one never removes files of a
-        user.
+        """Return the mount point.
+
+        It lies beside the job directories, so that removing one of those never removes a user's
+        files.
         """
         return f"{self.jobs_dir}/../{MOUNTS}/{key}"
 

@@ -1,7 +1,6 @@
-"""Docker or Podman by their common HTTP interface: pull images, find and remove containers.
+"""Pulls images, and finds and removes containers, by the HTTP interface of Docker and Podman.
 
-runner.py makes the containers themselves, under a supervisor. Tests:
-tests/integration/test_containers.py.
+runner.py creates the containers, under a supervisor. Tests: tests/integration/test_containers.py.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ NO_IMAGE: Final = 125
 
 
 class NoImage(Refused):
-    """The image cannot be had; the job ends, because another node would fail too."""
+    """The image cannot be pulled. The job ends, because another node would fail too."""
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -40,14 +39,16 @@ def socket_of(setting: str) -> str:
 
 
 class Engine:
+    """The container engine of this machine, at the socket `path`."""
+
     def __init__(self, path: str) -> None:
         self.path = path
 
     async def pull(self, image: str, wanted: Callable[[], bool]) -> None:
-        """Pull an image, unless it is here.
+        """Pull an image, unless the engine has it.
 
-        Raises NoImage with the engine's words, Unavailable, or Refused if the job is not wanted any
-        more: an engine may hang for ever.
+        Raises NoImage with the engine's message, Unavailable, or Refused if the job was stopped in
+        the meantime, because an engine may hang for ever.
         """
         pulling = asyncio.create_task(self._pull(image))
         try:
@@ -91,8 +92,8 @@ class Engine:
             found = msgspec.json.decode(text, type=list[_Listed])
         except msgspec.DecodeError as error:
             raise Unavailable(
-                f"the container engine at {self.path} lists its containers as nobody can "
-                f"read: {error}"
+                f"the container engine at {self.path} gave a list of containers that cannot be "
+                f"decoded: {error}"
             ) from error
         return [(each.id, (each.labels or {}).get(name, "")) for each in found]
 
@@ -132,9 +133,7 @@ def _message(text: bytes) -> str:
 
 
 def _error(text: bytes) -> str:
-    """Return the error of a pull: the answer has one line per event, and an error among them is its
-    end.
-    """
+    """Return the error of a pull, empty if there is none. The answer has one event per line."""
     return next((found for line in text.splitlines() if (found := _error_in(line))), "")
 
 

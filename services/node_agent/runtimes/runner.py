@@ -1,10 +1,9 @@
-"""The program that a supervisor runs for a container: make it, relay streams and signals, and exit
-as it exits.
+"""Creates a container, relays its streams and signals, and exits with its exit code.
 
-A script of the standard library alone; MUSTER_CONTAINER describes the container (`container.Made`).
-The container's first process is init.c, which holds the other end of a named pipe: when this
-process is gone, for whatever reason, the container ends. Tests:
-tests/integration/test_containers.py.
+A supervisor runs this program in place of the job's command. It is a script of the standard library
+alone; MUSTER_CONTAINER describes the container (`container.Made`). The container's first process is
+init.c, which holds the other end of a named pipe: when this process ends for any reason, the
+container ends. Tests: tests/integration/test_containers.py.
 """
 
 import contextlib
@@ -52,7 +51,7 @@ class Engine(http.client.HTTPConnection):
 
 
 def ask(path: str, method: str, url: str, body: object = None) -> dict[str, Any]:
-    """Return the engine's answer. Raises OSError with its words for an error."""
+    """Send a request and return the engine's answer. Raises OSError with the engine's message."""
     engine = Engine(path)
     try:
         engine.request(
@@ -88,17 +87,17 @@ def fail(text: str, job_dir: str) -> NoReturn:
 
 
 def tethered(path: str) -> int:
-    """Open the end of the pipe that keeps the container alive."""
+    """Create the pipe that keeps the container alive, and open this process's end."""
     os.mkfifo(path)
     os.chmod(path, 0o444)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def working_directory(path: str, ids: list[int], at: str) -> str:
-    """Mount the working directory for the container; return the place, empty if the node has none.
+    """Mount the working directory for the container; return the place, empty if it does not exist.
 
-    It is looked up as the job's user and mounted `at` a place of the agent, so that it cannot be
-    exchanged in between. Raises OSError.
+    It is opened as the job's user and mounted `at` a place of the agent, so that the user cannot
+    replace it in between. Raises OSError.
     """
     groups, before = os.getgroups(), (os.geteuid(), os.getegid())
     try:
@@ -122,7 +121,7 @@ def working_directory(path: str, ids: list[int], at: str) -> str:
 
 
 def unmount(at: str) -> None:
-    """Unmount it here; a container that has it keeps it. Harmless if nothing is mounted."""
+    """Unmount the directory here; a running container keeps it. Harmless if nothing is mounted."""
     if os.path.isdir(at):
         _libc().umount2(at.encode(), MNT_DETACH)
         with contextlib.suppress(OSError):
@@ -166,8 +165,7 @@ def attached(path: str, name: str, stdin: bool) -> socket.socket:
 class Streams:
     """The relay between the container's streams and this process's own.
 
-    `pending` is input that the container has not taken: neither this process nor a signal waits for
-    it.
+    `pending` is input that the container has not taken yet. Relaying goes on meanwhile.
     """
 
     def __init__(self, stream: socket.socket, stdin: bool) -> None:
@@ -222,27 +220,27 @@ class Streams:
 
 
 def pass_on(path: str, name: str, number: int) -> None:
-    """Send a signal to the container; one that is ending is left alone."""
+    """Send a signal to the container; ignore errors, because it may have ended."""
     with contextlib.suppress(OSError):
         ask(path, "POST", f"/containers/{name}/kill?signal={number}")
 
 
-def listened() -> int:
-    """Return the descriptor on which signals arrive as bytes."""
-    told, tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+def catch_signals() -> int:
+    """Catch signals; return the descriptor on which they arrive as bytes."""
+    reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in set(signal.valid_signals()) - OWN:
         with contextlib.suppress(OSError, ValueError):
             signal.signal(number, lambda *_: None)
-    return told
+    return reader
 
 
-def relay(streams: Streams, told: int, path: str, name: str) -> None:
+def relay(streams: Streams, signals: int, path: str, name: str) -> None:
     """Relay streams and signals until the container's output ends."""
     while True:
-        ready, room, _ = select.select([*streams.sources, told], streams.sinks, [])
-        if told in ready:
-            for number in os.read(told, READ_BYTES):
+        ready, room, _ = select.select([*streams.sources, signals], streams.sinks, [])
+        if signals in ready:
+            for number in os.read(signals, READ_BYTES):
                 pass_on(path, name, number)
         if 0 in ready:
             streams.give()
@@ -255,7 +253,7 @@ def relay(streams: Streams, told: int, path: str, name: str) -> None:
 def main() -> None:
     made = json.loads(os.environ.pop(VARIABLE))
     path, name, body = made["engine"], made["name"], made["body"]
-    told = listened()
+    signals = catch_signals()
     try:
         tether = tethered(made["tether"])
         mounts = body["HostConfig"]["Mounts"]
@@ -269,12 +267,12 @@ def main() -> None:
     except OSError as error:
         unmount(made["mount"])
         fail(
-            f"the container was not begun: {error.strerror or error}",
+            f"the container did not start: {error.strerror or error}",
             os.path.dirname(made["tether"]),
         )
     unmount(made["mount"])
     try:
-        relay(Streams(stream, made["stdin"]), told, path, name)
+        relay(Streams(stream, made["stdin"]), signals, path, name)
         code = ask(path, "POST", f"/containers/{name}/wait")["StatusCode"]
         if ask(path, "GET", f"/containers/{name}/json")["State"].get("OOMKilled"):
             print(

@@ -1,4 +1,4 @@
 """Isolation of jobs that share a device: MPS daemons, and masks of compute units.
 
-The scheduler decides which jobs share one.
+The scheduler decides which jobs share a device.
 """

@@ -1,9 +1,8 @@
-"""One MPS control daemon as processes and files: start it, ask it, find it again, end it.
+"""Starts, commands, finds and ends one MPS control daemon.
 
-A shell starts it in the foreground, after it was moved into the daemon's control group, and then
-exits. So the daemon has no parent here and lives on without the agent. The daemon and its servers
-are recognised by that group, by descent, and by a mark in the environment. Tests:
-tests/integration/test_mps.py.
+The agent moves a shell into the daemon's control group. The shell starts the daemon and exits. So
+the daemon is not the agent's child and outlives it. The daemon and its servers are found by that
+group, by descent, and by a mark in their environment. Tests: tests/integration/test_mps.py.
 """
 
 import asyncio
@@ -28,17 +27,17 @@ from services.node_agent.sharing import ways
 MARK: Final = "MUSTER_MPS"
 SCRIPT: Final = 'read -r go; "$0" -f > "$1" 2>&1 < /dev/null & echo $!'
 OUTPUT: Final = "output"
-SAID_BYTES: Final = 2_048
-# Time for one command to a living daemon.
+OUTPUT_BYTES_MAX: Final = 2_048
+# The time limit of one command to a living daemon.
 ASK_S: Final = 3.0
-# A shell begins a process.
+# The time limit of the shell that starts the daemon.
 SHELL_S: Final = 5.0
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file of a daemon says.
+    """The record of a daemon in its file.
 
-    `pid` 0: it was about to start. `ids`: see `supervisor.order.Order.account`.
+    `pid` is 0 until the daemon has started. `ids`: see `supervisor.order.Order.account`.
     """
 
     uuids: tuple[GpuId, ...]
@@ -56,7 +55,7 @@ def keep(path: Path, known: Known) -> None:
 
 
 def kept(path: Path) -> Known | None:
-    """Return what the file says; None if it cannot be read: then nothing was started."""
+    """Return the record of a daemon; None if it cannot be read: then no daemon was started."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Known)
     except (OSError, msgspec.DecodeError):
@@ -76,7 +75,10 @@ def make_folders(folder: str, ids: list[int]) -> None:
 
 
 def begin(program: str, folder: str, known: Known, home: Mapping[str, str]) -> Known:
-    """Start the daemon; blocks. `ask` says whether it answers. Raises OSError."""
+    """Start the daemon and return its record. Blocks. Raises OSError.
+
+    Call `ask` to learn when the daemon answers.
+    """
     as_user = (
         {"user": known.ids[0], "group": known.ids[1], "extra_groups": known.ids[2:]}
         if known.ids
@@ -95,13 +97,13 @@ def begin(program: str, folder: str, known: Known, home: Mapping[str, str]) -> K
     ) as shell:
         group = cgroups.take_in(home, os.path.basename(folder), shell.pid)
         try:
-            said, _ = shell.communicate(b"\n", timeout=SHELL_S)
+            printed, _ = shell.communicate(b"\n", timeout=SHELL_S)
         except subprocess.TimeoutExpired as error:
             shell.kill()
-            raise OSError(0, f"{program} was not begun within {SHELL_S:.0f} s") from error
-    if not said.strip().isdigit():
-        raise OSError(0, f"{program} could not be begun")
-    seen = processes.process(int(said))
+            raise OSError(0, f"{program} did not start within {SHELL_S:.0f} s") from error
+    if not printed.strip().isdigit():
+        raise OSError(0, f"{program} could not be started")
+    seen = processes.process(int(printed))
     begun = msgspec.structs.replace(known, boot_id=processes.boot_id(), group=group)
     return (
         msgspec.structs.replace(begun, pid=seen.pid, start_ticks=seen.start_ticks)
@@ -145,16 +147,16 @@ async def ask(program: str, folder: str, known: Known, command: str) -> str:
         raise Refused(f"{program} cannot be run: {error}") from error
     try:
         async with asyncio.timeout(ASK_S):
-            said, _ = await child.communicate(f"{command}\n".encode())
+            printed, _ = await child.communicate(f"{command}\n".encode())
     except TimeoutError:
         raise Refused(f"it did not answer {command!r} within {ASK_S:.0f} s") from None
     finally:
         if child.returncode is None:
             child.kill()
             await child.wait()
-    text = said[:SAID_BYTES].decode(errors="replace").strip()
+    text = printed[:OUTPUT_BYTES_MAX].decode(errors="replace").strip()
     if child.returncode:
-        raise Refused(f"it did not take {command!r}: {text or f'exit code {child.returncode}'}")
+        raise Refused(f"it refused {command!r}: {text or f'exit code {child.returncode}'}")
     return text
 
 
@@ -164,7 +166,7 @@ def is_living(known: Known) -> bool:
     )
 
 
-def rest(folder: str, known: Known) -> list[Process]:
+def living_processes(folder: str, known: Known) -> list[Process]:
     """Return the living processes of the daemon and its servers.
 
     Reads the environment of every process, so it must not run on the event loop.
@@ -183,7 +185,7 @@ def rest(folder: str, known: Known) -> list[Process]:
 
 
 def end_by_force(folder: str, known: Known) -> None:
-    processes.send([each.pid for each in rest(folder, known)], signal.SIGKILL)
+    processes.send([each.pid for each in living_processes(folder, known)], signal.SIGKILL)
 
 
 def last_words(folder: str) -> str:
@@ -201,7 +203,7 @@ def last_words(folder: str) -> str:
         ):  # the daemon's user could have put a link to a file of root here
             return ""
         lines = (
-            os.pread(descriptor, SAID_BYTES, max(0, status.st_size - SAID_BYTES))
+            os.pread(descriptor, OUTPUT_BYTES_MAX, max(0, status.st_size - OUTPUT_BYTES_MAX))
             .decode(errors="replace")
             .split("\n")
         )

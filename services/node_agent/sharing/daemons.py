@@ -1,9 +1,8 @@
-"""The MPS daemons of this node and their users: started before the first user, ended after the
-last, found again by the next agent.
+"""Starts an MPS daemon before its first user and ends it after the last one.
 
-The disk is the truth: a daemon is written down before it starts, and forgotten when nothing of it
-is left. If a daemon dies, its attempts cannot go on, and the core is told. Tests:
-tests/integration/test_mps.py.
+A file per daemon is written before the daemon starts, and removed when none of its processes is
+left, so the next agent finds it again. If a daemon dies, its attempts cannot go on, and the core
+receives ShareLost. Tests: tests/integration/test_mps.py.
 """
 
 import asyncio
@@ -40,8 +39,9 @@ logger = logging.getLogger(__name__)
 
 
 class Program(NamedTuple):
-    """The control program (a path, or a name to find in PATH), and how long it may take to answer
-    and to quit.
+    """The control program, and how long it may take to start and to quit.
+
+    `name` is a path, or a name to find in PATH.
     """
 
     name: str = "nvidia-cuda-mps-control"
@@ -60,6 +60,8 @@ class Program(NamedTuple):
 
 
 class Daemon:
+    """One daemon: its folder, its record, and the attempts that use it."""
+
     def __init__(self, folder: str, known: Known) -> None:
         self.folder, self.known = folder, known
         self.users: dict[str, None] = {}
@@ -111,43 +113,43 @@ class Daemons:
         for key, name in users.items():
             if name in self.daemons:
                 self.daemons[name].users[key] = None
-        for one in self.daemons.values():
-            if not one.users:
-                self._end_soon(one)
-            elif d.is_living(one.known):
-                self._watch(one)
+        for daemon in self.daemons.values():
+            if not daemon.users:
+                self._end_soon(daemon)
+            elif d.is_living(daemon.known):
+                self._watch(daemon)
             else:
-                self._died(one)
+                self._died(daemon)
 
     async def hold(self, key: str, name: str, wanted: Known) -> None:
-        """Start the daemon if necessary, and keep it until this attempt lets go. Raises Refused."""
-        one = self.daemons.setdefault(name, Daemon(self.folder(name), wanted))
-        one.users[key] = None
+        """Start the daemon if necessary, and keep it for this attempt. Raises Refused."""
+        daemon = self.daemons.setdefault(name, Daemon(self.folder(name), wanted))
+        daemon.users[key] = None
         held = False
         try:
-            async with one.lock:
-                if not d.is_living(one.known):
-                    await self._begin(one, wanted)
+            async with daemon.lock:
+                if not d.is_living(daemon.known):
+                    await self._begin(daemon, wanted)
             held = True
         finally:
             if not held:
-                one.users.pop(key, None)
+                daemon.users.pop(key, None)
 
     async def let_go(self, key: str) -> str:
         """Release the attempt's daemon; return the text for the receipt, empty if it had none.
 
         Harmless when repeated.
         """
-        one = next(
+        daemon = next(
             (each for each in self.daemons.values() if key in each.users), self.released.get(key)
         )
-        if one is None:
+        if daemon is None:
             return ""
-        one.users.pop(key, None)
-        self.released[key] = one
-        if not one.users and self._is_known(one):
-            await asyncio.wait([self._end_soon(one)], timeout=LOOK_S)
-        return await self._found(one)
+        daemon.users.pop(key, None)
+        self.released[key] = daemon
+        if not daemon.users and self._is_known(daemon):
+            await asyncio.wait([self._end_soon(daemon)], timeout=LOOK_S)
+        return await self._found(daemon)
 
     def forget(self, key: str) -> None:
         self.released.pop(key, None)
@@ -155,170 +157,175 @@ class Daemons:
     async def left(self, uuids: Collection[GpuId]) -> dict[GpuId, str]:
         """Return the devices among these on which an unused daemon has left something."""
         found: dict[GpuId, str] = {}
-        for one in list(self.daemons.values()):
-            mine = [uuid for uuid in uuids if uuid in one.known.uuids]
-            if one.users or not mine:
+        for daemon in list(self.daemons.values()):
+            mine = [uuid for uuid in uuids if uuid in daemon.known.uuids]
+            if daemon.users or not mine:
                 continue
-            self._end_soon(one)
-            if there := await asyncio.to_thread(d.rest, one.folder, one.known):
+            self._end_soon(daemon)
+            if there := await asyncio.to_thread(d.living_processes, daemon.folder, daemon.known):
                 found |= dict.fromkeys(mine, f"MPS is left: {_named(there)}")
         return found
 
     async def close(self) -> None:
         """Stop watching; daemons live on."""
-        ending = [one.ending for one in self.daemons.values() if one.ending is not None]
+        ending = [daemon.ending for daemon in self.daemons.values() if daemon.ending is not None]
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
-        for one in self.daemons.values():
-            self._unwatch(one)
+        for daemon in self.daemons.values():
+            self._unwatch(daemon)
 
-    def _is_known(self, one: Daemon) -> bool:
-        """Return whether this is still the daemon of its name: another one may have its folder."""
-        return self.daemons.get(os.path.basename(one.folder)) is one
+    def _is_known(self, daemon: Daemon) -> bool:
+        """Return whether this daemon is still the current one of its name."""
+        return self.daemons.get(os.path.basename(daemon.folder)) is daemon
 
-    async def _found(self, one: Daemon) -> str:
-        if one.users:
+    async def _found(self, daemon: Daemon) -> str:
+        if daemon.users:
             return SHARED
         there = (
-            await asyncio.to_thread(d.rest, one.folder, one.known) if self._is_known(one) else ()
+            await asyncio.to_thread(d.living_processes, daemon.folder, daemon.known)
+            if self._is_known(daemon)
+            else ()
         )
-        return f"left: {_named(there)}" if there else FORCED if one.forced else GONE
+        return f"left: {_named(there)}" if there else FORCED if daemon.forced else GONE
 
-    # Its beginning.
+    # Start.
 
-    async def _begin(self, one: Daemon, wanted: Known) -> None:
-        """Start a daemon, after removing what is left of one that died."""
+    async def _begin(self, daemon: Daemon, wanted: Known) -> None:
+        """Start a daemon, after killing the remaining processes of one that died."""
         if self.program.lacking:
             raise Refused(f"isolation mps: {self.program.lacking}")
-        self._unwatch(one)
-        if not await self._killed(one):
-            there = await asyncio.to_thread(d.rest, one.folder, one.known)
-            raise Refused(f"isolation mps: of the MPS daemon before it is left: {_named(there)}")
-        try:
-            await asyncio.to_thread(self._prepared, one, wanted)
-            one.known = await asyncio.to_thread(
-                d.begin, self.program.path, one.folder, wanted, self.home
+        self._unwatch(daemon)
+        if not await self._killed(daemon):
+            there = await asyncio.to_thread(d.living_processes, daemon.folder, daemon.known)
+            raise Refused(
+                f"isolation mps: processes of the previous MPS daemon are left: {_named(there)}"
             )
-            await asyncio.to_thread(d.keep, one.path, one.known)
+        try:
+            await asyncio.to_thread(self._prepare, daemon, wanted)
+            daemon.known = await asyncio.to_thread(
+                d.begin, self.program.path, daemon.folder, wanted, self.home
+            )
+            await asyncio.to_thread(d.keep, daemon.path, daemon.known)
         except OSError as error:
-            raise Refused(f"isolation mps: the MPS daemon could not be begun: {error}") from error
-        await self._answers(one)
-        logger.info("MPS daemon %d begun for %s", one.known.pid, ", ".join(one.known.uuids))
-        self._watch(one)
+            raise Refused(f"isolation mps: the MPS daemon could not be started: {error}") from error
+        await self._answers(daemon)
+        logger.info("MPS daemon %d started for %s", daemon.known.pid, ", ".join(daemon.known.uuids))
+        self._watch(daemon)
 
-    def _prepared(self, one: Daemon, wanted: Known) -> None:
+    def _prepare(self, daemon: Daemon, wanted: Known) -> None:
         self.dir.mkdir(parents=True, exist_ok=True)
-        d.make_folders(one.folder, wanted.ids)
-        d.keep(one.path, wanted)
+        d.make_folders(daemon.folder, wanted.ids)
+        d.keep(daemon.path, wanted)
 
-    async def _answers(self, one: Daemon) -> None:
-        """Wait until the daemon answers. Raises Refused with its last words, after it was ended
-        again.
+    async def _answers(self, daemon: Daemon) -> None:
+        """Wait until the daemon answers.
+
+        Otherwise kill it and raise Refused with its last words.
         """
         loop = asyncio.get_running_loop()
         until, why = loop.time() + self.program.start_s, "it did not answer"
-        while d.is_living(one.known) and loop.time() < until:
+        while d.is_living(daemon.known) and loop.time() < until:
             try:
-                await d.ask(self.program.path, one.folder, one.known, "get_server_list")
+                await d.ask(self.program.path, daemon.folder, daemon.known, "get_server_list")
                 return
             except Refused as error:
                 why = str(error)
             await asyncio.sleep(READY_AGAIN_S)
         how = (
-            f"it did not begin within {self.program.start_s:.0f} s: {why}"
-            if d.is_living(one.known)
+            f"it did not start within {self.program.start_s:.0f} s: {why}"
+            if d.is_living(daemon.known)
             else "it ended at once"
         )
-        words = await asyncio.to_thread(d.last_words, one.folder)
-        await self._killed(one)
+        words = await asyncio.to_thread(d.last_words, daemon.folder)
+        await self._killed(daemon)
         raise Refused(
             f"isolation mps: the MPS daemon did not start: {': '.join(filter(None, (how, words)))}"
         )
 
-    # Its life.
+    # Watching.
 
-    def _watch(self, one: Daemon) -> None:
-        """Watch the daemon's process; one that is dead already is noticed at once."""
+    def _watch(self, daemon: Daemon) -> None:
+        """Watch the daemon's process; if it is dead already, report that now."""
         try:
-            one.watched = os.pidfd_open(one.known.pid)
+            daemon.watched = os.pidfd_open(daemon.known.pid)
         except OSError:
-            self._died(one)
+            self._died(daemon)
             return
-        asyncio.get_running_loop().add_reader(one.watched, partial(self._died, one))
+        asyncio.get_running_loop().add_reader(daemon.watched, partial(self._died, daemon))
 
-    def _unwatch(self, one: Daemon) -> None:
-        if one.watched >= 0:
-            asyncio.get_running_loop().remove_reader(one.watched)
-            os.close(one.watched)
-            one.watched = -1
+    def _unwatch(self, daemon: Daemon) -> None:
+        if daemon.watched >= 0:
+            asyncio.get_running_loop().remove_reader(daemon.watched)
+            os.close(daemon.watched)
+            daemon.watched = -1
 
-    def _died(self, one: Daemon) -> None:
-        self._unwatch(one)
-        what = f"the MPS daemon {one.known.pid} of GPU {', '.join(one.known.uuids)} died"
-        words = d.last_words(one.folder)
-        for key in one.users:
+    def _died(self, daemon: Daemon) -> None:
+        self._unwatch(daemon)
+        what = f"the MPS daemon {daemon.known.pid} of GPU {', '.join(daemon.known.uuids)} died"
+        words = d.last_words(daemon.folder)
+        for key in daemon.users:
             self.lost(key, f"{what}: {words}" if words else what)
 
-    # Its end.
+    # End.
 
-    def _end_soon(self, one: Daemon) -> asyncio.Task[None]:
-        if one.ending is None or one.ending.done():
-            one.ending = asyncio.create_task(self._end(one))
-        return one.ending
+    def _end_soon(self, daemon: Daemon) -> asyncio.Task[None]:
+        if daemon.ending is None or daemon.ending.done():
+            daemon.ending = asyncio.create_task(self._end(daemon))
+        return daemon.ending
 
-    async def _end(self, one: Daemon) -> None:
-        """End a daemon by its own command, else by force; forget it once nothing is left.
+    async def _end(self, daemon: Daemon) -> None:
+        """End a daemon by its own command, else by force; forget it once no process is left.
 
-        A user that came in the meantime keeps it.
+        If it has got a user in the meantime, it stays.
         """
-        async with one.lock:
-            if one.users:
+        async with daemon.lock:
+            if daemon.users:
                 return
-            self._unwatch(one)
-            one.forced = not await self._quit(one)
-            if one.forced:
+            self._unwatch(daemon)
+            daemon.forced = not await self._quit(daemon)
+            if daemon.forced:
                 logger.warning(
-                    "the MPS daemon %d of %s does not quit, it is killed",
-                    one.known.pid,
-                    ", ".join(one.known.uuids),
+                    "the MPS daemon %d of %s does not quit: the agent kills it",
+                    daemon.known.pid,
+                    ", ".join(daemon.known.uuids),
                 )
-            if await self._killed(one):
-                await asyncio.to_thread(self._forget, one)
-                if not one.users and self._is_known(one):
-                    del self.daemons[os.path.basename(one.folder)]
+            if await self._killed(daemon):
+                await asyncio.to_thread(self._forget, daemon)
+                if not daemon.users and self._is_known(daemon):
+                    del self.daemons[os.path.basename(daemon.folder)]
 
-    async def _quit(self, one: Daemon) -> bool:
+    async def _quit(self, daemon: Daemon) -> bool:
         """Return whether the daemon ended by its command; True if it was dead already."""
-        if not d.is_living(one.known):
+        if not d.is_living(daemon.known):
             return True
         try:
-            await d.ask(self.program.path or self.program.name, one.folder, one.known, "quit")
+            await d.ask(self.program.path or self.program.name, daemon.folder, daemon.known, "quit")
         except Refused as error:
-            logger.warning("MPS daemon %d: %s", one.known.pid, error)
-        return await self._is_gone(one, self.program.quit_s)
+            logger.warning("MPS daemon %d: %s", daemon.known.pid, error)
+        return await self._is_gone(daemon, self.program.quit_s)
 
-    async def _killed(self, one: Daemon) -> bool:
+    async def _killed(self, daemon: Daemon) -> bool:
         """Kill the daemon; return whether nothing is left."""
-        if not await asyncio.to_thread(d.rest, one.folder, one.known):
+        if not await asyncio.to_thread(d.living_processes, daemon.folder, daemon.known):
             return True
-        await asyncio.to_thread(d.end_by_force, one.folder, one.known)
-        return await self._is_gone(one, KILL_S)
+        await asyncio.to_thread(d.end_by_force, daemon.folder, daemon.known)
+        return await self._is_gone(daemon, KILL_S)
 
-    async def _is_gone(self, one: Daemon, within_s: float) -> bool:
+    async def _is_gone(self, daemon: Daemon, within_s: float) -> bool:
         loop = asyncio.get_running_loop()
         until, pause_s = loop.time() + within_s, GONE_FIRST_S
-        while await asyncio.to_thread(d.rest, one.folder, one.known):
+        while await asyncio.to_thread(d.living_processes, daemon.folder, daemon.known):
             if loop.time() >= until:
                 return False
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, GONE_MAX_S)
         return True
 
-    def _forget(self, one: Daemon) -> None:
-        remove_tree(one.folder)
-        one.path.unlink(missing_ok=True)
-        cgroups.remove(self.home, os.path.basename(one.folder))
+    def _forget(self, daemon: Daemon) -> None:
+        remove_tree(daemon.folder)
+        daemon.path.unlink(missing_ok=True)
+        cgroups.remove(self.home, os.path.basename(daemon.folder))
 
 
 def _named(there: Collection[Process]) -> str:

@@ -1,4 +1,4 @@
-"""An attempt's place on shared devices: an MPS daemon, or compute units of its own.
+"""Gives attempts their place on shared devices: an MPS daemon, or compute units of their own.
 
 Without a state directory (the simulation) there are no daemons. Tests:
 tests/integration/test_mps.py, tests/unit/test_sharing_ways.py.
@@ -29,7 +29,7 @@ NO_GROUPS: Final[Mapping[str, str]] = {}
 
 
 class Shares:
-    """The shared devices of one agent. `tell` receives ShareLost when a daemon dies."""
+    """The shares of one agent's attempts. `tell` receives ShareLost when an MPS daemon dies."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Shares:
         self.masks: dict[str, Mapping[GpuId, str]] = {}
 
     async def adopt(self, adopted: Sequence[Adopted], tell: Callable[[Observation], None]) -> None:
-        """Take over what earlier agents gave to these attempts."""
+        """Take over the masks and daemons that earlier agents gave to these attempts."""
         self.tell = tell
-        self.masks = {key_of(found.ref): found.used.masks for found in adopted if found.used.masks}
+        self.masks = {key_of(each.ref): each.used.masks for each in adopted if each.used.masks}
         if self.daemons is not None:
-            await self.daemons.adopt({key_of(found.ref): found.used.daemon for found in adopted})
+            await self.daemons.adopt({key_of(each.ref): each.used.daemon for each in adopted})
 
     async def hold(self, launch: Launch, order: StartOrder, inventory: Sequence[Gpu]) -> Launch:
         """Return the launch with its place on shared devices. Raises Refused."""
@@ -65,8 +65,8 @@ class Shares:
     async def let_go(self, key: str) -> dict[str, str]:
         """Give the place back and return the entries of the receipt. Harmless when repeated."""
         self.masks.pop(key, None)
-        said = await self.daemons.let_go(key) if self.daemons is not None else ""
-        return {MPS: said} if said else {}
+        result = await self.daemons.let_go(key) if self.daemons is not None else ""
+        return {MPS: result} if result else {}
 
     def forget(self, key: str) -> None:
         if self.daemons is not None:
@@ -90,7 +90,7 @@ class Shares:
             return {MPS: lost(self.program.lacking)}
         return {
             MPS: lost(
-                f"the kernel does not say how many compute units {', '.join(unmasked)} has"
+                f"the kernel does not report the compute units of {', '.join(unmasked)}"
                 if unmasked
                 else ""
             )
@@ -105,7 +105,7 @@ class Shares:
 
     async def _at_daemon(self, launch: Launch, order: StartOrder, held: Sequence[Gpu]) -> Launch:
         if self.daemons is None:
-            raise Refused("isolation mps: this agent begins no daemons")
+            raise Refused("isolation mps: this agent starts no MPS daemons")
         user = launch.account.name if launch.account is not None else str(os.geteuid())
         ids = launch.account.ids if launch.account is not None else []
         uuids = tuple(sorted(gpu.uuid for gpu in held))
@@ -124,8 +124,8 @@ class Shares:
             units = self._units(gpu.pci_bus)
             if not units:
                 raise Refused(
-                    "isolation mps: the kernel does not say how many compute units GPU "
-                    f"{gpu.uuid} has: none can be masked"
+                    "isolation mps: the kernel does not report the number of compute units of GPU "
+                    f"{gpu.uuid}, so a share of them cannot be masked"
                 )
             masks[gpu.uuid] = ways.allotted(
                 units,

@@ -1,9 +1,8 @@
-"""How an attempt's shares of devices are isolated, and the variables that tell the vendors'
-libraries. Pure.
+"""Chooses how attempts that share devices are isolated, and sets the variables for it. Pure.
 
-NVIDIA's way is `mps`. AMD's is a mask of compute units; simulated devices need none; Intel's have
-no way. Libraries in the job's own process obey the variables, so they prevent accidents, not
-attacks. Tests: tests/unit/test_sharing_ways.py.
+NVIDIA's devices use MPS, AMD's a mask of compute units. Simulated devices need nothing. Intel's
+cannot be shared so. Libraries in the job's own process obey the variables, so they prevent
+accidents, not attacks. Tests: tests/unit/test_sharing_ways.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,16 +22,16 @@ MIB: Final = 1 << 20
 def way_of(holds: Sequence[GpuHold], held: Sequence[Gpu]) -> str:
     """Return the way to share these devices; empty if none is needed.
 
-    Raises Refused for devices that cannot be shared so.
+    Raises Refused if the devices have no way, or more than one.
     """
     if not any(hold.isolation == MPS for hold in holds):
         return ""
     vendors = sorted({gpu.vendor for gpu in held})
     ways = {WAYS.get(vendor, "") for vendor in vendors}
     if len(ways) != 1 or "" in ways:
-        found = ", ".join(vendors) or "unknown vendors"
+        names = ", ".join(vendors) or "unknown vendors"
         raise Refused(
-            f"isolation mps is not available on GPUs of {found}: ask for one vendor "
+            f"isolation mps is not available on GPUs of {names}: ask for one vendor "
             "(--vendor nvidia)"
         )
     return ways.pop()
@@ -49,10 +48,10 @@ def daemon_name(tenant: str, user: str, uuids: Iterable[GpuId]) -> str:
 def mps_variables(
     folder: str, holds: Sequence[GpuHold], held: Sequence[Gpu], memory_bytes: int
 ) -> dict[str, str]:
-    """Return the variables of a job at a daemon.
+    """Return the environment variables of a job that uses an MPS daemon.
 
     `folder` is the daemon's, `memory_bytes` the job's request per device (0: by its share). The
-    devices are numbered as by the daemon: in the order of their names.
+    devices are numbered in the order of their names, as the daemon numbers them.
     """
     bounds = []
     for number, (hold, gpu) in enumerate(_named(holds, held)):
@@ -86,9 +85,10 @@ def logs(folder: str) -> str:
 
 
 def mask_variables(masks: Mapping[GpuId, str], held: Sequence[Gpu]) -> dict[str, str]:
-    """Return the variables that limit a job to its compute units, with devices in visible order.
+    """Return the variables that limit a job to its compute units.
 
-    HIP's own variable has one mask for all devices.
+    The devices are numbered in the order in which the job sees them. HIP's own variable has one
+    mask for all devices, so it is set only if the masks are equal.
     """
     each = [masks[gpu.uuid] for gpu in held]
     sets = ";".join(f"{number}:0x{mask}" for number, mask in enumerate(each))
@@ -110,7 +110,7 @@ def allotted(units: int, share: int, taken: Iterable[str]) -> str:
     wanted, mask = max(1, units * share // WHOLE_GPU), 0
     for _ in range(wanted):
         if not free:
-            raise Refused(f"of its {units} compute units fewer than {wanted} are free")
+            raise Refused(f"compute units: fewer than {wanted} of the device's {units} are free")
         lowest = free & -free
         mask, free = mask | lowest, free ^ lowest
     return f"{mask:x}"
