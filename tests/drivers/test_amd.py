@@ -157,7 +157,7 @@ async def test_an_invalid_value_is_refused_and_a_missing_control_is_lacking(
     await driver.inventory()
     with pytest.raises(Refused, match="INVAL"):
         await driver.control(FIRST, r.SetPowerCap(900_000))
-    with pytest.raises(Refused, match="YPX is no partition mode: say SPX"):
+    with pytest.raises(Refused, match="partition mode 'YPX' is not known: use one of SPX"):
         await driver.control(FIRST, r.SetPartition("YPX"))
     for command in (
         r.SetPersistence(True),

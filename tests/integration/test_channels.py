@@ -112,7 +112,7 @@ async def test_a_repeated_question_gets_the_same_answer_and_changes_nothing(worl
 async def test_a_gap_is_refused_both_ways(world: World) -> None:
     await shell(world, "cat", stdin=True)
     assert "a gap" in (await put(world, 7, b"x")).error
-    assert "are not to be had" in (await read(world, 7, wait_ms=0)).error
+    assert "is not available" in (await read(world, 7, wait_ms=0)).error
 
 
 async def test_what_nobody_reads_is_taken_up_to_the_kernel_s_buffer(
@@ -162,7 +162,7 @@ async def test_the_number_of_channels_of_a_node_is_bounded(
 ) -> None:
     monkeypatch.setattr(channels, "CHANNELS_MAX", 1)
     await shell(world, "sleep 60")
-    assert "no more may be" in await opened(world, Exec(("true",)), "d")
+    assert "which is the maximum" in await opened(world, Exec(("true",)), "d")
     await told(world, ChannelClose("c"))
     assert await opened(world, Exec(("true",)), "d") == ""
 

@@ -224,7 +224,7 @@ async def test_a_daemon_that_never_answers_is_ended_and_the_job_refused(
     await world.place(order(world, "j"))
     refused = await world.said(f.JobRefused, "j")
     assert refused.reason.startswith(
-        "isolation mps: the MPS daemon did not start: it did not begin within 5 s: it did "
+        "isolation mps: the MPS daemon did not start: it did not start within 5 s: it did "
         "not answer"
     )
     assert mps.alive() == []

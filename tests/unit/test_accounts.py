@@ -80,7 +80,7 @@ def test_an_agent_that_is_not_root_takes_its_own_tenant_and_those_that_it_was_to
         match=r"no jobs of tenant team: its agent is not root.*MUSTER_JOB_USERS=team/\*=self",
     ):
         shares_agent({}, "team", "ann")
-    with pytest.raises(Refused, match="only an agent that is root can become another user"):
+    with pytest.raises(Refused, match="the agent is not root, so it cannot change to another user"):
         shares_agent({"default/*": "bin"}, "default", "ann")
     assert own_tenants({}) == ["default"]
     assert own_tenants({"team/*": "self", "lab/ann": own, "x/*": "bin"}) == [
@@ -101,7 +101,7 @@ def test_all_others_may_be_named_and_self_is_the_agent_s_own_user() -> None:
 
 @pytest.mark.usefixtures("root")
 def test_a_user_that_the_machine_does_not_have_refuses_the_job() -> None:
-    with pytest.raises(Refused, match="is to run as no-such-user"):
+    with pytest.raises(Refused, match="cannot run as user no-such-user"):
         accounts.account(accounts.name_of(TABLE, "team", "gone"))
 
 

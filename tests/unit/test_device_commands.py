@@ -81,8 +81,8 @@ async def test_a_reset_loses_what_a_device_was_told_and_what_lasts_is_put_back_w
 @pytest.mark.parametrize(
     ("asked", "outcome", "detail"),
     [
-        (order("power", "5"), "failed", "5000 mW is out of bounds: 200000 to 700000"),
-        (order("clocks", "100-1500"), "failed", "100 MHz is out of bounds: 210 to 1980"),
+        (order("power", "5"), "failed", "5000 mW is out of range: give 200000 to 700000 mW"),
+        (order("clocks", "100-1500"), "failed", "100 MHz is out of range: give 210 to 1980 MHz"),
         (
             order("power", "300", uuid=GpuId("x")),
             "failed",
@@ -91,7 +91,7 @@ async def test_a_reset_loses_what_a_device_was_told_and_what_lasts_is_put_back_w
         (order("ecc", "on"), "lacking", "a simulated device has none"),
         (order("mig", "on"), "done", ""),
         (order("compute-partition", "CPX"), "lacking", "a simulated device has none"),
-        (order("persistence", "on"), "done", "simulated: nothing comes of it"),
+        (order("persistence", "on"), "done", "simulated: it has no effect"),
         (
             order("power", "300 W of a later version"),
             "lacking",

@@ -100,5 +100,5 @@ def test_compute_units_are_given_by_share_and_to_nobody_twice() -> None:
     assert (first, second, third) == ("7", "f8", "300")
     assert ways.allotted(10, 30, [second, third]) == first
     assert ways.allotted(10, 5, []) == "1"
-    with pytest.raises(Refused, match="fewer than 2 of the device.s 8 are free"):
+    with pytest.raises(Refused, match="fewer than 2 of the device's 10 are free"):
         ways.allotted(10, 20, [first, second, "200"])

@@ -1,8 +1,7 @@
-"""What a vendor's devices are asked and told, as one small protocol; `local.py` are this machine's
-own, `simulated.py` are in name only.
+"""The agent's interface to its devices: real ones (`local.py`) and simulated ones (`simulated.py`).
 
-A driver never blocks the event loop: one that calls a vendor's library does so in a child process
-with a deadline.
+A driver never blocks the event loop. Vendors' libraries are called in child processes with
+deadlines.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,81 +22,82 @@ from services.node_agent.drivers.readings import (
 
 # Major and minor numbers of character devices.
 DeviceNodes = Mapping[GpuId, Sequence[tuple[int, int]]]
-# The nodes through which a device's MIG instances are opened, by their names
-# (`sysfs.capabilities`).
+# The device nodes that open a device's MIG instances, by their names (`sysfs.capabilities`).
 Capabilities = Mapping[GpuId, Mapping[str, tuple[int, int]]]
 
 
 class Driver(Protocol):
     """The devices of one node."""
 
-    # By what each device is opened, as far as that is its own: what several share (nvidiactl, kfd)
-    # is not here. Known once `inventory` was.
+    # The device nodes of each device, without those that devices share (nvidiactl, kfd).
+    # `inventory` fills them.
     nodes: DeviceNodes
     capabilities: Capabilities
-    # By PCI address the least memory that was seen used: what was known of it before goes in before
+    # The lowest memory use ever seen, by PCI address. Set what earlier agents saw before
     # `inventory`.
     baseline: dict[str, int]
-    # The devices that the machine has: what the agent before this one knew goes in before
-    # `inventory`, the next agent's comes out after it.
+    # The devices that the machine has. Set those that the previous agent knew before `inventory`;
+    # afterwards they are those for the next agent.
     known: Sequence[Device]
     # True if the inventory gets only the deadline of other calls, because this agent must renew the
     # leases of running jobs.
     hurry: bool
-    # Devices of the inventory that their driver does not show. Known once `inventory` was.
+    # Devices of the inventory that their driver does not show. `inventory` fills them.
     absent: Mapping[GpuId, Absent]
 
     @property
     def simulated(self) -> bool:
-        """Whether the devices exist only in name; NodeRegistered says so."""
+        """Return whether the devices are simulated, which NodeRegistered records."""
         ...
 
     async def inventory(self) -> Sequence[Gpu]:
         """Return every device of the machine, by vendor and index.
 
-        Those that no driver shows are last, and in `absent`.
+        Devices that no driver shows come last; `absent` has them too.
         """
         ...
 
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
-        """Of these devices the ones that something still holds, and what: a holder, memory above
-        its baseline.
+        """Return those of these devices that are still in use, each with the reason: a process that
+        holds it, or memory above its baseline.
         """
         ...
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """The versions of this machine's drivers, by name. Known once `inventory` was."""
+        """The versions of this machine's drivers, by name. Empty before `inventory`."""
         ...
 
     def version_of(self, uuid: GpuId) -> str:
-        """The version of the device's driver; empty where it is not known."""
+        """Return the version of the device's driver; empty if it is not known."""
         ...
 
     def modes(self, uuid: GpuId) -> Modes:
-        """How the device is divided, as the last inventory found it."""
+        """Return how the device is divided, as the last inventory found it."""
         ...
 
     async def sample(self) -> Mapping[GpuId, Sample]:
-        """How each device is now; one that does not answer is left out, and an event says so."""
+        """Return a sample of each device.
+
+        A device that does not answer is left out, and `events` reports it.
+        """
         ...
 
     async def events(self) -> Sequence[Event]:
-        """What happened since the last call."""
+        """Return the events since the last call."""
         ...
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
-        """Raises Refused when the device or its driver does not do it, Unavailable when it does not
-        answer.
+        """Carry out a command.
+
+        Raises Refused if the device or its driver refuses, Unavailable if it does not answer.
         """
         ...
 
     async def topology(self) -> Topology:
-        """How the devices and the node's network cards lie to each other, as it was when they were
-        found.
-        """
+        """Return the topology of the devices and network cards, as the inventory found it."""
         ...
 
     async def close(self) -> None:
-        """Let go of the devices."""
+        """Close the devices."""
         ...

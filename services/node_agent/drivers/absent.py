@@ -1,8 +1,8 @@
-"""The devices that this machine has and its drivers do not show. Pure.
+"""Finds the devices that this machine has but its drivers do not show. Pure.
 
-A machine has what the agent before this one knew, and what its PCI bus lists. A device that neither
-its driver shows nor an operator has taken out is absent: it stays in the inventory, out of use.
-Whether it is lost or only its driver is not loaded, `Absent` says. Tests:
+A machine has the devices that the previous agent knew and those that its PCI bus lists. A device is
+absent if its driver does not show it and no operator has taken it out. It stays in the inventory,
+out of use. `Absent` says whether it is lost or only its driver is not loaded. Tests:
 tests/drivers/test_absent.py.
 """
 
@@ -15,11 +15,11 @@ from libs.common.devices.partition import card_of
 from services.node_agent.drivers.readings import Device
 from services.node_agent.drivers.sysfs import OnBus
 
-# The kernel's drivers under which a vendor's library can see a device. Another one, for example
-# vfio-pci: the device was given away.
+# The kernel's drivers under which a vendor's library can see a device. Under another one (such as
+# vfio-pci) the device belongs to another user, for example a virtual machine.
 KERNEL_DRIVERS: Final = {"nvidia": ("nvidia",), "amd": ("amdgpu",), "intel": ("xe", "i915")}
-# PCI classes. A display controller of AMD or Intel may be a part of the processor, which their
-# libraries need not show.
+# A PCI class. A display controller of AMD or Intel may be part of the processor. Their libraries
+# need not show it.
 VGA: Final = "0x0300"
 # File in the agent's state directory that holds `KnownDevices`.
 FILE: Final = "devices-had.json"
@@ -27,9 +27,10 @@ UNKNOWN_MODEL: Final = "unknown model"
 
 
 class Absent(NamedTuple):
-    """`lost`: the vendor's driver answers and does not show the device.
+    """A device that its driver does not show, and why.
 
-    Otherwise the driver itself is not there, which proves nothing.
+    `lost`: the vendor's driver answers but does not show the device. Otherwise the driver itself
+    does not answer, which proves nothing about the device.
     """
 
     device: Device
@@ -38,16 +39,16 @@ class Absent(NamedTuple):
 
 
 class Vendor(NamedTuple):
-    """The devices that one vendor's library shows, and, if it shows none, why."""
+    """The devices that one vendor's library shows; `missing` says why it shows none."""
 
     shown: Sequence[Device]
     missing: str = ""
 
 
 class KnownDevices(msgspec.Struct, frozen=True):
-    """Devices that an agent knew, for the next agent of this machine.
+    """The devices that an agent knew, for the next agent of this machine.
 
-    `boot_id` names the boot in which it asked the driver.
+    `boot_id` names the boot in which the agent called the driver.
     """
 
     boot_id: str = ""
@@ -95,8 +96,9 @@ def absent(
 
 
 def _is_shown(device: Device, shown: Sequence[Device]) -> bool:
-    """Return whether the driver shows the device, also if its card is divided otherwise or another
-    card is in its slot.
+    """Return whether the driver shows the device.
+
+    It counts as shown also if its card is divided otherwise or another card is in its slot.
     """
     return any(
         each.pci_bus == device.pci_bus or card_of(each.uuid) == card_of(device.uuid)

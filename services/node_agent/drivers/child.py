@@ -1,9 +1,9 @@
-"""The process that calls one vendor's library (`python -m services.node_agent.drivers.child nvidia
-PID`, by the PID of who asks), for a call into a driver may hang or crash.
+"""Calls one vendor's library in its own process, because a call into a driver may hang or crash.
 
-Each line on stdin is an Ask, answered with a line for each device that it names; whoever asks has a
-deadline for each line, and kills this process when it passes (`vendor_process.py`). It ends with
-its stdin, and with its agent even where a call hangs.
+The agent starts it as `python -m services.node_agent.drivers.child nvidia PID`, with the agent's
+own PID. Each line on stdin is an Ask. The answer is one line for each device that it names. The
+agent has a deadline for each line, and kills this process when one passes (`vendor_process.py`).
+The process ends when its stdin ends, and when the agent ends, even if a call hangs.
 """
 
 import os
@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Child:
-    """`missing`: why its vendor has nothing here."""
+    """One vendor's binding; `missing` says why the vendor has no device here."""
 
     def __init__(self, vendor: str) -> None:
         self.name = vendor
@@ -36,7 +36,7 @@ class Child:
         self.missing = ""
 
     def answers(self, ask: Ask) -> Iterator[Answer]:
-        """A line each, as soon as it is there."""
+        """Yield one answer per line, as soon as it is ready."""
         if self.vendor is None and not self.missing:
             self._open()
         vendor = self.vendor
@@ -52,7 +52,7 @@ class Child:
             yield from (_of(device, call) for device in ask.devices)
 
     def _open(self) -> None:
-        """The bindings raise anything, on import too."""
+        """Import and open the binding, which may raise any exception."""
         try:
             vendor: Vendor = getattr(
                 import_module(f"services.node_agent.drivers.vendors.{self.name}"),
@@ -99,7 +99,7 @@ def _of(device: str, call: Callable[[str], Answer]) -> Answer:
 def main() -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(sys.argv[2]):
-        return  # who asks was gone before the kernel was told to tell
+        return  # the agent ended before prctl asked the kernel for a signal at its end
     # What a binding prints must not stand between the answers.
     answers, sys.stdout = sys.stdout.buffer, sys.stderr
     child = Child(sys.argv[1])

@@ -1,9 +1,8 @@
-"""The devices of this machine, of whichever vendors are there; no vendor's library is loaded here,
-and each vendor has a child of its own.
+"""The real devices of this machine, of all vendors.
 
-A wedged driver makes its devices unclean, never the agent hang, and no other vendor. Memory is
-compared with the least that was ever seen used since the machine began, as far as its agents saw
-it.
+Each vendor's library runs in a child process of its own. A driver that hangs makes its devices
+unclean. It never blocks the agent or another vendor. A device is clean if its memory use is near the lowest
+that agents have seen since the machine booted.
 """
 
 import asyncio
@@ -38,16 +37,16 @@ from services.node_agent.drivers.topology import Part, groups, switch, topology
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import ANSWER_S, BEGIN_S, RESET_S, VendorProcess
 
-# What contexts of monitors and the driver's own caches may add.
+# Memory above the baseline that contexts of monitors and the driver's own caches may use.
 SLACK_BYTES: Final = 256 << 20
-# The names of drivers that are not called as their vendor.
+# Names of drivers that differ from their vendor's name.
 DRIVERS: Final = {"amd": "amdgpu", "intel": "level_zero"}
 
 logger = logging.getLogger(__name__)
 
 
 class LocalDriver:
-    """See `drivers.Driver`."""
+    """The driver of real devices; see `drivers.Driver`."""
 
     simulated = False
 
@@ -62,8 +61,10 @@ class LocalDriver:
         removed: Collection[str] = (),
         begin_s: float = BEGIN_S,
     ) -> None:
-        """`removed` are the UUIDs or PCI addresses of GPUs that an operator took out of the
-        machine, or that Muster must not use.
+        """Create the driver; `inventory` finds the devices.
+
+        `removed` are the UUIDs or PCI addresses of GPUs that an operator took out of the machine,
+        or that Muster must not use.
         """
         self.node_id, self.removed = node_id, removed
         self.sys_root, self.proc_root = sys_root, proc_root
@@ -83,7 +84,7 @@ class LocalDriver:
     async def inventory(self) -> Sequence[Gpu]:
         """Return the devices of this machine.
 
-        For a vendor that does not answer they are those of the agent before.
+        For a vendor that does not answer, return the devices that the previous agent knew.
         """
         for vendor in self.vendors:
             known = [device for device in self.known if device.vendor == vendor.process.vendor]
@@ -155,7 +156,7 @@ class LocalDriver:
         }
 
     def _parts(self) -> list[Part]:
-        """GPUs in the order of the inventory, then network cards."""
+        """Return the GPUs in the order of the inventory, then the network cards."""
         root, found = self.sys_root, []
         for number, (_, _, device) in enumerate(self._devices()):
             links = () if isinstance(device.links, Lacking) else device.links
@@ -185,7 +186,7 @@ class LocalDriver:
 
     @property
     def missing(self) -> dict[str, str]:
-        """Why a vendor has no device here."""
+        """The reason why a vendor has no device here, by vendor."""
         return {vendor.process.vendor: vendor.missing for vendor in self.vendors if vendor.missing}
 
     @property
@@ -238,15 +239,15 @@ class LocalDriver:
         return self.latest
 
     async def _sample(self, wanted: Sequence[GpuId] | None) -> dict[GpuId, Sample]:
-        """Of all devices, or of these only, so that nobody waits for another one that hangs."""
-        asked = [
-            [one for one in vendor.devices.values() if wanted is None or one.uuid in wanted]
+        """Return samples of all devices, or only of those that are `wanted`."""
+        devices = [
+            [each for each in vendor.devices.values() if wanted is None or each.uuid in wanted]
             for vendor in self.vendors
         ]
         found = await asyncio.gather(
             *(
-                vendor.sample([one.pci_bus for one in ones])
-                for vendor, ones in zip(self.vendors, asked, strict=True)
+                vendor.sample([device.pci_bus for device in own])
+                for vendor, own in zip(self.vendors, devices, strict=True)
             )
         )
         for address, sample in (pair for samples in found for pair in samples.items()):
@@ -254,12 +255,12 @@ class LocalDriver:
                 self.baseline[address] = min(
                     sample.memory_used_bytes, self.baseline.get(address, sample.memory_used_bytes)
                 )
-        pairs = zip(asked, found, strict=True)
+        pairs = zip(devices, found, strict=True)
         return {
-            GpuId(one.uuid): samples[one.pci_bus]
-            for ones, samples in pairs
-            for one in ones
-            if one.pci_bus in samples
+            GpuId(device.uuid): samples[device.pci_bus]
+            for own, samples in pairs
+            for device in own
+            if device.pci_bus in samples
         }
 
     async def events(self) -> Sequence[Event]:
@@ -270,22 +271,23 @@ class LocalDriver:
         ]
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
-        """Raises Refused, and Unavailable when the driver does not answer.
+        """Carry out a command. Raises Refused, and Unavailable if the driver does not answer.
 
-        What is set aside may be reset before its time.
+        A device that is set aside accepts only a reset.
         """
         for known, vendor, device in self._devices():
             if known == uuid:
                 if vendor.is_aside(device.pci_bus) and not isinstance(command, Reset):
                     raise Unavailable(f"GPU {uuid}: its driver does not answer")
                 if isinstance(command, SetMigMode | SetPartition):
-                    self.baseline.pop(device.pci_bus, None)  # another mode, another idle
+                    # The idle memory use differs between modes.
+                    self.baseline.pop(device.pci_bus, None)
                 answer = await vendor.control(device.pci_bus, command)
                 if isinstance(command, SetPartition):
-                    await vendor.close()  # its devices are others now: the next child finds them
+                    await vendor.close()  # the next child process lists the new partitions
                 if isinstance(answer, Fault):
                     raise Refused(f"GPU {uuid}: {answer.text}")
-                assert isinstance(answer, Done | Lacking), "that is what CONTROL answers"
+                assert isinstance(answer, Done | Lacking), "CONTROL has no other answers"
                 return answer
         raise Refused(f"this node has no GPU {uuid}: muster gpus lists them")
 
@@ -308,7 +310,7 @@ class LocalDriver:
                 yield GpuId(device.uuid), vendor, device
 
     def _held(self, device: Device, sample: Sample | None, vendor: VendorDevices) -> str:
-        """What still holds a device; empty when nothing does."""
+        """Return why a device is not clean; empty if it is."""
         if sample is None:
             silent = vendor.is_aside(device.pci_bus) or vendor.is_stale(device.pci_bus)
             return "its driver does not answer" if silent else "the device is lost"
@@ -324,9 +326,9 @@ class LocalDriver:
 
 
 def _by_processes(sample: Sample) -> str:
-    """Of a device that does not tell what is used of its memory."""
+    """Return why a device is not clean if it does not report its memory use."""
     if isinstance(sample.processes, Lacking):
-        return f"neither its memory nor its processes can be told: {sample.processes.why}"
+        return f"it reports neither its memory use nor its processes: {sample.processes.why}"
     return ", ".join(f"process {each.pid} uses it" for each in sample.processes)
 
 

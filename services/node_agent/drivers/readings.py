@@ -1,18 +1,17 @@
-"""What is said of a vendor's devices, and what they can be told: the words between the agent and
-the children that call the libraries.
+"""The messages between the agent and the child processes that call the vendors' libraries.
 
-What a card or a driver cannot tell is `Lacking` and says why: it is never a zero and never an
-error. Times are nanoseconds of the wall clock, counters grow since the driver was loaded unless a
-field says otherwise. A device is named by its PCI address ("0000:c1:00.0"), which stays when its id
-changes and when another device is lost.
+A value that a card or a driver cannot report is `Lacking` with a reason. It is never a zero and
+never an error. Times are nanoseconds of the wall clock. Counters start when the driver is loaded,
+unless a field says otherwise. A device is named by its PCI address ("0000:c1:00.0"), which does not
+change when its id changes or another device is lost.
 """
 
 from typing import Final
 
 import msgspec
 
-# Kinds of events. The first three are the agent's own: a call that never came back, a device that
-# is gone, one that answers again.
+# Kinds of events. The agent itself reports the first three: a call that never returned, a lost
+# device, and a device that answers again.
 WEDGED: Final = "driver_wedged"
 LOST: Final = "lost"
 ANSWERS: Final = "answers_again"
@@ -26,30 +25,32 @@ OTHER: Final = "other"
 
 
 class Lacking(msgspec.Struct, frozen=True, tag=True):
-    """The card, the driver or the binding does not have it; `denied`: it does, and the agent may
-    not.
+    """A value or a command that the card, the driver or the binding does not have.
+
+    `denied`: they have it, but the agent lacks the permission.
     """
 
     why: str
     denied: bool = False
 
 
-# Of a mode that was set: the driver keeps it until then.
+# The note of a mode that becomes active only after a reset.
 AFTER_RESET: Final = "it counts after a reset"
 NOT_READ: Final = Lacking("this vendor's binding does not give it")
 Reading = int | Lacking
 
 
 class Process(msgspec.Struct, frozen=True):
-    """One that has something of a device."""
+    """A process that uses a device."""
 
     pid: int
     memory_bytes: Reading
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Direct links to one other end: a device's PCI address, or "switch" for a fabric that joins
-    all that are on it.
+    """Direct links of a device to one peer.
+
+    `peer` is a device's PCI address, or "switch" for a fabric that joins all devices on it.
     """
 
     kind: str
@@ -69,12 +70,12 @@ class LinkErrors(msgspec.Struct, frozen=True):
 
 
 class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """What a device is.
+    """The description of a device.
 
-    `index` is the vendor's own numbering. A size that is not known is 0; `mig` is whether it is cut
-    by MIG now, the partitions are the modes that it is in. `power_mw` and `clocks_mhz` are what its
-    power limit and its clocks can be set to. `persistent`: the driver stays loaded while no process
-    uses the device. `versions` are those of the vendor's other parts, by name.
+    `index` is the vendor's own numbering. A size that is not known is 0. `mig`: MIG mode is on. The
+    partitions are the modes that the device is in. `power_mw` and `clocks_mhz` are the ranges of
+    its power limit and its clocks. `persistent`: the driver stays loaded while no process uses the
+    device. `versions` are those of the vendor's other parts, by name.
     """
 
     pci_bus: str
@@ -97,9 +98,9 @@ class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Modes(msgspec.Struct, frozen=True):
-    """How a device is divided: whether it is in MIG mode, and AMD's partitions.
+    """The division of a device: its MIG mode, and AMD's partitions.
 
-    None and empty: it is not told.
+    None and empty mean that it is not known.
     """
 
     mig: bool | None = None
@@ -108,16 +109,16 @@ class Modes(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """How a device is.
+    """The state of a device at one time.
 
-    ECC errors are those since the driver was loaded; `throttled` names what slows its clocks;
-    `recovery_action` is NVML's (`error_catalogue.RECOVERY_ACTIONS`). `fabric` says why the device's
-    NVLink fabric is not up; empty: it is, or it has none. `memory_reserved_bytes` is what the
-    driver keeps for itself, where `memory_used_bytes` does not contain it. `link_errors` are those
-    of all links, `link_counts` those of each where the driver tells them apart. `sram_threshold`: 1
-    once the uncorrectable errors of the device's SRAM have passed the driver's own threshold.
-    `stale`: the device did not answer this time, and this is its last sample. What is `simulated`
-    was measured of the processes that run there, on no device.
+    `throttled` names the reasons for slowed clocks. `recovery_action` is NVML's
+    (`error_catalogue.RECOVERY_ACTIONS`). `fabric` says why the device's NVLink fabric is not up;
+    it is empty if the fabric is up or the device has none. `memory_reserved_bytes` is the driver's
+    own memory, where `memory_used_bytes` does not contain it. `link_errors` sums the errors of all
+    links; `link_counts` has those of each link, where the driver reports them. `sram_threshold`
+    is 1 once the uncorrectable errors of the device's SRAM have passed the driver's own threshold.
+    `stale`: the device did not answer, and this is its last sample. `simulated`: the values are
+    those of the processes that run there, because there is no device.
     """
 
     pci_bus: str
@@ -161,10 +162,10 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that a driver said, or that it says nothing any more.
+    """An event that a driver reported, or the end of its answers.
 
-    `pci_bus` is empty when it is about all of a vendor's devices; `number` is the Xid, or what else
-    the vendor counts by. `instance`: the number of the MIG instance to which the driver attributes
+    `pci_bus` is empty if the event concerns all devices of the vendor. `number` is the Xid, or the
+    vendor's own number. `instance` is the number of the MIG instance to which the driver attributes
     it.
     """
 
@@ -178,42 +179,46 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class SetPowerCap(msgspec.Struct, frozen=True, tag=True):
-    """0: the card's own default."""
+    """Set the power limit; 0 restores the card's default."""
 
     milliwatts: int
 
 
 class LockClocks(msgspec.Struct, frozen=True, tag=True):
-    """Between these; 0 and 0: not any more."""
+    """Lock the clocks to a range; 0 and 0 unlock them."""
 
     low_mhz: int
     high_mhz: int
 
 
 class SetPersistence(msgspec.Struct, frozen=True, tag=True):
+    """Set persistence mode."""
+
     on: bool
 
 
 class SetComputeMode(msgspec.Struct, frozen=True, tag=True):
-    """One of `device_controls.COMPUTE_MODES`."""
+    """Set the compute mode, one of `device_controls.COMPUTE_MODES`."""
 
     mode: str
 
 
 class SetEcc(msgspec.Struct, frozen=True, tag=True):
-    """None: as the card has it by itself."""
+    """Set ECC; None restores the card's default."""
 
     on: bool | None
 
 
 class SetMigMode(msgspec.Struct, frozen=True, tag=True):
+    """Set MIG mode."""
+
     on: bool
 
 
 class CreateMigInstance(msgspec.Struct, frozen=True, tag=True):
-    """With one compute instance over all of it.
+    """Create a MIG instance with one compute instance over all of it.
 
-    `start` is the first memory slice. Nothing is left of one that cannot be finished.
+    `start` is the first memory slice. If the creation fails, nothing of the instance is left.
     """
 
     profile: str
@@ -221,24 +226,24 @@ class CreateMigInstance(msgspec.Struct, frozen=True, tag=True):
 
 
 class DestroyMigInstance(msgspec.Struct, frozen=True, tag=True):
-    """With all its compute instances, by its number."""
+    """Remove the MIG instance of this number, with all its compute instances."""
 
     number: int
 
 
 class ListMigInstances(msgspec.Struct, frozen=True, tag=True):
-    """All that there are, whoever made them; none of a card whose MIG mode is off."""
+    """List all MIG instances of the card; none if its MIG mode is off."""
 
 
 class SetPartition(msgspec.Struct, frozen=True, tag=True):
-    """AMD: SPX, DPX, TPX, QPX or CPX, and NPS1 to NPS8. Empty: stays."""
+    """Partition an AMD card: SPX, DPX, TPX, QPX or CPX, and NPS1 to NPS8. Empty: no change."""
 
     compute: str = ""
     memory: str = ""
 
 
 class Reset(msgspec.Struct, frozen=True, tag=True):
-    """The whole device; nothing may use it."""
+    """Reset the whole device. No process may use it."""
 
 
 MigCommand = SetMigMode | CreateMigInstance | DestroyMigInstance | ListMigInstances
@@ -255,10 +260,10 @@ Command = (
 
 
 class MigInstance(msgspec.Struct, frozen=True):
-    """`number` is the driver's, and given again once it is free; `uuid` is what CUDA knows it by,
-    empty of one that was never finished.
+    """One MIG instance: `size` memory slices of its card from `start` on.
 
-    It has `size` memory slices of its card from `start` on.
+    `number` is the driver's, which reuses free numbers. `uuid` is its name in CUDA; it is empty if
+    the instance was not created completely.
     """
 
     number: int
@@ -269,13 +274,15 @@ class MigInstance(msgspec.Struct, frozen=True):
 
     @property
     def slices(self) -> int:
-        """One bit each."""
+        """The memory slices as a set, one bit each."""
         return ((1 << self.size) - 1) << self.start
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """`note` says what is still to be done (a reset); `instances` are the one that was made, or all
-    that were asked for.
+    """The command was carried out.
+
+    `note` says what remains to be done (a reset). `instances` are the instance that was created, or
+    those that were listed.
     """
 
     note: str = ""
@@ -283,7 +290,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Fault(msgspec.Struct, frozen=True, tag=True):
-    """Of one device: it is `lost`, or refused what was asked."""
+    """One device failed: it is `lost`, or refused the request."""
 
     text: str
     lost: bool = False
@@ -292,7 +299,7 @@ class Fault(msgspec.Struct, frozen=True, tag=True):
 class Listed(msgspec.Struct, frozen=True, tag=True):
     """The PCI addresses of a vendor's devices.
 
-    `missing` says why there is none; `answers`: the library was asked, and it knows none.
+    `missing` says why there is none. `answers`: the library answered, perhaps with no device.
     """
 
     devices: tuple[str, ...] = ()
@@ -301,6 +308,8 @@ class Listed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Happened(msgspec.Struct, frozen=True, tag=True):
+    """The events since the last call."""
+
     events: tuple[Event, ...] | Lacking = ()
 
 
@@ -312,9 +321,9 @@ CONTROL: Final = "control"
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """One line to a child.
+    """One line to a child process.
 
-    It answers with a line for each device in turn, or one where none is named.
+    The child answers with one line per device in turn, or with one line if no device is named.
     """
 
     verb: str

@@ -1,13 +1,11 @@
-"""Devices in name only, so that a laptop has a cluster whose jobs are real processes.
+"""Simulated devices, so that a laptop has a cluster whose jobs are real processes.
 
-It says so: vendor "simulated".
-
-A node of them is built as real ones are: pairs behind a PCIe switch, half of them at each of two
-sockets, direct links among all where the model has them. Its CPUs and its memory are in name only
-too. How busy a device is, its jobs' processes decide: by what they say, as a program says it to a
-real device by what it submits, else by how busy they keep this machine's processors. Its memory is
-theirs. It takes what a card of its model takes (power limit, clocks, modes), shows it in its
-samples, and loses it with a reset and with its agent.
+Their vendor is "simulated". A node has the topology of a real one: pairs of devices behind a PCIe
+switch, half of the pairs at each of two sockets, and direct links among all where the model has
+them. The node's CPUs and memory are simulated too. A device is as busy as its jobs report, else as
+busy as their processes keep this machine's processors. Its memory use is that of the processes. A
+device accepts the controls of its model (power limit, clocks, modes), shows them in its samples,
+and loses them with a reset or when its agent ends.
 """
 
 import math
@@ -44,16 +42,16 @@ from services.node_agent.machine import processes
 
 VENDOR: Final = "simulated"
 GIB: Final = 1 << 30
-# What a node has of the host for each device, and when it has none.
+# The node's host resources for each device; a node without devices has those for one.
 CPUS_MILLI: Final = 14_000
 HOST_BYTES: Final = 256 * GIB
 SWITCH_GPUS: Final = 2
 SOCKETS: Final = (0, 1)
-# Of a played event at least so many words.
+# The fewest words of a played event.
 EVENT_WORDS: Final = 4
 READING: Final = "reading"
 MENDED: Final = ("remap_pending", "recovery_action")
-# What a device in name only has not of itself, and may be said of it.
+# Readings that a simulated device does not have by itself and that can be played.
 PLAYABLE: Final = (
     *(
         "temperature_c",
@@ -73,10 +71,10 @@ NOT_HERE: Final = Lacking("a simulated device has none")
 
 
 class Card(NamedTuple):
-    """What a model is known for, as its maker says.
+    """The properties of a model, from its data sheet.
 
-    `links`: whether its devices are linked with each other; its power limit and its clocks are what
-    they can be set to, and the most is what it has by itself.
+    `links`: its devices have direct links with each other. `power_w` and `clocks_mhz` are the
+    ranges of its power limit and clocks; the maximum is the default.
     """
 
     compute_capability: tuple[int, int] = (0, 0)
@@ -96,20 +94,21 @@ CARDS: Final = {
     "T4": Card((7, 5), False, (60, 70), (300, 1590)),
     "MI300X": Card(links=True, power_w=(150, 750), clocks_mhz=(132, 2100)),
 }
-# What a device draws that does nothing, of the most that it may.
+# The power of an idle device in percent of its maximum.
 IDLE_PERCENT: Final = 10
 
 
-class Told(msgspec.Struct):
-    """What a device was told to be; 0: what it is by itself."""
+class Settings(msgspec.Struct):
+    """The settings of a device; 0 means the default."""
 
     cap_mw: int = 0
     high_mhz: int = 0
 
 
 class Work(NamedTuple):
-    """A job on a device: its first process, and the seconds for which it says that it has kept its
-    devices busy; None: it says nothing.
+    """A job on a device: its first process, and the device seconds that it reports.
+
+    `device_s` is None if the job reports nothing.
     """
 
     pid: int
@@ -117,11 +116,10 @@ class Work(NamedTuple):
 
 
 class SimulatedDriver:
-    """See `drivers.Driver`.
+    """The driver of simulated devices; see `drivers.Driver`.
 
-    `held` may be filled by whoever plays a fault: a device, and what holds it; `nodes` by who has
-    devices to play with. `running` says what works on each device, `played` what it tells of
-    itself, by its address.
+    Tests fill `held` (why a device is not clean) and `nodes`. `running` returns the work on each
+    device. `played` has the readings that were played, by the device's address.
     """
 
     simulated = True
@@ -132,7 +130,7 @@ class SimulatedDriver:
         self.gpus = [_device(node_id, index, count, model, memory_gib) for index in range(count)]
         self.profiles = {gpu.uuid: gpu.mig_profiles for gpu in self.gpus if gpu.mig_profiles}
         self.held: dict[GpuId, str] = {}
-        self.said: list[Event] = []
+        self.unreported: list[Event] = []
         self.played: dict[str, dict[str, int]] = {}
         self.nodes: DeviceNodes = {}
         self.capabilities: Capabilities = {}
@@ -142,7 +140,7 @@ class SimulatedDriver:
         self.known: Sequence[Device] = ()
         self.absent: Mapping[GpuId, Absent] = {}
         self.running: Callable[[], Mapping[GpuId, Sequence[Work]]] = dict
-        self.told: dict[GpuId, Told] = {}
+        self.settings: dict[GpuId, Settings] = {}
         self.seen_ns = 0
         self.seen: dict[GpuId, dict[int, float]] = {}
 
@@ -161,7 +159,7 @@ class SimulatedDriver:
         return {uuid: self.held[uuid] for uuid in uuids if uuid in self.held}
 
     async def sample(self) -> Mapping[GpuId, Sample]:
-        """Busy since the last samples; not at all in the first."""
+        """Return samples; a device's busy time is that since the last samples, 0 in the first."""
         running, now_ns = self.running(), time.monotonic_ns()
         since_s = (now_ns - self.seen_ns) / 1e9 if self.seen_ns else math.inf
         self.seen_ns = now_ns
@@ -177,21 +175,22 @@ class SimulatedDriver:
         return ""
 
     def modes(self, uuid: GpuId) -> Modes:
-        """A card in name only can be cut while it is used whole: it is in MIG mode unless it was
-        told not to be.
+        """Return how the device is divided.
+
+        A simulated card in MIG mode can also run jobs as a whole, so MIG mode is on unless it was
+        set off.
         """
         gpu = next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
         return Modes(None if gpu is None or uuid not in self.profiles else bool(gpu.mig_profiles))
 
     async def events(self) -> Sequence[Event]:
-        said, self.said = self.said, []
-        return said
+        events, self.unreported = self.unreported, []
+        return events
 
     def hears(self, line: str) -> bool:
-        """What is played as an event of its driver: "VENDOR ADDRESS KIND NUMBER TEXT", or as a
-        "reading" of which TEXT is the name.
+        """Play one line as an event of the driver; return whether the line is valid.
 
-        Whether it could be understood.
+        The form is "VENDOR ADDRESS KIND NUMBER TEXT". The kind "reading" sets the reading TEXT.
         """
         words = line.split(maxsplit=4)
         if len(words) < EVENT_WORDS or not words[3].isdecimal():
@@ -202,31 +201,32 @@ class SimulatedDriver:
             if known:
                 self.played.setdefault(address, {})[words[-1]] = int(number)
             return known
-        self.said.append(
+        self.unreported.append(
             Event(time.time_ns(), vendor, address, kind, int(number), " ".join(words[4:]))
         )
         return True
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
-        """There is nothing to reset but what it was told, and it says so; what a reset mends is
-        played no more.
+        """Carry out a command.
 
-        Raises Refused for what a card of its model does not take.
+        A reset restores the default settings and ends the played readings that a real reset would
+        mend; its note says that it is simulated. Raises Refused for a value that the model does not
+        accept.
         """
         gpu = next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
         if gpu is None:
             raise Refused(f"this node has no GPU {uuid}: muster gpus lists them")
-        told = self.told.setdefault(uuid, Told())
+        settings = self.settings.setdefault(uuid, Settings())
         match command:
             case r.SetPowerCap(milliwatts) if any(gpu.power_mw):
-                told.cap_mw = _within(milliwatts, gpu.power_mw, "mW")
+                settings.cap_mw = _within(milliwatts, gpu.power_mw, "mW")
             case r.LockClocks(low_mhz, high_mhz) if any(gpu.clocks_mhz):
                 _within(low_mhz, gpu.clocks_mhz, "MHz")
-                told.high_mhz = _within(high_mhz, gpu.clocks_mhz, "MHz")
+                settings.high_mhz = _within(high_mhz, gpu.clocks_mhz, "MHz")
             case r.SetPersistence() | r.SetComputeMode():
-                return Done(note="simulated: nothing comes of it")
+                return Done(note="simulated: it has no effect")
             case r.Reset():
-                del self.told[uuid]
+                del self.settings[uuid]
                 played = self.played.get(gpu.pci_bus, {})
                 self.played[gpu.pci_bus] = {
                     name: value for name, value in played.items() if name not in MENDED
@@ -239,7 +239,7 @@ class SimulatedDriver:
                     for gpu in self.gpus
                 ]
             case r.CreateMigInstance() | r.DestroyMigInstance() | r.ListMigInstances():
-                return simulated_mig.told(
+                return simulated_mig.carry_out(
                     self.instances.setdefault(uuid, {}),
                     mig.card_of(gpu.mig_profiles),
                     uuid,
@@ -250,8 +250,8 @@ class SimulatedDriver:
         return Done()
 
     async def topology(self) -> Topology:
-        """As it was made up: each pair on its own switch, each socket's switches on a root complex
-        each.
+        """Return the simulated topology: each pair of devices on a switch, each switch on its own
+        root complex.
         """
         parts = []
         for gpu in self.gpus:
@@ -272,14 +272,16 @@ class SimulatedDriver:
         """Nothing is open."""
 
     def _sample(self, gpu: Gpu, working: Sequence[Work], since_s: float) -> Sample:
-        """Works on one device take turns: their times add up."""
+        """Return a sample of one device. Jobs on it take turns, so their times add up."""
         used = [(work, _uses(work.pid)) for work in working]
         before = self.seen.get(gpu.uuid, {})
         now = self.seen[gpu.uuid] = {work.pid: _busy_s(work, uses) for work, uses in used}
         busy_s = sum(max(0.0, seconds - before.get(pid, 0.0)) for pid, seconds in now.items())
         all_used = [use for _, uses in used for use in uses]
-        busy, told = min(1.0, busy_s / since_s), self.told.get(gpu.uuid, Told())
-        cap_mw, clock_mhz = told.cap_mw or gpu.power_mw[1], told.high_mhz or gpu.clocks_mhz[1]
+        busy = min(1.0, busy_s / since_s)
+        settings = self.settings.get(gpu.uuid, Settings())
+        cap_mw = settings.cap_mw or gpu.power_mw[1]
+        clock_mhz = settings.high_mhz or gpu.clocks_mhz[1]
         sample = Sample(
             pci_bus=gpu.pci_bus,
             at_ns=time.time_ns(),
@@ -297,28 +299,28 @@ class SimulatedDriver:
 
 
 def _with(sample: Sample, played: Mapping[str, int]) -> Sample:
-    """The sample with what was played. Errors of single links are counted among those of all."""
+    """Return the sample with the played readings. The errors of single links are also summed up."""
     found = [(LINK.fullmatch(name), count) for name, count in played.items()]
     links = tuple(
         LinkErrors(int(link[1]), link[2], count) for link, count in found if link is not None
     )
-    told: dict[str, Any] = {
+    readings: dict[str, Any] = {
         name: count for name, count in played.items() if LINK.fullmatch(name) is None
     }
     if links:
         all_links = sum(each.count for each in links if each.kind != "recovery_failed")
-        told = {"link_counts": links, "link_errors": all_links, **told}
-    return replace(sample, **told)
+        readings = {"link_counts": links, "link_errors": all_links, **readings}
+    return replace(sample, **readings)
 
 
 def _within(value: int, bounds: tuple[int, int], unit: str) -> int:
     if value and not bounds[0] <= value <= bounds[1]:
-        raise Refused(f"{value} {unit} is out of bounds: {bounds[0]} to {bounds[1]}")
+        raise Refused(f"{value} {unit} is out of range: give {bounds[0]} to {bounds[1]} {unit}")
     return value
 
 
 def _power_mw(most_mw: int, cap_mw: int, busy: float) -> int:
-    """Made up: a part of the most when it is idle, up to the limit when it is busy."""
+    """Return a simulated power: a part of the maximum when idle, up to the limit when busy."""
     idle_mw = most_mw * IDLE_PERCENT // 100
     return idle_mw + round(max(0, cap_mw - idle_mw) * busy)
 
@@ -332,7 +334,7 @@ def _uses(pid: int) -> list[processes.Use]:
 
 
 def _busy_s(work: Work, uses: Sequence[processes.Use]) -> float:
-    """What is said counts while the process that said it is there."""
+    """Return the busy seconds of a job: those that it reports while it runs, else its CPU time."""
     if not uses or work.device_s is None:
         return sum(use.cpu_s for use in uses)
     return work.device_s

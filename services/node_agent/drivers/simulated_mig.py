@@ -1,6 +1,4 @@
-"""MIG instances of a card in name only: made, listed and removed by the rules of a real card, with
-nothing behind them.
-"""
+"""MIG instances of simulated cards: created, listed and removed by the rules of a real card."""
 
 from libs.common.devices import mig
 from libs.common.errors import Refused
@@ -17,20 +15,23 @@ from services.node_agent.drivers.readings import (
 Instances = dict[int, MigInstance]
 
 
-def told(
+def carry_out(
     instances: Instances,
     card: str,
     uuid: GpuId,
     command: CreateMigInstance | DestroyMigInstance | ListMigInstances,
 ) -> Done | Lacking:
-    """`instances` are the card's by their numbers, the lowest free one first. Raises Refused."""
+    """Carry out a MIG command on `instances`, the card's instances by number. Raises Refused.
+
+    A new instance gets the lowest free number.
+    """
     if not card:
-        return Lacking("the card cannot be cut")
+        return Lacking("the card does not support MIG")
     match command:
         case CreateMigInstance(profile, start):
-            made = _made(instances, card, uuid, profile, start)
-            instances[made.number] = made
-            return Done(instances=(made,))
+            created = _create(instances, card, uuid, profile, start)
+            instances[created.number] = created
+            return Done(instances=(created,))
         case DestroyMigInstance(number):
             if instances.pop(number, None) is None:
                 raise Refused(f"GPU {uuid} has no MIG instance {number}")
@@ -39,7 +40,7 @@ def told(
             return Done(instances=tuple(sorted(instances.values(), key=lambda each: each.start)))
 
 
-def _made(instances: Instances, card: str, uuid: GpuId, profile: str, start: int) -> MigInstance:
+def _create(instances: Instances, card: str, uuid: GpuId, profile: str, start: int) -> MigInstance:
     place = next((mask for mask in mig.masks(card, profile) if mask & -mask == 1 << start), 0)
     if not place or any(each.slices & place for each in instances.values()):
         raise Refused(f"GPU {uuid} has no room for {profile} at slice {start}")

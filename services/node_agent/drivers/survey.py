@@ -1,9 +1,9 @@
-"""Prints one line of JSON about this machine's devices: those shown, those lost, and why a vendor
-has none.
+"""Prints one line of JSON about this machine's devices, for `muster doctor` and `muster up`.
 
-`python -m services.node_agent.drivers.survey [STATE]`, for those who may not import the agent's
-code (`libs/embedded/local_gpus.py`). STATE is where an agent of this machine, or a cluster with
-one, has its state: what that agent knew must still be there.
+The line has the devices that drivers show, the absent ones, and why a vendor has none. Code in libs
+runs it as `python -m services.node_agent.drivers.survey [STATE]`, because libs may not import the
+agent (`libs/embedded/local_gpus.py`). STATE is the state directory of an agent or of a cluster: the
+devices that its agents knew count as absent if no driver shows them.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from services.node_agent.drivers.vendor_process import ANSWER_S, BEGIN_S
 
 
 async def survey(state: str = "") -> dict[str, object]:
+    """Return the findings about this machine's devices."""
     removed = [
         part.strip()
         for part in os.environ.get("MUSTER_GPUS_REMOVED", "").split(",")

@@ -1,9 +1,7 @@
-"""What the kernel says of where a PCI device is.
+"""Reads from the kernel where PCI devices are, and which device nodes they have.
 
-`root` is /sys, or a tree that a test made of another machine's.
-
-A machine that does not say (one NUMA node, a virtual one) answers -1 and nothing: unknown, never
-node 0.
+`root` is /sys, or a copy of another machine's tree in a test. On machines with one NUMA node and on
+virtual ones the kernel may not report a device's NUMA node: it is then -1 for unknown, never 0.
 """
 
 import os
@@ -14,7 +12,7 @@ from typing import Final, NamedTuple
 
 SYS: Final = Path("/sys")
 PROC: Final = Path("/proc")
-# As /proc/devices names the driver of /dev/nvidia0 and its likes, and that of /dev/nvidia-caps/*.
+# Names in /proc/devices: the driver of /dev/nvidia0 and so on, and that of /dev/nvidia-caps/*.
 NVIDIA: Final = ("nvidia-frontend", "nvidia")
 NVIDIA_CAPABILITIES: Final = "nvidia-caps"
 
@@ -32,7 +30,7 @@ CLASS_LETTERS: Final = 6
 class OnBus(NamedTuple):
     """A GPU as the PCI bus lists it.
 
-    `driver` is the kernel's driver that it is bound to; empty: none.
+    `driver` is the kernel driver to which it is bound; empty if there is none.
     """
 
     pci_bus: str
@@ -42,7 +40,9 @@ class OnBus(NamedTuple):
 
 
 class Seat(NamedTuple):
-    """`route` are the bridges from the root complex down, and the device itself last; empty when
+    """The place of a device.
+
+    `route` has the bridges from the root complex down, and the device itself last. It is empty if
     the kernel does not know the device.
     """
 
@@ -59,6 +59,7 @@ class Card(NamedTuple):
 
 
 def seat(pci_bus: str, root: Path = SYS) -> Seat:
+    """Return the place of a device by its PCI address."""
     path = root / "bus/pci/devices" / pci_bus
     if not path.exists():
         return Seat()
@@ -73,8 +74,9 @@ def seat(pci_bus: str, root: Path = SYS) -> Seat:
 
 
 def gpus(root: Path = SYS) -> list[OnBus]:
-    """The GPUs that the PCI bus lists, by address, whatever their drivers show; no virtual
-    functions.
+    """Return the GPUs on the PCI bus by address, without virtual functions.
+
+    It does not matter whether their drivers show them.
     """
     found = []
     folder = root / "bus/pci/devices"
@@ -90,8 +92,9 @@ def gpus(root: Path = SYS) -> list[OnBus]:
 
 
 def cards(root: Path = SYS) -> list[Card]:
-    """Those that speak verbs first, then what else is a network card; each PCI device once, and no
-    virtual function.
+    """Return the network cards: first those with RDMA verbs, then the others.
+
+    Each PCI device is there once, virtual functions are not.
     """
     found: dict[str, Card] = {}
     for kind in ("infiniband", "net"):
@@ -112,7 +115,7 @@ def _cards(folder: Path, root: Path) -> Iterator[Card]:
 
 
 def sockets(root: Path = SYS) -> tuple[int, ...]:
-    """On which socket each NUMA node is; nothing when the machine does not say of all of them."""
+    """Return the socket of each NUMA node; nothing if the socket of any node is not known."""
     found = []
     for number in range(len(list((root / "devices/system/node").glob("node[0-9]*")))):
         cpus = _read(root / f"devices/system/node/node{number}/cpulist")
@@ -129,7 +132,7 @@ def sockets(root: Path = SYS) -> tuple[int, ...]:
 
 
 def device_nodes(pci_bus: str, root: Path = SYS, proc: Path = PROC) -> tuple[tuple[int, int], ...]:
-    """Of one device: /dev/dri/card*, /dev/dri/renderD*, /dev/nvidia*."""
+    """Return the numbers of a device's nodes: /dev/dri/card*, /dev/dri/renderD*, /dev/nvidia*."""
     found = [
         tuple(map(int, text.split(":")))
         for path in _drm(root / "bus/pci/devices" / pci_bus / "drm")
@@ -144,9 +147,10 @@ def device_nodes(pci_bus: str, root: Path = SYS, proc: Path = PROC) -> tuple[tup
 
 
 def capabilities(pci_bus: str, proc: Path = PROC) -> dict[str, tuple[int, int]]:
-    """The nodes that NVIDIA's driver has set aside for each MIG instance that one device could have
-    ("gi3/access", "gi3/ci0/access"), and for whoever may cut it or see who is at work on any
-    ("config", "monitor"); none where it has no such nodes.
+    """Return NVIDIA's capability nodes for MIG by name; none if the driver has no such nodes.
+
+    There is one for each MIG instance that the device could have ("gi3/access", "gi3/ci0/access"),
+    one for creating instances ("config") and one for watching all of them ("monitor").
     """
     minor, major = _nvidia_minor(pci_bus, proc), _majors(proc).get(NVIDIA_CAPABILITIES, "")
     found = {}
@@ -165,7 +169,7 @@ def _nvidia_minor(pci_bus: str, proc: Path) -> str:
 
 
 def _majors(proc: Path) -> dict[str, str]:
-    """By the driver's name, as /proc/devices has it."""
+    """Return the major numbers in /proc/devices by the driver's name."""
     return {
         name: number
         for number, _, name in (
@@ -175,7 +179,7 @@ def _majors(proc: Path) -> dict[str, str]:
 
 
 def compute_units(pci_bus: str, root: Path = SYS) -> int:
-    """Of an AMD device, as its kernel driver says; 0 where it does not."""
+    """Return the compute units of an AMD device; 0 if its kernel driver does not report them."""
     for path in sorted((root / "class/kfd/kfd/topology/nodes").glob("*/properties")):
         words = dict(line.split(maxsplit=1) for line in _read(path).splitlines() if " " in line)
         place, domain = int(words.get("location_id", 0)), int(words.get("domain", 0))
@@ -192,16 +196,16 @@ def _drm(folder: Path) -> list[Path]:
 
 
 class Numa(NamedTuple):
-    """A node of host memory and the processors beside it, as far as this process may use them."""
+    """One NUMA node: its processors that this process may use, and its memory."""
 
     cpus: tuple[int, ...]
     memory_bytes: int
 
 
 def numas(root: Path = SYS, usable: AbstractSet[int] = frozenset()) -> dict[int, Numa]:
-    """By number; nothing where there is only one, for everything is near to it.
+    """Return the NUMA nodes by number; nothing if there is only one.
 
-    `usable`: processors; by default all of this process.
+    `usable` are the processors to count; by default those that this process may use.
     """
     found: dict[int, Numa] = {}
     usable = usable or os.sched_getaffinity(0)
@@ -215,7 +219,7 @@ def numas(root: Path = SYS, usable: AbstractSet[int] = frozenset()) -> dict[int,
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """Of a list as the kernel writes it: 0-3,8."""
+    """Yield the numbers of a list in the kernel's form: 0-3,8."""
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
         yield from range(int(first), int(last or first) + 1)

@@ -1,8 +1,7 @@
-"""How a node's devices and network cards lie to each other, of what the vendors say of links and
-the kernel says of PCIe and NUMA.
+"""Computes a node's topology: how near its devices and network cards are to each other.
 
-Pure: what was read comes in as arguments. What is not known stays so: two devices of which one has
-no NUMA node are neither near nor far.
+Pure. The inputs are the direct links, as vendors report them, and PCIe and NUMA, as the kernel
+reports them. If the NUMA node of either of two devices is not known, their distance is unknown too.
 """
 
 from collections.abc import Sequence
@@ -25,13 +24,13 @@ from services.node_agent.drivers.sysfs import Seat
 
 FABRIC: Final = "switch"
 NVLINK: Final = "nvlink"
-# Below the last bridge that two have in common each may have this many more for both to be on one
-# switch: its port.
+# Two devices are on one switch if at most this many bridges (the switch's port) lie between each of
+# them and their last common bridge.
 PORTS_OF_A_SWITCH: Final = 1
 
 
 class Part(NamedTuple):
-    """A GPU or a network card, as it was found."""
+    """A GPU or a network card, with its place and its links."""
 
     name: str
     kind: str
@@ -42,6 +41,7 @@ class Part(NamedTuple):
 
 
 def topology(parts: Sequence[Part], simulated: bool = False) -> Topology:
+    """Return the topology of these parts."""
     paths = tuple(tuple(path(one, other) for other in parts) for one in parts)
     spots = [
         Spot(
@@ -59,7 +59,7 @@ def topology(parts: Sequence[Part], simulated: bool = False) -> Topology:
 
 
 def path(one: Part, other: Part) -> str:
-    """The worst part of the way between two; a direct link is better than any."""
+    """Return the name of the path between two parts; a direct link goes before PCIe and NUMA."""
     if one.pci_bus == other.pci_bus:
         return SELF
     return (
@@ -70,8 +70,9 @@ def path(one: Part, other: Part) -> str:
 
 
 def groups(parts: Sequence[Part]) -> dict[str, str]:
-    """By PCI address the name of the group whose members reach each other by direct links; who has
-    no link has no group.
+    """Return the link group of each PCI address; parts without direct links have none.
+
+    The members of a group reach each other over direct links.
     """
     found: dict[str, str] = {}
     for one in parts:
@@ -87,14 +88,15 @@ def groups(parts: Sequence[Part]) -> dict[str, str]:
 
 
 def switch(seat: Seat) -> str:
-    """The PCIe switch that a device hangs on, by the address of its upper port: above it are a root
-    port and the root complex.
+    """Return the PCIe switch of a device: the address of its upstream port; empty without a switch.
+
+    Above that port are a root port and the root complex.
     """
     return seat.route[-3] if len(seat.route) >= 5 else ""
 
 
 def _linked(one: Part, other: Part) -> str:
-    """Links to each other, or of both to a fabric of the same kind."""
+    """Return the name of the direct link between two parts, or over one fabric; empty if none."""
     for link in one.links:
         back = [
             each
@@ -109,7 +111,7 @@ def _linked(one: Part, other: Part) -> str:
 
 
 def _by_bridges(one: Sequence[str], other: Sequence[str]) -> str:
-    """Empty when they have no root complex in common, or it is not known."""
+    """Return the name of the path over PCIe bridges; empty without a common root complex."""
     common = 0
     while common < min(len(one), len(other)) and one[common] == other[common]:
         common += 1
@@ -128,7 +130,7 @@ def _by_numa(one: int, other: int) -> str:
 
 
 def _nearest(part: Part, parts: Sequence[Part], row: Sequence[str]) -> tuple[str, ...]:
-    """The GPUs that a network card is nearest to."""
+    """Return the names of the GPUs that are nearest to a network card; none for a GPU."""
     if part.kind == "gpu":
         return ()
     ways = [

@@ -1,10 +1,9 @@
-"""The devices of one vendor on this machine, as its child tells them, and what became of those that
-did not answer.
+"""The devices of one vendor on this machine, and the handling of those that do not answer.
 
-One call that never came back proves little: the child is begun again, and what was known of the
-device stays, as stale. A second one within STALE_S sets the device aside, and each time that it is
-tried again and does not answer it is left alone for longer. The others are asked of another child
-meanwhile. What happened to a device is an event, once.
+One call without an answer proves little: the child process is restarted, and the device keeps its
+last values, marked as stale. A second one within STALE_S sets the device aside. It is called again
+after a pause, which doubles each time that it does not answer. A new child process serves the other
+devices meanwhile. Each change of a device is reported as one event.
 """
 
 import asyncio
@@ -30,17 +29,19 @@ from services.node_agent.drivers.vendor_process import ALL, Silent, VendorProces
 ASIDE_FIRST_S: Final = 30.0
 ASIDE_MAX_S: Final = 600.0
 EVENTS_KEPT: Final = 1_000
-# A second silence within so long sets a device aside; a good answer in between forgives the first.
+# A second call without an answer within this time sets a device aside, unless an answer came in
+# between.
 STALE_S: Final = 300.0
 
 logger = logging.getLogger(__name__)
 
 
 class VendorDevices:
-    """`devices` by address, as the vendor orders them; `missing` says why there is none, `answers`
-    whether its library said so.
+    """The devices of one vendor.
 
-    `known` are the devices that an earlier agent knew; `lost` says why one of `devices` is.
+    `devices` has them by address in the vendor's order. `missing` says why there is none.
+    `answers`: the vendor's library has answered. `known` are the devices that an earlier agent
+    knew. `lost` has the reasons for the lost ones among `devices`.
     """
 
     def __init__(self, process: VendorProcess, aside_s: float = ASIDE_FIRST_S) -> None:
@@ -52,12 +53,12 @@ class VendorDevices:
         self.silent_at: dict[str, float] = {}
         self.aside: dict[str, tuple[float, float]] = {}
         self.lost: dict[str, str] = {}
-        self.unsaid: list[Event] = []
+        self.unreported: list[Event] = []
 
     async def discover(self) -> None:
-        """Take the vendor's devices.
+        """Find the vendor's devices.
 
-        A silent device keeps its last description; one that was never seen is queried twice.
+        A silent device keeps its last description. A device without one is called a second time.
         """
         try:
             (found,) = await self._list()
@@ -65,15 +66,15 @@ class VendorDevices:
             self._was_silent(error)
             self.missing, self.answers, self.devices = str(error), False, self.devices or self.known
             return
-        assert isinstance(found, Listed), "that is what LIST answers"
+        assert isinstance(found, Listed), "LIST has no other answer"
         self.missing, self.answers = found.missing, found.answers
         if not found.devices:
-            await self.close()  # a process that has nothing to do
+            await self.close()  # the process has nothing to do
         answers = await self._each(r.DESCRIBE, found.devices)
         unseen = [
-            one
-            for one in found.devices
-            if one not in answers and one not in self.known and one not in self.devices
+            address
+            for address in found.devices
+            if address not in answers and address not in self.known and address not in self.devices
         ]
         answers |= await self._each(r.DESCRIBE, unseen)
         known = {
@@ -95,14 +96,14 @@ class VendorDevices:
             return await self.process.ask(Ask(r.LIST))
 
     async def sample(self, addresses: Sequence[str]) -> dict[str, Sample]:
-        """Of those that answer."""
+        """Return samples of the devices that answer."""
         answers = await self._each(r.SAMPLE, addresses)
         return {
             address: answer for address, answer in answers.items() if isinstance(answer, Sample)
         }
 
     async def events(self) -> list[Event]:
-        """Since the last call: what the driver says, and what became of who did not answer."""
+        """Return the events since the last call: the driver's, and those of silent devices."""
         if self.devices and not self._is_aside(ALL):
             try:
                 answers = await self.process.ask(Ask(r.EVENTS))
@@ -110,17 +111,17 @@ class VendorDevices:
                 self._was_silent(error)
             else:
                 self.silent_at.pop(ALL, None)
-                self.unsaid += [
+                self.unreported += [
                     event
                     for found in answers
                     if isinstance(found, Happened)
                     for event in _events(found)
                 ]
-        said, self.unsaid = self.unsaid[:EVENTS_KEPT], []
-        return said
+        events, self.unreported = self.unreported[:EVENTS_KEPT], []
+        return events
 
     async def control(self, address: str, command: Command) -> Answer:
-        """Raises Silent."""
+        """Send a command to one device. Raises Silent."""
         try:
             return (await self.process.ask(Ask(r.CONTROL, (address,), command)))[0]
         except Silent as error:
@@ -138,9 +139,9 @@ class VendorDevices:
         await self.process.close()
 
     async def _each(self, verb: str, addresses: Sequence[str]) -> dict[str, Answer]:
-        """Ask until all have answered or are silent.
+        """Return the answers of all devices that are not silent.
 
-        Stale devices are asked last, so that no other device waits for them.
+        Stale devices come last, so that no other device waits for them.
         """
         found: dict[str, Answer] = {}
         silent: dict[str, None] = {}
@@ -185,7 +186,7 @@ class VendorDevices:
         before_s = self.silent_at.get(error.device)
         if error.device not in self.aside and (before_s is None or now_s > before_s + STALE_S):
             self.silent_at[error.device] = now_s
-            logger.warning("%s: what is known of it is kept until it is silent again", error)
+            logger.warning("%s: it keeps its last values until it is silent again", error)
             return
         self._set_aside(error)
 
@@ -201,7 +202,7 @@ class VendorDevices:
         return asyncio.get_running_loop().time() < until
 
     def _say(self, address: str, kind: str, text: str = "") -> None:
-        self.unsaid.append(Event(time.time_ns(), self.process.vendor, address, kind, text=text))
+        self.unreported.append(Event(time.time_ns(), self.process.vendor, address, kind, text=text))
 
 
 def _events(found: Happened) -> Sequence[Event]:

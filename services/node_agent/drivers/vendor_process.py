@@ -1,8 +1,8 @@
-"""A vendor's child as its agent sees it: asked for one thing at a time, each line of its answer
-within a deadline, killed when one passes.
+"""The agent's side of a vendor's child process.
 
-The next question begins another child, which first says which devices there are. Raised is only
-`Silent`: who was being asked, and why nothing came.
+The agent sends one request at a time. Each line of the answer has a deadline, and the child is
+killed when one passes. The next request starts another child, which first lists its devices. The
+only error is `Silent`: it names the device that did not answer, and why.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from services.node_agent.drivers.readings import LIST, Answer, Ask, Listed, Rese
 LINE_BYTES_MAX: Final = 1 << 20
 DEATH_S: Final = 1.0
 RESET_S: Final = 60.0
-# Deadline of a call, by its kind. Without persistence mode the driver of NVIDIA initialises each
-# GPU again for the first process that opens it, which takes seconds for each.
+# Deadlines of calls. Without persistence mode NVIDIA's driver initialises each GPU again for the
+# first process that opens it, which takes seconds for each.
 ANSWER_S: Final = 8.0
 BEGIN_S: Final = 60.0
 
-# The vendor as a whole, where a device's address is asked for.
+# Stands for the vendor as a whole where a device's address is expected.
 ALL: Final = ""
 
 logger = logging.getLogger(__name__)
@@ -37,9 +37,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Silent(Unavailable):
-    """No answer.
+    """A device or a vendor did not answer.
 
-    `device` is who was asked (empty: the vendor as a whole), `answers` what came before.
+    `device` is its address, empty for the vendor as a whole. `answers` are those that came before.
     """
 
     def __init__(self, vendor: str, device: str, why: str, answers: Sequence[Answer] = ()) -> None:
@@ -48,7 +48,7 @@ class Silent(Unavailable):
 
 
 class VendorProcess:
-    """The deadlines, by the kind of call:
+    """The child process of one vendor, with a deadline for each kind of call.
 
     | call | deadline |
     | --- | --- |
@@ -88,8 +88,10 @@ class VendorProcess:
         self.listed = Listed()
 
     async def ask(self, ask: Ask) -> list[Answer]:
-        """Raises Silent, also when the vendor has nothing here; LIST is answered then too, and says
-        why.
+        """Return the answers to a request.
+
+        Raises Silent, also if the vendor has no device here. LIST is answered even then, with the
+        reason.
         """
         answers: list[Answer] = []
         async with self.turn:
@@ -126,8 +128,10 @@ class VendorProcess:
         )
 
     async def _begin(self) -> asyncio.subprocess.Process:
-        """What hangs before its first answer is the vendor; afterwards it is the device that was
-        asked.
+        """Start a child and read its list of devices.
+
+        A hang before that list counts against the vendor, a later one against the device that was
+        called.
         """
         self.opened, pipe = False, asyncio.subprocess.PIPE
         child = await asyncio.create_subprocess_exec(
@@ -138,7 +142,7 @@ class VendorProcess:
         _write(child, Ask(LIST))
         answer = await self._line(child, self.answer_s if self.hurry else self.begin_s)
         if not isinstance(answer, Listed):
-            raise ValueError("did not say which devices there are")
+            raise ValueError("did not list its devices")
         self.listed, self.opened = answer, not answer.missing
         return child
 
@@ -155,7 +159,7 @@ class VendorProcess:
         return answer
 
     async def close(self) -> None:
-        """Killed, and not waited for long: in a driver's call it may never die."""
+        """Kill the child, and wait at most DEATH_S: in a driver's call it may never die."""
         child = self._kill()
         try:
             async with asyncio.timeout(DEATH_S):
@@ -163,7 +167,7 @@ class VendorProcess:
                     await child.wait()
         except TimeoutError:
             logger.warning(
-                "the process %d that asked the driver of %s does not die",
+                "the process %d that calls the driver of %s does not end after SIGKILL",
                 child.pid if child else 0,
                 self.vendor,
             )
@@ -171,7 +175,7 @@ class VendorProcess:
     def _kill(self) -> asyncio.subprocess.Process | None:
         child, self.child = self.child, None
         if child is not None and child.returncode is None:
-            with suppress(ProcessLookupError):  # it has ended, and asyncio has not heard of it yet
+            with suppress(ProcessLookupError):  # it has ended, but asyncio does not know yet
                 os.killpg(child.pid, signal.SIGKILL)
         return child
 

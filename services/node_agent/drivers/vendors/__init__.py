@@ -1,9 +1,8 @@
-"""One file for each vendor's binding, as small a protocol as they all keep.
+"""The vendors' bindings, one file each, behind one small protocol.
 
-Only the child (`child.py`) imports them: a call here may hang.
-
-A binding is imported when its vendor is opened, for some raise on import where their library is
-missing. Nothing but `Lost`, `NotThere` and `Refusal` is raised for what a device or a driver does.
+Only the child process (`child.py`) imports them, because a call here may hang. A binding is
+imported when its vendor is opened, because some bindings raise on import if their library is
+missing. For faults of a device or a driver only `Lost`, `NotThere` and `Refusal` are raised.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,28 +17,31 @@ WHY_LETTERS_MAX: Final = 200
 
 
 class NotThere(MusterError):
-    """The vendor has nothing here, and why."""
+    """The vendor has no usable device on this machine; the text says why."""
 
 
 class Lost(MusterError):
-    """The device does not answer any more; others may."""
+    """The device does not answer any more. Other devices may."""
 
 
 class Refusal(MusterError):
-    """The driver did not do what it was told."""
+    """The driver refused a command."""
 
 
 class Vendor(Protocol):
-    """`open` comes first, and again after a reset. A device is named by its PCI address."""
+    """The binding of one vendor. Its devices are named by their PCI addresses.
+
+    The caller opens it first, and again after a reset.
+    """
 
     def open(self) -> None:
-        """Raises NotThere."""
+        """Load the library. Raises NotThere."""
         ...
 
     def devices(self) -> Sequence[str]:
-        """In the vendor's own order.
+        """Return the addresses of the devices in the vendor's own order.
 
-        One that does not even tell its address (it is lost) is left out, the others stay.
+        A lost device whose address cannot be read is left out.
         """
         ...
 
@@ -48,22 +50,25 @@ class Vendor(Protocol):
     def sample(self, device: str) -> Sample: ...
 
     def events(self) -> Sequence[Event] | Lacking:
-        """What happened since the last call; never waits."""
+        """Return the events since the last call. Never waits."""
         ...
 
     def control(self, device: str, command: Command) -> Done | Lacking: ...
 
 
 class Asking:
-    """Asks a binding for one thing at a time.
+    """Reads one value at a time from a binding.
 
-    What is lacking is remembered: a card is not asked again for what it cannot tell.
+    A value that a device lacks is remembered, so it is not read again.
     """
 
     def __init__(
         self, errors: tuple[type[Exception], ...], judge: Callable[[Any], str], what: str
     ) -> None:
-        """`judge` says of an error LASTING, PASSING or GONE."""
+        """Read with `judge`, which classifies an error as LASTING, PASSING or GONE.
+
+        `errors` are the binding's exceptions, `what` is the vendor's name.
+        """
         self.errors, self.judge, self.what = errors, judge, what
         self.lacking: dict[tuple[str, str], Lacking] = {}
 
@@ -74,7 +79,7 @@ class Asking:
         call: Callable[..., Value],
         *arguments: Any,  # noqa: ANN401
     ) -> Value | Lacking:
-        """Raises Lost."""
+        """Return the value of a call, or Lacking if the device lacks it. Raises Lost."""
         known = self.lacking.get((device, name))
         if known is not None:
             return known
@@ -95,7 +100,7 @@ GONE: Final = "gone"
 
 
 def words(error: object) -> str:
-    """One line."""
+    """Return the error's text in one line of bounded length."""
     return " ".join(str(error).split())[:WHY_LETTERS_MAX] or type(error).__name__
 
 
@@ -104,6 +109,9 @@ def given(value: Value | Lacking, otherwise: Value) -> Value:
 
 
 def pci_address(text: str) -> str:
-    """As sysfs names it: vendors write the domain with eight digits, or in capitals."""
+    """Return a PCI address as sysfs writes it.
+
+    Vendors write the domain with eight digits, or in capitals.
+    """
     domain, _, rest = text.lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}"

@@ -1,9 +1,9 @@
-"""AMD's devices by AMD SMI (amdsmi; the one of ROCm where that is installed, for its structs have
-no versions).
+"""AMD's devices, through AMD SMI (the package amdsmi).
 
-The id is the one that ROCR_VISIBLE_DEVICES takes; a card whose compute is divided is as many
-devices (`libs/common/devices/partition.py`). Left out of a sample is what the binding needs long
-for: what throttles (a tenth of a second each time), PCIe throughput (a second).
+Where ROCm is installed its own amdsmi is used, because the library's structs have no versions. A
+device's id is the one that ROCR_VISIBLE_DEVICES takes. Each compute partition of a card is a device
+of its own (`libs/common/devices/partition.py`). A sample leaves out what the binding reads slowly:
+the reasons for throttling (0.1 s each time) and the PCIe throughput (1 s).
 """
 
 import contextlib
@@ -41,9 +41,9 @@ from services.node_agent.drivers.vendors import (
 
 MIB: Final = 1 << 20
 KIB: Final = 1 << 10
-# AMD SMI's own codes: not supported, not implemented, no such symbol, no permission, no such file,
-# setting unavailable; device not found, driver not loaded. No data is what a call for events
-# answers when there are none.
+# Error codes of AMD SMI. Lasting: not supported, not implemented, no such symbol, no permission, no
+# such file, setting unavailable. Gone: device not found, driver not loaded. A call for events
+# answers NO_DATA if there are none.
 LASTING_CODES: Final = (2, 3, 5, 10, 52, 55)
 GONE_CODES: Final = (31, 34)
 NO_PERMISSION: Final = 10
@@ -59,7 +59,7 @@ EVENT_KINDS: Final = {
 
 
 class Amd:
-    """See `vendors.Vendor`."""
+    """AMD's binding; see `vendors.Vendor`."""
 
     def __init__(self) -> None:
         self.smi: Any = None
@@ -67,7 +67,9 @@ class Amd:
         self.readers: list[Any] | Lacking | None = None
 
     def open(self) -> None:
-        """It prints on import, where it also looks up every function that it knows."""
+        """Import and initialise amdsmi, which prints on import and raises KeyError for a symbol
+        that its library lacks.
+        """
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 self.smi = smi = import_module("amdsmi")
@@ -102,7 +104,7 @@ class Amd:
         smi, handle = self.smi, self.handle(device)
         chip = self.ask(device, "chip", smi.amdsmi_get_gpu_asic_info, handle)
         if isinstance(chip, Lacking):
-            raise Lost(f"amd {device} does not tell what it is: {chip.why}")
+            raise Lost(f"amd {device} does not report its model: {chip.why}")
         memory = self.ask(device, "memory", smi.amdsmi_get_gpu_vram_usage, handle)
         driver = self.ask(device, "driver", smi.amdsmi_get_gpu_driver_info, handle)
         return Device(
@@ -190,7 +192,7 @@ class Amd:
         if isinstance(self.readers, Lacking) or not self.readers:
             return self.readers
         try:
-            found = self.readers[0].read(0)  # of every device that is listened to
+            found = self.readers[0].read(0)  # one reader reads the events of all devices
         except self.smi.AmdSmiException as error:
             return () if getattr(error, "err_code", None) == NO_DATA else Lacking(words(error))
         return [self._event(each) for each in found]
@@ -198,7 +200,7 @@ class Amd:
     def control(self, device: str, command: Command) -> Done | Lacking:
         handle = self.handle(device)
         try:
-            return self._told(handle, command)
+            return self._carry_out(handle, command)
         except self.smi.AmdSmiException as error:
             if judge(error) == LASTING:
                 return Lacking(words(error), denied=error.err_code == NO_PERMISSION)
@@ -206,7 +208,7 @@ class Amd:
         finally:
             self.ask.lacking.clear()
 
-    def _told(self, handle: Any, command: Command) -> Done | Lacking:  # noqa: ANN401
+    def _carry_out(self, handle: Any, command: Command) -> Done | Lacking:  # noqa: ANN401
         smi = self.smi
         match command:
             case r.SetPowerCap(milliwatts):
@@ -224,7 +226,7 @@ class Amd:
             case r.Reset():
                 smi.amdsmi_reset_gpu(handle)
             case r.SetEcc():
-                return Lacking("AMD's binding tells of ECC and does not set it")
+                return Lacking("AMD's binding reads ECC but cannot set it")
             case r.SetPersistence() | r.SetComputeMode():
                 return Lacking("AMD's driver has no such mode")
             case (
@@ -246,7 +248,8 @@ class Amd:
         for word, known in zip((compute, memory), kinds, strict=True):
             if word and word not in known.__members__:
                 raise Refusal(
-                    f"{word} is no partition mode: say {', '.join(list(known.__members__)[:-1])}"
+                    f"partition mode {word!r} is not known: use one of "
+                    f"{', '.join(list(known.__members__)[:-1])}"
                 )
         if memory:
             smi.amdsmi_set_gpu_memory_partition(handle, kinds[1][memory])
@@ -255,7 +258,7 @@ class Amd:
         return Done()
 
     def _part(self, device: str, handle: Any) -> int:  # noqa: ANN401
-        """Which one of its card; 0 of one that is not divided, or of a driver that knows none."""
+        """Return the number of the partition on its card; 0 if the card is not divided."""
         found = self.ask(device, "part", self.smi.amdsmi_get_gpu_kfd_info, handle)
         part = 0 if isinstance(found, Lacking) else found["current_partition_id"]
         return int(part) if part != UNKNOWN else 0
@@ -273,7 +276,7 @@ class Amd:
         return tuple(found)
 
     def _listen(self) -> list[Any] | Lacking:
-        """Of each device; what is lacking of one is lacking of all."""
+        """Return an event reader for each device; Lacking if any device has none."""
         types = [self.smi.AmdSmiEvtNotificationType[name] for name in EVENT_KINDS]
         readers = [
             self.ask(device, "events", self.smi.AmdSmiEventReader, handle, types)
@@ -281,8 +284,8 @@ class Amd:
         ]
         return next((each for each in readers if isinstance(each, Lacking)), readers)
 
-    def _event(self, said: Any) -> Event:  # noqa: ANN401
-        handle = _number(said["processor_handle"])
+    def _event(self, record: Any) -> Event:  # noqa: ANN401
+        handle = _number(record["processor_handle"])
         address = next(
             (address for address, known in self.handles.items() if _number(known) == handle), ""
         )
@@ -290,8 +293,8 @@ class Amd:
             time.time_ns(),
             "amd",
             address,
-            EVENT_KINDS.get(said["event"], r.OTHER),
-            text=f"{said['event']} {said['message']}".strip(),
+            EVENT_KINDS.get(record["event"], r.OTHER),
+            text=f"{record['event']} {record['message']}".strip(),
         )
 
     def _fan(self, handle: Any) -> int:  # noqa: ANN401
@@ -303,7 +306,7 @@ class Amd:
 
 
 def judge(error: Any) -> str:  # noqa: ANN401
-    """See `vendors.Asking`."""
+    """Classify an error for `vendors.Asking`."""
     code = getattr(error, "err_code", None)
     return LASTING if code in LASTING_CODES else GONE if code in GONE_CODES else PASSING
 
@@ -319,7 +322,7 @@ def _of(found: Any, name: str, factor: int = 1) -> Reading:  # noqa: ANN401
 
 
 def _range(found: Any, ends: tuple[str, str], unit: int = 1) -> tuple[int, int] | Lacking:  # noqa: ANN401
-    """Of what is told in so many parts of our unit."""
+    """Return a range from two fields of a reading; `unit` is their number per our unit."""
     if isinstance(found, Lacking):
         return found
     least, most = found[ends[0]], found[ends[1]]
@@ -332,13 +335,13 @@ def _range(found: Any, ends: tuple[str, str], unit: int = 1) -> tuple[int, int] 
 
 
 def _power(found: Any) -> Reading:  # noqa: ANN401
-    """Newer cards tell the power of now, older ones an average, in watts."""
+    """Return the power. Newer cards report the current power, older ones an average, in watts."""
     now = _of(found, "current_socket_power", 1_000)
     return _of(found, "average_socket_power", 1_000) if isinstance(now, Lacking) else now
 
 
 def _energy(found: Any) -> Reading:  # noqa: ANN401
-    """The counter's unit is so many microjoules."""
+    """Return the energy. `counter_resolution` is the counter's unit in microjoules."""
     return (
         found
         if isinstance(found, Lacking)
