@@ -1,8 +1,8 @@
 """The real devices of this machine, of all vendors.
 
 Each vendor's library runs in a child process of its own. A driver that hangs makes its devices
-unclean. It never blocks the agent or another vendor. A device is clean if its memory use is near the lowest
-that agents have seen since the machine booted.
+unclean. It never blocks the agent or another vendor. A device is clean if its memory use is near
+the lowest that agents have seen since the machine booted.
 """
 
 import asyncio
