@@ -8,6 +8,7 @@ imports only what every verb needs.
 import os
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import click
 
@@ -17,6 +18,13 @@ from libs.common.errors import MusterError
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+# Words of click's messages, and plainer ones.
+PLAIN: Final = {
+    "is not a valid integer range": "is not a whole number",
+    "is not a valid integer": "is not a whole number",
+    "is not a valid float range": "is not a number",
+    "is not a valid float": "is not a number",
+}
 
 HELP = """Muster: a GPU cluster manager.
 
@@ -110,7 +118,9 @@ def _error_text(error: click.ClickException) -> str:
             f" (did you mean '{near[0]}'?)" if near else ""
         )
     text = error.format_message().rstrip(".")
-    return text[:1].lower() + text[1:]
+    for words, plain in PLAIN.items():
+        text = text.replace(words, plain)
+    return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
 
 def _silenced() -> int:

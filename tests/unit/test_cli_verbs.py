@@ -5,6 +5,7 @@ from importlib import import_module
 import click
 import pytest
 
+from libs.cli.main import call
 from libs.cli.verb_group import OTHER_NAMES, VERBS, suggestion
 
 
@@ -25,3 +26,35 @@ def test_a_mistyped_verb_gets_a_suggestion_and_a_strange_one_does_not() -> None:
         " (did you mean 'ps'?)",
         "",
     ]
+
+
+def test_the_help_of_redeploy_names_no_defaults() -> None:
+    """A flag that is not given keeps the model's current value."""
+    helps = {
+        verb: [
+            param.help or ""
+            for param in import_module(f"libs.cli.verbs.{verb}").command.params
+            if isinstance(param, click.Option)
+        ]
+        for verb in ("deploy", "redeploy")
+    }
+    assert not any("(default" in text for text in helps["redeploy"])
+    assert any("(default: 1)" in text for text in helps["deploy"])
+    assert len(helps["redeploy"]) == len(helps["deploy"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["scale", "chat", "many"], "invalid value for 'N': 'many' is not a whole number"),
+        (["tenant", "set", "x", "--gpus", "lots"], "'--gpus': 'lots' is not a number"),
+        (["join"], "muster: URL and --token are missing"),
+        (["cp", "results.txt"], "'results.txt' names no job: use JOB:PATH"),
+    ],
+)
+def test_a_wrong_argument_is_one_plain_line(
+    arguments: list[str], text: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert call(arguments) == 2
+    error = capfd.readouterr().err
+    assert text in error and error.count("\n") == 1

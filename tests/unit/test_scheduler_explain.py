@@ -131,7 +131,7 @@ def holding(*parts: GpuHold, **asked: Any) -> list[AnyFact]:
         (
             {"gpu_share": 50, "gpus": 2, "isolation": "mps"},
             holding(GpuHold(GpuId("a-gpu0"), 30), gpu_share=30),
-            "GPUs whose parts are kept apart in another way",
+            "GPUs whose fractions are isolated in another way",
         ),
         (
             {"mig_profile": "4g.40gb", "gpus": 2},
@@ -170,9 +170,8 @@ def test_nodes_that_serve_but_are_not_together_are_no_reason_to_add_any() -> Non
         J,
     )
     assert answer["answer"].startswith("this cluster could never hold it")
-    assert (
-        answer["remedy"]
-        == "2 nodes serve it, but not 2 that are together as it asks: ask for less of that"
+    assert answer["remedy"] == (
+        "2 nodes could serve it, but fewer than 2 are together as required: relax that requirement"
     )
 
 
@@ -248,7 +247,7 @@ def test_a_tenant_whose_budget_is_used_up_is_named() -> None:
     answer = explain(given(registered("a"), spent, waiting("j", tenant="t")), J)
     assert (
         answer["answer"]
-        == "tenant t has used up its budget of 3 GPU hours: nothing more of it starts"
+        == "tenant t has used up its budget of 3 GPU hours: no more of its jobs start"
     )
 
 
@@ -260,7 +259,7 @@ def test_a_month_s_budget_that_is_used_up_is_named_with_its_end() -> None:
     ]
     answer = explain(given(registered("a"), limit, spent, waiting("j", tenant="t")), J)
     assert answer["answer"] == (
-        "tenant t has used up its budget of 3 GPU hours for this month: nothing more of it starts"
+        "tenant t has used up its budget of 3 GPU hours for this month: no more of its jobs start"
     )
     assert (
         answer["remedy"]

@@ -75,6 +75,8 @@ def test_an_error_is_one_line_and_wrong_usage_names_the_reason(
 ) -> None:
     assert call(["simulate", "--trace", "nope.csv", "--nodes", "1x8"]) == 1
     assert capfd.readouterr().err.startswith("muster: there is no file nope.csv")
+    assert call(["simulate", "--trace", trace, "--nodes", "8"]) == 1
+    assert "for a size, write 64x8" in capfd.readouterr().err
     assert call(["simulate", "--trace", trace, "--nodes", "1x8", "--restart-overhead", "30s"]) == 2
     assert "--restart-overhead needs --preempt" in capfd.readouterr().err
     assert call(["simulate", "--trace", trace, "--nodes", "1x8", "--preempt", "--backfill"]) == 2

@@ -285,7 +285,7 @@ def test_nothing_is_named_where_nothing_of_the_list_helps() -> None:
     )
     assert (answer["changes"], answer["remedy"]) == (
         [],
-        "add 1 node of the kind that it asks for, or ask for what the blockers name as missing",
+        "add 1 node that can serve the request, or request less: the blockers name what is missing",
     )
 
 

@@ -65,7 +65,7 @@ def test_devices_that_are_free_on_two_numa_nodes_are_not_together() -> None:
 def test_parts_of_one_device_are_kept_apart_in_one_way() -> None:
     assert whats(
         registered("a", 1), part("i", 0, "mps"), waiting("j", gpu_share=50, isolation="time_slice")
-    ) == ["GPUs whose parts are kept apart in another way"]
+    ) == ["GPUs whose fractions are isolated in another way"]
 
 
 def test_an_instance_needs_a_legal_place() -> None:
@@ -104,7 +104,7 @@ def test_devices_that_are_kept_for_a_job_are_that_job_s_and_its_end_frees_them()
     ]
     found = answer(registered("a"), low, first, waiting("j"))
     assert [each["what"] for each in found["blockers"]] == ["GPUs kept for first"]
-    assert "cancel first, for which GPUs are kept" in found["changes"]
+    assert "cancel first, which has GPUs reserved" in found["changes"]
     assert whats(registered("a"), low, first, waiting("j", gpus=3)) == [
         "GPUs in use: needs 3, at most 0 free"
     ]
@@ -145,10 +145,10 @@ def test_a_gang_whose_nodes_are_in_two_racks_hears_that() -> None:
     busy = [*waiting("i"), placed("i", member("a", 0))]
     found = answer(*racks, busy, waiting("j", nodes=2, rack="required"))
     assert found["answer"].endswith(
-        "2 nodes could take a member now, but not so many of them together as it asks"
+        "2 nodes could take a member now, but too few of them are together as required"
     )
     assert found["blockers"][0] == {
-        "what": "nodes that are not together as it asks",
+        "what": "nodes not together as required",
         "count": 2,
         "detail": "rack",
         "build": "",

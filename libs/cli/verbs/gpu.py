@@ -32,7 +32,7 @@ def power(value: str, where: controls.Where) -> int:
 @controls.value("MHZ")
 @controls.devices
 def clocks(value: str, where: controls.Where) -> int:
-    """Lock the clocks of GPUs, in MHZ: 1500, or a range 1200-1500."""
+    """Lock the clocks of GPUs. MHZ is one value (1500) or a range (1200-1500)."""
     return controls.tell("clocks", value, where)
 
 
@@ -40,7 +40,7 @@ def clocks(value: str, where: controls.Where) -> int:
 @controls.value("on|off")
 @controls.devices
 def persistence(value: str, where: controls.Where) -> int:
-    """Turn persistence mode on or off: the driver stays loaded while GPUs are idle."""
+    """Turn persistence mode on or off. It keeps the driver loaded while GPUs are idle."""
     return controls.tell("persistence", value, where)
 
 
@@ -48,7 +48,7 @@ def persistence(value: str, where: controls.Where) -> int:
 @controls.value("MODE")
 @controls.devices
 def compute_mode(value: str, where: controls.Where) -> int:
-    """Set the compute mode of GPUs: exclusive_process (one process) or prohibited (none)."""
+    """Set the compute mode of GPUs. MODE is exclusive_process (one process) or prohibited."""
     return controls.tell("compute-mode", value, where)
 
 

@@ -46,7 +46,7 @@ Wanted = dict[str, object]
     "--limit",
     type=click.IntRange(1),
     metavar="N",
-    help="Show the last N (default: 1000; with -f: 10, then new ones).",
+    help="Show the last N facts or requests (default: 1000, or 10 with -f).",
 )
 @click.option(
     "-f", "--follow", is_flag=True, help="Follow the log: print new facts as they are recorded."

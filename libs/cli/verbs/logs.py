@@ -24,6 +24,7 @@ STREAMS: Final = ("stdout", "stderr")
 @click.option(
     "--rank",
     type=click.IntRange(0),
+    metavar="N",
     default=0,
     show_default=True,
     help="Show the output of this rank (multi-node jobs).",

@@ -47,6 +47,7 @@ PAGE: Final = 500
     "-n",
     "--limit",
     type=click.IntRange(1),
+    metavar="N",
     default=1000,
     show_default=True,
     help="Show at most N jobs.",

@@ -48,8 +48,8 @@ from libs.cli.profile import read_profile
     "start",
     metavar="TIME",
     help=(
-        "Start as a date and time, for example 2026-12-24T08:00:00Z (UTC without a time zone; "
-        "default: now)."
+        "Start time, for example 2026-12-24T08:00:00Z (default: now). Without a time zone it is "
+        "UTC."
     ),
 )
 @click.option(

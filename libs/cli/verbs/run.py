@@ -34,6 +34,7 @@ PIPE_CLOSED: Final = 141
 @click.option(
     "--rank",
     type=click.IntRange(0),
+    metavar="N",
     default=0,
     show_default=True,
     help="Show the output of this rank (multi-node jobs).",

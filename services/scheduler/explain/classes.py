@@ -170,7 +170,7 @@ def _device_no(
         if index not in place.parts or place.parts[index].isolation == request.isolation
     ]
     if len(alike) < request.gpus:
-        return No("GPUs whose parts are kept apart in another way")
+        return No("GPUs whose fractions are isolated in another way")
     if request.mig_profile:
         return No("no free place for the MIG instance")
     models = Counter(place.gpus[index].model for index in alike)

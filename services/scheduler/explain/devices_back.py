@@ -100,7 +100,7 @@ def ended(state: State, job: Job) -> Iterator[Change]:
         )
     for other in [state.cluster.jobs[job_id] for job_id in state.reserved if job_id != job.job_id]:
         yield Change(
-            f"cancel {titled(state, other)}, for which GPUs are kept",
+            f"cancel {titled(state, other)}, which has GPUs reserved",
             (f.CancelRequested(job_id=other.job_id),),
             job.job_id,
         )

@@ -197,7 +197,7 @@ def _does_not_fit(
     """Explain a job that does not fit on what is free now."""
     scattered = nodes.serving >= job.spec.nodes and not has_reserved
     together = (
-        [blocker("nodes that are not together as it asks", nodes.serving, _scattered(job))]
+        [blocker("nodes not together as required", nodes.serving, _scattered(job))]
         if scattered
         else []
     )
@@ -252,17 +252,17 @@ def _enough(job: Job, serving: int, kept: bool) -> str:
     if serving < job.spec.nodes:
         return f"{counted(serving, 'node')} could take a member now"
     if kept:
-        return "nodes that could take it are kept for others"
-    return f"{serving} nodes could take a member now, but not so many of them together as it asks"
+        return "the nodes that could take it are reserved for others"
+    return f"{serving} nodes could take a member now, but too few of them are together as required"
 
 
 def _spent(tenant: Tenant, nodes: list[Blocker]) -> Reason:
     budget = f"{tenant.gpu_hours} GPU hours" + (" for this month" if tenant.monthly else "")
     limit = f"tenant {tenant.tenant} has used up its budget of {budget}"
     renewed = "wait for the next month (UTC), or " if tenant.monthly else ""
-    remedy = f"{renewed}an administrator raises it (muster tenant set); what runs goes on"
+    remedy = f"{renewed}an administrator raises it (muster tenant set); running jobs continue"
     return Reason(
-        f"{limit}: nothing more of it starts", [blocker("tenant budget", 1, limit), *nodes], remedy
+        f"{limit}: no more of its jobs start", [blocker("tenant budget", 1, limit), *nodes], remedy
     )
 
 
@@ -298,12 +298,12 @@ def _other(state: State, job: Job) -> str:
     missing = request.nodes - serving
     if missing <= 0:
         return (
-            f"{serving} nodes serve it, but not {request.nodes} that are together as it asks: ask "
-            "for less of that"
+            f"{serving} nodes could serve it, but fewer than {request.nodes} are together as "
+            "required: relax that requirement"
         )
     return (
-        f"add {counted(missing, 'node')} of the kind that it asks for, or ask for what the "
-        "blockers name as missing"
+        f"add {counted(missing, 'node')} that can serve the request, or request less: the "
+        "blockers name what is missing"
     )
 
 

@@ -28,7 +28,11 @@ def nodes_of(text: str, found: Callable[[str], Path] = Path) -> list[NodeRegiste
     short = SHORT.fullmatch(text)
     if short:
         return _alike(int(short[1]), int(short[2]))
-    with found(text).open(newline="") as file:
+    try:
+        path = found(text)
+    except Refused as error:
+        raise Refused(f"{error}; for a size, write 64x8 (64 nodes of 8 GPUs)") from error
+    with path.open(newline="") as file:
         lines = csv.DictReader(file)
         if "gpu" not in (lines.fieldnames or ()):
             raise Refused(
