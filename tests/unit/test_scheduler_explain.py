@@ -107,7 +107,7 @@ def test_blockers_are_counted_by_build_and_by_what_rules_each_node_out() -> None
     ] == [
         (2, "4 x Simulated H100", "GPUs in use: needs 2, at most 1 free", "a, e"),
         (1, "1 x Simulated H100", "fewer than 2 GPUs", "b"),
-        (1, "4 x Simulated H100", "GPUs away (xid): needs 2, at most 0 there", "c"),
+        (1, "4 x Simulated H100", "GPUs unavailable (xid): needs 2, at most 0 there", "c"),
         (1, "4 x Simulated H100", "node unreachable", "d"),
     ]
     assert answer["answer"] == "it needs 1 node with 2 GPUs, and no node has that free now"
@@ -125,9 +125,13 @@ def holding(*parts: GpuHold, **asked: Any) -> list[AnyFact]:
         (
             {"anti_affinity": {"app": "db"}},
             holding(gpus=0, labels={"app": "db"}),
-            "runs a job that this one keeps away from",
+            "runs a job with a label of the anti-affinity",
         ),
-        ({"gpus": 2, "numa": "required"}, [], "enough free GPUs, but not together as asked (numa)"),
+        (
+            {"gpus": 2, "numa": "required"},
+            [],
+            "enough free GPUs, but not together as required (numa)",
+        ),
         (
             {"gpu_share": 50, "gpus": 2, "isolation": "mps"},
             holding(GpuHold(GpuId("a-gpu0"), 30), gpu_share=30),

@@ -259,7 +259,7 @@ def test_devices_that_are_away_come_back() -> None:
         reason="quarantined",
     )
     found = named(registered("a", gpus=1), fault, waiting("j"))
-    assert found[0] == "bring the GPUs of node a that are away (quarantined) back"
+    assert found[0] == "bring the unavailable GPUs of node a (quarantined) back"
 
 
 def test_new_nodes_are_built_like_those_that_serve() -> None:

@@ -59,7 +59,7 @@ def test_devices_that_are_free_on_two_numa_nodes_are_not_together() -> None:
     anti_affinity = [*waiting("i", gpus=2), placed("i", member("a", 0, 2))]
     assert whats(
         node("a", ("H100",) * 4), anti_affinity, waiting("j", gpus=2, allow_cross_numa=False)
-    ) == ["enough free GPUs, but not together as asked (numa)"]
+    ) == ["enough free GPUs, but not together as required (numa)"]
 
 
 def test_parts_of_one_device_are_kept_apart_in_one_way() -> None:
@@ -103,7 +103,7 @@ def test_devices_that_are_kept_for_a_job_are_that_job_s_and_its_end_frees_them()
         f.DevicesReserved(job_id=JobId("first"), attempt=1, members=(member("a", 0, 1, 2, 3),)),
     ]
     found = answer(registered("a"), low, first, waiting("j"))
-    assert [each["what"] for each in found["blockers"]] == ["GPUs kept for first"]
+    assert [each["what"] for each in found["blockers"]] == ["GPUs reserved for first"]
     assert "cancel first, which has GPUs reserved" in found["changes"]
     assert whats(registered("a"), low, first, waiting("j", gpus=3)) == [
         "GPUs in use: needs 3, at most 0 free"
@@ -115,9 +115,9 @@ def test_devices_that_are_kept_for_a_job_are_that_job_s_and_its_end_frees_them()
     [
         ({"cpus_milli": 9_000}, "too few CPUs or too little memory"),
         ({"cpus_milli": 5_000}, "CPUs or memory in use"),
-        ({"node_labels": {"x": "y"}}, "not the labels that the job asks for"),
-        ({"anti_affinity": {"team": "x"}}, "runs a job that this one keeps away from"),
-        ({"vendor": "amd"}, "other GPUs than the job asks for"),
+        ({"node_labels": {"x": "y"}}, "labels differ from the request"),
+        ({"anti_affinity": {"team": "x"}}, "runs a job with a label of the anti-affinity"),
+        ({"vendor": "amd"}, "GPUs of another kind than requested"),
     ],
 )
 def test_the_host_and_its_jobs_rule_it_out_too(asked: dict[str, Any], what: str) -> None:

@@ -101,12 +101,14 @@ def _no(state: State, node: Node, job: Job, request: ResourceRequest) -> No | No
         return No(
             "GPUs in MIG mode, of which only instances can be used"
             if uncut >= request.gpus
-            else "other GPUs than the job asks for"
+            else "GPUs of another kind than requested"
         )
     healthy = sum(1 for view in views if view.takes_work)
     if healthy < request.gpus:
         why = ", ".join(sorted({view.away for view in views if not view.takes_work}))
-        return No(f"GPUs away ({why}): needs {request.gpus}, at most {{most}} there", healthy)
+        return No(
+            f"GPUs unavailable ({why}): needs {request.gpus}, at most {{most}} there", healthy
+        )
     fabric = next((view.detail for view in views if view.alone), "")
     if request.gpus > 1 and not request.mig_profile and fabric:
         return No(_plain(f"NVLink fabric not up, so only jobs with one GPU: {fabric}"))
@@ -124,9 +126,9 @@ def _host_no(place: Place, request: ResourceRequest) -> No | None:
     if request.node_list and place.node_id not in request.node_list:
         return No("not in the job's list of nodes")
     if any(place.node.labels.get(name) != value for name, value in request.labels):
-        return No("not the labels that the job asks for")
+        return No("labels differ from the request")
     if not place.admits(request):
-        return No("runs a job that this one keeps away from")
+        return No("runs a job with a label of the anti-affinity")
     if request.cpus_milli > place.node.cpus_milli or request.memory_bytes > place.node.memory_bytes:
         return No("too few CPUs or too little memory")
     return None if host_serves(place, request) else No("CPUs or memory in use")
@@ -155,7 +157,7 @@ def _device_no(
             view for view in place.views if view.gpu.uuid in _reserved(place) and not view.holds
         ]
         if len(enough) + len(kept) >= request.gpus:
-            return No(f"GPUs kept for {jobs_named(state, place.node.reserved)}")
+            return No(f"GPUs reserved for {jobs_named(state, place.node.reserved)}")
         return No(f"GPUs in use: needs {request.gpus}, at most {{most}} free", len(enough))
     open_to = [
         index
@@ -176,7 +178,7 @@ def _device_no(
     models = Counter(place.gpus[index].model for index in alike)
     if not request.mixed and max(models.values()) < request.gpus:
         return No(f"free GPUs of different models: needs {request.gpus} of one")
-    return No(f"enough free GPUs, but not together as asked ({', '.join(request.required)})")
+    return No(f"enough free GPUs, but not together as required ({', '.join(request.required)})")
 
 
 def _reserved(place: Place) -> list[GpuId]:

@@ -50,7 +50,7 @@ def _away(node: Node, away: list[GpuView]) -> str:
             f"({'revoked' if node.revoked else 'distrusted' if node.distrusted else node.state})"
         )
     return (
-        f"the GPUs of node {node.node_id} that are away "
+        f"the unavailable GPUs of node {node.node_id} "
         f"({', '.join(dict.fromkeys(view.away for view in away))})"
     )
 
