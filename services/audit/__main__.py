@@ -1,5 +1,7 @@
-"""`python -m services.audit`: the process; with a verb (`verify`, `export`, `migrate`): a command
-over its archive (`commands.py`).
+"""Starts the audit service (`python -m services.audit`).
+
+With a verb (`verify`, `export`, `migrate`) it runs a command on the archive instead
+(`commands.py`).
 """
 
 import asyncio
@@ -37,8 +39,9 @@ logger = logging.getLogger(__name__)
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
-    """Archive every commit; answer for it, publish it, sign its head, and trim the log behind it:
-    that on a connection of the trimmer's.
+    """Archive every commit, answer requests, publish events, sign heads, and trim the log.
+
+    The trimmer has its own connection, because only its identity may purge the log.
     """
     client = await before(stop, connection_nats.connect_as(settings, "audit"))
     store, source = Store(settings.audit_database), source_of(settings.cluster_id)
@@ -88,7 +91,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def _notary(settings: Settings, store: Store, audit: Audit, stream: NatsStream) -> Notary | None:
-    """Who signs the heads; None when no key is named."""
+    """Return the notary, which signs the heads; None if no key is set."""
     seed = settings.audit_key
     if seed is None:
         logger.info("MUSTER_AUDIT_KEY_FILE is not set: no head of the chain is signed")

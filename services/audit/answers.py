@@ -1,8 +1,8 @@
-"""What audit answers over the bus: commits that the log no longer holds, which commits spoke of a
-job, events from a place on, the head.
+"""Answers requests to the audit service over the bus.
 
-Each answer is read from the database in a thread; a question about events that are not there yet
-waits a while for them.
+A request asks for commits that the log no longer holds, for the commits that name a job, for events
+from a position on, or for the signed head. Each answer is read from the database in a thread. A
+request for events that do not exist yet waits a while for them.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from libs.common.transport.bus import Bus
 from libs.common.transport.log import Entry
 from services.audit.chain.heads import Head, encode
 from services.audit.export.events import Position, parse_position, show_position
-from services.audit.export.feed import Handful, take
+from services.audit.export.feed import EventBatch, take
 from services.audit.store.store import Store
 
-# Commits looked up for one answer; its bytes are bounded by `libs.common.transport.archive`.
+# The most commits in one answer; `libs.common.transport.archive` bounds its bytes.
 ASKED_MAX: Final = 256
 EVENTS_MAX: Final = 1_000
 
@@ -37,7 +37,9 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Answers:
-    """`beyond(seq)` returns when the archive holds more than commit `seq`; `head` gives the newest
+    """The answers from one archive.
+
+    `beyond(seq)` returns when the archive holds more than commit `seq`. `head` returns the newest
     signed head.
     """
 
@@ -82,17 +84,17 @@ class Answers:
             min(ask.limit, EVENTS_MAX),
             asyncio.get_running_loop().time() + min(ask.wait_ms / 1_000, WAIT_S_MAX),
         )
-        found = await self._take(after, limit)
-        while not found.events and (found.upto != after or await self._more(after.seq, until)):
-            after = found.upto
-            found = await self._take(after, limit)
-        return _encode(EventsPage(found.events, show_position(found.upto)))
+        batch = await self._take(after, limit)
+        while not batch.events and (batch.upto != after or await self._grows(after.seq, until)):
+            after = batch.upto
+            batch = await self._take(after, limit)
+        return _encode(EventsPage(batch.events, show_position(batch.upto)))
 
-    async def _take(self, after: Position, limit: int) -> Handful:
+    async def _take(self, after: Position, limit: int) -> EventBatch:
         return await asyncio.to_thread(take, self.store, self.source, after, limit, EVENTS_BYTES)
 
-    async def _more(self, seq: int, until: float) -> bool:
-        """Whether more than commit `seq` is archived before the loop's time is `until`."""
+    async def _grows(self, seq: int, until: float) -> bool:
+        """Return whether more than commit `seq` is archived before the loop's time is `until`."""
         try:
             async with asyncio.timeout_at(until):
                 await self.beyond(seq)

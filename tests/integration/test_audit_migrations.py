@@ -60,7 +60,7 @@ def test_a_database_of_a_newer_schema_is_refused(store: Store, url: str) -> None
 
 
 def test_an_archive_that_was_never_migrated_says_so(url: str) -> None:
-    with pytest.raises(Corrupt, match="migrate it first"):
+    with pytest.raises(Corrupt, match=r"services\.audit migrate"):
         Store(url).head()
 
 

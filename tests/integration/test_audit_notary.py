@@ -145,7 +145,7 @@ async def test_a_notary_that_may_not_sign_says_so_and_lives_on(
     tamper(world.url, "delete from commits where seq > 7")
     running = asyncio.create_task(notary.run(0, 1))
     async with asyncio.timeout(10):
-        while "no head is signed: the head of commit 9" not in caplog.text:
+        while "the head is not signed: the head of commit 9" not in caplog.text:
             await asyncio.sleep(0.05)
     assert not running.done()
     running.cancel()

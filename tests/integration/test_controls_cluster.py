@@ -56,7 +56,7 @@ async def test_what_is_set_is_in_force_survives_the_agent_and_a_reset_and_is_tak
         await sampled("muster_gpu_clock_hertz"),
     ) == ([300, 300], [1.5e9, 1.98e9])
     _, err = await shell.run("gpu", "power", "9000", "--gpu-id", FIRST, code=1)
-    assert "takes 200 to 700 W" in err
+    assert "accepts 200 to 700 W" in err
     out, _ = await shell.run("gpu", "ecc", "on", "--gpu-id", FIRST)
     assert out == f"GPU {FIRST}: ecc on: lacking (a simulated device has none), default in force\n"
 

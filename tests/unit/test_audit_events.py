@@ -195,7 +195,7 @@ def test_places_are_in_the_order_of_the_log_and_a_whole_is_behind_its_parts() ->
 
 @pytest.mark.parametrize("text", ["x", "1-", "-1", "1-2-3-4", "1.0", "9" * 20])
 def test_what_is_no_place_is_refused(text: str) -> None:
-    with pytest.raises(Refused, match="is no event's id"):
+    with pytest.raises(Refused, match="is not an event's id"):
         parse_position(text)
 
 

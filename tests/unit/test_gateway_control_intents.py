@@ -45,7 +45,7 @@ def test_each_device_is_asked_for_by_a_fact_of_its_own_whoever_has_it() -> None:
 @pytest.mark.parametrize(
     ("name", "body", "why"),
     [
-        ("power", {"value": "900"}, "takes 200 to 700 W"),
+        ("power", {"value": "900"}, "accepts 200 to 700 W"),
         ("power", {}, "give watts"),
         ("power", {"value": 300}, "as text"),
         ("clocks", {"value": ""}, "give MHz"),

@@ -73,7 +73,7 @@ def test_what_is_not_archived_or_otherwise_may_not() -> None:
     forged = msgspec.structs.replace(RECORDS[1], hash="0" * 64)
     for records, text in (
         (RECORDS[:4], "does not hold commit 5"),
-        ([*RECORDS[:2], other, *RECORDS[3:]], "commit 3 is not what the archive holds"),
+        ([*RECORDS[:2], other, *RECORDS[3:]], "commit 3 of the log differs from the archive"),
         ([RECORDS[0], forged, *RECORDS[2:]], "chain is broken at commit 2"),
     ):
         with pytest.raises(Corrupt, match=text):

@@ -42,9 +42,10 @@ MW: Final = 1_000
 class Row(NamedTuple):
     """One control. `read` returns a value as it is recorded, and raises Refused.
 
-    `once`: the control is an action, not a state of the device. `needs_free`: it is carried out
-    when no job holds the device, and no job is placed there meanwhile. `by_itself` is the default
-    of a mode that the node reports; a device that has it already need not be free for it.
+    `takes` describes the accepted values. `once`: the control is an action, not a state of the
+    device. `needs_free`: the agent waits until no job holds the device, and no job is placed there
+    meanwhile. `by_itself` is the default of a mode that the node reports; a device that has it
+    already need not be free.
     """
 
     takes: str
@@ -116,7 +117,7 @@ def hot_policy(setting: str) -> dict[str, tuple[str, int]]:
         ):
             raise Refused(
                 f"MUSTER_HEALTH_HOT: {part!r} must be VENDOR=power:PERCENT or "
-                "VENDOR=clocks:PERCENT, of 1 to 99"
+                "VENDOR=clocks:PERCENT, with a percentage from 1 to 99"
             )
         found[vendor] = (control, int(percent))
     return found
@@ -124,23 +125,28 @@ def hot_policy(setting: str) -> dict[str, tuple[str, int]]:
 
 def _power(value: str, gpu: Gpu) -> str:
     if not re.fullmatch(r"[1-9][0-9]{0,4}", value):
-        raise Refused(f"power: {value[:32]!r} is no limit: give watts, as 300, or default")
+        raise Refused(
+            f"power: {value[:32]!r} is not a power limit: give watts, for example 300, or default"
+        )
     low, high = gpu.power_mw
     if high and not low <= int(value) * MW <= high:
-        raise Refused(f"power: GPU {gpu.uuid} takes {-(-low // MW)} to {high // MW} W, not {value}")
+        raise Refused(
+            f"power: GPU {gpu.uuid} accepts {-(-low // MW)} to {high // MW} W, not {value}"
+        )
     return value
 
 
 def _clocks(value: str, gpu: Gpu) -> str:
     if not re.fullmatch(r"[1-9][0-9]{0,4}(-[1-9][0-9]{0,4})?", value):
         raise Refused(
-            f"clocks: {value[:32]!r} is no range: give MHz, as 1200-1500 or 1500, or default"
+            f"clocks: {value[:32]!r} is not a range of clocks: give MHz, for example 1200-1500 or "
+            "1500, or default"
         )
     (low, high), (least, most) = range_of(value), gpu.clocks_mhz
     if low > high:
-        raise Refused(f"clocks: {value}: give the lower one first")
+        raise Refused(f"clocks: {value} is not a range: give the lower clock first")
     if most and not least <= low <= high <= most:
-        raise Refused(f"clocks: GPU {gpu.uuid} takes {least} to {most} MHz, not {value}")
+        raise Refused(f"clocks: GPU {gpu.uuid} accepts {least} to {most} MHz, not {value}")
     return f"{low}-{high}"
 
 
@@ -158,7 +164,7 @@ def _one_of(control: str, words: tuple[str, ...]) -> Callable[[str, Gpu], str]:
 
 def _nothing(value: str, gpu: Gpu) -> str:
     if value:
-        raise Refused(f"value: {value[:32]!r}: a reset takes none")
+        raise Refused(f"value: {value[:32]!r} is given, but a reset takes no value: omit it")
     return ""
 
 

@@ -1,11 +1,10 @@
-"""Walks, gives away and removes folders in which a hostile job may rename, link and exchange
-entries at any moment.
+"""Walks, changes the owner of, and removes folders while a hostile job may change their entries.
 
-Every step is relative to an open descriptor and follows no link, and the walk never leaves the file
-system of its top. It holds a fixed number of descriptors and does not recurse, however deep a job
-has nested its folders. On the way up it proves that `..` is the folder that it came from. Every
-privileged operation below a job's folder uses this module (docs/decisions/0026). Tests:
-tests/attack/test_folder_walk.py, tests/unit/test_folder_walk.py.
+The job may rename, link and replace entries at any moment. So every step is relative to an open
+descriptor and follows no link, and the walk stays on one file system. It holds a fixed number of
+descriptors and does not recurse, however deep the folders are. On the way up it checks that `..` is
+the folder that it came from. Every privileged operation below a job's folder uses this module
+(docs/decisions/0026). Tests: tests/attack/test_folder_walk.py, tests/unit/test_folder_walk.py.
 """
 
 import contextlib
@@ -22,8 +21,8 @@ FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NAMED: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 OWNER_ONLY: Final = 0o700
 OTHERS: Final = 0o077
-# A process of the job that still lives can move folders during a removal; the removal starts again
-# at the top so many times.
+# A living process of the job can move folders during a removal. The removal then starts again at
+# the top, at most so many times.
 REMOVE_PASSES: Final = 8
 AT_EMPTY_PATH: Final = 0x1000
 
@@ -33,7 +32,7 @@ Enter = Callable[[str, int], int]
 
 
 class Found(NamedTuple):
-    """One entry.
+    """One entry that the walk has found.
 
     `folder` is the open folder that holds it. `opened` is the entry's own descriptor if it is a
     folder, else -1. The walk closes both.
@@ -66,11 +65,10 @@ def entered(name: str, folder: int) -> int:
 
 
 def walk(top: int, enter: Enter = entered, strict: bool = False) -> Iterator[Found]:
-    """Yield everything below the open folder `top`, the entries of a folder before the folder
-    itself.
+    """Yield all entries below the open folder `top`; a folder comes after its entries.
 
-    Entries that vanish or cannot be opened are passed over, and the walk ends where a folder was
-    moved away from under it; with `strict` both raise OSError.
+    Entries that vanish or cannot be opened are skipped. The walk ends when a folder was moved
+    during it. With `strict` both raise OSError.
     """
     device = os.fstat(top).st_dev
     here = os.open(".", FOLDER, dir_fd=top)
@@ -123,10 +121,7 @@ def _identity(folder: int) -> tuple[int, int]:
 
 
 def _above(folder: int, level: _Level, strict: bool) -> int:
-    """Return the folder that the walk came from; -1 if `folder` was moved since.
-
-    Nothing else reads its `..` before this check.
-    """
+    """Return the folder that the walk came from; -1 if `folder` was moved in the meantime."""
     try:
         found = os.open("..", NAMED | os.O_DIRECTORY, dir_fd=folder)
         try:
@@ -249,11 +244,10 @@ def _unlinked(folder: int, name: str, is_folder: bool) -> bool:
 
 
 def opened_up(name: str, folder: int) -> int:
-    """Open a folder of this process's user from which a job may have taken the right to read or
-    write.
+    """Open a folder of this process's user; restore the owner's rights if a job removed them.
 
-    The mode changes through the descriptor that was opened, so never behind a link. Root needs no
-    such change. Raises OSError.
+    The mode is changed through the open descriptor, so no link can redirect the change. Root needs
+    no such change. Raises OSError.
     """
     named = os.open(name, NAMED | os.O_DIRECTORY, dir_fd=folder)
     try:

@@ -1,9 +1,9 @@
-"""Signs the chain's head now and then, and publishes it where the database is not: files in the
-state directory, the stream AUDIT_HEADS.
+"""Signs the chain's head regularly, and publishes it outside the database.
 
-It never signs an archive that no longer holds what it signed last: that one was cut off or
-rewritten, and says so each time. The files are appended to and synced, one a month; the stream may
-miss a head (a lost answer), the files do not.
+It writes each head to a file in the state directory, one file a month, and to the stream
+AUDIT_HEADS. A lost answer may leave a gap in the stream; the files are synced and have every head.
+The notary does not sign an archive that no longer holds the last signed head, because that archive
+was cut off or rewritten. It logs the error again every AGAIN_S.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from services.audit.export.feed import chain_hash
 from services.audit.store.store import Store
 
 LOOK_S: Final = 1.0
-# What only a person can put right is said again after so long.
+# Time until an error that only an operator can fix is logged again.
 AGAIN_S: Final = 60.0
 FOLDER: Final = "heads"
 
@@ -29,13 +29,16 @@ logger = logging.getLogger(__name__)
 
 
 class Heads:
-    """The files of one state directory."""
+    """The files of signed heads in one state directory."""
 
     def __init__(self, state: Path) -> None:
         self.folder = state / FOLDER
 
     def newest(self) -> Head | None:
-        """The last whole line of the last file. Raises Corrupt when it is no head."""
+        """Return the head in the last whole line of the last file; None if there is none.
+
+        Raises Corrupt if the line is no head.
+        """
         for path in sorted(self.folder.glob("*.ndjson"), reverse=True):
             lines = _tail(path).rpartition(b"\n")[0].splitlines()
             if lines:
@@ -43,9 +46,9 @@ class Heads:
         return None
 
     def append(self, head: Head) -> None:
-        """On disk when it returns; what a crash left of an unfinished line goes first.
+        """Append a head; return when it is on disk.
 
-        Raises Unavailable.
+        A line that a crash left unfinished is removed first. Raises Unavailable.
         """
         path = self.folder / f"{head.at[:7]}.ndjson"
         try:
@@ -58,12 +61,13 @@ class Heads:
                 os.fsync(file.fileno())
         except OSError as error:
             raise Unavailable(
-                f"the head was not written to {path} ({error.strerror}): is the disk full?"
+                f"the head was not written to {path} ({error.strerror}): check the disk's space "
+                "and the directory's permissions"
             ) from error
 
 
 def _tail(path: Path) -> bytes:
-    """The end of a file, which holds its last line; empty for none."""
+    """Return the end of a file, long enough for its last line; empty if there is no file."""
     if not path.exists():
         return b""
     with path.open("rb") as file:
@@ -72,8 +76,10 @@ def _tail(path: Path) -> bytes:
 
 
 class Notary:
-    """`head` is the newest that was signed; `archived` tells the archive's last sequence, `publish`
-    sends a head on its way.
+    """The signer of one archive's heads.
+
+    `head` is the newest signed head. `archived` returns the archive's last sequence, `publish`
+    sends a head to the stream.
     """
 
     def __init__(
@@ -86,29 +92,26 @@ class Notary:
         archived: Callable[[], int],
         publish: Callable[[Head], Awaitable[None]],
     ) -> None:
-        self.store, self.signer, self.files, self.cluster, self.clock = (
-            store,
-            signer,
-            files,
-            cluster,
-            clock,
-        )
-        self.archived, self.publish = archived, publish
+        self.store = store
+        self.signer = signer
+        self.files = files
+        self.cluster = cluster
+        self.clock = clock
+        self.archived = archived
+        self.publish = publish
         self.head = files.newest()
         self._signed_boot_ns = 0
 
     async def run(self, every_s: float, every_commits: int) -> NoReturn:
-        """Sign when that many commits or seconds have passed, for ever; the archive never waits for
-        it.
-        """
+        """Sign for ever, each time after so many commits or seconds. The archive never waits."""
         while True:
             try:
                 if self._due(every_s, every_commits):
                     await self.sign()
             except Unavailable as error:
-                logger.warning("the head waits: %s", error)
+                logger.warning("the head is not signed yet: %s", error)
             except MusterError as error:
-                logger.error("no head is signed: %s", error)
+                logger.error("the head is not signed: %s", error)
                 await asyncio.sleep(AGAIN_S)
             await asyncio.sleep(LOOK_S)
 
@@ -120,7 +123,7 @@ class Notary:
         )
 
     async def sign(self) -> Head | None:
-        """The head of what is archived now; None of an empty archive.
+        """Sign the archive's current head and return it; None if the archive is empty.
 
         Raises Corrupt, Unavailable.
         """
@@ -140,6 +143,7 @@ class Notary:
         return head
 
     async def _check_last(self, end: int) -> None:
+        """Raise Corrupt if the archive does not hold the last signed head."""
         last = self.head
         if (
             last is not None

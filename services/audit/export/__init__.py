@@ -1,1 +1,1 @@
-"""Events for other systems: CloudEvents, the stream AUDIT, files."""
+"""Export of the archive to other systems: CloudEvents, the stream AUDIT, files."""

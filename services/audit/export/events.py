@@ -1,11 +1,11 @@
-"""An archived commit as CloudEvents 1.0 (JSON, structured mode): one event for each fact, one for
-each entry of a batch of access records.
+"""Turns archived commits into CloudEvents 1.0 (JSON, structured mode).
 
-An event is a function of the record, whatever its kind and however broken, and of what stood before
-it in the archive: the same record gives the same events for ever, so that streams, pages and
-exports agree, and any of them can be made again. Its id is its place: SEQUENCE-POSITION, for an
-access entry SEQUENCE-POSITION-ENTRY. The chain's hash of its commit goes with it. Consumers of an
-archive of years read it: fields are only added.
+Each fact becomes one event, and so does each entry of a batch of access records. An event depends
+only on its record and on the records before it in the archive. So streams, pages and exports agree,
+and each of them can be made again. This holds for every kind of fact, and for broken commits too.
+The id of an event is its position: SEQUENCE-POSITION, for an access entry SEQUENCE-POSITION-ENTRY.
+An event carries the chain's hash of its commit. Consumers read archives of many years, so fields
+are only added.
 """
 
 from base64 import b64encode
@@ -26,8 +26,8 @@ from services.audit.store.store import Record
 TYPE: Final = "io.muster."
 ACCESS: Final = "access.recorded"
 UNREADABLE_KIND: Final = "commit.unreadable"
-# The kind of a fact that every fold ignores has this behind it: who counts a kind counts only what
-# happened.
+# The suffix of the kind of a fact that every fold ignores, so that a consumer that counts a kind
+# does not count it.
 IGNORED: Final = ".ignored"
 REPEATED: Final = (
     "the job was submitted before, with the same Idempotency-Key: this fact made no other"
@@ -36,7 +36,7 @@ REPEATED: Final = (
 EVENT_BYTES_MAX: Final = 768 << 10
 # What is nested deeper in a fact is left out.
 DEPTH_MAX: Final = 32
-# What an event is about: the first of these that its data names.
+# The subject of an event is the first of these fields that its data has.
 SUBJECTS: Final = ("job_id", "node_id", "key_id", "name", "model", "tenant")
 ACCESS_FIELDS: Final = tuple(field.name for field in msgspec.structs.fields(AccessEntry))
 ID_NUMBER_MAX: Final = (1 << 63) - 1
@@ -46,8 +46,9 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Position(NamedTuple):
-    """The place of an event among all; of a whole commit or fact the missing numbers are the
-    highest.
+    """The position of an event in the archive.
+
+    For the end of a whole commit or fact the missing numbers are the highest.
     """
 
     seq: int
@@ -59,9 +60,9 @@ BEGINNING: Final = Position(0)
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """The attributes of the specification, then ours.
+    """The attributes of the specification, then Muster's own.
 
-    `sequence` has its digits filled up, as the specification's extension wants it.
+    `sequence` is padded with zeros, as the specification's extension requires.
     """
 
     specversion: str = "1.0"
@@ -78,13 +79,16 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_position(text: str) -> Position:
-    """The id of an event, or only its first numbers; empty is the beginning. Raises Refused."""
+    """Parse the id of an event, or only its first numbers; empty means the beginning.
+
+    Raises Refused.
+    """
     parts = text.split("-") if text else []
     if len(parts) > 3 or not all(
         part.isascii() and part.isdigit() and len(part) < 20 for part in parts
     ):
         raise Refused(
-            f"after: {text[:64]!r} is no event's id: write SEQUENCE, SEQUENCE-POSITION or "
+            f"after: {text[:64]!r} is not an event's id: write SEQUENCE, SEQUENCE-POSITION or "
             "SEQUENCE-POSITION-ENTRY"
         )
     numbers = [min(int(part), ID_NUMBER_MAX) for part in parts]
@@ -92,19 +96,19 @@ def parse_position(text: str) -> Position:
 
 
 def show_position(position: Position) -> str:
-    """The other way round."""
+    """Return the id that stands for a position."""
     return "-".join(str(number) for number in position if number != ID_NUMBER_MAX)
 
 
 def source_of(cluster_id: str) -> str:
-    """A CloudEvents source is a URI reference."""
+    """Return the CloudEvents source of a cluster, which is a URI reference."""
     return quote(cluster_id, safe="") or "muster"
 
 
 def events(
     record: Record, source: str, repeated: frozenset[int] = frozenset()
 ) -> Iterator[tuple[Position, CloudEvent]]:
-    """Return all events of a commit, in order, each with its place.
+    """Yield all events of a commit in order, each with its position.
 
     `repeated`: the positions of submissions that every fold ignores.
     """
@@ -130,15 +134,16 @@ def events(
         kind = fact["kind"]
         if position in repeated:
             kind, fact = kind + IGNORED, {**fact, "ignored": True, "reason": REPEATED}
-        if not entries or fact.get("dropped"):  # that some were not kept is an event too
+        if not entries or fact.get("dropped"):  # dropped entries are reported by an event too
             yield _event(
                 record, source, Position(record.seq, position), kind, record.at_ns, _plain(fact, 0)
             )
 
 
 def encode(event: CloudEvent) -> bytes:
-    """Its JSON, never more than EVENT_BYTES_MAX: of a larger one the data is left out,
-    and says so.
+    """Return the event's JSON of at most EVENT_BYTES_MAX.
+
+    A note replaces the data of a larger event.
     """
     data = _encode(event)
     if len(data) <= EVENT_BYTES_MAX:
@@ -173,8 +178,9 @@ def _event(
 
 
 def _entries(fact: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """The entries of a batch of access records; none of any other fact, and of one that cannot be
-    read (it is shown as it is).
+    """Return the entries of a batch of access records.
+
+    Other facts have none, nor has a batch that cannot be read: it becomes one event as it is.
     """
     batch = fact.get("entries")
     if fact["kind"] != ACCESS or not isinstance(batch, bytes):
@@ -186,7 +192,7 @@ def _entries(fact: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _plain(value: Any, depth: int) -> Any:  # noqa: ANN401
-    """What JSON can hold of a value that MessagePack could; bytes are base64."""
+    """Return a MessagePack value in a form that JSON can hold; bytes become base64."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, bytes):

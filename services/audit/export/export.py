@@ -1,8 +1,7 @@
-"""The archive as lines for other programs: every event in order, CloudEvents a line (ndjson) or a
-row (csv).
+"""Exports the archive's events in order: one CloudEvent per line (ndjson) or row (csv).
 
-Streaming: a page of commits is in memory at once, whatever the archive's size. Whoever has the last
-line's id goes on behind it with `--after`; the two together are what one run would have written.
+Only one page of commits is in memory at a time. `--after` with the id of the last line continues an
+export; both parts together equal the output of one run.
 """
 
 import csv
@@ -32,8 +31,9 @@ SEQ_MAX: Final = (1 << 63) - 1
 
 
 class Span(msgspec.Struct, frozen=True):
-    """What is wanted: events behind `after` up to commit `until_seq`, of commits made from
-    `since_ns` to `until_ns` (writers' clocks).
+    """The selected events: those after `after`, up to commit `until_seq`.
+
+    Their commits were made from `since_ns` to `until_ns`, by the writers' clocks.
     """
 
     after: Position = BEGINNING
@@ -43,17 +43,19 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def lines(store: Store, span: Span, source: str, form: str) -> Iterator[bytes]:
-    """The export, each piece whole lines. Raises as the store does."""
+    """Yield the export in pieces of whole lines. Raises as the store does."""
     if form == "csv" and span.after == BEGINNING:
         yield _row(COLUMNS)
     for record in _records(store, span):
-        found = [event for place, event in events_of(store, record, source) if place > span.after]
-        if found:
-            yield b"".join(map(_csv if form == "csv" else _ndjson, found))
+        selected = [
+            event for position, event in events_of(store, record, source) if position > span.after
+        ]
+        if selected:
+            yield b"".join(map(_csv if form == "csv" else _ndjson, selected))
 
 
 def _records(store: Store, span: Span) -> Iterator[Record]:
-    """A commit whose own time cannot be read counts as made when the one before it was."""
+    """Yield the selected commits. A commit without a readable time has that of the one before."""
     first = store.young(span.after.seq - 1, span.since_ns) if span.since_ns else 0
     at_ns = span.since_ns
     for record in records_from(

@@ -1,8 +1,8 @@
-"""Events of the archive from any place on, a bounded handful at a time: what the stream, the
-gateway's pages and exports are made of.
+"""Reads events of the archive from any position on, in bounded batches.
 
-It reads the database and nothing else, so whoever comes back with the id of the last event that
-they have is given the next one, whatever died in between. Blocking: call it from a thread.
+The stream, the gateway's pages and exports use it. It reads only the database. So a reader that
+returns with the id of its last event gets the next one, even if processes died in between.
+Blocking: call it from a thread.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,14 @@ from services.audit.export.events import CloudEvent, Position, encode, events
 from services.audit.store.repeats import repeated
 from services.audit.store.store import Record, Store
 
-# Commits looked at for one handful, most of which hold a few events.
+# The most commits read for one batch.
 SCAN_MAX: Final = 1_024
 
 
-class Handful(msgspec.Struct, frozen=True):
-    """Encoded events with their ids; `upto` is the place behind them, which may lie behind commits
-    that held none.
+class EventBatch(msgspec.Struct, frozen=True):
+    """Encoded events with their ids.
+
+    `upto` is the position after them, and after commits without events that follow.
     """
 
     events: list[tuple[str, bytes]]
@@ -28,23 +29,22 @@ class Handful(msgspec.Struct, frozen=True):
 
 
 def records_from(store: Store, after: Position, limit: int | None = None) -> Iterator[Record]:
-    """The commits that may hold events behind `after`."""
+    """Yield the commits that may hold events after `after`."""
     whole = after == Position(after.seq)
     return store.commits(after=after.seq if whole else after.seq - 1, limit=limit)
 
 
 def events_of(store: Store, record: Record, source: str) -> Iterator[tuple[Position, CloudEvent]]:
-    """Return all events of a commit of this archive. Raises as the store does."""
+    """Yield all events of a commit of this archive. Raises as the store does."""
     return events(record, source, repeated(store, record))
 
 
-def take(store: Store, source: str, after: Position, count_max: int, bytes_max: int) -> Handful:
-    """The next events behind `after`: at most `count_max` of at most `bytes_max` together, one at
-    least.
+def take(store: Store, source: str, after: Position, count_max: int, bytes_max: int) -> EventBatch:
+    """Return the next events after `after`: at most `count_max`, of at most `bytes_max` together.
 
-    Raises as the store does.
+    The first event is returned even if it is larger. Raises as the store does.
     """
-    found: list[tuple[str, bytes]] = []
+    taken: list[tuple[str, bytes]] = []
     size = 0
     for record in records_from(store, after, SCAN_MAX):
         for place, event in events_of(store, record, source):
@@ -52,15 +52,15 @@ def take(store: Store, source: str, after: Position, count_max: int, bytes_max: 
                 continue
             data = encode(event)
             size += len(data)
-            if len(found) >= count_max or (found and size > bytes_max):
-                return Handful(found, after)
-            found.append((event.id, data))
+            if len(taken) >= count_max or (taken and size > bytes_max):
+                return EventBatch(taken, after)
+            taken.append((event.id, data))
             after = place
         after = Position(record.seq)
-    return Handful(found, after)
+    return EventBatch(taken, after)
 
 
 def chain_hash(store: Store, seq: int) -> str | None:
-    """The hash of the archived commit `seq`; None when it is not there."""
+    """Return the hash of the archived commit `seq`; None if the archive does not hold it."""
     records = store.between(seq, seq)
     return records[0].hash if records else None

@@ -1,11 +1,9 @@
-"""Writes the stream AUDIT: every event of the archive, in order, once, behind the database that has
-it already.
+"""Publishes every event of the archive to the stream AUDIT, in order and once.
 
-Where it stands is read from the stream's own last message; the stream's numbers then hold: the n-th
-message is the n-th event of the log's whole life, also when the stream was lost and is written
-anew. What it finds there must be what the archive says (else the one or the other was changed):
-then it says so and publishes nothing. A stream that is full drops its oldest; the archive has
-everything.
+It continues after the stream's own last message. So message n is event n of the log's whole life,
+also after the stream was lost and written again. If the last message does not agree with the
+archive, one of the two was changed: the publisher then logs the error and publishes nothing. A full
+stream drops its oldest messages; the archive has all of them.
 """
 
 import asyncio
@@ -24,23 +22,24 @@ from services.audit.store.store import Store
 BATCH_EVENTS: Final = 256
 BATCH_BYTES: Final = 2 << 20
 RETRY_S: Final = 1.0
-# What only a person can put right is said again after so long.
+# Time until an error that only an operator can fix is logged again.
 AGAIN_S: Final = 60.0
 
 logger = logging.getLogger(__name__)
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What is read back of an event."""
+class PublishedEvent(msgspec.Struct, frozen=True):
+    """The fields of a published event that are compared with the archive."""
 
     id: str
     chainhash: str
 
 
 class Publisher:
-    """`beyond(seq)` returns when the archive holds more than commit `seq`.
+    """The publisher of one archive's events.
 
-    `at` is the place of the last event that the stream holds.
+    `beyond(seq)` returns when the archive holds more than commit `seq`. `at` is the position of the
+    last event in the stream.
     """
 
     def __init__(
@@ -57,12 +56,12 @@ class Publisher:
         self.at = BEGINNING
 
     async def run(self) -> NoReturn:
-        """For ever; the archive never waits for it."""
+        """Publish for ever. The archive never waits for it."""
         while True:
             try:
                 await self._follow()
             except Unavailable as error:
-                logger.warning("the stream %s waits: %s", self.stream.name, error)
+                logger.warning("publishing to %s is delayed: %s", self.stream.name, error)
                 await asyncio.sleep(RETRY_S)
             except MusterError as error:
                 logger.error("nothing is published: %s", error)
@@ -72,37 +71,37 @@ class Publisher:
         await self.stream.make()
         last = await self.stream.last()
         number = last.seq if last is not None else 0
-        self.at = await self._standing(last)
+        self.at = await self._position_of(last)
         while True:
-            found = await asyncio.to_thread(
+            batch = await asyncio.to_thread(
                 take, self.store, self.source, self.at, BATCH_EVENTS, BATCH_BYTES
             )
-            if found.events:
-                number = await self.stream.append(found.events, number)
-            if found.upto == self.at:
+            if batch.events:
+                number = await self.stream.append(batch.events, number)
+            if batch.upto == self.at:
                 await self.beyond(self.at.seq)
-            self.at = found.upto
+            self.at = batch.upto
 
-    async def _standing(self, last: Stored | None) -> Position:
-        """The place of the stream's last event, once the archive has it.
+    async def _position_of(self, last: Stored | None) -> Position:
+        """Return the position of the stream's last event, once the archive has it.
 
-        Raises Corrupt when the two do not agree.
+        Raises Corrupt if the two do not agree.
         """
         if last is None:
             return BEGINNING
         try:
-            told = msgspec.json.decode(last.data, type=Told)
+            published = msgspec.json.decode(last.data, type=PublishedEvent)
         except msgspec.DecodeError as error:
             name = self.stream.name
             raise Corrupt(
-                f"message {last.seq} of {name} is no event ({error}): delete the stream "
-                f"{name}, it is written anew"
+                f"message {last.seq} of {name} is not an event ({error}): delete the stream "
+                f"{name}; the audit service then writes it again"
             ) from error
-        place = parse_position(told.id)
-        await self.beyond(place.seq - 1)
-        if await asyncio.to_thread(chain_hash, self.store, place.seq) != told.chainhash:
+        position = parse_position(published.id)
+        await self.beyond(position.seq - 1)
+        if await asyncio.to_thread(chain_hash, self.store, position.seq) != published.chainhash:
             raise Corrupt(
-                f"event {told.id} of {self.stream.name} names another hash than the archive: "
+                f"event {published.id} of {self.stream.name} has another hash than the archive: "
                 "run `muster audit verify`"
             )
-        return place
+        return position

@@ -1,7 +1,4 @@
-"""The archive for code that must not block: each question in a thread, over one `Store`.
-
-See `trimmer.Archive`.
-"""
+"""Reads a `Store` from the event loop, in threads; implements `trimmer.Archive`."""
 
 import asyncio
 
@@ -9,7 +6,7 @@ from services.audit.store.store import Record, Store
 
 
 class Archive:
-    """One store, asked from the event loop."""
+    """One store, read in threads so that the event loop does not block."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

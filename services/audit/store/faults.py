@@ -1,8 +1,8 @@
-"""What a database's errors mean for the archive: each becomes one typed error that says what to do.
+"""Turns a database's errors into typed errors that say what to do.
 
-A unique violation means that another archive has written (Fenced); a full disk, a file that is no
-database, and everything that may pass (locked, no connection) have an error each. Tests make each
-of them happen to a real file.
+A unique violation means that another archive has written (Fenced). A full disk is DiskFull, a
+damaged file Corrupt. Errors that may pass (locked, no connection) are Unavailable. Tests cause each
+of them on a real file.
 """
 
 from collections.abc import Iterator
@@ -16,9 +16,8 @@ from libs.common.errors import Corrupt, Fenced, MusterError, Unavailable
 SQLITE_CORRUPT: Final = 11
 SQLITE_FULL: Final = 13
 SQLITE_NOTADB: Final = 26
-SQLITE_IOERR_SHMSIZE: Final = (
-    4874  # the shared index of the write-ahead log could not grow: a full disk as well
-)
+# The shared index of the write-ahead log could not grow, which is a full disk too.
+SQLITE_IOERR_SHMSIZE: Final = 4874
 POSTGRES_DISK_FULL: Final = "53100"
 POSTGRES_CORRUPT: Final = ("XX001", "XX002")
 
@@ -32,8 +31,9 @@ class DiskFull(Unavailable):
 
 @contextmanager
 def telling(what: str, where: str) -> Iterator[None]:
-    """Turns a database's error while doing `what` at `where` (an URL without its password) into the
-    typed one.
+    """Turn a database's error in the body into a typed one.
+
+    `what` names the operation, `where` is the database's URL without its password.
     """
     try:
         yield
@@ -46,21 +46,19 @@ def _meant(error: exc.DBAPIError, tried: str) -> MusterError:
     state = getattr(error.orig, "sqlstate", "") or ""
     if isinstance(error, exc.ProgrammingError) or "no such table" in _text(error):
         return Corrupt(
-            f"{tried}: the schema is not the archive's ({_text(error)}); migrate it first"
+            f"{tried}: the schema is not the archive's ({_text(error)}); run `python -m "
+            "services.audit migrate` first"
         )
     if isinstance(error, exc.IntegrityError):
-        return Fenced(
-            f"{tried}: another archive has written there; stop one of the two, or stand by "
-            "and read the head again"
-        )
+        return Fenced(f"{tried}: another audit service has written there; stop one of the two")
     if number in (SQLITE_FULL, SQLITE_IOERR_SHMSIZE) or state == POSTGRES_DISK_FULL:
         return DiskFull(
-            f"{tried}: the disk is full; free space there, the archive goes on by itself"
+            f"{tried}: the disk is full; free space there, then the archive continues by itself"
         )
     if number in (SQLITE_CORRUPT, SQLITE_NOTADB) or state in POSTGRES_CORRUPT:
         return Corrupt(
-            f"{tried}: the database is damaged ({_text(error)}); restore it from a backup, "
-            "the log fills in the rest"
+            f"{tried}: the database is damaged ({_text(error)}); restore it from a backup: the "
+            "audit service then reads later commits from the log"
         )
     return Unavailable(
         f"{tried}: {_text(error)}; check that the database can be reached, then try again"

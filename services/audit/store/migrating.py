@@ -1,9 +1,8 @@
-"""Brings an archive's schema to this version, or back: Alembic, run from inside the process,
-without a file on disk.
+"""Migrates an archive's schema to this version, or back, with Alembic inside this process.
 
-One transaction and one lock per run, so that a killed migration leaves nothing half done and two
-archives that start together do not collide. A database of a newer schema is refused (TooNew), never
-touched. The steps are in migrations/versions.
+A run is one transaction under one lock. So a killed migration leaves nothing half done, and two
+archives that start together do not collide. A database with a newer schema is refused (TooNew) and
+not changed. The steps are in migrations/versions.
 """
 
 from contextlib import suppress
@@ -23,17 +22,16 @@ POSTGRES_LOCK: Final = 0x6D757374  # any number that no other program takes: "mu
 
 
 def upgrade(engine: sa.Engine) -> None:
-    """To this version's schema. Raises TooNew when the database is already past it."""
+    """Migrate to this version's schema. Raises TooNew if the database's schema is newer."""
     with engine.begin() as connection:
         config = _prepare(connection)
         command.upgrade(config, "head")
 
 
 def move(engine: sa.Engine, to: str) -> tuple[str, str]:
-    """Up or down to revision `to` (`head`, `base`, or a number); the revisions before and after,
-    empty for none.
+    """Migrate up or down to revision `to`: `head`, `base`, or a number.
 
-    Raises Refused, TooNew.
+    Return the revisions before and after, empty for none. Raises Refused, TooNew.
     """
     with engine.begin() as connection:
         config = _prepare(connection)
@@ -43,7 +41,7 @@ def move(engine: sa.Engine, to: str) -> tuple[str, str]:
         target = {"head": known[-1], "base": ""}.get(to, to)
         if target and target not in known:
             raise Refused(
-                f"--to {to!r} is no revision of the archive's schema: write "
+                f"--to {to!r} is not a revision of the archive's schema: write "
                 f"{', '.join(known)}, head or base"
             )
         before = MigrationContext.configure(connection).get_current_revision() or ""

@@ -1,10 +1,8 @@
-"""What the archive reads out of a commit: when it was made, and a row for each fact, whatever its
-kind.
+"""Reads the time and one row per fact from a commit, for every kind of fact.
 
-Pure, and schema-free on purpose: facts of a newer version are recorded too, and an archive of years
-is read by one rule. A commit that is not what a commit must be is archived all the same, with time
-0 and no rows; nothing that a writer sends can stop the archive. `verify.py` reads again by the same
-rule and compares.
+Pure. It uses no schema on purpose: facts of a newer version are archived too, and one rule reads an
+archive of many years. A malformed commit is archived with time 0 and no rows, so nothing that a
+writer sends can stop the archive. `verify.py` reads by the same rule and compares.
 """
 
 from typing import Any, Final
@@ -14,15 +12,15 @@ import msgspec
 
 AT_NS: Final = 5
 FACTS: Final = 7
-TEXT_MAX: Final = (
-    255  # longer names than this are no ids of ours, and no database wants them in an index
-)
+# Ids of Muster are shorter, and databases limit the length of indexed texts.
+TEXT_MAX: Final = 255
 NS_MAX: Final = (1 << 63) - 1
 
 
 class FactRow(msgspec.Struct, frozen=True):
-    """One fact of the archive: stream sequence and position in its commit say where its
-    bytes are.
+    """The index row of one fact.
+
+    The stream sequence and the position in the commit say where the fact's bytes are.
     """
 
     seq: int
@@ -34,6 +32,8 @@ class FactRow(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
+    """The time and the fact rows of one commit."""
+
     at_ns: int
     facts: tuple[FactRow, ...]
 
@@ -42,7 +42,7 @@ UNREADABLE: Final = Reading(0, ())
 
 
 def read(seq: int, data: bytes) -> Reading:
-    """The rows of one commit; UNREADABLE when it is not one."""
+    """Read one commit; return UNREADABLE if the bytes are not one."""
     commit = _unpack(data)
     if not isinstance(commit, list) or len(commit) <= FACTS or not isinstance(commit[FACTS], list):
         return UNREADABLE
@@ -55,12 +55,12 @@ def read(seq: int, data: bytes) -> Reading:
 
 
 def commit_facts(data: bytes) -> list[dict[str, Any]]:
-    """The facts of a commit that `read` could read, as they were written: fields by name."""
+    """Return the facts of a readable commit as they were written: fields by name."""
     facts: list[dict[str, Any]] = _unpack(data)[FACTS]
     return facts
 
 
-def _unpack(data: bytes) -> Any:  # noqa: ANN401 - it is whatever the bytes say
+def _unpack(data: bytes) -> Any:  # noqa: ANN401 - the bytes may hold any type
     try:
         return msgpack.unpackb(
             data, raw=False, unicode_errors="replace", strict_map_key=False, timestamp=0
@@ -90,8 +90,9 @@ def _row(seq: int, position: int, fact: Any, at_ns: int) -> FactRow | None:  # n
 
 
 def _text(fact: Any, key: str) -> str | None:  # noqa: ANN401
-    """A short text of a fact; None for anything else, and for the NUL that PostgreSQL does not
-    store.
+    """Return a short text field of a fact; None for other values.
+
+    PostgreSQL does not store NUL, so a text with NUL counts as none.
     """
     value = fact.get(key) if isinstance(fact, dict) else None
     return (

@@ -1,11 +1,9 @@
-"""Finds submissions of an archived commit that every fold ignores, because it knows their job
-already.
+"""Finds repeated submissions in an archived commit, which every fold ignores.
 
-Two gateways that are given one Idempotency-Key at the same moment may each record the job (decision
-27). The fold keeps the first one (`job_fold.submitted`) until ENDED_JOBS_KEPT jobs have ended after
-it; by the same rule such a submission is here the first one of its life or a repetition. The answer
-depends only on the commits that the archive held before this one, so it never changes. Held by
-tests/integration/test_audit_repeats.py.
+Two gateways that receive one Idempotency-Key at the same moment may each record the job (decision
+27). The fold keeps the first submission (`job_fold.submitted`) until ENDED_JOBS_KEPT jobs have
+ended after the job. This module follows the same rule. Its answer depends only on the commits
+before this one, so it never changes. Tests: tests/integration/test_audit_repeats.py.
 """
 
 from typing import Final

@@ -1,11 +1,9 @@
-"""The archive: every commit's exact bytes under the chain, and its facts to look up, in SQLite or
-PostgreSQL by URL.
+"""Stores the archive in SQLite or PostgreSQL: each commit's exact bytes, its chain link, its facts.
 
-One transaction per batch; what was appended is on disk when `append` returns. An append is
-idempotent (entries that are already there are compared, and skipped), so a reader that does not
-know whether its last batch was stored just appends it again. There is one writer: a second one runs
-into the primary key and is Fenced. Blocking: call it from a thread. Twin of none; tests use real
-files.
+A batch is one transaction, which is on disk when `append` returns. An append is idempotent: entries
+that are there already are compared and skipped. So a caller that does not know whether its last
+batch was stored appends it again. There is one writer: a second one violates the primary key and is
+Fenced. Blocking: call it from a thread. It has no twin; tests use real files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +22,8 @@ from services.audit.store.faults import telling
 from services.audit.store.reading import FactRow, read
 from services.audit.store.tables import COMMITS, FACTS
 
-PAGE: Final = 256  # commits in memory at once while iterating: 128 MiB at the very worst
+# Commits in memory at once while iterating: at most 128 MiB.
+PAGE: Final = 256
 FACTS_LIMIT: Final = 1_000
 BUSY_MS: Final = 10_000
 
@@ -44,8 +43,8 @@ class Record(msgspec.Struct, frozen=True):
 class Store:
     """One archive.
 
-    All methods raise the typed errors of `faults.py`; `migrate` comes first. `read_only` never
-    makes a file: an SQLite archive that is not there is Refused.
+    Call `migrate` first. All methods raise the typed errors of `faults.py`. With `read_only` no
+    file is created: a missing SQLite archive is Refused.
     """
 
     def __init__(self, url: str, read_only: bool = False) -> None:
@@ -55,14 +54,14 @@ class Store:
         self._head_known = False
 
     def migrate(self) -> None:
-        """Brings the schema to this version. Raises TooNew when a newer version has been here."""
+        """Migrate the schema to this version. Raises TooNew if a newer version has migrated it."""
         with telling("migrating the archive", self._where):
             migrating.upgrade(self._engine)
 
     def migrate_to(self, revision: str) -> tuple[str, str]:
-        """Takes the schema up or down to `revision`; the revisions before and after.
+        """Migrate the schema to `revision`; return the revisions before and after.
 
-        Raises Refused for one that is not known.
+        Raises Refused for an unknown revision.
         """
         self._head_known = False
         with telling(f"migrating the archive to {revision}", self._where):
@@ -72,16 +71,16 @@ class Store:
         self._engine.dispose()
 
     def head(self) -> Link | None:
-        """The last link, read from the database; None when the archive is empty.
+        """Return the last link from the database; None if the archive is empty.
 
-        The writer's: it appends behind it.
+        For the writer, which appends after it.
         """
         self._head = self.head_now()
         self._head_known = True
         return self._head
 
     def head_now(self) -> Link | None:
-        """The same for readers beside the writer."""
+        """Return the last link like `head`, for readers beside the writer."""
         c = COMMITS.c
         query = (
             sa.select(c.index, c.seq, c.subject, c.hash, c.previous_hash)
@@ -92,8 +91,9 @@ class Store:
         return Link(*rows[0]) if rows else None
 
     def young(self, after: int, since_ns: int) -> int:
-        """The first sequence after `after` whose commit was made at `since_ns` or later; behind the
-        head when there is none.
+        """Return the first sequence after `after` whose commit was made at `since_ns` or later.
+
+        If there is none, return the sequence after the head.
         """
         c = COMMITS.c
         query = sa.select(c.seq).where(c.seq > after, c.at_ns >= since_ns).order_by(c.seq).limit(1)
@@ -104,10 +104,10 @@ class Store:
         return head.seq + 1 if head is not None else after + 1
 
     def append(self, entries: Sequence[Entry], begin: int = 1) -> list[Link]:
-        """Stores what follows the head (in an empty archive: from `begin` on) and returns the new
-        links; what is already there is compared and skipped.
+        """Store the entries after the head and return their links.
 
-        Raises Corrupt on a gap or when an archived entry differs, Fenced when another archive has
+        An empty archive starts at `begin`. Entries that are there already are compared and skipped.
+        Raises Corrupt on a gap or if an archived entry differs, Fenced if another archive has
         written, DiskFull, Unavailable.
         """
         head = self._head if self._head_known else self.head()
@@ -116,14 +116,15 @@ class Store:
         fresh = [entry for entry in entries if entry.seq > last]
         links = extend(head, fresh, begin)
         if links:
-            self._head_known = False  # until the commit is sure: a failed one may have been stored
+            self._head_known = False  # a transaction that fails may have been stored nevertheless
             self._write(fresh, links)
             self._head, self._head_known = links[-1], True
         return links
 
     def commits(self, after: int | None = None, limit: int | None = None) -> Iterator[Record]:
-        """Archived commits in chain order, those after stream sequence `after` (None: all); read in
-        pages, nothing is held open.
+        """Yield the commits after stream sequence `after` (None: all) in the chain's order.
+
+        They are read in pages, so no transaction stays open.
         """
         left = limit
         index = after - 1 if after is not None else None
@@ -136,7 +137,7 @@ class Store:
             left = None if left is None else left - len(page)
 
     def between(self, first: int, last: int) -> list[Record]:
-        """The commits with stream sequences first..last, by sequence."""
+        """Return the commits with the stream sequences first to last, in order."""
         query = sa.select(COMMITS).where(COMMITS.c.seq.between(first, last)).order_by(COMMITS.c.seq)
         return [Record(*row) for row in self._rows("reading commits", query)]
 
@@ -150,13 +151,14 @@ class Store:
         after: int = 0,
         limit: int = FACTS_LIMIT,
     ) -> list[FactRow]:
-        """Facts in log order that match all that is given; `since` is nanoseconds, `after` a stream
-        sequence (to page on).
+        """Return the facts that match all arguments, in the log's order.
+
+        `since` is in nanoseconds, `after` is a stream sequence for the next page.
         """
         c = FACTS.c
-        asked = [(c.job_id, job), (c.node_id, node), (c.kind, kind)]
+        filters = [(c.job_id, job), (c.node_id, node), (c.kind, kind)]
         query = sa.select(FACTS).where(
-            *[column == value for column, value in asked if value is not None], c.seq > after
+            *[column == value for column, value in filters if value is not None], c.seq > after
         )
         if since is not None:
             query = query.where(c.at_ns >= since)
@@ -164,7 +166,7 @@ class Store:
         return [FactRow(*row) for row in self._rows("looking up facts", query)]
 
     def facts_of(self, seqs: Sequence[int]) -> list[FactRow]:
-        """All facts rows of these commits."""
+        """Return all fact rows of these commits."""
         query = (
             sa.select(FACTS).where(FACTS.c.seq.in_(seqs)).order_by(FACTS.c.seq, FACTS.c.position)
         )
@@ -183,15 +185,13 @@ class Store:
         return [(int(row[0]), int(row[1])) for row in self._rows("looking up facts", query)]
 
     def count(self, kinds: Sequence[str], after: int, before: int) -> int:
-        """Return how many facts of these kinds stand between two commits, without those
-        of the two.
-        """
+        """Return the number of facts of these kinds in the commits between two, exclusive."""
         c = FACTS.c
         query = sa.select(sa.func.count()).where(c.kind.in_(kinds), c.seq > after, c.seq < before)
         return int(self._rows("counting facts", query)[0][0])
 
     def orphans(self, limit: int) -> list[int]:
-        """Stream sequences that have facts rows and no commit."""
+        """Return stream sequences that have fact rows but no commit."""
         known = sa.exists().where(COMMITS.c.seq == FACTS.c.seq)
         query = sa.select(FACTS.c.seq).where(~known).distinct().order_by(FACTS.c.seq).limit(limit)
         return [row[0] for row in self._rows("reading facts", query)]
@@ -214,9 +214,9 @@ class Store:
             record = archived.get(entry.seq)
             if record is None or (record.subject, record.data) != (entry.subject, entry.data):
                 raise Corrupt(
-                    f"stream sequence {entry.seq} is not what {self._where} holds for it: "
-                    "the log or the archive was "
-                    "changed or restored; verify the archive before anything else is appended"
+                    f"commit {entry.seq} of the log differs from that in {self._where}: the log or "
+                    "the archive was changed or restored; run `muster audit verify` before you "
+                    "start the audit service again"
                 )
 
     def _write(self, entries: Sequence[Entry], links: Sequence[Link]) -> None:
@@ -272,8 +272,10 @@ def _set_patience(connection: Any, _record: object) -> None:  # noqa: ANN401 - a
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
-    """Durable at every commit; readers never wait for the writer; a second writer waits a while
-    before it is told.
+    """Set up an SQLite connection.
+
+    Each transaction is durable, readers never wait for the writer, and a second writer waits up to
+    BUSY_MS before its error.
     """
     _set_patience(connection, _record)
     cursor = connection.cursor()

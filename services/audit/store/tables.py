@@ -1,15 +1,15 @@
-"""The archive's two tables, for SQLite and PostgreSQL alike.
+"""The archive's two tables, the same for SQLite and PostgreSQL.
 
-`commits` is the record: exact bytes under the chain. `facts` is only an index into it, which
-`verify.py` can rebuild and compare. A change here is a new file in migrations/versions;
-tests/integration/test_audit_store.py holds the two to one another.
+`commits` is the record: each commit's exact bytes and its chain link. `facts` is an index of it,
+which `verify.py` rebuilds and compares. A change here needs a new file in migrations/versions;
+tests/integration/test_audit_store.py checks that both agree.
 """
 
 from typing import Final
 
 import sqlalchemy as sa
 
-# SQLite keeps rows under a primary key only when its type is exactly INTEGER (64 bits there).
+# SQLite stores rows by the primary key only if its type is exactly INTEGER, which has 64 bits.
 Big: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 METADATA: Final = sa.MetaData()
 

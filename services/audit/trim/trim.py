@@ -1,8 +1,9 @@
-"""Up to which commit the log may be trimmed, and whether the archive really holds what is to go.
+"""Decides up to which commit to trim the log, and proves that the archive holds those commits.
 
-Pure. Age and the stream's bytes say what should go. Bytes come first: over `full_percent` the
-number of recent commits to keep does not count. Nothing goes that the archive, the scheduler or
-quota has not read; who is not heard has read nothing. `trimmer.py` acts on it.
+Pure. Commits are trimmed by age and by the stream's size. Size goes first: over `full_percent` the
+number of recent commits to keep does not count. No commit is trimmed that the archive, the
+scheduler or quota has not read; a service that does not answer has read nothing. `trimmer.py` acts
+on the decision.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,19 +16,20 @@ from libs.common.transport.log import Entry
 from services.audit.chain.chain import GENESIS, link
 from services.audit.chain.segments import Linked
 
-# What one purge may remove: the stream's store is locked meanwhile.
+# The most commits in one purge, which locks the stream's store.
 STEP_MAX: Final = 50_000
-# Commits that stay however full the log is.
+# Commits that stay even if the log is full.
 KEEP_LEAST: Final = 100
-# Less than this part of `keep_commits` is not worth a snapshot.
+# Fewer commits than `keep_commits` divided by this are not worth a snapshot.
 STEP_PART: Final = 10
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Commits older than `keep_ns` go, except the latest `keep_commits`.
+    """The rule by which the log is trimmed.
 
-    Over `full_percent` of the stream's bytes younger ones go too, except the latest KEEP_LEAST: a
-    log that is full serves no one.
+    Commits older than `keep_ns` go, except the latest `keep_commits`. Over `full_percent` of the
+    stream's bytes younger ones go too, except the latest KEEP_LEAST, because a full log accepts no
+    commits.
     """
 
     keep_commits: int
@@ -36,10 +38,11 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """Where all stand, as stream sequences.
+    """The state of the log and its readers, as stream sequences.
 
-    `base` is the stored snapshot: all up to it may be gone. `young` is the first commit after it
-    that is not yet too old. `readers` are the positions that are waited for, by name.
+    `base` is the sequence of the stored snapshot: the commits up to it may be gone. `young` is the
+    first commit after it that is not too old yet. `readers` are the positions of the services that
+    must have read a commit before it goes, by name.
     """
 
     base: int
@@ -52,14 +55,14 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Trim up to `upto`, 0 for not now. `waits_for` names who keeps more from being trimmed."""
+    """Trim up to `upto`; 0 means not now. `waits_for` names the reader that prevents more."""
 
     upto: int = 0
     waits_for: str = ""
 
 
 def decide(policy: Policy, standing: Standing) -> Decision:
-    """A purge of at most STEP_MAX commits, or none."""
+    """Return a purge of at most STEP_MAX commits, or none."""
     surplus = _surplus(policy, standing)
     aged = min(standing.young - 1, standing.last - policy.keep_commits)
     due = max(
@@ -76,7 +79,7 @@ def decide(policy: Policy, standing: Standing) -> Decision:
 
 
 def _surplus(policy: Policy, standing: Standing) -> int:
-    """How many commits of average size are over the part of the stream that may be full."""
+    """Return how many commits of average size exceed the stream's allowed bytes."""
     over = standing.bytes - standing.bytes_max * policy.full_percent // 100
     if not standing.bytes_max or over <= 0:
         return 0
@@ -84,11 +87,9 @@ def _surplus(policy: Policy, standing: Standing) -> int:
 
 
 def prove(entries: Sequence[Entry], records: Sequence[Linked]) -> None:
-    """Each entry is archived with exactly these bytes, and its link follows from the one before.
+    """Prove that each entry is archived with exactly these bytes and a correct link.
 
-    Raises Corrupt.
-
-    `records` are the archive's for these sequences and the one before.
+    `records` are the archive's for these sequences and the one before. Raises Corrupt.
     """
     archived = {record.seq: record for record in records}
     for entry in entries:
@@ -97,7 +98,7 @@ def prove(entries: Sequence[Entry], records: Sequence[Linked]) -> None:
             raise Corrupt(f"the archive does not hold commit {entry.seq}; see docs/howto/trim.md")
         if (record.subject, record.data) != (entry.subject, entry.data):
             raise Corrupt(
-                f"commit {entry.seq} is not what the archive holds for it: run `muster audit "
+                f"commit {entry.seq} of the log differs from the archive's: run `muster audit "
                 "verify`"
             )
         previous = before.hash if before else GENESIS

@@ -1,9 +1,9 @@
-"""The trimmer: folds what is old into a snapshot of its own, proves it against the archive, stores
-it, and only then purges.
+"""Trims the log: folds old commits into a base snapshot, stores it, and then purges them.
 
-It has an identity of its own, the only one that may purge the log. It keeps nothing between two
-rounds: each begins from the stored `base`, so a crash anywhere only repeats work. What may go is
-`trim.py`'s to say; the simulation runs this very class.
+Each commit is proved against the archive before it is folded. The trimmer has its own identity, the
+only one that may purge the log. It keeps no state between rounds: each starts from the stored base
+snapshot, so a crash only repeats work. `trim.py` decides what may go. The simulation runs this
+class too.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from services.audit.trim.trim import Policy, Standing
 
 PAGE: Final = 256
 POSITION_S: Final = 2.0
-# After a purge there may be more to do.
+# The pause after a purge, because there may be more to trim.
 AGAIN_S: Final = 1.0
 HOUR_NS: Final = 3_600_000_000_000
 WAITED_FOR: Final = {
@@ -39,19 +39,20 @@ logger = logging.getLogger(__name__)
 
 
 class Archive(Protocol):
-    """What the trimmer asks of the archive. All raise its typed errors."""
+    """The archive as the trimmer uses it. All methods raise the archive's typed errors."""
 
     async def head_seq(self) -> int:
-        """The last archived sequence; 0 for none."""
+        """Return the last archived sequence; 0 if there is none."""
         ...
 
     async def between(self, first: int, last: int) -> Sequence[Linked]:
-        """The commits of these sequences that are there, in order."""
+        """Return the archived commits of these sequences, in order."""
         ...
 
     async def young(self, after: int, since_ns: int) -> int:
-        """The first sequence after `after` whose commit was made at `since_ns` or later; behind the
-        head when there is none.
+        """Return the first sequence after `after` whose commit was made at `since_ns` or later.
+
+        If there is none, return the sequence after the head.
         """
         ...
 
@@ -63,7 +64,7 @@ def policy_of(settings: Settings) -> Policy:
 
 
 class Trimmer:
-    """`round` is all that it does; `trimmed` is the last sequence that it removed in this life."""
+    """The trimmer of one log. `trimmed` is the last sequence that this process removed."""
 
     def __init__(
         self,
@@ -83,9 +84,7 @@ class Trimmer:
         self.trimmed = 0
 
     async def run(self, every_s: float) -> NoReturn:
-        """A round now and then, for ever; what keeps one from being done is said, and it is tried
-        again.
-        """
+        """Run rounds for ever. An error is logged, and the next round tries again."""
         while True:
             acted = False
             try:
@@ -95,9 +94,9 @@ class Trimmer:
             await asyncio.sleep(min(AGAIN_S, every_s) if acted else every_s)
 
     async def round(self) -> bool:
-        """Whether something was trimmed.
+        """Trim once; return whether commits were trimmed.
 
-        Raises Corrupt when the archive does not hold what would go, Unavailable.
+        Raises Corrupt if the archive does not hold the commits, Unavailable.
         """
         extent = await self.log.extent()
         cluster = await snapshot_store.load(self.store, BASE_OBJECT)
@@ -132,7 +131,7 @@ class Trimmer:
         )
 
     async def _position(self, subject: str) -> int:
-        """How far a service has folded; 0 when it does not say."""
+        """Return the sequence up to which a service has folded; 0 if it does not answer."""
         try:
             answer = await self.bus.request(subject, b"", POSITION_S)
         except Unavailable:
@@ -140,7 +139,7 @@ class Trimmer:
         return int(answer) if answer.isdigit() else 0
 
     async def _fold(self, cluster: Cluster, upto: int) -> None:
-        """The log's own entries, each one proved against the archive before it is folded."""
+        """Fold the log's entries up to `upto`; prove each against the archive first."""
         async with aclosing(
             cast(AsyncGenerator[list[Entry], None], self.log.read(cluster.seq))
         ) as batches:
@@ -163,7 +162,7 @@ class Trimmer:
         await asyncio.sleep(0)
 
     async def _trim(self, cluster: Cluster, before: Extent) -> None:
-        """The snapshot first; what it stands for only when the store has given it back."""
+        """Store the snapshot, read it back, and then purge the commits that it replaces."""
         await self._store(cluster)
         await self.log.purge({subject: mark.seq for subject, mark in cluster.writers.items()})
         self.trimmed = cluster.seq
@@ -173,7 +172,7 @@ class Trimmer:
             before.bytes - after.bytes,
         )
         logger.info(
-            "the log is trimmed up to %d: %d commits went, and %d bytes", cluster.seq, gone, freed
+            "the log is trimmed up to %d: %d commits and %d bytes removed", cluster.seq, gone, freed
         )
 
     async def _store(self, cluster: Cluster) -> None:
@@ -182,14 +181,13 @@ class Trimmer:
         kept = await self.store.get(BASE_OBJECT)
         if kept != data or snapshot.decode(kept) != cluster:
             raise Unavailable(
-                f"the store did not give back the snapshot at {cluster.seq}: it is made again"
+                f"the object store did not return the snapshot at {cluster.seq} unchanged: the "
+                "next round makes it again"
             )
 
     async def _rebuild(self) -> None:
-        """The log was trimmed and no base is usable (lost, or written by another version): the
-        archive has everything.
-        """
-        logger.warning("no base snapshot is usable: it is folded again from the archive")
+        """Make the base snapshot from the archive, because the stored one is lost or unreadable."""
+        logger.warning("no base snapshot is usable: the trimmer folds the archive to make one")
         cluster, head = Cluster(), await self.archive.head_seq()
         while cluster.seq < head:
             records = await self.archive.between(cluster.seq + 1, min(cluster.seq + PAGE, head))
@@ -203,6 +201,6 @@ class Trimmer:
             )
         await self._store(cluster)
         logger.warning(
-            "the base snapshot is at %d now: services that stopped for the want of it may start",
+            "the base snapshot is at %d now: services that stopped without it can start",
             cluster.seq,
         )
