@@ -28,9 +28,6 @@ FILE_LINES_MAX: Final = 400
 TO_SPLIT: Final = frozenset(
     {
         "examples/model_server.py",
-        "tests/drivers/test_nvidia.py",
-        "tests/integration/test_containers.py",
-        "tests/integration/test_mps.py",
         "tests/property/facts_of_all_kinds.py",
         "tests/sim/planted.py",
         "tests/sim/world.py",

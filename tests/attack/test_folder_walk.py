@@ -1,10 +1,7 @@
-"""A job that exchanges its folders for links while root fills, gives, measures and removes them
-gets nothing of root's.
+"""A job that replaces its folders by links while root works on them reaches no file of root.
 
-Needs root.
-
-The attacker is a real process of the job's user (`exchanging.py`); what it aims at is a folder of
-root's with a file of mode 0600.
+Root fills, gives, measures and removes the folders. Needs root. The attacker is a real process of
+the job's user (`exchanging.py`). Its target is a folder of root with a file of mode 0600.
 """
 
 import io
@@ -41,9 +38,9 @@ SECRET = b"not yours\n"
 
 
 class Ground:
-    """A state directory that others may pass, and what an attacker wants.
+    """A state directory that other users can enter, and the attacker's target.
 
-    On one file system, so that second names are possible.
+    Both are on one file system, so that hard links are possible.
     """
 
     def __init__(self, top: Path) -> None:
@@ -105,7 +102,7 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
 
 
 def archive() -> io.BytesIO:
-    """An upload with many files at the top and many in a folder."""
+    """Return an upload with many files at the top and many in a folder."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         folder = tarfile.TarInfo("folder")

@@ -1,7 +1,6 @@
-"""Two tenants on one real agent: jobs of one cannot trace, read, signal or open anything of the
-other's, nor of the agent's.
+"""Two tenants on one real agent: no job can trace, read, signal or open the other's processes.
 
-Needs root.
+The same holds for the agent's processes and files. Needs root.
 """
 
 import os
@@ -40,7 +39,7 @@ SECOND = GpuHold(GpuId("GPU-n-1"))
 
 
 def opened_up(folder: Path) -> None:
-    """Return a folder that other users may pass. A test's own folder is closed to them."""
+    """Return a folder that other users can enter; a test's own folder is closed to them."""
     for each in (folder, *folder.parents[:-2]):
         each.chmod(each.stat().st_mode | 0o011)
 

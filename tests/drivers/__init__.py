@@ -1,3 +1,4 @@
-"""Drivers over vendors' libraries that are built from C here: the real bindings run, no machine
-needs a GPU.
+"""Drivers over fake vendors' libraries, which are built from C here.
+
+The real bindings run, and no machine needs a GPU.
 """

@@ -1,4 +1,4 @@
-"""The libraries are built once for all tests of a process."""
+"""Builds the fake vendors' libraries once for all tests of a process."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.drivers.fakes import HERE, NVML, ZE_LOADER, Fakes, build, build_amd
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder where they are."""
+    """Return the folder with the built libraries."""
     folder = tmp_path_factory.mktemp("libraries")
     build(folder, NVML, HERE / "nvml.c")
     build_amd(folder)
@@ -29,5 +29,5 @@ def fakes(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> F
 
 
 def load_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children look here first."""
+    """Let child processes load libraries from this folder first."""
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}")

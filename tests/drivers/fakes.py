@@ -17,7 +17,7 @@ ZE_LOADER = "libze_loader.so.1"
 
 
 def build(folder: Path, name: str, *sources: Path, without: str = "") -> Path:
-    """A shared library from C; `without` is a symbol that it shall not have."""
+    """Build a shared library from C; `without` names a function to leave out."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler here to build the libraries that stand in for the vendors'")
@@ -41,7 +41,7 @@ def build(folder: Path, name: str, *sources: Path, without: str = "") -> Path:
 
 
 def build_amd(folder: Path, without: str = "") -> Path:
-    """AMD's binding looks up on import more than is called here: that is not supported."""
+    """Build AMD's library; all functions that the binding looks up on import exist."""
     found = importlib.util.find_spec("amdsmi")
     if found is None or not found.submodule_search_locations:
         pytest.skip("AMD's binding is not installed: pip install 'muster-gpu[amd]'")

@@ -1,5 +1,6 @@
-"""The devices that a machine has and that no driver shows: told from what was taken out, divided
-otherwise or given away.
+"""Devices that a machine has but no driver shows.
+
+Devices that were taken out, partitioned otherwise or bound to another driver do not count.
 """
 
 from pathlib import Path
@@ -45,7 +46,7 @@ def on_bus(
     return OnBus(address, vendor, kind, driver)
 
 
-def test_a_device_that_was_there_and_is_not_shown_is_lost_on_the_bus_or_not() -> None:
+def test_known_device_that_is_not_shown_is_lost_on_the_bus_or_not() -> None:
     had, shown = [device(FIRST), device(SECOND)], [device(FIRST)]
     (gone,) = look(had, shown, [on_bus(FIRST)])
     assert (
@@ -57,25 +58,25 @@ def test_a_device_that_was_there_and_is_not_shown_is_lost_on_the_bus_or_not() ->
     assert unbound.why.endswith("bound to no driver")
 
 
-def test_a_device_that_only_the_bus_lists_is_lost_under_a_name_of_its_place() -> None:
+def test_device_that_only_the_bus_lists_is_lost_and_named_by_its_address() -> None:
     (found,) = look([], [device(FIRST)], [on_bus(FIRST), on_bus(SECOND)])
     assert found.lost and (found.device.uuid, found.device.model) == (f"n1-{SECOND}", UNKNOWN_MODEL)
 
 
-def test_a_device_that_is_shown_divided_or_exchanged_is_not_absent() -> None:
+def test_device_shown_with_other_partitions_or_replaced_is_not_absent() -> None:
     assert look([device(FIRST)], [device(FIRST)], [on_bus(FIRST)]) == []
     assert look([device(FIRST, "GPU-a.3")], [device(SECOND, "GPU-a")], []) == []
     assert look([device(FIRST, "GPU-a")], [device(FIRST, "GPU-new")], []) == []
 
 
-def test_a_device_that_an_operator_took_out_or_gave_away_is_forgotten() -> None:
+def test_device_taken_out_or_bound_to_another_driver_is_not_absent() -> None:
     had, shown = [device(FIRST), device(SECOND)], [device(FIRST)]
     assert look(had, shown, [on_bus(SECOND)], removed=("GPU-02", SECOND)) == []
     assert look(had, shown, [], removed=(SECOND,)) == []
     assert look(had, shown, [on_bus(SECOND, "vfio-pci")]) == []
 
 
-def test_a_driver_that_is_not_there_proves_no_loss() -> None:
+def test_missing_driver_does_not_prove_a_loss() -> None:
     (found,) = look(
         [device(FIRST)],
         [],
@@ -119,7 +120,7 @@ def local(root: Path, removed: tuple[str, ...] = ()) -> LocalDriver:
 
 
 @pytest.mark.attack
-async def test_a_cold_start_with_seven_of_eight_gpus_on_the_bus_says_so(
+async def test_cold_start_reports_a_gpu_that_is_only_on_the_bus(
     fakes: Fakes, tmp_path: Path
 ) -> None:
     root = tmp_path / "sys"
@@ -133,9 +134,7 @@ async def test_a_cold_start_with_seven_of_eight_gpus_on_the_bus_says_so(
     await driver.close()
 
 
-async def test_a_driver_that_knew_a_device_keeps_it_while_its_library_is_silent(
-    fakes: Fakes, tmp_path: Path
-) -> None:
+async def test_known_devices_stay_while_the_library_is_silent(fakes: Fakes, tmp_path: Path) -> None:
     fakes.tell("nvidia", "count * 2")
     before = local(tmp_path)
     known = await before.inventory()

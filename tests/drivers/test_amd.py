@@ -33,7 +33,7 @@ async def driver(fakes: Fakes) -> AsyncIterator[LocalDriver]:
     await driver.close()
 
 
-async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver) -> None:
+async def test_inventory_matches_the_vendors_library(driver: LocalDriver) -> None:
     gpus = list(await driver.inventory())
     assert gpus[1] == Gpu(
         SECOND,
@@ -54,7 +54,7 @@ async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver) -> Non
     assert first.links == (Link("xgmi", "0000:c2:00.0", 1),) and first.mig == NOT_READ
 
 
-async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(
+async def test_sample_has_readings_and_reasons_for_missing_ones(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell("amd", "count * 2", "used_mib 0 2000", "pid 0 4711", "ecc 1 3")
@@ -114,7 +114,7 @@ async def test_power_clocks_partitions_and_reset(driver: LocalDriver) -> None:
     assert (one.power_cap_mw, one.clock_mhz) == (750_000, 2100)
 
 
-async def test_a_card_whose_compute_is_divided_is_as_many_devices(
+async def test_each_compute_partition_of_a_card_is_a_device(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     await driver.inventory()
@@ -135,7 +135,7 @@ async def test_a_card_whose_compute_is_divided_is_as_many_devices(
     assert [gpu.uuid for gpu in await driver.inventory()] == [FIRST, SECOND]
 
 
-async def test_partitions_that_a_card_does_not_have_are_lacking_and_one_in_use_is_refused(
+async def test_unsupported_partition_is_lacking_and_partitioning_in_use_is_refused(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     await driver.inventory()
@@ -180,7 +180,7 @@ async def test_an_invalid_value_is_refused_and_a_missing_control_is_lacking(
     assert await driver.events() == []
 
 
-async def test_a_device_that_is_lost_or_hangs_is_named_and_the_other_goes_on(
+async def test_lost_or_hanging_device_is_named_and_the_other_works_on(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     await driver.inventory()
@@ -196,14 +196,14 @@ async def test_a_device_that_is_lost_or_hangs_is_named_and_the_other_goes_on(
     )
 
 
-async def test_a_device_that_is_lost_before_its_agent_begins_hides_no_other(
+async def test_device_lost_before_the_agents_start_hides_no_other(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell("amd", "count * 2", "* 0 31")
     assert [gpu.uuid for gpu in await driver.inventory()] == [SECOND]
 
 
-async def test_a_library_without_a_function_that_the_binding_looks_up_is_why_there_is_nothing(
+async def test_missing_library_function_is_the_reason_for_no_devices(
     fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_amd(tmp_path / "old", without="amdsmi_reset_gpu")

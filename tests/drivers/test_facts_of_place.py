@@ -17,7 +17,7 @@ from tests.drivers import trees
 from tests.drivers.fakes import Fakes
 
 
-async def test_the_facts_of_a_real_device_say_where_it_is(fakes: Fakes, tmp_path: Path) -> None:
+async def test_facts_of_a_real_device_have_its_place(fakes: Fakes, tmp_path: Path) -> None:
     fakes.tell("nvidia", "count * 4", "links 0 4", "links 1 4")
     root = tmp_path / "sys"
     above = "pci0000:00/0000:00:01.0/0000:00:02.0"
@@ -43,7 +43,7 @@ async def test_the_facts_of_a_real_device_say_where_it_is(fakes: Fakes, tmp_path
     ("model", "near", "pair", "far"),
     [("Simulated H100", "NV", "NV", "NV"), ("Simulated L4", "PIX", "NODE", "SYS")],
 )
-async def test_a_simulated_node_says_how_its_devices_were_made_up(
+async def test_facts_of_a_simulated_node_have_its_topology(
     model: str, near: str, pair: str, far: str
 ) -> None:
     found: Topology = await SimulatedDriver("n", 8, model).topology()

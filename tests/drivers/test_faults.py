@@ -1,6 +1,4 @@
-"""A device or a whole driver that does not answer is named and set aside; no other part of the node
-waits for it.
-"""
+"""A device or driver that does not answer is named and set aside, and nothing else waits."""
 
 import asyncio
 import signal
@@ -55,7 +53,7 @@ async def stale(driver: LocalDriver) -> list[str]:
 
 
 @pytest.mark.attack
-async def test_one_silent_call_keeps_what_is_known_of_all_devices(
+async def test_after_one_silent_call_all_devices_keep_their_last_values(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell("nvidia", "count * 3", "nvmlDeviceGetPowerUsage 1 hang")
@@ -109,7 +107,7 @@ async def test_a_device_whose_call_hangs_twice_is_named_and_the_others_go_on(
     assert await happened(driver) == []
 
 
-async def test_a_wedged_device_is_tried_again_later_and_is_back_when_it_answers(
+async def test_wedged_device_is_called_again_and_returns_when_it_answers(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell("nvidia", "count * 3", "nvmlDeviceGetPowerUsage 1 hang")
@@ -123,9 +121,7 @@ async def test_a_wedged_device_is_tried_again_later_and_is_back_when_it_answers(
     assert await happened(driver) == [(r.WEDGED, "0000:02:00.0"), (r.ANSWERS, "0000:02:00.0")]
 
 
-async def test_a_driver_that_hangs_as_a_whole_is_named_as_such(
-    driver: LocalDriver, fakes: Fakes
-) -> None:
+async def test_driver_that_hangs_as_a_whole_is_named(driver: LocalDriver, fakes: Fakes) -> None:
     vendor = driver.vendors[0]
     vendor.process.begin_s = ANSWER_S
     await vendor.process.close()
@@ -140,7 +136,7 @@ async def test_a_driver_that_hangs_as_a_whole_is_named_as_such(
     assert list(await driver.sample()) == [FIRST, SECOND, THIRD]
 
 
-async def test_a_device_that_hangs_when_the_first_agent_begins_is_asked_twice(fakes: Fakes) -> None:
+async def test_device_that_hangs_at_the_first_agents_start_is_called_twice(fakes: Fakes) -> None:
     fakes.tell("nvidia", "count * 3", "nvmlDeviceGetName 1 hang")
     driver = waiting_for(2.0)
     driver.vendors[0].process.begin_s = COLD_S
@@ -162,7 +158,7 @@ async def test_a_device_that_is_lost_is_an_event_once_and_never_clean(
     assert await happened(driver) == [(r.ANSWERS, "0000:02:00.0")]
 
 
-async def test_a_device_that_is_lost_before_the_agent_begins_is_not_of_its_inventory(
+async def test_device_lost_before_the_agents_start_is_not_in_its_inventory(
     fakes: Fakes,
 ) -> None:
     fakes.tell("nvidia", "count * 3", "* 0 15")
@@ -171,7 +167,7 @@ async def test_a_device_that_is_lost_before_the_agent_begins_is_not_of_its_inven
     await driver.close()
 
 
-async def test_a_command_that_hangs_fails_and_takes_no_device_out(
+async def test_hanging_command_fails_and_takes_no_device_out_of_use(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell("nvidia", "count * 3", "nvmlDeviceSetPowerManagementLimit 2 hang")
@@ -190,7 +186,7 @@ async def test_a_wait_for_events_that_hangs_wedges_the_driver(
     assert await driver.sample() == {}
 
 
-async def test_the_loop_goes_on_while_a_call_hangs(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_event_loop_runs_while_a_call_hangs(driver: LocalDriver, fakes: Fakes) -> None:
     fakes.tell("nvidia", "count * 3", "nvmlDeviceGetPowerUsage * hang")
     beats = 0
 
@@ -206,7 +202,7 @@ async def test_the_loop_goes_on_while_a_call_hangs(driver: LocalDriver, fakes: F
     assert beats > ANSWER_S / 0.01 / 2
 
 
-async def test_a_child_that_dies_is_begun_again(driver: LocalDriver) -> None:
+async def test_child_process_that_dies_is_restarted(driver: LocalDriver) -> None:
     child = driver.vendors[0].process.child
     assert child is not None
     child.kill()
@@ -214,7 +210,7 @@ async def test_a_child_that_dies_is_begun_again(driver: LocalDriver) -> None:
     assert list(await driver.sample()) == [FIRST, SECOND, THIRD]
 
 
-async def test_a_child_ends_with_its_agent_even_while_a_call_hangs(fakes: Fakes) -> None:
+async def test_child_process_ends_with_its_agent_even_while_a_call_hangs(fakes: Fakes) -> None:
     script = (
         "import asyncio, os, signal\n"
         "from services.node_agent.drivers.vendor_process import VendorProcess\n"

@@ -1,6 +1,6 @@
-"""A real agent over each vendor's library, and a device that becomes too hot.
+"""An agent over each vendor's library limits a device that becomes too hot.
 
-The agent limits it, it takes no new work, and it is released when it is cool.
+The device takes no new work until it is cool. Then the agent restores its limits.
 """
 
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ EVERY_MS = 20
 
 
 class Heated(World):
-    """A world whose devices are one vendor's, and whose agent looks at them."""
+    """A world with the devices of one vendor, whose agent samples them."""
 
     def __init__(self, folder: Path, vendor: str, policy: str) -> None:
         super().__init__(folder)
@@ -76,7 +76,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("world", "own", "cooled"), CASES, indirect=["world"])
-async def test_a_device_that_is_too_hot_is_told_less_until_it_is_cool(
+async def test_hot_device_gets_lower_limits_until_it_is_cool(
     world: Heated, own: tuple[int, int], cooled: tuple[int, int], fakes: Fakes
 ) -> None:
     vendor = world.local.vendors[0].process.vendor

@@ -1,5 +1,6 @@
-"""The MIG instances of attempts over a real binding: made by their slices, swept by who owns them,
-whatever the driver does.
+"""The MIG instances of attempts, over the real binding.
+
+They are created at their slices and removed without an owner, also when the driver fails.
 """
 
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ from services.node_agent.devices.instances import Instances
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import MigInstance
 from tests.drivers.fakes import Fakes
-from tests.drivers.test_nvidia import FIRST, SECOND, nvidia_alone
+from tests.drivers.nvidia_alone import FIRST, SECOND, nvidia_alone
 
 HIGH = MigInstance(0, "MIG-fake-1000", "3g.40gb", 4, 4)
 
@@ -57,7 +58,7 @@ async def node(fakes: Fakes) -> AsyncIterator[Node]:
     await node.driver.close()
 
 
-async def test_an_instance_is_made_where_its_slices_say_and_a_whole_device_needs_none(
+async def test_instance_is_created_at_its_slices_and_whole_devices_need_none(
     node: Node,
 ) -> None:
     assert await node.instances.make([hold(), GpuHold(SECOND)]) == {FIRST: HIGH}
@@ -84,7 +85,7 @@ async def test_an_instance_that_no_longer_fits_the_card_is_refused_with_the_reas
 
 
 @pytest.mark.attack
-async def test_the_slices_of_an_instance_are_known_by_its_number_until_it_is_removed(
+async def test_instance_number_has_its_slices_until_it_is_removed(
     node: Node,
 ) -> None:
     assert node.instances.slices_of(FIRST, 0) is None
@@ -101,7 +102,7 @@ async def test_the_slices_of_an_instance_are_known_by_its_number_until_it_is_rem
     assert await again.sweep([FIRST]) == {} and again.slices_of(FIRST, 0) == 0
 
 
-async def test_instances_that_no_attempt_owns_are_removed_whatever_made_them(node: Node) -> None:
+async def test_instances_without_an_attempt_are_removed_whoever_created_them(node: Node) -> None:
     await node.instances.make([hold()])
     node.owned = {"mine.1": {FIRST: 0b1111_0000}}
     await node.instances.make([hold(profile="1g.10gb", slices=0b10)])
@@ -115,7 +116,9 @@ async def test_instances_that_no_attempt_owns_are_removed_whatever_made_them(nod
     assert await node.there() == []
 
 
-async def test_an_end_asks_only_cards_on_which_there_may_be_one(node: Node, fakes: Fakes) -> None:
+async def test_end_of_an_attempt_lists_instances_only_where_there_may_be_any(
+    node: Node, fakes: Fakes
+) -> None:
     assert await node.instances.release([FIRST], "mine.1") == {}
     fakes.tell("nvidia", "nvmlDeviceGetGpuInstances 0 999")
     assert await node.instances.release([FIRST], "mine.1") == {}
@@ -125,7 +128,7 @@ async def test_an_end_asks_only_cards_on_which_there_may_be_one(node: Node, fake
     assert await node.there() == []
 
 
-async def test_a_card_that_does_not_answer_is_asked_again(node: Node, fakes: Fakes) -> None:
+async def test_card_that_does_not_answer_is_called_again(node: Node, fakes: Fakes) -> None:
     await node.instances.make([hold()])
     fakes.tell("nvidia", "nvmlDeviceGetGpuInstances 0 3")
     await node.instances.release([FIRST], "mine.1")
@@ -134,7 +137,7 @@ async def test_a_card_that_does_not_answer_is_asked_again(node: Node, fakes: Fak
     assert await node.there() == []
 
 
-async def test_an_instance_made_by_hand_is_removed_before_an_attempt_takes_its_place(
+async def test_instance_created_by_hand_is_removed_before_an_attempt_uses_its_slices(
     node: Node,
 ) -> None:
     assert await node.instances.release([FIRST], "mine.1") == {}
@@ -142,7 +145,7 @@ async def test_an_instance_made_by_hand_is_removed_before_an_attempt_takes_its_p
     assert await node.instances.make([hold()]) == {FIRST: HIGH}
 
 
-async def test_an_instance_that_the_driver_does_not_remove_is_named_until_it_does(
+async def test_instance_that_the_driver_does_not_remove_is_named_until_it_is_gone(
     node: Node, fakes: Fakes
 ) -> None:
     await node.instances.make([hold()])
@@ -158,7 +161,7 @@ async def test_an_instance_that_the_driver_does_not_remove_is_named_until_it_doe
     assert await node.instances.sweep([FIRST]) == {}
 
 
-async def test_what_is_removed_meanwhile_by_somebody_else_is_gone(node: Node, fakes: Fakes) -> None:
+async def test_instance_removed_by_another_program_counts_as_gone(node: Node, fakes: Fakes) -> None:
     await node.instances.make([hold()])
     fakes.tell("nvidia", "nvmlDeviceGetGpuInstanceById 0 6")
     assert "Not Found" in (await node.instances.sweep([FIRST]))[FIRST]
@@ -168,7 +171,7 @@ async def test_what_is_removed_meanwhile_by_somebody_else_is_gone(node: Node, fa
     )
 
 
-async def test_a_driver_that_hangs_half_way_is_killed_and_what_it_left_is_found_later(
+async def test_driver_that_hangs_in_a_creation_is_killed_and_its_rest_found_later(
     node: Node, fakes: Fakes
 ) -> None:
     fakes.tell("nvidia", "nvmlGpuInstanceCreateComputeInstance 0 hang")
@@ -181,7 +184,7 @@ async def test_a_driver_that_hangs_half_way_is_killed_and_what_it_left_is_found_
     assert await node.there() == []
 
 
-async def test_a_device_that_is_set_aside_is_not_waited_for_again(node: Node, fakes: Fakes) -> None:
+async def test_device_set_aside_is_not_called_again(node: Node, fakes: Fakes) -> None:
     fakes.tell("nvidia", "nvmlGpuInstanceCreateComputeInstance 0 hang")
     node.driver.vendors[0].process.answer_s = node.driver.vendors[0].process.begin_s = 0.5
     for _ in range(2):  # the first silence keeps what is known

@@ -36,7 +36,7 @@ async def driver(fakes: Fakes) -> AsyncIterator[LocalDriver]:
     await driver.close()
 
 
-async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver) -> None:
+async def test_inventory_matches_the_vendors_library(driver: LocalDriver) -> None:
     gpus = list(await driver.inventory())
     assert gpus[1] == Gpu(
         SECOND, 1, "intel", "Fake Max 1550", 128 << 30, pci_bus="0000:3b:00.0", **SETTABLE
@@ -50,7 +50,9 @@ async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver) -> Non
     )
 
 
-async def test_rates_are_known_from_the_second_sample_on(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_rates_are_reported_from_the_second_sample_on(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     fakes.tell("intel", "count * 2", "used_mib 0 2000", "pid 0 4711")
     await driver.vendors[0].discover()
     early = (await driver.sample())[FIRST]
@@ -118,7 +120,7 @@ async def test_an_invalid_value_is_refused_and_a_missing_control_is_lacking(
     assert await driver.events() == []
 
 
-async def test_a_device_that_is_lost_or_hangs_is_named_and_the_other_goes_on(
+async def test_lost_or_hanging_device_is_named_and_the_other_works_on(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     await driver.inventory()
@@ -134,14 +136,14 @@ async def test_a_device_that_is_lost_or_hangs_is_named_and_the_other_goes_on(
     )
 
 
-async def test_a_device_that_is_lost_before_its_agent_begins_hides_no_other(
+async def test_device_lost_before_the_agents_start_hides_no_other(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell("intel", "count * 2", f"* 0 {LOST}")
     assert [gpu.uuid for gpu in await driver.inventory()] == [SECOND]
 
 
-async def test_missing_functions_of_a_library_lack_readings_and_a_failed_start_lists_no_device(
+async def test_missing_functions_are_lacking_readings_and_a_failed_start_lists_no_device(
     fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fakes.tell("intel", "count * 1")

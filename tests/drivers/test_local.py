@@ -1,5 +1,6 @@
-"""This machine's own devices, of all vendors together, over the real bindings and libraries built
-from C; and the other programs that read them.
+"""The devices of this machine, of all vendors together.
+
+The real bindings run over libraries built from C. The doctor and the survey read the same devices.
 """
 
 from pathlib import Path
@@ -19,7 +20,7 @@ DEVICES = Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists()
 FIRST, SECOND = GpuId("GPU-fake-0"), GpuId("GPU-fake-1")
 
 
-async def test_memory_that_did_not_come_back_makes_a_device_unclean_and_no_other(
+async def test_memory_still_in_use_makes_only_its_device_unclean(
     fakes: Fakes,
 ) -> None:
     fakes.tell("nvidia", "used_mib 1 40")
@@ -38,7 +39,7 @@ async def test_memory_that_did_not_come_back_makes_a_device_unclean_and_no_other
     await driver.close()
 
 
-async def test_devices_of_two_vendors_are_found_together_and_told_apart(fakes: Fakes) -> None:
+async def test_inventory_has_the_devices_of_two_vendors(fakes: Fakes) -> None:
     fakes.tell("amd", "count * 1")
     assert (
         local_gpus.survey() == "GPUs of this machine: nvidia: 2 x Fake H100; amd: 1 x Fake MI300X"
@@ -73,7 +74,7 @@ async def test_a_driver_that_hangs_wedges_no_other_vendor(fakes: Fakes) -> None:
     await driver.close()
 
 
-async def test_a_device_that_does_not_tell_its_memory_is_judged_by_its_processes(
+async def test_device_without_memory_readings_is_judged_by_its_processes(
     fakes: Fakes,
 ) -> None:
     silent = ("nvmlDeviceGetMemoryInfo * 3", "nvmlDeviceGetMemoryInfo_v2 * 3")
@@ -88,7 +89,7 @@ async def test_a_device_that_does_not_tell_its_memory_is_judged_by_its_processes
 
 
 @pytest.mark.skipif(DEVICES, reason="this machine has GPUs")
-async def test_a_machine_without_devices_says_why_in_one_line(
+async def test_machine_without_devices_logs_the_reason_in_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     driver = LocalDriver()
@@ -98,7 +99,7 @@ async def test_a_machine_without_devices_says_why_in_one_line(
     await driver.close()
 
 
-def test_one_line_says_which_devices_a_machine_has_and_the_doctor_says_the_same(
+def test_survey_and_doctor_report_the_same_devices(
     fakes: Fakes,
 ) -> None:
     fakes.tell("nvidia", "persistent * 1")
@@ -108,7 +109,7 @@ def test_one_line_says_which_devices_a_machine_has_and_the_doctor_says_the_same(
     assert all(other.state == MISSING and not other.needed for other in others)
 
 
-def test_the_doctor_says_which_gpus_have_persistence_mode_off(fakes: Fakes) -> None:
+def test_doctor_lists_gpus_with_persistence_mode_off(fakes: Fakes) -> None:
     fakes.tell("nvidia", "persistent 0 1", "persistent 1 0")
     (found,) = [each for each in checks.drivers() if each.what == "persistence mode"]
     assert (found.state, found.needed) == (SLOW, False)
@@ -119,7 +120,7 @@ def test_the_doctor_says_which_gpus_have_persistence_mode_off(fakes: Fakes) -> N
     )
 
 
-def test_the_doctor_says_nothing_where_persistence_mode_is_on_or_the_card_has_none(
+def test_doctor_is_silent_about_gpus_with_persistence_mode_on_or_without_it(
     fakes: Fakes,
 ) -> None:
     fakes.tell("nvidia", "persistent 0 1", "nvmlDeviceGetPersistenceMode 1 3")
@@ -138,7 +139,7 @@ def test_a_driver_that_hangs_is_reported_in_one_line(
     assert [found.state for found in checks.drivers()] == [WRONG]
 
 
-def test_the_doctor_names_a_gpu_that_an_agent_had_and_no_driver_shows(
+def test_doctor_names_a_gpu_that_an_agent_knew_but_no_driver_shows(
     fakes: Fakes, tmp_path: Path
 ) -> None:
     fakes.tell("nvidia", "persistent * 1")

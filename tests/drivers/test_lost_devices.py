@@ -53,9 +53,7 @@ class LocalWorld(World):
         return agent
 
     async def again(self) -> f.Commit:
-        """Another agent over the same state directory, after a kill; the commit of its
-        registration.
-        """
+        """Kill the agent and start another one on its state directory; return its registration."""
         await self.drop()
         await self.driver.close()
         await self.begin()
@@ -92,7 +90,7 @@ def faults(world: World) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.attack
-async def test_gpu_that_is_lost_while_its_agent_starts_is_told_with_the_registration(
+async def test_gpu_lost_during_the_agents_start_is_in_the_registration(
     world: LocalWorld, fakes: Fakes
 ) -> None:
     fakes.tell("nvidia", *LOST_SECOND)
@@ -108,7 +106,7 @@ async def test_gpu_that_is_lost_while_its_agent_starts_is_told_with_the_registra
 
 
 @pytest.mark.attack
-async def test_job_on_a_gpu_that_is_lost_while_its_agent_starts_ends(
+async def test_job_on_a_gpu_lost_during_the_agents_start_ends(
     world: LocalWorld, fakes: Fakes
 ) -> None:
     order = world.order("a", "sleep 60")
@@ -130,7 +128,7 @@ async def test_job_on_another_gpu_runs_on(world: LocalWorld, fakes: Fakes) -> No
     assert world.facts(f.JobFinished) == []
 
 
-async def test_lost_gpu_is_told_again_by_each_agent_but_its_error_is_counted_once(
+async def test_each_agent_reports_a_lost_gpu_but_its_error_counts_once(
     world: LocalWorld, fakes: Fakes
 ) -> None:
     fakes.tell("nvidia", *LOST_SECOND)

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pynvml
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
@@ -15,29 +14,20 @@ from services.node_agent.devices.device_commands import carry_out
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.readings import (
-    NOT_READ,
     Done,
     Lacking,
     Link,
-    LinkErrors,
     Process,
-    Sample,
 )
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
-from services.node_agent.drivers.vendors.nvidia import SELDOM
-from services.node_agent.drivers.vendors.nvidia_links import AGAIN, KINDS, LINK_COUNT
 from services.node_agent.metrics.exposition import text
 from tests.drivers.conftest import load_from
 from tests.drivers.fakes import HERE, NVML, Fakes, build
+from tests.drivers.nvidia_alone import FIRST, SECOND, nvidia_alone
 
-FIRST, SECOND = GpuId("GPU-fake-0"), GpuId("GPU-fake-1")
 PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", "1g.10gb+me", "1g.20gb")
 XID, XID_EVENT = 79, 8
-
-
-def nvidia_alone() -> LocalDriver:
-    return LocalDriver(vendors=[VendorDevices(VendorProcess("nvidia", 10.0, 20.0))])
 
 
 @pytest_asyncio.fixture
@@ -47,7 +37,7 @@ async def driver(fakes: Fakes) -> AsyncIterator[LocalDriver]:
     await driver.close()
 
 
-async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_inventory_matches_the_vendors_library(driver: LocalDriver, fakes: Fakes) -> None:
     fakes.tell("nvidia", "mig 1 1")
     gpus = await driver.inventory()
     assert [gpu.uuid for gpu in gpus] == [FIRST, SECOND]
@@ -63,7 +53,7 @@ async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver, fakes:
     )
 
 
-async def test_driver_version_mig_mode_and_links_of_a_device_are_known(
+async def test_description_has_driver_version_mig_mode_and_links(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell("nvidia", "links 0 18", "switch 0 1", "links 1 4", "mig 1 1")
@@ -77,7 +67,9 @@ async def test_driver_version_mig_mode_and_links_of_a_device_are_known(
     assert (second.mig, second.links) == (True, (Link("nvlink", "0000:01:00.0", 4),))
 
 
-async def test_versions_of_driver_and_libraries_are_told(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_versions_of_driver_and_libraries_are_reported(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
     assert driver.versions == {}
     await driver.inventory()
     assert driver.versions == {"nvidia": "580.65.06", "nvml": "13.580.65.06", "cuda": "13.0"}
@@ -109,7 +101,7 @@ async def test_reserved_memory_is_neither_used_nor_free(driver: LocalDriver, fak
     ] == [str(80 * 1024.0 - 600)]
 
 
-async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(
+async def test_sample_has_readings_and_reasons_for_missing_ones(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell("nvidia", "used_mib 0 2000", "pid 0 4711", "ecc 1 3", "unwell 0 1", "recovery 0 2")
@@ -153,85 +145,6 @@ async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(
 
 
 @pytest.mark.attack
-@pytest.mark.parametrize(
-    ("generation", "kinds", "total"),
-    [
-        (4, {161: "replay", 162: "recovery", 163: "crc"}, 33),
-        (5, {215: "recovery", 214: "recovery_failed"}, 11),
-    ],
-)
-async def test_errors_of_nvlinks_are_read_for_each_link(
-    driver: LocalDriver, fakes: Fakes, generation: int, kinds: dict[int, str], total: int
-) -> None:
-    counts = [f"field_{field}_{link} 0 {5 + link}" for field in kinds for link in (0, 1)]
-    fakes.tell("nvidia", "links 0 2", f"link_generation 0 {generation}", *counts)
-    await driver.inventory()
-    samples = await driver.sample()
-    one, other = samples[FIRST], samples[SECOND]
-    words = sorted(kinds.values())
-    expected = [LinkErrors(link, kind, 5 + link) for link in (0, 1) for kind in words]
-    assert (one.link_counts, one.link_errors) == (tuple(expected), total)
-    assert (other.link_counts, other.link_errors) == (NOT_READ, 38 + 52 + 59)
-
-
-async def next_read(driver: LocalDriver) -> Sample:
-    """The first device's sample after its seldom readings were read again."""
-    samples = [(await driver.sample())[FIRST] for _ in range(SELDOM)]
-    return samples[-1]
-
-
-async def test_a_link_that_does_not_answer_once_leaves_no_sum_without_it(
-    driver: LocalDriver, fakes: Fakes
-) -> None:
-    told = ("links 0 2", "link_generation 0 4", "field_161_0 0 7")
-    fakes.tell("nvidia", *told)
-    await driver.inventory()
-    assert (await driver.sample())[FIRST].link_errors == 7
-    fakes.tell("nvidia", *told, "field_161_1 0 -1")
-    assert (await driver.sample())[FIRST].link_errors == 7
-    found = await next_read(driver)
-    assert found.link_errors == found.link_counts == Lacking("Unknown Error")
-    fakes.tell("nvidia", *told)
-    assert (await next_read(driver)).link_errors == 7
-
-
-async def test_links_that_come_up_later_are_found_when_the_device_is_looked_at_anew(
-    driver: LocalDriver, fakes: Fakes
-) -> None:
-    fakes.tell("nvidia", "link_generation 0 4")
-    await driver.inventory()
-    assert (await driver.sample())[FIRST].link_errors == 38 + 52 + 59
-    fakes.tell("nvidia", "links 0 1", "link_generation 0 4", "field_163_0 0 2")
-    assert (await next_read(driver)).link_errors == 38 + 52 + 59
-    await driver.inventory()
-    assert (await driver.sample())[FIRST].link_errors == 2
-
-
-async def test_links_that_come_up_later_are_found_after_a_while(
-    driver: LocalDriver, fakes: Fakes
-) -> None:
-    fakes.tell("nvidia", "link_generation 0 4")
-    await driver.inventory()
-    await driver.sample()
-    fakes.tell("nvidia", "links 0 1", "link_generation 0 4", "field_163_0 0 2")
-    found = [(await next_read(driver)).link_errors for _ in range(AGAIN + 1)]
-    assert set(found[:-1]) == {38 + 52 + 59} and found[-1] == 2
-
-
-def test_the_fields_of_links_have_the_names_that_the_binding_gives_them() -> None:
-    assert (LINK_COUNT, list(KINDS)) == (
-        pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT,
-        [
-            pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY,
-            pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY,
-            pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_CRC,
-            pynvml.NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS,
-            pynvml.NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS,
-        ],
-    )
-
-
-@pytest.mark.attack
 async def test_errors_of_sram_and_its_threshold_are_read(driver: LocalDriver, fakes: Fakes) -> None:
     fakes.tell("nvidia", "sram 0 4", "sram_exceeded 0 1", "nvmlDeviceGetSramEccErrorStatus 1 3")
     await driver.inventory()
@@ -240,7 +153,7 @@ async def test_errors_of_sram_and_its_threshold_are_read(driver: LocalDriver, fa
     assert other.sram_uncorrected == other.sram_threshold == Lacking("Not Supported")
 
 
-async def test_an_older_driver_lacks_what_it_has_no_function_for_and_tells_the_rest(
+async def test_older_driver_lacks_missing_functions_and_reports_the_rest(
     libraries: Path, fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(tmp_path / "old", NVML, HERE / "nvml.c", without="nvmlDeviceGetFieldValues")
@@ -258,7 +171,7 @@ async def test_an_older_driver_lacks_what_it_has_no_function_for_and_tells_the_r
     await driver.close()
 
 
-async def test_a_struct_of_another_version_is_lacking_or_asked_for_the_old_way(
+async def test_struct_of_another_version_is_lacking_or_read_by_the_older_call(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell(
@@ -303,7 +216,7 @@ async def test_an_xid_of_a_mig_instance_names_the_instance(
     ]
 
 
-async def test_power_and_clocks_are_set_and_given_back(driver: LocalDriver) -> None:
+async def test_power_and_clocks_are_set_and_restored(driver: LocalDriver) -> None:
     await driver.inventory()
     assert await driver.control(FIRST, r.SetPowerCap(300_000)) == Done()
     assert await driver.control(FIRST, r.LockClocks(1200, 1500)) == Done()
@@ -321,13 +234,13 @@ async def test_power_and_clocks_are_set_and_given_back(driver: LocalDriver) -> N
     assert (one.power_cap_mw, one.clock_mhz) == (700_000, 1980)
 
 
-async def test_ecc_is_set_and_said_to_count_after_a_reset(driver: LocalDriver) -> None:
+async def test_ecc_is_set_and_active_after_a_reset(driver: LocalDriver) -> None:
     await driver.inventory()
     assert await driver.control(FIRST, r.SetEcc(False)) == Done(note="it counts after a reset")
     assert await driver.control(FIRST, r.SetEcc(None)) == Done()
 
 
-async def test_an_order_is_carried_out_and_says_why_it_was_not(
+async def test_control_order_is_carried_out_or_fails_with_the_reason(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     await driver.inventory()
@@ -363,7 +276,7 @@ async def test_an_invalid_value_is_refused_and_a_missing_control_is_lacking(
     assert isinstance(await driver.control(FIRST, r.SetPartition("CPX")), Lacking)
 
 
-async def test_a_reset_is_nvidias_own_tool_has_a_deadline_of_its_own_and_its_refusal_is_told(
+async def test_reset_runs_nvidias_tool_with_its_own_deadline_and_reports_its_refusal(
     fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool = tmp_path / "bin" / "nvidia-smi"
@@ -403,7 +316,7 @@ async def test_a_reset_is_nvidias_own_tool_has_a_deadline_of_its_own_and_its_ref
         (("fabric * 3", "fabric_status * 999"), "its registration failed: Unknown Error"),
     ],
 )
-async def test_fabric_that_is_not_up_is_told_with_its_reason(
+async def test_fabric_that_is_not_up_is_reported_with_the_reason(
     fakes: Fakes, told: tuple[str, ...], why: str
 ) -> None:
     fakes.tell("nvidia", *told)

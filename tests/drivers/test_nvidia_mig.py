@@ -1,5 +1,6 @@
-"""MIG by the real binding over a library built from C: instances made in their places, listed,
-removed, and taken back.
+"""MIG through the real binding over a library built from C.
+
+Instances are created at their places, listed, removed, and undone after a failure.
 """
 
 from collections.abc import AsyncIterator
@@ -12,7 +13,7 @@ from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.readings import Done, Lacking, MigInstance
 from tests.drivers.fakes import Fakes
-from tests.drivers.test_nvidia import FIRST, SECOND, nvidia_alone
+from tests.drivers.nvidia_alone import FIRST, SECOND, nvidia_alone
 
 LOW, HIGH = (
     MigInstance(1, "MIG-fake-1001", "3g.40gb", 0, 4),
@@ -35,7 +36,7 @@ async def there(driver: LocalDriver) -> tuple[MigInstance, ...]:
     return done.instances
 
 
-async def test_only_a_card_in_mig_mode_can_be_cut_and_nothing_else_be_used_of_it(
+async def test_only_cards_in_mig_mode_have_instances_and_they_lack_other_readings(
     driver: LocalDriver,
 ) -> None:
     one, other = await driver.inventory()
@@ -43,7 +44,9 @@ async def test_only_a_card_in_mig_mode_can_be_cut_and_nothing_else_be_used_of_it
     assert (other.mig, other.mig_profiles) == (False, ())
 
 
-async def test_instances_are_made_in_their_places_listed_and_removed(driver: LocalDriver) -> None:
+async def test_mig_instances_are_created_at_their_places_listed_and_removed(
+    driver: LocalDriver,
+) -> None:
     assert await there(driver) == ()
     assert await driver.control(FIRST, r.CreateMigInstance("3g.40gb", 4)) == Done(instances=(HIGH,))
     assert await driver.control(FIRST, r.CreateMigInstance("3g.40gb", 0)) == Done(instances=(LOW,))
@@ -64,7 +67,7 @@ async def test_instances_are_made_in_their_places_listed_and_removed(driver: Loc
         ("2g.20gb", 0, "Insufficient Resources"),
     ],
 )
-async def test_a_place_that_the_card_does_not_have_or_that_is_taken_is_refused(
+async def test_instance_at_an_invalid_or_occupied_place_is_refused(
     driver: LocalDriver, profile: str, start: int, why: str
 ) -> None:
     await driver.control(FIRST, r.CreateMigInstance("1g.10gb", 1))
@@ -86,7 +89,7 @@ async def test_a_place_that_the_card_does_not_have_or_that_is_taken_is_refused(
         "nvmlDeviceGetUUID 999 999",
     ],
 )
-async def test_an_instance_that_cannot_be_finished_is_removed_whole(
+async def test_instance_whose_creation_fails_is_removed_completely(
     driver: LocalDriver, fakes: Fakes, fault: str
 ) -> None:
     fakes.tell("nvidia", fault)
@@ -109,7 +112,7 @@ async def test_a_failed_undo_is_reported_with_both_reasons(
     assert await driver.control(FIRST, r.DestroyMigInstance(0)) == Done()
 
 
-async def test_instances_outlive_the_process_that_made_them_and_one_in_use_is_not_removed(
+async def test_instances_outlive_their_creator_and_stay_while_in_use(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     await driver.control(FIRST, r.CreateMigInstance("3g.40gb", 4))
@@ -122,7 +125,7 @@ async def test_instances_outlive_the_process_that_made_them_and_one_in_use_is_no
     assert await there(driver) == (HIGH,)
 
 
-async def test_the_mode_is_set_when_nothing_is_cut_and_a_card_without_it_lacks_it(
+async def test_mig_mode_is_set_without_instances_and_lacking_on_other_cards(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     await driver.control(FIRST, r.CreateMigInstance("3g.40gb", 4))
@@ -142,7 +145,7 @@ async def test_the_mode_is_set_when_nothing_is_cut_and_a_card_without_it_lacks_i
     assert [gpu.mig for gpu in await driver.inventory()] == [False, True]
 
 
-async def test_on_a_card_that_must_be_reset_for_it_the_mode_counts_after_a_reset(
+async def test_mig_mode_is_active_after_a_reset_where_the_card_needs_one(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell("nvidia", "pending 1 1")

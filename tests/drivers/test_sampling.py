@@ -1,6 +1,4 @@
-"""The agent samples its devices at a set rate, and no other part of the node waits for a device
-that hangs.
-"""
+"""The agent samples its devices at a set rate, and a device that hangs delays nothing else."""
 
 import asyncio
 from collections.abc import Callable
@@ -64,7 +62,7 @@ class LocalWorld(World):
         return agent
 
 
-async def test_a_node_with_a_wedged_device_lives_and_its_other_device_serves(
+async def test_node_with_a_wedged_device_serves_its_other_device(
     fakes: Fakes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = LocalWorld(tmp_path / "state")
@@ -83,7 +81,7 @@ async def test_a_node_with_a_wedged_device_lives_and_its_other_device_serves(
     await world.driver.close()
 
 
-async def test_a_device_whose_memory_a_stranger_uses_begins_no_job_until_it_is_free_again(
+async def test_device_whose_memory_another_program_uses_starts_no_job_until_it_is_free(
     fakes: Fakes, tmp_path: Path
 ) -> None:
     world = LocalWorld(tmp_path / "state")
@@ -129,7 +127,7 @@ async def test_a_job_over_its_share_of_memory_is_warned_and_then_ended(
     await world.driver.close()
 
 
-async def test_a_node_says_how_its_devices_lie_when_it_is_asked(tmp_path: Path) -> None:
+async def test_node_answers_a_request_for_its_topology(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         answer = await world.bus.request(ask_node(NODE, "topology"), b"", WAIT_S)
     found = msgspec.msgpack.decode(answer, type=Topology)

@@ -45,7 +45,7 @@ async def test_a_device_is_as_busy_as_the_processes_of_its_jobs() -> None:
     assert isinstance(samples[FIRST].processes, tuple) and len(samples[FIRST].processes) == 2
 
 
-async def test_a_device_is_as_busy_as_its_jobs_say_and_those_that_share_it_take_turns() -> None:
+async def test_device_is_as_busy_as_its_jobs_report_and_sharing_jobs_add_up() -> None:
     driver, said = SimulatedDriver("n", 2), {1: 0.0, 2: 0.0}
     ours, other = os.getpid(), os.getppid()
     driver.running = lambda: {
@@ -65,7 +65,7 @@ async def test_a_device_is_as_busy_as_its_jobs_say_and_those_that_share_it_take_
     assert await sampled(-50, 0) == [0, 0]
 
 
-async def test_the_first_sample_has_no_time_to_have_been_busy_in() -> None:
+async def test_first_sample_is_not_busy() -> None:
     driver = SimulatedDriver("n", 1)
     driver.running = lambda: {FIRST: [Work(os.getpid(), 5.0)]}
     assert (await driver.sample())[FIRST].busy_percent == 0
@@ -89,7 +89,7 @@ async def test_unreported_readings_are_lacking_and_power_follows_utilisation() -
     await driver.close()
 
 
-async def test_an_event_can_be_played_and_a_reset_says_that_nothing_was_reset() -> None:
+async def test_event_can_be_played_and_a_reset_is_reported_as_simulated() -> None:
     driver = SimulatedDriver("n", 1)
     assert driver.hears("nvidia 0000:01:00.0 xid 79 fell off the bus")
     assert not driver.hears("nvidia 0000:01:00.0 xid") and not driver.hears(
@@ -108,7 +108,7 @@ async def test_an_event_can_be_played_and_a_reset_says_that_nothing_was_reset() 
     assert driver.version_of(FIRST) == ""
 
 
-async def test_what_a_device_tells_of_itself_can_be_played() -> None:
+async def test_readings_of_a_device_can_be_played() -> None:
     driver = SimulatedDriver("n", 2)
     assert driver.hears("simulated 0000:01:00.0 reading 91 temperature_c") and not driver.hears(
         "simulated 0000:01:00.0 reading 9 busy_percent"
@@ -120,7 +120,7 @@ async def test_what_a_device_tells_of_itself_can_be_played() -> None:
     assert await driver.events() == []
 
 
-async def test_processes_that_are_gone_count_for_nothing() -> None:
+async def test_ended_processes_do_not_count() -> None:
     driver = SimulatedDriver("n", 1)
     driver.running = lambda: {FIRST: [Work(2**22 + 1), Work(2**22 + 2, 7.0)]}
     for _ in range(2):

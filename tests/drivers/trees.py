@@ -1,7 +1,7 @@
-"""The parts of /sys that say where devices are, of four kinds of machines, written down as files.
+"""The parts of /sys that give the places of devices, for four kinds of machines, as files.
 
-The addresses and the way switches are cascaded follow what `nvidia-smi topo -m` and `rocm-smi
---showtopo` print of these machines; the numbers of the bridges are made up.
+The addresses and the cascades of switches follow the output of `nvidia-smi topo -m` and `rocm-smi
+--showtopo` on these machines. The numbers of the bridges are made up.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ class Machine(NamedTuple):
 
 
 def place(root: Path, route: str, numa: int, cpus: str) -> str:
-    """A device at the end of these bridges ("pci0000:16/0000:16:01.0/..."); its address."""
+    """Create a device below these bridges ("pci0000:16/0000:16:01.0/..."); return its address."""
     folder = root / "devices" / route
     folder.mkdir(parents=True)
     (folder / "numa_node").write_text(f"{numa}\n")
@@ -40,9 +40,7 @@ def place(root: Path, route: str, numa: int, cpus: str) -> str:
 def gpu(
     root: Path, address: str, vendor: str = "0x10de", kind: str = "0x030200", driver: str = "nvidia"
 ) -> str:
-    """A GPU at an address of its own root port, as the PCI bus lists it; `driver` is the kernel's
-    that it is bound to, if any.
-    """
+    """Create a GPU at an address, on its own root port; `driver` is its kernel driver, if any."""
     place(root, f"pci0000:00/0000:00:{address[5:7]}.0/{address}", -1, "0-7")
     folder = root / "bus/pci/devices" / address
     (folder / "vendor").write_text(f"{vendor}\n")
@@ -54,14 +52,14 @@ def gpu(
 
 
 def card(root: Path, kind: str, name: str, address: str) -> None:
-    """A name of the network card at this address."""
+    """Give the network card at this address a name."""
     folder = root / "class" / kind / name
     folder.mkdir(parents=True)
     (folder / "device").symlink_to((root / "bus/pci/devices" / address).resolve())
 
 
 def node(root: Path, number: int, cpus: str, socket: int) -> None:
-    """A NUMA node and where its first CPU is."""
+    """Create a NUMA node with its first CPU."""
     for path, text in (
         (f"devices/system/node/node{number}/cpulist", cpus),
         (
@@ -78,7 +76,7 @@ def node(root: Path, number: int, cpus: str, socket: int) -> None:
 
 
 def machine(root: Path, gpus: list[tuple[str, tuple[Link, ...]]]) -> Machine:
-    """As the driver puts it together: GPUs in their order, then the cards that are found."""
+    """Return the parts as the driver orders them: GPUs in their order, then the network cards."""
     found = [
         Part(f"GPU{i}", "gpu", f"GPU-{i}", address, seat(address, root), links)
         for i, (address, links) in enumerate(gpus)
@@ -95,9 +93,10 @@ def machine(root: Path, gpus: list[tuple[str, tuple[Link, ...]]]) -> Machine:
 
 
 def dgx_h100(root: Path) -> Machine:
-    """Two sockets; each GPU with a network card behind cascaded switches of a root complex of their
-    own, 18 links of each to the fabric; two more cards for storage, one of them with a virtual
-    function.
+    """Create a machine with two sockets and eight GPUs.
+
+    Each GPU is beside a network card behind cascaded switches of its own root complex, and has 18
+    links to the fabric. Two more network cards are for storage, one with a virtual function.
     """
     for number, cpus in enumerate(("0-55", "56-111")):
         node(root, number, cpus, number)
@@ -132,7 +131,7 @@ def dgx_h100(root: Path) -> Machine:
 
 
 def mi300x(root: Path) -> Machine:
-    """Two sockets, each GPU behind a switch of its own root complex, linked to each other GPU."""
+    """Create two sockets with GPUs, each behind a switch of its own root complex, all linked."""
     for number, cpus in enumerate(("0-95", "96-191")):
         node(root, number, cpus, number)
     addresses = []
@@ -151,7 +150,7 @@ def mi300x(root: Path) -> Machine:
 
 
 def two_sockets(root: Path) -> Machine:
-    """Four GPUs without links: a pair on one switch, a pair on two ports of one root complex."""
+    """Create four GPUs without links: a pair on one switch, a pair on one root complex."""
     node(root, 0, "0-15", 0)
     node(root, 1, "16-31", 1)
     switch = "pci0000:3a/0000:3a:00.0/0000:3b:00.0"
@@ -166,8 +165,9 @@ def two_sockets(root: Path) -> Machine:
 
 
 def mixed(root: Path) -> Machine:
-    """A virtual machine that knows no NUMA: two NVIDIA GPUs that are linked, one of AMD beside
-    them, one that the kernel does not show.
+    """Create a virtual machine without NUMA information.
+
+    It has two linked NVIDIA GPUs, one AMD GPU, and one that the kernel does not show.
     """
     one = place(root, "pci0000:00/0000:00:05.0", -1, "0-7")
     other = place(root, "pci0000:00/0000:00:06.0", -1, "0-7")

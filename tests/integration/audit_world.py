@@ -1,6 +1,4 @@
-"""What tests of the archive share: commits to archive, a database changed behind the archive's
-back, findings as short rows.
-"""
+"""Helps tests of the archive: commits to archive, edits behind its back, findings as short rows."""
 
 from collections.abc import AsyncIterator
 

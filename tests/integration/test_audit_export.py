@@ -1,6 +1,4 @@
-"""Exports: complete, in order, and what is cut in two is what one run would have written; on SQLite
-and PostgreSQL.
-"""
+"""Exports are complete and in order, and two parts equal one run; on SQLite and PostgreSQL."""
 
 import csv
 import io
@@ -41,7 +39,7 @@ def test_every_event_is_a_line_in_the_order_of_the_log(store: Store) -> None:
     ]
 
 
-def test_rows_say_the_same_as_lines(store: Store) -> None:
+def test_csv_rows_equal_ndjson_lines(store: Store) -> None:
     store.append(
         [*entries(1, 3), commit(4, {"kind": "a.b", "text": 'a "quoted", line\nand another'})]
     )
@@ -55,9 +53,7 @@ def test_rows_say_the_same_as_lines(store: Store) -> None:
 
 
 @pytest.mark.parametrize("form", ["ndjson", "csv"])
-def test_an_export_that_goes_on_behind_the_last_id_adds_up_to_the_whole(
-    store: Store, form: str
-) -> None:
+def test_export_continued_after_the_last_id_equals_one_export(store: Store, form: str) -> None:
     store.append(entries(1, 30))
     whole = exported(store, form=form).splitlines(keepends=True)
     for cut in (1, 2, 7, 60):
@@ -71,7 +67,7 @@ def test_an_export_that_goes_on_behind_the_last_id_adds_up_to_the_whole(
         )
 
 
-def test_sequences_and_times_bound_it_and_belong_to_it(store: Store) -> None:
+def test_bounds_by_sequence_and_time_are_inclusive(store: Store) -> None:
     store.append(
         [
             commit(seq, {"kind": "a.b"}, at_ns=at_ns)
@@ -85,7 +81,7 @@ def test_sequences_and_times_bound_it_and_belong_to_it(store: Store) -> None:
     assert ids(exported(store, Span(after=Position(4), since_ns=15))) == ["5-0"]
 
 
-def test_a_commit_without_a_readable_time_goes_with_the_one_before_it(store: Store) -> None:
+def test_commit_without_a_readable_time_has_the_time_of_the_one_before(store: Store) -> None:
     junk = [Entry(2, "facts.quota", b"junk"), Entry(5, "facts.quota", b"junk")]
     store.append(
         [
@@ -130,14 +126,14 @@ def test_memory_does_not_grow_with_the_archive(tmp_path: Path) -> None:
         (("2026-01-31T12:00", "", ""), Span(BEGINNING, SEQ_MAX, NOW_NS)),
     ],
 )
-def test_what_people_write_is_read(asked: tuple[str, str, str], span: Span) -> None:
+def test_accepted_forms_of_bounds_are_read(asked: tuple[str, str, str], span: Span) -> None:
     assert _span(*asked, NOW) == span
 
 
 @pytest.mark.parametrize(
     "asked", [("yesterday", "", ""), ("", "-1", ""), ("", "", "x"), ("9" * 30 + "d", "", "")]
 )
-def test_what_nobody_can_read_is_refused(asked: tuple[str, str, str]) -> None:
+def test_invalid_bounds_are_refused(asked: tuple[str, str, str]) -> None:
     with pytest.raises(Refused):
         _span(*asked, NOW)
 
@@ -172,7 +168,7 @@ def test_the_command_writes_to_stdout_or_to_a_new_file(folder: Path) -> None:
     assert code == 2 and "File exists" in said and file.read_bytes() == out
 
 
-def test_the_command_takes_the_schema_down_and_up_and_drops_nothing_unasked(folder: Path) -> None:
+def test_migrate_command_goes_down_and_up_and_drops_nothing_by_default(folder: Path) -> None:
     code, _, said = command(folder, "migrate", "--to", "base")
     assert code == 2 and "drops the archive" in said
     assert command(folder, "migrate")[:2] == (0, b"the archive's schema is revision 0001\n")

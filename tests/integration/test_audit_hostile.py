@@ -1,9 +1,8 @@
-"""Ten hostile edits of an archive, by someone who may write to its database and knows the chain:
-each is found, also by the command.
+"""Ten hostile edits of an archive by an attacker who can write to its database are all found.
 
-The forger recomputes what can be recomputed. What is left whole in itself (a cut end, a history
-written anew) shows by a head that someone kept. The facts rows, which are only an index, follow
-every edit, so that the chain alone is asked.
+The forger knows the chain and recomputes all hashes that it can. Edits that leave a valid chain (a
+cut end, a rewritten history) show by a head that an operator kept. The fact rows, which are only an
+index, follow each edit, so the test checks the chain alone.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ Rows = list[dict[str, Any]]
 
 
 def relinked(rows: Rows, since: int = 0) -> Rows:
-    """All hashes from row `since` on, as the archive itself would have made them."""
+    """Recompute all hashes from row `since` on, as the archive itself would."""
     previous = rows[since - 1]["hash"] if since else GENESIS
     for row in rows[since:]:
         row["previous_hash"] = previous
@@ -119,9 +118,7 @@ Command = Callable[..., tuple[int, str, str]]
 def command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    """`verify` with these arguments, where no server of the log answers: exit code, output,
-    complaints.
-    """
+    """Run `verify` with these arguments and without a log; return exit code, output, complaints."""
     (port,) = free_ports(1)
     monkeypatch.setattr(commands, "CONNECT_S", 0.05)
     monkeypatch.setenv("MUSTER_STATE", str(tmp_path))
@@ -137,7 +134,7 @@ def command(
 
 @pytest.fixture
 def head(tmp_path: Path) -> Record:
-    """The archive in tmp_path, and the record that a kept head was signed of."""
+    """Create the archive in tmp_path; return it with the record of a signed head."""
     store = Store(f"sqlite:///{tmp_path / 'audit.db'}")
     store.migrate()
     store.append(entries(1, SIZE))
@@ -150,7 +147,7 @@ def head(tmp_path: Path) -> Record:
 
 
 def forge(path: Path, edit: Callable[[Rows], Rows]) -> None:
-    """The whole database as the forger wants it."""
+    """Replace the whole database by the forger's rows."""
     connection = sqlite3.connect(path)
     connection.row_factory = sqlite3.Row
     rows = edit([dict(row) for row in connection.execute('select * from commits order by "index"')])
@@ -225,7 +222,7 @@ def test_a_forgers_own_head_of_a_rewritten_archive_does_not_count(
     assert code == 3 and "not by" in out.splitlines()[0]
 
 
-def test_two_signed_histories_of_one_commit_are_told(
+def test_two_signed_histories_of_one_commit_are_reported(
     head: Record, tmp_path: Path, command: Command
 ) -> None:
     other = SIGNER.sign("c1", head.seq, "e" * 64, "2026-01-31T13:00:00Z")
@@ -239,7 +236,7 @@ def test_two_signed_histories_of_one_commit_are_told(
     ("text", "code", "said"),
     [("", 2, "contains no head"), ("{}", 3, "is not a head"), (None, 2, "cannot be read")],
 )
-def test_a_file_that_holds_no_heads_is_one_line(
+def test_file_without_heads_is_reported_in_one_line(
     head: Record, tmp_path: Path, text: str | None, code: int, said: str, command: Command
 ) -> None:
     if text is not None:

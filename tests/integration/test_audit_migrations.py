@@ -1,5 +1,6 @@
-"""The archive's schema, both ways, on SQLite and PostgreSQL: what is there stays, what is killed
-leaves nothing half done.
+"""Migrations of the archive up and down, on SQLite and PostgreSQL, keep its content.
+
+A killed migration leaves nothing half done.
 """
 
 import signal
@@ -40,7 +41,7 @@ def test_the_schema_goes_down_and_up_again(store: Store, url: str) -> None:
     assert len(store.append(entries(1, 3))) == 3
 
 
-def test_a_revision_that_nobody_knows_is_refused(store: Store) -> None:
+def test_unknown_revision_is_refused(store: Store) -> None:
     store.append(entries(1, 2))
     with pytest.raises(Refused, match="write 0001, head or base"):
         store.migrate_to("0815")
@@ -59,7 +60,7 @@ def test_a_database_of_a_newer_schema_is_refused(store: Store, url: str) -> None
         store.migrate()
 
 
-def test_an_archive_that_was_never_migrated_says_so(url: str) -> None:
+def test_archive_without_a_schema_is_reported(url: str) -> None:
     with pytest.raises(Corrupt, match=r"services\.audit migrate"):
         Store(url).head()
 

@@ -1,5 +1,6 @@
-"""Heads are signed when it is time, kept in files, published; and an archive that no longer holds
-the last one is not signed.
+"""The notary signs heads in time, keeps them in files and publishes them.
+
+It does not sign an archive that no longer holds the last head.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ SIGNER = Signer(nkeys.encode_seed(b"s" * 32, nkeys.PREFIX_BYTE_USER))
 
 
 class World:
-    """An archive, the files of its heads, and who hears of them."""
+    """An archive, the files of its heads, and the list of published heads."""
 
     def __init__(self, folder: Path) -> None:
         self.url = f"sqlite:///{folder / 'audit.db'}"
@@ -81,7 +82,7 @@ async def test_heads_are_signed_after_some_commits_or_some_time_and_not_without_
     assert (notary._due(60, 100), notary._due(60, 2), notary._due(0, 100)) == (False, True, True)
 
 
-async def test_the_next_life_goes_on_behind_the_last_head(world: World) -> None:
+async def test_next_notary_continues_after_the_last_head(world: World) -> None:
     world.store.append(entries(1, 5))
     await world.notary().sign()
     world.store.append(entries(6, 9))
@@ -91,7 +92,7 @@ async def test_the_next_life_goes_on_behind_the_last_head(world: World) -> None:
     assert [head.sequence for head in world.heard] == [5, 9] and world.lines() == 2
 
 
-async def test_a_head_that_nobody_heard_of_is_in_the_file(world: World) -> None:
+async def test_head_that_was_not_published_is_in_the_file(world: World) -> None:
     world.store.append(entries(1, 5))
     world.deaf = True
     with pytest.raises(Unavailable):
@@ -101,7 +102,7 @@ async def test_a_head_that_nobody_heard_of_is_in_the_file(world: World) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 40])
-async def test_a_line_that_a_crash_cut_short_is_written_over(world: World, cut: int) -> None:
+async def test_line_that_a_crash_cut_short_is_replaced(world: World, cut: int) -> None:
     world.store.append(entries(1, 5))
     notary = world.notary()
     await notary.sign()
@@ -136,7 +137,7 @@ async def test_a_rewritten_archive_is_not_signed(world: World) -> None:
     assert world.lines() == 1
 
 
-async def test_a_notary_that_may_not_sign_says_so_and_lives_on(
+async def test_notary_that_may_not_sign_logs_the_error_and_runs_on(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.store.append(entries(1, 9))

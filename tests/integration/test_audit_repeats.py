@@ -1,6 +1,4 @@
-"""Consumers of the audit see one `job.submitted` for each job, however many gateways
-recorded it.
-"""
+"""Consumers of the audit see one `job.submitted` per job, even if several gateways recorded it."""
 
 import asyncio
 import contextlib
@@ -32,9 +30,7 @@ def submitted(job_id: str, request: str = "digest") -> dict[str, Any]:
 
 
 def told(store: Store) -> list[tuple[str, str, bool]]:
-    """Id, type and whether it says that it is ignored, of every submission; pages and exports say
-    the same.
-    """
+    """Return id, type and `ignored` of each submission; pages and exports agree on them."""
     paged = [
         msgspec.json.decode(data)
         for _, data in take(store, "here", BEGINNING, 1_000, 1 << 30).events
@@ -52,7 +48,7 @@ def told(store: Store) -> list[tuple[str, str, bool]]:
     ]
 
 
-def test_the_second_fact_of_one_key_is_told_apart(store: Store) -> None:
+def test_second_submission_of_one_key_is_recognised(store: Store) -> None:
     store.append(
         [
             commit(1, submitted("ja"), submitted("jb", "")),
@@ -68,7 +64,7 @@ def test_the_second_fact_of_one_key_is_told_apart(store: Store) -> None:
     ]
 
 
-def test_a_repetition_after_the_job_s_end_is_told_apart_until_the_fold_forgets_the_job(
+def test_repetition_is_recognised_until_the_fold_forgets_the_job(
     store: Store,
 ) -> None:
     def closed(job_id: str) -> dict[str, Any]:
@@ -102,7 +98,7 @@ def test_a_repetition_after_the_job_s_end_is_told_apart_until_the_fold_forgets_t
     ]
 
 
-async def test_what_two_gateways_recorded_is_one_event_and_the_one_that_the_fold_kept(
+async def test_event_of_a_double_submission_is_the_one_that_the_fold_kept(
     store: Store, tmp_path: Path
 ) -> None:
     """The second gateway hears the log late, as one that is busy does."""
@@ -136,7 +132,7 @@ async def test_what_two_gateways_recorded_is_one_event_and_the_one_that_the_fold
 
 
 @pytest.mark.attack
-async def test_audit_of_a_cluster_with_two_gateways_tells_each_job_once(tmp_path: Path) -> None:
+async def test_audit_of_a_cluster_with_two_gateways_reports_each_job_once(tmp_path: Path) -> None:
     """Concurrent uses of each key at both gateways, over real HTTP and a real nats-server."""
     async with running(tmp_path, nodes=1, gpus=1, gateways=2) as cluster:
         await asyncio.gather(*(_ready(cluster.session, url) for url in cluster.urls))

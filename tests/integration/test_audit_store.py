@@ -1,6 +1,4 @@
-"""The archive on real SQLite files, and on PostgreSQL where there is one: appending, faults,
-verifying.
-"""
+"""The archive on SQLite files, and on PostgreSQL where available: append, faults, verification."""
 
 import asyncio
 import os
@@ -48,7 +46,7 @@ def test_commits_are_read_after_a_sequence_and_up_to_a_limit(store: Store) -> No
     assert list(store.commits(after=600)) == []
 
 
-def test_another_process_goes_on_from_the_head(store: Store, url: str) -> None:
+def test_another_process_continues_from_the_head(store: Store, url: str) -> None:
     store.append(entries(1, 3))
     again = Store(url)
     again.append(entries(4, 5))
@@ -64,7 +62,7 @@ def test_entries_that_are_already_archived_are_skipped(store: Store) -> None:
 
 def test_an_entry_that_differs_from_the_archived_one_is_corrupt(store: Store) -> None:
     store.append(entries(1, 5))
-    with pytest.raises(Corrupt, match="stream sequence 3"):
+    with pytest.raises(Corrupt, match="commit 3"):
         store.append([entry(2), entry(3, padding=1), entry(6)])
     assert store.head() == extend(None, entries(1, 5))[-1]
 
@@ -80,7 +78,7 @@ def test_a_second_archive_is_fenced_and_can_stand_by(store: Store, url: str) -> 
     second = Store(url)
     second.head()
     store.append(entries(1, 2))
-    with pytest.raises(Fenced, match="another archive"):
+    with pytest.raises(Fenced, match="another audit service"):
         second.append(entries(1, 3))
     assert second.append(entries(1, 3)) == extend(None, entries(1, 3))[2:]
     second.close()
@@ -107,7 +105,7 @@ def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
         Store(f"sqlite:///{tmp_path}/audit.db").migrate()
 
 
-def test_a_database_that_cannot_be_reached_is_unavailable_and_its_password_is_not_told(
+def test_unreachable_database_is_unavailable_and_its_password_stays_hidden(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(Unavailable, match="try again"):
@@ -138,7 +136,7 @@ while True:
 """
 
 
-def test_a_killed_archive_keeps_all_it_acknowledged_and_goes_on(store: Store, url: str) -> None:
+def test_killed_archive_keeps_all_that_it_acknowledged(store: Store, url: str) -> None:
     for _ in range(4):
         child = subprocess.Popen(
             [sys.executable, "-c", APPENDS, url], stdout=subprocess.PIPE, text=True
@@ -158,7 +156,7 @@ def test_a_killed_archive_keeps_all_it_acknowledged_and_goes_on(store: Store, ur
 
 
 def _settled(store: Store) -> Link:
-    """The head, once the killed child's last transaction is over on the server's side too."""
+    """Return the head, once the killed child's last transaction has ended at the server too."""
     before = store.head()
     for _ in range(100):
         time.sleep(0.05)
@@ -182,7 +180,7 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
-def test_a_full_disk_is_told_stores_nothing_and_is_over_when_there_is_space(tiny: Path) -> None:
+def test_full_disk_is_reported_and_stores_nothing_until_there_is_space(tiny: Path) -> None:
     store = Store(f"sqlite:///{tiny}/audit.db")
     store.migrate()
     at = 0
@@ -221,9 +219,7 @@ async def test_a_changed_record_is_named(store: Store, url: str) -> None:
     assert wrongs(await verify(store)) == [(4, 5, "changed")]
 
 
-async def test_changed_bytes_are_named_and_so_are_the_facts_that_no_longer_follow(
-    store: Store, url: str
-) -> None:
+async def test_changed_bytes_and_their_fact_rows_are_named(store: Store, url: str) -> None:
     store.append(entries(1, 9))
     tamper(url, "update commits set data = (select data from commits where seq = 2) where seq = 5")
     assert wrongs(await verify(store)) == [
@@ -283,9 +279,7 @@ async def test_a_facts_row_that_differs_from_its_commit_is_named(
     assert wrongs(await verify(store)) == [(4, 5, "facts differ")]
 
 
-async def test_an_archive_that_is_being_written_meanwhile_is_not_behind(
-    store: Store, url: str
-) -> None:
+async def test_archive_written_during_the_check_is_not_behind(store: Store, url: str) -> None:
     store.append(entries(1, 7))
     other = Store(url)
     later = asyncio.get_running_loop().create_task(
@@ -297,7 +291,7 @@ async def test_an_archive_that_is_being_written_meanwhile_is_not_behind(
     assert (wrongs(report), report.streamed) == ([], 9)
 
 
-async def test_a_log_that_is_written_to_all_the_time_is_read_to_where_it_ended() -> None:
+async def test_growing_log_is_read_up_to_its_end_at_the_start() -> None:
     written = MemoryStream()
     log = MemoryLog(written)
     for n in range(1, 4):
@@ -341,13 +335,13 @@ async def test_a_missing_record_shows_by_the_stream_too(store: Store, url: str) 
     ]
 
 
-async def test_an_archive_that_holds_more_than_the_stream_is_told(store: Store) -> None:
+async def test_archive_with_more_than_the_stream_is_reported(store: Store) -> None:
     store.append(entries(1, 9))
     assert wrongs(await verify(store, stream(entries(1, 7)))) == [(7, 8, "inserted")]
     assert wrongs(await verify(store, stream([]))) == []
 
 
-async def test_a_ruin_is_reported_within_bounds(store: Store, url: str) -> None:
+async def test_report_on_a_ruined_archive_is_bounded(store: Store, url: str) -> None:
     store.append(entries(1, 3_000))
     tamper(url, "update commits set hash = 'x'")
     report = await verify(store)

@@ -1,5 +1,6 @@
-"""The streams AUDIT and AUDIT_HEADS on a real server with real keys: every event once, in order,
-whatever died; never another history.
+"""The streams AUDIT and AUDIT_HEADS hold every event once and in order, whatever process dies.
+
+The server and the keys are real. No other history is ever published.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ PER_COMMIT = 2
 
 
 class Publishing:
-    """An archive that the test fills, and a publisher of it that is killed and begun again."""
+    """An archive that the test fills, with a publisher that is killed and started again."""
 
     def __init__(self, world: "World | OpenWorld", folder: Path) -> None:
         self.world = world
@@ -61,7 +62,7 @@ class Publishing:
         self.running = []
 
     async def published(self, count: int) -> list[str]:
-        """The ids of all events in the stream, once the last one is number `count`."""
+        """Return the ids of all events in the stream, once there are `count`."""
         stream = await self.stream()
         async with asyncio.timeout(SOON_S):
             while not await self._has(stream, count):
@@ -75,7 +76,7 @@ class Publishing:
         return False
 
     async def stored(self) -> list[tuple[int, bytes]]:
-        """What a consumer with an operator's key reads."""
+        """Return the events that a consumer with an operator's key reads."""
         js = (await self.world.client("operator")).jetstream()
         state = (await js.stream_info(subjects.AUDIT_STREAM)).state
         found = [
@@ -136,7 +137,7 @@ async def test_a_publisher_that_is_killed_again_and_again_loses_and_doubles_noth
     assert await publishing.published(4_000) == ids(1, 2_000)
 
 
-async def test_of_two_publishers_each_event_is_stored_once(publishing: Publishing) -> None:
+async def test_two_publishers_store_each_event_once(publishing: Publishing) -> None:
     await publishing.begin()
     await publishing.begin()
     await publishing.archive(1, 400)
@@ -151,7 +152,7 @@ async def test_a_stream_that_is_full_drops_its_oldest_and_goes_on(publishing: Pu
     assert found == ids(1, 1_000)[-len(found) :]
 
 
-async def test_a_rewritten_archive_is_not_published_behind_what_it_was(
+async def test_rewritten_archive_is_not_published(
     publishing: Publishing,
 ) -> None:
     publisher = await publishing.begin()
@@ -166,7 +167,7 @@ async def test_a_rewritten_archive_is_not_published_behind_what_it_was(
     assert await publishing.published(18) == ids(1, 9)
 
 
-async def test_an_archive_that_is_behind_the_stream_is_waited_for(publishing: Publishing) -> None:
+async def test_publisher_waits_for_an_archive_behind_the_stream(publishing: Publishing) -> None:
     await publishing.begin()
     await publishing.archive(1, 9)
     await publishing.published(18)
@@ -180,7 +181,7 @@ async def test_an_archive_that_is_behind_the_stream_is_waited_for(publishing: Pu
     assert await publishing.published(24) == ids(1, 12)
 
 
-async def test_nobody_else_publishes_to_audits_streams(publishing: Publishing) -> None:
+async def test_only_audit_publishes_to_its_streams(publishing: Publishing) -> None:
     await (await publishing.stream()).make()
     for name in ("scheduler", "quota", "gateway-a", "operator", "trimmer"):
         client = await publishing.world.client(name)
@@ -206,7 +207,7 @@ async def test_a_head_is_stored_once_however_often_it_is_sent(publishing: Publis
 
 
 class OpenWorld:
-    """A server without keys, which can be killed, and whose streams may be deleted."""
+    """A server without keys that can be killed and whose streams can be deleted."""
 
     def __init__(self, folder: Path) -> None:
         self.server = NatsServer(folder)
@@ -244,7 +245,7 @@ async def test_a_stream_that_is_lost_is_written_again_under_the_same_numbers(
     assert (await openly.stored())[:100] == before
 
 
-async def test_a_stream_that_was_emptied_is_told_and_not_written_to(openly: Publishing) -> None:
+async def test_emptied_stream_is_reported_and_not_written_to(openly: Publishing) -> None:
     publisher = await openly.begin()
     await openly.archive(1, 50)
     await openly.published(100)
@@ -254,7 +255,7 @@ async def test_a_stream_that_was_emptied_is_told_and_not_written_to(openly: Publ
         await publisher._follow()
 
 
-async def test_the_publisher_goes_on_when_a_killed_server_is_back(openly: Publishing) -> None:
+async def test_publisher_continues_when_a_killed_server_is_back(openly: Publishing) -> None:
     assert isinstance(openly.world, OpenWorld)
     await openly.begin()
     for begin in range(1, 1_000, 100):

@@ -1,6 +1,4 @@
-"""The command that proves an archive changes nothing and says one line for each fault
-of the world.
-"""
+"""The command `verify` changes nothing and prints one line for each fault of its surroundings."""
 
 import os
 import subprocess
@@ -16,7 +14,7 @@ from services.audit.store.store import Store
 
 
 def verify(state: Path, **more: str) -> tuple[int, str, str]:
-    """Exit code, output and complaints, where no server of the log answers."""
+    """Run the command without a log; return exit code, output and complaints."""
     (port,) = free_ports(1)
     environment = {
         "PATH": os.environ["PATH"],
@@ -47,7 +45,7 @@ def archive(folder: Path, commits: int = 3) -> Path:
     return folder
 
 
-def test_a_place_without_an_archive_is_one_line_and_stays_empty(tmp_path: Path) -> None:
+def test_missing_archive_is_reported_in_one_line_and_not_created(tmp_path: Path) -> None:
     code, out, said = verify(tmp_path)
     assert (code, out, len(said.splitlines())) == (2, "", 1)
     assert f"there is no archive at {tmp_path}/audit.db" in said
@@ -56,7 +54,7 @@ def test_a_place_without_an_archive_is_one_line_and_stays_empty(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_archive_is_proved_by_itself_when_the_log_is_away_and_that_is_one_line(
+def test_archive_is_verified_without_the_log_and_the_report_says_so(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "a place"
@@ -69,7 +67,7 @@ def test_an_archive_is_proved_by_itself_when_the_log_is_away_and_that_is_one_lin
     assert (folder / "audit.db").read_bytes() == before
 
 
-def test_a_file_that_is_no_archive_is_one_line(tmp_path: Path) -> None:
+def test_file_that_is_no_archive_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "audit.db").touch()
     code, out, said = verify(tmp_path)
     assert code == 3 and "the schema is not the archive's" in said.splitlines()[-1]

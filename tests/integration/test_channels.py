@@ -1,6 +1,4 @@
-"""Channels at their node's end: an agent with real processes, asked over the bus as a
-gateway asks.
-"""
+"""Channels at their node's end: an agent with real processes, called over the bus."""
 
 import asyncio
 import os
@@ -47,7 +45,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def told(world: World, ask: ChannelAsk) -> str:
-    """What is wrong with it."""
+    """Return the error of an answer."""
     answer = await world.bus.request(ask_node(NODE, "channel"), msgspec.msgpack.encode(ask), WAIT_S)
     return msgspec.msgpack.decode(answer, type=ChannelAnswer).error
 
@@ -71,7 +69,7 @@ async def read(
 async def rest(
     world: World, offset: int = 0, name: str = "c", stream: str = "stdout"
 ) -> tuple[bytes, int | None]:
-    """All from `offset` to the end, and the exit code."""
+    """Read the output from `offset` to its end, and the exit code."""
     data = b""
     while not (chunk := await read(world, offset + len(data), name, stream=stream)).end:
         data += chunk.data

@@ -1,6 +1,4 @@
-"""An engine that hangs or answers nonsense: it keeps neither the agent from its heartbeats nor a
-job from its end.
-"""
+"""A container engine that hangs or answers nonsense delays neither heartbeats nor jobs' ends."""
 
 import asyncio
 import json
@@ -25,7 +23,7 @@ HANGS = None
 async def engine(
     tmp_path: Path, answer: Callable[[str], bytes | None]
 ) -> AsyncIterator[tuple[str, list[str]]]:
-    """A socket that answers each request line so, or never; and the lines that it heard."""
+    """Serve a socket that answers each request line so, or never; yield the received lines."""
     heard: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

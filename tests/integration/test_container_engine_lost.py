@@ -1,6 +1,6 @@
-"""A container engine that stops while a job runs in it: the job's end says so.
+"""A container engine that stops while its job runs is named in the job's end.
 
-The engine is a small server of the test's own.
+The engine is a small server of the test.
 """
 
 import json
@@ -24,7 +24,7 @@ UPGRADED = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[str]:
-    """Makes, attaches and starts one container; then it stops."""
+    """Serve the creation, attachment and start of one container, then stop."""
     path = str(tmp_path / "engine.sock")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)

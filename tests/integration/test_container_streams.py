@@ -1,6 +1,4 @@
-"""Without an engine: what the runner passes on, and the first process of a container on
-its tether.
-"""
+"""The runner's relay of streams and the container's first process, without an engine."""
 
 import os
 import platform

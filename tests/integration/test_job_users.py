@@ -1,7 +1,4 @@
-"""Jobs of another user than the agent's: what they are, what they may touch, and what they may not.
-
-Needs root.
-"""
+"""Rights of jobs that run as another user than the agent. Needs root."""
 
 import asyncio
 import hashlib
@@ -45,7 +42,7 @@ class Node:
     async def run(
         self, script: str, account: Account | None, workdir: str = "/", ref: AttemptRef = REF
     ) -> str:
-        """What it printed, of both streams; the exit code in the last line."""
+        """Return the job's output of both streams, with the exit code in the last line."""
         base = {"PATH": os.environ["PATH"], **(account.environment if account else {})}
         limits = {
             "stdin": False,
@@ -67,7 +64,7 @@ class Node:
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    """Where others may pass: a test's own folder is closed to them."""
+    """Return a state directory that other users can enter, unlike a test's own folder."""
     for folder in (tmp_path, *tmp_path.parents[:-2]):
         folder.chmod(folder.stat().st_mode | 0o011)
     made = Node(tmp_path / "agent")
@@ -80,7 +77,7 @@ def account() -> Account:
     return accounts.account(USER)._replace(groups=(3, 60))
 
 
-async def test_it_is_that_user_with_its_groups_and_cannot_become_more(node: Node) -> None:
+async def test_job_has_its_users_groups_and_cannot_gain_rights(node: Node) -> None:
     told = await node.run(
         (
             "id -u; id -g; id -G; grep -e NoNewPrivs -e CapEff /proc/self/status; echo $HOME "
@@ -111,7 +108,7 @@ async def test_a_program_with_another_user_s_bit_stays_this_user_s(
     ]
 
 
-async def test_it_writes_to_its_streams_by_name_and_says_that_its_work_is_saved(node: Node) -> None:
+async def test_job_opens_its_streams_by_name_and_reports_checkpoints(node: Node) -> None:
     assert (
         await node.run(
             'echo named > /dev/stdout; touch "$MUSTER_CHECKPOINT_FILE" && echo saved', account()
@@ -121,17 +118,17 @@ async def test_it_writes_to_its_streams_by_name_and_says_that_its_work_is_saved(
     assert node.jobs.checkpointed_ns(REF) > 0
 
 
-async def test_it_says_for_how_long_it_kept_simulated_devices_busy(node: Node) -> None:
+async def test_job_reports_its_device_seconds(node: Node) -> None:
     assert await node.run('echo 1.5 > "$MUSTER_JOB_DIR/device-seconds"', account()) == "0"
     assert node.jobs.device_s(REF) == 1.5
 
 
-async def test_who_says_nothing_of_its_devices_has_said_nothing(node: Node) -> None:
+async def test_job_without_a_report_has_no_device_seconds(node: Node) -> None:
     await node.run("true", account())
     assert node.jobs.device_s(REF) is None
 
 
-async def test_what_proves_its_end_is_not_its_own(node: Node) -> None:
+async def test_records_of_a_jobs_end_do_not_belong_to_its_user(node: Node) -> None:
     script = (
         'for f in order.json exit.json; do cat "$MUSTER_JOB_DIR/$f"; done; ls "$MUSTER_JOB_DIR"; '
         'touch "$MUSTER_JOB_DIR/x"; kill -9 $PPID'
@@ -141,7 +138,7 @@ async def test_what_proves_its_end_is_not_its_own(node: Node) -> None:
     assert "not permitted" in told and told.endswith("\n1")
 
 
-async def test_another_job_s_files_are_closed_to_it(node: Node) -> None:
+async def test_job_cannot_open_another_jobs_files(node: Node) -> None:
     other = account()._replace(uid=pwd.getpwnam("bin").pw_uid)
     await node.run("echo mine > $MUSTER_CHECKPOINT_FILE", other, ref=AttemptRef(JobId("k"), 1))
     assert "Permission denied" in await node.run(
@@ -149,7 +146,7 @@ async def test_another_job_s_files_are_closed_to_it(node: Node) -> None:
     )
 
 
-async def test_what_it_brought_along_belongs_to_it(node: Node) -> None:
+async def test_upload_belongs_to_the_jobs_user(node: Node) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for name, kind in (
@@ -176,14 +173,15 @@ async def test_what_it_brought_along_belongs_to_it(node: Node) -> None:
     )
 
 
-async def test_without_an_account_it_is_the_agent_s_own_user_as_before(node: Node) -> None:
+async def test_job_without_an_account_runs_as_the_agents_user(node: Node) -> None:
     assert await node.run("id -u; touch $MUSTER_CHECKPOINT_FILE", None) == f"{os.geteuid()}\n0"
     assert node.jobs.checkpointed_ns(REF) > 0
 
 
 class Reader:
-    """Who answers for the files of a node's jobs; one thread, so that whoever a question left
-    behind would answer the next.
+    """The server for files of a node's jobs.
+
+    It has one thread, so a user that a request left set would show in the next answer.
     """
 
     def __init__(self, jobs: JobDirectories) -> None:
@@ -196,7 +194,7 @@ class Reader:
         ).result(WAIT_S)
 
 
-async def test_of_the_node_s_files_it_gives_no_more_than_the_job_could_read(
+async def test_copy_reads_no_file_that_the_jobs_user_cannot_read(
     node: Node, tmp_path: Path
 ) -> None:
     nobody, own, closed = accounts.account("nobody"), tmp_path / "own", tmp_path / "closed"
@@ -227,7 +225,7 @@ async def test_of_the_node_s_files_it_gives_no_more_than_the_job_could_read(
     assert os.geteuid() == 0
 
 
-async def test_whose_files_they_are_is_known_to_the_next_agent(node: Node, tmp_path: Path) -> None:
+async def test_next_agent_knows_the_owner_of_a_jobs_files(node: Node, tmp_path: Path) -> None:
     await node.run("true", account())
     known = pwd.getpwnam(USER)
     root = JobDirectories(tmp_path / "agent").root_of(REF)
@@ -235,12 +233,12 @@ async def test_whose_files_they_are_is_known_to_the_next_agent(node: Node, tmp_p
 
 
 def standing() -> tuple[int, int, list[int], str]:
-    """Who this thread is, and what it may do."""
+    """Return the user, groups and capabilities of this thread."""
     status = Path("/proc/thread-self/status").read_text()
     return os.geteuid(), os.getegid(), os.getgroups(), status.split("CapEff:")[1].split()[0]
 
 
-def test_a_thread_alone_becomes_the_user_and_is_itself_again() -> None:
+def test_one_thread_becomes_the_user_and_changes_back() -> None:
     before, known = standing(), pwd.getpwnam(USER)
     with ThreadPoolExecutor(1) as other:
         assert other.submit(standing).result(WAIT_S) == before

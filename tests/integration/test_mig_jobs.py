@@ -22,10 +22,10 @@ from services.node_agent.drivers.readings import CreateMigInstance, Done
 from services.node_agent.health import returning
 from tests.drivers.conftest import fakes, libraries  # noqa: F401
 from tests.drivers.fakes import Fakes
+from tests.drivers.nvidia_alone import FIRST, SECOND, nvidia_alone
 from tests.drivers.test_amd import FIRST as AMD_FIRST
 from tests.drivers.test_amd import SECOND as AMD_SECOND
 from tests.drivers.test_amd import amd_alone
-from tests.drivers.test_nvidia import FIRST, SECOND, nvidia_alone
 
 SOON_NS = 300_000_000
 LOW, HIGH = 0b1111, 0b1111_0000

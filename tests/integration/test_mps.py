@@ -1,74 +1,37 @@
-"""Jobs that share an NVIDIA device under MPS: real daemons of a stand-in program, over the real
-bindings and a library built from C.
+"""Jobs that share an NVIDIA device under MPS.
+
+The daemons are processes of a stand-in program. The bindings are real, over a library built from C.
 """
 
-import contextlib
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 import pytest
-from agent_world import OWN_USER, World, world_at
+from agent_world import World, world_at
+from mps_world import (
+    DEVICE,
+    OTHER,
+    WAITS,
+    Mps,
+    begun,
+    go,
+    order,
+    printed,
+    under,
+)
 from supervision_world import kill
 from test_agent_process import Cluster, cluster  # noqa: F401
 
 from libs.common import facts as f
-from libs.common.messages import StartOrder
-from libs.common.model import MPS, GpuHold, GpuId, TenantId
-from services.node_agent.drivers.local import LocalDriver
+from libs.common.model import MPS, GpuHold, GpuId
 from services.node_agent.machine import processes
 from services.node_agent.sharing.daemon import Known
 from services.node_agent.sharing.daemons import Daemons, Program
-from tests import cgroups
 from tests.drivers.conftest import fakes, libraries  # noqa: F401
 from tests.drivers.fakes import Fakes
-
-HERE = Path(__file__).parent
-DEVICE, OTHER = GpuId("GPU-fake-0"), GpuId("GPU-fake-1")
-# One that other users may run too.
-PYTHON = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable
-WAITS = "until [ -e {go} ]; do sleep 0.02; done"
-
-
-class Mps:
-    """The stand-in as a program of its own, and what it left."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        self.program = folder / "nvidia-cuda-mps-control"
-        self.program.write_text(f"#!{PYTHON} -IS\n{(HERE / 'mps_control.py').read_text()}")
-        self.program.chmod(0o755)
-
-    def faults(self, *words: str) -> None:
-        (self.folder / "faults").write_text(" ".join(words))
-
-    def alive(self) -> list[processes.Process]:
-        """The daemons and the servers of this test: they are told where its own folders are."""
-        found = [processes.process(pid) for pid in processes.all_pids() if self._is_told(pid)]
-        return [
-            each
-            for each in found
-            if each is not None
-            and each.name.startswith("nvidia-cuda-mps")
-            and each.state not in "ZX"
-        ]
-
-    def _is_told(self, pid: int) -> bool:
-        with contextlib.suppress(OSError):
-            return (
-                os.fsencode(f"CUDA_MPS_PIPE_DIRECTORY={self.folder.parent}/")
-                in Path(f"/proc/{pid}/environ").read_bytes()
-            )
-        return False
-
-    def end(self) -> None:
-        for each in self.alive():
-            kill(each.pid)
 
 
 @pytest.fixture
@@ -82,47 +45,6 @@ def mps(tmp_path: Path) -> Mps:
 async def world(tmp_path: Path, mps: Mps, fakes: Fakes) -> AsyncIterator[World]:  # noqa: F811
     async with under(tmp_path / "state", mps) as made:
         yield made
-
-
-@contextlib.asynccontextmanager
-async def under(state: Path, mps: Mps, users: dict[str, str] = OWN_USER) -> AsyncIterator[World]:
-    with cgroups.below() as parent:
-        home = cgroups.cgroups.prepare(parent, "agent").dirs
-        async with world_at(
-            state, home, users, LocalDriver(), Program(str(mps.program), 5.0, 1.0)
-        ) as made:
-            try:
-                yield made
-            finally:
-                mps.end()
-
-
-def order(
-    world: World,
-    job: str,
-    script: str = "true",
-    gpus: tuple[GpuId, ...] = (DEVICE,),
-    share: int = 50,
-    **rest: str,
-) -> StartOrder:
-    made = world.order(job, script.format(go=world.state_dir / f"go-{job}"))
-    holds = tuple(GpuHold(uuid, share, MPS) for uuid in gpus)
-    spec = msgspec.structs.replace(made.spec, isolation=MPS, gpu_share=share, workdir="/")
-    return msgspec.structs.replace(made, gpus=holds, spec=spec, **{"tenant": TenantId("t"), **rest})
-
-
-async def begun(world: World, job: str, script: str = WAITS, **wish: object) -> f.JobStarted:
-    await world.place(order(world, job, script, **wish))  # type: ignore[arg-type]
-    return await world.said(f.JobStarted, job)
-
-
-def go(world: World, job: str) -> None:
-    (world.state_dir / f"go-{job}").touch()
-
-
-async def printed(world: World, job: str) -> str:
-    await world.said(f.JobFinished, job)
-    return (await world.output(job)).data.decode()
 
 
 async def test_a_job_is_given_a_daemon_and_its_part_and_the_receipt_says_that_all_of_it_is_gone(
@@ -277,7 +199,7 @@ async def test_a_remaining_mps_server_quarantines_the_device_until_it_is_gone(
     assert mps.alive() == []
 
 
-async def test_the_next_agent_takes_the_daemon_over_and_sees_it_die(world: World, mps: Mps) -> None:
+async def test_next_agent_adopts_the_daemon_and_notices_its_death(world: World, mps: Mps) -> None:
     await begun(world, "j")
     (daemon,) = mps.alive()
     await world.drop()
@@ -289,7 +211,7 @@ async def test_the_next_agent_takes_the_daemon_over_and_sees_it_die(world: World
     assert (await world.said(f.JobFinished, "k")).reason == "mps_lost"
 
 
-async def test_what_died_while_no_agent_was_there_is_seen_by_the_next_one(
+async def test_next_agent_notices_a_daemon_that_died_without_an_agent(
     world: World, mps: Mps
 ) -> None:
     await begun(world, "j")
@@ -300,7 +222,7 @@ async def test_what_died_while_no_agent_was_there_is_seen_by_the_next_one(
     assert (await world.said(f.JobReleased, "j")).checks["mps"] == "gone"
 
 
-async def test_a_daemon_of_an_attempt_that_was_never_begun_is_ended_by_the_next_agent(
+async def test_next_agent_ends_the_daemon_of_an_attempt_that_never_started(
     world: World, mps: Mps
 ) -> None:
     """As by a kill between the daemon's beginning and the job's marker."""
@@ -324,7 +246,7 @@ async def test_a_failed_job_stays_failed_when_its_daemon_ends_before_the_fact_is
     assert lost == [] and next_one.daemons == {}
 
 
-async def test_on_an_amd_device_masks_of_compute_units_take_its_place(
+async def test_amd_devices_use_masks_of_compute_units(
     tmp_path: Path,
     mps: Mps,
     fakes: Fakes,  # noqa: F811
@@ -401,9 +323,7 @@ async def test_the_daemon_runs_as_the_job_s_user_and_serves_it(
         assert (await world.said(f.JobReleased, "j")).checks["mps"] == "gone"
 
 
-async def test_a_simulated_device_has_no_daemon_and_the_record_says_so(
-    tmp_path: Path, mps: Mps
-) -> None:
+async def test_simulated_device_has_no_daemon_and_is_recorded_so(tmp_path: Path, mps: Mps) -> None:
     async with world_at(tmp_path / "state") as world:
         world.program = Program(str(mps.program))
         await world.place(order(world, "j", "env | grep -c CUDA_MPS", gpus=(GpuId("GPU-n-0"),)))

@@ -1,4 +1,4 @@
-"""The probe against real sockets: what counts as ready, and what is said of everything else."""
+"""The probe of replicas against real sockets: when a replica is ready, and the reasons if not."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def asked(reply: bytes, hold_s: float = 0.0, within_s: float = PROBE_S) -> tuple[str, bytes]:
-    """What the probe says of a server that answers so, and what the server was sent."""
+    """Return the probe's result for a server that answers so, and the request that it got."""
     heard = b""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

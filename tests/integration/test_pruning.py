@@ -1,5 +1,6 @@
-"""What an agent removes of ended jobs, with real supervisors, processes and directories; the test
-is its scheduler.
+"""Pruning of ended jobs' output, with real supervisors, processes and directories.
+
+The test plays the scheduler.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def ended(world: World, job: str, script: str = "echo hello", tenant: str = "t") -> Path:
-    """The directory of a job that has ended and is forgotten."""
+    """Return the directory of a job that has ended and is forgotten."""
     await world.place(msgspec.structs.replace(world.order(job, script), tenant=tenant))
     await world.said(f.JobReleased, job)
     world.closed(job)
@@ -48,7 +49,7 @@ async def prune(world: World, ask: PruneAsk) -> PruneDone:
     return msgspec.msgpack.decode(answer, type=PruneDone)
 
 
-async def test_pruning_leaves_the_marker_and_says_what_went(world: World) -> None:
+async def test_pruning_keeps_the_marker_and_reports_what_it_removed(world: World) -> None:
     job_dir = await ended(
         world,
         "j",
@@ -89,7 +90,7 @@ async def test_a_pruned_attempt_is_not_started_again(world: World) -> None:
     assert (world.state_dir / "ran").read_text() == "once\n"
 
 
-async def test_a_dry_run_says_the_same_and_removes_nothing(world: World) -> None:
+async def test_dry_run_reports_the_same_and_removes_nothing(world: World) -> None:
     await ended(world, "j")
     tried = await prune(world, msgspec.structs.replace(ALL, dry_run=True))
     assert (await world.output("j")).data == b"hello\n"
@@ -104,7 +105,7 @@ async def test_a_living_job_is_not_touched(world: World) -> None:
     assert (await world.output("j")).data == b"here\n"
 
 
-async def test_only_what_is_over_the_bounds_goes_the_oldest_first(world: World) -> None:
+async def test_oldest_directories_over_the_bounds_are_pruned(world: World) -> None:
     first, second = await ended(world, "first"), await ended(world, "second")
     sizes = [one.size_bytes for one in world.agent.jobs.kept.kept.values()]  # type: ignore[attr-defined]
     assert (await prune(world, PruneAsk(3_600, sum(sizes), False))).jobs == 0
@@ -135,13 +136,13 @@ async def test_large_directories_of_a_tenant_prune_its_own_before_another_s(worl
     ]
 
 
-async def test_a_node_says_that_it_does_not_keep_a_pruned_output(world: World) -> None:
+async def test_node_answers_that_a_pruned_output_is_not_kept(world: World) -> None:
     await ended(world, "j")
     await prune(world, ALL)
     assert "no output of j attempt 1" in (await world.output("j")).error
 
 
-async def test_old_output_goes_by_itself_within_the_nodes_own_bounds(world: World) -> None:
+async def test_agent_prunes_old_output_by_its_own_bounds(world: World) -> None:
     world.agent.jobs.keep = Keep(jobs=1)  # type: ignore[attr-defined]
     first = await ended(world, "first")
     second = await ended(world, "second")
@@ -149,7 +150,7 @@ async def test_old_output_goes_by_itself_within_the_nodes_own_bounds(world: Worl
     assert (second / records.EXIT).exists()
 
 
-async def test_output_that_the_store_has_not_taken_stays_until_it_has(
+async def test_uncopied_output_stays_until_it_is_copied(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(closing, "COPY_AGAIN_S", 0.0)

@@ -1,5 +1,6 @@
-"""The Unix user of a job: by the operator's table, else the tenant's own; an agent that is not root
-takes few tenants.
+"""The Unix user of a job: by the operator's table, else the tenant's own.
+
+An agent that is not root takes jobs of few tenants.
 """
 
 import os
@@ -21,7 +22,7 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
 
-def test_the_setting_is_a_table_and_what_is_none_is_refused() -> None:
+def test_setting_is_parsed_and_an_invalid_one_is_refused() -> None:
     assert parsed(" team/ann=daemon , ann=bin,*=self") == {
         "team/ann": "daemon",
         "ann": "bin",
@@ -38,7 +39,7 @@ def test_the_setting_is_a_table_and_what_is_none_is_refused() -> None:
     ("tenant", "user", "name"),
     [("team", "ann", "daemon"), ("other", "ann", "bin"), ("lab", "bob", "sys")],
 )
-def test_a_tenant_s_user_goes_before_a_user_and_that_before_a_tenant(
+def test_tenants_user_goes_before_a_user_and_a_user_before_a_tenant(
     tenant: str, user: str, name: str
 ) -> None:
     assert accounts.name_of(TABLE, tenant, user) == name
@@ -54,7 +55,7 @@ def test_a_tenant_s_user_goes_before_a_user_and_that_before_a_tenant(
 
 
 @pytest.mark.usefixtures("root")
-def test_jobs_of_root_s_agent_run_as_their_tenant_s_own_user(tmp_path: Path) -> None:
+def test_jobs_of_an_agent_that_is_root_run_as_their_tenants_user(tmp_path: Path) -> None:
     numbers = TenantNumbers("c", "70000-70001", str(tmp_path / "table.json"))
     ann, bob, other = [
         accounts.account_of(TABLE, numbers, *who)
@@ -65,7 +66,7 @@ def test_jobs_of_root_s_agent_run_as_their_tenant_s_own_user(tmp_path: Path) -> 
     assert not shares_agent({}, "default", "ann")
 
 
-def test_an_agent_that_is_not_root_takes_its_own_tenant_and_those_that_it_was_told_to(
+def test_agent_that_is_not_root_takes_its_own_and_the_mapped_tenants(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1)
@@ -100,12 +101,12 @@ def test_all_others_may_be_named_and_self_is_the_agent_s_own_user() -> None:
 
 
 @pytest.mark.usefixtures("root")
-def test_a_user_that_the_machine_does_not_have_refuses_the_job() -> None:
+def test_job_of_a_user_that_the_machine_lacks_is_refused() -> None:
     with pytest.raises(Refused, match="cannot run as user no-such-user"):
         accounts.account(accounts.name_of(TABLE, "team", "gone"))
 
 
-def test_what_is_lost_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reason_for_missing_isolation_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1)
     own = pwd.getpwuid(1).pw_name
     shared = (
@@ -120,7 +121,7 @@ def test_what_is_lost_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_user_without_a_name_is_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_without_a_name_is_shown_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 987_654)
     assert "its user 987654 " in accounts.lost({}, TenantNumbers())
 

@@ -1,4 +1,4 @@
-"""The hash chain, the schema-free reading of commits, and how a report reads."""
+"""The hash chain, the schema-free reading of commits, and the text of a report."""
 
 import msgpack
 import pytest

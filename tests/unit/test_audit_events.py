@@ -1,6 +1,4 @@
-"""Events of archived commits: CloudEvents 1.0, one for each fact and each access entry, whatever a
-commit holds.
-"""
+"""Archived commits as CloudEvents 1.0: one event per fact and per access entry, for any commit."""
 
 import json
 from typing import Any
@@ -137,7 +135,7 @@ def test_a_commit_without_facts_has_no_events() -> None:
     assert shown(commit()) == []
 
 
-def test_what_json_does_not_know_is_told_in_what_it_knows() -> None:
+def test_values_that_json_lacks_are_converted() -> None:
     odd: dict[object, object] = {
         "kind": "of.tomorrow",
         "bytes": b"\x00",
@@ -152,14 +150,14 @@ def test_what_json_does_not_know_is_told_in_what_it_knows() -> None:
     }
 
 
-def test_what_is_nested_too_deep_is_left_out() -> None:
+def test_deeply_nested_values_are_left_out() -> None:
     deep: object = 1
     for _ in range(DEPTH_MAX + 200):
         deep = [deep]
     assert "(deeper)" in json.dumps(shown(commit({"kind": "a.b", "deep": deep})))
 
 
-def test_an_event_that_no_message_can_hold_says_so() -> None:
+def test_event_too_large_for_a_message_has_a_note() -> None:
     stored = commit({"kind": "a.b", "job_id": "j1", "text": "x" * EVENT_BYTES_MAX})
     (found,) = [encode_event(event) for _, event in events(stored, "c1")]
     assert len(found) < 1_000
@@ -183,18 +181,18 @@ places = st.lists(st.integers(0, 99), min_size=1, max_size=3).map(
 
 
 @given(places)
-def test_a_place_is_read_as_it_was_written(place: Position) -> None:
+def test_position_is_parsed_as_it_was_written(place: Position) -> None:
     assert parse_position(show_position(place)) == place
 
 
-def test_places_are_in_the_order_of_the_log_and_a_whole_is_behind_its_parts() -> None:
+def test_positions_follow_the_log_and_a_commit_comes_after_its_parts() -> None:
     texts = ["", "1-0", "1-1-0", "1-1-1", "1-1", "1", "2-0", "10-0"]
     places = [parse_position(text) for text in texts]
     assert places == sorted(places) and places[0] == BEGINNING
 
 
 @pytest.mark.parametrize("text", ["x", "1-", "-1", "1-2-3-4", "1.0", "9" * 20])
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_invalid_position_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="is not an event's id"):
         parse_position(text)
 

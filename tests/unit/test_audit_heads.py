@@ -1,4 +1,4 @@
-"""Signed heads: a right one counts, and nothing else does."""
+"""Only correctly signed heads count."""
 
 import os
 
@@ -55,16 +55,16 @@ def test_a_head_by_another_key_does_not_count_where_one_is_named() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "U", "UAAA", "é" * 56, "U" + "A" * 55])
-def test_a_key_that_is_none_proves_nothing(key: str) -> None:
+def test_invalid_key_proves_nothing(key: str) -> None:
     assert problem(msgspec.structs.replace(signer().sign("c1", 7, HASH, AT), key=key)) != ""
 
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"\xff", b'{"sequence":"7"}'])
-def test_a_line_that_is_no_head_is_corrupt(line: bytes) -> None:
+def test_line_without_a_head_is_corrupt(line: bytes) -> None:
     with pytest.raises(Corrupt, match="is not a head"):
         decode(line)
 
 
-def test_a_seed_that_is_none_is_refused() -> None:
+def test_invalid_seed_is_refused() -> None:
     with pytest.raises(Refused, match="MUSTER_AUDIT_KEY_FILE"):
         Signer(b"no seed")

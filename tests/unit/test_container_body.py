@@ -1,6 +1,4 @@
-"""What a container engine is told of a job: its user, its bounds, its devices by vendor; and which
-images a job may name.
-"""
+"""The request to a container engine: user, limits, devices by vendor, and names of images."""
 
 from typing import Any
 
@@ -32,7 +30,7 @@ def spec(**wish: Any) -> JobSpec:
     return JobSpec(command=("true",), image="i:1", **wish)
 
 
-def test_the_command_takes_the_entry_point_s_place_behind_init_and_its_user_is_the_job_s() -> None:
+def test_command_replaces_the_entry_point_and_runs_as_the_jobs_user() -> None:
     body = body_of(spec(stdin=True), ["python", "t.py"], {"A": "1=2"}, [7, 8, 9], (), {}, HOST)
     assert (body["Image"], body["Entrypoint"], body["Cmd"]) == (
         "i:1",
@@ -103,7 +101,7 @@ def test_nvidia_s_devices_are_named_to_cdi_or_to_its_own_runtime() -> None:
     assert asked == {"Driver": "nvidia", "DeviceIDs": ["G0", "G1"], "Capabilities": [["gpu"]]}
 
 
-def test_others_are_their_device_files_and_simulated_ones_are_none() -> None:
+def test_other_devices_go_by_their_files_and_simulated_ones_have_none() -> None:
     def paths(*held: Gpu) -> list[str]:
         return [each["PathOnHost"] for each in host_config(*held).get("Devices", [])]
 
@@ -136,6 +134,6 @@ def test_an_image_is_named_as_engines_name_it(image: str) -> None:
 
 
 @pytest.mark.parametrize("image", ["-v", "a b", "A/b", "../x", "a?x=1", "x" * 400])
-def test_what_is_no_image_s_name_is_refused(image: str) -> None:
+def test_invalid_image_name_is_refused(image: str) -> None:
     with pytest.raises(Refused, match="is not an image name"):
         submission({"command": ["true"], "image": image}, JobId("j"))

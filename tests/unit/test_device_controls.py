@@ -43,7 +43,7 @@ def test_a_value_is_read_as_it_is_recorded(control: str, value: str, read: str) 
         ("clocks", "100-1500", "accepts 210 to 1980 MHz"),
         ("clocks", "2000", "accepts 210 to 1980 MHz"),
         ("persistence", "yes", "give one of on, off, default"),
-        ("reset", "default", "takes none"),
+        ("reset", "default", "takes no value"),
         ("colour", "red", "use one of power"),
     ],
 )

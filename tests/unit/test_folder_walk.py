@@ -1,5 +1,6 @@
-"""The walk by descriptors: everything is visited once, contents first; a folder that moves away
-under it ends the walk or raises.
+"""The walk by descriptors visits each entry once, a folder after its entries.
+
+A folder that moves during the walk ends it or raises.
 """
 
 import os
@@ -13,7 +14,7 @@ from libs.common.safety.folder_walk import Found, opened_up, remove_tree, size_o
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Iterator[int]:
-    """a/b/{x,y}, a/z, and a link to what lies outside."""
+    """Create a/b/{x,y}, a/z, and a link to a place outside."""
     (tmp_path / "top" / "a" / "b").mkdir(parents=True)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret").write_bytes(b"1234")
@@ -36,9 +37,7 @@ def test_the_walk_visits_contents_before_their_folder_and_follows_no_link(tree: 
     assert visited.index("a") > max(visited.index("b"), visited.index("z"))
 
 
-def test_a_folder_that_moves_during_the_walk_is_never_left_upwards(
-    tree: int, tmp_path: Path
-) -> None:
+def test_walk_never_leaves_a_moved_folder_through_its_parent(tree: int, tmp_path: Path) -> None:
     def moved(strict: bool) -> list[str]:
         seen = []
         for found in walk(tree, strict=strict):
@@ -53,9 +52,7 @@ def test_a_folder_that_moves_during_the_walk_is_never_left_upwards(
         moved(strict=True)
 
 
-def test_entries_that_vanish_are_passed_over_unless_the_walk_is_strict(
-    tree: int, tmp_path: Path
-) -> None:
+def test_vanished_entries_are_skipped_unless_the_walk_is_strict(tree: int, tmp_path: Path) -> None:
     def without_the_rest(strict: bool) -> int:
         count = 0
         for found in walk(tree, strict=strict):

@@ -1,4 +1,4 @@
-"""Of which devices it can be told what an ended attempt has left there."""
+"""The devices that can be checked for remains of an ended attempt."""
 
 from msgspec.structs import replace
 
@@ -10,7 +10,7 @@ from tests.given_node import GPU, Node, start
 OTHER = GpuId("GPU-n-1")
 
 
-def test_beside_instances_it_can_be_told_and_beside_a_whole_device_it_can_not() -> None:
+def test_device_can_be_checked_beside_instances_but_not_beside_a_whole_device_job() -> None:
     made = Node()
     made.orders(
         replace(start("part"), gpus=(GpuHold(GPU, 50, MIG, "3g.40gb", 0b1111),)),

@@ -1,6 +1,4 @@
-"""What jobs that share a device are told of their part, by vendor; and compute units that no two of
-them have.
-"""
+"""The variables of jobs that share a device, by vendor, and their masks of compute units."""
 
 import pytest
 
@@ -26,7 +24,7 @@ def test_each_vendor_has_its_own_way(vendor: str, way: str) -> None:
     assert ways.way_of([part(0)], [gpu(0, vendor)]) == way
 
 
-def test_what_did_not_ask_for_it_is_left_alone_mig_among_it() -> None:
+def test_jobs_without_isolation_and_mig_jobs_get_no_way() -> None:
     assert (
         ways.way_of([part(0, isolation="")], [gpu(0)])
         == ways.way_of([part(0, isolation=MIG)], [gpu(0)])
@@ -36,7 +34,7 @@ def test_what_did_not_ask_for_it_is_left_alone_mig_among_it() -> None:
 
 
 @pytest.mark.parametrize("held", [[gpu(0, "intel")], [gpu(0), gpu(1, "amd")], []])
-def test_devices_that_cannot_be_shared_so_refuse_the_job(held: list[Gpu]) -> None:
+def test_job_on_devices_that_cannot_be_shared_is_refused(held: list[Gpu]) -> None:
     with pytest.raises(Refused, match="isolation mps is not available on GPUs of"):
         ways.way_of([part(0), part(1)], held)
 
@@ -58,7 +56,7 @@ def test_a_daemon_is_of_one_tenant_one_user_and_one_set_of_devices() -> None:
     )  # type: ignore[arg-type]
 
 
-def test_a_part_is_threads_and_memory_numbered_as_the_daemon_sees_its_devices() -> None:
+def test_share_limits_threads_and_memory_by_the_daemons_device_numbers() -> None:
     told = ways.mps_variables(
         "/m", [part(1, 25), part(0, 25)], [gpu(1, memory_bytes=40 * GIB), gpu(0)], 0
     )
@@ -74,7 +72,7 @@ def test_a_part_is_threads_and_memory_numbered_as_the_daemon_sees_its_devices() 
     )
 
 
-def test_memory_that_was_asked_for_is_the_bound_and_what_is_not_known_bounds_nothing() -> None:
+def test_requested_memory_is_the_limit_and_unknown_memory_sets_none() -> None:
     asked = ways.mps_variables("/m", [part(0, 13)], [gpu(0)], 10 * GIB)
     assert asked["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=10240M"
     assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in ways.mps_variables(
@@ -82,7 +80,7 @@ def test_memory_that_was_asked_for_is_the_bound_and_what_is_not_known_bounds_not
     )
 
 
-def test_masks_are_said_for_each_device_and_to_hip_only_where_they_are_one() -> None:
+def test_masks_are_set_per_device_and_for_hip_only_if_they_are_equal() -> None:
     held = [gpu(1, "amd"), gpu(0, "amd")]
     assert ways.mask_variables({GpuId("G0"): "f", GpuId("G1"): "f0"}, held) == {
         "HSA_CU_MASK": "0:0xf0;1:0xf"
@@ -93,7 +91,7 @@ def test_masks_are_said_for_each_device_and_to_hip_only_where_they_are_one() -> 
     }
 
 
-def test_compute_units_are_given_by_share_and_to_nobody_twice() -> None:
+def test_compute_units_follow_the_share_and_belong_to_one_job() -> None:
     first = ways.allotted(10, 30, [])
     second = ways.allotted(10, 50, [first])
     third = ways.allotted(10, 20, [first, second])

@@ -1,4 +1,4 @@
-"""User ids of tenants: one each, kept for ever, shared by no two tenants of a machine."""
+"""Each tenant gets one user id for ever, which no other tenant of the machine gets."""
 
 import os
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_a_table_that_cannot_be_read_refuses_jobs_and_is_not_replaced(tmp_path: 
 
 
 @pytest.mark.parametrize("span", ["", "1", "0-5", "9-5", "a-b", "70000-4294967295", "-1-5"])
-def test_a_range_that_is_none_is_refused(span: str) -> None:
+def test_invalid_range_is_refused(span: str) -> None:
     with pytest.raises(Refused, match="MUSTER_TENANT_UIDS"):
         bounds(span)
 

@@ -1,6 +1,4 @@
-"""Up to where the log may be trimmed: acts, refuses, stays quiet; and what the archive must hold of
-it.
-"""
+"""The decision how far to trim the log, and the proof that the archive holds those commits."""
 
 import msgspec
 import pytest
