@@ -113,6 +113,9 @@ STAY: Final[dict[str, str]] = {
         cancellation.END_AGAIN_S process.service.END_S take_over.ASK_S take_over.PAUSE_S
         attempts.BACK_OFF_NS
         api_gateway.gateway.RETRY_AFTER_S""",
+    (
+        "in a job's own process, which knows no settings: the default of MUSTER_DRIVER_CALL_S"
+    ): "device.library.CALL_S",
     "the default of an argument for which a setting is given": """
         records.FLUSH_S balancer.SUSPECT_S  vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S
         profile.AWAY_S""",

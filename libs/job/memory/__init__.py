@@ -1,0 +1,1 @@
+"""Device memory inside a job: the drivers that provide physical memory, and the pool over them."""
