@@ -63,7 +63,7 @@ class Attachment:
             async with asyncio.TaskGroup() as tasks:
                 for stream in STREAMS:
                     tasks.create_task(self._pump(attempt, stream))
-                await self._say_states(attempt)
+                await self._send_states(attempt)
             self.offsets = {}
             if self.job.attempt == attempt and ended(self.job):
                 break
@@ -74,9 +74,9 @@ class Attachment:
             "reason": self.job.reason,
             "attempt": self.job.attempt,
         }
-        await self._say(last)
+        await self._send(last)
 
-    async def _say_states(self, attempt: int) -> None:
+    async def _send_states(self, attempt: int) -> None:
         """Send each change of state until the attempt is over."""
         while self.job.attempt == attempt and not ended(self.job):
             state = self.job.state
@@ -86,7 +86,7 @@ class Attachment:
                 "reason": self.job.reason,
                 "node_ids": list(self.job.members),
             }
-            await self._say(frame)
+            await self._send(frame)
             quiet_ms = self.gateway.settings.keepalive_ms
             deadline = self.gateway.clock.boot_ns() + quiet_ms * 1_000_000
             while (
@@ -100,7 +100,7 @@ class Attachment:
         reader = Reader(self.gateway, self.job, attempt, self.rank, stream)
         async with aclosing(reader.pieces(self.offsets.get(stream, 0), follow=True)) as pieces:
             async for piece in pieces:
-                await self._say(
+                await self._send(
                     {
                         "stream": stream,
                         "attempt": attempt,
@@ -109,6 +109,6 @@ class Attachment:
                     }
                 )
 
-    async def _say(self, frame: dict[str, object]) -> None:
+    async def _send(self, frame: dict[str, object]) -> None:
         await self.places.acquire()
         self.lines.put_nowait(_encode(frame) + b"\n")

@@ -50,7 +50,7 @@ SIDES: Final = range(1, 10_000)
 T = TypeVar("T")
 
 _encode = msgspec.msgpack.Encoder().encode
-_said = msgspec.msgpack.Decoder(ChannelAnswer)
+_answer = msgspec.msgpack.Decoder(ChannelAnswer)
 
 
 class Misbehaved(Exception):
@@ -63,14 +63,14 @@ async def ask_channel(gateway: Gateway, node_id: NodeId, ask: ChannelAsk) -> Non
         subjects.ask_node(node_id, "channel"), _encode(ask), gateway.settings.stdin_ms / 1_000
     )
     try:
-        said = _said.decode(answer)
+        decoded = _answer.decode(answer)
     except UNDECODABLE as error:
         raise Unavailable(
             f"node {node_id} sent an answer that is not a ChannelAnswer ({error}): check whether "
             "its agent is older"
         ) from error
-    if said.error:
-        raise Refused(said.error)
+    if decoded.error:
+        raise Refused(decoded.error)
 
 
 class Channel:
@@ -100,13 +100,13 @@ class Channel:
         self.last: dict[str, object] = {}
 
     async def run(self) -> None:
-        listening, working = asyncio.create_task(self._hear()), asyncio.create_task(self._work())
+        listening, working = asyncio.create_task(self._receive()), asyncio.create_task(self._work())
         try:
             await asyncio.wait((listening, working), return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 working.result()
                 with suppress(OSError):  # the client left in this moment
-                    await self._say(**self.last)
+                    await self._send_to_client(**self.last)
                     await self.inner({"type": "websocket.close", "code": 1000})
         finally:
             for task in (listening, working):
@@ -130,27 +130,27 @@ class Channel:
 
     # From the client.
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         """Receive messages until the client disconnects."""
         while (message := await self.receive())["type"] == "websocket.receive":
             try:
-                await self._heard(message)
+                await self._on_frame(message)
             except (Misbehaved, msgspec.DecodeError):
                 await self.inner({"type": "websocket.close", "code": 1008})
                 return
 
-    async def _heard(self, message: Message) -> None:
+    async def _on_frame(self, message: Message) -> None:
         data = message.get("bytes")
         if data is None:
-            await self._told(msgspec.json.decode(message["text"], type=dict[str, Any]))
+            await self._on_text(msgspec.json.decode(message["text"], type=dict[str, Any]))
             return
         self.input += data
         if len(self.input) > WINDOW_BYTES:
             raise Misbehaved
         self.news.set()
 
-    async def _told(self, said: dict[str, Any]) -> None:
-        match said:
+    async def _on_text(self, message: dict[str, Any]) -> None:
+        match message:
             case {"taken": int(count), "stream": str(stream)} if count in range(
                 self.unread.get(stream, 0) + 1
             ):
@@ -160,13 +160,13 @@ class Channel:
                 self.eof = True
                 self.news.set()
             case {"signal": int(number)} if number in SIGNALS:
-                await self._tell(ChannelSignal(self.opened.channel, number))
+                await self._send_to_node(ChannelSignal(self.opened.channel, number))
             case {"rows": int(rows), "columns": int(columns)} if rows in SIDES and columns in SIDES:
-                await self._tell(ChannelSize(self.opened.channel, rows, columns))
+                await self._send_to_node(ChannelSize(self.opened.channel, rows, columns))
             case _:
                 raise Misbehaved
 
-    async def _tell(self, ask: ChannelAsk) -> None:
+    async def _send_to_node(self, ask: ChannelAsk) -> None:
         """Send a message to the node. The loops that wait for bytes notice a lost node."""
         with suppress(Refused, Unavailable):
             await ask_channel(self.gateway, self.node_id, ask)
@@ -191,10 +191,10 @@ class Channel:
             offset = taken.next_offset
             del self.input[:count]
             if count:
-                await self._say(taken=count)
+                await self._send_to_client(taken=count)
             if taken.closed and not over:
                 self.input_over.set()
-                await self._say(closed=True)
+                await self._send_to_client(closed=True)
 
     async def _news(self) -> bool:
         """Wait for input of the client. Return False after KEEPALIVE_S without any."""
@@ -238,7 +238,7 @@ class Channel:
                 await self.inner({"type": "websocket.send", "bytes": number + chunk.data})
             if chunk.end:
                 self.last = {"exit_code": chunk.exit_code, "detail": chunk.detail}
-                await self._say(end=stream)
+                await self._send_to_client(end=stream)
                 return
 
     async def _room(self, stream: str) -> int:
@@ -259,5 +259,5 @@ class Channel:
                     raise
             await asyncio.sleep(RETRY_S)
 
-    async def _say(self, **values: object) -> None:
+    async def _send_to_client(self, **values: object) -> None:
         await self.inner({"type": "websocket.send", "text": msgspec.json.encode(values).decode()})

@@ -67,9 +67,9 @@ class Reader:
         self.node_id: NodeId | None = None
         self.gone = False
         self.pruned = False
-        self._look()
+        self._find_node()
 
-    def _look(self) -> None:
+    def _find_node(self) -> None:
         if self.node_id is None and self.job.attempt == self.attempt:
             self.node_id = next(
                 (m.node_id for m in self.job.members.values() if m.rank == self.rank), None
@@ -124,7 +124,9 @@ class Reader:
         while self.node_id is not None:
             over = self.over
             asked_ns = self.gateway.clock.boot_ns()
-            chunk = await self._asked(offset, WAIT_MS if follow and not over else 0, follow or over)
+            chunk = await self._chunk_or_none(
+                offset, WAIT_MS if follow and not over else 0, follow or over
+            )
             if chunk is not None and not chunk.error:
                 if chunk.data:
                     yield Piece(chunk.offset, chunk.data, NODE)
@@ -152,20 +154,20 @@ class Reader:
         """Wait until the attempt has a node, or can never have one."""
         while self.node_id is None and not self.over:
             await self.gateway.waiting.job(self.job.job_id, UNPLACED_WAIT_S)
-            self._look()
+            self._find_node()
 
-    async def _asked(self, offset: int, wait_ms: int, may_fail: bool) -> OutputChunk | None:
+    async def _chunk_or_none(self, offset: int, wait_ms: int, may_fail: bool) -> OutputChunk | None:
         """Return a chunk; None if the node does not answer and `may_fail`."""
         try:
             return await (
-                self._together(offset, wait_ms) if wait_ms else self.ask(offset, CHUNK_BYTES, 0)
+                self._shared_chunk(offset, wait_ms) if wait_ms else self.ask(offset, CHUNK_BYTES, 0)
             )
         except Unavailable:
             if may_fail:
                 return None
             raise
 
-    async def _together(self, offset: int, wait_ms: int) -> OutputChunk:
+    async def _shared_chunk(self, offset: int, wait_ms: int) -> OutputChunk:
         """Ask the node once for all followers of this gateway that wait for the same bytes.
 
         An idle follower costs the node nothing.
@@ -184,7 +186,7 @@ class Reader:
     async def ask(self, offset: int, max_bytes: int, wait_ms: int) -> OutputChunk:
         """Ask the member's node once. Raises Unavailable."""
         assert self.node_id is not None
-        wish = OutputAsk(
+        ask = OutputAsk(
             job_id=self.job.job_id,
             attempt=self.attempt,
             stream=self.stream,
@@ -192,7 +194,7 @@ class Reader:
             max_bytes=max_bytes,
             wait_ms=wait_ms,
         )
-        return await ask_output(self.gateway, self.node_id, wish)
+        return await ask_output(self.gateway, self.node_id, ask)
 
     async def _tail(self, offset: int) -> AsyncGenerator[Piece, None]:
         """Return the tail that was stored off the node, from `offset` on."""
@@ -265,11 +267,11 @@ def _answered(
         done.exception()
 
 
-async def ask_output(gateway: Gateway, node_id: NodeId, wish: OutputAsk) -> OutputChunk:
+async def ask_output(gateway: Gateway, node_id: NodeId, ask: OutputAsk) -> OutputChunk:
     """Ask a node for output. Raises Unavailable."""
     subject = subjects.ask_node(node_id, "output")
     answer = await gateway.bus.request(
-        subject, _encode(wish), (wish.wait_ms + gateway.settings.ask_ms) / 1_000
+        subject, _encode(ask), (ask.wait_ms + gateway.settings.ask_ms) / 1_000
     )
     try:
         return _chunk.decode(answer)

@@ -10,8 +10,8 @@ from services.api_gateway.http.nodes import known_gpu, known_node
 from services.api_gateway.http.queries import (
     Query,
     answer,
-    asked,
     documented,
+    gateway_without_query,
     principal_of,
     signed_body_of,
 )
@@ -29,15 +29,17 @@ async def control_gpu(request: Request, uuid: str, control: str) -> Response:
 
     The device's `controls` show the outcome.
     """
-    view = known_gpu(asked(request), uuid)
+    view = known_gpu(gateway_without_query(request), uuid)
     await _ask(request, control, [view])
-    return answer(gpu_seen(principal_of(request), asked(request).cluster, view), 202)
+    return answer(
+        gpu_seen(principal_of(request), gateway_without_query(request).cluster, view), 202
+    )
 
 
 @router.put("/v1/nodes/{node_id}/controls/{control}", status_code=202, openapi_extra=_documented)
 async def control_node(request: Request, node_id: str, control: str) -> Response:
     """Change a control of all devices that the node has now."""
-    gateway = asked(request)
+    gateway = gateway_without_query(request)
     node = known_node(gateway, node_id)
     await _ask(request, control, list(node_gpus(gateway.cluster, node)))
     return answer(
@@ -49,7 +51,7 @@ async def control_node(request: Request, node_id: str, control: str) -> Response
 
 
 async def _ask(request: Request, control: str, views: Sequence[GpuView]) -> None:
-    gateway, body = asked(request), await signed_body_of(request)
+    gateway, body = gateway_without_query(request), await signed_body_of(request)
     facts = control_intents.control(body, control, views, gateway.cluster)
     if facts:
         await gateway.record(*facts)

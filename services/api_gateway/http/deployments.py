@@ -22,9 +22,9 @@ from services.api_gateway.http.queries import (
     Query,
     answer,
     answer_page,
-    asked,
     documented,
     gateway_of,
+    gateway_without_query,
     principal_of,
     settled,
     signed_body_of,
@@ -48,7 +48,7 @@ class ListQuery(PageQuery, frozen=True):
 async def deploy(request: Request) -> Response:
     """Deploy a model: the scheduler keeps `replicas` of its command running."""
     gateway, body, tenant = (
-        asked(request),
+        gateway_without_query(request),
         await signed_body_of(request),
         principal_of(request).tenant,
     )
@@ -136,7 +136,7 @@ async def show_deployment(request: Request, name: str) -> Response:
 @router.patch("/v1/deployments/{name}", openapi_extra=documented(Query, model_intents.SCALE_FIELDS))
 async def scale(request: Request, name: str) -> Response:
     """Change the number of replicas."""
-    gateway = asked(request)
+    gateway = gateway_without_query(request)
     model = _deployed(request, name)
     await gateway.record(model_intents.scaling(await signed_body_of(request), model))
     return answer(model_shown(gateway.cluster, model))
@@ -147,7 +147,7 @@ async def scale(request: Request, name: str) -> Response:
 )
 async def undeploy(request: Request, name: str) -> Response:
     """End all replicas. The model's name and history stay known."""
-    gateway = asked(request)
+    gateway = gateway_without_query(request)
     model = _deployed(request, name)
     await gateway.record(model_intents.undeployment(await signed_body_of(request), model))
     return answer(model_shown(gateway.cluster, model), 202)
@@ -160,7 +160,7 @@ async def undeploy(request: Request, name: str) -> Response:
 )
 async def redeploy(request: Request, name: str) -> Response:
     """Replace all replicas, one after the other. Fields that are left out stay as they are."""
-    gateway = asked(request)
+    gateway = gateway_without_query(request)
     return await _deploy(
         gateway,
         model_intents.redeployment(await signed_body_of(request), _deployed(request, name)),

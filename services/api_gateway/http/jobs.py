@@ -274,8 +274,8 @@ async def why(request: Request, ref: str) -> Response:
 
 async def ask_why(request: Request, question: dict[str, object]) -> Response:
     """Answer with the explanation, without names of other tenants' jobs."""
-    asked = question | {"asker": roles.eyes(principal_of(request))}
-    return await ask_scheduler(gateway_of(request), "why", msgspec.msgpack.encode(asked))
+    full = question | {"asker": roles.eyes(principal_of(request))}
+    return await ask_scheduler(gateway_of(request), "why", msgspec.msgpack.encode(full))
 
 
 async def ask_scheduler(gateway: Gateway, verb: str, question: bytes) -> Response:

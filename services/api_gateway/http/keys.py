@@ -20,9 +20,9 @@ from services.api_gateway.http.queries import (
     Query,
     answer,
     answer_page,
-    asked,
     body_of,
     documented,
+    gateway_without_query,
     on_record,
     principal_of,
     settled,
@@ -72,7 +72,11 @@ async def create_key(request: Request) -> Response:
     A repeated Idempotency-Key answers with the key of the first request, without its secret, which
     is shown only once.
     """
-    gateway, principal, body = asked(request), principal_of(request), await body_of(request)
+    gateway, principal, body = (
+        gateway_without_query(request),
+        principal_of(request),
+        await body_of(request),
+    )
     once = idempotency.once(request.headers.get(idempotency.HEADER), "key", principal.tenant, body)
     created = identity_intents.key_creation(
         body, gateway.cluster, principal.tenant, gateway.clock.wall_ns()
@@ -103,7 +107,7 @@ def _created(gateway: Gateway, fact: KeyCreated, once: Once, text: str) -> Respo
 @router.delete("/v1/keys/{key_id}", status_code=204, openapi_extra=documented(Query))
 async def revoke_key(request: Request, key_id: str) -> Response:
     """Revoke a key, at once at every gateway that has folded the change."""
-    gateway = asked(request)
+    gateway = gateway_without_query(request)
     await on_record(
         request,
         KeyRevoked(key_id=_key(gateway, key_id).key_id, user=principal_of(request).user),
@@ -117,7 +121,7 @@ async def revoke_key(request: Request, key_id: str) -> Response:
 )
 async def rotate_key(request: Request, key_id: str) -> Response:
     """Give a key a new secret. The old one stays valid for `grace` (default: one day)."""
-    gateway, body = asked(request), await body_of(request)
+    gateway, body = gateway_without_query(request), await body_of(request)
     key = _key(gateway, key_id)
     text = new_key(key.key_id)
     now_ns = gateway.clock.wall_ns()

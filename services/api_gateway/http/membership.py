@@ -23,10 +23,10 @@ from services.api_gateway.http.answers import PEM
 from services.api_gateway.http.queries import (
     Query,
     answer,
-    asked,
     body_of,
     documented,
     gateway_of,
+    gateway_without_query,
     on_record,
     principal_of,
     read,
@@ -52,7 +52,7 @@ async def invite(request: Request) -> Response:
 
     The token is shown only in this answer.
     """
-    gateway = asked(request)
+    gateway = gateway_without_query(request)
     authority, secret = _authority(gateway), secrets.token_urlsafe(SECRET_BYTES)
     fact = intents.invitation(
         await signed_body_of(request), gateway.cluster, secret, gateway.clock.wall_ns()

@@ -21,8 +21,8 @@ from services.api_gateway.http.queries import (
     Query,
     answer,
     answer_page,
-    asked,
     documented,
+    gateway_without_query,
     principal_of,
     settled,
     signed_body_of,
@@ -126,7 +126,7 @@ async def declare_dead(request: Request, node_id: str) -> Response:
 
     Its jobs that may run without a lease are given up there and may start elsewhere.
     """
-    gateway, body = asked(request), await signed_body_of(request)
+    gateway, body = gateway_without_query(request), await signed_body_of(request)
     node = known_node(gateway, node_id)
     if node.usable:
         text = (

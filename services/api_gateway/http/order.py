@@ -30,7 +30,7 @@ router = APIRouter(tags=["jobs"])
 @router.patch("/v1/jobs/{ref}", openapi_extra=documented(Query, order_intents.UPDATE_FIELDS))
 async def update(request: Request, ref: str) -> Response:
     """Change a job's priority, or the time limit of a job that has not begun."""
-    job, values = await _asked(request, ref, order_intents.UPDATE_FIELDS)
+    job, values = await _job_and_body(request, ref, order_intents.UPDATE_FIELDS)
     return await _recorded(
         request, job, order_intents.update(values, job, job_intents.take_user(values)), 200
     )
@@ -39,7 +39,7 @@ async def update(request: Request, ref: str) -> Response:
 @router.post("/v1/jobs/{ref}/hold", status_code=202, openapi_extra=documented(Query, ("user",)))
 async def hold(request: Request, ref: str) -> Response:
     """Hold a job: it is not placed until it is released. A running attempt continues."""
-    job, values = await _asked(request, ref, ("user",))
+    job, values = await _job_and_body(request, ref, ("user",))
     return await _recorded(request, job, order_intents.hold(job, job_intents.take_user(values)))
 
 
@@ -48,7 +48,7 @@ async def release(request: Request, ref: str) -> Response:
     """Release a held job, so that it may be placed. An allocation releases its devices."""
     if job_of(request, ref).spec.allocation is not None:
         return await end(request, ref, await signed_body_of(request))
-    job, values = await _asked(request, ref, ("user",))
+    job, values = await _job_and_body(request, ref, ("user",))
     return await _recorded(
         request,
         job,
@@ -59,11 +59,11 @@ async def release(request: Request, ref: str) -> Response:
 @router.post("/v1/jobs/{ref}/requeue", status_code=202, openapi_extra=documented(Query, ("user",)))
 async def requeue(request: Request, ref: str) -> Response:
     """End the job's running attempt and put it back into the queue. This costs no retry."""
-    job, values = await _asked(request, ref, ("user",))
+    job, values = await _job_and_body(request, ref, ("user",))
     return await _recorded(request, job, order_intents.requeue(job, job_intents.take_user(values)))
 
 
-async def _asked(
+async def _job_and_body(
     request: Request, ref: str, known: tuple[str, ...]
 ) -> tuple[Job, dict[str, object]]:
     read(request, Query)

@@ -139,7 +139,7 @@ async def settled(request: Request, kind: type[Q]) -> tuple[Gateway, Q]:
     return gateway, query
 
 
-def asked(request: Request) -> Gateway:
+def gateway_without_query(request: Request) -> Gateway:
     """Return the gateway for a route without query parameters. Raises Refused if there are some."""
     read(request, Query)
     return gateway_of(request)

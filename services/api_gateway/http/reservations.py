@@ -6,9 +6,9 @@ from starlette.responses import Response
 from services.api_gateway.http.queries import (
     Query,
     answer,
-    asked,
     body_of,
     documented,
+    gateway_without_query,
     principal_of,
     settled,
 )
@@ -38,7 +38,7 @@ async def reserve(request: Request, name: str) -> Response:
 
     A reservation of the same name is replaced.
     """
-    gateway = asked(request)
+    gateway = gateway_without_query(request)
     known = name in gateway.cluster.reservations
     who, now_ns = principal_of(request).user, gateway.clock.wall_ns()
     await gateway.record(
@@ -53,6 +53,6 @@ async def reserve(request: Request, name: str) -> Response:
 @router.delete("/v1/reservations/{name}", status_code=204, openapi_extra=documented(Query))
 async def clear(request: Request, name: str) -> Response:
     """End a reservation or a maintenance, or cancel one that has not begun."""
-    gateway = asked(request)
+    gateway = gateway_without_query(request)
     await gateway.record(intents.clearance(gateway.cluster, name, principal_of(request).user))
     return Response(status_code=204)

@@ -11,9 +11,9 @@ from services.api_gateway.http.queries import (
     Query,
     answer,
     answer_list,
-    asked,
     body_of,
     documented,
+    gateway_without_query,
     on_record,
     principal_of,
     settled,
@@ -44,7 +44,7 @@ async def list_secrets(request: Request) -> Response:
 @router.put("/v1/secrets/{name}", openapi_extra=documented(Query, intents.SECRET_FIELDS))
 async def set_secret(request: Request, name: str) -> Response:
     """Set a secret's value. Attempts that begin from now on get it."""
-    gateway, principal = asked(request), principal_of(request)
+    gateway, principal = gateway_without_query(request), principal_of(request)
     fact, value = intents.setting(
         await body_of(request), gateway.cluster, principal.tenant, name, principal.user
     )
@@ -60,7 +60,7 @@ async def set_secret(request: Request, name: str) -> Response:
 @router.delete("/v1/secrets/{name}", status_code=204, openapi_extra=documented(Query))
 async def remove_secret(request: Request, name: str) -> Response:
     """Remove a secret. Attempts that begin from now on do not get it."""
-    gateway, principal = asked(request), principal_of(request)
+    gateway, principal = gateway_without_query(request), principal_of(request)
     await on_record(
         request, intents.removal(gateway.cluster, principal.tenant, name, principal.user), 204
     )

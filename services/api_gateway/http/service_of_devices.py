@@ -10,8 +10,8 @@ from services.api_gateway.http.nodes import known_gpu, known_node
 from services.api_gateway.http.queries import (
     Query,
     answer,
-    asked,
     documented,
+    gateway_without_query,
     principal_of,
     signed_body_of,
 )
@@ -29,15 +29,15 @@ async def set_gpu_service(request: Request, uuid: str) -> Response:
 
     Offline is refused while jobs hold the device, unless `force` is set.
     """
-    view = known_gpu(asked(request), uuid)
+    view = known_gpu(gateway_without_query(request), uuid)
     await _set(request, [view])
-    return answer(gpu_seen(principal_of(request), asked(request).cluster, view))
+    return answer(gpu_seen(principal_of(request), gateway_without_query(request).cluster, view))
 
 
 @router.put("/v1/nodes/{node_id}/service", openapi_extra=_documented)
 async def set_node_service(request: Request, node_id: str) -> Response:
     """Set the service state of all devices that the node has now."""
-    gateway = asked(request)
+    gateway = gateway_without_query(request)
     node = known_node(gateway, node_id)
     await _set(request, list(node_gpus(gateway.cluster, node)))
     return answer(
@@ -48,7 +48,7 @@ async def set_node_service(request: Request, node_id: str) -> Response:
 
 
 async def _set(request: Request, views: Sequence[GpuView]) -> None:
-    gateway, body = asked(request), await signed_body_of(request)
+    gateway, body = gateway_without_query(request), await signed_body_of(request)
     facts = device_intents.service(body, views, gateway.cluster)
     if facts:
         await gateway.record(*facts)

@@ -12,10 +12,10 @@ from services.api_gateway.http.queries import (
     Query,
     answer,
     answer_page,
-    asked,
     body_of,
     documented,
     gateway_of,
+    gateway_without_query,
     on_record,
     principal_of,
     settled,
@@ -59,7 +59,7 @@ async def show_tenant(request: Request, name: str) -> Response:
 @router.put("/v1/tenants/{name}", openapi_extra=documented(Query, intents.TENANT_FIELDS))
 async def set_tenant(request: Request, name: str) -> Response:
     """Create a tenant, or replace all its limits. A limit that is left out does not apply."""
-    gateway = asked(request)
+    gateway = gateway_without_query(request)
     known = intents.known_tenant(gateway.cluster, name)
     await on_record(
         request,
@@ -74,7 +74,7 @@ async def set_tenant(request: Request, name: str) -> Response:
 @router.delete("/v1/tenants/{name}", status_code=204, openapi_extra=documented(Query))
 async def remove_tenant(request: Request, name: str) -> Response:
     """Remove a tenant that has no keys, no deployed models and no jobs that have not ended."""
-    gateway = asked(request)
+    gateway = gateway_without_query(request)
     await on_record(
         request,
         intents.tenant_removal(gateway.cluster, _tenant(request, name), principal_of(request).user),

@@ -113,7 +113,7 @@ class Events:
 
     def _follow(self, whole: bytes) -> None:
         """Note whether [DONE] and every finish_reason have come."""
-        self.done = self.done or _says_done(whole)
+        self.done = self.done or _has_done(whole)
         if not self.several:
             self.finished = self.finished or _FINISH.search(whole) is not None
             return
@@ -146,7 +146,7 @@ class Events:
         return chunk.usage is not None and not chunk.choices
 
 
-def _says_done(whole: bytes) -> bool:
+def _has_done(whole: bytes) -> bool:
     """Return whether a data line consists of [DONE] alone. In JSON text a line break is escaped, so
     the text cannot begin a line.
     """

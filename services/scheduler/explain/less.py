@@ -97,7 +97,7 @@ def _dropped(job: Job) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "--no-cross-numa", {"allow_cross_numa": True}
     for word, (field, nothing) in _PLAIN.items():
         if getattr(spec, field) != nothing:
-            yield f"{word} {_said(getattr(spec, field))}", {field: nothing}
+            yield f"{word} {_value_text(getattr(spec, field))}", {field: nothing}
     for word, field in (("--node-label", "node_labels"), ("--anti-affinity", "anti_affinity")):
         pairs: dict[str, str] = getattr(spec, field)
         for name, value in pairs.items():
@@ -121,7 +121,7 @@ _PLAIN: Final[dict[str, tuple[str, object]]] = {
 }
 
 
-def _said(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, tuple):
         return (".".join if all(isinstance(each, int) for each in value) else ",".join)(
             map(str, value)

@@ -47,8 +47,10 @@ def raised(state: State, job: Job) -> Iterator[Change]:
             for name in state.queue.waiting
             if (other := state.cluster.jobs[name]).tenant == job.tenant and other is not job
         ]
-        alone = tenant.held_share + state.reserved_share[job.tenant] + _asked(job)
-        for share in dict.fromkeys((_whole(alone), _whole(alone + sum(map(_asked, others))))):
+        alone = tenant.held_share + state.reserved_share[job.tenant] + _requested_share(job)
+        for share in dict.fromkeys(
+            (_whole(alone), _whole(alone + sum(map(_requested_share, others))))
+        ):
             if share > tenant.max_gpu_share:
                 most = share // WHOLE_GPU
                 what = (
@@ -58,7 +60,7 @@ def raised(state: State, job: Job) -> Iterator[Change]:
                 yield Change(what, (_set(tenant, max_gpu_share=share),), job.job_id, job.spec)
 
 
-def _asked(job: Job) -> int:
+def _requested_share(job: Job) -> int:
     """Return the job's request in hundredths of a GPU; the most that it can be, if it depends on
     the card.
     """
