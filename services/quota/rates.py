@@ -40,7 +40,7 @@ class Rates:
 
     def reserve(self, tenant: Tenant, ask: SliceAsk, now_ns: int) -> Slice:
         """Return a slice that covers the request, or an empty one."""
-        self._turn(now_ns)
+        self._advance(now_ns)
         left_ms = ((self.window + 1) * WINDOW_NS - now_ns) // 1_000_000
         limits = tenant.requests_per_minute, tenant.tokens_per_minute
         if self.window <= self.closed:
@@ -62,13 +62,13 @@ class Rates:
         """Take back what a gateway does not need of the present minute; slices of earlier minutes
         are ignored.
         """
-        self._turn(now_ns)
+        self._advance(now_ns)
         given = self.given.get(back.tenant)
         if given is not None and back.window == self.window:
             given.requests = max(0, given.requests - max(0, back.requests))
             given.tokens = max(0, given.tokens - max(0, back.tokens))
 
-    def _turn(self, now_ns: int) -> None:
+    def _advance(self, now_ns: int) -> None:
         """Move to the present minute, and never back to an earlier one."""
         window = now_ns // WINDOW_NS
         if window > self.window:

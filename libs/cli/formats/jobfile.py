@@ -62,7 +62,7 @@ def _job(node: Node, name: str) -> Written:
     job: dict[str, Any] = {}
     for key, value in items(node, name):
         if key.value not in FIELDS:
-            raise fault(name, key, f"unknown key '{key.value}'{_meant(key.value)}")
+            raise fault(name, key, f"unknown key '{key.value}'{_suggestion(key.value)}")
         field = FIELDS[key.value]
         if field.wire in job:
             raise fault(name, key, f"'{key.value}' sets a value that another key has set already")
@@ -147,6 +147,6 @@ def _wrong(name: str, key: str, node: Node, form: str) -> Refused:
     return fault(name, node, f"'{key}' must be {form}, not {what(node)}")
 
 
-def _meant(key: str) -> str:
+def _suggestion(key: str) -> str:
     meant = OTHER_NAMES.get(key) or next(iter(get_close_matches(key, FIELDS, 1, 0.6)), "")
     return f" (did you mean '{meant}'?)" if meant else ""

@@ -112,7 +112,7 @@ def _folder(answer: Stream, place: Path) -> None:
             part / "it",
             FILES_MAX,
             stream=True,
-            leave_out=_left_out,
+            leave_out=_note_skipped,
         )
         os.chmod(part / "it", 0o777 & ~_umask())
         os.rename(part / "it", place)
@@ -120,7 +120,7 @@ def _folder(answer: Stream, place: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _left_out(name: str) -> None:
+def _note_skipped(name: str) -> None:
     complain(f"skipped the link {name}: it points outside the copied folder")
 
 

@@ -148,9 +148,9 @@ def _print(tenant: Json, form: str) -> None:
 def _row(tenant: Json) -> list[str]:
     return [
         tenant["name"],
-        _of(tenant["gpus_held"], tenant["max_gpus"]),
-        _of(tenant["jobs_waiting"], tenant["max_waiting"]),
-        _of(tenant["gpu_hours_used"], tenant["gpu_hours"])
+        _used_of_limit(tenant["gpus_held"], tenant["max_gpus"]),
+        _used_of_limit(tenant["jobs_waiting"], tenant["max_waiting"]),
+        _used_of_limit(tenant["gpu_hours_used"], tenant["gpu_hours"])
         + (" a month" if tenant["gpu_hours_per"] == "month" else ""),
         _limit(tenant["requests_per_minute"]),
         _limit(tenant["tokens_per_minute"]),
@@ -160,7 +160,7 @@ def _row(tenant: Json) -> list[str]:
     ]
 
 
-def _of(used: float, limit: float) -> str:
+def _used_of_limit(used: float, limit: float) -> str:
     return f"{used:g}/{_limit(limit)}"
 
 

@@ -121,7 +121,7 @@ class KvLeadership:
     async def renew(self, epoch: int) -> None:
         """Renew the leadership. Raises Unavailable, also if a later term has the key."""
         if self.revision is None:
-            self.revision = await self._found(epoch)
+            self.revision = await self._revision(epoch)
         headers = {"Nats-Expected-Last-Subject-Sequence": str(self.revision)}
         self.revision = None  # not known again before the answer
         try:
@@ -133,7 +133,7 @@ class KvLeadership:
         heed()
         self.revision = ack.seq
 
-    async def _found(self, epoch: int) -> int:
+    async def _revision(self, epoch: int) -> int:
         """Return the revision of the key; 0 if there is none."""
         try:
             message = await self.client.jetstream(timeout=ASK_TIMEOUT_S).get_last_msg(

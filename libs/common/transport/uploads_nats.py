@@ -56,7 +56,7 @@ class NatsUploads:
             self.sweep_at = time.monotonic() + SWEEP_S
             await self._sweep()
         meta = ObjectMeta(options=ObjectMetaOptions(max_chunk_size=PIECE_BYTES))
-        await _asked(store.put(_name(tenant, sha256), archive, meta))
+        await _awaited(store.put(_name(tenant, sha256), archive, meta))
 
     async def find(self, tenant: str, sha256: str) -> Upload | None:
         found = await self._info(tenant, sha256)
@@ -71,7 +71,7 @@ class NatsUploads:
 
     async def remove(self, tenant: str, sha256: str) -> None:
         try:
-            await _asked(ObjectStore(BUCKET, STREAM, self.js).delete(_name(tenant, sha256)))
+            await _awaited(ObjectStore(BUCKET, STREAM, self.js).delete(_name(tenant, sha256)))
         except (NotFoundError, ObjectNotFoundError):
             return
 
@@ -96,7 +96,7 @@ class NatsUploads:
         meanwhile are kept.
         """
         pieces = (
-            await _asked(self.js.stream_info(STREAM, subjects_filter=_pieces("*")))
+            await _awaited(self.js.stream_info(STREAM, subjects_filter=_pieces("*")))
         ).state.subjects or {}
         named = {_pieces(info["nuid"]): None async for info in self._infos()}
         for subject in [subject for subject in pieces if subject not in named]:
@@ -106,11 +106,11 @@ class NatsUploads:
                 and first.time is not None
                 and (datetime.now(UTC) - first.time).total_seconds() >= ABANDONED_S
             ):
-                await _asked(self.js.purge_stream(STREAM, subject=subject))
+                await _awaited(self.js.purge_stream(STREAM, subject=subject))
 
     async def _info(self, tenant: str, sha256: str) -> dict[str, Any] | None:
         try:
-            info = await _asked(
+            info = await _awaited(
                 ObjectStore(BUCKET, STREAM, self.js).get_info(_name(tenant, sha256))
             )
         except (NotFoundError, ObjectNotFoundError):
@@ -126,7 +126,7 @@ class NatsUploads:
         """
         for direct in (True, False):
             try:
-                return await _asked(
+                return await _awaited(
                     self.js.get_msg(STREAM, seq=mark + 1, subject=subject, direct=direct, next=True)
                 )
             except NotFoundError:
@@ -138,12 +138,12 @@ class NatsUploads:
 
     async def _made(self) -> ObjectStore:
         try:
-            return await _asked(self.js.object_store(BUCKET))
+            return await _awaited(self.js.object_store(BUCKET))
         except (BucketNotFoundError, NotFoundError):
-            return await _asked(self.js.create_object_store(BUCKET, self.config))
+            return await _awaited(self.js.create_object_store(BUCKET, self.config))
 
 
-async def _asked(question: Awaitable[T]) -> T:
+async def _awaited(question: Awaitable[T]) -> T:
     """Await a call.
 
     Raises Refused if there is no space, Unavailable, or nats-py's not-found errors.

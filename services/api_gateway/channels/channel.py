@@ -182,9 +182,9 @@ class Channel:
         while True:
             data, over = bytes(self.input[:CHUNK_BYTES]), self.input_over.is_set()
             eof = self.eof and not over and len(data) == len(self.input)
-            if not data and not eof and await self._news():
+            if not data and not eof and await self._wait_for_input():
                 continue
-            taken = await self._patiently(partial(self._put, offset, data, eof))
+            taken = await self._patiently(partial(self._offer_input, offset, data, eof))
             if taken.error:
                 raise Refused(taken.error)
             count = len(data) if taken.closed else taken.next_offset - offset
@@ -196,7 +196,7 @@ class Channel:
                 self.input_over.set()
                 await self._send_to_client(closed=True)
 
-    async def _news(self) -> bool:
+    async def _wait_for_input(self) -> bool:
         """Wait for input of the client. Return False after KEEPALIVE_S without any."""
         self.news.clear()
         try:
@@ -205,7 +205,7 @@ class Channel:
         except TimeoutError:
             return False
 
-    async def _put(self, offset: int, data: bytes, eof: bool) -> StdinTaken:
+    async def _offer_input(self, offset: int, data: bytes, eof: bool) -> StdinTaken:
         put = StdinPut(
             job_id=self.opened.job_id,
             attempt=self.opened.attempt,

@@ -87,14 +87,16 @@ async def allocate(request: Request) -> Response:
     read(request, Query)
     fact, once = await job_fact(request, "allocation", allocation_intents.allocation)
     job, status, headers = await submitted(gateway_of(request), fact, once)
-    return _shown(request, job, status, {"location": f"/v1/allocations/{job.job_id}", **headers})
+    return _answer_with(
+        request, job, status, {"location": f"/v1/allocations/{job.job_id}", **headers}
+    )
 
 
 @router.get("/v1/allocations/{ref}", openapi_extra=documented(Query))
 async def show_allocation(request: Request, ref: str) -> Response:
     """Show what an allocation, a job or a replica holds, since when and until when."""
     await settled(request, Query)
-    return _shown(request, job_of(request, ref))
+    return _answer_with(request, job_of(request, ref))
 
 
 @router.patch(
@@ -106,7 +108,7 @@ async def extend(request: Request, ref: str) -> Response:
     body = await signed_body_of(request)
     gateway, job = gateway_of(request), job_to_change(request, ref)
     await gateway.record(allocation_intents.extension(body, job, gateway.cluster))
-    return _shown(request, job)
+    return _answer_with(request, job)
 
 
 @router.delete("/v1/allocations/{ref}", status_code=202, openapi_extra=documented(Query))
@@ -114,10 +116,10 @@ async def release(request: Request, ref: str) -> Response:
     """Release an allocation's devices, or withdraw its request."""
     allocation_intents.check_allocation(job_to_change(request, ref))
     await cancel(request, ref)
-    return _shown(request, job_of(request, ref), 202)
+    return _answer_with(request, job_of(request, ref), 202)
 
 
-def _shown(
+def _answer_with(
     request: Request, job: Job, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
     gateway = gateway_of(request)

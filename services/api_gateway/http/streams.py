@@ -191,10 +191,10 @@ async def stdin(request: Request, ref: str) -> Response:
         raise Problem(
             413, f"the input has {len(data)} bytes: send at most {STDIN_BYTES_MAX} at once"
         )
-    return await _put(gateway, _taking_input(job_to_change(request, ref)), query, data)
+    return await _offer_input(gateway, _taking_input(job_to_change(request, ref)), query, data)
 
 
-async def _put(gateway: Gateway, job: Job, query: StdinQuery, data: bytes) -> Response:
+async def _offer_input(gateway: Gateway, job: Job, query: StdinQuery, data: bytes) -> Response:
     attempt = job.attempt
     if query.attempt not in (0, attempt):
         text = (

@@ -48,7 +48,7 @@ async def find(request: Request, sha256: str) -> Response:
             f"upload {sha256[:64]} does not exist in this tenant: PUT it first, or use `muster run "
             "--upload DIR`",
         )
-    return answer(_shown(found))
+    return answer(_upload_shown(found))
 
 
 @router.put("/v1/uploads/{sha256}", status_code=201, openapi_extra=documented(Query))
@@ -58,7 +58,7 @@ async def send(request: Request, sha256: str) -> Response:
     gateway, tenant = gateway_of(request), principal_of(request).tenant
     known = await kept(gateway, tenant, sha256)
     if known is not None:
-        return answer(_shown(known))
+        return answer(_upload_shown(known))
     gateway.check_room("an upload", room.SUBMISSIONS)
     if gateway.receiving >= RECEIVING_MAX:
         raise Problem(
@@ -74,7 +74,7 @@ async def send(request: Request, sha256: str) -> Response:
         gateway.receiving -= 1
     found = await kept(gateway, tenant, sha256)
     assert found is not None, "it was put a moment ago"
-    return answer(_shown(found), 201)
+    return answer(_upload_shown(found), 201)
 
 
 async def kept(gateway: Gateway, tenant: str, sha256: str) -> Upload | None:
@@ -146,5 +146,5 @@ async def _keep(gateway: Gateway, tenant: str, sha256: str, file: BufferedRandom
         raise
 
 
-def _shown(found: Upload) -> UploadShown:
+def _upload_shown(found: Upload) -> UploadShown:
     return UploadShown(found.sha256, found.size_bytes, found.sent_at)

@@ -70,7 +70,7 @@ async def _events(gateway: Gateway, after: int, principal: Principal) -> AsyncIt
     gateway.waiting.watchers.add(watcher)
     try:
         seq = gateway.cluster.seq
-        async for piece in _shown(
+        async for piece in _events_of(
             gateway, principal, seq, _jobs_since(gateway, after), list(gateway.cluster.nodes)
         ):
             yield piece
@@ -80,7 +80,7 @@ async def _events(gateway: Gateway, after: int, principal: Principal) -> AsyncIt
                 yield b": still here\n\n"
                 continue
             jobs, nodes = watcher.take()
-            async for piece in _shown(gateway, principal, gateway.cluster.seq, jobs, nodes):
+            async for piece in _events_of(gateway, principal, gateway.cluster.seq, jobs, nodes):
                 yield piece
     finally:
         gateway.waiting.watchers.discard(watcher)
@@ -102,7 +102,7 @@ async def _woken(watcher: Watcher, wait_ms: int) -> bool:
         return False
 
 
-async def _shown(
+async def _events_of(
     gateway: Gateway, principal: Principal, seq: int, jobs: Iterable[JobId], nodes: Iterable[NodeId]
 ) -> AsyncIterator[bytes]:
     """Yield events with the present state of each job and node.

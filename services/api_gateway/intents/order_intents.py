@@ -59,12 +59,12 @@ QUEUE_FIELDS: Final = QueueBody.__struct_fields__
 def take_aliases(values: dict[str, Any]) -> None:
     """Replace aliases and texts by fields of JobSpec, in place. Raises Refused."""
     if "deadline" in values:
-        values["deadline_ns"] = _taken(
+        values["deadline_ns"] = _take_alias(
             values, "deadline", "deadline_ns", lambda text: moment_ns(str(text), "deadline")
         )
     for name in ("estimate", "estimate_s"):
         if name in values:
-            values["estimate_s"] = _taken(
+            values["estimate_s"] = _take_alias(
                 values, name, "estimate_s", lambda text: duration_s(text, "estimate")
             )
     if "after" in values:
@@ -73,7 +73,9 @@ def take_aliases(values: dict[str, Any]) -> None:
         values["array"] = elements(values["array"])
 
 
-def _taken(values: dict[str, Any], alias: str, name: str, read: Callable[[object], int]) -> int:
+def _take_alias(
+    values: dict[str, Any], alias: str, name: str, read: Callable[[object], int]
+) -> int:
     given = values.pop(alias)
     if alias != name and name in values:
         raise Refused(f"{alias}: {name} is given too, and both mean the same: give one of them")

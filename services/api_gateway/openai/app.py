@@ -58,12 +58,12 @@ class OpenAI:
     def _models(self, scope: Scope, path: str) -> bytes:
         if path == MODELS:
             shown = [
-                _shown(served)
+                _model_shown(served)
                 for served in self.gateway.models.all()
                 if roles.sees(scope["principal"], served.tenant)
             ]
             return msgspec.json.encode({"object": "list", "data": shown})
-        return msgspec.json.encode(_shown(self._served(scope, path[len("/v1/models/") :])))
+        return msgspec.json.encode(_model_shown(self._served(scope, path[len("/v1/models/") :])))
 
     def _served(self, scope: Scope, name: str) -> Served:
         served = self.gateway.models.get(name)
@@ -109,7 +109,7 @@ class OpenAI:
             self.open -= 1
 
 
-def _shown(served: Served) -> dict[str, object]:
+def _model_shown(served: Served) -> dict[str, object]:
     return {
         "id": served.name,
         "object": "model",

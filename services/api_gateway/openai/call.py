@@ -109,11 +109,11 @@ class Call:
         if not OK <= response.status <= STATUS_MAX:
             raise ReplicaFailed(f"answered with status {response.status}")
         if response.content_type == EVENT_STREAM:
-            await self._stream(response, guard, idle_s, replica)
+            await self._relay_stream(response, guard, idle_s, replica)
         else:
-            await self._whole(response, replica)
+            await self._relay_whole(response, replica)
 
-    async def _whole(self, response: aiohttp.ClientResponse, replica: str) -> None:
+    async def _relay_whole(self, response: aiohttp.ClientResponse, replica: str) -> None:
         answer = Answer(
             response.status,
             response.headers.get("content-type", JSON),
@@ -157,7 +157,7 @@ class Call:
         await self._begin(answer.status, kind, headers, replica)
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def _stream(
+    async def _relay_stream(
         self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str
     ) -> None:
         events = Events(self.metered, self.strips_usage, several=choices_of(self.fields) > 1)

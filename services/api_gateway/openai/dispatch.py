@@ -76,7 +76,7 @@ class Dispatch:
             status = error.status
         except asyncio.CancelledError:
             if guard.reason == SILENT:
-                _taken(asyncio.current_task())
+                _clear_cancellation(asyncio.current_task())
                 waited = f"{guard.patience_s:g} s"
                 await call.refuse(
                     ApiError(
@@ -85,7 +85,7 @@ class Dispatch:
                 )
                 status = 504
             elif guard.reason == GONE:
-                _taken(asyncio.current_task())
+                _clear_cancellation(asyncio.current_task())
                 status = CLIENT_GONE
             else:
                 raise
@@ -182,7 +182,7 @@ class Dispatch:
         )
 
 
-def _taken(task: "asyncio.Task[object] | None") -> None:
+def _clear_cancellation(task: "asyncio.Task[object] | None") -> None:
     """Clear the task's cancellation: the guard requested it, and this file answers it."""
     assert task is not None
     task.uncancel()

@@ -30,7 +30,7 @@ class Guard:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
-        self._timer = self._loop.call_later(patience_s, self._look)
+        self._timer = self._loop.call_later(patience_s, self._check_patience)
         # This task ends with the answer, because the server then reports a disconnect.
         self._watch = self._loop.create_task(self._watched(receive))
 
@@ -40,7 +40,7 @@ class Guard:
         if patience_s != self.patience_s:
             self.patience_s = patience_s
             self._timer.cancel()
-            self._timer = self._loop.call_later(patience_s, self._look)
+            self._timer = self._loop.call_later(patience_s, self._check_patience)
 
     def close(self) -> None:
         self._open = False
@@ -53,12 +53,12 @@ class Guard:
                 self._end(GONE)
                 return
 
-    def _look(self) -> None:
+    def _check_patience(self) -> None:
         left_s = self._heard_s + self.patience_s - self._loop.time()
         if left_s <= 0:
             self._end(SILENT)
         elif self._open:
-            self._timer = self._loop.call_later(left_s, self._look)
+            self._timer = self._loop.call_later(left_s, self._check_patience)
 
     def _end(self, reason: str) -> None:
         if self._open:

@@ -36,7 +36,7 @@ class Entries:
 
     async def get(self, seq: int) -> Entry | None:
         """Return one entry; None if it is not written yet. Raises Unavailable."""
-        found = self._kept(seq) or await self.log.get(seq)
+        found = self._in_memory(seq) or await self.log.get(seq)
         if found is not None or seq > (await self.log.bounds())[1]:
             return found
         async with aclosing(archived(self.bus, seq - 1, seq)) as pages:
@@ -47,7 +47,7 @@ class Entries:
 
         Raises Unavailable.
         """
-        if after < upto and self._kept(after + 1) is None:
+        if after < upto and self._in_memory(after + 1) is None:
             async with aclosing(whole(self.log, self.bus, after, upto)) as batches:
                 async for piece in _slices(batches):
                     after = piece[-1].seq
@@ -58,7 +58,9 @@ class Entries:
         while after < upto:
             piece = [
                 entry
-                for entry in map(self._kept, range(after + 1, min(upto, after + SLICE_ENTRIES) + 1))
+                for entry in map(
+                    self._in_memory, range(after + 1, min(upto, after + SLICE_ENTRIES) + 1)
+                )
                 if entry is not None
             ]
             if not piece or piece[0].seq != after + 1:
@@ -67,7 +69,7 @@ class Entries:
             yield piece
             await asyncio.sleep(0)
 
-    def _kept(self, seq: int) -> Entry | None:
+    def _in_memory(self, seq: int) -> Entry | None:
         if not self.recent:
             return None
         place = seq - self.recent[0].seq

@@ -138,11 +138,13 @@ def _matter(state: State, job: Job) -> list[Job]:
         other
         for other in others
         if other.preemption.reserved
-        or any(_left(state, node_id, other, request) >= request.gpus for node_id in other.members)
+        or any(
+            _free_after(state, node_id, other, request) >= request.gpus for node_id in other.members
+        )
     ]
 
 
-def _left(state: State, node_id: NodeId, other: Job, request: ResourceRequest) -> int:
+def _free_after(state: State, node_id: NodeId, other: Job, request: ResourceRequest) -> int:
     """Return the number of suitable devices on the node of which something is free once the other
     job has ended; -1 if the node is unavailable.
     """

@@ -92,14 +92,14 @@ def _end(state: State, job: Job) -> End | None:
         return End(job.expires_ns, job.job_id, ALLOTTED)
     began = job.started_ns or job.placed_ns
     limit_ms = job.spec.time_limit_s * 1_000
-    for word, expected_ms in ((_word(job), expected_of(job)), (LIMIT, limit_ms)):
+    for word, expected_ms in ((_basis_of(job), expected_of(job)), (LIMIT, limit_ms)):
         at_ns = began + (min(expected_ms, limit_ms) if limit_ms else expected_ms) * MS
         if expected_ms and at_ns > state.wall_ns:
             return End(at_ns, job.job_id, word)
     return None
 
 
-def _word(job: Job) -> str:
+def _basis_of(job: Job) -> str:
     return ESTIMATE if job.spec.estimate_s else HISTORY if job.order.usual_ms else LIMIT
 
 

@@ -49,7 +49,7 @@ def raised(state: State, job: Job) -> Iterator[Change]:
         ]
         alone = tenant.held_share + state.reserved_share[job.tenant] + _requested_share(job)
         for share in dict.fromkeys(
-            (_whole(alone), _whole(alone + sum(map(_requested_share, others))))
+            (_in_whole_gpus(alone), _in_whole_gpus(alone + sum(map(_requested_share, others))))
         ):
             if share > tenant.max_gpu_share:
                 most = share // WHOLE_GPU
@@ -68,7 +68,7 @@ def _requested_share(job: Job) -> int:
     return request.total_share or request.nodes * request.gpus * WHOLE_GPU
 
 
-def _whole(share: int) -> int:
+def _in_whole_gpus(share: int) -> int:
     """Round up to whole GPUs, because limits are set in these."""
     return -(-share // WHOLE_GPU) * WHOLE_GPU
 

@@ -46,7 +46,7 @@ class Reason(NamedTuple):
 def of(state: State, job: Job, ahead: Before) -> Reason:
     """Return why the job waits."""
     if job.order.held or job.order.waits:
-        return _kept_back(state, job)
+        return _outside_queue(state, job)
     if job.preemption.reserved:
         return _room_is_made(state, job)
     if job.refusals.waits(state.wall_ns):
@@ -78,7 +78,7 @@ def _after_failure(state: State, job: Job) -> Reason:
     return Reason(f"{text}: it is tried again in {left_s} s", found, f"muster log -j {job.job_id}")
 
 
-def _kept_back(state: State, job: Job) -> Reason:
+def _outside_queue(state: State, job: Job) -> Reason:
     """Explain a job that is not in the queue: it is held, or waits for other jobs."""
     others = list(job.order.waits)
     if others:
@@ -156,9 +156,9 @@ def _limited(state: State, job: Job, shape: Shape, nodes: list[Blocker]) -> Reas
     """Return the limit of the job's tenant that blocks it, if any."""
     tenant = tenant_of(state.cluster, job.tenant)
     if tenant.exhausted:
-        return _spent(tenant, nodes)
+        return _budget_used_up(tenant, nodes)
     if over_budget(state, shape):
-        return _beyond(state, tenant, shape, nodes)
+        return _over_budget(state, tenant, shape, nodes)
     if over_limit(state, shape):
         least = "" if shape.request.share else "at least "
         return _at_limit(state, tenant, f"{least}{_gpus(shape.request.least_share)}", nodes)
@@ -174,7 +174,7 @@ def _impossible(state: State, job: Job, request: ResourceRequest, nodes: list[Bl
         f"this cluster could never hold it: {_request(job)}, and "
         f"{_largest(state)}{_could_be_cut(state, request)}"
     )
-    return Reason(text, nodes, _other(state, job))
+    return Reason(text, nodes, _other_remedy(state, job))
 
 
 def _queue_order(state: State, job: Job, ahead: Before) -> list[Blocker]:
@@ -204,13 +204,13 @@ def _does_not_fit(
     behind = (
         f"; {job_named(state, ahead.first[0].job_id)} is before it in the queue"
         if ahead.many
-        else _turn(state, job)
+        else _longest_turn(state, job)
     )
     text = f"it needs {_request(job)}, and {_enough(job, nodes.serving, has_reserved)}{behind}"
     return Reason(text, [*_queue_order(state, job, ahead), *together, *nodes.blockers], WAIT)
 
 
-def _turn(state: State, job: Job) -> str:
+def _longest_turn(state: State, job: Job) -> str:
     """Return which job of the same time slices has run longest; empty if there is none."""
     slice_s, place = state.slice_of(job), (state.queue_of(job), job.spec.priority)
     runs = [
@@ -256,7 +256,7 @@ def _enough(job: Job, serving: int, kept: bool) -> str:
     return f"{serving} nodes could take a member now, but too few of them are together as required"
 
 
-def _spent(tenant: Tenant, nodes: list[Blocker]) -> Reason:
+def _budget_used_up(tenant: Tenant, nodes: list[Blocker]) -> Reason:
     budget = f"{tenant.gpu_hours} GPU hours" + (" for this month" if tenant.monthly else "")
     limit = f"tenant {tenant.tenant} has used up its budget of {budget}"
     renewed = "wait for the next month (UTC), or " if tenant.monthly else ""
@@ -266,7 +266,7 @@ def _spent(tenant: Tenant, nodes: list[Blocker]) -> Reason:
     )
 
 
-def _beyond(state: State, tenant: Tenant, shape: Shape, nodes: list[Blocker]) -> Reason:
+def _over_budget(state: State, tenant: Tenant, shape: Shape, nodes: list[Blocker]) -> Reason:
     left = (
         f"tenant {tenant.tenant} has {hours(hours_left(state, tenant))} GPU hours left of its "
         f"budget of {tenant.gpu_hours}"
@@ -289,7 +289,7 @@ def _at_limit(state: State, tenant: Tenant, asked: str, nodes: list[Blocker]) ->
     )
 
 
-def _other(state: State, job: Job) -> str:
+def _other_remedy(state: State, job: Job) -> str:
     """Return what is left to do when no single change makes the job possible."""
     request = request_of(job.spec)
     serving = sum(

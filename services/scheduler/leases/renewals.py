@@ -153,7 +153,9 @@ class Renewals:
         return [
             each
             for each in silent
-            if not self._kept(order, absent if cluster.nodes[each[0]].replaced else short, each[0])
+            if not self._short_roster_possible(
+                order, absent if cluster.nodes[each[0]].replaced else short, each[0]
+            )
         ]
 
     def removable(self, cluster: Cluster) -> list[NodeId]:
@@ -181,7 +183,9 @@ class Renewals:
         known = heard is not None and heard.roster_seq >= cluster.leaving_seq
         return known or not node.peer_address or is_leaving(cluster, node.node_id)
 
-    def _kept(self, order: dict[NodeId, int], kept: list[int], node_id: NodeId) -> bool:
+    def _short_roster_possible(
+        self, order: dict[NodeId, int], kept: list[int], node_id: NodeId
+    ) -> bool:
         """Return whether a roster that this node may have was short: one that contains it and is at
         least as large as the one it has named.
         """

@@ -67,9 +67,11 @@ class Fill:
         for left in lefts:
             mine = steps * self.demand[left] / demand
             whole = int(mine)
-            low = self._at(left, whole)
+            low = self._value_with_cpus(left, whole)
             found += (
-                low if len(lefts) == 1 else low + (self._at(left, whole + 1) - low) * (mine - whole)
+                low
+                if len(lefts) == 1
+                else low + (self._value_with_cpus(left, whole + 1) - low) * (mine - whole)
             )
         return found
 
@@ -97,7 +99,7 @@ class Fill:
             -(-usual.steps // usual.gpus) + self.most[left - usual.share] for usual in fitting
         )
 
-    def _at(self, left: int, steps: int) -> float:
+    def _value_with_cpus(self, left: int, steps: int) -> float:
         """Return the value of a remainder with this many CPU steps."""
         if steps >= self.most[left]:
             return self.rich[left]
@@ -115,7 +117,9 @@ class Fill:
                 chance += weight
                 filled += weight * (
                     usual.share
-                    + self._at(left - usual.share, steps - -(-usual.steps // usual.gpus))
+                    + self._value_with_cpus(
+                        left - usual.share, steps - -(-usual.steps // usual.gpus)
+                    )
                 )
         return filled / chance * _meets(chance) if chance > 0 else 0.0
 

@@ -55,13 +55,13 @@ class Imagined:
                     place.whole |= 1 << index
                 else:
                     place.whole &= ~(1 << index)
-                    read_device(self.cluster, place, index, self._left(view))
+                    read_device(self.cluster, place, index, self._without_ended(view))
         place.widen()
         if key in self.there.node.held:
             read_host(self.cluster, place)
         return place
 
-    def _left(self, view: GpuView) -> GpuView:
+    def _without_ended(self, view: GpuView) -> GpuView:
         holds = {key: share for key, share in view.holds.items() if key not in self.ended}
         return replace(
             view,

@@ -56,7 +56,7 @@ def what_if(state: State, ask: WhatIfAsk, run_on_copy: RunOnCopy = copied) -> An
     tell(state, facts)
     placed = [fact for fact in decided_until(state, IMAGINED) if isinstance(fact, f.JobPlaced)]
     starts = bool(placed) and places(state, placed[-1], IMAGINED)
-    prefix = _with(ask.add, len(placed) - starts) if ask.add is not None else ""
+    prefix = _with_nodes(ask.add, len(placed) - starts) if ask.add is not None else ""
     if starts:
         return _starts(state, state.cluster.jobs[placed[-1].job_id], prefix)
     proof = prove(state, state.cluster.jobs[IMAGINED], run_on_copy)
@@ -65,7 +65,7 @@ def what_if(state: State, ask: WhatIfAsk, run_on_copy: RunOnCopy = copied) -> An
     )
 
 
-def _with(add: NewNodes, placed: int) -> str:
+def _with_nodes(add: NewNodes, placed: int) -> str:
     nodes = f"{counted(add.nodes, 'node')} of {add.gpus} {add.model or 'such'} GPUs"
     return f"with {nodes} more, and {counted(placed, 'job')} before it placed: "
 

@@ -34,7 +34,7 @@ class Outlook:
         devices.
         """
         key = (request, "" if request.whole or not request.gpus else sharing_domain)
-        found = self._kept(self.forecasts, key, lambda: Forecast(*key))
+        found = self._cached(self.forecasts, key, lambda: Forecast(*key))
         found.bring_up(self.cluster, self.capacity, wall_ns)
         return found
 
@@ -48,7 +48,7 @@ class Outlook:
         """Return what nodes could offer this request if the jobs ended that may make
         room for it.
         """
-        found = self._kept(
+        found = self._cached(
             self.offered,
             (request, sharing_domain, need),
             lambda: Offers(request, sharing_domain, may_end),
@@ -61,7 +61,7 @@ class Outlook:
         self.forecasts.clear()
         self.offered.clear()
 
-    def _kept(self, kept: dict[Key, Kept], key: Key, make: Callable[[], Kept]) -> Kept:
+    def _cached(self, kept: dict[Key, Kept], key: Key, make: Callable[[], Kept]) -> Kept:
         found = kept[key] = kept.pop(key) if key in kept else make()
         if len(kept) > KEPT_MAX:
             del kept[next(iter(kept))]
