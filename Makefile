@@ -8,7 +8,7 @@ GUARD := services/node_agent/supervisor/guard
 INIT := services/node_agent/runtimes/init
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack check fix sim chaos bench docs e2e netns guard init
+.PHONY: help up down clean test test-drivers test-containers gpu attack memory check fix sim chaos bench docs e2e netns guard init
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ test-drivers: $(STAMP) ## the GPU drivers' tests alone: real bindings over libra
 
 gpu: $(STAMP) ## what only a machine with an NVIDIA GPU can show, with its figures; skipped elsewhere, with the reason
 	@$(BIN)/python -m pytest -rs -s tests/gpu
+
+memory: $(STAMP) ## kill -9 of memory broker, agent and holders at 200 random schedules
+	@MUSTER_MEMORY_SEEDS=200 $(BIN)/python -m pytest -q tests/integration/test_memory_broker.py
 
 attack: $(STAMP) ## what hostile tenants, hostile nodes and broken devices try (docs/security.md), against real parts
 	@MUSTER_TEST_SECONDS=150 $(BIN)/python -m pytest -n 2 --dist loadfile -m attack tests

@@ -105,6 +105,7 @@ PURE: Final = (
     "services/node_agent/drivers/readings.py",
     "services/node_agent/drivers/topology.py",
     "services/node_agent/jobs/environment.py",
+    "services/node_agent/memory/grants.py",
     "services/node_agent/metrics/exposition.py",
     "services/node_agent/metrics/series.py",
     "services/node_agent/peers/gossip.py",

@@ -63,6 +63,8 @@ STAY: Final[dict[str, str]] = {
         node_budget.REPEAT_NS uploads_nats.ASK_TIMEOUT_S vitals.ASK_S writer.APPEND_BUDGET_S
         writer.RETRY_FIRST_S writer.RETRY_MAX_S""",
     "a supervisor, its zygote and its job on one machine: the end is sure whatever they are": """
+        broker.CONTROL_S keeper.CONTROL_SEND_S keeper.RELEASE_S keeper.RESPAWN_S
+        keeper.CONNECT_AGAIN_S
         channels.CONNECT_S control_client.EXEC_TIMEOUT_S control_client.SIGNAL_TIMEOUT_S
         execs.HANGUP_GRACE_NS
         node_agent.channels.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS
@@ -116,6 +118,9 @@ STAY: Final[dict[str, str]] = {
     (
         "in a job's own process, which knows no settings: the default of MUSTER_DRIVER_CALL_S"
     ): "device.library.CALL_S",
+    (
+        "a job's own process, the default of an argument: a broker that is restarted answers again"
+    ): "broker_client.ANSWER_S broker_client.AGAIN_S",
     "the default of an argument for which a setting is given": """
         records.FLUSH_S balancer.SUSPECT_S  vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S
         profile.AWAY_S""",

@@ -1,0 +1,281 @@
+"""The agent's side of the memory broker: starts it, restarts it, keeps a copy of each descriptor.
+
+Broker or agent may be killed at any moment: what one loses the other has. If both end together,
+only `attempts.json` is left: the attempts in it that still run are admitted as lost (`grants.py`).
+docs/decisions/0037 compares this with other ways. Tests: tests/integration/test_memory_broker.py.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from libs.job.memory.broker_wire import BadMessage, Ended, Link
+from services.node_agent.memory.broker import BROKER_SOCKET, CONTROL_SOCKET
+from services.node_agent.memory.grants import Attempt, Grant
+
+ATTEMPTS: Final = "attempts.json"
+PASSABLE: Final = 0o711
+CONNECT_AGAIN_S: Final = 0.05
+RESPAWN_S: Final = 0.2
+# How long a release may wait for a broker, for example one that is being restarted.
+RELEASE_S: Final = 10.0
+CONTROL_SEND_S: Final = 5.0
+
+logger = logging.getLogger(__name__)
+
+_attempts = msgspec.json.Decoder(dict[str, Attempt])
+
+
+class Keeper:
+    """The memory broker of one node, as the agent sees it. One per agent."""
+
+    def __init__(self, folder: Path, driver: str, capacity: dict[int, int]) -> None:
+        self.folder = folder
+        self.driver = driver
+        self.capacity = capacity
+        self.attempts: dict[str, Attempt] = {}
+        self.grants: dict[int, Grant] = {}
+        self.descriptors: dict[int, int] = {}
+        self.restarts = 0
+        self.pid = 0
+        self._link: Link | None = None
+        self._arriving: Keeper | None = None
+        self._ready = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._releases: dict[str, asyncio.Future[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def socket_path(self) -> str:
+        return str(self.folder.resolve() / BROKER_SOCKET)
+
+    async def open(self, living: Collection[str]) -> None:
+        """Connect to the broker, or start one; `living` are the attempts that still run."""
+        self.folder.mkdir(mode=PASSABLE, parents=True, exist_ok=True)
+        self.folder.chmod(PASSABLE)
+        before = await asyncio.to_thread(self._noted)
+        self._task = asyncio.create_task(self._serve())
+        await self._ready.wait()
+        for key, attempt in before.items():
+            if key in living and key not in self.attempts:
+                logger.warning("the grants of attempt %s are lost: its pool counts as used", key)
+                self._admit(msgspec.structs.replace(attempt, lost=True))
+        for key in [each for each in self.attempts if each not in living]:
+            await self.release(key)
+
+    async def admit(self, attempt: Attempt) -> None:
+        """Let an attempt ask for memory. Its supervisor need not run yet."""
+        if self._task is None:
+            await self.open(())
+        self._admit(attempt)
+        await asyncio.to_thread(self._note)
+
+    async def release(self, key: str) -> bool:
+        """Free all memory of an attempt; return whether the broker confirmed it in time.
+
+        Harmless when repeated, and for an attempt without a pool.
+        """
+        if key not in self.attempts:
+            return True
+        done = self._releases.setdefault(key, asyncio.get_running_loop().create_future())
+        self._send({"op": "release", "key": key})
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.shield(done), RELEASE_S)
+        if not done.done():
+            return False
+        await asyncio.to_thread(self._note)
+        return True
+
+    def owned(self) -> dict[tuple[str, int], int]:
+        """Return the bytes that each attempt owns by (attempt, device)."""
+        found: dict[tuple[str, int], int] = {}
+        for attempt in self.attempts.values():
+            if attempt.lost:
+                found.update({(attempt.key, on): size for on, size in attempt.limits.items()})
+        for grant in self.grants.values():
+            place = (grant.key, grant.device)
+            found[place] = found.get(place, 0) + grant.bytes
+        return found
+
+    async def close(self) -> None:
+        """Let go of the broker. It lives on while attempts have pools, else it ends."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._unlink()
+        if not self.attempts and self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+        self._forget()
+
+    def _admit(self, attempt: Attempt) -> None:
+        self.attempts[attempt.key] = attempt
+        self._send({"op": "admit", "attempt": msgspec.to_builtins(attempt)})
+
+    # --- the connection ---
+
+    async def _serve(self) -> None:
+        while True:
+            if not await self._connected():
+                await self._start()
+            await self._ended.wait()
+            self._ended.clear()
+
+    async def _connected(self) -> bool:
+        """Connect to a living broker and take what it has; False if none listens."""
+        try:
+            link = self._dial()
+        except OSError:
+            return False
+        self._arriving = Keeper(self.folder, self.driver, self.capacity)
+        self._watch(link)
+        return True
+
+    async def _start(self) -> None:
+        """Start a broker and give it everything that the last one had."""
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "services.node_agent.memory"),
+            *(str(self.folder.resolve()), self.driver, json.dumps(self.capacity)),
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        while True:
+            if self._process.returncode is not None:
+                logger.warning("the memory broker ended with %s", self._process.returncode)
+                await asyncio.sleep(RESPAWN_S)
+                self._ended.set()
+                return
+            try:
+                link = self._dial()
+                break
+            except OSError:
+                await asyncio.sleep(CONNECT_AGAIN_S)
+        self.restarts += 1
+        self._arriving = None
+        self._watch(link)
+        self._send({"op": "restoring"})
+        for attempt in self.attempts.values():
+            self._send({"op": "admit", "attempt": msgspec.to_builtins(attempt)})
+        for number, grant in self.grants.items():
+            message = {"op": "restore", "grant": msgspec.to_builtins(grant)}
+            self._send(message, self.descriptors[number])
+        self._send({"op": "restored"})
+        for key in self._releases:
+            self._send({"op": "release", "key": key})
+
+    def _dial(self) -> Link:
+        stream = socket.socket(socket.AF_UNIX)
+        folder = os.open(self.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            stream.connect(f"/proc/self/fd/{folder}/{CONTROL_SOCKET}")
+        except OSError:
+            stream.close()
+            raise
+        finally:
+            os.close(folder)
+        stream.settimeout(CONTROL_SEND_S)
+        return Link(stream, accepts=True)
+
+    def _watch(self, link: Link) -> None:
+        self._link = link
+        asyncio.get_running_loop().add_reader(link.stream.fileno(), self._read, link)
+
+    def _read(self, link: Link) -> None:
+        try:
+            link.receive()
+            for message in link.messages():
+                self._hear(link, message)
+        except (Ended, BadMessage, OSError) as error:
+            logger.info("the memory broker is away: %s", error or "ended")
+            self._unlink()
+            self._ended.set()
+
+    def _unlink(self) -> None:
+        if self._link is not None:
+            asyncio.get_running_loop().remove_reader(self._link.stream.fileno())
+            self._link.close()
+            self._link = None
+        if self._arriving is not None:
+            self._arriving._forget()
+            self._arriving = None
+
+    def _send(self, message: dict[str, Any], descriptor: int = -1) -> None:
+        """Send to the broker. What gets lost is repeated when the next broker starts."""
+        if self._link is not None:
+            with suppress(OSError):
+                self._link.send(message, descriptor)
+
+    def _hear(self, link: Link, message: dict[str, Any]) -> None:
+        into = self._arriving or self
+        match message["op"]:
+            case "attempt":
+                attempt = msgspec.convert(message["attempt"], Attempt)
+                into.attempts[attempt.key] = attempt
+            case "keep":
+                into._keep(msgspec.convert(message["grant"], Grant), link.take_descriptor())
+            case "drop":
+                into._drop(message["grant"])
+            case "released":
+                self.attempts.pop(message["key"], None)
+                done = self._releases.pop(message["key"], None)
+                if done is not None and not done.done():
+                    done.set_result(None)
+            case "ready":
+                self.pid = int(message["pid"])
+                self._adopt()
+                self._ready.set()
+
+    def _adopt(self) -> None:
+        """Take over what a broker of an earlier agent sent, and tell it what it does not know."""
+        if self._arriving is None:
+            return
+        mine, arrived = self.attempts, self._arriving
+        self._arriving = None
+        self._forget()
+        self.attempts, self.grants = arrived.attempts, arrived.grants
+        self.descriptors = arrived.descriptors
+        for key, attempt in mine.items():
+            if key not in self.attempts:
+                self._admit(attempt)
+        for key in self._releases:
+            self._send({"op": "release", "key": key})
+
+    # --- what is kept ---
+
+    def _keep(self, grant: Grant, descriptor: int) -> None:
+        self._drop(grant.grant)
+        self.grants[grant.grant], self.descriptors[grant.grant] = grant, descriptor
+
+    def _drop(self, number: int) -> None:
+        self.grants.pop(number, None)
+        descriptor = self.descriptors.pop(number, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _forget(self) -> None:
+        for number in list(self.grants):
+            self._drop(number)
+
+    def _noted(self) -> dict[str, Attempt]:
+        try:
+            return _attempts.decode((self.folder / ATTEMPTS).read_bytes())
+        except (FileNotFoundError, msgspec.DecodeError):
+            return {}
+
+    def _note(self) -> None:
+        """Write the attempts down, for an agent that finds no broker."""
+        path = self.folder / ATTEMPTS
+        fresh = path.with_suffix(".new")
+        fresh.touch(mode=0o600)
+        fresh.write_bytes(msgspec.json.encode(self.attempts))
+        fresh.replace(path)

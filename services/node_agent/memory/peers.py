@@ -1,0 +1,45 @@
+"""Who is at the other end of a socket: the kernel's word, and the process tree of the job.
+
+A token alone proves nothing, because a job can read or guess what another job leaves behind. The
+peer must also be a descendant of the attempt's supervisor, which adopts all orphans of its job.
+Tests: tests/attack/test_memory_broker.py.
+"""
+
+import socket
+import struct
+from typing import Final
+
+from services.node_agent.machine import processes
+from services.node_agent.memory.grants import Holder
+from services.node_agent.supervisor import records
+
+DEPTH_MAX: Final = 256
+_CREDENTIALS: Final = struct.Struct("3i")
+
+
+def peer_of(stream: socket.socket) -> tuple[Holder | None, int]:
+    """Return the process that connected, None if it is gone, and its user id."""
+    raw = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    found = processes.process(pid) if pid > 0 else None
+    return (Holder(pid, found.start_ticks) if found is not None else None), uid
+
+
+def belongs(holder: Holder, job_dir: str) -> bool:
+    """Return whether the process descends from the supervisor of the attempt in this directory."""
+    identity = records.read_identity(job_dir)
+    if identity is None:
+        return False
+    wanted = Holder(identity["pid"], identity["start_ticks"])
+    if not processes.is_living(*holder):
+        return False
+    pid = holder.pid
+    for _ in range(DEPTH_MAX):
+        found = processes.process(pid)
+        if found is None or found.parent <= 1:
+            return False
+        pid = found.parent
+        above = processes.process(pid)
+        if above is not None and Holder(pid, above.start_ticks) == wanted:
+            return True
+    return False

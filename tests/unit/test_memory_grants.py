@@ -1,0 +1,138 @@
+"""The memory broker's rules: who gets memory, and when it is free again."""
+
+import pytest
+
+from services.node_agent.memory import grants as g
+
+MIB = 1 << 20
+STEP = 2 * MIB
+ME, OTHER = g.Holder(10, 1), g.Holder(11, 1)
+
+
+def books(revocable: bool = True, capacity: int = 64 * MIB) -> g.Books:
+    made = g.Books({0: capacity, g.HOST: capacity}, {0: STEP, g.HOST: STEP}, revocable)
+    g.admit(made, g.Attempt("a.1", "t", b"A", {0: 16 * MIB}, "/a"))
+    g.admit(made, g.Attempt("b.1", "u", b"B", {0: 16 * MIB}, "/b"))
+    return made
+
+
+def granted(made: g.Books, size: int, key: str = "a.1", holder: g.Holder = ME) -> g.Grant:
+    rounded = g.check(made, key, 0, size, "p")
+    wanted = g.Grant(0, key, 0, rounded, "p", holder)
+    return g.take_spare(made, wanted) or g.add(made, wanted)
+
+
+def refused(made: g.Books, size: int, key: str = "a.1", device: int = 0, purpose: str = "") -> str:
+    with pytest.raises(g.Refusal) as found:
+        g.check(made, key, device, size, purpose)
+    assert str(found.value) == found.value.detail
+    return found.value.reason
+
+
+def test_sizes_are_rounded_up_to_the_granularity() -> None:
+    made = books()
+    assert granted(made, 1).bytes == STEP
+    assert granted(made, STEP + 1).bytes == 2 * STEP
+    assert g.used_of(made, "a.1", 0) == g.owned_bytes(made, 0) == 3 * STEP
+
+
+def test_a_job_gets_no_more_than_its_pool() -> None:
+    made = books()
+    granted(made, 15 * MIB)
+    assert refused(made, 1) == "quota"
+    assert granted(made, 16 * MIB, "b.1").bytes == 16 * MIB
+
+
+@pytest.mark.parametrize("size", [0, -1, 16 * MIB + 1, 1 << 70])
+def test_an_impossible_size_is_refused_before_anything_is_counted(size: int) -> None:
+    made = books()
+    assert refused(made, size) == "size"
+    assert made.grants == {}
+
+
+def test_a_device_of_another_job_and_a_released_job_get_nothing() -> None:
+    made = books()
+    assert refused(made, 1, device=7) == "device"
+    assert refused(made, 1, key="z.1") == "released"
+    assert refused(made, 1, purpose="x" * 65) == "purpose"
+
+
+def test_all_jobs_together_get_no_more_than_the_device_has() -> None:
+    made = books(capacity=20 * MIB)
+    granted(made, 16 * MIB)
+    assert refused(made, 6 * MIB, "b.1") == "full"
+    granted(made, 4 * MIB, "b.1")
+    assert g.owned_bytes(made, 0) == 20 * MIB
+
+
+def test_a_returned_grant_is_free_only_for_the_caller_who_frees_it() -> None:
+    made = books()
+    grant = granted(made, 16 * MIB)
+    assert g.returned(made, "a.1", grant.grant) == grant
+    assert g.used_of(made, "a.1", 0) == 16 * MIB
+    g.remove(made, grant.grant)
+    assert g.used_of(made, "a.1", 0) == 0
+    with pytest.raises(g.Refusal):
+        g.returned(made, "a.1", grant.grant)
+
+
+def test_a_job_cannot_return_the_grant_of_another() -> None:
+    made = books()
+    grant = granted(made, STEP)
+    with pytest.raises(g.Refusal):
+        g.returned(made, "b.1", grant.grant)
+    assert made.grants[grant.grant] == grant
+
+
+def test_the_death_of_a_holder_returns_its_grants_and_no_others() -> None:
+    made = books()
+    mine, other = granted(made, STEP), granted(made, STEP, holder=OTHER)
+    assert g.died(made, ME) == [mine]
+    assert g.holders(made) == [ME, OTHER]
+    assert g.died(made, g.Holder(ME.pid, 2)) == []
+    assert made.grants[other.grant] == other
+
+
+def test_the_release_of_a_job_returns_all_its_grants() -> None:
+    made = books()
+    mine = [granted(made, STEP), granted(made, STEP, holder=OTHER)]
+    granted(made, STEP, "b.1")
+    assert g.released(made, "a.1") == mine
+    assert g.by_token(made, b"A") is None
+    assert refused(made, STEP) == "released"
+
+
+def test_memory_that_cannot_be_revoked_stays_with_the_job_as_a_spare() -> None:
+    made = books(revocable=False)
+    grant = granted(made, 16 * MIB)
+    assert g.returned(made, "a.1", grant.grant) is None
+    assert g.owned_bytes(made, 0) == 16 * MIB
+    assert refused(made, 2 * MIB) == "quota"
+    again = granted(made, 16 * MIB, holder=OTHER)
+    assert (again.grant, again.holder) == (grant.grant, OTHER)
+    assert list(g.died(made, OTHER)) == []
+    assert g.released(made, "a.1") == [made.grants[grant.grant]]
+
+
+def test_a_lost_attempt_counts_as_its_whole_pool_and_gets_nothing() -> None:
+    made = books(capacity=24 * MIB)
+    g.admit(made, g.Attempt("c.1", "t", b"C", {0: 16 * MIB}, "/c", lost=True))
+    assert refused(made, STEP, "c.1") == "lost"
+    assert g.owned_bytes(made, 0) == 16 * MIB
+    assert refused(made, 10 * MIB) == "full"
+    assert g.released(made, "c.1") == []
+    assert g.owned_bytes(made, 0) == 0
+
+
+def test_a_repeated_request_finds_its_grant() -> None:
+    made = books()
+    grant = g.add(made, g.Grant(0, "a.1", 0, STEP, "", ME, 7))
+    assert g.repeated(made, "a.1", ME, 7) == grant
+    assert g.repeated(made, "a.1", OTHER, 7) is None
+    assert g.repeated(made, "a.1", ME, 0) is None
+
+
+def test_numbers_are_not_reused_after_a_restart() -> None:
+    made = books()
+    g.restore(made, g.Grant(41, "a.1", 0, STEP, "", ME))
+    assert granted(made, STEP).grant == 42
