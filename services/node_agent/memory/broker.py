@@ -3,8 +3,8 @@
 It answers jobs on `broker.sock` and the agent on `control.sock`. What it grants is in `Books`; the
 agent holds a copy of each descriptor, so that the next broker knows what this one granted
 (docs/decisions/0037). A job gets bytes in answers only after the copy is on its way to the agent.
-The broker outlives its agent; the next agent connects and gets everything again. Messages are small,
-rates and connections are bounded. A connection that breaks the protocol is closed. Tests:
+The broker outlives its agent; the next agent connects and gets everything again. Messages, rates
+and connections are bounded. A connection that breaks the protocol is closed. Tests:
 tests/integration/test_memory_broker.py.
 """
 
