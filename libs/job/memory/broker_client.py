@@ -129,7 +129,7 @@ class BrokerClient:
         link = Link(stream, accepts=True)
         try:
             _checked(_answer(link, {"op": "hello", "token": self.token}, until))
-        except BaseException:
+        except (OSError, Ended, BadMessage, BrokerError):
             link.close()
             raise
         self._link, self._pid = link, os.getpid()
