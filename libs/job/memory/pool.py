@@ -160,7 +160,8 @@ class Pool:
     def defragment(self) -> int:
         """Move free chunks together if that makes a larger free block; return the bytes moved.
 
-        Nothing is copied. Blocks keep their addresses and their bytes. Parts of chunks that also hold a block stay.
+        Nothing is copied. Blocks keep their addresses and their bytes. Parts of chunks that also
+        hold a block stay.
         """
         with self._lock:
             self._check_open()
