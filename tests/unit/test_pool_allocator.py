@@ -100,7 +100,7 @@ def test_a_wrong_offset_is_refused_with_what_it_is() -> None:
     assert allocator.free_bytes == allocator.largest_free() == MIB
 
 
-@pytest.mark.parametrize("alignment", [0, -64, 100])
+@pytest.mark.parametrize("alignment", [0, 8, -64, 100])
 def test_an_alignment_is_a_power_of_two(alignment: int) -> None:
     with pytest.raises(AllocatorError, match="power of two"):
         Allocator(alignment)

@@ -12,7 +12,9 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Final
 
 from libs.job.device.errors import Cause, DeviceError
@@ -61,8 +63,8 @@ class Pool:
         grants: where chunks come from; by default this process creates them itself.
         limit_bytes: most physical memory that the pool takes.
         chunk_bytes: size of a chunk; a multiple of the granularity, which is the default.
-        shared: True if several threads use the pool: calls take a lock. False: the pool takes no
-            lock and refuses calls of other threads than the one that made it.
+        shared: True if several threads use the pool: calls take a lock. False: allocate and free
+            take no lock, and the pool refuses calls of other threads than the one that made it.
         synchronise: called before memory is unmapped; pass a function that waits for the device.
 
     Raises DeviceError for faults of the driver, PoolError for wrong calls.
@@ -90,7 +92,10 @@ class Pool:
         self.limit_bytes = limit_bytes
         self.chunk_bytes = chunk
         self._refusal = ""
-        self._lock: threading.Lock | _OneThread = threading.Lock() if shared else _OneThread()
+        self._lock = threading.Lock()
+        self._shared = shared
+        # The only thread of a pool without a lock; no thread has the number 0.
+        self._owner = 0 if shared else get_ident()
         self._left: deque[int] = deque()
         self._blocks = Allocator(driver.alignment)
         count = limit_bytes // chunk * RANGE_FACTOR
@@ -106,40 +111,30 @@ class Pool:
         Grows the pool, and moves free chunks together, if no free block is large enough. Raises
         PoolError for a bad size, DeviceError OUT_OF_MEMORY if there is not enough memory.
         """
-        with self._lock:
-            try:
-                offset = self._blocks.allocate(size)
-                if offset < 0:
-                    self._make_room(size)
-                    offset = self._blocks.allocate(size)
-            except (AllocatorError, TypeError, AttributeError) as error:
-                raise self._wrong("allocate", error) from None
-            return self._base + offset
+        if get_ident() == self._owner:
+            return self._allocate(size)
+        with self._guard():
+            return self._allocate(size)
 
     def free(self, address: int) -> None:
         """Give a block back. Raises PoolError if the address is not the start of a block."""
-        with self._lock:
-            try:
-                self._blocks.free(address - self._base)
-            except (AllocatorError, TypeError) as error:
-                raise self._wrong("free", error, address) from None
+        if get_ident() == self._owner:
+            self._free(address)
+            return
+        with self._guard():
+            self._free(address)
 
     def free_if_open(self, address: int) -> None:
         """Give a block back, or do nothing if the pool is closed: for finalisers and `__del__`.
 
-        Python may run those inside another call of the pool. The block then waits for the next
-        call that needs memory or figures.
+        Python may run those inside another call of the pool. The block therefore waits for the
+        next call that finds no free block, or that reads the figures.
         """
         self._left.append(address)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._free_left()
-            finally:
-                self._lock.release()
 
     def size_of(self, address: int) -> int:
         """Bytes of the block, rounded up. Raises PoolError if it is no block."""
-        with self._lock:
+        with self._guard():
             found = self._blocks.live.get(address - self._base, 0)
         if not found:
             raise self._wrong("size_of", AllocatorError("it is not the start of a block"), address)
@@ -151,7 +146,7 @@ class Pool:
         Returns False, and changes nothing, if the memory behind it is in use: then allocate, copy
         and free. Raises PoolError for a bad size, and for an address that is no block.
         """
-        with self._lock:
+        with self._guard():
             try:
                 return self._blocks.resize(address - self._base, size)
             except (AllocatorError, TypeError) as error:
@@ -163,7 +158,7 @@ class Pool:
         Nothing is copied. Blocks keep their addresses and their bytes. Parts of chunks that also
         hold a block stay.
         """
-        with self._lock:
+        with self._guard():
             self._check_open()
             self._free_left()
             largest = self._blocks.largest_free()
@@ -181,7 +176,7 @@ class Pool:
 
         Returns the bytes given back. Chunks that hold a block stay.
         """
-        with self._lock:
+        with self._guard():
             self._check_open()
             self._free_left()
             most = self._blocks.total - keep_bytes
@@ -195,7 +190,7 @@ class Pool:
 
     def grow(self, size: int) -> None:
         """Take at least `size` bytes more at once, as one free block. Raises DeviceError."""
-        with self._lock:
+        with self._guard():
             self._check_open()
             self._grow(-(-size // self.chunk_bytes))
 
@@ -204,7 +199,7 @@ class Pool:
 
         Raises PoolError if the pool is closed.
         """
-        with self._lock:
+        with self._guard():
             self._check_open()
             self._free_left()
             blocks = self._blocks
@@ -225,7 +220,7 @@ class Pool:
 
         A process that was forked from the owner keeps the mappings until it ends.
         """
-        with self._lock:
+        with self._guard():
             if self._refusal:
                 return
             self._refuse("this pool is closed; open another one")
@@ -241,6 +236,31 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _guard(self) -> AbstractContextManager[object]:
+        """The lock. Raises PoolError for a foreign thread of a pool without one."""
+        if not self._shared and get_ident() != self._owner:
+            raise PoolError(
+                "this pool was made with shared=False for another thread; make a pool per thread,"
+                " or pass shared=True"
+            )
+        return self._lock
+
+    def _allocate(self, size: int) -> int:
+        try:
+            offset = self._blocks.allocate(size)
+            if offset < 0:
+                self._make_room(size)
+                offset = self._blocks.allocate(size)
+        except (AllocatorError, TypeError, AttributeError) as error:
+            raise self._wrong("allocate", error) from None
+        return self._base + offset
+
+    def _free(self, address: int) -> None:
+        try:
+            self._blocks.free(address - self._base)
+        except (AllocatorError, TypeError) as error:
+            raise self._wrong("free", error, address) from None
 
     def _free_left(self) -> None:
         """Free what finalisers left; of a closed pool there is nothing to free."""
@@ -338,38 +358,6 @@ class Pool:
             text=text,
             on=f"device {self.device}, {size} bytes",
         )
-
-
-class _OneThread:
-    """In place of a lock: refuses other threads than the first. Takes no lock."""
-
-    def __init__(self) -> None:
-        self._owner = threading.get_ident()
-        self._busy = False
-
-    def __enter__(self) -> None:
-        if threading.get_ident() != self._owner:
-            raise PoolError(
-                "this pool was made with shared=False for another thread; make a pool per thread,"
-                " or pass shared=True"
-            )
-        if self._busy:
-            raise PoolError("a finaliser called the pool inside another call; use free_if_open")
-        self._busy = True
-
-    def __exit__(self, *_: object) -> None:
-        self._busy = False
-
-    def acquire(self, blocking: bool = True) -> bool:
-        """Take the pool unless another call is under way, or this is another thread."""
-        if self._busy or threading.get_ident() != self._owner:
-            return False
-        self._busy = True
-        return True
-
-    def release(self) -> None:
-        """End what `acquire` began."""
-        self._busy = False
 
 
 _POOLS: "weakref.WeakSet[Pool]" = weakref.WeakSet()
