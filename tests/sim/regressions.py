@@ -47,6 +47,7 @@ SEEDS: Final[dict[int, str]] = {
     ),
     930: "a replica whose end was forged is stopped when its model is undeployed",
     1256: "an allocation whose end was forged is stopped, although its time is not over",
+    2865: "an agent refuses to set a mode of a device that a liar registered in its name",
     2582: "a quarantined device returns after the other job that shares it has ended",
     368: "a node that lied under its agent's next incarnation is removed all the same",
 }

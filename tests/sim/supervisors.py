@@ -295,15 +295,17 @@ class SimDriver:
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
         """Carry out a command. MIG instances belong to the machine: they survive the agent, but no
-        power cut.
+        power cut. Raises Refused for a device of another node, as the real drivers do.
         """
         self.process.check()
+        if uuid not in self.machine.instances:
+            raise Refused(f"this node has no GPU {uuid}: muster gpus lists them")
         if isinstance(command, r.ListMigInstances):
-            return simulated_mig.told(self.machine.instances[uuid], CARD, uuid, command)
+            return simulated_mig.carry_out(self.machine.instances[uuid], CARD, uuid, command)
         if isinstance(command, r.CreateMigInstance | r.DestroyMigInstance):
             await asyncio.sleep(DISK_S)
             self.process.check()
-            return simulated_mig.told(self.machine.instances[uuid], CARD, uuid, command)
+            return simulated_mig.carry_out(self.machine.instances[uuid], CARD, uuid, command)
         await asyncio.sleep(RESET_S)
         if isinstance(command, r.SetMigMode):
             self._set_mode(uuid, command.on)
