@@ -141,7 +141,7 @@ def running(
         try:
             await_ready(f"http://127.0.0.1:{port}", key, nodes + (local is not None))
             urls = tuple(f"http://127.0.0.1:{port + number}" for number in range(gateways))
-            yield Cluster(state, urls[0], key, processes, urls)
+            yield Cluster(state, url=urls[0], key=key, processes=processes, urls=urls)
         finally:
             end([process for name, process in processes.items() if not name.startswith("nats")])
             end(group.running)

@@ -41,12 +41,12 @@ def machine(number: int, gpus: int = 8, racks: int = 16, spines: int = 128) -> f
     name = f"n{number}"
     devices = tuple(
         Gpu(
-            GpuId(f"{name}-{i}"),
-            i,
-            "nvidia",
-            "H100",
-            80 << 30,
-            (9, 0),
+            uuid=GpuId(f"{name}-{i}"),
+            index=i,
+            vendor="nvidia",
+            model="H100",
+            memory_bytes=80 << 30,
+            compute_capability=(9, 0),
             numa=i * 2 // gpus,
             switch=f"s{i // 2}",
             links="all",
@@ -120,7 +120,7 @@ class Told:
         fold.apply(
             cluster,
             f.TermBegan(instance="bench"),
-            Stamp(EPOCH, 0, EPOCH, subjects.SCHEDULER_KIND, ""),
+            Stamp(seq=EPOCH, at_ns=0, epoch=EPOCH, writer=subjects.SCHEDULER_KIND, writer_id=""),
         )
         for node in nodes:
             fold.apply(cluster, node, self._stamp(node))
@@ -145,7 +145,7 @@ class Told:
         self.seq += 1
         kind = subjects.WRITER_OF[type(fact)]
         writer = str(getattr(fact, "node_id", "")) if kind == subjects.NODE_KIND else ""
-        return Stamp(self.seq, self.seq, EPOCH, kind, writer)
+        return Stamp(seq=self.seq, at_ns=self.seq, epoch=EPOCH, writer=kind, writer_id=writer)
 
     def rest(self) -> None:
         """Run the last rule when there is nothing to decide, and record its time."""

@@ -91,11 +91,11 @@ def rig() -> Iterator[Rig]:
             process for name, process in cluster.processes.items() if name.startswith("gateway")
         )
         yield Rig(
-            tuple(replicas),
-            (int(cluster.url.rsplit(":", 1)[1]),),
-            gateway.pid,
-            cluster,
-            asyncio.run(limited(cluster)),
+            direct=tuple(replicas),
+            through=(int(cluster.url.rsplit(":", 1)[1]),),
+            gateway=gateway.pid,
+            cluster=cluster,
+            key=asyncio.run(limited(cluster)),
         )
 
 
@@ -156,7 +156,13 @@ def load(
     spread_s: float = 0.0,
 ) -> Load:
     return uvloop.run(
-        http_load.run(ports, http_load.request(PATH, rig.key, body), clients, seconds, spread_s)
+        http_load.run(
+            ports,
+            request=http_load.request(PATH, rig.key, body),
+            clients=clients,
+            seconds=seconds,
+            spread_s=spread_s,
+        )
     )
 
 
@@ -176,7 +182,7 @@ def measure(found: Rig, name: str, request: bytes) -> None:
         for _ in range(ROUNDS):
             for ports in (found.direct, found.through):
                 before = cpu_of(found.gateway, children=False)
-                done = load(found, ports, request, clients, ROUND_S)
+                done = load(rig=found, ports=ports, body=request, clients=clients, seconds=ROUND_S)
                 rates[ports].append(len(done.whole) / ROUND_S)
                 middles[ports].append(quantile(done.whole, 0.5) * 1_000)
                 if ports == found.through:
@@ -203,7 +209,9 @@ def measure(found: Rig, name: str, request: bytes) -> None:
 def first_token(found: Rig) -> None:
     """Streams as a model makes them, 64 at once: how much later the first event comes."""
     waits = {
-        ports: load(found, ports, SLOW, 64, SLOW_S, SPREAD_S).first
+        ports: load(
+            rig=found, ports=ports, body=SLOW, clients=64, seconds=SLOW_S, spread_s=SPREAD_S
+        ).first
         for ports in (found.direct, found.through)
     }
     for part, name in ((0.5, "p50"), (0.99, "p99")):
@@ -230,8 +238,16 @@ def memory(found: Rig) -> None:
     )
     for mark in MARKS:
         while served < mark:
-            served += len(load(found, found.through, PLAIN, 64, MEMORY_ROUND_S).whole)
-            served += len(load(found, found.through, STREAM, 64, MEMORY_ROUND_S).whole)
+            served += len(
+                load(
+                    rig=found, ports=found.through, body=PLAIN, clients=64, seconds=MEMORY_ROUND_S
+                ).whole
+            )
+            served += len(
+                load(
+                    rig=found, ports=found.through, body=STREAM, clients=64, seconds=MEMORY_ROUND_S
+                ).whole
+            )
         time.sleep(SETTLE_S)
         say(
             "memory_mib",
@@ -270,7 +286,7 @@ def size_of(path: Path) -> int:
 def main() -> None:
     with rig() as found:
         for request in (PLAIN, STREAM):
-            load(found, found.through, request, 16, 0.5)
+            load(rig=found, ports=found.through, body=request, clients=16, seconds=0.5)
         if not MEMORY_ALONE:
             measure(found, "", PLAIN)
             measure(found, "stream_", STREAM)

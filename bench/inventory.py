@@ -65,7 +65,14 @@ def record(stream: MemoryStream, subject: str, facts: list[AnyFact], epoch: int 
     last = stream.last_by_subject.get(subject)
     number, expected = (f.decode(last.data).number + 1, last.seq) if last is not None else (1, 0)
     commit = Commit(
-        f.VERSION, f.VERSION, subject, number, epoch, time.time_ns(), expected, tuple(facts)
+        version=f.VERSION,
+        min_reader=f.VERSION,
+        writer=subject,
+        number=number,
+        epoch=epoch,
+        at_ns=time.time_ns(),
+        seen=expected,
+        facts=tuple(facts),
     )
     stream.store(subject, f.encode(commit), expected)
 
@@ -91,12 +98,12 @@ async def scheduling(stream: MemoryStream, bus: MemoryBus) -> AsyncIterator[Sche
     """A scheduler that has placed all."""
     stop = asyncio.Event()
     scheduler = Scheduler(
-        MemoryLog(stream),
-        bus,
-        SystemClock(),
-        Settings(cluster_id="bench"),
-        Alone(),
-        MemorySnapshots(),
+        log=MemoryLog(stream),
+        bus=bus,
+        clock=SystemClock(),
+        settings=Settings(cluster_id="bench"),
+        leadership=Alone(),
+        store=MemorySnapshots(),
     )
     running = asyncio.create_task(scheduler.run(stop))
     try:
@@ -116,12 +123,12 @@ async def serving(stream: MemoryStream, bus: MemoryBus, folder: Path) -> AsyncIt
     keys = folder / "keys"
     keys.write_text(f"{hash_key(KEY)} bench\n")
     gateway = Gateway(
-        MemoryLog(stream),
-        bus,
-        SystemClock(),
-        Settings(api_keys_file=str(keys), instance="a"),
-        MemoryOutputs(),
-        MemorySnapshots(),
+        log=MemoryLog(stream),
+        bus=bus,
+        clock=SystemClock(),
+        settings=Settings(api_keys_file=str(keys), instance="a"),
+        outputs=MemoryOutputs(),
+        store=MemorySnapshots(),
     )
     server = server_for(gateway, "127.0.0.1", 0)
     tasks = [asyncio.create_task(gateway.run()), asyncio.create_task(server.serve())]

@@ -44,7 +44,14 @@ class Bench:
         self._ended[key] = asyncio.Event()
         env = {"PATH": os.environ["PATH"]}
         await self.supervisors.launch(
-            LaunchRequest(name, 1, list(argv), env, "/tmp", self.lease.path)
+            LaunchRequest(
+                job_id=name,
+                attempt=1,
+                argv=list(argv),
+                env=env,
+                workdir="/tmp",
+                lease_path=self.lease.path,
+            )
         )
         await self._ended[key].wait()
         return key

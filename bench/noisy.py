@@ -277,7 +277,7 @@ async def measure(cluster: Cluster) -> None:
             before, during, outcome = Samples([], []), Samples([], []), ""
             for _ in range(ROUNDS):
                 await probe(quiet, before)
-                outcome = await attacked(cluster, quiet, name, key, during)
+                outcome = await attacked(cluster, quiet, name=name, key=key, found=during)
                 await cleared(cluster, key)
                 await asyncio.sleep(SETTLE_S)
             show(name, before, during, outcome)

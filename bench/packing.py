@@ -105,11 +105,22 @@ def places_of(trace: Trace, dice: random.Random) -> list[Place | None]:
     built: dict[object, Hardware] = {}
     found: list[Place | None] = []
     for index, (cpus, memory, gpus, model) in enumerate(dice.sample(trace.nodes, len(trace.nodes))):
-        devices = [Gpu(GpuId(f"{index}-{gpu}"), gpu, "openb", model, 1) for gpu in range(gpus)]
+        devices = [
+            Gpu(
+                uuid=GpuId(f"{index}-{gpu}"), index=gpu, vendor="openb", model=model, memory_bytes=1
+            )
+            for gpu in range(gpus)
+        ]
         hardware = built.setdefault(key_of(devices, ()), Hardware(devices, ()))
         node = Node(NodeId(f"n{index}"), HEALTHY, cpus_milli=cpus, memory_bytes=memory * MIB)
         jobs: dict[JobId, Job] = {}
-        place = Place(index, node, [GpuView(node.node_id, gpu) for gpu in devices], hardware, jobs)
+        place = Place(
+            index,
+            node,
+            views=[GpuView(node.node_id, gpu) for gpu in devices],
+            hardware=hardware,
+            jobs=jobs,
+        )
         place.whole, place.cpus_free, place.memory_free = (1 << gpus) - 1, cpus, memory * MIB
         place.widen()
         found.append(place)

@@ -85,7 +85,14 @@ class Steady:
 
 def _machine(number: int, cpus: int, memory: int, gpus: int, model: str) -> f.NodeRegistered:
     devices = tuple(
-        Gpu(GpuId(f"n{number}-{gpu}"), gpu, "openb", model, 16 << 30) for gpu in range(gpus)
+        Gpu(
+            uuid=GpuId(f"n{number}-{gpu}"),
+            index=gpu,
+            vendor="openb",
+            model=model,
+            memory_bytes=16 << 30,
+        )
+        for gpu in range(gpus)
     )
     node, address = NodeId(f"n{number}"), f"10.0.{number >> 8}.{number & 255}"
     return f.NodeRegistered(

@@ -34,7 +34,13 @@ def opening() -> list[tuple[str, list[AnyFact]]]:
     said: list[tuple[str, list[AnyFact]]] = [(subjects.SCHEDULER, [f.TermBegan(instance="a")])]
     for n in range(NODES):
         devices = tuple(
-            Gpu(GpuId(f"node-{n}-{i}"), i, "simulated", "Simulated H100", 80 << 30)
+            Gpu(
+                uuid=GpuId(f"node-{n}-{i}"),
+                index=i,
+                vendor="simulated",
+                model="Simulated H100",
+                memory_bytes=80 << 30,
+            )
             for i in range(8)
         )
         said.append(

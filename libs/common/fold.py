@@ -79,10 +79,16 @@ def check_place(cluster: Cluster, seq: int, subject: str, commit: Commit) -> Non
 def enter(cluster: Cluster, seq: int, subject: str, commit: Commit) -> Stamp:
     """Move the position to this commit, and return the stamp of its facts."""
     ignored = reading.is_ignored(commit)
-    cluster.writers[subject] = WriterMark(seq, commit.number, commit.at_ns, commit.epoch, ignored)
+    cluster.writers[subject] = WriterMark(
+        seq, number=commit.number, at_ns=commit.at_ns, epoch=commit.epoch, ignored=ignored
+    )
     cluster.seq = seq
     return Stamp(
-        seq, commit.at_ns, commit.epoch, subjects.writer_kind(subject), subjects.node_of(subject)
+        seq,
+        at_ns=commit.at_ns,
+        epoch=commit.epoch,
+        writer=subjects.writer_kind(subject),
+        writer_id=subjects.node_of(subject),
     )
 
 

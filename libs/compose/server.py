@@ -56,7 +56,13 @@ async def _run(state: Path) -> int:
             number, process.send_signal, signal.SIGINT
         )  # nats-server reports a failure after SIGTERM
     ended = asyncio.create_task(process.wait())
-    kept = Keeper(told.server.name, state, configure, process.send_signal, print)
+    kept = Keeper(
+        server=told.server.name,
+        state=state,
+        configure=configure,
+        send=process.send_signal,
+        say=print,
+    )
     keeping = asyncio.create_task(_keep(kept, state, told.server.port))
     watching = asyncio.create_task(_watch_store(state, told.server, process.terminate))
     await asyncio.wait((ended, keeping, watching), return_when=asyncio.FIRST_COMPLETED)
@@ -85,7 +91,12 @@ def _configure(state: Path, told: Told, found: Admitted) -> dict[str, str]:
     Return those that it leaves out, with the reason.
     """
     return server_file.write(
-        servers.binary(), state / CONFIG, told.server, c.FLEET, told.public_keys, found
+        binary=servers.binary(),
+        path=state / CONFIG,
+        server=told.server,
+        fleet=c.FLEET,
+        public_keys=told.public_keys,
+        found=found,
     )
 
 

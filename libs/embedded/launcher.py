@@ -195,7 +195,11 @@ class Launcher:
         """Run the keeper: the server accepts the nodes of other machines that the log admits."""
         configure = partial(plan.configure, self.state, self.shape)
         keeper = Keeper(
-            plan.SERVER, self.state, configure, self.children[plan.SERVER].signal, self.say
+            server=plan.SERVER,
+            state=self.state,
+            configure=configure,
+            send=self.children[plan.SERVER].signal,
+            say=self.say,
         )
         await keeper.run(self.shape.nats, self._seed(permissions.KEEPER), self._ca_file())
 

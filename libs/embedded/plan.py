@@ -102,7 +102,10 @@ def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.env
         _service(
             state=state, name=AUDIT, key=AUDIT, module="services.audit", told=audit, environ=environ
         ),
-        *(_gateway(state, shape, number, outside, environ) for number in range(shape.gateways)),
+        *(
+            _gateway(state, shape, number=number, base=outside, environ=environ)
+            for number in range(shape.gateways)
+        ),
     ]
 
 

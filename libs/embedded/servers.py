@@ -107,7 +107,14 @@ def write_config(
     `found` are nodes of other machines. Return those that the file leaves out, with the reason.
     """
     keys = {name: identity.public_key(state / "keys", name) for name in permissions.names(fleet)}
-    return server_file.write(binary(), config_file(state, server.name), server, fleet, keys, found)
+    return server_file.write(
+        binary=binary(),
+        path=config_file(state, server.name),
+        server=server,
+        fleet=fleet,
+        public_keys=keys,
+        found=found,
+    )
 
 
 def wait_ready(
@@ -189,7 +196,14 @@ def start_servers(
     for index, port in enumerate(ports):
         name = f"nats-{index + 1}"
         store = str(state.resolve() / name)
-        config = nats_config.Server(name, port, store, log_bytes, peers, addresses[index])
+        config = nats_config.Server(
+            name,
+            port,
+            store=store,
+            log_bytes=log_bytes,
+            peers=peers,
+            route_address=addresses[index],
+        )
         write_config(state, config, fleet or Fleet())
         with (state / f"{name}.log").open("ab") as log:
             command = [binary(), "-c", str(config_file(state, name))]

@@ -65,7 +65,11 @@ def join(url: str, token: Invitation, state: Path, simulated_gpus: int) -> Setti
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = exchange.introduce(
-            url, pem, token, identity.public_key(state / KEYS, SEED), address
+            url,
+            pem,
+            invitation=token,
+            public_key=identity.public_key(state / KEYS, SEED),
+            address=address,
         )
         identity.write_private(state / CA_FILE, pem)
         told = _settings(state.resolve(), found, address, simulated_gpus)

@@ -73,7 +73,7 @@ def introduce(
         "address": address,
     }
     try:
-        found = json.loads(_ask(url, trusted, "POST", "/join", request))
+        found = json.loads(_ask(url, context=trusted, method="POST", path="/join", content=request))
     except ValueError as error:
         raise Unavailable(
             f"{url} did not answer with JSON: check that it is the address of a Muster gateway"

@@ -126,11 +126,11 @@ class Gateway:
         """Create what records facts, and the bounds on it."""
         settings = self.settings
         self.writer = Writer(
-            self.log,
-            self.clock,
-            subjects.gateway(settings.instance),
-            lambda: self.cluster.seq,
-            settings.log_append_ms / 1_000,
+            log=self.log,
+            clock=self.clock,
+            subject=subjects.gateway(settings.instance),
+            seen=lambda: self.cluster.seq,
+            budget_s=settings.log_append_ms / 1_000,
         )
         self.access = Recorder(
             self.clock,
@@ -165,7 +165,9 @@ class Gateway:
         self.cluster = cluster
         self.history = history
         self.index = JobIndex(cluster)
-        self.lookup = JobLookup(cluster, self.index, history, self.entries, self.bus)
+        self.lookup = JobLookup(
+            cluster, index=self.index, history=history, entries=self.entries, bus=self.bus
+        )
 
     async def run(self) -> None:
         """Replay the log, then serve until an error ends this process."""

@@ -35,12 +35,12 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Serve until `stop`. Raises the errors that end a gateway (see `gateway.py`)."""
     client = await before(stop, connect_as(settings, f"gateway-{settings.instance}"))
     gateway = Gateway(
-        JetStreamLog(client),
-        NatsBus(client),
-        SystemClock(),
-        settings,
-        KvOutputs(client),
-        signed_snapshots.of(settings, NatsObjects(client, settings.stream_replicas)),
+        log=JetStreamLog(client),
+        bus=NatsBus(client),
+        clock=SystemClock(),
+        settings=settings,
+        outputs=KvOutputs(client),
+        store=signed_snapshots.of(settings, NatsObjects(client, settings.stream_replicas)),
         filled=lambda: filled_part(client),
         secrets=KvOutputs(client, subjects.SECRET_BUCKET),
         uploads=NatsUploads(client, settings.stream_replicas, settings.upload_store_bytes),

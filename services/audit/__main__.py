@@ -47,21 +47,22 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     store, source = Store(settings.audit_database), source_of(settings.cluster_id)
     pulse = Pulse(settings.alive_file, FOLLOWER)
     snapshots = signed_snapshots.of(settings, NatsObjects(client))
-    audit = Audit(log_jetstream.JetStreamLog(client), store, snapshots, settings.audit_begin, pulse)
+    audit = Audit(
+        log=log_jetstream.JetStreamLog(client),
+        store=store,
+        snapshots=snapshots,
+        begin=settings.audit_begin,
+        pulse=pulse,
+    )
     await audit.open()
-    replicas, beside = settings.stream_replicas, list[Callable[[], Coroutine[None, None, None]]]()
-    heads = NatsStream(client, subjects.HEADS_STREAM, subjects.AUDIT_HEADS, replicas, HEADS_BYTES)
+    replicas = settings.stream_replicas
+    beside: list[Callable[[], Coroutine[None, None, None]]] = []
+    heads = _heads_stream(client, replicas)
     notary = _notary(settings, store, audit, heads)
     if notary is not None:
         beside.append(partial(notary.run, settings.audit_head_every_s, settings.audit_head_commits))
     if settings.audit_stream_bytes:
-        stream = NatsStream(
-            client,
-            subjects.AUDIT_STREAM,
-            subjects.AUDIT_EVENTS,
-            replicas,
-            settings.audit_stream_bytes,
-        )
+        stream = _events_stream(client, replicas, settings.audit_stream_bytes)
         beside.append(Publisher(store, stream, source, audit.beyond).run)
     await Answers(
         store, source, audit.beyond, lambda: notary.head if notary is not None else None
@@ -88,6 +89,28 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     for each in (other, client):
         if each is not None:
             await each.close()
+
+
+def _heads_stream(client: connection_nats.Client, replicas: int) -> NatsStream:
+    """Return the stream of the signed heads."""
+    return NatsStream(
+        client,
+        name=subjects.HEADS_STREAM,
+        subject=subjects.AUDIT_HEADS,
+        replicas=replicas,
+        max_bytes=HEADS_BYTES,
+    )
+
+
+def _events_stream(client: connection_nats.Client, replicas: int, max_bytes: int) -> NatsStream:
+    """Return the stream of the exported events, bounded to `max_bytes`."""
+    return NatsStream(
+        client,
+        name=subjects.AUDIT_STREAM,
+        subject=subjects.AUDIT_EVENTS,
+        replicas=replicas,
+        max_bytes=max_bytes,
+    )
 
 
 def _notary(settings: Settings, store: Store, audit: Audit, stream: NatsStream) -> Notary | None:

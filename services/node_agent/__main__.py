@@ -72,7 +72,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     machine = _machine(settings, driver, home)
     peers = await _peers(settings, state_dir)
     incarnation = await IncarnationFile(state_dir).load()
-    work = _serve(settings, stop, machine, driver, peers, home)
+    work = _serve(settings, stop, machine=machine, driver=driver, peers=peers, home=home)
     await (work if peers is None else among(peers, incarnation, work))
 
 
@@ -148,7 +148,9 @@ async def _serve(
     """Connect, run the agent with its metrics and device watch, and close what it used."""
     client = await _connected(settings, stop, peers)
     sampling = Sampling(driver, 0 if driver.simulated else settings.sample_ms)
-    agent = _agent(settings, machine, driver, peers, home, client, sampling)
+    agent = _agent(
+        settings, machine, driver=driver, peers=peers, home=home, client=client, sampling=sampling
+    )
     policy = policy_of(settings)
     agent.state.devices.policy = policy
     agent.state.controls.policy = hot_policy(settings.health_hot)
@@ -228,7 +230,13 @@ async def _metrics(
     )
     healths = exposition.health(agent.state.devices)
     return exposition.text(
-        node, agent.devices.inventory, samples, shares, version, watch.xids, healths
+        node,
+        gpus=agent.devices.inventory,
+        samples=samples,
+        jobs=shares,
+        nvidia_version=version,
+        xids=watch.xids,
+        healths=healths,
     )
 
 
@@ -271,13 +279,13 @@ async def _peers(settings: Settings, state_dir: Path) -> Peers | None:
         )
         return None
     return Peers(
-        NodeId(settings.node_id),
-        channel,
-        SystemClock(),
-        lease,
-        keeper,
-        signer,
-        lambda: os.urandom(NONCE_BYTES),
+        node_id=NodeId(settings.node_id),
+        channel=channel,
+        clock=SystemClock(),
+        lease=lease,
+        keeper=keeper,
+        signer=signer,
+        make_nonce=lambda: os.urandom(NONCE_BYTES),
     )
 
 

@@ -90,5 +90,10 @@ def _whole(pages: list[Desired]) -> Desired:
     starts = tuple(order for page in pages for order in page.starts)
     stops = tuple(order for page in pages for order in page.stops)
     return Desired(
-        first.epoch, first.incarnation, first.seq, starts, stops, controls=first.controls
+        epoch=first.epoch,
+        incarnation=first.incarnation,
+        seq=first.seq,
+        starts=starts,
+        stops=stops,
+        controls=first.controls,
     )

@@ -60,7 +60,9 @@ class DeviceWork:
         self.tell = tell
         self.inventory: Sequence[Gpu] = ()
         self.check_s = machine.driver_answer_ms / 1_000 + CHECK_SLACK_S
-        self.preflight = Preflight(driver, sampling(), machine, state, tell)
+        self.preflight = Preflight(
+            driver, sampling=sampling(), machine=machine, state=state, tell=tell
+        )
         self.burn_in = self._command(machine, machine.burn_in, machine.burn_in_ms)
         scrub_command = self._command(machine, machine.scrub, machine.scrub_ms)
         self.scrub = Scrub(driver, scrub_command, state, tell)
@@ -87,12 +89,23 @@ class DeviceWork:
 
     async def watch_returning(self) -> None:
         """Check quarantined devices for ever, so that they return once they are clean."""
-        await watch(self.state, self.checked, self.tried, self.tell, self.memory, self.driver)
+        await watch(
+            state=self.state,
+            check=self.checked,
+            burn_in=self.tried,
+            tell=self.tell,
+            memory=self.memory,
+            driver=self.driver,
+        )
 
     async def watch_jobs(self) -> None:
         """Sample the jobs that may hang or exceed their share, for ever."""
         await job_watch.watch(
-            self.state, lambda: self.inventory, self.jobs, self.sampling(), self.tell
+            state=self.state,
+            gpus=lambda: self.inventory,
+            jobs=self.jobs,
+            sampling=self.sampling(),
+            tell=self.tell,
         )
 
     async def answer_topology(self, subject: str, data: bytes) -> bytes | None:

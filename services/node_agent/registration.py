@@ -55,7 +55,11 @@ async def registration_facts(
         more=means.isolation(devices.inventory),
     )
     troubles = await lost_devices.registration_facts(
-        devices.driver, devices.inventory, state, memory, now_ns
+        driver=devices.driver,
+        inventory=devices.inventory,
+        state=state,
+        memory=memory,
+        now_ns=now_ns,
     )
     return [fact, *troubles]
 

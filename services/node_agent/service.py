@@ -104,7 +104,13 @@ class Agent:
         self.closing = Closing(self.node_id, jobs, outputs)
         self.files = FileAnswers(machine.node_id, bus, jobs.root_of)
         self.answers = Answers(
-            machine.node_id, bus, clock, jobs, self._is_known, channels, self._replica_answered
+            node_id=machine.node_id,
+            bus=bus,
+            clock=clock,
+            jobs=jobs,
+            expected=self._is_known,
+            channels=channels,
+            served=self._replica_answered,
         )
         self.writer = Writer(
             log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq
@@ -235,9 +241,9 @@ class Agent:
             self.state,
             self.devices,
             self.memory,
-            self.means,
-            self.peers,
-            self.clock.boot_ns(),
+            means=self.means,
+            peers=self.peers,
+            now_ns=self.clock.boot_ns(),
         )
         if self.peers is not None:
             self.peers.registered(incarnation)
@@ -295,14 +301,8 @@ class Agent:
                 self.jobs.replace_lease(deadline_ns)
             case a.StartJob(order):
                 key = attempt_key(order.job_id, order.attempt)
-                self._spawn(
-                    begin(
-                        self._ground(),
-                        order,
-                        self.devices.inventory,
-                        lambda: s.is_wanted(self.state, key),
-                    )
-                )
+                ground, inventory = self._ground(), self.devices.inventory
+                self._spawn(begin(ground, order, inventory, lambda: s.is_wanted(self.state, key)))
             case a.StopJob(ref, signal, grace_ms):
                 self._spawn(self.jobs.stop(ref, signal, grace_ms))
             case a.KillJob(ref):

@@ -17,7 +17,11 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     client = await before(stop, connection_nats.connect_as(settings, "quota"))
     log, bus = log_jetstream.JetStreamLog(client), NatsBus(client)
     await Quota(
-        log, bus, SystemClock(), settings, signed_snapshots.of(settings, NatsObjects(client))
+        log,
+        bus,
+        clock=SystemClock(),
+        settings=settings,
+        store=signed_snapshots.of(settings, NatsObjects(client)),
     ).run(stop)
     await client.close()
 

@@ -37,16 +37,20 @@ class Quota:
         self.store = store
         self.state = State(Cluster())
         self.writer = Writer(
-            log, clock, subjects.QUOTA, lambda: self.state.seq, settings.log_append_ms / 1_000
+            log,
+            clock,
+            subject=subjects.QUOTA,
+            seen=lambda: self.state.seq,
+            budget_s=settings.log_append_ms / 1_000,
         )
         self.rates = Rates(clock.wall_ns())
         pulse = Pulse(settings.alive_file, READER, DECIDER)
         self.shell = Shell(
             log,
-            self.writer,
-            self.state,
-            lambda now_ns: decide(self.state, now_ns),
-            Silent(),
+            writer=self.writer,
+            state=self.state,
+            propose=lambda now_ns: decide(self.state, now_ns),
+            voice=Silent(),
             pulse=pulse,
         )
 

@@ -55,7 +55,9 @@ class State:
     def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
         """Fold own facts ahead of the log."""
         for fact in facts:
-            self._apply(fact, Stamp(0, at_ns, 0, subjects.QUOTA_KIND, ""))
+            self._apply(
+                fact, Stamp(seq=0, at_ns=at_ns, epoch=0, writer=subjects.QUOTA_KIND, writer_id="")
+            )
 
     def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
         """Pass over an own commit that came back: only the position moves."""

@@ -36,7 +36,13 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     log = log_jetstream.JetStreamLog(client)
     kept = signed_snapshots.of(settings, NatsObjects(client))
     scheduler = Scheduler(
-        log, NatsBus(client), SystemClock(), settings, KvLeadership(client), kept, plugged
+        log,
+        bus=NatsBus(client),
+        clock=SystemClock(),
+        settings=settings,
+        leadership=KvLeadership(client),
+        store=kept,
+        plugins=plugged,
     )
     await scheduler.run(stop, freeze_collector)
     await client.close()

@@ -27,11 +27,7 @@ from libs.common.facts import (
     NodeReturned,
     ReplicasScaled,
 )
-from libs.common.messages import (
-    DesiredAsk,
-    Heartbeat,
-    Vitals,
-)
+from libs.common.messages import DesiredAsk, Heartbeat, Vitals
 from libs.common.messages.senders import Senders, sender
 from libs.common.process.cancellation import before
 from libs.common.process.clock import Clock
@@ -106,18 +102,19 @@ class Scheduler:
         self.renewals = Renewals()
         self.drains = Drains()
         self.senders = Senders()
+        append_s = settings.log_append_ms / 1_000
         self.writer = Writer(
-            log, clock, subjects.SCHEDULER, lambda: self.state.seq, settings.log_append_ms / 1_000
+            log, clock, subjects.SCHEDULER, lambda: self.state.seq, budget_s=append_s
         )
         pulse = Pulse(settings.alive_file, READER, DECIDER)
         self.shell = Shell(
             log,
-            self.writer,
-            self.state,
-            self.decide,
-            self,
-            lambda facts: smaller(self.state, facts),
-            pulse,
+            writer=self.writer,
+            state=self.state,
+            propose=self.decide,
+            voice=self,
+            smaller=lambda facts: smaller(self.state, facts),
+            pulse=pulse,
         )
         self.observed = NOTHING_OBSERVED
         self.silence_checked = 0
@@ -139,23 +136,23 @@ class Scheduler:
             silent = self.renewals.losable(
                 self.state.cluster, self.leases.silent(self.state.cluster, now), now
             )
-            quiet, removable = (
-                self.leases.quiet(self.state.cluster, now),
-                self.renewals.removable(self.state.cluster),
-            )
+            quiet = self.leases.quiet(self.state.cluster, now)
+            removable = self.renewals.removable(self.state.cluster)
             drained = self.drains.drained(self.acked, self.state.restless.draining, now, now_ns)
             self.observed = Observations(
-                tuple(silent), tuple(quiet), tuple(removable), tuple(self.plugins.faults), drained
+                silent=tuple(silent),
+                quiet=tuple(quiet),
+                removable=tuple(removable),
+                faults=tuple(self.plugins.faults),
+                drained=drained,
             )
             if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(
                 self.state.cluster, now
             ):
                 return (LeaseExtended(duration_ms=0),)
         facts = decide(self.state, now, self.observed, now_ns)
-        if len(self.plugins.faults) > len(
-            self.observed.faults
-            # The plug-in failed during this decision, so the decision is taken again without it.
-        ):
+        if len(self.plugins.faults) > len(self.observed.faults):
+            # A plug-in failed during this decision: decide again without it.
             self.observed = replace(self.observed, faults=tuple(self.plugins.faults))
             facts = decide(self.state, now, self.observed, now_ns)
         if facts and isinstance(facts[0], JobPlaced):
@@ -205,7 +202,7 @@ class Scheduler:
         another one may have begun meanwhile.
         """
         take_over = TakeOver(
-            self.log, self.bus, self.clock, self.settings.term_ms, self.shell.pulse
+            self.log, self.bus, self.clock, term_ms=self.settings.term_ms, pulse=self.shell.pulse
         )
         await take_over.stand_by()
         await self._replay()
@@ -315,11 +312,8 @@ class Scheduler:
     def _grant(self, beat: Heartbeat, now: int) -> int:
         granted = self.leases.grant(self.acked, beat.node_id, now)
         self.renewals.grant(beat, now)
-        if any(
-            node_id == beat.node_id
-            for node_id, _ in self.observed.silent
-            # The observation is up to 100 ms old.
-        ):
+        # The observation is up to 100 ms old.
+        if any(node_id == beat.node_id for node_id, _ in self.observed.silent):
             self.observed = replace(
                 self.observed,
                 silent=tuple(each for each in self.observed.silent if each[0] != beat.node_id),
@@ -328,7 +322,11 @@ class Scheduler:
 
     def _lease(self, beat: Heartbeat, verdict: str, lease_ms: int) -> bytes:
         digest = self.roster.of(self.acked).digest
-        return _encode(lease_answer(self.acked, self.state.epoch, beat, verdict, lease_ms, digest))
+        return _encode(
+            lease_answer(
+                self.acked, self.state.epoch, beat, verdict, lease_ms=lease_ms, roster_digest=digest
+            )
+        )
 
     async def _on_roster(self, subject: str, data: bytes) -> bytes | None:
         return _encode(self.roster.of(self.acked)) if self.acked.epoch == self.state.epoch else None
@@ -361,7 +359,14 @@ class Scheduler:
         timed = sorted(self.decision_ns)
         p50, p99 = (timed[len(timed) * part // 100] / 1_000 if timed else 0.0 for part in (50, 99))
         return _encode(
-            Vitals(self.state.epoch, heard, len(timed), p50, p99, self.senders.dropped.total())
+            Vitals(
+                epoch=self.state.epoch,
+                heard_ms_ago=heard,
+                decisions=len(timed),
+                decision_p50_us=p50,
+                decision_p99_us=p99,
+                dropped=self.senders.dropped.total(),
+            )
         )
 
     async def _on_inventory(self, subject: str, data: bytes) -> bytes | None:

@@ -73,7 +73,9 @@ def attach(
     waited = _Patience(profile, job_id)
     while True:
         try:
-            last = _follow(profile, job_id, rank, position, listener, waited)
+            last = _follow(
+                profile, job_id, rank=rank, position=position, listener=listener, waited=waited
+            )
         except (Unreachable, Cut) as error:
             waited.pause(error)
         except Declined as error:

@@ -19,9 +19,9 @@ def where(pod: Section) -> dict[str, Any]:
     """Return the placement fields of the job. Raises Refused if two rules exclude each other."""
     job: dict[str, Any] = {}
     if node_name := pod.text("nodeName"):
-        _one_of(job, pod.reading, pod.at, HOSTNAME, [node_name])
+        _one_of(job, reading=pod.reading, node=pod.at, key=HOSTNAME, values=[node_name])
     for key, value, node in pod.section("nodeSelector").pairs():
-        _one_of(job, pod.reading, node, key, [value])
+        _one_of(job, reading=pod.reading, node=node, key=key, values=[value])
     affinity = pod.section("affinity")
     _nodes(job, affinity.section("nodeAffinity").section(MUST))
     for term in affinity.section("podAntiAffinity").sections(MUST):
@@ -47,7 +47,7 @@ def _rule(job: dict[str, Any], rule: Section) -> None:
     key, operator, values = rule.text("key"), rule.text("operator"), rule.texts("values")
     key = HOSTNAME if key == "metadata.name" else key
     if operator == "In" and (len(values) == 1 or (values and key in (HOSTNAME, *PRODUCT))):
-        _one_of(job, rule.reading, rule.at, key, values)
+        _one_of(job, reading=rule.reading, node=rule.at, key=key, values=values)
     else:
         rule.reading.warn(
             rule.at,

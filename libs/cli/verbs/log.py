@@ -86,7 +86,11 @@ def command(
                 "other options"
             )
         show_access(
-            profile, {**wanted, "denied": denied or None}, limit or LAST, form, not no_headers
+            profile,
+            filters={**wanted, "denied": denied or None},
+            limit=limit or LAST,
+            form=form,
+            headers=not no_headers,
         )
         return
     if follow:

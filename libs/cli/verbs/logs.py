@@ -75,11 +75,11 @@ def command(
         attach(
             profile,
             job_id,
-            rank,
-            Listener(
+            rank=rank,
+            listener=Listener(
                 lambda name, data: _write(name, data) if name in wanted else None, lambda *_: None
             ),
-            starts,
+            starts=starts,
         )
         return
     for name in wanted:

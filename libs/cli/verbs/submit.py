@@ -122,10 +122,10 @@ def _submit(profile: Profile, place: str, job: Job, dry_run: bool) -> Job:
     try:
         return ask(
             profile,
-            "POST",
-            "/v1/jobs",
-            {"dry_run": "true" if dry_run else None},
-            with_upload(profile, job, dry_run),
+            method="POST",
+            path="/v1/jobs",
+            query={"dry_run": "true" if dry_run else None},
+            body=with_upload(profile, job, dry_run),
         )
     except Declined as error:
         raise Declined(

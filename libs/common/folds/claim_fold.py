@@ -195,12 +195,12 @@ def _give(view: GpuView, to: Claim, before: Claim | None) -> list[NodeId]:
 def _reported(control: Control) -> Control:
     """Return the part of a control that the node reports."""
     return Control(
-        "",
-        control.request if control.outcome else 0,
-        "",
-        control.outcome,
-        control.detail,
-        control.in_force,
+        value="",
+        request=control.request if control.outcome else 0,
+        user="",
+        outcome=control.outcome,
+        detail=control.detail,
+        in_force=control.in_force,
     )
 
 

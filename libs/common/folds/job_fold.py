@@ -35,11 +35,11 @@ def submitted(cluster: Cluster, fact: f.JobSubmitted, stamp: Stamp) -> Change:
     if fact.job_id in cluster.jobs:
         return IGNORED
     job = Job(
-        fact.job_id,
-        fact.spec,
-        fact.tenant,
-        fact.user,
-        stamp.seq,
+        job_id=fact.job_id,
+        spec=fact.spec,
+        tenant=fact.tenant,
+        user=fact.user,
+        seq=stamp.seq,
         request=fact.request,
         submitted_ns=stamp.at_ns,
     )
@@ -108,7 +108,13 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
     cluster.port_last = fact.port or cluster.port_last
     cluster.placed_last = fact.members[-1].node_id
     job.members = {
-        m.node_id: MemberView(m.node_id, m.incarnation, m.rank, m.gpus, m.incarnation)
+        m.node_id: MemberView(
+            node_id=m.node_id,
+            incarnation=m.incarnation,
+            rank=m.rank,
+            gpus=m.gpus,
+            accounted=m.incarnation,
+        )
         for m in fact.members
     }
     tenant_of(cluster, job.tenant).waiting -= 1

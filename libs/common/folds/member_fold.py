@@ -17,7 +17,9 @@ from libs.common.state.cluster import Cluster, Job, MemberView, known_to_agent
 
 
 def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
-    job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.started")
+    job = _member_spoke(
+        cluster, job_id=fact.job_id, attempt=fact.attempt, node_id=fact.node_id, event="job.started"
+    )
     if job is None:
         return IGNORED
     job.started_ns = max(job.started_ns, stamp.at_ns)
@@ -26,7 +28,13 @@ def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
 
 
 def finished(cluster: Cluster, fact: f.JobFinished, stamp: Stamp) -> Change:
-    job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.finished")
+    job = _member_spoke(
+        cluster,
+        job_id=fact.job_id,
+        attempt=fact.attempt,
+        node_id=fact.node_id,
+        event="job.finished",
+    )
     if job is None:
         return IGNORED
     member = job.members[fact.node_id]
@@ -38,7 +46,9 @@ def finished(cluster: Cluster, fact: f.JobFinished, stamp: Stamp) -> Change:
 
 
 def refused(cluster: Cluster, fact: f.JobRefused, stamp: Stamp) -> Change:
-    job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.refused")
+    job = _member_spoke(
+        cluster, job_id=fact.job_id, attempt=fact.attempt, node_id=fact.node_id, event="job.refused"
+    )
     if job is None:
         return IGNORED
     member = job.members[fact.node_id]
@@ -58,7 +68,13 @@ def released(cluster: Cluster, fact: f.JobReleased, stamp: Stamp) -> Change:
         node is not None
         and node.accounted.pop(attempt_key(fact.job_id, fact.attempt), None) is not None
     )
-    job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.released")
+    job = _member_spoke(
+        cluster,
+        job_id=fact.job_id,
+        attempt=fact.attempt,
+        node_id=fact.node_id,
+        event="job.released",
+    )
     if job is None:
         return Change((), (fact.node_id,)) if was_accounted else IGNORED
     member = job.members[fact.node_id]

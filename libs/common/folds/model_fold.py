@@ -76,7 +76,9 @@ def replicas_scaled(cluster: Cluster, fact: f.ReplicasScaled, stamp: Stamp) -> C
     if model is None:
         return IGNORED
     touched = [
-        replica.job_id for replica in fact.add if _begin(cluster, model, fact, replica, stamp)
+        replica.job_id
+        for replica in fact.add
+        if _begin(cluster, model, fact=fact, replica=replica, stamp=stamp)
     ]
     touched += [job_id for job_id in fact.retire if _retire(cluster, model, fact, job_id)]
     return Change(tuple(touched), (), (fact.model,))
@@ -165,7 +167,7 @@ def closed(cluster: Cluster, job: Job, fact: f.JobClosed, stamp: Stamp) -> tuple
     if model is None or serve is None or model.jobs.pop(job.job_id, None) is None:
         return ()
     if fact.outcome != job_life.CANCELLED and fact.reason not in reasons.BY_THE_MACHINE:
-        _crashed(model, job, serve.generation, fact, stamp)
+        _crashed(model, job, generation=serve.generation, fact=fact, stamp=stamp)
     return (model.name,)
 
 

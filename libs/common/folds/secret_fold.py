@@ -15,7 +15,7 @@ def secret_key(tenant: str, name: str) -> str:
 
 def was_set(cluster: Cluster, fact: f.SecretSet, stamp: Stamp) -> Change:
     cluster.secrets[secret_key(fact.tenant, fact.name)] = Secret(
-        fact.tenant, fact.name, fact.version, stamp.at_ns, fact.user
+        tenant=fact.tenant, name=fact.name, version=fact.version, set_ns=stamp.at_ns, user=fact.user
     )
     return Change()
 

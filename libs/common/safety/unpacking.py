@@ -39,7 +39,11 @@ def unpack(
     os.mkdir(folder, 0o700)
     whole = False
     try:
-        _link(folder, _unpack(archive, folder, files_max, go_on, stream), leave_out)
+        _link(
+            folder,
+            _unpack(archive, folder, files_max=files_max, go_on=go_on, stream=stream),
+            leave_out,
+        )
         whole = True
     except BROKEN as error:
         raise Refused(f"the archive is broken: {error or type(error).__name__}") from error

@@ -85,7 +85,11 @@ async def connect_as(
     """
     patience_s = within_s or settings.log_connect_ms / 1_000
     return await connect(
-        settings.servers, name, seed or settings.nkey_seed, settings.nats_ca_file, patience_s
+        servers=settings.servers,
+        name=name,
+        seed=seed or settings.nkey_seed,
+        ca_file=settings.nats_ca_file,
+        within_s=patience_s,
     )
 
 

@@ -38,7 +38,13 @@ def encode(cluster: Cluster) -> bytes:
     state = _encoder.encode(cluster)
     digest = hashlib.sha256(state).digest()
     return _encoder.encode(
-        _Snapshot(SNAPSHOT_VERSION, cluster.cluster_id, cluster.seq, digest, msgspec.Raw(state))
+        _Snapshot(
+            version=SNAPSHOT_VERSION,
+            cluster_id=cluster.cluster_id,
+            seq=cluster.seq,
+            digest=digest,
+            state=msgspec.Raw(state),
+        )
     )
 
 

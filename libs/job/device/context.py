@@ -213,4 +213,6 @@ def copy(
     if source.device.vendor != destination.device.vendor:
         raise CrossVendorTransferError(str(source.device), str(destination.device))
     to_index, from_index = destination._index("copy"), source._index("copy")
-    destination._vendor.copy(to_index, to_address, from_index, from_address, size)
+    destination._vendor.copy(
+        to_index, to_address, source=from_index, from_address=from_address, size=size
+    )

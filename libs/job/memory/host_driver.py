@@ -114,7 +114,9 @@ class HostDriver:
         # The kernel aligns to pages only: reserve more, and give the ends back.
         whole = size + self._granularity
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-        begin = self._mmap("reserve", None, whole, PROT_NONE, flags, -1)
+        begin = self._mmap(
+            call="reserve", address=None, size=whole, access=PROT_NONE, flags=flags, descriptor=-1
+        )
         address = -(-begin // self._granularity) * self._granularity
         if address > begin:
             _libc.munmap(begin, address - begin)
@@ -135,7 +137,14 @@ class HostDriver:
         access = mmap.PROT_READ | mmap.PROT_WRITE
         flags = mmap.MAP_SHARED | MAP_FIXED
         try:
-            self._mmap("map", address, size, access, flags, self._files[handle])
+            self._mmap(
+                call="map",
+                address=address,
+                size=size,
+                access=access,
+                flags=flags,
+                descriptor=self._files[handle],
+            )
         except DeviceError:
             self._held.drop(address)
             raise
@@ -145,7 +154,14 @@ class HostDriver:
         taken = self._held.take_mappings("unmap", address, size)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED
         for mapping in taken:
-            self._mmap("unmap", mapping.address, mapping.size, PROT_NONE, flags, -1)
+            self._mmap(
+                call="unmap",
+                address=mapping.address,
+                size=mapping.size,
+                access=PROT_NONE,
+                flags=flags,
+                descriptor=-1,
+            )
             self._settle(mapping.handle)
 
     def _add(self, device: int, size: int, descriptor: int, *, created: bool) -> int:

@@ -100,7 +100,12 @@ class Pool:
         self._blocks = Allocator(driver.alignment)
         count = limit_bytes // chunk * RANGE_FACTOR
         self._slots = Slots(
-            driver, device, grants or LocalGrants(driver), chunk, count, synchronise
+            driver,
+            device,
+            grants=grants or LocalGrants(driver),
+            chunk=chunk,
+            count=count,
+            synchronise=synchronise,
         )
         self._base = self._slots.base
         _POOLS.add(self)

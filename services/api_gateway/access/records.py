@@ -60,7 +60,9 @@ class Recorder:
             self.dropped += 1
             return
         now_ns = self.clock.wall_ns()
-        entry = _entry(now_ns, scope, principal or NO_PRINCIPAL, route, status, denied)
+        entry = _entry(
+            now_ns, scope, who=principal or NO_PRINCIPAL, route=route, status=status, denied=denied
+        )
         self.waiting.append(entry)
         self.times.append(now_ns)
         self.bytes += len(entry)
@@ -72,7 +74,7 @@ class Recorder:
         It is stored in one commit with the change, so neither exists without the other.
         """
         now_ns = self.clock.wall_ns()
-        entry = _entry(now_ns, scope, principal, route, status, "")
+        entry = _entry(now_ns, scope, who=principal, route=route, status=status, denied="")
         return AccessRecorded(
             entries=access_entry.pack([entry]), count=1, first_ns=now_ns, last_ns=now_ns, dropped=0
         )

@@ -97,7 +97,9 @@ class Attachment:
                 await self.gateway.waiting.job(self.job.job_id, quiet_ms / 1_000)
 
     async def _pump(self, attempt: int, stream: str) -> None:
-        reader = Reader(self.gateway, self.job, attempt, self.rank, stream)
+        reader = Reader(
+            gateway=self.gateway, job=self.job, attempt=attempt, rank=self.rank, stream=stream
+        )
         async with aclosing(reader.pieces(self.offsets.get(stream, 0), follow=True)) as pieces:
             async for piece in pieces:
                 await self._send(

@@ -50,7 +50,9 @@ class JobFiles:
 
         Raises Problem as the node says, or 503 without answer.
         """
-        ask = FileAsk(self.job.job_id, self.attempt, path, offset, after)
+        ask = FileAsk(
+            job_id=self.job.job_id, attempt=self.attempt, path=path, offset=offset, after=after
+        )
         settings = self.gateway.settings
         try:
             answer = await self.gateway.bus.request(

@@ -285,7 +285,11 @@ async def ask_output(gateway: Gateway, node_id: NodeId, ask: OutputAsk) -> Outpu
 async def put_stdin(gateway: Gateway, job: Job, offset: int, data: bytes, eof: bool) -> StdinTaken:
     """Offer input to the first member. Raises Unavailable."""
     node_id = next(member.node_id for member in job.members.values() if member.rank == 0)
-    return await put_input(gateway, node_id, StdinPut(job.job_id, job.attempt, offset, data, eof))
+    return await put_input(
+        gateway,
+        node_id,
+        StdinPut(job_id=job.job_id, attempt=job.attempt, offset=offset, data=data, eof=eof),
+    )
 
 
 async def put_input(gateway: Gateway, node_id: NodeId, put: StdinPut) -> StdinTaken:

@@ -114,7 +114,9 @@ class Channels:
             node_id, opened = await self._open(scope, route)
             await send({"type": "websocket.accept"})
             await receive()  # websocket.connect
-            await Channel(self.gateway, node_id, opened, receive, send).run()
+            await Channel(
+                gateway=self.gateway, node_id=node_id, opened=opened, receive=receive, send=send
+            ).run()
         finally:
             self.count -= 1
             if "place" in scope:

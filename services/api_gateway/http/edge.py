@@ -206,9 +206,9 @@ class _Passage:
             self.edge.access.note(
                 scope,
                 scope["principal"],
-                self.route or _route(scope),
-                status,
-                scope.get("denied", ""),
+                route=self.route or _route(scope),
+                status=status,
+                denied=scope.get("denied", ""),
             )
 
 

@@ -128,7 +128,7 @@ async def events(request: Request) -> Response:
             Following(_followed(gateway, fact_filter, after), media_type="application/x-ndjson"),
         )
     upto = min(gateway.cluster.seq, max(0, after) + SCAN_MAX)
-    rows, cursor = await _page(gateway, fact_filter, after, upto, query.limit)
+    rows, cursor = await _page(gateway, fact_filter, after=after, upto=upto, limit=query.limit)
     return answer(
         {
             "events": rows,

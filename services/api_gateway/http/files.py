@@ -60,7 +60,7 @@ async def _node(gateway: Gateway, job: Job, query: FilesQuery) -> NodeId:
             f"attempt: job {job.job_id} has no attempt {query.attempt}: give 1 to {job.attempt}, "
             "or 0 for the current one"
         )
-    reader = Reader(gateway, job, query.attempt or job.attempt, 0, "stdout")
+    reader = Reader(gateway, job, attempt=query.attempt or job.attempt, rank=0, stream="stdout")
     await reader.find()
     if reader.node_id is None and reader.attempt == job.attempt:
         raise Problem(425, f"job {job.job_id} has no files yet: it is {job.state}", state=job.state)

@@ -128,7 +128,7 @@ async def rotate_key(request: Request, key_id: str) -> Response:
     await on_record(
         request,
         identity_intents.key_rotation(
-            body, key, hash_key(text), principal_of(request).user, now_ns
+            body, key, digest=hash_key(text), user=principal_of(request).user, now_ns=now_ns
         ),
     )
     folded = _key(gateway, key_id)

@@ -42,7 +42,9 @@ async def reserve(request: Request, name: str) -> Response:
     known = name in gateway.cluster.reservations
     who, now_ns = principal_of(request).user, gateway.clock.wall_ns()
     await gateway.record(
-        intents.reservation(gateway.cluster, await body_of(request), name, who, now_ns)
+        intents.reservation(
+            cluster=gateway.cluster, body=await body_of(request), name=name, user=who, now_ns=now_ns
+        )
     )
     return answer(
         reservation_shown(gateway.cluster.reservations[name], principal_of(request)),

@@ -46,7 +46,11 @@ async def set_secret(request: Request, name: str) -> Response:
     """Set a secret's value. Attempts that begin from now on get it."""
     gateway, principal = gateway_without_query(request), principal_of(request)
     fact, value = intents.setting(
-        await body_of(request), gateway.cluster, principal.tenant, name, principal.user
+        body=await body_of(request),
+        cluster=gateway.cluster,
+        tenant=principal.tenant,
+        name=name,
+        user=principal.user,
     )
     gateway.check_room(
         "a secret", room.RECORDS

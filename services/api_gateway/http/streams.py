@@ -90,7 +90,9 @@ async def output(request: Request, ref: str) -> Response:
             f"attempt: job {job.job_id} has no attempt {query.attempt}: give 1 to {job.attempt}, "
             "or 0 for the current one"
         )
-    reader = Reader(gateway, job, query.attempt or job.attempt, query.rank, query.stream)
+    reader = Reader(
+        gateway, job, attempt=query.attempt or job.attempt, rank=query.rank, stream=query.stream
+    )
     await reader.find()
     offset = query.offset
     if query.tail_bytes and reader.node_id is not None:
@@ -170,7 +172,11 @@ async def attach(request: Request, ref: str) -> Response:
     _check_member(job, query.rank)
     place = gateway.places.take(principal_of(request).tenant, job.job_id)
     frames = Attachment(
-        gateway, job, query.rank, {"stdout": query.stdout, "stderr": query.stderr}, query.attempt
+        gateway,
+        job,
+        rank=query.rank,
+        offsets={"stdout": query.stdout, "stderr": query.stderr},
+        attempt=query.attempt,
     ).frames()
     return following(
         place, Following(frames, media_type="application/x-ndjson", headers=UNBUFFERED)
@@ -202,7 +208,7 @@ async def _offer_input(gateway: Gateway, job: Job, query: StdinQuery, data: byte
             "input again from offset 0"
         )
         raise Problem(409, text, next_offset=0, attempt=attempt)
-    taken = await put_stdin(gateway, job, query.offset, data, query.eof)
+    taken = await put_stdin(gateway, job, offset=query.offset, data=data, eof=query.eof)
     if taken.error:
         raise Problem(
             409,

@@ -71,7 +71,11 @@ async def _events(gateway: Gateway, after: int, principal: Principal) -> AsyncIt
     try:
         seq = gateway.cluster.seq
         async for piece in _events_of(
-            gateway, principal, seq, _jobs_since(gateway, after), list(gateway.cluster.nodes)
+            gateway,
+            principal,
+            seq=seq,
+            jobs=_jobs_since(gateway, after),
+            nodes=list(gateway.cluster.nodes),
         ):
             yield piece
         yield _event("ready", seq, {"seq": seq})
@@ -80,7 +84,9 @@ async def _events(gateway: Gateway, after: int, principal: Principal) -> AsyncIt
                 yield b": still here\n\n"
                 continue
             jobs, nodes = watcher.take()
-            async for piece in _events_of(gateway, principal, gateway.cluster.seq, jobs, nodes):
+            async for piece in _events_of(
+                gateway, principal, seq=gateway.cluster.seq, jobs=jobs, nodes=nodes
+            ):
                 yield piece
     finally:
         gateway.waiting.watchers.discard(watcher)

@@ -115,11 +115,11 @@ class Call:
 
     async def _relay_whole(self, response: aiohttp.ClientResponse, replica: str) -> None:
         answer = Answer(
-            response.status,
-            response.headers.get("content-type", JSON),
-            await self._read(response.content),
-            response.headers.get("retry-after", ""),
-            replica,
+            status=response.status,
+            content_type=response.headers.get("content-type", JSON),
+            body=await self._read(response.content),
+            retry_after=response.headers.get("retry-after", ""),
+            replica=replica,
         )
         if answer.status < SERVER_ERROR:
             self.heard()

@@ -93,10 +93,10 @@ class Dispatch:
             guard.close()
             telemetry.models.ended(
                 call.fields.model,
-                call.path,
-                status or call.status or 500,
-                call.streaming,
-                call.first_s,
+                route=call.path,
+                status=status or call.status or 500,
+                streamed=call.streaming,
+                first_s=call.first_s,
             )
 
     async def _dispatch(self, call: Call, guard: Guard) -> None:
@@ -111,7 +111,7 @@ class Dispatch:
             if endpoint is None:
                 break
             try:
-                await self._try(call, guard, endpoint, headers, tried)
+                await self._try(call, guard, endpoint=endpoint, headers=headers, tried=tried)
                 return
             except ReplicaFailed as error:
                 failure = error

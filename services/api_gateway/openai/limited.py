@@ -71,7 +71,11 @@ class Limited:
                 await self._take_more(account, need)
         purse = account.purse
         return Grant(
-            principal.tenant, model, need.tokens, purse.headers(self.clock.boot_ns()), purse.window
+            tenant=principal.tenant,
+            model=model,
+            tokens=need.tokens,
+            headers=purse.headers(self.clock.boot_ns()),
+            window=purse.window,
         )
 
     async def _take_more(self, account: Account, need: Need) -> None:

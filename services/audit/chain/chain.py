@@ -63,8 +63,14 @@ def _next(head: Link | None, entry: Entry, begin: int) -> Link:
     previous = head.hash if head else GENESIS
     return Link(
         index,
-        entry.seq,
-        entry.subject,
-        link(entry.seq, entry.subject, entry.data, index, previous),
-        previous,
+        seq=entry.seq,
+        subject=entry.subject,
+        hash=link(
+            seq=entry.seq,
+            subject=entry.subject,
+            data=entry.data,
+            index=index,
+            previous_hash=previous,
+        ),
+        previous_hash=previous,
     )

@@ -63,11 +63,25 @@ def _list_gaps(segments: list[Segment], backbone: list[Segment], moved: list[Seg
             cut = min(segment.start, end + SLOTS_MAX)
             slots = [slot for slot in range(end, cut) if slot not in elsewhere]
             gaps.append(
-                Gap(slots, range(cut, segment.start), broken, previous, segment.first_previous)
+                Gap(
+                    slots,
+                    beyond=range(cut, segment.start),
+                    broken=broken,
+                    previous=previous,
+                    following=segment.first_previous,
+                )
             )
             end, previous, broken = segment.end, segment.last_hash, []
             target = next(following, None)
-    gaps.append(Gap(list(range(end, end + len(broken))), range(0), broken, previous, None))
+    gaps.append(
+        Gap(
+            slots=list(range(end, end + len(broken))),
+            beyond=range(0),
+            broken=broken,
+            previous=previous,
+            following=None,
+        )
+    )
     return gaps
 
 
@@ -137,4 +151,7 @@ def _changed(slot: int, claims: dict[int, Claim]) -> Finding:
 
 def fits(row: Linked, slot: int, previous: str, claimed: str) -> bool:
     """Return whether the record has the hash `claimed` at this slot, after the hash `previous`."""
-    return link(slot + 1, row.subject, row.data, slot, previous) == claimed
+    return (
+        link(seq=slot + 1, subject=row.subject, data=row.data, index=slot, previous_hash=previous)
+        == claimed
+    )

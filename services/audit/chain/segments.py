@@ -145,6 +145,16 @@ def _home(row: Linked, expected: int, resumed: int) -> int | None:
     for place in (expected, resumed):
         likely.extend(range(place - LOOK_AROUND, place + LOOK_AROUND + 1))
     for home in dict.fromkeys(likely):
-        if home >= 0 and link(home + 1, row.subject, row.data, home, row.previous_hash) == row.hash:
+        if (
+            home >= 0
+            and link(
+                seq=home + 1,
+                subject=row.subject,
+                data=row.data,
+                index=home,
+                previous_hash=row.previous_hash,
+            )
+            == row.hash
+        ):
             return home
     return None

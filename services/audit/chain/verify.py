@@ -77,7 +77,13 @@ async def verify(
         return report
     found = Findings(list(report.findings), report.more)
     streamed = await _compare_stream(store, stream, found)
-    return Report(report.commits, report.head_hash, tuple(found.kept), found.more, streamed)
+    return Report(
+        commits=report.commits,
+        head_hash=report.head_hash,
+        findings=tuple(found.kept),
+        more=found.more,
+        streamed=streamed,
+    )
 
 
 async def until_now(log: Log, after: int) -> AsyncIterator[list[Entry]]:

@@ -116,10 +116,10 @@ def events(
         yield _event(
             record,
             source,
-            Position(record.seq, 0),
-            UNREADABLE_KIND,
-            0,
-            {"commit": _plain(record.data, 0)},
+            place=Position(record.seq, 0),
+            kind=UNREADABLE_KIND,
+            at_ns=0,
+            data={"commit": _plain(record.data, 0)},
         )
         return
     for position, fact in enumerate(commit_facts(record.data)):
@@ -127,7 +127,12 @@ def events(
         for number, entry in enumerate(entries):
             data = dict(zip(ACCESS_FIELDS, entry, strict=True))
             yield _event(
-                record, source, Position(record.seq, position, number), ACCESS, entry[0], data
+                record,
+                source,
+                place=Position(record.seq, position, number),
+                kind=ACCESS,
+                at_ns=entry[0],
+                data=data,
             )
         if entries:
             fact = {name: value for name, value in fact.items() if name != "entries"}
@@ -136,7 +141,12 @@ def events(
             kind, fact = kind + IGNORED, {**fact, "ignored": True, "reason": REPEATED}
         if not entries or fact.get("dropped"):  # dropped entries are reported by an event too
             yield _event(
-                record, source, Position(record.seq, position), kind, record.at_ns, _plain(fact, 0)
+                record,
+                source,
+                place=Position(record.seq, position),
+                kind=kind,
+                at_ns=record.at_ns,
+                data=_plain(fact, 0),
             )
 
 

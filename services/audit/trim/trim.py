@@ -103,7 +103,11 @@ def prove(entries: Sequence[Entry], records: Sequence[Linked]) -> None:
             )
         previous = before.hash if before else GENESIS
         if record.previous_hash != previous or record.hash != link(
-            entry.seq, entry.subject, entry.data, record.index, previous
+            seq=entry.seq,
+            subject=entry.subject,
+            data=entry.data,
+            index=record.index,
+            previous_hash=previous,
         ):
             raise Corrupt(
                 f"the archive's chain is broken at commit {entry.seq}: run `muster audit verify`"

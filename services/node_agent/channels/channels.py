@@ -274,10 +274,10 @@ def _channel_to(process: Process, ours: Sequence[int], tty: bool) -> Channel:
     size = functools.partial(_resize, outputs["stdout"]) if tty else None
     return Channel(
         outputs,
-        Input(ours[0], (lambda: None) if tty else None),
-        lambda _: process.close(),
-        process.send_signal,
-        size,
+        taken_in=Input(ours[0], (lambda: None) if tty else None),
+        release=lambda _: process.close(),
+        signal=process.send_signal,
+        size=size,
     )
 
 

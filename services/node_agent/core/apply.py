@@ -81,7 +81,9 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
         case o.DeviceTroubleChanged(uuid, reason, trouble, checks):
             if reason == HOT:
                 dc.note_heat(state.controls, uuid, trouble is not None)
-            d.change_trouble(state.devices, uuid, reason, trouble, checks)
+            d.change_trouble(
+                devices=state.devices, uuid=uuid, reason=reason, trouble=trouble, checks=checks
+            )
             if trouble is None and reason == WEDGED:  # its driver process was restarted
                 dc.repeat_lasting(state.controls, uuid)
         case o.DeviceReset():

@@ -231,7 +231,14 @@ def note_reset(controls: Controls, devices: Devices, node_id: NodeId, seen: Devi
             repeat_lasting(controls, each)
     asked = controls.wishes.get((seen.uuid, c.RESET))
     is_open = asked is not None and not asked.outcome
-    d.note_reset(devices, seen.uuid, seen.problem, seen.checks, seen.refused, is_open)
+    d.note_reset(
+        devices,
+        uuid=seen.uuid,
+        problem=seen.problem,
+        checks=seen.checks,
+        refused=seen.refused,
+        asked=is_open,
+    )
     controls.todo.pop((seen.uuid, c.RESET), None)
     if asked is not None and is_open:
         outcome = seen.refused or (c.FAILED if seen.problem else c.DONE)

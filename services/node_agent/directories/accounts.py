@@ -109,7 +109,7 @@ def account_of(users: Mapping[str, str], numbers: TenantNumbers, tenant: str, us
 def _tenant_account(numbers: TenantNumbers, tenant: str) -> Account:
     uid = numbers.number(tenant)
     groups = tuple(each.gr_gid for each in grp.getgrall() if each.gr_name in DEVICE_GROUPS)
-    return Account(tenant, uid, uid, groups, "", "/bin/sh")
+    return Account(name=tenant, uid=uid, gid=uid, groups=groups, home="", shell="/bin/sh")
 
 
 def account(name: str) -> Account:
@@ -126,7 +126,12 @@ def account(name: str) -> Account:
         ) from None
     groups = tuple(group for group in os.getgrouplist(name, found.pw_gid) if group != found.pw_gid)
     return Account(
-        name, found.pw_uid, found.pw_gid, groups, found.pw_dir, found.pw_shell or "/bin/sh"
+        name,
+        uid=found.pw_uid,
+        gid=found.pw_gid,
+        groups=groups,
+        home=found.pw_dir,
+        shell=found.pw_shell or "/bin/sh",
     )
 
 

@@ -95,11 +95,11 @@ class KeptDirectories:
             size = sum(kept.size_bytes for kept in chosen)
             if dry_run:
                 return Pruned(
-                    len(chosen),
-                    size,
-                    len(self.kept) - len(chosen),
-                    self.size_bytes - size,
-                    len(self.held),
+                    jobs=len(chosen),
+                    size_bytes=size,
+                    jobs_left=len(self.kept) - len(chosen),
+                    bytes_left=self.size_bytes - size,
+                    uncopied=len(self.held),
                 )
             freed = 0
             for kept in chosen:
@@ -108,7 +108,13 @@ class KeptDirectories:
                 self.markers.append(kept.name)
             while len(self.markers) > MARKERS_MAX:
                 await asyncio.to_thread(remove_tree, self.jobs_dir / self.markers.popleft())
-            return Pruned(len(chosen), freed, len(self.kept), self.size_bytes, len(self.held))
+            return Pruned(
+                jobs=len(chosen),
+                size_bytes=freed,
+                jobs_left=len(self.kept),
+                bytes_left=self.size_bytes,
+                uncopied=len(self.held),
+            )
 
     def _drop(self, kept: Kept) -> None:
         del self.kept[kept.name]

@@ -130,7 +130,13 @@ class LocalDriver:
             )
             for vendor in self.vendors
         }
-        found = absent(self.known, vendors, sysfs.gpus(self.sys_root), self.removed, self.node_id)
+        found = absent(
+            had=self.known,
+            vendors=vendors,
+            bus=sysfs.gpus(self.sys_root),
+            removed=self.removed,
+            node_id=self.node_id,
+        )
         for vendor in self.vendors:
             listed = (
                 (vendor.devices[address], why)
@@ -162,17 +168,23 @@ class LocalDriver:
             links = () if isinstance(device.links, Lacking) else device.links
             found.append(
                 Part(
-                    f"GPU{number}",
-                    "gpu",
-                    device.uuid,
-                    device.pci_bus,
-                    sysfs.seat(device.pci_bus, root),
-                    links,
+                    name=f"GPU{number}",
+                    kind="gpu",
+                    device=device.uuid,
+                    pci_bus=device.pci_bus,
+                    seat=sysfs.seat(device.pci_bus, root),
+                    links=links,
                 )
             )
         cards = sysfs.cards(root)
         return found + [
-            Part(f"NIC{i}", "nic", card.name, card.pci_bus, sysfs.seat(card.pci_bus, root))
+            Part(
+                name=f"NIC{i}",
+                kind="nic",
+                device=card.name,
+                pci_bus=card.pci_bus,
+                seat=sysfs.seat(card.pci_bus, root),
+            )
             for i, card in enumerate(cards)
         ]
 

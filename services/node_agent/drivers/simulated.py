@@ -127,7 +127,10 @@ class SimulatedDriver:
     def __init__(
         self, node_id: str, count: int, model: str = "Simulated H100", memory_gib: int = 80
     ) -> None:
-        self.gpus = [_device(node_id, index, count, model, memory_gib) for index in range(count)]
+        self.gpus = [
+            _device(node_id, index, count=count, model=model, memory_gib=memory_gib)
+            for index in range(count)
+        ]
         self.profiles = {gpu.uuid: gpu.mig_profiles for gpu in self.gpus if gpu.mig_profiles}
         self.held: dict[GpuId, str] = {}
         self.unreported: list[Event] = []
@@ -202,7 +205,14 @@ class SimulatedDriver:
                 self.played.setdefault(address, {})[words[-1]] = int(number)
             return known
         self.unreported.append(
-            Event(time.time_ns(), vendor, address, kind, int(number), " ".join(words[4:]))
+            Event(
+                at_ns=time.time_ns(),
+                vendor=vendor,
+                pci_bus=address,
+                kind=kind,
+                number=int(number),
+                text=" ".join(words[4:]),
+            )
         )
         return True
 
@@ -264,7 +274,14 @@ class SimulatedDriver:
             )
             links = [Link("xgmi" if "MI" in gpu.model else NVLINK, FABRIC, 0)] if gpu.links else []
             parts.append(
-                Part(f"GPU{gpu.index}", "gpu", gpu.uuid, gpu.pci_bus, Seat(route, gpu.numa), links)
+                Part(
+                    name=f"GPU{gpu.index}",
+                    kind="gpu",
+                    device=gpu.uuid,
+                    pci_bus=gpu.pci_bus,
+                    seat=Seat(route, gpu.numa),
+                    links=links,
+                )
             )
         return topology(parts, simulated=True)
 

@@ -29,7 +29,7 @@ def carry_out(
         return Lacking("the card does not support MIG")
     match command:
         case CreateMigInstance(profile, start):
-            created = _create(instances, card, uuid, profile, start)
+            created = _create(instances, card, uuid=uuid, profile=profile, start=start)
             instances[created.number] = created
             return Done(instances=(created,))
         case DestroyMigInstance(number):
@@ -46,5 +46,9 @@ def _create(instances: Instances, card: str, uuid: GpuId, profile: str, start: i
         raise Refused(f"GPU {uuid} has no room for {profile} at slice {start}")
     number = next(number for number in range(len(instances) + 1) if number not in instances)
     return MigInstance(
-        number, f"MIG-{uuid.removeprefix('GPU-')}-{number}", profile, start, place.bit_count()
+        number,
+        uuid=f"MIG-{uuid.removeprefix('GPU-')}-{number}",
+        profile=profile,
+        start=start,
+        size=place.bit_count(),
     )

@@ -67,7 +67,11 @@ async def look(driver: Driver, memory: Memory, known: Devices, boot_id: str) -> 
     inventory = await driver.inventory()
     gone = {device.uuid for device in before.devices} - {device.uuid for device in driver.known}
     kept_devices.restore(
-        known, boot_id, shown(driver, inventory), await memory.kept(kept_devices.FILE), gone
+        devices=known,
+        boot_id=boot_id,
+        gpus=shown(driver, inventory),
+        data=await memory.kept(kept_devices.FILE),
+        gone=gone,
     )
     return inventory
 
@@ -117,7 +121,13 @@ def seen(driver: Driver, inventory: Sequence[Gpu], state: State) -> list[o.Obser
             found.append(
                 o.DeviceErrorSeen(
                     uuid,
-                    Seen(device.vendor, device.model, device.driver_version, name, absent.why),
+                    Seen(
+                        vendor=device.vendor,
+                        model=device.model,
+                        driver=device.driver_version,
+                        error=name,
+                        text=absent.why,
+                    ),
                     DRIVER,
                 )
             )
@@ -137,7 +147,7 @@ def _of_unknown(
         return []
     why = "no driver of this machine shows it, and it is not known to have it"
     return [
-        o.DeviceErrorSeen(uuid, Seen("", "", "", LOST, why), DRIVER)
+        o.DeviceErrorSeen(uuid, Seen(vendor="", model="", driver="", error=LOST, text=why), DRIVER)
         for uuid in working
         if uuid not in known
     ]

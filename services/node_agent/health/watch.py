@@ -141,11 +141,11 @@ class Watch:
             return
         for gpu in self._on_fabric(line.vendor):
             seen = Seen(
-                line.vendor,
-                gpu.model,
-                self.version_of(gpu.uuid),
-                line.error,
-                line.text,
+                vendor=line.vendor,
+                model=gpu.model,
+                driver=self.version_of(gpu.uuid),
+                error=line.error,
+                text=line.text,
                 kind=line.kind,
             )
             self.tell(DeviceErrorSeen(gpu.uuid, seen, KERNEL_LOG))
@@ -203,11 +203,18 @@ class Watch:
         words = f"MIG instance {instance}: {text}".rstrip(": ") if instance is not None else text
         self.tell(
             DeviceErrorSeen(
-                gpu.uuid,
-                Seen(vendor, gpu.model, self.version_of(gpu.uuid), name, words, recovery),
-                source,
-                key,
-                slices,
+                uuid=gpu.uuid,
+                error=Seen(
+                    vendor,
+                    model=gpu.model,
+                    driver=self.version_of(gpu.uuid),
+                    error=name,
+                    text=words,
+                    recovery=recovery,
+                ),
+                source=source,
+                key=key,
+                slices=slices,
             )
         )
 
@@ -238,7 +245,15 @@ class Watch:
         for name, text in self.counts.looked(uuid, sample, self.site | risen):
             self.tell(
                 DeviceErrorSeen(
-                    uuid, Seen(gpu.vendor, gpu.model, self.version_of(uuid), name, text), DRIVER
+                    uuid,
+                    Seen(
+                        vendor=gpu.vendor,
+                        model=gpu.model,
+                        driver=self.version_of(uuid),
+                        error=name,
+                        text=text,
+                    ),
+                    DRIVER,
                 )
             )
         self._sram(gpu, sample)
@@ -254,7 +269,9 @@ class Watch:
 
     def _seen(self, gpu: Gpu, error: str, text: str = "") -> Seen:
         vendor = "nvidia" if gpu.vendor == SIMULATED else gpu.vendor
-        return Seen(vendor, gpu.model, self.version_of(gpu.uuid), error, text)
+        return Seen(
+            vendor, model=gpu.model, driver=self.version_of(gpu.uuid), error=error, text=text
+        )
 
     def _sram(self, gpu: Gpu, sample: Sample) -> None:
         """Report a reading over its limit once, until it is within the limit again."""

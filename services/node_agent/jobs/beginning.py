@@ -99,7 +99,9 @@ async def _ready(
             launch, workdir=await ground.jobs.unpack(launch.ref, order.spec.upload, pieces, wanted)
         )
     try:
-        return await ground.means.hold(launch, order, inventory, ground.driver.nodes, wanted)
+        return await ground.means.hold(
+            launch, order, inventory=inventory, nodes=ground.driver.nodes, wanted=wanted
+        )
     except Refused:
         if order.spec.upload:
             await ground.jobs.discard(launch.ref)

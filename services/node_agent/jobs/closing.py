@@ -75,7 +75,9 @@ class Closing:
         piece = await self.jobs.read_output(ref, stream, -TAIL_BYTES, TAIL_BYTES)
         if piece is None or not piece.data:
             return True
-        key = output_key(self.node_id, ref.job_id, ref.attempt, rank, stream)
+        key = output_key(
+            node_id=self.node_id, job_id=ref.job_id, attempt=ref.attempt, rank=rank, stream=stream
+        )
         for _ in range(tries):
             try:
                 await self.outputs.put(key, piece.data)

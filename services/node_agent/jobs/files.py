@@ -113,7 +113,13 @@ def read(root: str, fixed: bool, ask: FileAsk) -> FilePart:
             return _names(descriptor, ask.after)
         data = os.pread(descriptor, PART_BYTES, ask.offset)
         identity = f"{status.st_dev}.{status.st_ino}"
-        return FilePart(FILE, status.st_size, stat.S_IMODE(status.st_mode), identity, data)
+        return FilePart(
+            kind=FILE,
+            size_bytes=status.st_size,
+            mode=stat.S_IMODE(status.st_mode),
+            identity=identity,
+            data=data,
+        )
 
 
 @contextmanager

@@ -60,7 +60,7 @@ async def launch_of(
         rank=order.rank,
         argv=serving.argv_of(order),
         env={
-            **environment(order, node_id, inventory, base, ids),
+            **environment(order, node_id, inventory=inventory, base=base, instances=ids),
             **{name: secrets[name] for name in secrets if not reserved(name)},
         },
         workdir=spec.workdir or (_home(base) if account is None or account.home else ""),
@@ -71,9 +71,9 @@ async def launch_of(
         limits=limits_of(
             order,
             inventory,
-            machine.numas,
-            driver.nodes,
-            capabilities.others(driver.capabilities, made),
+            numas=machine.numas,
+            nodes=driver.nodes,
+            closed=capabilities.others(driver.capabilities, made),
         ),
         gpus=tuple(hold.uuid for hold in order.gpus),
         seq=order.seq,

@@ -46,8 +46,9 @@ class Means:
 
         Raises NoImage or Refused; the caller then calls `give_up`.
         """
+        shared = await self.shares.hold(launch, order, inventory)
         made = await self.containers.hold(
-            await self.shares.hold(launch, order, inventory), order, inventory, nodes, wanted
+            shared, order, inventory=inventory, nodes=nodes, wanted=wanted
         )
         if not wanted():
             raise Refused("it was stopped before it started")

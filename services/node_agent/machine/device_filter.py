@@ -59,23 +59,23 @@ def assemble(denied: Iterable[tuple[int, int]]) -> bytes:
     checks = []
     for major, minor in denied:
         checks += [
-            _code(UNLESS_EQUAL, 3, 0, 3, major),
-            _code(UNLESS_EQUAL, 4, 0, 2, minor),
-            _code(SET, 0, 0, 0, 0),
+            _code(operation=UNLESS_EQUAL, target=3, source=0, offset=3, value=major),
+            _code(operation=UNLESS_EQUAL, target=4, source=0, offset=2, value=minor),
+            _code(operation=SET, target=0, source=0, offset=0, value=0),
             _code(EXIT),
         ]
     words = [
         _code(LOAD_WORD, 2, 1, 0),
         _code(LOAD_WORD, 3, 1, 4),
         _code(LOAD_WORD, 4, 1, 8),
-        _code(AND, 2, 0, 0, TYPE_MASK),
+        _code(operation=AND, target=2, source=0, offset=0, value=TYPE_MASK),
     ]
     return b"".join(
         [
             *words,
-            _code(UNLESS_EQUAL, 2, 0, len(checks), CHARACTER),
+            _code(operation=UNLESS_EQUAL, target=2, source=0, offset=len(checks), value=CHARACTER),
             *checks,
-            _code(SET, 0, 0, 0, 1),
+            _code(operation=SET, target=0, source=0, offset=0, value=1),
             _code(EXIT),
         ]
     )

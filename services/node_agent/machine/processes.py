@@ -72,13 +72,13 @@ def process(pid: int) -> Process | None:
     fields, name = raw[end + 2 :].split(), raw[raw.index(b"(") + 1 : end].decode(errors="replace")
     return Process(
         pid,
-        fields[0].decode(),
-        int(fields[1]),
-        int(fields[2]),
-        int(fields[3]),
-        int(fields[19]),
-        name,
-        int(fields[4]),
+        state=fields[0].decode(),
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        session=int(fields[3]),
+        start_ticks=int(fields[19]),
+        name=name,
+        terminal=int(fields[4]),
     )
 
 

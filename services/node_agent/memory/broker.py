@@ -163,7 +163,13 @@ class Broker:
             stream.close()
             return
         stream.setblocking(False)
-        client = Client(Link(stream, accepts=False), holder, uid, BURST, time.monotonic())
+        client = Client(
+            link=Link(stream, accepts=False),
+            holder=holder,
+            uid=uid,
+            tokens=BURST,
+            refilled_s=time.monotonic(),
+        )
         self.clients[stream.fileno()] = client
         self.loop.watch(stream.fileno(), READ, lambda: self._from_job(client))
 
@@ -237,7 +243,16 @@ class Broker:
             raise g.Refusal("purpose", "purpose: expected a text")
         found = g.repeated(self.books, client.key, client.holder, ask)
         grant = found or self._new(
-            client, g.Grant(0, client.key, device, size, purpose, client.holder, ask)
+            client,
+            g.Grant(
+                grant=0,
+                key=client.key,
+                device=device,
+                bytes=size,
+                purpose=purpose,
+                holder=client.holder,
+                ask=ask,
+            ),
         )
         descriptor = self.physical.export(self.handles[grant.grant])
         try:
@@ -249,7 +264,13 @@ class Broker:
         """Create the wanted memory, or reuse a spare. Raises Refusal; then nothing exists."""
         if not self._watch_holder(client.holder):
             raise g.Refusal("process", f"process {client.holder.pid} has ended")
-        size = g.check(self.books, wanted.key, wanted.device, wanted.bytes, wanted.purpose)
+        size = g.check(
+            books=self.books,
+            key=wanted.key,
+            device=wanted.device,
+            size=wanted.bytes,
+            purpose=wanted.purpose,
+        )
         wanted = msgspec.structs.replace(wanted, bytes=size)
         grant = g.take_spare(self.books, wanted)
         if grant is None:

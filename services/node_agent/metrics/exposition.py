@@ -115,7 +115,7 @@ def text(
     lines = _family(*UP, GAUGE, up)
     for series in OURS:
         lines += _family(series.name, series.help, series.kind, _values(series, answering, marks))
-    lines += _dcgm_lines(gpus, answering, marks, nvidia_version, xids)
+    lines += _dcgm_lines(gpus, answering, marks=marks, version=nvidia_version, xids=xids)
     lines += _throttle_lines(node, answering)
     lines += _link_lines(node, answering)
     lines += _share_lines(node, gpus, jobs)

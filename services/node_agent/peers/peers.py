@@ -216,7 +216,11 @@ class Peers:
             for entry in others[first : first + BURST]:
                 own = g.cookie(nonce, entry.node_id)
                 ask = PeerAsk(
-                    roster.cluster_id, self.gossip.node_id, self.incarnation, own, entry.node_id
+                    cluster_id=roster.cluster_id,
+                    node_id=self.gossip.node_id,
+                    incarnation=self.incarnation,
+                    nonce=own,
+                    to=entry.node_id,
                 )
                 self.channel.send(entry.address, self.signer.datagram(ask))
             await asyncio.sleep(BURST_PAUSE_S)
@@ -250,7 +254,13 @@ class Peers:
             self._answer(sender, said)
         else:
             self._extend(
-                g.answered(self.gossip, said.node_id, said.nonce, said.unrenewed_ms, now_ns)
+                g.answered(
+                    gossip=self.gossip,
+                    peer=said.node_id,
+                    nonce=said.nonce,
+                    peer_unrenewed_ms=said.unrenewed_ms,
+                    now_ns=now_ns,
+                )
             )
 
     def _may_verify(self, sender: str, known: bool, said: Said) -> bool:

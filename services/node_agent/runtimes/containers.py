@@ -126,7 +126,7 @@ class Containers:
         held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
         try:
             await engine.pull(order.spec.image, wanted)
-            made = self._made(engine, launch, order, held, nodes)
+            made = self._made(engine, launch, order=order, held=held, nodes=nodes)
         except (Unavailable, OSError) as error:
             raise Refused(f"image: {error}") from error
         argv = (sys.executable, "-I", "-S", str(RUNNER))
@@ -192,9 +192,23 @@ class Containers:
         ids = launch.account.ids if launch.account is not None else []
         files = {gpu.uuid: device_files(nodes, gpu.uuid) for gpu in held}
         user = f"{os.geteuid()}:{os.getegid()}"
-        host = c.Host(str(INIT), files, any(map(_names_nvidia, CDI)), cgroups.processes_max(), user)
+        host = c.Host(
+            init=str(INIT),
+            files=files,
+            cdi=any(map(_names_nvidia, CDI)),
+            processes_max=cgroups.processes_max(),
+            user=user,
+        )
         workdir = launch.workdir if spec.workdir or spec.upload else ""
-        body = c.body_of(spec, launch.argv, env, ids, held, dict(launch.limits), host)
+        body = c.body_of(
+            spec,
+            argv=launch.argv,
+            env=env,
+            ids=ids,
+            held=held,
+            limits=dict(launch.limits),
+            host=host,
+        )
         body["Labels"] = {c.LABEL: job_dir}
         if workdir:
             body["WorkingDir"] = workdir

@@ -35,7 +35,7 @@ def settle(
     for _ in range(SETTLE_TRIES):
         record, identity = records.read_exit(job_dir), records.read_identity(job_dir)
         if record is None and identity is None:
-            record = end_unclaimed(job_dir, job_id, attempt, rank, why)
+            record = end_unclaimed(job_dir, job_id, attempt=attempt, rank=rank, detail=why)
         elif record is None and identity is not None:
             if supervisor_is_living(identity):
                 return identity, None

@@ -102,7 +102,11 @@ def _open_half_rotated(job_dir: str, stream: str) -> _Segments:
 
 def _placed(previous: int, current: int, boundary: int) -> _Segments:
     return _Segments(
-        previous, current, boundary - _size(previous), boundary, boundary + _size(current)
+        previous,
+        current,
+        first=boundary - _size(previous),
+        boundary=boundary,
+        last=boundary + _size(current),
     )
 
 

@@ -85,7 +85,7 @@ def start_child(order: Order) -> Child:
         waiting = select.poll()
         waiting.register(status_read, select.POLLIN)
         waiting.poll(EXEC_WAIT_MS)
-    return Child(pid, stdout_read, stderr_read, stdin_write, status_read)
+    return Child(pid, stdout=stdout_read, stderr=stderr_read, stdin=stdin_write, status=status_read)
 
 
 def fork_beside(order: Order, descriptors: list[int]) -> tuple[int, int]:

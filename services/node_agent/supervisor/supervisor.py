@@ -85,13 +85,8 @@ def _run(order: Order, group: Group) -> bool:
     """Claim the attempt, then fork, so that what is forked may execute."""
     deadline = _map_lease(order)
     if lease_is_over(deadline, processes.boottime_ns()):
-        _refuse(
-            order,
-            group,
-            LEASE_EXPIRED,
-            None,
-            "the node's lease had expired before the start: nothing was executed",
-        )
+        detail = "the node's lease had expired before the start: nothing was executed"
+        _refuse(order, group, LEASE_EXPIRED, exit_code=None, detail=detail)
         return False
     claimed = False
     try:
@@ -103,7 +98,9 @@ def _run(order: Order, group: Group) -> bool:
         job = child.start_child(order)
     except OSError as error:  # no room for a process, a descriptor or a file
         detail = f"the supervisor could not set the job up: {error}"
-        _refuse(order, group, "exec_failed", child.EXIT_NOT_EXECUTABLE, detail, claimed)
+        _refuse(
+            order, group, "exec_failed", child.EXIT_NOT_EXECUTABLE, detail=detail, claimed=claimed
+        )
         return False
     return supervision.run(job)
 
@@ -211,7 +208,11 @@ class AttemptSupervision:
         self._feed = StdinFeed(self._loop, job.stdin, self._control.retry)
         self._execs = Execs(self._order, self._ending)
         self._requests = Requests(
-            self.identity, self._ending, self._feed, self._execs, self._status
+            identity=self.identity,
+            ending=self._ending,
+            feed=self._feed,
+            execs=self._execs,
+            status=self._status,
         )
         self._note_child()
         for pump in (self._stdout, self._stderr):

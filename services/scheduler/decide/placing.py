@@ -89,7 +89,7 @@ def place(state: State) -> Sequence[AnyFact]:
         choice = (
             backfill_pass.choose(state, job, shape.request)
             if serve is None
-            else choose_spread(state, backfill_pass, job, serve, shape.request)
+            else choose_spread(state, backfill_pass, job=job, serve=serve, request=shape.request)
         )
         if choice is NO_PLACEMENT:
             backfill_pass.wait(state, job)
@@ -98,7 +98,11 @@ def place(state: State) -> Sequence[AnyFact]:
                 break
         elif not passes_limit(state, shape, choice):
             return (
-                placement(state, job, with_more_nodes(state, backfill_pass, job, shape, choice)),
+                placement(
+                    state,
+                    job,
+                    with_more_nodes(state, backfill_pass, job=job, shape=shape, choice=choice),
+                ),
             )
     state.nothing_fits = versions
     return NONE

@@ -65,11 +65,11 @@ def prove(state: State, job: Job, run_on_copy: RunOnCopy) -> Answer:
     found = [change.what for change in cheapest(state, job, run_on_copy)]
     shown = answer(
         state,
-        job.job_id,
-        job.state,
-        text + _serves_on(state.cluster, job),
-        blockers,
-        found[0] if found else otherwise,
+        job_id=job.job_id,
+        job_state=job.state,
+        text=text + _serves_on(state.cluster, job),
+        blockers=blockers,
+        remedy=found[0] if found else otherwise,
     )
     shown["before"] = [
         {"job_id": job_named(state, other.job_id), "why": order.reason(state, job, other)}
@@ -138,11 +138,11 @@ def _silent(state: State, job: Job, nodes: list[NodeId]) -> Answer:
     )
     return answer(
         state,
-        job.job_id,
-        job.state,
-        text,
-        [blocker("node silent", len(nodes), ", ".join(nodes))],
-        remedy,
+        job_id=job.job_id,
+        job_state=job.state,
+        text=text,
+        blockers=[blocker("node silent", len(nodes), ", ".join(nodes))],
+        remedy=remedy,
     )
 
 

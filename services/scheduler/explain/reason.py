@@ -149,7 +149,7 @@ def _in_queue(state: State, job: Job, ahead: Before) -> Reason:
         return _at_limit(state, tenant, _gpus(share), nodes.blockers)
     if choice is not NO_PLACEMENT:
         return _behind_others(state, job, ahead, nodes.blockers)
-    return _does_not_fit(state, job, ahead, nodes, bool(reserved))
+    return _does_not_fit(state, job, ahead=ahead, nodes=nodes, has_reserved=bool(reserved))
 
 
 def _limited(state: State, job: Job, shape: Shape, nodes: list[Blocker]) -> Reason | None:

@@ -50,7 +50,10 @@ def tell(state: State, facts: Iterable[AnyFact]) -> None:
     for fact in facts:
         kind = subjects.WRITER_OF[type(fact)]
         writer = str(getattr(fact, "node_id", "")) if kind == subjects.NODE_KIND else ""
-        state.imagine(fact, Stamp(LAST, state.wall_ns, state.epoch, kind, writer))
+        state.imagine(
+            fact,
+            Stamp(seq=LAST, at_ns=state.wall_ns, epoch=state.epoch, writer=kind, writer_id=writer),
+        )
 
 
 def ending(job: Job, exit_code: int | None = None) -> Iterator[AnyFact]:

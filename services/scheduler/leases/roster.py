@@ -64,12 +64,24 @@ def roster(cluster: Cluster) -> Roster:
         _encode((cluster.cluster_id, cluster.timing.lease_ms, cluster.leaving_seq, known)),
         digest_size=8,
     ).hexdigest()
-    return Roster(cluster.cluster_id, cluster.seq, digest, cluster.timing.lease_ms, nodes)
+    return Roster(
+        cluster_id=cluster.cluster_id,
+        seq=cluster.seq,
+        digest=digest,
+        lease_ms=cluster.timing.lease_ms,
+        nodes=nodes,
+    )
 
 
 def _entry(cluster: Cluster, node: Node) -> RosterEntry:
     if is_leaving(cluster, node.node_id):
-        return RosterEntry(node.node_id, "", "", 0, is_removed(cluster, node.node_id))
+        return RosterEntry(
+            node_id=node.node_id,
+            address="",
+            key="",
+            incarnation=0,
+            removed=is_removed(cluster, node.node_id),
+        )
     heard = len(node.peer_address) <= WORD_MAX and len(node.peer_key) <= WORD_MAX
     return RosterEntry(
         node.node_id,

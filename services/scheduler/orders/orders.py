@@ -43,7 +43,7 @@ def start_orders(
         for member in fact.members
     )
     for member in fact.members:
-        start = _start(job, member, seq, peers, fact.port)
+        start = _start(job, member, seq=seq, peers=peers, port=fact.port)
         yield (
             member.node_id,
             start if _understands(cluster, member.node_id, job) else _instead(start),
@@ -83,7 +83,7 @@ def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
     starts: list[StartOrder] = []
     stops: list[StopOrder] = []
     for job, member in _accounted(cluster, node_id):
-        start = _start(job, member, job.placed_seq, peers_of(cluster, job), job.port)
+        start = _start(job, member, seq=job.placed_seq, peers=peers_of(cluster, job), port=job.port)
         if _understands(cluster, node_id, job):
             starts.append(start)
         else:
@@ -94,10 +94,10 @@ def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
     controls = tuple(controls_of(cluster, node_id))
     return Desired(
         epoch,
-        cluster.nodes[node_id].incarnation,
-        cluster.seq,
-        tuple(starts),
-        tuple(stops),
+        incarnation=cluster.nodes[node_id].incarnation,
+        seq=cluster.seq,
+        starts=tuple(starts),
+        stops=tuple(stops),
         controls=controls,
     )
 

@@ -263,7 +263,7 @@ class Capacity:
         hardware = self._hardware.get(build)
         if hardware is None:
             hardware = self._hardware[build] = Hardware(gpus, node.sockets, single)
-        place = self.places[index] = Place(index, node, views, hardware, jobs)
+        place = self.places[index] = Place(index, node, views=views, hardware=hardware, jobs=jobs)
         self.sizes[node.node_id] = len(views)
         self._built(place, 1 << index)
         return place
@@ -360,4 +360,10 @@ def _part(cluster: Cluster, view: GpuView, free: int) -> Part:
     for hold in view.parts.values():
         slices, isolation = slices | hold.mig_slices, hold.isolation
         single = single or hold.mig_profile.endswith(mig.SINGLE)
-    return Part(free, sharing_domain_on(cluster, view), isolation, slices, single)
+    return Part(
+        free,
+        sharing_domain=sharing_domain_on(cluster, view),
+        isolation=isolation,
+        slices=slices,
+        single=single,
+    )

@@ -144,7 +144,13 @@ class Place:
         if left > 0:
             slices = (before.slices if before is not None else 0) | hold.mig_slices
             single = (before is not None and before.single) or hold.mig_profile.endswith(mig.SINGLE)
-            self.parts[device] = Part(left, sharing_domain, hold.isolation, slices, single)
+            self.parts[device] = Part(
+                free=left,
+                sharing_domain=sharing_domain,
+                isolation=hold.isolation,
+                slices=slices,
+                single=single,
+            )
 
     def widen(self) -> None:
         """Update the fields derived from `whole` and `parts`."""
@@ -171,7 +177,13 @@ class Place:
         if not fit.slices:
             return tuple(GpuHold(uuid, fit.share, request.isolation) for uuid in uuids)
         return tuple(
-            GpuHold(u, fit.share, MIG, request.mig_profile, at)
+            GpuHold(
+                uuid=u,
+                share=fit.share,
+                isolation=MIG,
+                mig_profile=request.mig_profile,
+                mig_slices=at,
+            )
             for u, at in zip(uuids, fit.slices, strict=True)
         )
 
@@ -274,13 +286,19 @@ def _instances(
     found.sort()
     if request.gpus == 1:
         for free, index, slices in found:
-            yield DeviceFit((index,), needs.parts[index], (free,), 0, (slices,))
+            yield DeviceFit(
+                devices=(index,),
+                share=needs.parts[index],
+                lefts=(free,),
+                crossed=0,
+                slices=(slices,),
+            )
     elif len(found) >= request.gpus:
         chosen = found[: request.gpus]
         need = needs.parts[chosen[0][1]]
         if all(needs.parts[index] == need for _, index, _ in chosen):
             lefts, devices, slices_of = zip(*chosen, strict=True)
-            yield DeviceFit(devices, need, lefts, 0, slices_of)
+            yield DeviceFit(devices, share=need, lefts=lefts, crossed=0, slices=slices_of)
 
 
 def _slices(place: Place, index: int, part: Part, profile: str) -> int:

@@ -39,7 +39,11 @@ def trial(kind: str, name: str, version: str) -> list[AnyFact]:
     for seq, fact in enumerate(_history(kind, name, version), EPOCH):
         writer = subjects.WRITER_OF[type(fact)]
         node_id = getattr(fact, "node_id", "") if writer == subjects.NODE_KIND else ""
-        fold.apply(cluster, fact, Stamp(seq, seq * SECOND_NS, EPOCH, writer, node_id))
+        fold.apply(
+            cluster,
+            fact,
+            Stamp(seq, at_ns=seq * SECOND_NS, epoch=EPOCH, writer=writer, writer_id=node_id),
+        )
     state = State(cluster)
     state.begin(EPOCH, 0)
     decisions: list[AnyFact] = []
@@ -60,7 +64,14 @@ def _history(kind: str, name: str, version: str) -> Iterator[AnyFact]:
         yield f.QueueSet(queue=DEFAULT_QUEUE, policy=name)
     for number in range(NODES):
         gpus = tuple(
-            Gpu(GpuId(f"n{number}-g{index}"), index, "nvidia", "H100", 80 << 30, numa=index // 2)
+            Gpu(
+                uuid=GpuId(f"n{number}-g{index}"),
+                index=index,
+                vendor="nvidia",
+                model="H100",
+                memory_bytes=80 << 30,
+                numa=index // 2,
+            )
             for index in range(GPUS)
         )
         yield f.NodeRegistered(

@@ -57,9 +57,9 @@ def room_for(
     room = _room(
         state,
         request,
-        offers.of,
-        offers.members & ~(closed_to(state, job) | excluded_nodes),
-        lambda: offers.cheapest(state.wall_ns),
+        offers=offers.of,
+        members=offers.members & ~(closed_to(state, job) | excluded_nodes),
+        costs=lambda: offers.cheapest(state.wall_ns),
     )
     return room if room is not None and 0 < len(room.victims) <= VICTIMS_MAX else None
 
@@ -79,7 +79,11 @@ def room_again(
     own_first = sorted((not offer.jobs, -offer.level, index) for index, offer in offers.of.items())
     free = {index: Offer(offer.level, offer.fit) for index, offer in offers.of.items()}
     return lambda nodes: _room(
-        state, replace(request, nodes=nodes), free, offers.members, lambda: iter(own_first)
+        state,
+        request=replace(request, nodes=nodes),
+        offers=free,
+        members=offers.members,
+        costs=lambda: iter(own_first),
     )
 
 
@@ -123,7 +127,8 @@ def _room(
     picks = [
         picked
         for group in groups
-        if (picked := _pick(state, offers, group, request.nodes, costs())) is not None
+        if (picked := _pick(state, offers, group=group, count=request.nodes, costs=costs()))
+        is not None
     ]
     if not picks:
         return None

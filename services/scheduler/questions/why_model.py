@@ -41,7 +41,7 @@ def explain_model(state: State, name: str, run_on_copy: RunOnCopy = copied) -> A
     if queued is not None:
         proof = explain(state, queued.job_id, run_on_copy)
         waits = f"replica {queued.job_id} waits: {proof['answer']}"
-        return _answer(state, name, word, waits, proof)
+        return _answer(state, name, word=word, text=waits, proof=proof)
     return _answer(state, name, word, _otherwise(state, model, word))
 
 

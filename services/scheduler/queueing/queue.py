@@ -91,11 +91,11 @@ def shape_of(job: Job, excluded: tuple[NodeId, ...] = ()) -> Shape:
     reserved = (job.spec.reservation, job.user) if job.spec.reservation else ("", "")
     held_s = job.spec.allocation.expires_s if job.spec.allocation is not None else 0
     return Shape(
-        job.tenant,
-        request_of(job.spec, excluded),
-        job.spec.time_limit_s.bit_length(),
-        reserved,
-        held_s,
+        tenant=job.tenant,
+        request=request_of(job.spec, excluded),
+        lasts=job.spec.time_limit_s.bit_length(),
+        reserved=reserved,
+        held_s=held_s,
     )
 
 

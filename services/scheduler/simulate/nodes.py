@@ -68,7 +68,13 @@ def _node(number: int, line: Mapping[str, str]) -> NodeRegistered:
     name = line.get("sn") or f"n{number}"
     model = line.get("model") or "GPU"
     gpus = tuple(
-        Gpu(GpuId(f"{name}-{index}"), index, "simulated", model, GPU_MEMORY)
+        Gpu(
+            uuid=GpuId(f"{name}-{index}"),
+            index=index,
+            vendor="simulated",
+            model=model,
+            memory_bytes=GPU_MEMORY,
+        )
         for index in range(int(line["gpu"]))
     )
     return NodeRegistered(

@@ -75,7 +75,13 @@ def requests(
         duration_s = min(row.duration_s, limit_s or row.duration_s)
         spec = _spec(row, per_node, limit_s)
         submit, duration = int(row.submit_s / speed * SECOND), max(1, int(duration_s * SECOND))
-        found[row.name] = Request(JobId(row.name), TenantId(row.tenant), submit, duration, spec)
+        found[row.name] = Request(
+            job_id=JobId(row.name),
+            tenant=TenantId(row.tenant),
+            submit_ns=submit,
+            duration_ns=duration,
+            spec=spec,
+        )
     return sorted(found.values(), key=lambda request: request.submit_ns)
 
 

@@ -158,7 +158,9 @@ class State:
 
     def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
         """Fold own facts ahead of the log; their sequence is not known yet."""
-        stamp = Stamp(0, at_ns, self.epoch, subjects.SCHEDULER_KIND, "")
+        stamp = Stamp(
+            seq=0, at_ns=at_ns, epoch=self.epoch, writer=subjects.SCHEDULER_KIND, writer_id=""
+        )
         for fact in facts:
             reserved = (
                 isinstance(fact, JobPlaced) and self.cluster.jobs[fact.job_id].preemption.reserved
@@ -368,7 +370,13 @@ class State:
         address = self.cluster.nodes[next(iter(job.members))].address
         share = share_of(job)
         self.ports.fit(address, job.port)
-        self.noted[job.job_id] = Noted(job.attempt, address, job.port, share, self._expect(job))
+        self.noted[job.job_id] = Noted(
+            attempt=job.attempt,
+            address=address,
+            port=job.port,
+            share=share,
+            end_ns=self._expect(job),
+        )
         if job.spec.allocation is not None:
             self.held[job.job_id] = None
         self.queue_held[job.spec.queue or DEFAULT_QUEUE] += share

@@ -226,13 +226,13 @@ class Nvidia:
         kind = EVENT_KINDS.get(data.eventType, r.OTHER)
         instance = data.gpuInstanceId if data.gpuInstanceId != NO_INSTANCE else None
         return Event(
-            time.time_ns(),
-            "nvidia",
-            address,
-            kind,
-            data.eventData,
-            f"NVML event {data.eventType:#x}",
-            instance,
+            at_ns=time.time_ns(),
+            vendor="nvidia",
+            pci_bus=address,
+            kind=kind,
+            number=data.eventData,
+            text=f"NVML event {data.eventType:#x}",
+            instance=instance,
         )
 
     def _versions(self, device: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ def control(vendor: Any, device: str, command: Command) -> Done | Lacking:  # no
     """Raises Refusal, and Lost."""
     nvml, handle = vendor.nvml, vendor.handle(device)
     try:
-        return _told(vendor, nvml, device, handle, command)
+        return _told(vendor, nvml, device=device, handle=handle, command=command)
     except nvml.NVMLError as error:
         if vendor.ask.judge(error) == LASTING:
             return Lacking(words(error), denied=isinstance(error, nvml.NVMLError_NoPermission))

@@ -130,7 +130,11 @@ def _instances(nvml: Any, handle: Any) -> Iterator[MigInstance]:  # noqa: ANN401
 def _instance(nvml: Any, made: Any, profile: str, uuids: dict[int, str]) -> MigInstance:  # noqa: ANN401
     info = nvml.nvmlGpuInstanceGetInfo(made)
     return MigInstance(
-        info.id, uuids.get(info.id, ""), profile, info.placement.start, info.placement.size
+        number=info.id,
+        uuid=uuids.get(info.id, ""),
+        profile=profile,
+        start=info.placement.start,
+        size=info.placement.size,
     )
 
 

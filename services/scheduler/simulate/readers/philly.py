@@ -10,9 +10,9 @@ COLUMNS = frozenset(("job_id", "submit_s", "gpus", "duration_s", "vc"))
 
 def read(line: dict[str, str]) -> Row:
     return Row(
-        line["job_id"],
-        float(line["submit_s"]),
-        float(line["duration_s"]),
-        int(line["gpus"]),
-        line["vc"],
+        name=line["job_id"],
+        submit_s=float(line["submit_s"]),
+        duration_s=float(line["duration_s"]),
+        gpus=int(line["gpus"]),
+        tenant=line["vc"],
     )

@@ -12,11 +12,11 @@ COLUMNS = frozenset(("job_id", "submit_s", "gpus", "duration_s"))
 
 def read(line: dict[str, str]) -> Row:
     return Row(
-        line["job_id"],
-        float(line["submit_s"]),
-        float(line["duration_s"]),
-        int(line["gpus"]),
-        line.get("tenant") or "default",
+        name=line["job_id"],
+        submit_s=float(line["submit_s"]),
+        duration_s=float(line["duration_s"]),
+        gpus=int(line["gpus"]),
+        tenant=line.get("tenant") or "default",
         share=int(line.get("share") or 100),
         priority=int(line.get("priority") or 50),
         cpus_milli=int(line.get("cpus_milli") or 0),
