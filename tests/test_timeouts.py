@@ -121,6 +121,10 @@ STAY: Final[dict[str, str]] = {
     (
         "a job's own process, the default of an argument: a broker that is restarted answers again"
     ): "broker_client.ANSWER_S broker_client.AGAIN_S",
+    "a link of a job's own program, whose calls take their deadline: `within_s`, `give_up_s`": """
+        compression.ZSTD_BYTES_PER_S handshake.HANDSHAKE_S link.WITHIN_S link.LINGER_S
+        progress.IDLE_S progress.TURN_S progress.DIAL_AGAIN_S transports.LOOK_S
+        transports.DIAL_AGAIN_S""",
     "the default of an argument for which a setting is given": """
         records.FLUSH_S balancer.SUSPECT_S  vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S
         profile.AWAY_S""",

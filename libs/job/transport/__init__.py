@@ -1,0 +1,1 @@
+"""Messages and memory between processes of several nodes, over TCP or RDMA; docs/transport.md."""
