@@ -1,5 +1,4 @@
-"""What STYLE.md says and a machine can hold: sizes, names, imports, purity, and the cards of the
-services.
+"""Rules of STYLE.md that a program can check: sizes, names, imports, purity and service cards.
 
 `python -m tests.test_tidy` prints the sizes. The reading of the source is in tests/tidy.py; an
 exception is a row of one of the tables here, with its reason.

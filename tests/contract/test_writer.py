@@ -1,5 +1,7 @@
-"""What a writer promises over any log: order, whole groups, one writer at a time, and a known
-outcome in the end.
+"""Contract tests of the writer over every log.
+
+A writer keeps the order, stores whole groups, allows one writer at a time, and learns the outcome
+of each append in the end.
 """
 
 import asyncio

@@ -86,7 +86,7 @@ def test_limits_of_a_context_are_set(gpu: Gpu) -> None:
 
 
 def test_pieces_keep_their_bytes_when_they_are_mapped_elsewhere(gpu: Gpu) -> None:
-    """What `defragment` does: every second piece is freed, the others move together."""
+    """Do the same as `defragment`: free every second piece and move the others together."""
     driver, size, ordinal = gpu.driver, gpu.size, gpu.device.ordinal
     address = driver.reserve(PIECES * size)
     handles = [driver.create(ordinal, size) for _ in range(PIECES)]

@@ -239,10 +239,10 @@ async def test_output_is_followed_to_its_end(world: World) -> None:
 
 
 async def test_output_of_what_never_was_here_is_an_error(world: World) -> None:
-    chunk = await world.output("nobody")
+    chunk = await world.output("unknown")
     assert chunk.end
-    assert "no output of nobody attempt 1 on node n" in chunk.error
-    assert "stdout, stderr" in (await world.output("nobody", stream="stdlog")).error
+    assert "no output of unknown attempt 1 on node n" in chunk.error
+    assert "stdout, stderr" in (await world.output("unknown", stream="stdlog")).error
 
 
 async def test_input_is_taken_by_offset_and_repeating_it_is_harmless(world: World) -> None:
@@ -253,7 +253,7 @@ async def test_input_is_taken_by_offset_and_repeating_it_is_harmless(world: Worl
     assert (await world.type("j", 6, b"world", eof=True)).next_offset == 11
     assert (await world.said(f.JobFinished, "j")).exit_code == 2
     assert (await world.output("j")).data == b"hello world"
-    assert "no job nobody" in (await world.type("nobody", 0, b"x")).error
+    assert "no job unknown" in (await world.type("unknown", 0, b"x")).error
 
 
 async def test_many_jobs_each_run_once(world: World) -> None:

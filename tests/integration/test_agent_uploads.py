@@ -1,5 +1,6 @@
-"""What a job brings along, on its node: its working directory, or one clear refusal; nothing else
-waits for it.
+"""Uploads on a node: a job starts in its unpacked upload or gets one clear refusal.
+
+No other job waits for an upload.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ DATA = archive(hello=b"from far away\n")
 
 
 class Gateway:
-    """Gives `data` to whoever asks; waits before each piece while `held`."""
+    """A gateway that serves `data`; it waits before each piece while `held`."""
 
     def __init__(self, data: bytes = DATA) -> None:
         self.data = data

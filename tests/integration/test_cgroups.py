@@ -37,7 +37,7 @@ async def world(tmp_path: Path, home: Home) -> AsyncIterator[World]:
 
 
 def of(world: World, job: str, controller: str, home: Home, file: str) -> str:
-    """What a file of a job's group says."""
+    """Return the content of a file of a job's control group."""
     identity = records.read_identity(world.supervisors.job_dir((job, 1)))
     assert identity is not None
     name = cgroups.name_of(identity["pid"], identity["start_ticks"])

@@ -28,7 +28,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Chaos]:
 
 
 async def sampled(name: str) -> list[float]:
-    """What the node's agent serves of each device, by its index; nothing while there is none."""
+    """Return a metric's values from the node's agent, one per device; maybe none."""
     try:
         async with (
             aiohttp.ClientSession() as session,

@@ -209,7 +209,7 @@ async def test_a_list_comes_in_pages_that_add_up_to_it(
         if not (following := page["next"]):
             break
     assert found == whole and len(whole) > 1
-    assert "not in the list" in (await world.ask("GET", f"/v1/{path}?after=nobody", 422))["detail"]
+    assert "not in the list" in (await world.ask("GET", f"/v1/{path}?after=unknown", 422))["detail"]
     await world.ask("GET", f"/v1/{path}?limit=0", 422)
 
 
@@ -272,7 +272,7 @@ async def test_the_inventory_is_the_scheduler_s_own_and_behind_a_node_that_there
     await world.bus.subscribe(subjects.ask_scheduler("inventory"), answer)
     assert (await world.ask("GET", "/v1/inventory"))["seq"] == 7
     await world.ask("GET", "/v1/inventory?after=n1")
-    await world.ask("GET", "/v1/inventory?after=nobody", 404)
+    await world.ask("GET", "/v1/inventory?after=unknown", 404)
     assert asks == [b"", b"n1"]
 
 

@@ -86,9 +86,9 @@ async def test_every_route_needs_an_accepted_key(world: World, headers: dict[str
 async def handshake(
     session: aiohttp.ClientSession, world: World, route: str, key: str
 ) -> tuple[int, str]:
-    """What a WebSocket of that route is answered with.
+    """Return the status and the refusal that a WebSocket of the route gets.
 
-    The client at hand does not say the body of a refusal: the record does.
+    This client does not show the body of a refusal, but the access record does.
     """
     try:
         async with session.ws_connect(
@@ -121,7 +121,7 @@ async def test_a_websocket_to_a_job_is_its_user_s_own(world: World) -> None:
             for asker, status in (
                 (ada, 403),
                 (root, 503),
-            ):  # no agent answers here: whoever may is let through to it
+            ):  # no agent answers here: permitted users get its error
                 with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
                     await asker.session.ws_connect(
                         world.url + route.replace("{ref}", job), headers=header

@@ -31,7 +31,7 @@ DAEMON = (
     "sleep 1; done' &)"
 )
 FILL = "import time\nkept = []\nwhile True: kept.append(b'x' * (1 << 20)); time.sleep(0.001)"
-# Takes a descriptor from whoever connects, says so, and keeps it.
+# Takes a descriptor from each client that connects, prints a line, and keeps it.
 KEEPER = """
 import socket, sys, time
 listener = socket.socket(socket.AF_UNIX); listener.bind(sys.argv[1]); listener.listen()

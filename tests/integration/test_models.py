@@ -103,7 +103,7 @@ def urls(model: Model) -> list[str]:
 
 
 async def muster(cluster: Chaos, *arguments: str) -> str:
-    """What the command prints; it must end with 0."""
+    """Return the output of the command, which must exit with 0."""
     told = {
         **os.environ,
         "MUSTER_PROFILE": str(cluster.folder / "profile.json"),
@@ -256,8 +256,8 @@ async def _until_true(holds: Callable[[], Awaitable[bool]]) -> None:
 
 async def test_what_does_not_fit_is_refused_in_words(cluster: Chaos) -> None:
     assert (
-        "model 'nobody' does not exist"
-        in (await ask(cluster, "GET", "/v1/deployments/nobody", 404))["detail"]
+        "model 'unknown' does not exist"
+        in (await ask(cluster, "GET", "/v1/deployments/unknown", 404))["detail"]
     )
     await ask(cluster, "POST", "/v1/deployments", 422, {"name": "a b", "command": ["x"]})
     await ask(cluster, "POST", "/v1/deployments", 422, [])

@@ -1,5 +1,7 @@
-"""A job is over when its devices are proved free: whoever has one open is named, and the device
-waits. /dev/full stands for a GPU.
+"""A job is over when its devices are proved clean.
+
+The report names each process that has a device open, and the device stays in quarantine. /dev/full
+stands for a GPU.
 """
 
 import asyncio
@@ -22,7 +24,7 @@ from services.node_agent.machine import processes
 DEVICE = GpuId("GPU-n-0")
 NUMBER = os.stat("/dev/full").st_rdev
 NODES = {DEVICE: ((os.major(NUMBER), os.minor(NUMBER)),)}
-# No child of this process, and of no terminal: as what a job has asked somebody else to begin.
+# Neither a child of this process nor of a terminal: a job may have another process start one.
 STRANGER = "setsid sleep 300 < /dev/full > /dev/null 2>&1 & echo $!"
 SOON_NS = 300_000_000
 

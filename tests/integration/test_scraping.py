@@ -1,5 +1,6 @@
-"""A real agent is scraped over HTTP while jobs run on its devices; whoever misbehaves at that port
-costs the node nothing.
+"""Scrapes of a real agent over HTTP while jobs run on its devices.
+
+Misbehaving clients of that port do not disturb the node.
 """
 
 import asyncio

@@ -167,7 +167,7 @@ async def test_what_is_trimmed_is_in_the_base_and_in_the_archive(trimming: Trimm
     assert (await snapshot_store.newest(NatsObjects(gateway))).seq == trimmer.trimmed
     assert [page[0].seq async for page in archived(bus, 4, 5)] == [5]
     assert len(await job_seqs(bus, "job-1")) == 2
-    assert await job_seqs(bus, "nobody") == []
+    assert await job_seqs(bus, "unknown") == []
     base = await snapshot_store.load(NatsObjects(gateway), BASE_OBJECT)
     assert base is not None
     report = await verify(Store(trimming.url), log.read(base.seq))

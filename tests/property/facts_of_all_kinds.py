@@ -1,5 +1,4 @@
-"""Facts by chance, in a small world: what right writers could say in a state, and what nobody
-should ever say.
+"""Random facts in a small world: facts that correct writers could append, and invalid ones.
 
 `moves` is the definition of "without a causal link" for tests/property/test_commute.py: two facts
 have none when both could be recorded in one and the same state, each by a writer that has not seen
@@ -57,7 +56,7 @@ OUTCOMES: Final = (job_life.COMPLETED, job_life.FAILED, job_life.CANCELLED)
 
 
 def moves(cluster: Cluster, chance: Random) -> list[AnyFact]:
-    """What each writer could rightly record now, one of each form."""
+    """Return the facts that each writer could validly append now, one of each form."""
     return [
         *by_gateways(cluster, chance),
         *by_quota(cluster, chance),
@@ -145,7 +144,9 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
 
 
 def _order(chance: Random) -> dict[str, Any]:
-    """Of few jobs a dependency on another, which may be over or unknown."""
+    """Return random dependencies and order fields; a few jobs depend on one that is over or
+    unknown.
+    """
     array = (
         Array(((0, chance.randrange(3), 1),), chance.randrange(3))
         if chance.random() < 0.25
@@ -233,8 +234,9 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
 
 
 def _of_model(model: Model, chance: Random) -> AnyFact:
-    """What was decided some gateways' facts ago may be of an earlier generation, or of another
-    tenant.
+    """Return a scaling of the model, possibly for an earlier generation or for another tenant.
+
+    The scheduler may have decided it before it read the latest facts of the gateways.
     """
     generation = chance.choice((model.generation, max(1, model.generation - 1)))
     spec = JobSpec(command=("serve",), requeue=False, serve=Serve(model.name, generation))
@@ -449,7 +451,7 @@ def wild(chance: Random) -> AnyFact:
     attempts = tuple(
         AttemptRef(chance.choice(JOBS), chance.randrange(3)) for _ in range(chance.randrange(3))
     )
-    model = chance.choice((*MODELS, "nobody's"))
+    model = chance.choice((*MODELS, "unknown"))
     ids = (job_id, JobId(f"{model}-{number}"), model_fold.replica_id(model, chance.randrange(9)))
     replicas = tuple(
         Replica(chance.choice(ids), JobSpec(command=(), serve=Serve(model, number)))
@@ -619,7 +621,7 @@ def _wild_words_of_operators(node_id: NodeId, word: str, number: int) -> tuple[A
 
 
 def wild_placement(cluster: Cluster, chance: Random) -> AnyFact | None:
-    """Of a job that may be placed, on any devices at all; None when no job may."""
+    """Return a placement of a queued job on arbitrary devices; None when no job is queued."""
     queued = [
         job
         for job in cluster.jobs.values()

@@ -1,5 +1,6 @@
-"""Who is asked for a placement: the first of each shape but those that let others pass, as if each
-single one were asked for that.
+"""Candidates for a placement equal the result of a check of every single job.
+
+They are the first job of each shape, except shapes that let others pass.
 """
 
 from collections.abc import Callable
@@ -229,10 +230,10 @@ def test_blocked_groups_leave_the_same_candidates_as_single_checks(
                 )
         assert list(candidates(world.state)) == asked_one_by_one(world.state)
         assert [head.job_id for head in heads(world.state)] == all_in_order(world.state)
-        anew = State(world.state.cluster)
+        fresh = State(world.state.cluster)
         for each in world.state.queue.waiting.values():
             assert serving(world.state.capacity, each.shape.request) == serving(
-                anew.capacity, each.shape.request
+                fresh.capacity, each.shape.request
             )
 
 

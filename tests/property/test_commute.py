@@ -102,8 +102,10 @@ def walk(chance: Random, steps: int) -> Iterator[Cluster]:
 
 
 def valid(cluster: Cluster, chance: Random) -> AnyFact:
-    """What some right writer could say now: first the kind, then the fact, for there are many more
-    of some kinds.
+    """Return a random fact that a correct writer could append now.
+
+    It chooses the kind first and then the fact, because some kinds have many more facts than
+    others.
     """
     by_kind = kinds_of(moves(cluster, chance))
     kind = chance.choices(list(by_kind), [SELDOM.get(each, 1.0) for each in by_kind])[0]
@@ -153,7 +155,10 @@ def touched(cluster: Cluster, fact: AnyFact) -> list[str]:
 
 
 def after(cluster: Cluster, *facts: tuple[AnyFact, int]) -> dict[str, Any]:
-    """What people and services see after these facts, each with the stamp that its number makes."""
+    """Return the state that people and services see after these facts.
+
+    Each fact carries a stamp made from its number.
+    """
     state = copy(cluster)
     for fact, number in facts:
         fold.apply(state, fact, stamp_of(subject_of(fact), cluster.seq + number, cluster.epoch))
@@ -284,7 +289,7 @@ def test_a_fact_that_was_decided_some_facts_of_others_ago_means_the_same(seed: i
 
 
 def meanwhile(cluster: Cluster, chance: Random, count: int) -> list[AnyFact]:
-    """What the others say, each having seen the others but not the scheduler."""
+    """Return facts of other writers, which have seen each other but not the scheduler."""
     said = []
     for number in range(1, count + 1):
         possible = [

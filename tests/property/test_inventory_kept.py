@@ -1,5 +1,6 @@
-"""What the inventory keeps of a node is what it would write anew, whatever facts came between: no
-change of a node goes unseen.
+"""The stored inventory of a node equals a newly computed one after any facts.
+
+No change of a node is missed.
 """
 
 from random import Random

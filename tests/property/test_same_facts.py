@@ -22,7 +22,7 @@ from tests.property.facts_of_all_kinds import JOBS, TENANTS, by_gateways, by_nod
 SEEDS = st.integers(0, 1 << 32)
 STEPS = 90
 ROUND_MAX = 60
-# Never: a start limit is counted anew by each scheduler.
+# Never: each scheduler counts a start limit from zero.
 START_S = 1 << 20
 
 Entry = tuple[int, str, Commit]
@@ -53,7 +53,7 @@ class Live:
 
 
 def some_facts(cluster: Cluster, chance: Random) -> list[AnyFact]:
-    """What others say in one commit: often several submissions at once, of different shapes."""
+    """Return one commit of another writer, often with several submissions of different shapes."""
     fresh = [job_id for job_id in JOBS if job_id not in cluster.jobs]
     if fresh and chance.random() < 0.4:
         return [

@@ -1,5 +1,7 @@
-"""Turns in a queue with time slices, second by second: nobody is cut before its slice, and
-everybody has its turn within a bound, whatever the queue's policy.
+"""Turns in a queue with time slices, second by second.
+
+No job is preempted before the end of its slice, and every job gets its turn within a bound,
+whatever the queue's policy.
 """
 
 from random import Random

@@ -193,7 +193,7 @@ def test_each_change_that_is_named_starts_the_job_and_nothing_cheaper_does(state
 )
 @draw(WORLDS)
 def test_a_job_whose_end_would_help_is_not_left_out(state: State) -> None:
-    """Of all that run, not only of those that are thought to matter."""
+    """Try every running job, not only those that the explanation considers."""
     job = state.cluster.jobs[J]
     assume(job.state == "queued" and not job.order.held)
     tried = [change.facts[0] for change in ended(state, job)]

@@ -383,7 +383,7 @@ def the_log_is_trimmed_without_the_archive(patch: pytest.MonkeyPatch) -> None:
         return decide_trim(
             policy,
             msgspec.structs.replace(
-                standing, young=standing.last + 1, readers={"nobody": standing.last}
+                standing, young=standing.last + 1, readers={"unknown": standing.last}
             ),
         )
 

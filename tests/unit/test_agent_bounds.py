@@ -19,9 +19,9 @@ def test_observation_of_an_unknown_attempt_changes_nothing() -> None:
     node = Node()
     assert (
         node.see(
-            o.ProcessStarted("nobody.1", 7),
-            o.JobLaunched("nobody.1"),
-            o.FactsStored(9, (o.Mark("nobody.1", 1),)),
+            o.ProcessStarted("unknown.1", 7),
+            o.JobLaunched("unknown.1"),
+            o.FactsStored(9, (o.Mark("unknown.1", 1),)),
         )
         == []
     )

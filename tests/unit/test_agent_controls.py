@@ -1,5 +1,7 @@
-"""What the agent's core makes of what its devices shall be told: once, one at a time, again when it
-was lost; the log hears news.
+"""Device controls in the agent's core.
+
+Each control is set once, one at a time, and set again when it was lost. The log receives changes
+only.
 """
 
 from typing import Any

@@ -1,5 +1,6 @@
-"""What follows of a device's error, in the agent's core: who ends and as what, what the log is
-told, when the device is reset.
+"""Consequences of a device's error in the agent's core.
+
+The tests compare the job's end and its reason, the recorded facts, and the time of a reset.
 """
 
 from typing import Any

@@ -1,5 +1,6 @@
-"""What the agent's core makes of modes that divide devices: they need a free card, and other
-devices are registered.
+"""Modes that divide devices, in the agent's core.
+
+A change of mode needs a free card, and afterwards the node registers other devices.
 """
 
 from msgspec.structs import replace

@@ -1,5 +1,6 @@
-"""What jobs usually ask for: newer ones weigh more, the counts are bounded, and another mix is
-learnt only when it is another.
+"""The workload mix: newer jobs weigh more, and the counts have a bound.
+
+The mix is stored only when it has changed.
 """
 
 import pytest

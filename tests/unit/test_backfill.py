@@ -1,5 +1,6 @@
-"""Who may pass the first job that does not fit: what ends in time, and what keeps off the nodes
-that are promised to it.
+"""Backfill past the first job that does not fit.
+
+A job may pass if it ends in time or avoids the reserved nodes.
 """
 
 from collections.abc import Sequence

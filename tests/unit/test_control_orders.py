@@ -1,6 +1,4 @@
-"""What a node's devices are to be told, as the scheduler orders it: what somebody wishes or what is
-in force, and nothing else.
-"""
+"""The scheduler's control orders to a node contain the wished controls and those in force only."""
 
 from libs.common import facts as f
 from libs.common.messages import ControlOrder

@@ -1,5 +1,6 @@
-"""What each control is for a driver, and its answer as an outcome; here with simulated devices,
-whose samples show what they were told.
+"""Each control as a driver call, and the driver's answer as an outcome.
+
+The samples of the simulated devices show the values that were set.
 """
 
 import pytest
@@ -66,7 +67,7 @@ async def test_what_a_simulated_device_is_told_shows_in_its_samples_until_it_is_
 
 async def test_a_reset_loses_what_a_device_was_told_and_what_lasts_is_put_back_with_it() -> None:
     async def keep(name: str, data: bytes) -> None:
-        """A folder that nobody reads."""
+        """A folder that no process reads."""
 
     driver, power = SimulatedDriver("n", 1), order("power", "300", "done")
     await carry_out(driver, power)

@@ -1,5 +1,6 @@
-"""What each fact about a device changes: its health is its node's word, its service the operators',
-and neither undoes the other.
+"""Changes of the state by each fact about a device.
+
+The node decides on its health and operators on its service, and neither undoes the other.
 """
 
 import pytest

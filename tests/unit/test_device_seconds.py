@@ -1,6 +1,4 @@
-"""What a job says of simulated devices: a number in a file, and nothing else that it
-may put there.
-"""
+"""Device seconds that a job reports for simulated devices: one number in a file."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a job finds in its environment, word by word."""
+"""Environment variables of a job, word by word."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""What each error means: every row, its gates, and who is believed before whom."""
+"""Meaning of each device error: every row, its gates, and the precedence of the sources."""
 
 from itertools import chain
 

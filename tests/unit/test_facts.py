@@ -19,7 +19,7 @@ def commit(*facts: f.AnyFact | Unknown) -> Commit:
 
 
 def raw(facts: object, min_reader: int = VERSION) -> bytes:
-    """A commit as another version, or nobody, would write it."""
+    """Return a commit as another version would write it, valid or not."""
     return msgspec.msgpack.encode([VERSION + 1, min_reader, "facts.quota", 1, 0, 5, 0, facts])
 
 

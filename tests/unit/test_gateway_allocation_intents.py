@@ -1,6 +1,4 @@
-"""What a request about an allocation means: acts, refuses naming the field or saying
-why not now.
-"""
+"""Requests about allocations: each is accepted, or refused with the field or the reason."""
 
 import pytest
 

@@ -1,5 +1,6 @@
-"""What operators want devices to be told: acts, refuses what cannot be, waits only where nothing
-new may come.
+"""Requests about device controls.
+
+The gateway records them, refuses impossible ones, and waits only where no new request may come.
 """
 
 from typing import Any

@@ -1,5 +1,7 @@
-"""What operators say of devices: acts, refuses while somebody has them, stays quiet where it is so
-already.
+"""Requests about devices.
+
+The gateway records them, refuses them while a job holds the device, and records nothing when the
+device is in that state already.
 """
 
 import pytest

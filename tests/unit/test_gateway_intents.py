@@ -1,6 +1,4 @@
-"""What the gateway takes as a request, refuses, and leaves alone; compared by the facts that come
-of it.
-"""
+"""Requests that the gateway accepts, refuses or ignores, compared by the facts that result."""
 
 from typing import Any
 

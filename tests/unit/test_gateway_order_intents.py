@@ -1,5 +1,7 @@
-"""What a request about the order means: acts, refuses naming the field, stays quiet where it is so
-already.
+"""Requests about the order of jobs.
+
+The gateway records them, refuses them with the name of the field, and records nothing when nothing
+changes.
 """
 
 import pytest

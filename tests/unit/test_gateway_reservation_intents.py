@@ -1,4 +1,7 @@
-"""What a request about reservations means: acts, refuses naming the field, and who may name one."""
+"""Requests about reservations: accepted, or refused with the name of the field.
+
+Some tests check which tenants may name a reservation.
+"""
 
 from typing import Any
 

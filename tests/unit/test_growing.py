@@ -1,4 +1,4 @@
-"""Gangs that are begun anew with more nodes: when, past whom, and how they go on."""
+"""Gangs that restart with more nodes: when, ahead of which jobs, and how they continue."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the core is told of what drivers, the kernel's log and samples say."""
+"""Observations that the core receives from drivers, the kernel's log and samples."""
 
 from typing import Any
 

@@ -1,5 +1,6 @@
-"""What of the host a job is bound to: what it asked for, near its devices where that is known and
-enough.
+"""Host resources of a job: its requested CPUs and memory.
+
+They are near its devices where the topology is known and enough CPUs are there.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Lines of the kernel's log: what they say of a device, and that nobody but the kernel says it."""
+"""Lines of the kernel's log: their meaning for a device, and proof that the kernel wrote them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who holds what share of which device: never more than the whole, and given back once."""
+"""Holders and shares of each device: never more than the whole, and returned once."""
 
 import pytest
 

@@ -91,7 +91,7 @@ def test_every_invalid_invitation_is_refused_with_the_same_text() -> None:
     for bad, at in (
         (wish(secret="x" * 32), NOW),
         (wish(), NOW + 2 * NS),
-        (wish(node_id="nobody"), NOW),
+        (wish(node_id="unknown"), NOW),
     ):
         with pytest.raises(Problem) as problem:
             intents.joining(bad, cluster, at)
@@ -225,7 +225,7 @@ def test_a_roster_names_one_that_leaves_without_its_key_and_one_that_is_removed_
 
 
 def test_removed_nodes_hold_no_other_node_alive_for_the_scheduler() -> None:
-    """Of three, two are removed: the third's silence counts again."""
+    """Remove two of three nodes: the silence of the third one counts again."""
     cluster, renewals = three(), Renewals()
     renewals.begin(NOW)
     renewals.check(cluster, NOW + 12 * NS)

@@ -1,5 +1,6 @@
-"""What each fact about a node changes, and what it must not; `History.say` holds that an ignored
-one changes nothing.
+"""Changes of the state by each fact about a node, and what must not change.
+
+`History.say` checks that an ignored fact changes nothing.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""What agents believe of each other's datagrams."""
+"""Checks that agents make on each other's datagrams."""
 
 import msgspec
 import nkeys
@@ -66,11 +66,11 @@ def test_older_build_reads_a_question_that_names_its_recipient() -> None:
 
 @pytest.mark.parametrize(
     "said",
-    [ask(cluster="away"), ask(incarnation=4), ask(node="nobody"), ask(nonce=b"short")],
+    [ask(cluster="away"), ask(incarnation=4), ask(node="unknown"), ask(nonce=b"short")],
     ids=[
         "of another cluster",
         "of an older life",
-        "of nobody in the roster",
+        "of a node outside the roster",
         "without a whole nonce",
     ],
 )

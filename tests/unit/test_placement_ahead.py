@@ -1,6 +1,4 @@
-"""What is looked at ahead and what is remembered: the answers are the same however little of it
-there may be.
-"""
+"""Placement looks ahead and remembers within bounds: the answers do not depend on these bounds."""
 
 import pytest
 

@@ -1,5 +1,6 @@
-"""What remainders are worth for the jobs that usually come, by hand-worked examples, and where
-`fragmentation` puts jobs therefore.
+"""Value of remainders for the workload mix in worked examples.
+
+They also show where `fragmentation` places jobs.
 """
 
 import pytest
@@ -102,7 +103,7 @@ def test_a_job_without_gpus_leaves_cpus_to_those_who_need_them_beside_their_gpus
     )
     assert (
         choose(given(nodes, usual()).capacity, spec(gpus=0, cpus_milli=6_000), "")[0][0] == "a"
-    ), "here nobody needs them"
+    ), "no usual job needs them here"
 
 
 def test_a_part_is_taken_of_an_open_device_when_whole_ones_are_what_is_usually_asked_for() -> None:

@@ -75,7 +75,7 @@ def test_a_reservation_that_ends_leaves_its_share_to_its_tenant() -> None:
 
 
 def state_again(state: State) -> State:
-    """Of a scheduler that takes over."""
+    """Return the state of a scheduler that takes over."""
     again = State(state.cluster)
     again.begin(1, SECOND_NS)
     return again

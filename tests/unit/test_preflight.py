@@ -42,7 +42,7 @@ class Looks(SimulatedDriver):
 async def looked(
     driver: Looks, *uuids: GpuId, every_ms: int = 0, **machine: Any
 ) -> tuple[list[Observation], str]:
-    """What is told, and why the job is refused."""
+    """Return the observations of a preflight, and the reason for a refusal."""
     told: list[Observation] = []
     state, sampling = s.begin(Node().state.node_id, 1, ()), Sampling(driver, every_ms)
     await sampling.look()

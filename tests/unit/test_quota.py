@@ -1,6 +1,4 @@
-"""What quota decides: a word on each submission, one charge for each attempt that was placed and
-ended.
-"""
+"""Quota decides once on each submission, and charges each placed attempt once when it has ended."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,4 @@
-"""What leaves in a support bundle holds no secret: known ones wherever they stand, and what looks
-like one.
-"""
+"""A support bundle contains no secret: neither a known one nor text that looks like one."""
 
 import pytest
 

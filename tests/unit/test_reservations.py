@@ -1,4 +1,4 @@
-"""Nodes that are kept for somebody, or for nobody: who may begin there, and when."""
+"""Nodes reserved for tenants or for maintenance: which jobs may begin there, and when."""
 
 from typing import Any
 

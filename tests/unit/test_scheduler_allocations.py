@@ -40,7 +40,7 @@ def held(expires_s: float = HOUR, at_s: float = 0, warn_s: int = 300) -> State:
 
 
 def hear(state: State, *facts: AnyFact) -> None:
-    """What others say."""
+    """Apply the facts of other writers."""
     for fact in facts:
         state.refresh(tell(state.cluster, fact))
 

@@ -1,6 +1,4 @@
-"""What the scheduler decides of jobs that ignore the lease, while their node is silent
-and after.
-"""
+"""Scheduler decisions on jobs that ignore the lease, while their node is silent and afterwards."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""What may be said of secrets, and that no refusal quotes a value."""
+"""Requests about secrets; no refusal quotes a value."""
 
 import pytest
 

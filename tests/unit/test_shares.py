@@ -1,6 +1,4 @@
-"""What a job with a plain part of a device may use of its memory, and what follows of it in the
-agent's core.
-"""
+"""Memory bounds of a job with a fraction of a device, and the reactions of the agent's core."""
 
 from typing import Any
 

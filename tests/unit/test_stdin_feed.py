@@ -1,4 +1,4 @@
-"""A job's input is bounded, and never waits for a wake-up that nobody will give."""
+"""A job's input is bounded, and never waits for a wake-up that does not come."""
 
 import os
 

@@ -61,7 +61,7 @@ def test_leftovers_for_which_there_is_no_room_are_counted(tmp_path: Path) -> Non
 
 
 async def left_of(tmp_path: Path, *pids: int, more: int = 0, boot_id: str = "") -> Sequence[str]:
-    """What the agent says of an attempt that ended with these processes left."""
+    """Return the agent's report of an attempt that ended and left these processes."""
     job_dir = tmp_path / "jobs" / "j.1"
     records.place_marker(str(job_dir), {"rank": 0})
     record = records.unexecuted(lost._nobody("j", 1, 0), "exited", "", 5)

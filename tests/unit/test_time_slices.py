@@ -75,7 +75,7 @@ def reset(state: State, setting: f.QueueSet) -> None:
 
 
 def over(job: str, by: str, now_s: int, attempt: int = 1) -> f.JobPreempted:
-    """What is said of a job that has run for its slice."""
+    """Return the preemption of a job that has run for its time slice."""
     lost = preempted(job, by, attempt, lost_share_ms=400 * 1_000 * now_s, signal=10, grace_s=65)
     return replace(lost, sliced=True)
 
@@ -181,7 +181,7 @@ def test_a_higher_priority_waits_for_no_slice_and_the_other_keeps_its_place() ->
 
 
 def test_where_jobs_take_turns_the_higher_priority_goes_first_whatever_the_policy() -> None:
-    """Else one of low priority, for which nobody makes room, would stand before those that take
+    """Otherwise a job of low priority, which preempts no other job, would block those that take
     turns.
     """
     for policy in ("fifo", "srsf", "las", "deadline", "priority"):

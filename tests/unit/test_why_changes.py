@@ -1,5 +1,6 @@
-"""What would start a waiting job: each kind of change acts where it helps, and is not named where
-it does not.
+"""Changes that would start a waiting job.
+
+Each kind of change is named where it helps, and not named where it does not.
 """
 
 from typing import Any

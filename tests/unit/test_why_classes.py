@@ -1,5 +1,6 @@
-"""What rules nodes out, in words that a person can act on; and the whole answer where a limit or a
-gang's nearness decides.
+"""Reasons that rule nodes out, in plain words.
+
+Some tests compare the whole answer: where a limit or the topology of a gang decides.
 """
 
 from typing import Any

@@ -1,6 +1,4 @@
-"""When a waiting job may start by itself: from estimates, from history, from limits, or nobody can
-say.
-"""
+"""Estimated starts of waiting jobs: from estimates, history or limits, or unknown."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Who goes first, and why, in the words of the queue's policy."""
+"""Explanation of the order of waiting jobs, in the words of the queue's policy."""
 
 from typing import Any
 

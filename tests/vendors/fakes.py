@@ -25,7 +25,7 @@ HERE: Final = Path(__file__).parent
 
 
 class Driver(Protocol):
-    """What the contract tests call of a MemoryDriver."""
+    """Methods of a MemoryDriver that the contract tests call."""
 
     name: str
     alignment: int

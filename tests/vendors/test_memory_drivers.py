@@ -266,7 +266,10 @@ def test_threads_create_map_and_free_beside_each_other(driver: Driver) -> None:
 
 
 class TestVendors:
-    """What a device does beyond the twin: it is full, it fails in the middle, it is another's."""
+    """Failures of real devices that the twin does not have.
+
+    A device is full, fails during a call, or belongs to another process.
+    """
 
     def test_a_full_device_says_so_in_the_driver_s_words(self, fake: Fake) -> None:
         fake.tell("memory_mib 0 8")

@@ -1,4 +1,4 @@
-"""What must be true in every run, one file per rule.
+"""Rules that must hold in every run, one file per rule.
 
 Each checker is asked at the moment when its rule could break.
 

@@ -1,5 +1,6 @@
-"""A job is placed on a node reserved for others or for maintenance only if it ends before that time
-begins. A job with a reservation is placed only in it, and only while it lasts.
+"""Jobs stay out of nodes that are reserved for others, and jobs with a reservation stay in it.
+
+A job may run on such a node if it ends before the reservation begins.
 """
 
 from __future__ import annotations

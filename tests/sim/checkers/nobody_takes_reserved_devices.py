@@ -1,5 +1,6 @@
-"""Checks that devices which are reserved for a job are placed for no other one, until that job is
-placed or has ended, or the reservation was withdrawn.
+"""Devices reserved for one job are not placed for another one.
+
+The reservation ends when its job is placed or has ended, or when it is withdrawn.
 """
 
 from collections.abc import Sequence

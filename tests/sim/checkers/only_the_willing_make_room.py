@@ -1,6 +1,8 @@
-"""A job is preempted only if it said that it may be, for a job of higher priority (or of equal,
-after its turn), not before it has run for as long as it asked for; and it is tried again, whatever
-came of it, unless it had ended well or somebody cancelled it.
+"""Only preemptible jobs are preempted, and they are tried again.
+
+The preempting job has a higher priority, or the same one after its turn. The preempted job has run
+for at least its requested time. It is queued again whatever its exit, unless it had completed or
+was cancelled.
 """
 
 from typing import Final

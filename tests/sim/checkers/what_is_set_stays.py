@@ -1,5 +1,6 @@
-"""What operators want a device to be told it is told, and what lasts is there at the end, whatever
-became of agents and machines.
+"""Device controls that operators set are applied, and lasting ones are in force at the end.
+
+This holds whatever happened to agents and machines.
 """
 
 from tests.sim.checkers.checker import Checker
