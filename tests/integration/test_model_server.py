@@ -29,7 +29,9 @@ Client = TestClient[Any, Any]
 
 
 def example() -> ModuleType:
-    """The file itself: examples are no package."""
+    """Load the file itself, with its folder on the path: the examples are not a package."""
+    if str(ROOT / "examples") not in sys.path:
+        sys.path.insert(0, str(ROOT / "examples"))
     spec = importlib.util.spec_from_file_location(
         "model_server", ROOT / "examples" / "model_server.py"
     )

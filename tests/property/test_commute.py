@@ -22,7 +22,8 @@ from libs.common.model import WHOLE_GPU, JobId, job_of
 from libs.common.state.cluster import Cluster
 from libs.common.subjects import WRITER_OF
 from tests.history import History, copy, stamp_of, subject_of
-from tests.property.facts_of_all_kinds import moves, wild, wild_placement
+from tests.property.facts_of_all_kinds import moves
+from tests.property.invalid_facts import wild, wild_placement
 
 # The writers whose own facts are folded before the log has them.
 AHEAD: Final = (subjects.SCHEDULER_KIND, subjects.QUOTA_KIND)

@@ -17,7 +17,9 @@ from libs.common.transport import snapshot
 from services.scheduler.decide.decide import decide
 from services.scheduler.state.state import State
 from tests.history import SECOND, subject_of
-from tests.property.facts_of_all_kinds import JOBS, TENANTS, by_gateways, by_nodes, by_quota
+from tests.property.fact_values import JOBS, TENANTS
+from tests.property.facts_of_all_kinds import by_gateways, by_quota
+from tests.property.facts_of_nodes import by_nodes
 
 SEEDS = st.integers(0, 1 << 32)
 STEPS = 90

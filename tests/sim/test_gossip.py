@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from libs.common import facts as f
-from tests.sim import faults, planted
+from tests.sim import faults, planted_leases
 from tests.sim.checkers import ALL
 from tests.sim.faults import APART, CUT, LONG_LEASE_MS, OUTAGE, Blow, Plan
 from tests.sim.loop import run
@@ -115,7 +115,8 @@ def test_a_majority_that_no_scheduler_answers_goes_on(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "plant", [planted.a_lease_is_extended_without_a_majority, planted.a_renewed_peer_counts]
+    "plant",
+    [planted_leases.a_lease_is_extended_without_a_majority, planted_leases.a_renewed_peer_counts],
 )
 def test_a_planted_bug_of_this_rule_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
@@ -132,7 +133,7 @@ def test_a_planted_bug_of_this_rule_is_found(
 def test_planted_loss_of_nodes_by_their_silence_alone_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planted.a_node_is_lost_by_its_own_silence_alone(monkeypatch)
+    planted_leases.a_node_is_lost_by_its_own_silence_alone(monkeypatch)
     found = [
         world.found
         for world in (ran(seed, *ONE_AFTER_ANOTHER, nodes=FIVE) for seed in range(WITHIN))

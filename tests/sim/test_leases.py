@@ -7,12 +7,13 @@ And a node that is installed again frees nothing that may be alive.
 import pytest
 
 from libs.common import facts as f
-from tests.sim import planted
+from tests.sim import planted_leases
 from tests.sim.checkers import ALL
 from tests.sim.checkers.checker import Checker
 from tests.sim.faults import AGENT_DEAD, LEASE_MS, PLANNED, POWER_CUT, REINSTALLED, Blow, Plan
+from tests.sim.settings import SETTINGS
 from tests.sim.weather import Rates
-from tests.sim.world import SETTINGS, Result, simulate
+from tests.sim.world import Result, simulate
 
 SEEDS = range(8)
 NODES = (2, 2, 4, 2)
@@ -58,7 +59,7 @@ def test_a_node_that_dies_after_a_planned_stop_is_lost_in_time(seed: int) -> Non
 def test_planted_false_report_of_an_ended_lease_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planted.a_long_lease_is_said_to_be_over_and_is_not(monkeypatch)
+    planted_leases.a_long_lease_is_said_to_be_over_and_is_not(monkeypatch)
     dead = Blow(DIES_S, AGENT_DEAD, "agent-n3", 25.0)
     found = [result.found for result in (ran(seed, dead) for seed in SEEDS) if result.found]
     assert {each.checker for each in found} == {"lost_only_after_a_lease"}
@@ -85,7 +86,7 @@ def test_what_an_agent_left_alive_is_over_before_one_with_an_empty_directory_is_
 def test_planted_release_by_an_empty_state_directory_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planted.an_empty_directory_speaks_for_the_one_before(monkeypatch)
+    planted_leases.an_empty_directory_speaks_for_the_one_before(monkeypatch)
     found = [
         result.found for result in (simulate(reinstalled(seed)) for seed in SEEDS) if result.found
     ]

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from tests.sim import faults, planted, planted_devices, planted_times
+from tests.sim import faults, planted, planted_devices, planted_leases, planted_log, planted_times
 from tests.sim.weather import Rates
 from tests.sim.world import simulate
 
@@ -13,26 +13,26 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 # Seeds within which each must be found: about three times what it took when this was written.
 WITHIN: Final[dict[Plant, int]] = {
-    planted.the_guard_is_off: 3,
-    planted.neither_guard_nor_commit_numbers: 5,
-    planted.no_supervisor_enforces_the_lease: 220,
+    planted_log.the_guard_is_off: 3,
+    planted_log.neither_guard_nor_commit_numbers: 5,
+    planted_leases.no_supervisor_enforces_the_lease: 220,
     planted.an_order_names_no_attempt: 3,
-    planted.another_writer_says_who_is_lost: 150,
+    planted_leases.another_writer_says_who_is_lost: 150,
     planted.a_release_frees_whatever_attempt_holds: 5,
-    planted.orders_come_from_what_is_not_acknowledged: 10,
-    planted.a_counter_is_the_message_id: 10,
-    planted.a_term_begins_without_waiting: 10,
-    planted.an_append_of_unknown_outcome_is_done: 5,
-    planted.a_writer_owns_what_came_before_it: 5,
-    planted.the_log_is_trimmed_without_the_archive: 20,
-    planted.the_log_is_trimmed_without_a_snapshot: 10,
+    planted_log.orders_come_from_what_is_not_acknowledged: 10,
+    planted_log.a_counter_is_the_message_id: 10,
+    planted_leases.a_term_begins_without_waiting: 10,
+    planted_log.an_append_of_unknown_outcome_is_done: 5,
+    planted_log.a_writer_owns_what_came_before_it: 5,
+    planted_log.the_log_is_trimmed_without_the_archive: 20,
+    planted_log.the_log_is_trimmed_without_a_snapshot: 10,
     planted_times.a_time_limit_is_counted_between_two_wall_clocks: 15,
-    planted.old_silence_counts: 150,
-    planted.an_empty_directory_speaks_for_the_one_before: 150,
-    planted.a_long_lease_is_forgotten: 20,
-    planted.what_goes_on_is_requeued_like_the_others: 30,
+    planted_leases.old_silence_counts: 150,
+    planted_leases.an_empty_directory_speaks_for_the_one_before: 150,
+    planted_leases.a_long_lease_is_forgotten: 20,
+    planted_leases.what_goes_on_is_requeued_like_the_others: 30,
     planted.tenants_share_devices_unasked: 10,
-    planted.a_node_is_removed_with_what_lives_there: 50,
+    planted_leases.a_node_is_removed_with_what_lives_there: 50,
     planted.a_mig_instance_begins_anywhere: 5,
     planted_devices.what_operators_say_of_devices_is_not_heard: 5,
     planted.the_host_is_not_counted: 45,
@@ -61,7 +61,7 @@ WITHIN: Final[dict[Plant, int]] = {
 UNFIT: Final = (": TypeError(", ": AttributeError(", ": NameError(", "from pytest-timeout")
 # A bug that needs a rare fault is searched in these seeds only.
 NEEDS: Final[dict[Plant, str]] = {
-    planted.an_empty_directory_speaks_for_the_one_before: faults.REINSTALLED
+    planted_leases.an_empty_directory_speaks_for_the_one_before: faults.REINSTALLED
 }
 
 
@@ -76,7 +76,9 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
     plant(monkeypatch)
     for seed in range(WITHIN[plant]):
         plan = (
-            planned_stop(seed) if plant is planted.a_long_lease_is_forgotten else faults.plan(seed)
+            planned_stop(seed)
+            if plant is planted_leases.a_long_lease_is_forgotten
+            else faults.plan(seed)
         )
         if plant in NEEDS and all(blow.kind != NEEDS[plant] for blow in plan.blows):
             continue

@@ -18,18 +18,8 @@ from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
 from services.node_agent.core.apply import apply
 from services.node_agent.core.devices import Trouble
+from tests.given_devices import ended, erred, fault, gpus, left, node, others, recorded, resetting
 from tests.given_node import EPOCH, GPU, INCARNATION, NODE, Node, ref
-from tests.unit.test_agent_devices import (
-    ended,
-    erred,
-    fault,
-    gpus,
-    left,
-    node,
-    others,
-    recorded,
-    resetting,
-)
 
 POWER = ControlOrder(GPU, "power", "300", 20)
 CLOCKS = ControlOrder(GPU, "clocks", "1200-1500", 21)

@@ -13,9 +13,9 @@ from services.node_agent.core import observations as o
 from services.node_agent.core.controls import Key
 from services.node_agent.core.decide import next_due_ns
 from services.node_agent.devices.attempts import slices_of_others
+from tests.given_devices import ended, fault, left, node, others, recorded
 from tests.given_node import GPU, INCARNATION, NODE, Node, ref, start
 from tests.unit.test_agent_controls import OTHER, POWER, asked, became, desired, said
-from tests.unit.test_agent_devices import ended, fault, left, node, others, recorded
 
 ON = ControlOrder(GPU, "mig", "on", 30)
 PART = GpuId(f"{GPU}.1")

@@ -14,8 +14,8 @@ from services.node_agent.core import devices as d
 from services.node_agent.core import kept_devices
 from services.node_agent.core import observations as o
 from services.node_agent.core.devices import Trouble
+from tests.given_devices import erred, gpus, node, others, recorded
 from tests.given_node import GPU, Node, ref, start
-from tests.unit.test_agent_devices import erred, gpus, node, others, recorded
 
 pytestmark = pytest.mark.attack
 LOW, HIGH = 0b1111, 0b1111_0000

@@ -12,8 +12,8 @@ from services.node_agent.core import observations as o
 from services.node_agent.core import shares
 from services.node_agent.core.hangs import APART_NS
 from services.node_agent.core.shares import WARN_EVERY_NS, Share, Use
+from tests.given_devices import GONE, node, others, recorded
 from tests.given_node import GPU, NODE, Node, S, finished, ref, start
-from tests.unit.test_agent_devices import GONE, node, others, recorded
 
 GRACE_S = 10
 PART = 40

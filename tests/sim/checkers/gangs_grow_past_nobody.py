@@ -16,7 +16,8 @@ from services.scheduler.reservations.reservations import is_early
 from services.scheduler.state.state import State
 from tests.sim.checkers.checker import Checker
 from tests.sim.checkers.only_the_willing_make_room import RATE_MAX
-from tests.sim.world import SETTINGS, World
+from tests.sim.settings import SETTINGS
+from tests.sim.world import World
 
 
 class GangsGrowPastNobody(Checker):
