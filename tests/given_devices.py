@@ -18,7 +18,13 @@ GONE = o.Exit(executed=True, exit_code=None, signal=9, reason="stopped")
 
 def gpus(count: int) -> list[Gpu]:
     return [
-        Gpu(GpuId(f"GPU-n-{index}"), index, "simulated", "Simulated H100", 80 << 30)
+        Gpu(
+            uuid=GpuId(f"GPU-n-{index}"),
+            index=index,
+            vendor="simulated",
+            model="Simulated H100",
+            memory_bytes=80 << 30,
+        )
         for index in range(count)
     ]
 
@@ -33,7 +39,12 @@ def node(count: int = 8, **policy: Any) -> Node:
 def erred(
     error: str, uuid: GpuId = GPU, source: str = "driver", key: str = "", text: str = "words"
 ) -> o.DeviceErrorSeen:
-    return o.DeviceErrorSeen(uuid, Seen("nvidia", "NVIDIA H100", "610", error, text), source, key)
+    return o.DeviceErrorSeen(
+        uuid,
+        Seen(vendor="nvidia", model="NVIDIA H100", driver="610", error=error, text=text),
+        source,
+        key,
+    )
 
 
 def seen(

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root can give a folder to another user"
 )
 UID = 71_234
-JOB = Account("tenant", UID, UID, (), "/", "/bin/sh")
+JOB = Account(name="tenant", uid=UID, gid=UID, groups=(), home="/", shell="/bin/sh")
 ROUNDS = 12
 # The least that a file with content takes on a disk.
 SECTOR_BYTES = 512

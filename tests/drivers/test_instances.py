@@ -16,11 +16,11 @@ from services.node_agent.drivers.readings import MigInstance
 from tests.drivers.fakes import Fakes
 from tests.drivers.nvidia_alone import FIRST, SECOND, nvidia_alone
 
-HIGH = MigInstance(0, "MIG-fake-1000", "3g.40gb", 4, 4)
+HIGH = MigInstance(number=0, uuid="MIG-fake-1000", profile="3g.40gb", start=4, size=4)
 
 
 def hold(uuid: GpuId = FIRST, profile: str = "3g.40gb", slices: int = 0b1111_0000) -> GpuHold:
-    return GpuHold(uuid, 50, MIG, profile, slices)
+    return GpuHold(uuid=uuid, share=50, isolation=MIG, mig_profile=profile, mig_slices=slices)
 
 
 class Node:

@@ -66,5 +66,9 @@ class Container:
         seed = identity.seed_file(self.keys, name).read_bytes().strip()
         authority = str(self.state / c.IDENTITY / "authority.pem")
         return await connection_nats.connect(
-            [f"nats://127.0.0.1:{self.port}"], name, seed, authority, within_s
+            servers=[f"nats://127.0.0.1:{self.port}"],
+            name=name,
+            seed=seed,
+            ca_file=authority,
+            within_s=within_s,
         )

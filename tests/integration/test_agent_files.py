@@ -43,7 +43,13 @@ async def root(world: World) -> Path:
 async def asked(
     world: World, path: bytes | str, job: str = "j1", offset: int = 0, after: bytes = b""
 ) -> FilePart:
-    ask = FileAsk(JobId(job), 1, path.encode() if isinstance(path, str) else path, offset, after)
+    ask = FileAsk(
+        job_id=JobId(job),
+        attempt=1,
+        path=path.encode() if isinstance(path, str) else path,
+        offset=offset,
+        after=after,
+    )
     answer = await world.bus.request(ask_node(NODE, "files"), msgspec.msgpack.encode(ask), WAIT_S)
     return msgspec.msgpack.decode(answer, type=FilePart)
 

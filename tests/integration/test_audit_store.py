@@ -205,7 +205,9 @@ async def test_a_whole_archive_is_proved_with_the_stream_and_an_anchor(store: St
         stream(entries(200, 400), entries(401, 600), [], entries(900, 901)),
         noted(links[300]),
     )
-    assert report == Report(600, links[-1].hash, (), 0, 401)
+    assert report == Report(
+        commits=600, head_hash=links[-1].hash, findings=(), more=0, streamed=401
+    )
     assert "the chain is whole" in render(report)
 
 

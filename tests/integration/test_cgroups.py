@@ -104,7 +104,11 @@ async def test_of_many_small_processes_the_job_s_are_ended_and_not_their_supervi
 
 def _kills(home: Home, world: World, job: str) -> bool:
     return "oom_kill 0" not in of(
-        world, job, MEMORY, home, "memory.events" if is_v2(home, MEMORY) else "memory.oom_control"
+        world=world,
+        job=job,
+        controller=MEMORY,
+        home=home,
+        file="memory.events" if is_v2(home, MEMORY) else "memory.oom_control",
     )
 
 
@@ -128,7 +132,7 @@ async def test_processors_are_shared_out_as_asked_for_and_the_next_job_is_free_a
     for name, limits, expected in (("half", {"cpus_milli": 500}, asked), ("whole", {}, free)):
         key = await world.shell(name, "echo ready; sleep 60", limits=limits)
         await world.printed(key, b"ready")
-        assert of(world, name, CPU, home, file) == expected
+        assert of(world=world, job=name, controller=CPU, home=home, file=file) == expected
         await world.supervisors.kill(key)
         await world.told(key, "exited")
 
@@ -163,7 +167,7 @@ async def test_number_of_processes_of_a_job_is_bounded(world: World, home: Home)
     await world.printed(key, b"ready")
     assert (
         0
-        < int(of(world, "few", PROCESSES, home, "pids.max"))
+        < int(of(world=world, job="few", controller=PROCESSES, home=home, file="pids.max"))
         < int(processes.read("/proc/sys/kernel/pid_max", 20))
     )
     await world.supervisors.kill(key)

@@ -61,7 +61,15 @@ async def shell(world: World, script: str, name: str = "c", stdin: bool = False)
 async def read(
     world: World, offset: int = 0, name: str = "c", wait_ms: int = 10_000, stream: str = "stdout"
 ) -> OutputChunk:
-    ask = OutputAsk(JOB, 1, stream, offset, CHUNK_BYTES, wait_ms, name)
+    ask = OutputAsk(
+        job_id=JOB,
+        attempt=1,
+        stream=stream,
+        offset=offset,
+        max_bytes=CHUNK_BYTES,
+        wait_ms=wait_ms,
+        channel=name,
+    )
     answer = await world.bus.request(ask_node(NODE, "output"), msgspec.msgpack.encode(ask), WAIT_S)
     return msgspec.msgpack.decode(answer, type=OutputChunk)
 
@@ -80,7 +88,9 @@ async def rest(
 async def put(
     world: World, offset: int, data: bytes, eof: bool = False, name: str = "c"
 ) -> StdinTaken:
-    message = msgspec.msgpack.encode(StdinPut(JOB, 1, offset, data, eof, name))
+    message = msgspec.msgpack.encode(
+        StdinPut(job_id=JOB, attempt=1, offset=offset, data=data, eof=eof, channel=name)
+    )
     return msgspec.msgpack.decode(
         await world.bus.request(ask_node(NODE, "stdin"), message, WAIT_S), type=StdinTaken
     )

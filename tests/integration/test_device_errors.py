@@ -105,7 +105,20 @@ async def divided(world: Played) -> None:
     """Two jobs, each in an instance of the first device."""
     for name, slices in (("low", 0b1111), ("high", 0b1111_0000)):
         order = world.order(name, "exec sleep 100")
-        await world.place(replace(order, gpus=(GpuHold(FIRST, 50, MIG, "3g.40gb", slices),)))
+        await world.place(
+            replace(
+                order,
+                gpus=(
+                    GpuHold(
+                        uuid=FIRST,
+                        share=50,
+                        isolation=MIG,
+                        mig_profile="3g.40gb",
+                        mig_slices=slices,
+                    ),
+                ),
+            )
+        )
         await world.said(f.JobStarted, name)
 
 

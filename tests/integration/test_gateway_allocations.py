@@ -322,7 +322,15 @@ async def test_the_last_heartbeat_comes_from_the_scheduler_and_is_unknown_before
     assert (await world.ask("GET", "/v1/cluster"))["scheduler"] is None
 
     async def answer(subject: str, data: bytes) -> bytes:
-        return msgspec.msgpack.encode(Vitals(1, {NodeId("n1"): 250}, 3, 12.5, 40.0))
+        return msgspec.msgpack.encode(
+            Vitals(
+                epoch=1,
+                heard_ms_ago={NodeId("n1"): 250},
+                decisions=3,
+                decision_p50_us=12.5,
+                decision_p99_us=40.0,
+            )
+        )
 
     await world.bus.subscribe(subjects.ask_scheduler("vitals"), answer)
     await world.gateway.pulse.take()

@@ -17,7 +17,14 @@ from services.node_agent.jobs.environment import passed_on
 from services.node_agent.machine import processes
 
 DEVICE = GpuId("GPU-n-0")
-GPU = Gpu(DEVICE, 0, "nvidia", "H100", 80 << 30, pci_bus="0000:01:00.0")
+GPU = Gpu(
+    uuid=DEVICE,
+    index=0,
+    vendor="nvidia",
+    model="H100",
+    memory_bytes=80 << 30,
+    pci_bus="0000:01:00.0",
+)
 WITHIN_MS = 10_000
 
 

@@ -88,14 +88,27 @@ class Trimming:
         for number in range(first, first + count):
             fact = f.JobSubmitted(job_id=JobId(f"job-{number}"), spec=JobSpec(command=("true",)))
             data = f.encode(
-                f.Commit(f.VERSION, f.VERSION, subject, number, 0, number, expected, (fact,))
+                f.Commit(
+                    version=f.VERSION,
+                    min_reader=f.VERSION,
+                    writer=subject,
+                    number=number,
+                    epoch=0,
+                    at_ns=number,
+                    seen=expected,
+                    facts=(fact,),
+                )
             )
             expected = await log.append(subject, data, expected)
 
     async def quota_process(self) -> Quota:
         client = await self.world.client("quota")
         return Quota(
-            JetStreamLog(client), NatsBus(client), SystemClock(), Settings(), NatsObjects(client)
+            log=JetStreamLog(client),
+            bus=NatsBus(client),
+            clock=SystemClock(),
+            settings=Settings(),
+            store=NatsObjects(client),
         )
 
     async def audit_process(self, store: Store, begin: int = 1) -> Audit:
@@ -109,12 +122,12 @@ class Trimming:
         client = await self.world.client("trimmer")
         policy = Policy(keep, 0, 60)
         return Trimmer(
-            JetStreamLog(client),
-            Archive(Store(self.url)),
-            NatsObjects(client),
-            NatsBus(client),
-            SystemClock(),
-            policy,
+            log=JetStreamLog(client),
+            archive=Archive(Store(self.url)),
+            store=NatsObjects(client),
+            bus=NatsBus(client),
+            clock=SystemClock(),
+            policy=policy,
         )
 
     async def until(self, done: Callable[[], bool]) -> None:

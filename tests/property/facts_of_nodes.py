@@ -85,7 +85,8 @@ def _registration(cluster: Cluster, node_id: NodeId, chance: Random) -> AnyFact:
         incarnation=(node.incarnation if node is not None else 0) + 1,
         address="10.0.0.1",
         gpus=tuple(
-            Gpu(uuid, index, "simulated", "H100", 80 << 30) for index, uuid in enumerate(uuids)
+            Gpu(uuid=uuid, index=index, vendor="simulated", model="H100", memory_bytes=80 << 30)
+            for index, uuid in enumerate(uuids)
         ),
         attempts=tuple(ref for ref in held if chance.random() < 0.5),
         directory=chance.choice(DIRECTORIES),

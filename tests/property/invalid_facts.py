@@ -58,7 +58,13 @@ def wild(chance: Random) -> AnyFact:
         for _ in range(chance.randrange(3))
     )
     gpus = tuple(
-        Gpu(chance.choice(GPUS), chance.randrange(3), word, word, number)
+        Gpu(
+            uuid=chance.choice(GPUS),
+            index=chance.randrange(3),
+            vendor=word,
+            model=word,
+            memory_bytes=number,
+        )
         for _ in range(chance.randrange(4))
     )
     spec = JobSpec(
@@ -165,9 +171,18 @@ def wild(chance: Random) -> AnyFact:
         f.JobReleased(job_id=job_id, attempt=attempt, node_id=node_id, checks={word: word}),
         f.ReplicaReady(job_id=job_id, attempt=attempt, node_id=node_id),
         f.ReplicaUnready(job_id=job_id, attempt=attempt, node_id=node_id, reason=word),
-        *facts_of_devices.wild(chance, node_id, uuid, word, number, attempts),
+        *facts_of_devices.wild(
+            chance=chance, node_id=node_id, uuid=uuid, word=word, number=number, jobs=attempts
+        ),
     )
-    return chance.choice((*made, *_wild_preemption(job_id, attempt, node_id, members, number)))
+    return chance.choice(
+        (
+            *made,
+            *_wild_preemption(
+                job_id=job_id, attempt=attempt, node_id=node_id, members=members, number=number
+            ),
+        )
+    )
 
 
 def _wild_preemption(

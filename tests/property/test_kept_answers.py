@@ -221,7 +221,7 @@ def _of(offers: list[Offers], state: State) -> list[object]:
 
 
 def _found(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
-    job = Job(JobId("asks"), asked, tenant, "", 0)
+    job = Job(job_id=JobId("asks"), spec=asked, tenant=tenant, user="", seq=0)
     closed = closed_to(state, job)
     return [
         closed,

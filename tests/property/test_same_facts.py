@@ -48,7 +48,14 @@ class Live:
         seq = len(self.log) + 1
         epoch = self.state.cluster.epoch or seq
         commit = Commit(
-            f.VERSION, f.VERSION, subject, number, epoch, seq * SECOND, seq - 1, tuple(facts)
+            version=f.VERSION,
+            min_reader=f.VERSION,
+            writer=subject,
+            number=number,
+            epoch=epoch,
+            at_ns=seq * SECOND,
+            seen=seq - 1,
+            facts=tuple(facts),
         )
         self.log.append((seq, subject, commit))
         self.state.apply_entry(seq, subject, commit)

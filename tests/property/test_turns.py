@@ -48,7 +48,14 @@ class Story:
 
     def _hear(self, fact: f.AnyFact, now_s: int, writer: str) -> None:
         self.state.imagine(
-            fact, Stamp(len(self.state.cluster.jobs), now_s * SECOND_NS, 1, writer, "")
+            fact,
+            Stamp(
+                seq=len(self.state.cluster.jobs),
+                at_ns=now_s * SECOND_NS,
+                epoch=1,
+                writer=writer,
+                writer_id="",
+            ),
         )
 
     def second(self, now_s: int) -> None:

@@ -74,7 +74,15 @@ AWAY = st.lists(st.integers(0, 3), max_size=2)
 def node(number: int, gpus: int, model: str, rack: str, labelled: bool) -> f.NodeRegistered:
     name = f"n{number}"
     devices = tuple(
-        Gpu(GpuId(f"{name}-{i}"), i, "nvidia", model, 80 << 30, numa=i // 2) for i in range(gpus)
+        Gpu(
+            uuid=GpuId(f"{name}-{i}"),
+            index=i,
+            vendor="nvidia",
+            model=model,
+            memory_bytes=80 << 30,
+            numa=i // 2,
+        )
+        for i in range(gpus)
     )
     labels = {"disk": "nvme"} if labelled else {}
     return f.NodeRegistered(

@@ -182,7 +182,13 @@ def an_order_names_no_attempt(patch: pytest.MonkeyPatch) -> None:
                     tuple(map(_first, request.stops)),
                 )
                 seen = o.DesiredReceived(
-                    Desired(request.epoch, request.incarnation, request.seq, starts, stops)
+                    Desired(
+                        epoch=request.epoch,
+                        incarnation=request.incarnation,
+                        seq=request.seq,
+                        starts=starts,
+                        stops=stops,
+                    )
                 )
             case _:
                 pass

@@ -30,12 +30,12 @@ ONE_AFTER_ANOTHER = tuple(
 def ran(seed: int, *blows: Blow, nodes: tuple[int, ...] = (2, 2, 4, 2)) -> World:
     """One run with these blows and no other fault."""
     plan = Plan(
-        seed,
-        Rates(),
-        tuple(sorted(blows)),
-        max(blow.at_s + blow.length_s for blow in blows),
-        0.0,
-        nodes,
+        seed=seed,
+        rates=Rates(),
+        blows=tuple(sorted(blows)),
+        storm_s=max(blow.at_s + blow.length_s for blow in blows),
+        skew_max_s=0.0,
+        nodes=nodes,
         lease_ms=LONG_LEASE_MS,
     )
     world, _ = run(_run(plan, ALL))

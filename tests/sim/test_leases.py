@@ -28,7 +28,15 @@ def ran(seed: int, blow: Blow, *more: type[Checker]) -> Result:
     """A planned stop and what comes after it, and no other fault."""
     blows = (Blow(STOP_S, PLANNED, "", 0.05), blow)
     return simulate(
-        Plan(seed, Rates(), blows, blow.at_s + blow.length_s, 0.0, NODES), (*ALL, *more)
+        Plan(
+            seed=seed,
+            rates=Rates(),
+            blows=blows,
+            storm_s=blow.at_s + blow.length_s,
+            skew_max_s=0.0,
+            nodes=NODES,
+        ),
+        (*ALL, *more),
     )
 
 
@@ -73,7 +81,7 @@ def reinstalled(seed: int) -> Plan:
         Blow(6.0 + index, REINSTALLED, f"agent-n{index}", 0.05)
         for index in range(3 if seed % 2 else 1)
     )
-    return Plan(seed, Rates(), blows, 12.0, 0.0, NODES)
+    return Plan(seed=seed, rates=Rates(), blows=blows, storm_s=12.0, skew_max_s=0.0, nodes=NODES)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

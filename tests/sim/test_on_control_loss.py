@@ -31,7 +31,7 @@ def every_job_goes_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def ran(seed: int, *blows: Blow) -> World:
     """One run with these blows and no other fault."""
     storm_s = max(blow.at_s + blow.length_s for blow in blows)
-    plan = Plan(seed, Rates(), blows, storm_s, 0.0, NODES)
+    plan = Plan(seed=seed, rates=Rates(), blows=blows, storm_s=storm_s, skew_max_s=0.0, nodes=NODES)
     world, _ = run(_run(plan, ALL))
     return world
 

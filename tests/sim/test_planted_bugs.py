@@ -68,7 +68,14 @@ NEEDS: Final[dict[Plant, str]] = {
 def planned_stop(seed: int) -> faults.Plan:
     """Nothing but the fault that this bug is about, which is rare among all others."""
     blow = faults.Blow(6.0 + seed % 5, faults.PLANNED, f"n{seed % 4}", 0.05)
-    return faults.Plan(seed, Rates(), (blow,), faults.STORM_S, 0.0, (2, 2, 4, 2))
+    return faults.Plan(
+        seed=seed,
+        rates=Rates(),
+        blows=(blow,),
+        storm_s=faults.STORM_S,
+        skew_max_s=0.0,
+        nodes=(2, 2, 4, 2),
+    )
 
 
 @pytest.mark.parametrize("plant", WITHIN, ids=lambda plant: plant.__name__)

@@ -44,7 +44,19 @@ def without_jobs(back_s: float) -> World:
     async def idle() -> World:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        world = World(loop, Plan(0, Rates(), blows, 10.0, 0.0, FIVE, lease_ms=LONG_LEASE_MS), ALL)
+        world = World(
+            loop,
+            Plan(
+                seed=0,
+                rates=Rates(),
+                blows=blows,
+                storm_s=10.0,
+                skew_max_s=0.0,
+                nodes=FIVE,
+                lease_ms=LONG_LEASE_MS,
+            ),
+            ALL,
+        )
         world.acts.clear()
         await world.run()
         return world

@@ -109,7 +109,9 @@ class World:
     # ----------------------------------------------------------------------------------------------
 
     def _machine(self, node_id: str, gpus: int) -> SimMachine:
-        machine = SimMachine(self.loop, node_id, gpus, self.truth, self.weather, self.plan.seed)
+        machine = SimMachine(
+            self.loop, node_id, gpus, self.truth, weather=self.weather, seed=self.plan.seed
+        )
         machine.held_by = self._holds
         self.power_on(machine)
         return machine
@@ -133,24 +135,34 @@ class World:
             SETTINGS, instance=slot.name, lease_ms=self.plan.lease_ms
         )
         scheduler = Scheduler(
-            slot.open_log(),
-            slot.open_bus(),
-            slot.clock,
-            settings,
-            SimLeadership(slot),
-            self.snapshots,
+            log=slot.open_log(),
+            bus=slot.open_bus(),
+            clock=slot.clock,
+            settings=settings,
+            leadership=SimLeadership(slot),
+            store=self.snapshots,
         )
         scheduler.desired_pages.page_bytes = PAGE_BYTES
         slot.service = scheduler
         await scheduler.run(slot.stop)
 
     async def _quota(self, slot: Slot) -> None:
-        slot.service = Quota(slot.open_log(), slot.open_bus(), slot.clock, SETTINGS, self.snapshots)
+        slot.service = Quota(
+            log=slot.open_log(),
+            bus=slot.open_bus(),
+            clock=slot.clock,
+            settings=SETTINGS,
+            store=self.snapshots,
+        )
         await slot.service.run(asyncio.Event())
 
     async def _gateway(self, slot: Slot) -> None:
         slot.service = Client(
-            slot.open_log(), slot.clock, f"g{slot.starts}", self.acts, self.acts_acked
+            log=slot.open_log(),
+            clock=slot.clock,
+            instance=f"g{slot.starts}",
+            acts=self.acts,
+            acked=self.acts_acked,
         )
         await slot.service.run()
 
@@ -161,7 +173,12 @@ class World:
         assert self.plan.trim is not None
         policy = Policy(self.plan.trim.keep_commits, 0, 100)
         trimmer = Trimmer(
-            slot.open_log(), self.archive, self.snapshots, slot.open_bus(), slot.clock, policy
+            log=slot.open_log(),
+            archive=self.archive,
+            store=self.snapshots,
+            bus=slot.open_bus(),
+            clock=slot.clock,
+            policy=policy,
         )
         await keep_trimming(trimmer, self.plan.trim.every_s, self.weather.tell)
 
@@ -177,7 +194,16 @@ class World:
         )
         driver, outputs = SimDriver(machine, slot.process), MemoryOutputs()
         slot.service = Agent(
-            identity, log, bus, machine.clock, jobs, driver, outputs, memory, machine.probe, peers
+            machine=identity,
+            log=log,
+            bus=bus,
+            clock=machine.clock,
+            jobs=jobs,
+            driver=driver,
+            outputs=outputs,
+            memory=memory,
+            probe=machine.probe,
+            peers=peers,
         )
         slot.service.state.devices.policy = HEALTH
         await among(peers, machine.disk.incarnation, slot.service.run(asyncio.Event()))

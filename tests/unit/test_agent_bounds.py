@@ -95,7 +95,11 @@ def test_device_errors_beyond_the_bound_are_recorded_in_the_next_commit(
     node.state.devices.policy = devices.Policy(catalogue=catalogue())
     told = [
         o.DeviceErrorSeen(
-            GPU, Seen("nvidia", "NVIDIA H100", "610", f"xid {xid}", "words"), "driver"
+            GPU,
+            Seen(
+                vendor="nvidia", model="NVIDIA H100", driver="610", error=f"xid {xid}", text="words"
+            ),
+            "driver",
         )
         for xid in (31, 43, 13)
     ]

@@ -289,7 +289,10 @@ def test_a_job_is_stopped_at_its_time_limit_by_its_nodes_own_clock() -> None:
 
 
 def test_an_agent_that_begins_again_counts_from_when_the_process_began() -> None:
-    node = Node(leased=False, adopted=(o.Adopted(ref(), 0, (GPU,), 10, 60, 3),))
+    node = Node(
+        leased=False,
+        adopted=(o.Adopted(ref=ref(), rank=0, gpus=(GPU,), seq=10, time_limit_s=60, grace_s=3),),
+    )
     node.see(o.ProcessStarted("j.1", 77, T - 59 * S))
     assert node.later(S - 1) == []
     assert node.later(1) == [a.StopJob(ref(), 15, 3_000)]

@@ -53,7 +53,11 @@ def test_a_job_that_ended_well_although_its_device_erred_ended_well() -> None:
 def test_a_job_that_was_cancelled_ends_as_stopped_although_its_device_erred_before() -> None:
     made = node().running()
     made.see(erred("xid 48"))
-    made.orders(StopOrder(ref().job_id, 1, 40, "cancelled", 15, 1_000))
+    made.orders(
+        StopOrder(
+            job_id=ref().job_id, attempt=1, seq=40, reason="cancelled", signal=15, grace_ms=1_000
+        )
+    )
     finished = ended(made)[0]
     assert isinstance(finished, f.JobFinished) and finished.reason == "stopped"
     assert finished.detail.startswith("xid 48 of GPU")

@@ -204,7 +204,9 @@ def test_of_a_card_that_was_not_reset_nothing_is_put_back_and_its_other_parts_ta
 
 def test_what_attempts_own_of_a_card_are_all_slices_but_of_those_that_were_refused() -> None:
     made = Node(adopted=(o.Adopted(ref("old"), 0, (GPU,), 10, slices={GPU: 0b1}),))
-    holds = (GpuHold(GPU, 50, MIG, "3g.40gb", 0b1111_0000),)
+    holds = (
+        GpuHold(uuid=GPU, share=50, isolation=MIG, mig_profile="3g.40gb", mig_slices=0b1111_0000),
+    )
     orders: list[StartOrder] = [
         replace(start(job), gpus=holds if job == "j" else (GpuHold(OTHER),)) for job in ("j", "k")
     ]

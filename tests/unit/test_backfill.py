@@ -46,14 +46,14 @@ def begin(state: State, now_s: float = 1) -> list[tuple[str, str]]:
 def comes_back(state: State, facts: Sequence[AnyFact], at_s: int) -> None:
     """The log took at that time what was decided before."""
     commit = f.Commit(
-        f.VERSION,
-        f.VERSION,
-        subjects.SCHEDULER,
-        1,
-        state.epoch,
-        at_s * SECOND_NS,
-        state.seq,
-        tuple(facts),
+        version=f.VERSION,
+        min_reader=f.VERSION,
+        writer=subjects.SCHEDULER,
+        number=1,
+        epoch=state.epoch,
+        at_ns=at_s * SECOND_NS,
+        seen=state.seq,
+        facts=tuple(facts),
     )
     state.skip_own(state.seq + 1, subjects.SCHEDULER, commit)
 

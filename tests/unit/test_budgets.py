@@ -65,7 +65,9 @@ def test_what_others_of_the_tenant_hold_counts_until_they_are_over() -> None:
     assert begin(state) == ["k"]
     hear(state, finished("i", "a", None, run_ms=HOUR * 1_000, signal=15), released("i", "a"))
     assert begin(state) == []
-    state.imagine(limited(4), Stamp(0, 0, 1, subjects.GATEWAY_KIND, ""))
+    state.imagine(
+        limited(4), Stamp(seq=0, at_ns=0, epoch=1, writer=subjects.GATEWAY_KIND, writer_id="")
+    )
     assert begin(state) == ["j"]
 
 

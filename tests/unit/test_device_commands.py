@@ -23,7 +23,9 @@ GPU = GpuId("GPU-n-0")
 def order(
     control: str, value: str, outcome: str = "", detail: str = "", uuid: GpuId = GPU
 ) -> ControlOrder:
-    return ControlOrder(uuid, control, value, 7, outcome, detail)
+    return ControlOrder(
+        uuid=uuid, control=control, value=value, request=7, outcome=outcome, detail=detail
+    )
 
 
 async def shown(driver: SimulatedDriver) -> tuple[object, object, object]:

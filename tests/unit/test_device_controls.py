@@ -7,7 +7,7 @@ from libs.common.devices import device_controls as c
 from libs.common.errors import Refused
 from libs.common.model import Gpu, GpuId
 
-BARE = Gpu(GpuId("g"), 0, "nvidia", "H100", 1)
+BARE = Gpu(uuid=GpuId("g"), index=0, vendor="nvidia", model="H100", memory_bytes=1)
 GPU = replace(BARE, power_mw=(199_500, 700_000), clocks_mhz=(210, 1980))
 
 

@@ -50,12 +50,12 @@ def xid(
     driver: str = "610.12",
 ) -> Seen:
     return Seen(
-        "nvidia",
-        model or CARD.get(number, "NVIDIA H100 80GB HBM3"),
-        driver,
-        f"xid {number}",
-        text,
-        recovery,
+        vendor="nvidia",
+        model=model or CARD.get(number, "NVIDIA H100 80GB HBM3"),
+        driver=driver,
+        error=f"xid {number}",
+        text=text,
+        recovery=recovery,
     )
 
 

@@ -19,11 +19,11 @@ BEGAN_NS = 1_000 * SECOND_NS
 
 def held(state: str = "running", **fields: object) -> Job:
     job = Job(
-        J,
-        spec(allocation=Allocation(60), **fields),
-        TenantId("t"),
-        "ada",
-        1,
+        job_id=J,
+        spec=spec(allocation=Allocation(60), **fields),
+        tenant=TenantId("t"),
+        user="ada",
+        seq=1,
         state=state,
         attempt=2,
     )
@@ -129,7 +129,9 @@ def test_what_is_about_to_end_or_runs_a_command_is_not_extended() -> None:
             intents.extension({"by": 1}, job, Cluster())
     with pytest.raises(Problem, match="not an allocation"):
         intents.extension(
-            {"by": 1}, Job(J, spec(), TenantId("t"), "ada", 1, state="running"), Cluster()
+            {"by": 1},
+            Job(job_id=J, spec=spec(), tenant=TenantId("t"), user="ada", seq=1, state="running"),
+            Cluster(),
         )
 
 
@@ -147,7 +149,9 @@ def test_an_extension_beyond_what_the_budget_has_left_is_refused() -> None:
     one.
     """
     job, other = held(), held()
-    member = MemberView(NodeId("a"), 1, 0, (GpuHold(GpuId("g"), 100),), 1)
+    member = MemberView(
+        node_id=NodeId("a"), incarnation=1, rank=0, gpus=(GpuHold(GpuId("g"), 100),), accounted=1
+    )
     job.members, other.members, other.tenant = (
         {NodeId("a"): member},
         {NodeId("a"): member},

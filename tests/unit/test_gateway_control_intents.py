@@ -20,7 +20,14 @@ NODE = NodeId("n")
 def device(
     held_by: str = "", service: str = "online", present: bool = True, uuid: str = "g"
 ) -> GpuView:
-    gpu = Gpu(GpuId(uuid), 0, "nvidia", "H100", 1, power_mw=(200_000, 700_000))
+    gpu = Gpu(
+        uuid=GpuId(uuid),
+        index=0,
+        vendor="nvidia",
+        model="H100",
+        memory_bytes=1,
+        power_mw=(200_000, 700_000),
+    )
     return GpuView(NODE, gpu, present, service=service, holds={held_by: 100} if held_by else {})
 
 

@@ -22,14 +22,22 @@ FORCED = {**OFFLINE, "force": True}
 def device(held_by: str = "", now: str = "online") -> GpuView:
     return GpuView(
         NodeId("n"),
-        Gpu(UUID, 0, "nvidia", "H100", 1),
+        Gpu(uuid=UUID, index=0, vendor="nvidia", model="H100", memory_bytes=1),
         service=now,
         holds={held_by: 100} if held_by else {},
     )
 
 
 def said(body: object, view: GpuView, state: str = "running", **asked: object) -> list[ServiceFact]:
-    job = Job(JobId("j"), spec(**asked), TenantId("t"), "eve", 1, state=state, attempt=2)
+    job = Job(
+        job_id=JobId("j"),
+        spec=spec(**asked),
+        tenant=TenantId("t"),
+        user="eve",
+        seq=1,
+        state=state,
+        attempt=2,
+    )
     return service(body, [view], Cluster(jobs={job.job_id: job}))
 
 
@@ -81,7 +89,15 @@ def test_what_ends_already_or_is_not_known_any_more_is_left_alone() -> None:
 
 def test_an_attempt_that_was_told_to_end_is_not_told_again() -> None:
     view = device("j.2", now="offline")
-    job = Job(JobId("j"), spec(), TenantId("t"), "eve", 1, state="running", attempt=2)
+    job = Job(
+        job_id=JobId("j"),
+        spec=spec(),
+        tenant=TenantId("t"),
+        user="eve",
+        seq=1,
+        state="running",
+        attempt=2,
+    )
     job.order.requeue = 2
     assert service(FORCED, [view], Cluster(jobs={job.job_id: job})) == []
 

@@ -15,7 +15,14 @@ J = JobId("j1")
 
 
 def job(cancel: Cancel | None = None) -> Job:
-    return Job(J, JobSpec(command=("true",), grace_s=7), TenantId("default"), "", 1, cancel=cancel)
+    return Job(
+        job_id=J,
+        spec=JobSpec(command=("true",), grace_s=7),
+        tenant=TenantId("default"),
+        user="",
+        seq=1,
+        cancel=cancel,
+    )
 
 
 def test_a_request_becomes_the_fact_that_it_describes() -> None:

@@ -21,7 +21,7 @@ J = JobId("j")
 
 
 def job(state: str = "queued", **fields: object) -> Job:
-    return Job(J, spec(**fields), TenantId("t"), "ada", 1, state=state)
+    return Job(job_id=J, spec=spec(**fields), tenant=TenantId("t"), user="ada", seq=1, state=state)
 
 
 def test_a_submission_is_read_in_people_s_words() -> None:

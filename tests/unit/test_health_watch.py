@@ -16,8 +16,22 @@ from services.node_agent.health.watch import NO_ROWS, Limits, Watch
 
 ONE, TWO = GpuId("g1"), GpuId("g2")
 GPUS = [
-    Gpu(ONE, 0, "nvidia", "NVIDIA H100", 80 << 30, pci_bus="0000:01:00.0"),
-    Gpu(TWO, 1, "nvidia", "NVIDIA H100", 80 << 30, pci_bus="0000:02:00.0"),
+    Gpu(
+        uuid=ONE,
+        index=0,
+        vendor="nvidia",
+        model="NVIDIA H100",
+        memory_bytes=80 << 30,
+        pci_bus="0000:01:00.0",
+    ),
+    Gpu(
+        uuid=TWO,
+        index=1,
+        vendor="nvidia",
+        model="NVIDIA H100",
+        memory_bytes=80 << 30,
+        pci_bus="0000:02:00.0",
+    ),
 ]
 SECOND = 1_000_000_000
 
@@ -29,13 +43,13 @@ class Told:
         known: Any = {7: "j.1"}.get
         self.gpus = GPUS
         self.watch = Watch(
-            Limits(**limits),
-            lambda: self.gpus,
-            self.said.append,
-            lambda uuid: "610.1",
-            known,
-            lambda *instance: slices.get(instance),
-            catalogue(),
+            limits=Limits(**limits),
+            gpus=lambda: self.gpus,
+            tell=self.said.append,
+            version_of=lambda uuid: "610.1",
+            key_of=known,
+            slices_of=lambda *instance: slices.get(instance),
+            catalogue=catalogue(),
         )
 
     def round(self, *events: Event, **samples: Sample) -> list[Observation]:
@@ -47,7 +61,7 @@ class Told:
 def event(
     kind: str, number: int = 0, address: str = "0000:01:00.0", vendor: str = "nvidia"
 ) -> Event:
-    return Event(1, vendor, address, kind, number, "words")
+    return Event(at_ns=1, vendor=vendor, pci_bus=address, kind=kind, number=number, text="words")
 
 
 def sample(at_s: int = 1, **readings: Any) -> Sample:
@@ -63,7 +77,17 @@ def erred(
     text: str = "words",
 ) -> DeviceErrorSeen:
     return DeviceErrorSeen(
-        uuid, Seen("nvidia", "NVIDIA H100", "610.1", error, text, action), told, key
+        uuid,
+        Seen(
+            vendor="nvidia",
+            model="NVIDIA H100",
+            driver="610.1",
+            error=error,
+            text=text,
+            recovery=action,
+        ),
+        told,
+        key,
     )
 
 
@@ -207,13 +231,28 @@ def test_an_error_of_a_switch_is_reported_for_each_device_on_its_fabric() -> Non
         "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout"
     )
     text = "nvidia-nvswitch0 (0000:c3:00.0): Fatal, Link 30 timeout"
-    fatal = Seen("nvidia", "NVIDIA H100", "610.1", "sxid 24007", text, kind="sxid fatal")
+    fatal = Seen(
+        vendor="nvidia",
+        model="NVIDIA H100",
+        driver="610.1",
+        error="sxid 24007",
+        text=text,
+        kind="sxid fatal",
+    )
     said = told.round(g1=sample(recovery_action=0))
     assert said == [
         DeviceErrorSeen(ONE, fatal, "kernel_log"),
         DeviceErrorSeen(TWO, fatal, "kernel_log"),
     ]
-    other = Gpu(GpuId("a1"), 2, "amd", "MI300X", 192 << 30, pci_bus="0000:03:00.0", links="x")
+    other = Gpu(
+        uuid=GpuId("a1"),
+        index=2,
+        vendor="amd",
+        model="MI300X",
+        memory_bytes=192 << 30,
+        pci_bus="0000:03:00.0",
+        links="x",
+    )
     told.gpus = [msgspec.structs.replace(GPUS[0], links="links-0"), GPUS[1], other]
     told.watch.heard(
         "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout"

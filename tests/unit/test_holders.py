@@ -13,7 +13,14 @@ OTHER = GpuId("GPU-n-1")
 def test_device_can_be_checked_beside_instances_but_not_beside_a_whole_device_job() -> None:
     made = Node()
     made.orders(
-        replace(start("part"), gpus=(GpuHold(GPU, 50, MIG, "3g.40gb", 0b1111),)),
+        replace(
+            start("part"),
+            gpus=(
+                GpuHold(
+                    uuid=GPU, share=50, isolation=MIG, mig_profile="3g.40gb", mig_slices=0b1111
+                ),
+            ),
+        ),
         replace(start("whole"), gpus=(GpuHold(OTHER),)),
     )
     assert (

@@ -15,23 +15,33 @@ from tests.drivers import trees
 
 GIB = 1 << 30
 HERE = {0: Numa((0, 1), 8 * GIB), 1: Numa((2, 3), 8 * GIB)}
-GPUS = [Gpu(GpuId(f"GPU-{index}"), index, "nvidia", "M", GIB, numa=index - 1) for index in range(3)]
+GPUS = [
+    Gpu(
+        uuid=GpuId(f"GPU-{index}"),
+        index=index,
+        vendor="nvidia",
+        model="M",
+        memory_bytes=GIB,
+        numa=index - 1,
+    )
+    for index in range(3)
+]
 
 
 def order(*gpus: int, cpus_milli: int = 0, memory_bytes: int = 0) -> StartOrder:
     spec = JobSpec(command=("true",), cpus_milli=cpus_milli, memory_bytes=memory_bytes)
     return StartOrder(
-        JobId("j"),
-        1,
-        1,
-        1,
-        0,
-        tuple(GpuHold(GPUS[gpu].uuid) for gpu in gpus),
-        spec,
-        "t",
-        "u",
-        (),
-        0,
+        job_id=JobId("j"),
+        attempt=1,
+        incarnation=1,
+        seq=1,
+        rank=0,
+        gpus=tuple(GpuHold(GPUS[gpu].uuid) for gpu in gpus),
+        spec=spec,
+        tenant="t",
+        user="u",
+        peers=(),
+        port=0,
     )
 
 

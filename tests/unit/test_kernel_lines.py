@@ -23,11 +23,11 @@ from services.node_agent.health.kernel_lines import Line, is_at, parse
         (
             "NVRM: Xid (PCI:0000:C1:00): 31, pid=4242, name=python, Ch 00000008, MMU Fault",
             Line(
-                "nvidia",
-                "0000:c1:00",
-                "xid 31",
-                "pid=4242, name=python, Ch 00000008, MMU Fault",
-                4242,
+                vendor="nvidia",
+                pci_bus="0000:c1:00",
+                error="xid 31",
+                text="pid=4242, name=python, Ch 00000008, MMU Fault",
+                pid=4242,
             ),
         ),
         pytest.param(
@@ -49,7 +49,12 @@ from services.node_agent.health.kernel_lines import Line, is_at, parse
         pytest.param(
             "NVRM: Xid (PCI:0000:01:00 GPU-I:11 GPU-CI:00): 43, pid=7, name=python, Ch 00000008",
             Line(
-                "nvidia", "0000:01:00", "xid 43", "pid=7, name=python, Ch 00000008", 7, instance=11
+                vendor="nvidia",
+                pci_bus="0000:01:00",
+                error="xid 43",
+                text="pid=7, name=python, Ch 00000008",
+                pid=7,
+                instance=11,
             ),
             marks=pytest.mark.attack,
             id="xid-of-a-compute-instance",

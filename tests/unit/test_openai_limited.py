@@ -170,7 +170,17 @@ async def test_a_gateway_that_hears_of_no_lasting_minute_says_that_nobody_can_co
 
     async def answer(subject: str, data: bytes) -> bytes:
         asked.append(data)
-        return rate_messages.encode(Slice(1, 0, True, 0, 500, 0, 1_000))
+        return rate_messages.encode(
+            Slice(
+                window=1,
+                left_ms=0,
+                given=True,
+                requests=0,
+                tokens=500,
+                requests_limit=0,
+                tokens_limit=1_000,
+            )
+        )
 
     await bus.subscribe(subjects.ask_quota("reserve"), answer)
     cluster.tenants[T] = Tenant(T, tokens_per_minute=1_000)

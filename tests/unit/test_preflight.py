@@ -48,7 +48,11 @@ async def looked(
     await sampling.look()
     driver.asked = 0
     preflight = Preflight(
-        driver, sampling, Machine(node_id="n", address="a", **machine), lambda: state, told.append
+        driver=driver,
+        sampling=sampling,
+        machine=Machine(node_id="n", address="a", **machine),
+        state=lambda: state,
+        tell=told.append,
     )
     try:
         await preflight.look("j.1", uuids)

@@ -37,7 +37,16 @@ def hear(state: State, fact: AnyFact) -> None:
         if "facts.gateway.a" in state.cluster.writers
         else 1
     )
-    commit = f.Commit(f.VERSION, f.VERSION, "facts.gateway.a", number, 0, 0, 0, (fact,))
+    commit = f.Commit(
+        version=f.VERSION,
+        min_reader=f.VERSION,
+        writer="facts.gateway.a",
+        number=number,
+        epoch=0,
+        at_ns=0,
+        seen=0,
+        facts=(fact,),
+    )
     state.apply_entry(state.seq + 1, "facts.gateway.a", commit)
 
 

@@ -80,7 +80,12 @@ def test_the_table_is_asked_by_the_app_itself(tmp_path: Path) -> None:
     from services.api_gateway.http.app import create_routes
 
     gateway = Gateway(
-        MemoryLog(), MemoryBus(), SystemClock(), Settings(), MemoryOutputs(), MemorySnapshots()
+        log=MemoryLog(),
+        bus=MemoryBus(),
+        clock=SystemClock(),
+        settings=Settings(),
+        outputs=MemoryOutputs(),
+        store=MemorySnapshots(),
     )
     routes = [route for route in create_routes(gateway).routes if isinstance(route, APIRoute)]
     assert [

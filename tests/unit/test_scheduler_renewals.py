@@ -45,7 +45,15 @@ class Watched:
 
     def beat(self, name: NodeId, granted: bool, late_ms: int = 0) -> None:
         sent_ns = (self.now_ms - late_ms) * MS
-        beat = Heartbeat(name, 1, sent_ns, "", self.roster_nodes, self.held.get(name, 0), 0)
+        beat = Heartbeat(
+            node_id=name,
+            incarnation=1,
+            sent_boot_ns=sent_ns,
+            digest="",
+            roster_nodes=self.roster_nodes,
+            lease_sent_ns=self.held.get(name, 0),
+            lease_took_ns=0,
+        )
         self.renewals.hear(CLUSTER, beat, self.now_ms * MS)
         if granted:
             self.renewals.grant(beat, self.now_ms * MS)

@@ -109,7 +109,7 @@ def test_next_agent_watches_adopted_jobs() -> None:
         (GpuHold(GPU, 30), {GPU: 30}),
         (GpuHold(GPU, 30, "time_slice"), {GPU: 30}),
         (GpuHold(GPU, 30, "mps"), None),
-        (GpuHold(GPU, 30, "mig", "1g.10gb", 1), None),
+        (GpuHold(uuid=GPU, share=30, isolation="mig", mig_profile="1g.10gb", mig_slices=1), None),
     ],
 )
 def test_only_plain_parts_are_watched(hold: GpuHold, parts: dict[GpuId, int] | None) -> None:

@@ -21,7 +21,15 @@ def standing(
     readers: dict[str, int] = AHEAD,
     bound: int = 0,
 ) -> Standing:
-    return Standing(base, young, last, last - base, size, bound, readers)
+    return Standing(
+        base=base,
+        young=young,
+        last=last,
+        commits=last - base,
+        bytes=size,
+        bytes_max=bound,
+        readers=readers,
+    )
 
 
 def test_what_is_old_goes_and_the_latest_commits_stay() -> None:
@@ -56,7 +64,15 @@ def test_it_stays_quiet_while_little_is_old_the_log_is_short_or_not_full() -> No
 
 ENTRIES = [Entry(seq, "facts.quota", b"%d" % seq) for seq in range(1, 6)]
 RECORDS = [
-    Record(link.index, link.seq, link.subject, entry.data, 0, link.hash, link.previous_hash)
+    Record(
+        index=link.index,
+        seq=link.seq,
+        subject=link.subject,
+        data=entry.data,
+        at_ns=0,
+        hash=link.hash,
+        previous_hash=link.previous_hash,
+    )
     for link, entry in zip(chain.extend(None, ENTRIES), ENTRIES, strict=True)
 ]
 
