@@ -311,7 +311,7 @@ def test_every_module_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     "service", [path.parent.name for path in sorted(ROOT.glob("services/*/__main__.py"))]
 )
-def test_a_service_s_card_agrees_with_who_may_write_what(service: str) -> None:
+def test_each_service_s_card_lists_the_facts_that_it_writes(service: str) -> None:
     card = re.sub(r"\n +", " ", str(import_module(f"services.{service}").__doc__))
     assert [line.split(":")[0] for line in card.splitlines()[2:]] == [
         "Owns",

@@ -30,7 +30,7 @@ def test_an_iteration_over_a_set_is_found(
 @pytest.mark.parametrize(
     "text", ["sorted({1})", "3 in {3}", "for x in {1: 2}: pass", "len(set(a)) == 3"]
 )
-def test_what_does_not_depend_on_a_set_s_order_is_left_alone(
+def test_use_of_a_set_without_its_order_is_allowed(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tidy, "ROOT", tmp_path)

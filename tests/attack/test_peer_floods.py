@@ -61,7 +61,7 @@ async def test_a_flood_from_a_local_process_ends_no_lease(
                 assert all(node.lives() for node in nodes)
 
 
-async def test_one_hostile_node_that_floods_with_its_own_key_ends_no_lease_of_the_others(
+async def test_a_hostile_node_that_floods_with_its_own_key_ends_no_lease_of_other_nodes(
     tmp_path: Path,
 ) -> None:
     """From its own address, which the others know, with valid signatures: it uses up its own

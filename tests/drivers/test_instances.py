@@ -102,7 +102,9 @@ async def test_instance_number_has_its_slices_until_it_is_removed(
     assert await again.sweep([FIRST]) == {} and again.slices_of(FIRST, 0) == 0
 
 
-async def test_instances_without_an_attempt_are_removed_whoever_created_them(node: Node) -> None:
+async def test_instances_without_an_attempt_are_removed_even_if_another_program_created_them(
+    node: Node,
+) -> None:
     await node.instances.make([hold()])
     node.owned = {"mine.1": {FIRST: 0b1111_0000}}
     await node.instances.make([hold(profile="1g.10gb", slices=0b10)])

@@ -159,14 +159,14 @@ async def test_a_lost_stop_is_repaired_by_the_digest(world: World) -> None:
     assert (await world.said(f.JobFinished, "j")).reason == "stopped"
 
 
-async def test_what_nobody_wants_any_more_is_stopped(world: World) -> None:
+async def test_job_that_the_scheduler_closed_is_stopped(world: World) -> None:
     await world.start("j", "sleep 600")
     await world.said(f.JobStarted, "j")
     world.closed("j")
     assert (await world.said(f.JobFinished, "j")).reason == "stopped"
 
 
-async def test_nobody_asks_while_both_ends_agree(world: World) -> None:
+async def test_agent_asks_for_no_desired_state_while_the_digests_agree(world: World) -> None:
     await world.start("j", "sleep 600")
     await world.said(f.JobStarted, "j")
     asked = world.scheduler.asked
@@ -188,7 +188,7 @@ async def test_a_node_held_for_lost_kills_its_jobs_and_begins_again(world: World
     assert world.commits()[-1].epoch == 2
 
 
-async def test_a_job_ends_with_the_lease_when_nobody_answers(world: World) -> None:
+async def test_a_job_ends_with_the_lease_when_the_scheduler_does_not_answer(world: World) -> None:
     world.scheduler.lease_ms = 3_000
     await world.drop()
     (world.state_dir / "lease").unlink()

@@ -137,7 +137,7 @@ async def test_a_link_within_is_followed_and_one_that_leads_nowhere_is_missing(
         assert (await asked(world, path)).fault == MISSING
 
 
-async def test_what_is_no_file_holds_nobody_up(world: World, root: Path) -> None:
+async def test_special_files_do_not_block_the_agent(world: World, root: Path) -> None:
     os.mkfifo(root / "pipe")
     assert (await asked(world, "pipe")).fault == UNREADABLE
     assert (await asked(world, "a\0b")).fault == UNREADABLE

@@ -29,7 +29,7 @@ def test_an_empty_archive_has_no_head(store: Store) -> None:
     assert store.append([]) == []
 
 
-def test_what_was_appended_is_kept_byte_for_byte_under_the_chain(store: Store) -> None:
+def test_archive_keeps_commits_byte_for_byte_under_the_chain(store: Store) -> None:
     links = store.append(entries(1, 3)) + store.append(entries(4, 700))
     assert links == extend(None, entries(1, 700))
     assert store.head() == links[-1]

@@ -81,7 +81,7 @@ async def test_a_job_over_its_memory_is_ended_and_the_end_says_so(world: World, 
     )
 
 
-async def test_of_many_small_processes_the_job_s_are_ended_and_not_their_supervisor(
+async def test_out_of_memory_ends_the_job_s_small_processes_and_not_their_supervisor(
     world: World, home: Home
 ) -> None:
     given.needs(home, MEMORY)
@@ -246,7 +246,7 @@ async def test_the_cgroup_of_a_running_job_survives_its_agent_and_empty_ones_are
         await world.told(key, "exited")
 
 
-def test_what_is_not_there_is_said_and_is_no_error(tmp_path: Path) -> None:
+def test_missing_control_groups_are_reported_without_an_error(tmp_path: Path) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text("22 27 0:21 / /proc rw - proc proc rw\n")
     assert cgroups.prepare("x", "y", str(mounts)).dirs == {}

@@ -123,7 +123,7 @@ async def test_a_gap_is_refused_both_ways(world: World) -> None:
     assert "is not available" in (await read(world, 7, wait_ms=0)).error
 
 
-async def test_what_nobody_reads_is_taken_up_to_the_kernel_s_buffer(
+async def test_unread_input_is_accepted_up_to_the_kernel_s_buffer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "WRITE_WAIT_S", 0.2)
@@ -136,7 +136,9 @@ async def test_what_nobody_reads_is_taken_up_to_the_kernel_s_buffer(
     assert await rest(world) == (b"", 143)
 
 
-async def test_what_strangers_keep_open_does_not_hold_up_the_end(world: World) -> None:
+async def test_background_process_that_keeps_the_output_open_does_not_delay_the_end(
+    world: World,
+) -> None:
     await shell(world, "sleep 60 & echo said; exit 3")
     assert await rest(world) == (b"said\n", 3)
 

@@ -138,7 +138,7 @@ async def test_a_card_on_which_none_could_be_made_returns_beside_a_job_that_has_
     assert (await world.said(f.JobFinished, "j")).exit_code == 0
 
 
-async def test_what_is_half_made_and_cannot_be_taken_back_quarantines_the_device_until_it_can(
+async def test_half_created_instance_quarantines_the_device_until_it_is_removed(
     world: World,
     fakes: Fakes,  # noqa: F811
 ) -> None:
@@ -201,7 +201,7 @@ async def test_a_job_for_the_whole_card_is_refused_while_it_is_in_mig_mode(world
     assert "is in MIG mode by now" in (await world.said(f.JobRefused, "j")).reason
 
 
-async def test_after_a_kill_the_next_agent_removes_what_nobody_owns_and_keeps_what_lives(
+async def test_after_a_kill_the_next_agent_removes_unowned_instances_and_keeps_used_ones(
     world: World,
 ) -> None:
     await start(world, "j", WAIT, HIGH)
@@ -303,7 +303,7 @@ async def test_the_mode_of_a_free_card_is_set_and_registered_while_a_job_lives_o
     assert (await world.said(f.JobFinished, "j")).exit_code == 0
 
 
-async def test_the_mode_waits_for_the_jobs_of_its_card_and_nobody_s_instances_go_with_it(
+async def test_change_of_mode_waits_for_the_card_s_jobs_and_removes_unowned_instances(
     world: World,
 ) -> None:
     await start(world, "j", WAIT)

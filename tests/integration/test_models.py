@@ -256,7 +256,9 @@ async def _until_true(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_what_does_not_fit_is_refused_in_words(cluster: Chaos) -> None:
+async def test_contradicting_change_of_a_deployment_is_refused_with_the_reason(
+    cluster: Chaos,
+) -> None:
     assert (
         "model 'unknown' does not exist"
         in (await ask(cluster, "GET", "/v1/deployments/unknown", 404))["detail"]

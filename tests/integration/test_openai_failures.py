@@ -78,7 +78,7 @@ class TestTheClientLeaves:
             await until(lambda: replica.cancelled == 1)
             await until(lambda: counted(world, "499", "false") == 1.0)
 
-    async def test_one_that_stays_is_not_cancelled(self, tmp_path: Path) -> None:
+    async def test_request_of_a_connected_client_is_not_cancelled(self, tmp_path: Path) -> None:
         async with replicas_world(tmp_path, 1) as (world, [replica]):
             for _ in range(3):
                 await world.ask("POST", CHAT, json={"model": "m"})

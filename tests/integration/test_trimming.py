@@ -165,7 +165,7 @@ async def folded(pages: AsyncIterator[list[Entry]], upto: int) -> Cluster:
     return cluster
 
 
-async def test_what_is_trimmed_is_in_the_base_and_in_the_archive(trimming: Trimming) -> None:
+async def test_trimmed_commits_are_in_the_snapshot_and_in_the_archive(trimming: Trimming) -> None:
     trimmer = await trimming.trimmer()
     before = await folded((await trimming.world.log("gateway-a")).read(0), trimming.last)
     assert await trimmer.round()

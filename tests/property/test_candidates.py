@@ -265,7 +265,7 @@ def test_a_tenant_that_may_have_no_more_is_asked_once_however_many_shapes_wait(
     assert len(list(candidates(state))) == 101
 
 
-def test_what_comes_and_goes_behind_a_tenant_at_its_limit_is_let_go_of(
+def test_jobs_that_come_and_go_behind_a_tenant_at_its_limit_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue, "SPARE", 10)

@@ -58,7 +58,7 @@ def job(name: str, **fields: int) -> Job:
     return Job(job_id=JobId(name), spec=spec(**fields), tenant=TenantId("t"), user="", seq=1)
 
 
-def test_what_comes_first_and_goes_again_leaves_nothing_behind(
+def test_entry_added_and_removed_in_front_leaves_nothing_in_the_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue, "SPARE", 10)

@@ -46,7 +46,7 @@ def tasks_are_cancelled_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(serving_tasks, "end_all", cancelled_once)
 
 
-def tenants_share_devices_unasked(patch: pytest.MonkeyPatch) -> None:
+def tenants_share_devices_without_permission(patch: pytest.MonkeyPatch) -> None:
     """A free part of a device goes to any tenant, although another tenant has the rest."""
     patch.setattr(capacity, "sharing_domain_on", lambda cluster, view: sharing_domains.SHARING)
     patch.setattr(backfill, "sharing_domain_of", lambda cluster, tenant: sharing_domains.SHARING)
@@ -57,13 +57,13 @@ def a_mig_instance_begins_anywhere(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(place, "_slices", lambda place, index, part, profile: 1 << 7)
 
 
-def the_host_is_not_counted(patch: pytest.MonkeyPatch) -> None:
+def cpus_and_memory_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     """A node serves a request whatever CPUs and memory it has left."""
     for asker in (ranking, choose):
         patch.setattr(asker, "host_serves", lambda place, request: True)
 
 
-def what_is_reserved_is_free_for_all(patch: pytest.MonkeyPatch) -> None:
+def reserved_devices_are_free_for_all(patch: pytest.MonkeyPatch) -> None:
     """A device that is reserved for a job is free for every other job."""
     mirror = capacity.mirror
 
@@ -75,24 +75,24 @@ def what_is_reserved_is_free_for_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(capacity, "mirror", careless)
 
 
-def a_gang_is_given_whatever_there_is(patch: pytest.MonkeyPatch) -> None:
+def a_gang_gets_more_nodes_than_its_maximum(patch: pytest.MonkeyPatch) -> None:
     """A gang may get one node more than its maximum."""
     patch.setattr(
         elastic, "widest", lambda fewest, most, choose: gang.widest(fewest, most + 1, choose)
     )
 
 
-def a_gang_grows_whoever_waits(patch: pytest.MonkeyPatch) -> None:
+def a_gang_grows_although_other_jobs_wait(patch: pytest.MonkeyPatch) -> None:
     """A gang is started again with more nodes although other jobs wait for them."""
     patch.setattr(elastic, "_wanted", lambda state, job: 0)
 
 
-def a_preempted_job_has_failed(patch: pytest.MonkeyPatch) -> None:
+def a_preemption_counts_as_a_failure(patch: pytest.MonkeyPatch) -> None:
     """The end of a preempted attempt counts as a failure: it uses up a retry or ends the job."""
     patch.setattr(attempts, "reasons", SimpleNamespace(**vars(reasons) | {"GOES_ON": ()}))
 
 
-def a_turn_is_over_at_once(patch: pytest.MonkeyPatch) -> None:
+def a_time_slice_ends_at_once(patch: pytest.MonkeyPatch) -> None:
     """A job with time slices yields as soon as a job like it waits."""
     after_s = Preemptible._yields_after_s
 
@@ -102,7 +102,7 @@ def a_turn_is_over_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Preemptible, "_yields_after_s", hasty)
 
 
-def who_had_its_turn_keeps_its_place(patch: pytest.MonkeyPatch) -> None:
+def a_job_keeps_its_place_after_its_time_slice(patch: pytest.MonkeyPatch) -> None:
     """A job that yielded after its slice keeps its place in the queue."""
     key_of = State.key_of
 
@@ -113,14 +113,14 @@ def who_had_its_turn_keeps_its_place(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(State, "key_of", selfish)
 
 
-def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:
+def fifo_runs_the_last_job_first(patch: pytest.MonkeyPatch) -> None:
     """A queue of policy fifo runs the last job first."""
     patch.setitem(
         POLICIES, "fifo", POLICIES["fifo"]._replace(key=lambda job, queue, now_ns: (0, 0, -job.seq))
     )
 
 
-def who_passes_takes_what_was_promised(patch: pytest.MonkeyPatch) -> None:
+def a_backfilled_job_delays_the_reservation(patch: pytest.MonkeyPatch) -> None:
     """A backfilled job may end after the reservation of the job in front begins."""
     patch.setattr(backfill, "ends_in_time", lambda job, reservation, now_ns: True)
 
@@ -135,7 +135,7 @@ def a_reservation_is_kept_only_once_it_has_begun(patch: pytest.MonkeyPatch) -> N
     patch.setattr(reservations, "in_the_way", hasty)
 
 
-def nobody_waits_for_another_job(patch: pytest.MonkeyPatch) -> None:
+def dependencies_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """A job is queued although the jobs that it depends on have not ended."""
 
     def heedless(job: Job, wall_ns: int) -> str:
@@ -145,17 +145,17 @@ def nobody_waits_for_another_job(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(buckets, "_of_waiting", heedless)
 
 
-def an_array_has_room_for_all(patch: pytest.MonkeyPatch) -> None:
+def the_array_limit_is_ignored(patch: pytest.MonkeyPatch) -> None:
     """The limit on live elements of an array is not enforced."""
     patch.setattr(Job, "has_room", property(lambda job: True))
 
 
-def an_extension_is_not_heard(patch: pytest.MonkeyPatch) -> None:
+def allocation_extensions_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Folds ignore the extension of an allocation."""
     patch.setitem(fold._FOLDS, f.AllocationExtended, lambda cluster, fact, stamp: IGNORED)
 
 
-def a_take_over_forgets_what_is_held(patch: pytest.MonkeyPatch) -> None:
+def a_take_over_forgets_timers_of_held_devices(patch: pytest.MonkeyPatch) -> None:
     """A new scheduler sets no timers for placements from before its term."""
     begin = state.State.begin
 
@@ -201,7 +201,7 @@ def _first(order: Any) -> Any:
     return msgspec.structs.replace(order, attempt=1)
 
 
-def a_release_frees_whatever_attempt_holds(patch: pytest.MonkeyPatch) -> None:
+def a_release_frees_another_attempt(patch: pytest.MonkeyPatch) -> None:
     """A release removes the oldest hold of the device, even of another attempt."""
 
     def careless(cluster: Cluster, job: Job, member: MemberView) -> None:

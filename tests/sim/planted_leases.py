@@ -29,7 +29,7 @@ def no_supervisor_enforces_the_lease(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Machine, "enforces_lease", False)
 
 
-def another_writer_says_who_is_lost(patch: pytest.MonkeyPatch) -> None:
+def another_writer_declares_nodes_lost(patch: pytest.MonkeyPatch) -> None:
     """A watchdog beside the scheduler reads heartbeats and records NodeLost on its own subject."""
     patch.setitem(subjects.WRITER_OF, f.NodeLost, "watchdog")
     patch.setattr(decide, "lose_node", lambda state, silent: ())
@@ -59,7 +59,7 @@ def a_lease_is_extended_without_a_majority(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def a_renewed_peer_counts(patch: pytest.MonkeyPatch) -> None:
+def renewed_peers_count_for_the_majority(patch: pytest.MonkeyPatch) -> None:
     """An agent extends its lease when most nodes answer, even nodes that a scheduler renewed."""
     answered = gossip.answered
 
@@ -77,7 +77,7 @@ def a_node_is_lost_by_its_own_silence_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leases, "_hears_too_few", lambda self, cluster, now: False)
 
 
-def what_goes_on_is_requeued_like_the_others(patch: pytest.MonkeyPatch) -> None:
+def a_job_that_ignores_its_lease_is_requeued_too_early(patch: pytest.MonkeyPatch) -> None:
     """The loss of a silent node frees a job that ignores its lease and may still run there."""
     lose = member_fold.lose_if_gone
 
@@ -91,7 +91,7 @@ def what_goes_on_is_requeued_like_the_others(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(member_fold, "lose_if_gone", hasty)
 
 
-def old_silence_counts(patch: pytest.MonkeyPatch) -> None:
+def silence_before_a_return_counts(patch: pytest.MonkeyPatch) -> None:
     """A former bug: a returned node is lost again for its silence before the return."""
     patch.setattr(Leases, "_watch", lambda self, cluster, now: None)
 
@@ -109,21 +109,21 @@ def a_long_lease_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leases, "begin", forgetful)
 
 
-def a_long_lease_is_said_to_be_over_and_is_not(patch: pytest.MonkeyPatch) -> None:
+def a_long_lease_is_reported_shorter_than_it_is(patch: pytest.MonkeyPatch) -> None:
     """An agent reports the next term's lease, but keeps the longer lease of a planned stop in its
     file.
     """
     patch.setattr(SimSupervisors, "replace_lease", SimSupervisors.extend_lease)
 
 
-def an_empty_directory_speaks_for_the_one_before(patch: pytest.MonkeyPatch) -> None:
+def an_empty_directory_frees_attempts_of_the_old_one(patch: pytest.MonkeyPatch) -> None:
     """A former bug: an agent with an empty state directory frees everything that its predecessor
     started.
     """
     patch.setattr(node_fold, "_elsewhere", lambda node, fact: False)
 
 
-def a_node_is_removed_with_what_lives_there(patch: pytest.MonkeyPatch) -> None:
+def a_node_is_removed_with_running_jobs(patch: pytest.MonkeyPatch) -> None:
     """The scheduler removes a node although a job still holds something there."""
     patch.setattr(nodes, "is_empty", lambda cluster, node_id: True)
     patch.setattr(renewals, "is_empty", lambda cluster, node_id: True)

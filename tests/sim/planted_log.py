@@ -19,7 +19,7 @@ from services.audit.trim.trimmer import Trimmer
 from tests.sim.log import SimStream
 
 
-def the_guard_is_off(patch: pytest.MonkeyPatch) -> None:
+def log_accepts_any_expected_sequence(patch: pytest.MonkeyPatch) -> None:
     """The log accepts a commit whatever sequence its writer expects."""
     store = SimStream.store
 
@@ -30,13 +30,13 @@ def the_guard_is_off(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimStream, "store", unguarded)
 
 
-def neither_guard_nor_commit_numbers(patch: pytest.MonkeyPatch) -> None:
+def log_accepts_any_sequence_and_readers_count_no_commits(patch: pytest.MonkeyPatch) -> None:
     """The guard is off, and no reader counts a writer's commits."""
-    the_guard_is_off(patch)
+    log_accepts_any_expected_sequence(patch)
     patch.setattr(fold, "check_place", lambda cluster, seq, subject, commit: None)
 
 
-def orders_come_from_what_is_not_acknowledged(patch: pytest.MonkeyPatch) -> None:
+def orders_are_sent_before_acknowledgement(patch: pytest.MonkeyPatch) -> None:
     """The scheduler sends orders before the log has acknowledged its decision."""
 
     def hasty(self: Shell, facts: list[AnyFact]) -> None:
@@ -67,7 +67,7 @@ def an_append_of_unknown_outcome_is_done(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Writer, "_append", trusting)
 
 
-def a_writer_owns_what_came_before_it(patch: pytest.MonkeyPatch) -> None:
+def a_writer_disowns_its_earlier_commits(patch: pytest.MonkeyPatch) -> None:
     """A former bug: a restarted service takes its own earlier commits for another process's."""
     begin = Writer.__init__
 

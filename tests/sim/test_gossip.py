@@ -116,7 +116,10 @@ def test_a_majority_that_no_scheduler_answers_goes_on(seed: int) -> None:
 
 @pytest.mark.parametrize(
     "plant",
-    [planted_leases.a_lease_is_extended_without_a_majority, planted_leases.a_renewed_peer_counts],
+    [
+        planted_leases.a_lease_is_extended_without_a_majority,
+        planted_leases.renewed_peers_count_for_the_majority,
+    ],
 )
 def test_a_planted_bug_of_this_rule_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

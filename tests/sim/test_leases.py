@@ -67,7 +67,7 @@ def test_a_node_that_dies_after_a_planned_stop_is_lost_in_time(seed: int) -> Non
 def test_planted_false_report_of_an_ended_lease_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planted_leases.a_long_lease_is_said_to_be_over_and_is_not(monkeypatch)
+    planted_leases.a_long_lease_is_reported_shorter_than_it_is(monkeypatch)
     dead = Blow(DIES_S, AGENT_DEAD, "agent-n3", 25.0)
     found = [result.found for result in (ran(seed, dead) for seed in SEEDS) if result.found]
     assert {each.checker for each in found} == {"lost_only_after_a_lease"}
@@ -85,7 +85,7 @@ def reinstalled(seed: int) -> Plan:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_an_agent_left_alive_is_over_before_one_with_an_empty_directory_is_taken_up(
+def test_jobs_of_the_previous_agent_end_before_one_with_an_empty_directory_is_accepted(
     seed: int,
 ) -> None:
     assert simulate(reinstalled(seed)).found is None
@@ -94,7 +94,7 @@ def test_what_an_agent_left_alive_is_over_before_one_with_an_empty_directory_is_
 def test_planted_release_by_an_empty_state_directory_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planted_leases.an_empty_directory_speaks_for_the_one_before(monkeypatch)
+    planted_leases.an_empty_directory_frees_attempts_of_the_old_one(monkeypatch)
     found = [
         result.found for result in (simulate(reinstalled(seed)) for seed in SEEDS) if result.found
     ]

@@ -148,5 +148,5 @@ def test_planted_trust_in_commits_is_found(
 
 
 def test_planted_trust_in_heartbeats_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    planted_lies.heartbeats_are_believed(monkeypatch)
+    planted_lies.heartbeats_may_name_another_node(monkeypatch)
     assert not is_lost(one_liar_and_a_silent_node(0), "n1")

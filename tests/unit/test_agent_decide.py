@@ -124,7 +124,7 @@ def test_an_attempt_that_waits_for_a_lease_is_refused_when_it_is_stopped() -> No
     assert node.orders(stop()) == [over(refused())]
 
 
-def test_a_stop_while_it_is_being_launched_comes_after_the_launch() -> None:
+def test_stop_during_a_launch_is_executed_after_the_launch() -> None:
     node = Node()
     node.orders(start())
     assert node.orders(stop()) == []

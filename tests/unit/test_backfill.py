@@ -192,7 +192,7 @@ def test_a_job_that_the_log_took_late_ends_as_much_later(fields: dict[str, Any])
     )
 
 
-def test_what_is_over_before_the_log_took_it_changes_no_later_attempt() -> None:
+def test_late_fact_of_an_ended_attempt_changes_no_later_attempt() -> None:
     state = given(registered("a"), waiting("i", gpus=4, estimate_s=50, retries=1))
     lost, first = Observations(silent=((NodeId("a"), 1),)), decide(state, SECOND_NS)
     state.apply_own(first, SECOND_NS)

@@ -55,7 +55,7 @@ def test_every_control_but_the_reset_is_a_command() -> None:
     )
 
 
-async def test_what_a_simulated_device_is_told_shows_in_its_samples_until_it_is_taken_off() -> None:
+async def test_control_of_a_simulated_device_shows_in_its_samples_until_it_is_removed() -> None:
     driver = SimulatedDriver("n", 2)
     assert await shown(driver) == (700_000, 1980, 70_000)
     for control, value in (("power", "300"), ("clocks", "1200-1500")):
@@ -107,13 +107,15 @@ async def test_a_reset_loses_what_a_device_was_told_and_what_lasts_is_put_back_w
         ),
     ],
 )
-async def test_what_is_not_done_says_why(asked: ControlOrder, outcome: str, detail: str) -> None:
+async def test_control_that_is_not_applied_has_a_reason(
+    asked: ControlOrder, outcome: str, detail: str
+) -> None:
     assert await carry_out(SimulatedDriver("n", 1), asked) == replace(
         asked, outcome=outcome, detail=detail
     )
 
 
-async def test_a_model_that_nobody_knows_lacks_what_is_not_known_of_it() -> None:
+async def test_unknown_model_lacks_unknown_values() -> None:
     driver = SimulatedDriver("n", 1, "Simulated card")
     assert (
         (await carry_out(driver, order("power", "300"))).outcome

@@ -85,7 +85,7 @@ def labels(jobs: Mapping[GpuId, Sequence[JobShare]], name: str) -> list[dict[str
     return [one.labels for family in families for one in family.samples if one.name == name]
 
 
-def test_what_a_card_tells_stands_under_both_names_in_the_units_of_each() -> None:
+def test_card_readings_are_exported_under_both_names_in_their_units() -> None:
     values = found({CARD.uuid: FULL})
     assert (
         values["muster_gpu_busy_ratio", CARD.uuid] == 10

@@ -74,7 +74,7 @@ OF_A_COMMAND = (
 
 
 @pytest.mark.parametrize("field", OF_A_COMMAND)
-def test_what_is_said_of_a_command_is_refused(field: str) -> None:
+def test_command_options_are_refused_for_an_allocation(field: str) -> None:
     with pytest.raises(Refused, match=field):
         intents.allocation({field: "x"}, J)
 
@@ -83,7 +83,7 @@ def test_what_is_said_of_a_command_is_refused(field: str) -> None:
     ("field", "value"),
     [("expires", 0), ("expires", "soon"), ("expires", YEAR_S + 1), ("warn", -1), ("gpus", 65)],
 )
-def test_what_cannot_be_is_refused_by_its_name(field: str, value: object) -> None:
+def test_impossible_value_is_refused_with_its_name(field: str, value: object) -> None:
     with pytest.raises(Refused, match=field):
         intents.allocation({field: value}, J)
 
@@ -116,12 +116,12 @@ def test_an_extension_that_means_nothing_is_refused(body: object) -> None:
         ("releasing", "was released or has ended"),
     ],
 )
-def test_what_is_not_held_is_not_extended(state: str, said: str) -> None:
+def test_only_a_held_allocation_is_extended(state: str, said: str) -> None:
     with pytest.raises(Problem, match=said):
         intents.extension({"by": 1}, held(state), Cluster())
 
 
-def test_what_is_about_to_end_or_runs_a_command_is_not_extended() -> None:
+def test_ending_allocation_or_one_with_a_command_is_not_extended() -> None:
     stopped, cancelled = held(), held()
     stopped.stop_reason, cancelled.cancel = "expired", Cancel(1, 15)
     for job in (stopped, cancelled):

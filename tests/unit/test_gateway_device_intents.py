@@ -49,7 +49,7 @@ def test_a_device_drains_under_its_job() -> None:
     assert said({"service": "draining", "user": "ada"}, device("j.2")) == [fact("draining")]
 
 
-def test_what_is_so_already_is_not_said_again() -> None:
+def test_unchanged_state_is_not_recorded_again() -> None:
     assert said({"service": "draining"}, device("j.2", now="draining")) == []
 
 
@@ -70,7 +70,7 @@ def test_by_force_a_job_waits_for_its_next_attempt() -> None:
     ]
 
 
-def test_by_force_a_replica_an_allocation_and_what_must_not_run_twice_end() -> None:
+def test_forced_removal_ends_replicas_allocations_and_jobs_without_requeue() -> None:
     for asked in (
         {"serve": Serve(model="m", generation=1)},
         {"allocation": Allocation(expires_s=60)},
@@ -82,7 +82,7 @@ def test_by_force_a_replica_an_allocation_and_what_must_not_run_twice_end() -> N
         )
 
 
-def test_what_ends_already_or_is_not_known_any_more_is_left_alone() -> None:
+def test_ending_or_unknown_jobs_are_left_alone() -> None:
     assert said(FORCED, device("j.2"), state="releasing") == [fact("offline")]
     assert said(FORCED, device("old.1")) == [fact("offline")]
 
@@ -113,6 +113,6 @@ def test_an_attempt_that_was_told_to_end_is_not_told_again() -> None:
         [],
     ],
 )
-def test_what_means_nothing_is_refused(body: object) -> None:
+def test_meaningless_request_is_refused(body: object) -> None:
     with pytest.raises(Refused):
         said(body, device())

@@ -79,7 +79,7 @@ def test_a_deployment_records_the_requested_fields() -> None:
         ({"user": "a b"}, "user"),
     ],
 )
-def test_what_is_not_valid_is_refused_by_its_name(more: dict[str, Any], word: str) -> None:
+def test_invalid_value_is_refused_with_its_name(more: dict[str, Any], word: str) -> None:
     with pytest.raises(Refused, match=f"(?i){word}"):
         deployment({**BODY, **more}, None, TENANT)
 

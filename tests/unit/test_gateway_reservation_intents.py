@@ -109,7 +109,7 @@ def test_a_reservation_that_no_fact_holds_is_refused() -> None:
         ({"users": ["ada"], "nodes": ["a"], "speed": 1}, "field 'speed'"),
     ],
 )
-def test_what_means_nothing_is_refused_by_its_name(wish: dict[str, Any], said: str) -> None:
+def test_meaningless_field_is_refused_with_its_name(wish: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused, match=said):
         wished(**wish)
 

@@ -189,7 +189,7 @@ def test_too_many_corrected_errors_in_a_window_are_reported_once() -> None:
     assert told.round(g1=sample(171, ecc_corrected=99)) == []
 
 
-def test_what_links_sent_again_is_counted_by_itself_and_per_device() -> None:
+def test_link_replays_are_counted_separately_and_per_device() -> None:
     told = Told(corrected_max=1, link_errors_max=10, corrected_window_s=60)
     assert (
         told.round(g1=sample(1, link_errors=5, pcie_replays=0), g2=sample(1, link_errors=0)) == []

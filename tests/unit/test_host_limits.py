@@ -61,7 +61,7 @@ def test_its_processors_lie_beside_its_devices_and_its_memory_only_where_it_said
     )
 
 
-def test_what_is_not_enough_or_not_known_binds_nothing() -> None:
+def test_unknown_or_insufficient_topology_binds_no_cpus() -> None:
     assert limits_of(order(2, cpus_milli=3_000), GPUS, HERE, {})["cpus"] == ""
     assert limits_of(order(2, memory_bytes=9 * GIB), GPUS, HERE, {})["memory_nodes"] == ""
     for unknown in (order(0), order(0, 1), order()):  # GPU-0 lies nowhere: -1 is not node 0

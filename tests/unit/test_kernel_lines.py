@@ -184,7 +184,7 @@ def test_each_driver_s_words_are_read(text: str, line: Line) -> None:
         "",
     ],
 )
-def test_what_the_kernel_did_not_write_and_what_is_no_error_of_a_device_is_nothing(
+def test_lines_not_from_the_kernel_or_without_a_device_error_are_ignored(
     record: str,
 ) -> None:
     assert parse(record) is None
@@ -215,7 +215,7 @@ def test_what_the_kernel_did_not_write_and_what_is_no_error_of_a_device_is_nothi
         "i915 0000:03:00.0: [drm] Resetting chip for stopped heartbeat in GPU HANG [4711]",
     ],
 )
-def test_what_a_user_has_the_kernel_repeat_is_nothing(text: str) -> None:
+def test_user_text_that_the_kernel_repeats_is_ignored(text: str) -> None:
     assert parse(f"3,1,2,-;{text}") is None
 
 

@@ -135,7 +135,7 @@ def test_a_token_names_node_authority_and_secret_and_half_of_one_is_refused() ->
 # Removal
 
 
-def test_what_joined_is_admitted_until_it_is_removed() -> None:
+def test_joined_node_is_admitted_until_it_is_removed() -> None:
     history = joined(History())
     assert admitted(history.cluster) == Admitted({"far": KEY})
     history.say(f.NodeRemovalRequested(node_id=FAR))

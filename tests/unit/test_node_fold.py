@@ -299,7 +299,7 @@ def test_agent_with_an_empty_directory_frees_nothing_and_gets_no_work() -> None:
 
 
 @pytest.mark.parametrize("directory", ["one", ""])
-def test_agent_of_the_same_directory_frees_what_it_does_not_name(
+def test_agent_with_the_same_directory_frees_attempts_that_it_does_not_name(
     directory: str,
 ) -> None:
     history = replaced(directory=directory)

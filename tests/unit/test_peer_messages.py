@@ -117,7 +117,7 @@ def test_a_changed_byte_is_found() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "U", "UAAA", "1" * 56, "é" * 56])
-def test_what_is_no_public_key_is_said(key: str) -> None:
+def test_invalid_public_key_in_the_roster_is_reported(key: str) -> None:
     entries = (RosterEntry(NodeId("b"), "", key, 5),)
     assert (
         Reader(msgspec.structs.replace(ROSTER, nodes=entries)).read(signer(2).datagram(ask()))

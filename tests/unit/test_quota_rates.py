@@ -37,7 +37,7 @@ def test_a_slice_is_what_is_asked_for_or_a_small_part_of_the_limit() -> None:
     assert rates.reserve(limited, SliceAsk(T, 0, 500), MINUTE + 1).tokens == 500
 
 
-def test_what_is_not_there_is_not_given_in_part() -> None:
+def test_rate_request_beyond_the_rest_is_refused_whole() -> None:
     rates, limited = open_rates(), tenant(requests=5, tokens=100)
     assert rates.reserve(limited, SliceAsk(T, 1, 90), MINUTE).given
     refused = rates.reserve(limited, SliceAsk(T, 1, 11), MINUTE)

@@ -29,7 +29,7 @@ PEM = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PR
         (f"x\n{PEM}\ny", "b3BlbnNzaC1rZXk"),
     ],
 )
-def test_what_looks_like_a_secret_is_hidden(text: str, secret: str) -> None:
+def test_text_that_looks_like_a_secret_is_hidden(text: str, secret: str) -> None:
     assert secret not in redacted(text) and HIDDEN in redacted(text)
 
 

@@ -153,7 +153,7 @@ def holding(*parts: GpuHold, **asked: Any) -> list[AnyFact]:
         ),
     ],
 )
-def test_what_the_job_itself_asks_is_named_where_it_rules_a_node_out(
+def test_constraint_of_the_job_is_named_when_it_rules_a_node_out(
     asked: dict[str, Any], busy: list[AnyFact], what: str
 ) -> None:
     """The two devices of a have nothing in common; b would serve and is full."""

@@ -127,7 +127,7 @@ def test_a_node_that_registers_starts_no_count_again() -> None:
         del CLUSTER.nodes[NodeId("e")]
 
 
-def test_nodes_that_were_replaced_are_lost_when_their_new_agents_are_heard_and_nobody_else_is(
+def test_replaced_nodes_are_lost_when_their_new_agents_are_heard_and_other_nodes_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They are given no lease before: counted as any other, a fleet that was installed again would

@@ -129,7 +129,7 @@ def test_use_is_charged_as_quota_does() -> None:
     assert (cluster.tenants[TenantId("red")].used_share_ms, cluster.uncharged) == (100 * 1_000, {})
 
 
-def test_nothing_that_a_replay_says_is_ignored_by_the_fold() -> None:
+def test_no_fact_of_a_replay_is_ignored_by_the_fold() -> None:
     assert replayed("2x8", LONG, SHORT, Row("gang", 0, 10, 16)).scheduler.state.cluster.ignored == 0
 
 
@@ -144,7 +144,7 @@ def test_shortest_remaining_time_looks_at_time_alone() -> None:
     assert ends(resorted("1x8", small, large, order="srsf")) == {"small": 30, "large": 50}
 
 
-def test_what_does_not_fit_is_passed_over_by_smaller_jobs() -> None:
+def test_smaller_jobs_pass_a_job_that_does_not_fit() -> None:
     rows = (Row("a", 0, 10, 3), Row("b", 0, 10, 3), Row("pair", 0, 10, 2), Row("c", 0, 10, 1))
     assert ends(resorted("2x4", *rows, order="fifo")) == {"a": 10, "b": 10, "c": 10, "pair": 20}
 
@@ -164,7 +164,7 @@ def test_going_on_costs_the_overhead_and_beginning_costs_nothing() -> None:
     assert (replay.preemptions, replay.migrations) == (1, 0)
 
 
-def test_what_is_measured_of_two_jobs_in_a_row() -> None:
+def test_report_measures_two_jobs_in_a_row() -> None:
     found = report(
         replayed(
             "1x8",
@@ -257,7 +257,7 @@ def test_the_same_question_has_the_same_answer_and_a_seed_another(tmp_path: Path
         ({"trace": "nope.csv"}, "no file nope.csv"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_runs(
+def test_impossible_simulation_is_refused_before_it_starts(
     tmp_path: Path, words: dict[str, object], said: str
 ) -> None:
     with pytest.raises(Refused, match=said):

@@ -77,7 +77,7 @@ def test_each_form_is_read_by_its_own_reader(
     ],
     ids=["columns", "number", "negative", "empty", "no-times"],
 )
-def test_what_cannot_be_read_is_refused_with_its_place(
+def test_unreadable_row_is_refused_with_its_position(
     tmp_path: Path, lines: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(Refused, match=said):

@@ -88,7 +88,7 @@ async def test_another_process_of_the_same_number_is_no_leftover(tmp_path: Path)
     assert await left_of(tmp_path, more=3) == []
 
 
-async def test_nothing_is_clean_while_some_leftovers_were_not_noted(tmp_path: Path) -> None:
+async def test_attempt_with_unlisted_leftovers_is_not_clean(tmp_path: Path) -> None:
     assert await left_of(tmp_path, more=20) == ["4 more that were not listed"]
 
 

@@ -15,12 +15,12 @@ from services.scheduler.queueing.queue_order import heads
 from services.scheduler.reservations.reservations import is_early
 from services.scheduler.state.state import State
 from tests.sim.checkers.checker import Checker
-from tests.sim.checkers.only_the_willing_make_room import RATE_MAX
+from tests.sim.checkers.only_preemptible_jobs_are_preempted import RATE_MAX
 from tests.sim.settings import SETTINGS
 from tests.sim.world import World
 
 
-class GangsGrowPastNobody(Checker):
+class GangsGrowOnlyIntoUnwantedNodes(Checker):
     """`others` is the last sequence of another writer; `grown` counts."""
 
     def __init__(self, world: World) -> None:

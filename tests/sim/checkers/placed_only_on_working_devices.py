@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 
-class PlacedOnlyWhereWorkIsTaken(Checker):
+class PlacedOnlyOnWorkingDevices(Checker):
     """`away` says by which sequence a device was last taken out of use: a placement that was
     decided before may cross it.
     """

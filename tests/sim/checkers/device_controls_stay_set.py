@@ -6,7 +6,7 @@ This holds whatever happened to agents and machines.
 from tests.sim.checkers.checker import Checker
 
 
-class WhatIsSetStays(Checker):
+class DeviceControlsStaySet(Checker):
     def finished(self) -> None:
         left = self.world.controls_left()
         if left:

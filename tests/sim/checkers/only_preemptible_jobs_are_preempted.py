@@ -18,7 +18,7 @@ from tests.sim.world import World
 RATE_MAX: Final = 1.01
 
 
-class OnlyTheWillingMakeRoom(Checker):
+class OnlyPreemptibleJobsArePreempted(Checker):
     """`updated`: by job, the last sequence at which its priority was changed, which the scheduler
     may not have seen.
     """
@@ -54,7 +54,7 @@ class OnlyTheWillingMakeRoom(Checker):
 
     def _preempted(self, cluster: Cluster, fact: JobPreempted, seen: int) -> None:
         if fact.by == fact.job_id:
-            return  # `gangs_grow_past_nobody`
+            return  # `gangs_grow_only_into_unwanted_nodes`
         job, by = cluster.jobs[fact.job_id], cluster.jobs[fact.by]
         known = max(self.updated.get(fact.job_id, 0), self.updated.get(fact.by, 0)) <= seen
         if not job.spec.preemptible or (

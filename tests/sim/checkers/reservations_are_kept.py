@@ -26,7 +26,7 @@ LATE_NS: Final = 2 * SECOND_NS
 AT_ONCE_S: Final = 0.1
 
 
-class NobodyStealsAReservation(Checker):
+class ReservationsAreKept(Checker):
     """`touched` is the last sequence at which a reservation was set or cleared, which the scheduler
     may not have seen.
 

@@ -13,7 +13,7 @@ from tests.sim.checkers.checker import Checker
 from tests.sim.world import World
 
 
-class NobodyTakesReservedDevices(Checker):
+class ReservedDevicesStayReserved(Checker):
     """`kept` is the job for which a device of a node is reserved, from the facts alone.
 
     A reservation names devices of a node. It does not hold for a device that another node took over
