@@ -13,7 +13,7 @@ from tests.sim import faults, workload
 from tests.sim.checkers import ALL
 from tests.sim.faults import Blow, Plan
 from tests.sim.loop import run
-from tests.sim.planted import a_job_that_ignores_its_lease_is_requeued_too_early
+from tests.sim.planted_leases import a_job_that_ignores_its_lease_is_requeued_too_early
 from tests.sim.weather import Rates
 from tests.sim.world import World, _run
 
