@@ -85,7 +85,7 @@ async def test_unreadable_container_list_counts_as_an_engine_that_does_not_answe
     tmp_path: Path, said: bytes
 ) -> None:
     async with engine(tmp_path, lambda line: said) as (path, _):
-        with pytest.raises(Unavailable, match="nobody can read"):
+        with pytest.raises(Unavailable, match="cannot be decoded"):
             await Engine(path).left(LABEL)
 
 

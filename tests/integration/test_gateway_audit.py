@@ -121,7 +121,7 @@ async def test_invalid_position_and_too_many_followers_are_refused(
 ) -> None:
     async with audited(tmp_path) as at:
         problem = await at.world.ask("GET", "/v1/audit/events?after=last", 422)
-        assert "is no event's id" in problem["detail"]
+        assert "is not an event's id" in problem["detail"]
         await at.world.ask("GET", "/v1/audit/events?limit=5000", 422)
         monkeypatch.setattr(routes, "FOLLOWERS_MAX", 0)
         await at.world.ask("GET", "/v1/audit/events?follow=1", 503)
