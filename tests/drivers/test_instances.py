@@ -169,7 +169,7 @@ async def test_instance_removed_by_another_program_counts_as_gone(node: Node, fa
     assert "Not Found" in (await node.instances.sweep([FIRST]))[FIRST]
     fakes.tell("nvidia", "nvmlDeviceGetGpuInstances 0 999")
     assert (await node.instances.sweep([FIRST]))[FIRST].startswith(
-        "nobody can tell whether a MIG instance is left"
+        "the MIG instances cannot be listed, so one may be left"
     )
 
 

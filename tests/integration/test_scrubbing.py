@@ -113,9 +113,9 @@ async def test_a_device_whose_reset_is_refused_or_that_is_held_after_it_is_not_c
     monkeypatch.setattr(world.driver, "control", grabbed)
     assert (
         await world.agent.devices.scrub.of([OTHER])
-    ).said == "failed: after its reset pid 5 uses it"
+    ).result == "failed: after its reset pid 5 uses it"
     mixed = await world.agent.devices.scrub.of([DEVICE, OTHER])
-    assert mixed.said == (
+    assert mixed.result == (
         f"GPU {DEVICE}: failed: GPU is in use; GPU {OTHER}: failed: after its reset pid 5 uses it"
     )
 
@@ -192,7 +192,7 @@ async def test_a_device_of_a_job_that_never_began_is_cleared_before_the_next_job
     scrub.command.command = f"echo once >> {tmp_path}/cleared"
     await runs(world, "long", "exec sleep 100", GpuHold(DEVICE))
     await world.said(f.JobStarted, "long")
-    assert (await scrub.of([DEVICE])).said == scrubbing.LATER and not (
+    assert (await scrub.of([DEVICE])).result == scrubbing.LATER and not (
         tmp_path / "cleared"
     ).exists()
     await scrub.over("next.1", [DEVICE])
@@ -236,12 +236,12 @@ async def test_a_reset_of_a_card_waits_for_jobs_on_its_other_parts_and_a_scrub_c
         ref=AttemptRef(JobId("other"), 1), phase="launched", gpus=(part,)
     )
     scrub.command.command = "reset"
-    assert (await scrub.of([DEVICE])).said == scrubbing.LATER and told == []
+    assert (await scrub.of([DEVICE])).result == scrubbing.LATER and told == []
     scrub.command.command = "true"
-    assert (await scrub.of([DEVICE])).said == "done: command"
+    assert (await scrub.of([DEVICE])).result == "done: command"
     del world.agent.state.attempts["other.1"]
     scrub.command.command = "reset"
-    assert (await scrub.of([DEVICE])).said == "done: reset" and told == [DEVICE]
+    assert (await scrub.of([DEVICE])).result == "done: reset" and told == [DEVICE]
 
 
 async def test_job_start_on_another_part_of_a_card_waits_for_the_card_s_reset(

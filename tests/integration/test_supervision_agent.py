@@ -204,7 +204,7 @@ async def test_a_marker_without_a_supervisor_is_reported_and_never_started(tmp_p
     async with world_at(tmp_path / "agent") as world:
         record = await world.told(("job", 3), "exited")
         assert (record["reason"], record["executed"], record["rank"]) == ("not_started", False, 2)
-        assert not records.claim(str(job_dir), lost._nobody("job", 3, 2))
+        assert not records.claim(str(job_dir), lost._without_process("job", 3, 2))
 
 
 async def test_another_process_with_the_supervisors_number_is_not_taken_for_it(
@@ -215,7 +215,7 @@ async def test_another_process_with_the_supervisors_number_is_not_taken_for_it(
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:  # noqa: ASYNC220
         found = processes.process(stranger.pid)
         assert found is not None
-        who = lost._nobody("job", 1, 0)
+        who = lost._without_process("job", 1, 0)
         who.update(
             pid=stranger.pid,
             start_ticks=found.start_ticks - 1,

@@ -142,7 +142,7 @@ def dependencies_are_ignored(patch: pytest.MonkeyPatch) -> None:
         waits = job.has_room and not job.refusals.waits(wall_ns)
         return buckets.WITHDRAW if job.cancel is not None else buckets.WAIT if waits else ""
 
-    patch.setattr(buckets, "_of_waiting", heedless)
+    patch.setattr(buckets, "_waiting_bucket", heedless)
 
 
 def the_array_limit_is_ignored(patch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def a_term_begins_without_waiting(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Renewals, "losable", lambda self, cluster, silent, now: list(silent))
     patch.setattr(Leases, "begin", lambda self, cluster, now: None)
     patch.setattr(Leases, "_watch", lambda self, cluster, now: None)
-    patch.setattr(Leases, "_cannot_tell", lambda self, cluster, now: False)
+    patch.setattr(Leases, "_hears_nothing", lambda self, cluster, now: False)
 
 
 def a_lease_is_extended_without_a_majority(patch: pytest.MonkeyPatch) -> None:

@@ -111,8 +111,8 @@ def test_the_recovery_field_is_the_one_that_was_read_after_the_error() -> None:
 
 def test_a_line_of_the_kernel_s_log_waits_for_the_round_and_names_the_job_of_its_process() -> None:
     told = Told()
-    assert not told.watch.heard("11,1,1,-;NVRM: Xid (PCI:0000:02:00): 31, pid=7, MMU Fault")
-    assert told.watch.heard("3,1,1,-;NVRM: Xid (PCI:0000:02:00): 31, pid=7, MMU Fault")
+    assert not told.watch.keep_line("11,1,1,-;NVRM: Xid (PCI:0000:02:00): 31, pid=7, MMU Fault")
+    assert told.watch.keep_line("3,1,1,-;NVRM: Xid (PCI:0000:02:00): 31, pid=7, MMU Fault")
     assert told.said == []
     assert told.round() == [erred("xid 31", "kernel_log", "j.1", TWO, text="pid=7, MMU Fault")]
     assert told.round() == []
@@ -121,7 +121,9 @@ def test_a_line_of_the_kernel_s_log_waits_for_the_round_and_names_the_job_of_its
 def test_last_xid_of_each_device_is_known_from_any_source() -> None:
     told = Told()
     told.round(event(r.XID, 31), event(r.XID, 94), event(r.LOST))
-    told.watch.heard("3,1,1,-;NVRM: Xid (PCI:0000:02:00): 79, pid=7, GPU has fallen off the bus.")
+    told.watch.keep_line(
+        "3,1,1,-;NVRM: Xid (PCI:0000:02:00): 79, pid=7, GPU has fallen off the bus."
+    )
     told.round(event(r.PAGE_FAULT))
     assert told.watch.xids == {ONE: 94, TWO: 79}
 
@@ -213,7 +215,7 @@ def test_missing_readings_report_nothing() -> None:
 @pytest.mark.attack
 def test_an_error_of_a_mig_instance_comes_with_the_slices_of_that_instance() -> None:
     told = Told()
-    assert told.watch.heard("3,1,1,-;NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7, Contained")
+    assert told.watch.keep_line("3,1,1,-;NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7, Contained")
     (said,) = told.round()
     assert said == msgspec.structs.replace(
         erred("xid 94", "kernel_log", "j.1", text="MIG instance 5: pid=7, Contained"), slices=0b11
@@ -227,7 +229,7 @@ def test_an_error_of_a_mig_instance_comes_with_the_slices_of_that_instance() -> 
 @pytest.mark.attack
 def test_an_error_of_a_switch_is_reported_for_each_device_on_its_fabric() -> None:
     told = Told()
-    assert told.watch.heard(
+    assert told.watch.keep_line(
         "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout"
     )
     text = "nvidia-nvswitch0 (0000:c3:00.0): Fatal, Link 30 timeout"
@@ -254,7 +256,7 @@ def test_an_error_of_a_switch_is_reported_for_each_device_on_its_fabric() -> Non
         links="x",
     )
     told.gpus = [msgspec.structs.replace(GPUS[0], links="links-0"), GPUS[1], other]
-    told.watch.heard(
+    told.watch.keep_line(
         "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout"
     )
     assert told.round() == [DeviceErrorSeen(ONE, fatal, "kernel_log")]

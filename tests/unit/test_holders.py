@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from libs.common.model import MIG, GpuHold, GpuId
 from services.node_agent.core import observations as o
-from services.node_agent.devices.attempts import can_be_told, undivided
+from services.node_agent.devices.attempts import can_be_checked, undivided
 from tests.given_node import GPU, Node, start
 
 OTHER = GpuId("GPU-n-1")
@@ -24,7 +24,8 @@ def test_device_can_be_checked_beside_instances_but_not_beside_a_whole_device_jo
         replace(start("whole"), gpus=(GpuHold(OTHER),)),
     )
     assert (
-        can_be_told(made.state, [GPU, OTHER]) == [GPU] and undivided(made.state, [GPU, OTHER]) == []
+        can_be_checked(made.state, [GPU, OTHER]) == [GPU]
+        and undivided(made.state, [GPU, OTHER]) == []
     )
     made.see(o.LaunchFailed("whole.1", "no"))
-    assert can_be_told(made.state, [GPU, OTHER]) == [GPU, OTHER]
+    assert can_be_checked(made.state, [GPU, OTHER]) == [GPU, OTHER]
