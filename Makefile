@@ -41,8 +41,9 @@ test-drivers: $(STAMP) ## the GPU drivers' tests alone: real bindings over libra
 gpu: $(STAMP) ## what only a machine with an NVIDIA GPU can show, with its figures; skipped elsewhere, with the reason
 	@$(BIN)/python -m pytest -rs -s tests/gpu
 
-memory: $(STAMP) ## kill -9 of memory broker, agent and holders at 200 random schedules
-	@MUSTER_MEMORY_SEEDS=200 $(BIN)/python -m pytest -q tests/integration/test_memory_broker.py
+memory: $(STAMP) ## kill -9 of memory broker, weight server, agent and holders at 200 random schedules
+	@MUSTER_MEMORY_SEEDS=200 $(BIN)/python -m pytest -q tests/integration/test_memory_broker.py \
+	  tests/integration/test_gms_crashes.py
 
 attack: $(STAMP) ## what hostile tenants, hostile nodes and broken devices try (docs/security.md), against real parts
 	@MUSTER_TEST_SECONDS=150 $(BIN)/python -m pytest -n 2 --dist loadfile -m attack tests

@@ -60,10 +60,8 @@ PUBLISHED: Final = {
 
 
 class Trace(NamedTuple):
-    """A trace of nodes and pods.
-
-    `nodes` are (CPUs in thousandths, MiB, GPUs, model). A pod is its request; a variant is a list
-    of pods.
+    """`nodes` are (CPUs in thousandths, MiB, GPUs, model); a pod is what it wishes, a list of them
+    a variant.
     """
 
     nodes: list[tuple[int, int, int, str]]
@@ -91,7 +89,7 @@ def _pod(row: dict[str, str]) -> ResourceRequest:
 
 
 def arrivals(trace: Trace) -> tuple[tuple[Arrival, int], ...]:
-    """Return the mix of the whole list, as the protocol gives it to every policy.
+    """The mix of the whole list, as the protocol gives it to every policy.
 
     In a live cluster it is learnt (`libs/common/state/arrivals.py`).
     """
@@ -103,7 +101,7 @@ def arrivals(trace: Trace) -> tuple[tuple[Arrival, int], ...]:
 
 
 def places_of(trace: Trace, dice: random.Random) -> list[Place | None]:
-    """Return the nodes in a random order."""
+    """The nodes in a random order."""
     built: dict[object, Hardware] = {}
     found: list[Place | None] = []
     for index, (cpus, memory, gpus, model) in enumerate(dice.sample(trace.nodes, len(trace.nodes))):
@@ -147,7 +145,7 @@ def pods_of(trace: Trace, dice: random.Random, total: int) -> list[ResourceReque
 
 
 def volume(pod: ResourceRequest) -> int:
-    """Return the hundredths of a GPU that the pod requests."""
+    """Hundredths of a GPU."""
     return pod.gpus * pod.share
 
 

@@ -1,9 +1,12 @@
 """A memory broker as a real process, and processes that hold its memory."""
 
+import asyncio
+import contextlib
 import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from services.node_agent.machine import processes
@@ -12,6 +15,25 @@ from services.node_agent.supervisor import records
 
 MIB = 1 << 20
 LIMITS = {0: 64 * MIB, HOST: 16 * MIB}
+
+
+def memory_of(pid: int) -> dict[int, int]:
+    """Return the size of each pool chunk that a process has open, by inode."""
+    found = {}
+    for name in os.listdir(f"/proc/{pid}/fd") if os.path.exists(f"/proc/{pid}/fd") else ():
+        with contextlib.suppress(OSError):
+            if "muster-pool" in os.readlink(f"/proc/{pid}/fd/{name}"):
+                status = os.stat(f"/proc/{pid}/fd/{name}")
+                found[status.st_ino] = status.st_blocks * 512
+    return found
+
+
+async def until(holds: Callable[[], bool], what: str) -> None:
+    for _ in range(1_000):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(what)
 
 
 def attempt(folder: Path, key: str = "job.1", token: bytes = b"secret", pid: int = 0) -> Attempt:
@@ -31,9 +53,7 @@ def attempt(folder: Path, key: str = "job.1", token: bytes = b"secret", pid: int
     }
     assert records.claim(str(job_dir), identity)  # type: ignore[arg-type]
     digest = hashlib.sha256(token).digest()
-    return Attempt(
-        key=key, tenant="tenant", token=digest, limits=dict(LIMITS), job_dir=str(job_dir)
-    )
+    return Attempt(key, "tenant", digest, dict(LIMITS), str(job_dir))
 
 
 HOLDER = """

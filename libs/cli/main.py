@@ -67,7 +67,7 @@ muster = VerbGroup(
 
 
 def main() -> None:
-    """Run as the console script."""
+    """The console script."""
     code = call(sys.argv[1:])
     try:
         sys.stdout.flush()

@@ -32,7 +32,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Statfs(ctypes.Structure):
-    """The C struct statfs: the first field is used, the rest fits every architecture."""
+    """`struct statfs`: only the first field is used, the rest fits every architecture's layout."""
 
     _fields_ = (("f_type", ctypes.c_long), ("rest", ctypes.c_byte * 504))
 

@@ -48,14 +48,7 @@ class Writers:
         number = f.decode(last.data).number + 1 if last else 1
         seen = last.seq if last else 0
         commit = Commit(
-            version=f.VERSION,
-            min_reader=f.VERSION,
-            writer=subject,
-            number=number,
-            epoch=epoch,
-            at_ns=self.clock.wall_ns(),
-            seen=seen,
-            facts=facts,
+            f.VERSION, f.VERSION, subject, number, epoch, self.clock.wall_ns(), seen, facts
         )
         return await self.log.append(subject, f.encode(commit), last.seq if last else 0)
 
@@ -67,14 +60,7 @@ class Writers:
 
     async def register(self, node_id: str, gpus: int = 2) -> int:
         devices = tuple(
-            Gpu(
-                uuid=GpuId(f"{node_id}-g{i}"),
-                index=i,
-                vendor="nvidia",
-                model="H100",
-                memory_bytes=80 * GIB,
-            )
-            for i in range(gpus)
+            Gpu(GpuId(f"{node_id}-g{i}"), i, "nvidia", "H100", 80 * GIB) for i in range(gpus)
         )
         fact = f.NodeRegistered(
             node_id=NodeId(node_id),
@@ -267,12 +253,12 @@ async def gateway_world(
         return filled
 
     gateway = Gateway(
-        log=MemoryLog(stream, idle_s=0.05),
-        bus=bus or MemoryBus(),
-        clock=SystemClock(),
-        settings=settings,
-        outputs=MemoryOutputs(),
-        store=store or MemorySnapshots(),
+        MemoryLog(stream, idle_s=0.05),
+        bus or MemoryBus(),
+        SystemClock(),
+        settings,
+        MemoryOutputs(),
+        store or MemorySnapshots(),
         filled=part,
     )
     if not records_access:

@@ -31,15 +31,7 @@ class World:
         self.deaf = False
 
     def notary(self) -> Notary:
-        return Notary(
-            store=self.store,
-            signer=SIGNER,
-            files=self.files,
-            cluster="c1",
-            clock=SystemClock(),
-            archived=self.archived,
-            publish=self.hear,
-        )
+        return Notary(self.store, SIGNER, self.files, "c1", SystemClock(), self.archived, self.hear)
 
     def archived(self) -> int:
         link = self.store.head_now()

@@ -60,9 +60,7 @@ def case(
     stdin: str = "",
     ends: bool = True,
 ) -> Case:
-    return Case(
-        argv=tuple(words.split()), says=says, code=code, before=before, stdin=stdin, ends=ends
-    )
+    return Case(tuple(words.split()), says, code, before, stdin, ends)
 
 
 def job(name: str) -> tuple[str, ...]:

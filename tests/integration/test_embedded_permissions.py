@@ -159,10 +159,7 @@ async def test_node_cannot_read_the_log(world: World) -> None:
     ):
         with pytest.raises(NatsError):
             await client.request(subject, b"{}", timeout=SETTLE_S)
-    heard = await _heard(
-        world, listener="node-1", pattern=s.ALL_FACTS, speaker="scheduler", subject=s.SCHEDULER
-    )
-    assert heard == []
+    assert await _heard(world, "node-1", s.ALL_FACTS, "scheduler", s.SCHEDULER) == []
 
 
 async def test_no_process_may_purge_delete_or_change_the_log(world: World) -> None:
@@ -257,13 +254,9 @@ async def test_permitted_request_is_answered(
 
 
 async def test_node_receives_its_own_orders(world: World) -> None:
-    assert await _heard(
-        world=world,
-        listener="node-1",
-        pattern=s.orders("1"),
-        speaker="scheduler",
-        subject=s.orders("1"),
-    ) == [s.orders("1")]
+    assert await _heard(world, "node-1", s.orders("1"), "scheduler", s.orders("1")) == [
+        s.orders("1")
+    ]
 
 
 REFUSED_EARS = [
@@ -280,10 +273,7 @@ REFUSED_EARS = [
 async def test_no_process_receives_messages_for_another(
     world: World, listener: str, pattern: str, speaker: str, subject: str
 ) -> None:
-    heard = await _heard(
-        world, listener=listener, pattern=pattern, speaker=speaker, subject=subject
-    )
-    assert heard == []
+    assert await _heard(world, listener, pattern, speaker, subject) == []
 
 
 REFUSED_TONGUES = [
@@ -306,10 +296,7 @@ REFUSED_TONGUES = [
 async def test_no_process_publishes_on_subjects_of_another(
     world: World, speaker: str, subject: str, listener: str, pattern: str
 ) -> None:
-    heard = await _heard(
-        world, listener=listener, pattern=pattern, speaker=speaker, subject=subject
-    )
-    assert heard == []
+    assert await _heard(world, listener, pattern, speaker, subject) == []
 
 
 async def test_answer_cannot_be_directed_to_another_writers_facts(

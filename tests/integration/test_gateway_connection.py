@@ -1,6 +1,5 @@
-"""Writes to a client within one turn of the loop leave at once, in order and whole.
-
-The buffer of unsent bytes has a bound.
+"""What is written to a client within one turn of the loop goes out at once, in order and whole, and
+never gathers without bound.
 """
 
 import asyncio
@@ -35,11 +34,11 @@ class Server(asyncio.Protocol):
             found.write(piece)
             self.waiting.append(found._bytes)
         found.close()
-        found.write(b"this is not read")
+        found.write(b"nobody hears this")
 
 
 def heard(*pieces: bytes) -> tuple[list[bytes], int]:
-    """Return the pieces that a client received, and the largest number of bytes that waited."""
+    """What a client received, and the most that waited."""
 
     async def run() -> tuple[list[bytes], int]:
         loop, made = asyncio.get_running_loop(), Server(list(pieces))

@@ -5,7 +5,7 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,30 +15,11 @@ from libs.job.memory.broker_client import BrokerClient, BrokerError
 from services.node_agent.machine import processes
 from services.node_agent.memory.grants import HOST
 from services.node_agent.memory.keeper import Keeper
-from tests.memory_world import MIB, Holding, attempt
+from tests.memory_world import MIB, Holding, attempt, memory_of, until
 
 CAPACITY = {0: 128 * MIB, HOST: 64 * MIB}
 SEEDS = int(os.environ.get("MUSTER_MEMORY_SEEDS", "6"))
 STEPS = 14
-
-
-def memory_of(pid: int) -> dict[int, int]:
-    """Return the size of each pool chunk that a process has open, by inode."""
-    found = {}
-    for name in os.listdir(f"/proc/{pid}/fd") if os.path.exists(f"/proc/{pid}/fd") else ():
-        with contextlib.suppress(OSError):
-            if "muster-pool" in os.readlink(f"/proc/{pid}/fd/{name}"):
-                status = os.stat(f"/proc/{pid}/fd/{name}")
-                found[status.st_ino] = status.st_blocks * 512
-    return found
-
-
-async def until(holds: Callable[[], bool], what: str) -> None:
-    for _ in range(1_000):
-        if holds():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(what)
 
 
 @pytest_asyncio.fixture

@@ -46,7 +46,7 @@ def old_python() -> Path:
 
 
 def _install(python: Path) -> str:
-    """Install the old client, and return the error message; empty if it worked."""
+    """What went wrong, or nothing."""
     venv.create(OLD_HOME, with_pip=True, clear=True)
     line = [
         python,

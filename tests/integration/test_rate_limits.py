@@ -63,11 +63,7 @@ class Running:
     async def start(self) -> None:
         before = len(self.bus.subscriptions)
         self.service = Quota(
-            log=MemoryLog(self.stream, idle_s=0.05),
-            bus=self.bus,
-            clock=self.clock,
-            settings=Settings(),
-            store=MemorySnapshots(),
+            MemoryLog(self.stream, idle_s=0.05), self.bus, self.clock, Settings(), MemorySnapshots()
         )
         self.task = asyncio.create_task(self.service.run(asyncio.Event()))
         while len(self.bus.subscriptions) < before + 3:
@@ -100,7 +96,7 @@ async def limits_world(tmp_path: Path) -> AsyncIterator[Limits]:
         await one.ask("PUT", "/v1/tenants/physics", 201, json={})
         async with one.as_("member", "ada", "physics") as ada:
             bob = World(two.gateway, two.running, ada.session, two.url)
-            yield Limits(admin=one, gateways=(ada, bob), replica=replica, clock=clock, quota=quota)
+            yield Limits(one, (ada, bob), replica, clock, quota)
         await quota.kill()
 
 

@@ -1,6 +1,5 @@
-"""Each supervisor enforces the lease alone: the job is dead before the deadline.
-
-This holds whichever other processes are alive.
+"""The lease is enforced by each supervisor alone: the job is dead before the deadline, whoever else
+is alive.
 """
 
 import asyncio

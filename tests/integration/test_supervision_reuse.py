@@ -57,9 +57,7 @@ async def waiting(world: World, count: int) -> list[int]:
 
 
 def holders(path: str) -> list[int]:
-    """Return the processes that have the file open, for example the zygote and supervisors of a
-    log.
-    """
+    """Who has the file open: a zygote and its supervisors, their log."""
     found = []
     for pid in processes.all_pids():
         with contextlib.suppress(OSError):

@@ -1,4 +1,6 @@
-"""Random facts about devices: facts that gateways and nodes could append now, and invalid ones."""
+"""How chance makes facts about devices: what could be said now by the gateways and by the nodes,
+and what nobody right would say.
+"""
 
 from collections.abc import Iterator
 from random import Random

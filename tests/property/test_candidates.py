@@ -1,6 +1,5 @@
-"""Candidates for a placement equal the result of a check of every single job.
-
-They are the first job of each shape, except shapes that let others pass.
+"""Who is asked for a placement: the first of each shape but those that let others pass, as if each
+single one were asked for that.
 """
 
 from collections.abc import Callable
@@ -230,10 +229,10 @@ def test_blocked_groups_leave_the_same_candidates_as_single_checks(
                 )
         assert list(candidates(world.state)) == asked_one_by_one(world.state)
         assert [head.job_id for head in heads(world.state)] == all_in_order(world.state)
-        fresh = State(world.state.cluster)
+        anew = State(world.state.cluster)
         for each in world.state.queue.waiting.values():
             assert serving(world.state.capacity, each.shape.request) == serving(
-                fresh.capacity, each.shape.request
+                anew.capacity, each.shape.request
             )
 
 
@@ -265,7 +264,7 @@ def test_a_tenant_that_may_have_no_more_is_asked_once_however_many_shapes_wait(
     assert len(list(candidates(state))) == 101
 
 
-def test_jobs_that_come_and_go_behind_a_tenant_at_its_limit_are_forgotten(
+def test_what_comes_and_goes_behind_a_tenant_at_its_limit_is_let_go_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue, "SPARE", 10)

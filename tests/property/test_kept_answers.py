@@ -1,7 +1,6 @@
-"""Answers about nodes that the scheduler keeps between decisions equal newly computed ones.
-
-They are: rankings by the workload mix, resources that jobs of lower priority could give up, the
-times when nodes will serve, and which nodes are reserved for others.
+"""What is kept of nodes between decisions against what is found anew: rankings by the learnt mix,
+what jobs of lower priority could offer, when nodes will serve, and which of them are kept for
+others.
 
 Whatever happened, and whatever was asked meanwhile, a scheduler that lived through it answers as
 one that has just read the cluster.
@@ -134,9 +133,8 @@ class Walk:
         return found[: self.chance.choice((1, 2, 2))]
 
     def move(self) -> list[AnyFact]:
-        """Return a change of a random node or device.
-
-        A node registers, its agent restarts, an operator drains it, or a device fails or recovers.
+        """A node comes, or its agent begins again; somebody wants it to go; a device fails, or is
+        well again.
         """
         node = self.chance.choice(NODES)
         known = self.state.cluster.nodes.get(node)
@@ -221,7 +219,7 @@ def _of(offers: list[Offers], state: State) -> list[object]:
 
 
 def _found(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
-    job = Job(job_id=JobId("asks"), spec=asked, tenant=tenant, user="", seq=0)
+    job = Job(JobId("asks"), asked, tenant, "", 0)
     closed = closed_to(state, job)
     return [
         closed,

@@ -1,7 +1,5 @@
-"""Order of jobs over time.
-
-Shares converge to the weights, no tenant starves where waiting counts, and blocked groups never
-change the order of one list.
+"""The order over time: shares come to the weights, nobody starves where waiting counts, and lanes
+never change what one list would say.
 """
 
 from collections import Counter
@@ -45,9 +43,8 @@ def step(state: State, now_s: int) -> None:
 @example([1, 1, 1, 4])
 @example([4, 1, 1, 1])
 def test_fair_share_comes_to_the_weights(weights: list[int]) -> None:
-    """Each tenant with waiting jobs holds GPUs by its weight on average.
-
-    No tenant has more than one GPU above its part.
+    """While every tenant has jobs waiting, each holds its part of the GPUs by its weight, on
+    average: nobody more than one GPU above it.
     """
     tenants = [TenantId(f"t{number}") for number in range(len(weights))]
     setting: list[AnyFact] = [f.QueueSet(queue="default", policy="fair_share")]

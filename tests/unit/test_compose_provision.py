@@ -1,4 +1,6 @@
-"""The `init` container fills the volumes as deploy/docker-compose.yml expects."""
+"""What the `init` container fills the volumes with, and that deploy/docker-compose.yml agrees with
+it.
+"""
 
 import json
 import os
@@ -26,7 +28,7 @@ VOLUMES = (c.AUTHORITY, c.CLI, *(each.container for each in c.given()))
 
 @pytest.fixture
 def owners(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Record the new owner of each file; only root may change owners."""
+    """Who was given what: only root may give a file away."""
     found: dict[str, int] = {}
     monkeypatch.setattr(os, "chown", lambda path, uid, gid: found.__setitem__(str(path), uid))
     return found
@@ -55,7 +57,7 @@ def test_second_run_changes_nothing(root: Path) -> None:
 
 
 def accepted(root: Path) -> list[str]:
-    """Return the API keys that both gateways accept."""
+    """What both gateways take."""
     found = {
         (root / name / c.IDENTITY / c.API_KEYS).read_text() for name in ("gateway-a", "gateway-b")
     }

@@ -1,4 +1,4 @@
-"""Preemption fields of a submission: the accepted ones, and contradictions."""
+"""What may be said of being preempted, and what contradicts itself."""
 
 import pytest
 

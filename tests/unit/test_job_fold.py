@@ -1,4 +1,4 @@
-"""Changes of the state by each fact about a job, and what must not change.
+"""What each fact about a job changes, and what it must not.
 
 `History.say` answers whether a fact took effect, and holds that one that did not changed nothing.
 """

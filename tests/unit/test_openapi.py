@@ -27,12 +27,7 @@ OPEN = {("GET", path) for path in (*roles.PROBES, "/join/ca")} | {("POST", "/joi
 @pytest.fixture
 async def document() -> dict[str, Any]:
     gateway = Gateway(
-        log=MemoryLog(),
-        bus=MemoryBus(),
-        clock=SystemClock(),
-        settings=Settings(),
-        outputs=MemoryOutputs(),
-        store=MemorySnapshots(),
+        MemoryLog(), MemoryBus(), SystemClock(), Settings(), MemoryOutputs(), MemorySnapshots()
     )
     return create_routes(gateway).openapi()
 

@@ -1,4 +1,6 @@
-"""Placement looks ahead and remembers within bounds: the answers do not depend on these bounds."""
+"""What is looked at ahead and what is remembered: the answers are the same however little of it
+there may be.
+"""
 
 import pytest
 
@@ -26,7 +28,7 @@ def after_an_end() -> State:
     return state
 
 
-def test_rankings_not_computed_ahead_are_computed_on_demand(
+def test_what_there_is_no_time_for_is_looked_at_when_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(capacity, "CATCH_UP_MAX", 1)
@@ -46,7 +48,7 @@ def test_rankings_not_computed_ahead_are_computed_on_demand(
     )
 
 
-def test_forgotten_preemption_capacity_is_computed_again(
+def test_what_devices_would_have_to_give_is_forgotten_and_found_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("services.scheduler.placement.hardware.NEEDS_MAX", 1)

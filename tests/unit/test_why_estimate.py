@@ -1,4 +1,6 @@
-"""Estimated starts of waiting jobs: from estimates, history or limits, or unknown."""
+"""When a waiting job may start by itself: from estimates, from history, from limits, or nobody can
+say.
+"""
 
 from typing import Any
 
@@ -29,7 +31,7 @@ def said(*history: Any, at_s: int = 0) -> dict[str, Any]:
     return found
 
 
-def test_estimated_start_is_the_time_limit_of_the_last_needed_job() -> None:
+def test_it_starts_when_the_last_that_it_needs_reaches_its_limit() -> None:
     found = said(
         registered("a", 2),
         busy("x", 0, time_limit_s=600),

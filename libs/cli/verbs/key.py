@@ -135,11 +135,10 @@ def revoke(keys: tuple[str, ...]) -> None:
 )
 @click.option("--only", is_flag=True, help="Revoke all other keys of this host.")
 def reset(state: Path | None, only: bool) -> None:
-    """Replace a lost administrator key.
+    """Create a new administrator key on the cluster's own host, for example after a loss.
 
-    Run it on the cluster's own host. The command writes the key to the profile, and its hash to the
-    state directory, so only the owner of the cluster can run it. The gateway accepts the key within
-    seconds.
+    The command writes the key to the profile, and its hash to the state directory, so only the
+    owner of the cluster can run it. The gateway accepts the key within seconds.
     """
     from libs.embedded import identity, profile, shape
 

@@ -19,10 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class NatsBus:
-    """A bus over core NATS; see `bus.Bus`.
-
-    Shares the connection that `connection_nats.connect` made.
-    """
+    """See `bus.Bus`. Shares the connection that `connection_nats.connect` made."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

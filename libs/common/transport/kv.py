@@ -42,7 +42,7 @@ def earlier_output_key(job_id: str, attempt: int, rank: int, stream: str) -> str
 
 
 class MemoryOutputs:
-    """A store of output in memory; see `OutputStore`."""
+    """See `OutputStore`."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}

@@ -95,7 +95,7 @@ async def create_stream(client: Client, replicas: int, max_bytes: int) -> None:
 
 
 class JetStreamLog:
-    """The log on JetStream; see `log.Log`."""
+    """See `log.Log`."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

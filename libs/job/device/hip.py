@@ -81,7 +81,7 @@ CAUSES: Final[Mapping[int, Cause]] = {
 
 
 def words(library: Library, code: int) -> tuple[str, str]:
-    """Return the runtime's name and text of a code."""
+    """The runtime's name and text of a code."""
     return library.text("hipGetErrorName", code), library.text("hipGetErrorString", code)
 
 
@@ -98,7 +98,7 @@ DESCRIPTION: Final = Description(
 
 
 def written(uuid: bytes) -> str:
-    """Return the text of hipUUID: AMD fills it with 16 hexadecimal digits, others with 16 bytes."""
+    """The text of hipUUID: AMD fills it with 16 hexadecimal digits, others with 16 bytes."""
     if all(byte in b"0123456789abcdefABCDEF" for byte in uuid):
         return f"GPU-{uuid.decode()}"
     return f"GPU-{UUID(bytes=uuid)}"
@@ -116,10 +116,7 @@ class Hip:
         self._by_value: bool | None = None
 
     def devices(self) -> tuple[Device, ...]:
-        """Return the devices of HIP_VISIBLE_DEVICES.
-
-        Raises NO_DEVICE, NO_LIBRARY or another error.
-        """
+        """The devices of HIP_VISIBLE_DEVICES. Raises NO_DEVICE, NO_LIBRARY or another error."""
         return self.library.run(self._devices)
 
     def _devices(self) -> tuple[Device, ...]:
@@ -145,7 +142,7 @@ class Hip:
         )
 
     def imports_by_value(self) -> bool:
-        """Return whether this runtime wants a descriptor itself, and not a pointer to it."""
+        """Whether this runtime wants a descriptor itself, and not a pointer to it."""
         if self._by_value is None:
             version = c_int()
             self.library.call("hipRuntimeGetVersion", ctypes.byref(version))
@@ -175,7 +172,7 @@ class Hip:
         self.on_device(index, *calls)
 
     def on_device(self, index: int, *calls: tuple[Any, ...]) -> None:
-        """Do the same for calls that need the current device and no context."""
+        """The same for calls that need the current device and no context."""
 
         def work() -> None:
             self.library.invoke("hipSetDevice", index, on=f"device {index}")
@@ -185,29 +182,29 @@ class Hip:
         self.library.run(work)
 
     def limit(self, index: int, limit: Limit) -> int:
-        """Return a limit in bytes."""
+        """hipDeviceGetLimit."""
         found = c_size_t()
         self.within(index, ("hipDeviceGetLimit", ctypes.byref(found), LIMITS[limit]))
         return found.value
 
     def set_limit(self, index: int, limit: Limit, size: int) -> None:
-        """Set a limit in bytes."""
+        """hipDeviceSetLimit."""
         self.within(index, ("hipDeviceSetLimit", LIMITS[limit], size))
 
     def memory(self, index: int) -> tuple[int, int]:
-        """Return the free and the whole memory in bytes."""
+        """hipMemGetInfo."""
         free, whole = c_size_t(), c_size_t()
         self.within(index, ("hipMemGetInfo", ctypes.byref(free), ctypes.byref(whole)))
         return free.value, whole.value
 
     def reaches(self, index: int, peer: int) -> bool:
-        """Return whether the device reaches the peer's memory, over xGMI or PCIe."""
+        """hipDeviceCanAccessPeer: over xGMI, or over PCIe where the machine allows it."""
         found = c_int()
         self.library.call("hipDeviceCanAccessPeer", ctypes.byref(found), index, peer)
         return bool(found.value)
 
     def open_peer(self, index: int, peer: int) -> None:
-        """Call hipDeviceEnablePeerAccess; a repetition does nothing."""
+        """hipDeviceEnablePeerAccess; to open it twice does nothing."""
         self._users.context(peer)
         try:
             self.within(index, ("hipDeviceEnablePeerAccess", peer, 0))
@@ -218,17 +215,17 @@ class Hip:
     def copy(
         self, destination: int, to_address: int, source: int, from_address: int, size: int
     ) -> None:
-        """Copy directly where peers reach each other; otherwise the runtime stages the copy."""
+        """hipMemcpyPeer: directly where peers reach each other, else the runtime stages it."""
         self._users.context(source)
         copy = ("hipMemcpyPeer", to_address, destination, from_address, source, size)
         self.within(destination, copy, ("hipDeviceSynchronize",))
 
     def read(self, index: int, address: int, into: bytearray) -> None:
-        """Copy from the device to the host."""
+        """hipMemcpyDtoH."""
         host = (ctypes.c_char * len(into)).from_buffer(into)
         self.within(index, ("hipMemcpyDtoH", ctypes.addressof(host), address, len(into)))
 
     def write(self, index: int, address: int, data: bytes | bytearray) -> None:
-        """Copy from the host to the device."""
+        """hipMemcpyHtoD."""
         host = ctypes.create_string_buffer(bytes(data), len(data))
         self.within(index, ("hipMemcpyHtoD", address, ctypes.addressof(host), len(data)))

@@ -42,11 +42,11 @@ class Users:
             self._uses[index] -= 1
 
     def retained(self, index: int) -> bool:
-        """Return whether this process uses the context."""
+        """Whether this process uses the context."""
         return index in self._contexts
 
     def context(self, index: int) -> int:
-        """Return the context's handle. Raises DeviceError INVALID_CONTEXT if it has no user."""
+        """The context's handle. Raises DeviceError INVALID_CONTEXT if nobody uses it."""
         found = self._contexts.get(index)
         if found is None:
             text = "this process has no context on the device"

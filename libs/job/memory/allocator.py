@@ -59,14 +59,11 @@ class Allocator:
 
     @property
     def free_bytes(self) -> int:
-        """The bytes in no live block."""
+        """Bytes in no live block."""
         return self.total - self.used
 
     def rounded(self, size: int) -> int:
-        """Return the bytes that a block of `size` bytes takes.
-
-        Raises AllocatorError for a bad size.
-        """
+        """The bytes that a block of `size` bytes takes. Raises AllocatorError for a bad size."""
         if not 0 < size <= SIZE_MAX:
             raise AllocatorError(f"cannot allocate {size} bytes; use 1 to {SIZE_MAX} bytes")
         step = self._steps[size.bit_length()]
@@ -174,12 +171,12 @@ class Allocator:
                 self._join(offset, size)
 
     def free_blocks(self) -> Iterator[tuple[int, int]]:
-        """Return offset and bytes of each free block, by offset; waiting blocks merge first."""
+        """Offset and bytes of each free block, by offset; waiting blocks merge first."""
         self.merge()
         return iter(sorted(self._starts.items()))
 
     def largest_free(self) -> int:
-        """Return the bytes of the largest free block; 0 if there is none."""
+        """Bytes of the largest free block; 0 if there is none."""
         self.merge()
         if not self._filled:
             return 0

@@ -19,7 +19,7 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 class BadMessage(Exception):
-    """Received bytes that are no message of this protocol; close the connection."""
+    """What arrived is no message of this protocol; the connection must be closed."""
 
 
 class Ended(Exception):
@@ -30,11 +30,13 @@ class Link:
     """One end of a connection: it collects bytes and descriptors and returns whole messages.
 
     `accepts` says whether descriptors are taken; those of a peer that may not send any are closed.
+    `most` is the size of the largest message that is accepted, in bytes.
     """
 
-    def __init__(self, stream: socket.socket, accepts: bool) -> None:
+    def __init__(self, stream: socket.socket, accepts: bool, most: int = MESSAGE_BYTES_MAX) -> None:
         self.stream = stream
         self.accepts = accepts
+        self.most = most
         self.buffer = bytearray()
         self.descriptors: list[int] = []
 
@@ -71,8 +73,8 @@ class Link:
         if len(self.buffer) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self.buffer)
-        if length > MESSAGE_BYTES_MAX:
-            raise BadMessage(f"a message of {length} bytes: the most are {MESSAGE_BYTES_MAX}")
+        if length > self.most:
+            raise BadMessage(f"a message of {length} bytes: the most are {self.most}")
         end = _LENGTH.size + length
         if len(self.buffer) < end:
             return None
@@ -93,7 +95,7 @@ class Link:
         return self.descriptors.pop(0)
 
     def close(self) -> None:
-        """Close the connection and the descriptors that were not taken."""
+        """Close the connection and descriptors that nobody took."""
         self.stream.close()
         for descriptor in self.descriptors:
             os.close(descriptor)

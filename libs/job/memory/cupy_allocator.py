@@ -22,9 +22,7 @@ class PooledMemory:
 
 
 class CupyAllocator:
-    """An allocator of CuPy that takes memory from a pool.
-
-    `install` calls `cupy.cuda.set_allocator(CupyAllocator(pool).malloc_pointer)`."""
+    """`cupy.cuda.set_allocator(CupyAllocator(pool).malloc_pointer)`, which `install` does."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool

@@ -35,7 +35,7 @@ class HipDriver:
         self._granularities: dict[int, int] = {}
 
     def granularity(self, device: int) -> int:
-        """Return the granularity of memory. Raises NOT_SUPPORTED or INVALID_VALUE without it."""
+        """hipMemGetAllocationGranularity. Raises NOT_SUPPORTED or INVALID_VALUE without it."""
         if device not in self._granularities:
             found = c_size_t()
             arguments = ctypes.byref(found), ctypes.byref(_properties(device)), MINIMUM
@@ -45,10 +45,7 @@ class HipDriver:
         return self._granularities[device]
 
     def create(self, device: int, size: int) -> int:
-        """Create memory and return its handle.
-
-        Raises OUT_OF_MEMORY, INVALID_VALUE (size or device).
-        """
+        """hipMemCreate. Raises OUT_OF_MEMORY, INVALID_VALUE (size or device)."""
         self._held.check_size("hipMemCreate", size, self.granularity(device))
         handle = c_void_p()
         arguments = ctypes.byref(handle), size, ctypes.byref(_properties(device)), 0
@@ -58,7 +55,7 @@ class HipDriver:
         return made
 
     def export(self, handle: int) -> int:
-        """Return a new file descriptor of the memory, which the caller closes."""
+        """hipMemExportToShareableHandle: a new file descriptor, which the caller closes."""
         name = "hipMemExportToShareableHandle"
         self._held.physical(name, handle)
         descriptor = c_int(-1)
@@ -73,7 +70,7 @@ class HipDriver:
         return descriptor.value
 
     def adopt(self, device: int, descriptor: int, size: int) -> int:
-        """Return a handle of exported memory; the descriptor stays the caller's."""
+        """hipMemImportFromShareableHandle; the descriptor stays the caller's."""
         name = "hipMemImportFromShareableHandle"
         self._held.check_descriptor(name, descriptor)
         self._held.check_size(name, size, self.granularity(device))
@@ -86,10 +83,7 @@ class HipDriver:
         return made
 
     def release(self, handle: int) -> None:
-        """Give the handle up.
-
-        Mapped memory, and memory that others hold, stays until they let go.
-        """
+        """hipMemRelease. Mapped memory, or memory that others hold, stays until they let go."""
         physical = self._held.take_handle("hipMemRelease", handle)
         try:
             self.hip.library.call("hipMemRelease", handle, on=f"handle {handle:#x}")
@@ -98,7 +92,7 @@ class HipDriver:
             raise
 
     def reserve(self, size: int) -> int:
-        """Reserve addresses, aligned to the granularity of the first device."""
+        """hipMemAddressReserve, aligned to the granularity of the first device."""
         self._held.check_size("hipMemAddressReserve", size, self.granularity(0))
         address = c_void_p()
         arguments = ctypes.byref(address), size, self.granularity(0), None, 0
@@ -108,7 +102,7 @@ class HipDriver:
         return made
 
     def unreserve(self, address: int, size: int) -> None:
-        """Give the addresses back. Raises ALREADY_MAPPED while memory is mapped in the range."""
+        """hipMemAddressFree. Raises ALREADY_MAPPED while memory is mapped in the range."""
         self._held.take_range("hipMemAddressFree", address, size)
         try:
             self.hip.library.call("hipMemAddressFree", address, size, on=f"{address:#x}")
@@ -117,7 +111,7 @@ class HipDriver:
             raise
 
     def map(self, address: int, size: int, handle: int, device: int) -> None:
-        """Map all of the handle's memory, readable and writable."""
+        """hipMemMap and hipMemSetAccess: all of the handle's memory, readable and writable."""
         self._held.claim("hipMemMap", address, size, handle)
         on = f"{size} bytes at {address:#x}"
         access = AccessDescription(Location(ON_DEVICE, device), READ_WRITE)
@@ -139,7 +133,7 @@ class HipDriver:
             raise
 
     def unmap(self, address: int, size: int) -> None:
-        """Remove the whole mappings of the range. The device must not use it any more."""
+        """hipMemUnmap for each whole mapping of the range. The device must not use it any more."""
         taken = self._held.take_mappings("hipMemUnmap", address, size)
         for done, mapping in enumerate(taken):
             arguments = mapping.address, mapping.size
@@ -151,5 +145,5 @@ class HipDriver:
 
 
 def _properties(device: int) -> AllocationProperties:
-    """Return the properties of memory on the device."""
+    """What memory of the device shall be like."""
     return AllocationProperties(PINNED, POSIX_DESCRIPTOR, Location(ON_DEVICE, device))

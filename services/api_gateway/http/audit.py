@@ -28,9 +28,7 @@ router = APIRouter(tags=["log"])
 
 
 class AuditQuery(Query, frozen=True):
-    """The query of the event stream.
-
-    `after`: an event's id or a sequence; empty begins with the first event.
+    """`after`: an event's id or a sequence; empty begins with the first event.
 
     With `follow` the header Last-Event-ID replaces `after`.
     """

@@ -57,10 +57,7 @@ router = APIRouter(tags=["streams"])
 
 
 class ChannelQuery(Query, frozen=True):
-    """The query of a channel.
-
-    `node`: the node of the job to connect to; empty: the node of rank 0.
-    """
+    """`node`: the node of the job to connect to; empty: the node of rank 0."""
 
     node: str = ""
 

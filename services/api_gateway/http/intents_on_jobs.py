@@ -31,10 +31,7 @@ router = APIRouter(tags=["jobs"])
 
 
 class WaitQuery(Query, frozen=True):
-    """The query of a wait.
-
-    `state`: wait until the job leaves this state; empty: until it has ended.
-    """
+    """`state`: wait until the job leaves this state; empty: until it has ended."""
 
     timeout_s: float = 30.0
     state: str = ""

@@ -77,10 +77,7 @@ class HoldingPolicy(msgspec.Struct):
 
 
 class HoldingStatistics(msgspec.Struct):
-    """The use of an allocation.
-
-    `held_s` counts the current attempt from its placement; `gpu_hours` counts all attempts.
-    """
+    """`held_s` counts the current attempt from its placement; `gpu_hours` counts all attempts."""
 
     held_s: float
     gpu_hours: float

@@ -35,7 +35,7 @@ NOTHING: Final = MappingProxyType[int, str]({})
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The result of a check of the chain.
+    """What was checked and found.
 
     `more` counts findings beyond FINDINGS_MAX. `streamed` counts entries that were compared with
     the stream.

@@ -1,6 +1,5 @@
-"""The means of an attempt besides its process: a place on shared devices, and a container.
-
-The attempt has them until its release.
+"""What an attempt has besides its process, until its release: a place on shared devices, a
+container.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -61,7 +60,7 @@ class Means:
         """
         boxed = await self.containers.let_go(key)
         return await self.shares.let_go(key) | boxed, [
-            f"container {outcome}" for outcome in boxed.values() if outcome != GONE
+            f"container {said}" for said in boxed.values() if said != GONE
         ]
 
     async def left(self, uuids: Collection[GpuId]) -> dict[GpuId, str]:

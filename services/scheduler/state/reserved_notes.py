@@ -12,10 +12,7 @@ from services.scheduler.state.noted import Kept
 
 
 class ReservedNotes:
-    """The notes on reserved devices.
-
-    `kept` is by job; `share` is the sum by tenant, in hundredths of a GPU.
-    """
+    """`kept` is by job; `share` is the sum by tenant, in hundredths of a GPU."""
 
     def __init__(self) -> None:
         self.kept: dict[JobId, Kept] = {}

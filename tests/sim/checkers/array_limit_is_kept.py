@@ -1,6 +1,5 @@
-"""Elements of an array begin in order, each once, and never more at a time than the array's limit.
-
-The array ends with its last element.
+"""Elements of an array begin in order, each once, never more of them alive than it says; it ends
+with the last of them.
 """
 
 from __future__ import annotations

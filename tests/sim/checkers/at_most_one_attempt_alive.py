@@ -1,6 +1,7 @@
-"""Processes of two attempts of one job never live at the same time, and no member runs twice.
+"""At no instant do processes of two attempts of a job live, anywhere; nor does one member run
+twice.
 
-Processes on a lying node are left out: its key may report that they have ended.
+What lives on a node that lies is left out: its key may say that it is over.
 """
 
 from tests.sim.checkers.checker import Checker

@@ -1,6 +1,5 @@
-"""In a fifo queue no job is placed before an earlier one of its tenant that asks for no more.
-
-This applies to queues without backfill and time slices.
+"""In a fifo queue without backfill and time slices, no job is placed before an earlier one of its
+tenant that asks for no more.
 
 An exception is a job for which devices were reserved while it was the first.
 """

@@ -1,6 +1,5 @@
-"""Each fact costs a reader a bounded number of steps, whatever a tenant submits.
-
-Each dependency that the fact makes or ends adds a few steps.
+"""A fact costs each reader a bounded number of steps, and a few more for each dependency that it
+makes or ends, whatever a tenant submits.
 
 Counted only in runs with a greedy tenant (`meter.py`).
 """

@@ -1,4 +1,6 @@
-"""A placement has a valid number of different nodes, each with the requested devices and share."""
+"""A placement names as many different nodes as the job may have, each with the devices and the
+share that it asks for.
+"""
 
 from libs.common.change import Stamp
 from libs.common.devices import mig
@@ -33,9 +35,7 @@ class GangWholeOrNotAtAll(Checker):
 
 
 def share_of(spec: JobSpec) -> int:
-    """Return the share of each device in hundredths; all devices of the simulation are of one
-    model.
-    """
+    """Of each device, in hundredths: all are of one card here."""
     if spec.mig_profile:
         return mig.share(CARD, spec.mig_profile)
     return (

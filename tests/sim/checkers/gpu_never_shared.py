@@ -1,6 +1,7 @@
-"""Living processes never hold more than one whole of a device, whatever the log or a ledger says.
+"""At no instant do living processes hold more than one whole of a device, whatever any log or
+ledger says.
 
-Devices of a lying node are left out: it harms its own devices only.
+A node that lies harms its own devices: those are left out.
 """
 
 from libs.common.model import WHOLE_GPU

@@ -1,9 +1,7 @@
-"""All jobs on one device at one time are isolated in the same way.
+"""What runs on one device at one instant is kept apart in one way; MIG instances begin where the
+card lets them and share no slice.
 
-MIG instances begin where the card allows them and share no slice.
-
-A job that begins on an instance finds it there. Devices of a lying node are left out: it harms its
-own devices only.
+A job that begins on one finds it there. A node that lies harms its own devices: those are left out.
 """
 
 from libs.common.devices import mig

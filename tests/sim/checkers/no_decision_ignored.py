@@ -1,6 +1,7 @@
-"""The fold ignores no fact of the scheduler or of quota: the log confirms each decision.
+"""No fact of the scheduler or of quota is ignored by the fold: what was decided ahead of the log is
+what the log comes to say.
 
-No stop is ordered that changes nothing, because it would be ordered again without end.
+And no stop is ordered that changes nothing: such a one would be ordered again, without end.
 """
 
 from __future__ import annotations

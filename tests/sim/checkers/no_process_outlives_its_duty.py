@@ -1,6 +1,5 @@
-"""A process ends soon after its writer, its reader or another serving task has ended.
-
-Otherwise it would look alive and do nothing.
+"""A process whose writer, reader or other serving task has ended ends too, soon: it would look
+alive and do nothing.
 """
 
 from typing import Final

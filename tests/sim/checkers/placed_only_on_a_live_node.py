@@ -1,4 +1,4 @@
-"""No job is placed on a node between its loss and its return in the log."""
+"""No placement follows a node's loss in the log before its return."""
 
 from libs.common.change import Stamp
 from libs.common.facts import AnyFact, Commit, JobPlaced, Unknown

@@ -1,4 +1,6 @@
-"""Processes of different tenants never use one device, unless both are allowed to share."""
+"""Living processes of different tenants never use one device, unless an administrator let both
+share.
+"""
 
 from libs.common.change import Change, Stamp
 from libs.common.facts import AnyFact, Commit, JobPlaced, TenantSet, Unknown

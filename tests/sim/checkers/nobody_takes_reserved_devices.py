@@ -1,6 +1,5 @@
-"""Devices reserved for one job are not placed for another one.
-
-The reservation ends when its job is placed or has ended, or when it is withdrawn.
+"""Checks that devices which are reserved for a job are placed for no other one, until that job is
+placed or has ended, or the reservation was withdrawn.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from tests.sim.checkers.checker import Checker
 from tests.sim.world import World
 
 
-class ReservedDevicesStayReserved(Checker):
+class NobodyTakesReservedDevices(Checker):
     """`kept` is the job for which a device of a node is reserved, from the facts alone.
 
     A reservation names devices of a node. It does not hold for a device that another node took over

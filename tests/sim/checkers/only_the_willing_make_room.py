@@ -1,8 +1,6 @@
-"""Only preemptible jobs are preempted, and they are tried again.
-
-The preempting job has a higher priority, or the same one after its turn. The preempted job has run
-for at least its requested time. It is queued again whatever its exit, unless it had completed or
-was cancelled.
+"""A job is preempted only if it said that it may be, for a job of higher priority (or of equal,
+after its turn), not before it has run for as long as it asked for; and it is tried again, whatever
+came of it, unless it had ended well or somebody cancelled it.
 """
 
 from typing import Final
@@ -18,7 +16,7 @@ from tests.sim.world import World
 RATE_MAX: Final = 1.01
 
 
-class OnlyPreemptibleJobsArePreempted(Checker):
+class OnlyTheWillingMakeRoom(Checker):
     """`updated`: by job, the last sequence at which its priority was changed, which the scheduler
     may not have seen.
     """
@@ -54,7 +52,7 @@ class OnlyPreemptibleJobsArePreempted(Checker):
 
     def _preempted(self, cluster: Cluster, fact: JobPreempted, seen: int) -> None:
         if fact.by == fact.job_id:
-            return  # `gangs_grow_only_into_unwanted_nodes`
+            return  # `gangs_grow_past_nobody`
         job, by = cluster.jobs[fact.job_id], cluster.jobs[fact.by]
         known = max(self.updated.get(fact.job_id, 0), self.updated.get(fact.by, 0)) <= seen
         if not job.spec.preemptible or (
