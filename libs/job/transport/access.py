@@ -1,4 +1,4 @@
-"""Who may open a link: both sides prove themselves over the whole handshake.
+"""Authentication of links: both sides prove themselves over the whole handshake.
 
 A proof covers the role and a hash of both hellos, with a fresh nonce of each side: it is worth
 nothing on another connection or in the other direction. Tests: tests/attack/test_transport.py.

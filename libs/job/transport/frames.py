@@ -21,7 +21,7 @@ NUMBER_MAX: Final = (1 << 64) - 1
 
 
 class Kind(IntEnum):
-    """What a frame is for."""
+    """The purpose of a frame."""
 
     ACK = 0
     MESSAGE = 1
@@ -73,7 +73,7 @@ class Header(NamedTuple):
 
 
 class BadFrame(ValueError):
-    """What arrived is no frame of this protocol."""
+    """Received bytes that are no frame of this protocol."""
 
 
 def encode(header: Header) -> bytes:

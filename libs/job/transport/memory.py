@@ -16,7 +16,7 @@ _WRITABLE: Final = 2
 
 
 class RemoteRegion(NamedTuple):
-    """What a peer needs to reach a region. Send `pack()` to it in a message."""
+    """The data with which a peer reaches a region. Send `pack()` to it in a message."""
 
     key: int
     address: int

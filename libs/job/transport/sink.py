@@ -1,4 +1,4 @@
-"""What a connection needs of its link."""
+"""The interface of a link that its connections use."""
 
 from typing import Protocol
 

@@ -141,7 +141,7 @@ class TcpWire:
 
 
 class TcpCarrier:
-    """What a link needs of TCP, over all its connections."""
+    """The carrier of a link over TCP, with all its connections."""
 
     name: Final = "tcp"
 

@@ -46,7 +46,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Agreed:
-    """What the handshake settled."""
+    """The result of the handshake."""
 
     peer: str
     session: str

@@ -60,7 +60,7 @@ class TcpTransport:
 
 
 class Opening:
-    """What both ways to open a link share. `carrier` makes a new carrier for each link."""
+    """The common part of both ways to open a link. `carrier` makes a new carrier for each link."""
 
     def __init__(self, access: Access, options: Options, carrier: Callable[[], Carrier]) -> None:
         self.access = access

@@ -1,4 +1,4 @@
-"""What the measured pairs say: slow nodes, slow links and racks, and what to measure again.
+"""The verdict on measured pairs: slow nodes, links and racks, and pairs to measure again.
 
 Pure. A suspicion counts only if two more measurements confirm it (STAGES): a slow node measures its
 best pairs again, a slow link is measured again. Tests: tests/unit/test_fabric_fit.py and
