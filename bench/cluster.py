@@ -30,7 +30,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def say(figure: str, value: float | str | None, unit: str, n: int, **setting: Any) -> None:
-    """One figure, as one line of JSON: the only thing that goes to stdout."""
+    """Print one figure as one line of JSON; nothing else goes to stdout."""
     shown = round(value, 3) if isinstance(value, float) else value
     print(
         json.dumps({"figure": figure, "value": shown, "unit": unit, "n": n, "setting": setting}),
@@ -39,7 +39,7 @@ def say(figure: str, value: float | str | None, unit: str, n: int, **setting: An
 
 
 def quantile(values: list[float], part: float) -> float:
-    """The value below which `part` of the sorted values lie."""
+    """Return the value below which `part` of the sorted values lie."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
@@ -100,7 +100,7 @@ def running(
     gateways: int = 1,
     local: Mapping[str, str] | None = None,
 ) -> Iterator[Cluster]:
-    """A cluster that answers, ended with the block; `urls` are its gateways'.
+    """Run a cluster that answers, until the end of the block; `urls` are its gateways'.
 
     `local`: own devices too, with these variables.
     """
@@ -120,7 +120,7 @@ def running(
         group = servers.start_servers(state, replicas, shape.fleet, shape.log_bytes)
         key = identity.api_key(state / "keys", "")
         identity.public_key(state / "keys", plan.AUDIT_HEADS_KEY)
-        told = {
+        added = {
             "MUSTER_NATS": ",".join(group.urls),
             "MUSTER_STREAM_REPLICAS": str(replicas),
             **(local or {}),
@@ -133,7 +133,7 @@ def running(
             with spec.log.open("ab") as log:
                 processes[spec.name] = subprocess.Popen(
                     spec.command,
-                    env={**spec.environment, **told},
+                    env={**spec.environment, **added},
                     stdout=log,
                     stderr=log,
                     preexec_fn=die_with_parent(),
@@ -176,7 +176,7 @@ def await_ready(url: str, key: str, nodes: int) -> None:
 
 @asynccontextmanager
 async def client(cluster: Cluster) -> AsyncIterator[aiohttp.ClientSession]:
-    """A session with the key."""
+    """Return a session with the key."""
     async with aiohttp.ClientSession(
         cluster.url, headers={"Authorization": f"Bearer {cluster.key}"}
     ) as session:
@@ -192,7 +192,7 @@ async def submit(session: aiohttp.ClientSession, *command: str, **fields: Any) -
 
 
 async def ended(session: aiohttp.ClientSession, job: str) -> dict[str, Any]:
-    """The job, once it has ended."""
+    """Wait for the end of the job and return it."""
     while True:
         async with session.get(f"/v1/jobs/{job}/wait", params={"timeout_s": "30"}) as answer:
             body: dict[str, Any] = await answer.json()
@@ -201,15 +201,15 @@ async def ended(session: aiohttp.ClientSession, job: str) -> dict[str, Any]:
 
 
 async def counts(session: aiohttp.ClientSession) -> dict[str, int]:
-    """Jobs by state."""
+    """Return the number of jobs by state."""
     async with session.get("/v1/cluster") as answer:
         found: dict[str, int] = (await answer.json())["jobs"]
         return found
 
 
 async def archived(cluster: Cluster, session: aiohttp.ClientSession, within_s: float) -> float:
-    """Seconds until the audit archive holds every commit that the gateway has folded; raises
-    TimeoutError after `within_s`.
+    """Return the seconds until the audit archive holds every commit that the gateway has folded;
+    raises TimeoutError after `within_s`.
     """
     import sqlite3
 

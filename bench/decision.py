@@ -35,8 +35,8 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 def machine(number: int, gpus: int = 8, racks: int = 16, spines: int = 128) -> f.NodeRegistered:
-    """A node like a DGX: pairs behind a switch, two sockets, all linked; so many nodes in a rack,
-    and under a spine.
+    """Return a node like a DGX: pairs behind a switch, two sockets, all linked; so many nodes in a
+    rack, and under a spine.
     """
     name = f"n{number}"
     devices = tuple(
@@ -91,7 +91,7 @@ class Bytecodes:
         sys.settrace(self._enter)
 
     def drop(self) -> None:
-        """Nothing was decided."""
+        """Forget the measurement: nothing was decided."""
         self.all.pop()
         self.fold.pop()
 
@@ -109,7 +109,7 @@ class Bytecodes:
         return self._in_fold
 
 
-class Told:
+class SchedulerRig:
     """A scheduler's state that hears facts from elsewhere, as the log would bring them."""
 
     def __init__(self, nodes: Sequence[f.NodeRegistered]) -> None:
@@ -132,7 +132,7 @@ class Told:
         self.state.refresh(change)
 
     def end(self, job: JobPlaced) -> None:
-        """The job ends on all its nodes and is closed."""
+        """End the job on all its nodes and close it."""
         name, nodes = job.job_id, [member.node_id for member in job.members]
         for node in nodes:
             self.say(f.JobStarted(job_id=name, attempt=1, node_id=node))
@@ -171,19 +171,19 @@ class Told:
         return (facts[0] if facts and isinstance(facts[0], JobPlaced) else None), took
 
 
-def timed(rounds: int, told: Told, step: Callable[[], Took]) -> list[Took]:
+def timed(rounds: int, rig: SchedulerRig, step: Callable[[], Took]) -> list[Took]:
     """Run `step` for `rounds` decisions and return their times."""
     freeze_collector()
-    told.rested.clear()
+    rig.rested.clear()
     return [step() for _ in range(rounds)]
 
 
-def count(name: str, told: Told, step: Callable[[], Took], **setting: object) -> None:
+def count(name: str, rig: SchedulerRig, step: Callable[[], Took], **setting: object) -> None:
     """Print how many bytecodes a decision takes, and how many of them the fold takes."""
-    told.bytecodes = Bytecodes()
+    rig.bytecodes = Bytecodes()
     for _ in range(COUNTED):
         step()
-    for what, found in (("", told.bytecodes.all), ("fold_", told.bytecodes.fold)):
+    for what, found in (("", rig.bytecodes.all), ("fold_", rig.bytecodes.fold)):
         for label, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
             say(
                 f"{name}{what}bytecodes_{label}",
@@ -192,10 +192,10 @@ def count(name: str, told: Told, step: Callable[[], Took], **setting: object) ->
                 len(found),
                 **setting,
             )
-    told.bytecodes = None
+    rig.bytecodes = None
 
 
-def tell(name: str, times: list[Took], told: Told, **setting: object) -> float:
+def tell(name: str, times: list[Took], rig: SchedulerRig, **setting: object) -> float:
     """Print p50, p99, p99.9 and the maximum in wall and CPU time, and the mean time between
     decisions.
 
@@ -209,9 +209,9 @@ def tell(name: str, times: list[Took], told: Told, **setting: object) -> float:
             say(f"{name}{kind}{label}_us", quantile(found, part), "us", len(found), **setting)
     say(
         f"{name}rest_us",
-        sum(told.rested) / len(times) / US,
+        sum(rig.rested) / len(times) / US,
         "us per decision",
-        len(told.rested),
+        len(rig.rested),
         **setting,
     )
     return quantile([each.wall / US for each in times], 0.5)

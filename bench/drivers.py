@@ -32,8 +32,8 @@ METRICS_PORT = servers.free_port_run(2)
 
 
 async def discovery_s() -> float:
-    """From nothing to the inventory: the children begin, the libraries are loaded, each device is
-    described and sampled.
+    """Return the seconds until the inventory: the children begin, the libraries are loaded, each
+    device is described and sampled.
     """
     driver, began = LocalDriver(), time.monotonic()
     found = await driver.inventory()
@@ -68,7 +68,7 @@ async def sampling() -> None:
 
 
 def idle(environment: dict[str, str], every_ms: int) -> None:
-    """A real agent with a lease in a real cluster, its children with it; nothing runs."""
+    """Run a real agent with a lease, and its child processes, in a real cluster without jobs."""
     with running(
         nodes=1, gpus=1, local={**environment, "MUSTER_SAMPLE_MS": str(every_ms)}
     ) as cluster:

@@ -76,7 +76,7 @@ class Rig(NamedTuple):
 
 @contextmanager
 def rig() -> Iterator[Rig]:
-    """A whole cluster with the backend deployed as a model of two replicas, ended with
+    """Run a whole cluster with the backend deployed as a model of two replicas, ended with
     the block.
     """
     with running(nodes=1) as cluster:
@@ -108,8 +108,8 @@ async def deploy(cluster: Cluster, deployment: dict[str, Any]) -> None:
 
 
 async def ready(cluster: Cluster) -> list[int]:
-    """The ports of the replicas, once all are ready and stay so (one whose port something else has
-    taken ends at once).
+    """Return the ports of the replicas, once all are ready and stay so (one whose port something
+    else has taken ends at once).
     """
     ports: list[int] = []
     async with client(cluster) as session, asyncio.timeout(START_S):
@@ -123,7 +123,7 @@ async def ready(cluster: Cluster) -> list[int]:
 
 
 async def tenant(session: aiohttp.ClientSession, **limits: int) -> str:
-    """A limited tenant and the key of one of its operators."""
+    """Create a limited tenant and return the key of one of its operators."""
     async with session.put("/v1/tenants/limited", json=limits) as answer:
         assert answer.status in (200, 201), await answer.text()
     async with session.post(
@@ -134,7 +134,7 @@ async def tenant(session: aiohttp.ClientSession, **limits: int) -> str:
 
 
 async def limited(cluster: Cluster) -> str:
-    """A limited tenant's key, once its requests are answered."""
+    """Return a limited tenant's key, once its requests are answered."""
     async with client(cluster) as session, asyncio.timeout(LIMITED_S):
         key = await tenant(session, **LIMITS)
         while True:
@@ -172,8 +172,8 @@ def memory_mib(pid: int) -> float:
 
 
 def measure(found: Rig, name: str, request: bytes) -> None:
-    """One kind of request: throughput at each number of clients, what one client waits longer, and
-    processor time.
+    """Measure one kind of request: throughput at each number of clients, what one client waits
+    longer, and processor time.
     """
     for clients in CLIENTS:
         rates: dict[tuple[int, ...], list[float]] = {found.direct: [], found.through: []}
@@ -207,7 +207,7 @@ def measure(found: Rig, name: str, request: bytes) -> None:
 
 
 def first_token(found: Rig) -> None:
-    """Streams as a model makes them, 64 at once: how much later the first event comes."""
+    """Measure how much later the first event comes, in 64 streams at once."""
     waits = {
         ports: load(
             rig=found, ports=ports, body=SLOW, clients=64, seconds=SLOW_S, spread_s=SPREAD_S
@@ -276,7 +276,7 @@ def stored_bytes(state: Path) -> dict[str, int]:
 
 
 def size_of(path: Path) -> int:
-    """Nothing of a file that was just replaced."""
+    """Return the size of a file; 0 if it was just replaced."""
     try:
         return path.stat().st_size if path.is_file() else 0
     except OSError:

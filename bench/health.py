@@ -88,7 +88,7 @@ def rows() -> Iterator[Row]:
             yield Row(vendor, error, "driver")
 
 
-def told() -> Iterator[Row]:
+def reports() -> Iterator[Row]:
     """Yield each error that a vendor's library reports."""
     for vendor, error in dict.fromkeys(
         (row.vendor or known, error)
@@ -105,7 +105,7 @@ def told() -> Iterator[Row]:
 
 
 def happen(fakes: Fakes, lost: dict[str, list[int]], row: Row, index: int) -> None:
-    """By the library: an event, or no answer any more."""
+    """Make the library report an event, or stop answering."""
     if row.error == "lost":
         lost[row.vendor].append(index)
         fakes.tell(
@@ -144,7 +144,7 @@ async def got(session: aiohttp.ClientSession, path: str) -> Any:
 
 
 async def until(session: aiohttp.ClientSession, job: str, attempt: int) -> dict[str, Any]:
-    """The job, once this attempt of it runs, or it has ended."""
+    """Wait until this attempt of the job runs or the job has ended; return the job."""
     async with asyncio.timeout(WAIT_S):
         while True:
             shown: dict[str, Any] = await got(session, f"/v1/jobs/{job}")
@@ -197,18 +197,18 @@ async def fate_of(
     if verdict in ENDS_JOBS:
         shown = await until(session, job, 2)
         elsewhere_ms = (time.monotonic() - began) * 1_000
-        said = (
+        outcome = (
             "runs again, one retry used" if shown["retries_used"] else "runs again, no retry used"
         )
-        said = (
-            said.replace("again", "elsewhere")
+        outcome = (
+            outcome.replace("again", "elsewhere")
             if await device_of(session, job) != gpu["uuid"]
-            else said
+            else outcome
         )
     else:
         await asyncio.sleep(QUIET_S)
         shown, elsewhere_ms = await until(session, job, 1), None
-        said = "goes on"
+        outcome = "goes on"
     (device,) = [
         one for one in (await got(session, "/v1/gpus"))["gpus"] if one["uuid"] == gpu["uuid"]
     ]
@@ -217,7 +217,7 @@ async def fate_of(
     return Fate(
         verdict,
         f"{device['state']} {device['reason']}".strip(),
-        said if not shown["ended_at"] else "ENDED",
+        outcome if not shown["ended_at"] else "ENDED",
         elsewhere_ms,
     )
 
@@ -225,7 +225,7 @@ async def fate_of(
 async def measure(
     cluster: Cluster, errors: Iterator[Row], strike: Strike, own: bool = False
 ) -> list[tuple[Row, Fate]]:
-    """`own`: on the devices of the error's vendor."""
+    """Measure one error; `own`: on the devices of the error's vendor."""
     found = []
     async with client(cluster) as session:
         for row in errors:
@@ -252,7 +252,7 @@ def simulated() -> list[tuple[Row, Fate]]:
 
 
 def by_libraries() -> list[tuple[Row, Fate]]:
-    """A node whose devices are two vendors'."""
+    """Measure errors on a node with devices of two vendors."""
     with tempfile.TemporaryDirectory() as name:
         folder, lost = Path(name), {vendor: [] for vendor in LOST}
         fakes = Fakes(folder)
@@ -275,7 +275,7 @@ def by_libraries() -> list[tuple[Row, Fate]]:
             return asyncio.run(
                 measure(
                     cluster,
-                    told(),
+                    reports(),
                     lambda row, gpu: happen(fakes, lost, row, gpu["index"]),
                     own=True,
                 )

@@ -61,7 +61,7 @@ class Alone:
 
 
 def record(stream: MemoryStream, subject: str, facts: list[AnyFact], epoch: int = 0) -> None:
-    """One commit, as its writer would append it."""
+    """Append one commit as its writer would."""
     last = stream.last_by_subject.get(subject)
     number, expected = (f.decode(last.data).number + 1, last.seq) if last is not None else (1, 0)
     commit = Commit(
@@ -78,7 +78,7 @@ def record(stream: MemoryStream, subject: str, facts: list[AnyFact], epoch: int 
 
 
 def fill(stream: MemoryStream) -> None:
-    """The nodes, and jobs of one GPU each for half of the devices."""
+    """Record the nodes, and jobs of one GPU each for half of the devices."""
     for number in range(GPUS // 8):
         node = machine(number)
         record(stream, subjects.node(node.node_id), [node], epoch=1)
@@ -95,7 +95,7 @@ def fill(stream: MemoryStream) -> None:
 
 @asynccontextmanager
 async def scheduling(stream: MemoryStream, bus: MemoryBus) -> AsyncIterator[Scheduler]:
-    """A scheduler that has placed all."""
+    """Run a scheduler until the end of the block, once it has placed all jobs."""
     stop = asyncio.Event()
     scheduler = Scheduler(
         log=MemoryLog(stream),
@@ -119,7 +119,7 @@ async def scheduling(stream: MemoryStream, bus: MemoryBus) -> AsyncIterator[Sche
 
 @asynccontextmanager
 async def serving(stream: MemoryStream, bus: MemoryBus, folder: Path) -> AsyncIterator[str]:
-    """A gateway over HTTP; gives its URL."""
+    """Run a gateway over HTTP and yield its URL."""
     keys = folder / "keys"
     keys.write_text(f"{hash_key(KEY)} bench\n")
     gateway = Gateway(
@@ -172,7 +172,7 @@ async def timed(
 
 
 async def main() -> None:
-    """All figures."""
+    """Print all figures."""
     stream, bus = MemoryStream(), MemoryBus()
     fill(stream)
     async with scheduling(stream, bus) as scheduler:

@@ -57,8 +57,8 @@ class Bench:
         return key
 
     async def latencies_ms(self) -> list[float]:
-        """From the call of `launch` to the time that the job printed: marker, both forks, exec and
-        the start of `date` included.
+        """Return the times from the call of `launch` to the time that the job printed: marker, both
+        forks, exec and the start of `date` included.
         """
         found = []
         for number in range(SEQUENTIAL):
@@ -83,13 +83,15 @@ class Bench:
         return PARALLEL / (time.monotonic() - began)
 
     def zygote_cpu_ms(self) -> float:
-        """The zygote, its supervisors, and every supervisor and job that was waited for."""
+        """Return the CPU time of the zygote, its supervisors, and every supervisor and job that was
+        waited for.
+        """
         zygote = self.supervisors._zygote.pid
         return sum(map(cpu_ms, (zygote, *processes.children(zygote))))
 
 
 def cpu_ms(pid: int) -> float:
-    """With its ended children's."""
+    """Return a process's CPU time with that of its ended children."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rsplit(")", 1)[1].split()
     return sum(map(int, fields[11:15])) * 1000 / TICKS

@@ -26,14 +26,14 @@ MINUTE_S: Final = 60
 
 
 async def one_request(session: aiohttp.ClientSession, url: str) -> tuple[int, int]:
-    """Status, and the tokens that the answer says were used."""
+    """Send one request; return its status and the tokens that the answer reports."""
     async with session.post(f"{url}/v1/chat/completions", json=BODY) as answer:
         shown: dict[str, Any] = await answer.json()
         return answer.status, shown["usage"]["total_tokens"] if answer.status == 200 else 0
 
 
 async def storm(cluster: Cluster, key: str) -> tuple[Counter[int], int]:
-    """All requests; statuses and tokens."""
+    """Send all requests; return their statuses and tokens."""
     statuses: Counter[int] = Counter()
     used = 0
     left = iter(range(REQUESTS))

@@ -76,14 +76,14 @@ class Trace:
 
 
 def draw(chance: random.Random, sizes: str) -> int:
-    """A size in bytes."""
+    """Draw a size in bytes."""
     if sizes == "1 MiB":
         return LARGEST[sizes]
     return int(2 ** chance.uniform(math.log2(SMALLEST), math.log2(LARGEST[sizes])))
 
 
 def whole_pool(shared: bool) -> Pool:
-    """A pool that holds all of its memory already."""
+    """Return a pool that holds all of its memory already."""
     pool = Pool(HostDriver(device_bytes=POOL_BYTES), limit_bytes=POOL_BYTES, shared=shared)
     pool.grow(POOL_BYTES)
     return pool
@@ -120,7 +120,7 @@ def replay(pool: Pool, trace: Trace) -> tuple[list[float], list[float], int]:
 
 
 def peer(trace: Trace, library: ctypes.CDLL) -> tuple[list[float], list[float], int]:
-    """The same in C."""
+    """Replay the trace through the peer in C."""
     count = len(trace.operations)
     taken = (ctypes.c_int64 * count)()
     operations = (ctypes.c_int64 * count).from_buffer(trace.operations)
@@ -140,7 +140,7 @@ def peer(trace: Trace, library: ctypes.CDLL) -> tuple[list[float], list[float], 
 
 
 def compiled(folder: str) -> ctypes.CDLL | None:
-    """The peer as a library, or None where no compiler is."""
+    """Return the peer as a library, or None without a compiler."""
     compiler = shutil.which("cc")
     if not compiler:
         print("no C compiler here (cc): the peer is skipped", file=sys.stderr)

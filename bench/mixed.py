@@ -34,7 +34,7 @@ from bench.mixed_load import (
     INFERENCE,
     LOAD,
     SEED,
-    Told,
+    Records,
     arrivals,
     asking,
     deploy,
@@ -59,19 +59,19 @@ class Look(NamedTuple):
     busy: Mapping[str, list[float]]
 
 
-async def looking(session: aiohttp.ClientSession, ports: list[int], told: Told) -> list[Look]:
-    """Each says what has been since the one before; the very first says nothing."""
+async def looking(session: aiohttp.ClientSession, ports: list[int], records: Records) -> list[Look]:
+    """Collect looks; each covers the time since the one before, the first one covers nothing."""
     looks: list[Look] = []
-    await look(session, ports, told)
+    await look(session, ports, records)
     await asyncio.sleep(LOOK_S)
     began = time.monotonic()
     while time.monotonic() < began + MEASURED_S:
-        looks.append(await look(session, ports, told))
+        looks.append(await look(session, ports, records))
         await asyncio.sleep(max(0.0, began + len(looks) * LOOK_S - time.monotonic()))
     return looks
 
 
-async def look(session: aiohttp.ClientSession, ports: list[int], told: Told) -> Look:
+async def look(session: aiohttp.ClientSession, ports: list[int], records: Records) -> Look:
     async with session.get("/v1/allocations") as answer:
         rows = (await answer.json())["allocations"]
     texts = await asyncio.gather(*(scraped(session, port) for port in ports))
@@ -81,7 +81,7 @@ async def look(session: aiohttp.ClientSession, ports: list[int], told: Told) -> 
         str, str
     ] = {}  # of one class each: nothing but the model's replicas shares a device
     for row in rows:
-        kind = told.classes.get(row["job_id"], INFERENCE)
+        kind = records.classes.get(row["job_id"], INFERENCE)
         held[kind] += row["share"] / 100
         devices[row["gpu_uuid"]] = kind
     return Look(
@@ -100,17 +100,17 @@ async def scraped(session: aiohttp.ClientSession, port: int) -> str:
 
 
 async def loaded(
-    session: aiohttp.ClientSession, ports: list[int], told: Told, folder: Path
+    session: aiohttp.ClientSession, ports: list[int], records: Records, folder: Path
 ) -> list[Look]:
     """Apply the load and return the looks that were taken after the warm-up."""
     await deploy(session)
     loads = [
-        asyncio.create_task(submitting(session, arrivals(WARM_S + MEASURED_S, folder), told)),
-        asyncio.create_task(asking(session, told)),
+        asyncio.create_task(submitting(session, arrivals(WARM_S + MEASURED_S, folder), records)),
+        asyncio.create_task(asking(session, records)),
     ]
     await asyncio.sleep(WARM_S)
-    told.answers_s.clear()
-    looks = await looking(session, ports, told)
+    records.answers_s.clear()
+    looks = await looking(session, ports, records)
     loads[1].cancel()
     for found in await asyncio.gather(*loads, return_exceptions=True):
         if isinstance(found, Exception):
@@ -149,7 +149,7 @@ def show(looks: list[Look]) -> None:
         )
 
 
-async def show_waits(session: aiohttp.ClientSession, told: Told) -> None:
+async def show_waits(session: aiohttp.ClientSession, records: Records) -> None:
     """From the submission to the first placement; who is not placed yet has waited at least until
     now, and is counted apart.
     """
@@ -163,11 +163,11 @@ async def show_waits(session: aiohttp.ClientSession, told: Told) -> None:
         elif event["kind"] == PREEMPTED:
             preempted += 1
         elif job in asked:
-            waits[told.classes[job]].setdefault(job, (at - asked[job]).total_seconds())
+            waits[records.classes[job]].setdefault(job, (at - asked[job]).total_seconds())
     for kind in CLASSES:
         values, waiting = (
             list(waits[kind].values()),
-            sum(told.classes[job] == kind for job in asked) - len(waits[kind]),
+            sum(records.classes[job] == kind for job in asked) - len(waits[kind]),
         )
         for label, part in (("p50", 0.5), ("p95", 0.95)) if values else ():
             say(
@@ -193,18 +193,18 @@ async def events(session: aiohttp.ClientSession, kind: str) -> AsyncIterator[dic
 
 
 async def measure(cluster: Cluster, ports: list[int]) -> None:
-    told = Told({}, [])
+    records = Records({}, [])
     with tempfile.TemporaryDirectory() as folder:
         async with client(cluster) as session:
-            show(await loaded(session, ports, told, Path(folder)))
+            show(await loaded(session, ports, records, Path(folder)))
             for label, part in (("p50", 0.5), ("p99", 0.99)):
                 say(
                     f"model_answer_{label}_ms",
-                    1_000 * quantile(told.answers_s, part),
+                    1_000 * quantile(records.answers_s, part),
                     "ms",
-                    len(told.answers_s),
+                    len(records.answers_s),
                 )
-            await show_waits(session, told)
+            await show_waits(session, records)
 
 
 def main() -> None:

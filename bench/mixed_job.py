@@ -26,7 +26,7 @@ class Devices:
     """All devices of the job, kept busy together; `used_s` so far."""
 
     def __init__(self) -> None:
-        self.told = os.open(
+        self.requested = os.open(
             f"{os.environ['MUSTER_JOB_DIR']}/device-seconds", os.O_WRONLY | os.O_CREAT, 0o600
         )
         self.used_s = 0.0
@@ -35,18 +35,18 @@ class Devices:
         began = time.monotonic()
         time.sleep(seconds)
         self.used_s += time.monotonic() - began
-        os.pwrite(self.told, f"{self.used_s:.6f}".encode(), 0)
+        os.pwrite(self.requested, f"{self.used_s:.6f}".encode(), 0)
 
 
 class Saving:
     """A request to save, which a signal sets; the program saves between two steps."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.told = file, False
+        self.file, self.requested = file, False
         signal.signal(signal.SIGUSR1, self.note)
 
     def note(self, number: int, frame: object) -> None:
-        self.told = True
+        self.requested = True
 
     def load(self) -> float:
         return float(self.file.read_text()) if self.file.exists() else 0.0
@@ -58,7 +58,7 @@ class Saving:
         beside.write_text(str(done_s))
         beside.replace(self.file)
         Path(os.environ["MUSTER_CHECKPOINT_FILE"]).touch()
-        self.told = False
+        self.requested = False
 
 
 def train(wanted_s: float, file: Path) -> None:
@@ -68,7 +68,7 @@ def train(wanted_s: float, file: Path) -> None:
     while done_before_s + devices.used_s < wanted_s:
         devices.compute(STEP_S)
         time.sleep(DATA_S)
-        if saving.told or devices.used_s - saved_s > SAVE_EVERY_S:
+        if saving.requested or devices.used_s - saved_s > SAVE_EVERY_S:
             saving.save(done_before_s + devices.used_s)
             saved_s = devices.used_s
 

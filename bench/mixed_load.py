@@ -81,7 +81,7 @@ class Arrival(NamedTuple):
     fields: dict[str, Any]
 
 
-class Told(NamedTuple):
+class Records(NamedTuple):
     """Records of a run: the class of each job, and the seconds that each model request took."""
 
     classes: dict[str, str]
@@ -97,7 +97,7 @@ def poisson(chance: random.Random, per_s: float) -> Iterator[float]:
 
 
 def arrivals(until_s: float, folder: Path) -> list[Arrival]:
-    """All jobs, in the order in which they come."""
+    """Return all jobs in the order in which they come."""
     chance = random.Random(SEED)
     wanted = CAPACITY * LOAD - REPLICAS * REPLICA_SHARE / 100
     gang = (GANG_MIN_S + GANG_MORE_S) * sum(
@@ -139,7 +139,9 @@ def _limit(seconds: float) -> dict[str, int]:
     return {"time_limit_s": round(seconds * LIMIT_FACTOR + LIMIT_SLACK_S)}
 
 
-async def submitting(session: aiohttp.ClientSession, coming: list[Arrival], told: Told) -> None:
+async def submitting(
+    session: aiohttp.ClientSession, coming: list[Arrival], records: Records
+) -> None:
     began = time.monotonic()
     for one in coming:
         await asyncio.sleep(max(0.0, began + one.at_s - time.monotonic()))
@@ -151,28 +153,28 @@ async def submitting(session: aiohttp.ClientSession, coming: list[Arrival], told
             name=one.name,
             **one.fields,
         )
-        told.classes[job] = one.name
+        records.classes[job] = one.name
 
 
-async def asking(session: aiohttp.ClientSession, told: Told) -> None:
-    """Requests to the model as they come, however long others take; for ever."""
+async def asking(session: aiohttp.ClientSession, records: Records) -> None:
+    """Send requests to the model at their times, however long others take; for ever."""
     began = time.monotonic()
     async with asyncio.TaskGroup() as tasks:
         for at_s in poisson(random.Random(SEED), REQUESTS_PER_S):
             await asyncio.sleep(max(0.0, began + at_s - time.monotonic()))
-            tasks.create_task(_ask(session, told))
+            tasks.create_task(_ask(session, records))
 
 
-async def _ask(session: aiohttp.ClientSession, told: Told) -> None:
+async def _ask(session: aiohttp.ClientSession, records: Records) -> None:
     began = time.monotonic()
     async with session.post("/v1/chat/completions", json=TALK) as answer:
         text = await answer.text()
         assert answer.status == 200, text
-    told.answers_s.append(time.monotonic() - began)
+    records.answers_s.append(time.monotonic() - began)
 
 
 async def deploy(session: aiohttp.ClientSession) -> None:
-    """The model, until it is ready."""
+    """Deploy the model and wait until it is ready."""
     spec = {
         "name": "m",
         "replicas": REPLICAS,

@@ -60,8 +60,10 @@ PUBLISHED: Final = {
 
 
 class Trace(NamedTuple):
-    """`nodes` are (CPUs in thousandths, MiB, GPUs, model); a pod is what it wishes, a list of them
-    a variant.
+    """A trace of nodes and pods.
+
+    `nodes` are (CPUs in thousandths, MiB, GPUs, model). A pod is its request; a variant is a list
+    of pods.
     """
 
     nodes: list[tuple[int, int, int, str]]
@@ -89,7 +91,7 @@ def _pod(row: dict[str, str]) -> ResourceRequest:
 
 
 def arrivals(trace: Trace) -> tuple[tuple[Arrival, int], ...]:
-    """The mix of the whole list, as the protocol gives it to every policy.
+    """Return the mix of the whole list, as the protocol gives it to every policy.
 
     In a live cluster it is learnt (`libs/common/state/arrivals.py`).
     """
@@ -101,7 +103,7 @@ def arrivals(trace: Trace) -> tuple[tuple[Arrival, int], ...]:
 
 
 def places_of(trace: Trace, dice: random.Random) -> list[Place | None]:
-    """The nodes in a random order."""
+    """Return the nodes in a random order."""
     built: dict[object, Hardware] = {}
     found: list[Place | None] = []
     for index, (cpus, memory, gpus, model) in enumerate(dice.sample(trace.nodes, len(trace.nodes))):
@@ -145,7 +147,7 @@ def pods_of(trace: Trace, dice: random.Random, total: int) -> list[ResourceReque
 
 
 def volume(pod: ResourceRequest) -> int:
-    """Hundredths of a GPU."""
+    """Return the hundredths of a GPU that the pod requests."""
     return pod.gpus * pod.share
 
 

@@ -31,9 +31,9 @@ GREEDY, LARGE = TenantId("greedy"), TenantId("large")
 
 
 def steady(at_limit: int = 0, impossible: int = 0) -> Steady:
-    """With so many shapes before all others."""
+    """Return a steady state with this many shapes before all others."""
     made = Steady(GPUS, WAITING)
-    made.told.say(f.TenantSet(tenant=GREEDY, max_gpu_share=100))
+    made.rig.say(f.TenantSet(tenant=GREEDY, max_gpu_share=100))
     for number in range(at_limit + impossible):
         spec = JobSpec(
             command=("true",),
@@ -48,15 +48,15 @@ def steady(at_limit: int = 0, impossible: int = 0) -> Steady:
             f.JobAdmitted(job_id=job_id),
             f.JobQueued(job_id=job_id),
         ):
-            made.told.say(fact)
+            made.rig.say(fact)
     return made
 
 
 def join(world: Steady, number: int) -> float:
-    """Milliseconds until a new node is used."""
+    """Return the milliseconds until a new node is used."""
     began = time.perf_counter()
-    world.told.say(machine(number))
-    world.told.decide()
+    world.rig.say(machine(number))
+    world.rig.decide()
     return (time.perf_counter() - began) * 1_000
 
 
@@ -76,7 +76,7 @@ def main() -> None:
         for name, world in worlds.items():
             took[name] += [world.step() for _ in range(DECISIONS)]
     medians = {
-        name: tell(name, took[name], worlds[name].told, gpus=GPUS, many=ASIDE) for name in worlds
+        name: tell(name, took[name], worlds[name].rig, gpus=GPUS, many=ASIDE) for name in worlds
     }
     for name, beside in (("at_limit_", "none_"), ("impossible_", "none_"), ("tenants_", "few_")):
         say(

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final
 
 from bench.cluster import QUICK
-from bench.decision import Told, Took, count, machine, tell, timed
+from bench.decision import SchedulerRig, Took, count, machine, tell, timed
 from libs.common import facts as f
 from libs.common.model import JobId, JobSpec
 
@@ -26,7 +26,7 @@ class Steady:
 
     def __init__(self) -> None:
         dice = random.Random(1)
-        self.told = Told([machine(number) for number in range(NODES)])
+        self.rig = SchedulerRig([machine(number) for number in range(NODES)])
         self.gangs: deque[f.JobPlaced] = deque()
         self.dice = dice
         self.number = 0
@@ -36,7 +36,7 @@ class Steady:
                     command=("true",), placement="first_fit", node_list=(machine(number).node_id,)
                 )
             )
-            placed, _ = self.told.decide()
+            placed, _ = self.rig.decide()
             assert placed is not None
         for _ in range(int(NODES * (1 - BROKEN) * 2 / 3) // GANG_NODES):
             self._place()
@@ -49,11 +49,11 @@ class Steady:
             f.JobAdmitted(job_id=job_id),
             f.JobQueued(job_id=job_id),
         ):
-            self.told.say(fact)
+            self.rig.say(fact)
 
     def _place(self) -> Took:
         self._submit(JobSpec(command=("true",), nodes=GANG_NODES, gpus=8, placement="topology"))
-        placed, took = self.told.decide()
+        placed, took = self.rig.decide()
         assert placed is not None and len(placed.members) == GANG_NODES
         self.gangs.append(placed)
         return took
@@ -61,8 +61,8 @@ class Steady:
     def step(self) -> Took:
         took = self._place()
         self.gangs.rotate(self.dice.randrange(len(self.gangs)))
-        self.told.end(self.gangs.popleft())
-        self.told.rest()
+        self.rig.end(self.gangs.popleft())
+        self.rig.rest()
         return took
 
 
@@ -74,8 +74,8 @@ def main() -> None:
         "gang": f"{GANG_NODES} x 8",
         "strategy": "topology",
     }
-    tell("", timed(DECISIONS, steady.told, steady.step), steady.told, **setting)
-    count("", steady.told, steady.step, **setting)
+    tell("", timed(DECISIONS, steady.rig, steady.step), steady.rig, **setting)
+    count("", steady.rig, steady.step, **setting)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.cluster import QUICK
-from bench.decision import Told, Took, count, tell, timed
+from bench.decision import SchedulerRig, Took, count, tell, timed
 from bench.packing import Trace, read
 from libs.common import facts as f
 from libs.common.model import WHOLE_GPU, Gpu, GpuId, JobId, JobSpec, NodeId
@@ -31,7 +31,9 @@ class Steady:
     def __init__(self, trace: Trace) -> None:
         self.dice = random.Random(1)
         self.trace = trace
-        self.told = Told([_machine(number, *node) for number, node in enumerate(trace.nodes)])
+        self.rig = SchedulerRig(
+            [_machine(number, *node) for number, node in enumerate(trace.nodes)]
+        )
         self.running: list[f.JobPlaced] = []
         self.share_of: dict[JobId, int] = {}
         self.total = WHOLE_GPU * sum(gpus for _, _, gpus, _ in trace.nodes)
@@ -48,16 +50,14 @@ class Steady:
             f.JobAdmitted(job_id=job_id),
             f.JobQueued(job_id=job_id),
         ):
-            self.told.say(fact)
+            self.rig.say(fact)
         self.share_of[job_id] = pod.gpus * pod.share
 
     def step(self) -> Took:
-        """A pod comes and is placed; one that finds no place is taken back, and another
-        one comes.
-        """
+        """Submit a pod and place it; withdraw one that does not fit and submit another one."""
         while True:
             self.submit()
-            placed, took = self.told.decide()
+            placed, took = self.rig.decide()
             if placed is not None:
                 break
             self.withdraw(JobId(f"j{self.number - 1}"))
@@ -65,14 +65,12 @@ class Steady:
         self.held += self.share_of[placed.job_id]
         while self.held > FILLED * self.total:
             self.end_one()
-        self.told.rest()
+        self.rig.rest()
         return took
 
     def withdraw(self, job_id: JobId) -> None:
-        self.told.say(f.CancelRequested(job_id=job_id))
-        self.told.say(
-            f.JobClosed(job_id=job_id, attempt=1, outcome="cancelled", reason="cancelled")
-        )
+        self.rig.say(f.CancelRequested(job_id=job_id))
+        self.rig.say(f.JobClosed(job_id=job_id, attempt=1, outcome="cancelled", reason="cancelled"))
         del self.share_of[job_id]
 
     def end_one(self) -> None:
@@ -80,7 +78,7 @@ class Steady:
         self.running[where], self.running[-1] = self.running[-1], self.running[where]
         job = self.running.pop()
         self.held -= self.share_of.pop(job.job_id)
-        self.told.end(job)
+        self.rig.end(job)
 
 
 def _machine(number: int, cpus: int, memory: int, gpus: int, model: str) -> f.NodeRegistered:
@@ -124,15 +122,15 @@ def main() -> None:
             "(cluster-trace-gpu-v2023)"
         )
     steady = Steady(read(folder, VARIANT))
-    times = timed(DECISIONS, steady.told, steady.step)
+    times = timed(DECISIONS, steady.rig, steady.step)
     setting = {
         "nodes": len(steady.trace.nodes),
         "variant": VARIANT,
         "filled": FILLED,
         "strategy": "fragmentation",
     }
-    tell("", times, steady.told, **setting)
-    count("", steady.told, steady.step, **setting)
+    tell("", times, steady.rig, **setting)
+    count("", steady.rig, steady.step, **setting)
 
 
 if __name__ == "__main__":

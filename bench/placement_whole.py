@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bench.cluster import QUICK, say
-from bench.decision import Told, Took, count, machine, tell, timed
+from bench.decision import SchedulerRig, Took, count, machine, tell, timed
 from libs.common import facts as f
 from libs.common.model import JobId, JobSpec, TenantId
 
@@ -40,10 +40,10 @@ class Steady:
     ) -> None:
         self.dice = random.Random(1)
         self.tenants = tenants
-        self.told = Told([machine(number) for number in range(gpus // 8)])
+        self.rig = SchedulerRig([machine(number) for number in range(gpus // 8)])
         self.running: list[f.JobPlaced] = []
         self.number = 0
-        self.told.say(f.QueueSet(queue="default", policy="priority", backfill=backfill))
+        self.rig.say(f.QueueSet(queue="default", policy="priority", backfill=backfill))
         for _ in range(waiting):
             self.submit()
         while self.place():
@@ -59,11 +59,11 @@ class Steady:
             f.JobAdmitted(job_id=job_id),
             f.JobQueued(job_id=job_id),
         ):
-            self.told.say(fact)
+            self.rig.say(fact)
 
     def place(self) -> Took | None:
         """Make one decision and return its time, or None if it placed no job."""
-        placed, took = self.told.decide()
+        placed, took = self.rig.decide()
         if placed is None:
             return None
         self.running.append(placed)
@@ -73,7 +73,7 @@ class Steady:
         """End a random job and close it."""
         where = self.dice.randrange(len(self.running))
         self.running[where], self.running[-1] = self.running[-1], self.running[where]
-        self.told.end(self.running.pop())
+        self.rig.end(self.running.pop())
 
     def step(self) -> Took:
         """End jobs until the next decision places a job, and return the time of that decision."""
@@ -87,10 +87,10 @@ def main() -> None:
     medians = []
     for name, gpus, waiting, backfill in SETTINGS:
         steady = Steady(gpus, waiting, backfill)
-        times = timed(BACKFILLED if backfill else DECISIONS, steady.told, steady.step)
+        times = timed(BACKFILLED if backfill else DECISIONS, steady.rig, steady.step)
         setting = {"gpus": gpus, "nodes": gpus // 8, "waiting": waiting, "backfill": backfill}
-        medians.append(tell(name, times, steady.told, **setting))
-        count(name, steady.told, steady.step, **setting)
+        medians.append(tell(name, times, steady.rig, **setting))
+        count(name, steady.rig, steady.step, **setting)
     say(
         "growth",
         medians[0] / medians[1],

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from bench.cluster import QUICK
-from bench.decision import Told, Took, machine, tell, timed
+from bench.decision import SchedulerRig, Took, machine, tell, timed
 from libs.common import facts as f
 from libs.common.life import job_life
 from libs.common.model import JobId, JobSpec
@@ -38,7 +38,7 @@ class Full:
 
     def __init__(self) -> None:
         self.dice = random.Random(1)
-        self.told = Told([machine(number) for number in range(NODES)])
+        self.rig = SchedulerRig([machine(number) for number in range(NODES)])
         self.number = 0
         nodes = [machine(number).node_id for number in range(NODES)]
         self.dice.shuffle(nodes)
@@ -73,21 +73,21 @@ class Full:
             f.JobAdmitted(job_id=job_id),
             f.JobQueued(job_id=job_id),
         ):
-            self.told.say(fact)
+            self.rig.say(fact)
         return job_id
 
     def _settle(self) -> None:
-        """The scheduler decides as long as it has to; what it places begins."""
-        state = self.told.state
+        """Decide until nothing is left to decide, and start what was placed."""
+        state = self.rig.state
         for _ in range(ROUNDS_MAX):
-            facts = decide(state, self.told.seq)
+            facts = decide(state, self.rig.seq)
             if not facts:
                 return
-            state.apply_own(facts, self.told.seq)
+            state.apply_own(facts, self.rig.seq)
             for fact in facts:
                 if isinstance(fact, f.JobPlaced):
                     for member in fact.members:
-                        self.told.say(
+                        self.rig.say(
                             f.JobStarted(
                                 job_id=fact.job_id, attempt=fact.attempt, node_id=member.node_id
                             )
@@ -95,7 +95,7 @@ class Full:
 
     def _end(self, job: Job) -> None:
         for node in list(job.members):
-            self.told.say(
+            self.rig.say(
                 f.JobFinished(
                     job_id=job.job_id,
                     attempt=job.attempt,
@@ -104,16 +104,16 @@ class Full:
                     reason="stopped",
                 )
             )
-            self.told.say(f.JobReleased(job_id=job.job_id, attempt=job.attempt, node_id=node))
+            self.rig.say(f.JobReleased(job_id=job.job_id, attempt=job.attempt, node_id=node))
 
     def step(self) -> Took:
-        state, jobs = self.told.state, self.told.state.cluster.jobs
+        state, jobs = self.rig.state, self.rig.state.cluster.jobs
         head = self._submit(*self.dice.choice(HEADS), HIGH)
-        state.ring(self.told.seq)
-        state.pass_time(self.told.seq)
+        state.ring(self.rig.seq)
+        state.pass_time(self.rig.seq)
         began, used = time.perf_counter_ns(), time.thread_time_ns()
         facts = place(state) or preempt(state)
-        state.apply_own(facts, self.told.seq)
+        state.apply_own(facts, self.rig.seq)
         for fact in facts:
             _encode(fact)
         took = Took(time.perf_counter_ns() - began, time.thread_time_ns() - used)
@@ -132,11 +132,11 @@ def main() -> None:
     full = Full()
     for _ in range(WARM):
         full.step()
-    running = len(full.told.state.preemptible.jobs)
+    running = len(full.rig.state.preemptible.jobs)
     tell(
         "preempt_",
-        timed(DECISIONS, full.told, full.step),
-        full.told,
+        timed(DECISIONS, full.rig, full.step),
+        full.rig,
         gpus=NODES * 8,
         nodes=NODES,
         running=running,

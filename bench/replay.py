@@ -30,8 +30,8 @@ JOBS_AT_ONCE = 25
 
 
 def opening() -> list[tuple[str, list[AnyFact]]]:
-    """The term and the nodes."""
-    said: list[tuple[str, list[AnyFact]]] = [(subjects.SCHEDULER, [f.TermBegan(instance="a")])]
+    """Return the commits that begin the term and register the nodes."""
+    commits: list[tuple[str, list[AnyFact]]] = [(subjects.SCHEDULER, [f.TermBegan(instance="a")])]
     for n in range(NODES):
         devices = tuple(
             Gpu(
@@ -43,7 +43,7 @@ def opening() -> list[tuple[str, list[AnyFact]]]:
             )
             for i in range(8)
         )
-        said.append(
+        commits.append(
             (
                 subjects.node(f"node-{n}"),
                 [
@@ -53,7 +53,7 @@ def opening() -> list[tuple[str, list[AnyFact]]]:
                 ],
             )
         )
-    return said
+    return commits
 
 
 def lives(number: int) -> Iterator[tuple[str, list[AnyFact]]]:

@@ -16,7 +16,7 @@ ARCHIVE_WITHIN_S = 5.0
 
 
 async def run(cluster: Cluster, jobs: int) -> tuple[float, float]:
-    """Seconds until all are completed, and the archive's lag after that."""
+    """Return the seconds until all are completed, and the archive's lag after that."""
     async with client(cluster) as session:
         before = (await counts(session)).get("completed", 0)
         began = time.monotonic()

@@ -30,7 +30,7 @@ MS: Final = 1e6
 
 
 async def gaps(done: asyncio.Event) -> float:
-    """The longest time between two ticks, in milliseconds."""
+    """Return the longest time between two ticks, in milliseconds."""
     longest, last = 0, time.perf_counter_ns()
     while not done.is_set():
         await asyncio.sleep(TICK_S)
@@ -48,24 +48,24 @@ async def quiet() -> float:
 
 
 async def asked(steady: Steady, job_id: JobId) -> tuple[float, float, dict[str, object]]:
-    """Milliseconds until the answer, the longest gap, the answer."""
+    """Ask; return the milliseconds until the answer, the longest gap, and the answer."""
     done = asyncio.Event()
     watching = asyncio.create_task(gaps(done))
     await asyncio.sleep(TICK_S)
     began = time.perf_counter_ns()
-    state = steady.told.state
-    said = await Aside(DEADLINE_S).answer(
+    state = steady.rig.state
+    reply = await Aside(DEADLINE_S).answer(
         lambda: msgspec.json.encode(explain(state, job_id, forked)), lambda text: text.encode()
     )
     took = (time.perf_counter_ns() - began) / MS
     done.set()
-    return took, await watching, msgspec.json.decode(said)
+    return took, await watching, msgspec.json.decode(reply)
 
 
 async def measure(steady: Steady) -> None:
     gc.collect()
     gc.freeze()
-    waiting = list(steady.told.state.queue.waiting)
+    waiting = list(steady.rig.state.queue.waiting)
     setting = {"gpus": GPUS, "nodes": GPUS // 8, "waiting": len(waiting)}
     say("quiet_gap_ms", await quiet(), "ms", 1, **setting)
     found = [

@@ -1,216 +1,33 @@
-"""A stand-in for a model server: it really speaks the OpenAI protocol, and it is not a model.
+"""Stand-in for a model server: it really speaks the OpenAI protocol, and it is not a model.
 
-Its answers are the last message's words said back, one word a token, so that they can be predicted;
-its embeddings are hashes. Use it to try deployments, gateways and clients on a machine without a
-model. Every answer says `"system_fingerprint": "muster-stand-in"`.
+Its answers repeat the words of the last message, one word per token, so that a test can predict
+them; its embeddings are hashes. Use it to try deployments, gateways and clients without a model.
+Every answer contains `"system_fingerprint": "muster-stand-in"`.
 
     python3 examples/model_server.py --port 8000
     muster deploy tiny --replicas 2 --wait -- python3 examples/model_server.py --port {port}
 
-Chat, completions and embeddings, streamed or not, with usage; /v1/models; /health. Only aiohttp is
-needed.
+It serves chat, completions and embeddings, streamed or not, with usage, and /v1/models and /health.
+It needs aiohttp, and openai_answers.py beside it.
 """
 
 import argparse
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiohttp import web
+from openai_answers import DIMENSIONS, FINGERPRINT, Answer, Json, Wrong, embedding, vector
 
-FINGERPRINT = "muster-stand-in"
-DIMENSIONS = 64
-TOKENS_MAX_DEFAULT = 256
-CHOICES_MAX = 16
 BODY_BYTES_MAX = 64 << 20
 
-Json = dict[str, Any]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OPTIONS = web.AppKey("options", argparse.Namespace)
 STATE = web.AppKey("state", dict)
-
-
-class Wrong(Exception):
-    """A request that is not valid, in OpenAI's error shape."""
-
-    def __init__(
-        self,
-        message: str,
-        param: str | None = None,
-        status: int = 400,
-        kind: str = "invalid_request_error",
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.body = {"error": {"message": message, "type": kind, "param": param, "code": None}}
-
-
-# The content of answers.
-
-
-def tokens_of(text: str) -> list[str]:
-    """Words with the space before them: joined they are the text again."""
-    words = text.split(" ")
-    return [word if index == 0 else f" {word}" for index, word in enumerate(words)] if text else []
-
-
-def text_of(content: object) -> str:
-    """A message's text; of a list of parts those that are text."""
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return " ".join(
-        str(part.get("text", ""))
-        for part in parts
-        if isinstance(part, dict) and part.get("type") == "text"
-    )
-
-
-def chat_prompt(body: Json) -> str:
-    messages = body.get("messages")
-    if (
-        not isinstance(messages, list)
-        or not messages
-        or not all(isinstance(message, dict) for message in messages)
-    ):
-        raise Wrong("messages must be a list of at least one message", "messages")
-    return "\n".join(text_of(message.get("content")) for message in messages)
-
-
-def completion_prompt(body: Json) -> str:
-    prompt = body.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1:
-        prompt = prompt[0]
-    if not isinstance(prompt, str):
-        raise Wrong(
-            "prompt must be one string: this stand-in answers no lists of prompts", "prompt"
-        )
-    return prompt
-
-
-def reply_to(prompt: str) -> str:
-    """The last line of the prompt, said back."""
-    return f"You said: {prompt.splitlines()[-1] if prompt.splitlines() else ''}"
-
-
-def limit_of(body: Json) -> int:
-    limit = body.get("max_completion_tokens", body.get("max_tokens")) or TOKENS_MAX_DEFAULT
-    if not isinstance(limit, int) or limit < 1:
-        raise Wrong("max_tokens must be a whole number above 0", "max_tokens")
-    return limit
-
-
-def choices_of(body: Json) -> int:
-    count = body.get("n") or 1
-    if not isinstance(count, int) or not 1 <= count <= CHOICES_MAX:
-        raise Wrong(f"n must be from 1 to {CHOICES_MAX}", "n")
-    return count
-
-
-def first_tool(body: Json) -> Json | None:
-    """The function to call: when the client says that one must be called, or that this
-    one must be.
-    """
-    choice, tools = body.get("tool_choice"), body.get("tools")
-    if not isinstance(tools, list) or not tools or choice in (None, "auto", "none"):
-        return None
-    name = choice["function"]["name"] if isinstance(choice, dict) else tools[0]["function"]["name"]
-    return {"id": f"call_{name}", "type": "function", "function": {"name": name, "arguments": "{}"}}
-
-
-# The format of answers.
-
-
-class Answer:
-    """One request's answer: the same tokens whole or streamed. `chat` decides the shape."""
-
-    def __init__(self, body: Json, model: str, chat: bool) -> None:
-        prompt = chat_prompt(body) if chat else completion_prompt(body)
-        tokens, limit = tokens_of(reply_to(prompt)), limit_of(body)
-        self.chat = chat
-        self.tool = first_tool(body) if chat else None
-        self.tokens = [] if self.tool else tokens[:limit]
-        self.finish = "tool_calls" if self.tool else "length" if len(tokens) > limit else "stop"
-        self.count = choices_of(body)
-        self.prompt_tokens = len(prompt.split())
-        self.with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
-        kind = "chat.completion" if chat else "text_completion"
-        self.head: Json = {
-            "id": f"{'chatcmpl' if chat else 'cmpl'}-{os.urandom(12).hex()}",
-            "object": kind,
-            "created": int(time.time()),
-            "model": model,
-            "system_fingerprint": FINGERPRINT,
-        }
-
-    def usage(self) -> Json:
-        completion = len(self.tokens) * self.count
-        return {
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": completion,
-            "total_tokens": self.prompt_tokens + completion,
-        }
-
-    def whole(self) -> Json:
-        return {
-            **self.head,
-            "choices": [self._choice(index) for index in range(self.count)],
-            "usage": self.usage(),
-        }
-
-    def _choice(self, index: int) -> Json:
-        text = "".join(self.tokens)
-        if not self.chat:
-            return {"index": index, "text": text, "logprobs": None, "finish_reason": self.finish}
-        message: Json = {"role": "assistant", "content": None if self.tool else text}
-        if self.tool:
-            message["tool_calls"] = [self.tool]
-        return {"index": index, "message": message, "logprobs": None, "finish_reason": self.finish}
-
-    def chunks(self) -> Iterator[Json]:
-        """Every chunk of a stream but the closing `[DONE]`."""
-        head = {**self.head, "object": "chat.completion.chunk"} if self.chat else self.head
-        usage = {"usage": None} if self.with_usage else {}
-        for choices in self._deltas():
-            yield {**head, "choices": choices, **usage}
-        if self.with_usage:
-            yield {**head, "choices": [], "usage": self.usage()}
-
-    def _deltas(self) -> Iterator[list[Json]]:
-        everyone = range(self.count)
-        if self.chat:
-            yield [self._delta(index, {"role": "assistant", "content": ""}) for index in everyone]
-        if self.tool:
-            yield [
-                self._delta(index, {"tool_calls": [{"index": 0, **self.tool}]})
-                for index in everyone
-            ]
-        for token in self.tokens:
-            yield [
-                self._delta(index, {"content": token} if self.chat else token) for index in everyone
-            ]
-        yield [self._delta(index, {} if self.chat else "", self.finish) for index in everyone]
-
-    def _delta(self, index: int, said: object, finish: str | None = None) -> Json:
-        name = "delta" if self.chat else "text"
-        return {"index": index, name: said, "logprobs": None, "finish_reason": finish}
-
-
-def embedding(text: str, dimensions: int) -> list[float]:
-    """Return numbers that depend only on the text; they have no meaning."""
-    digest = hashlib.shake_256(text.encode()).digest(dimensions)
-    numbers = [byte / 127.5 - 1 for byte in digest]
-    length = sum(number * number for number in numbers) ** 0.5 or 1.0
-    return [number / length for number in numbers]
-
-
-# The report on its devices.
 
 
 class Devices:
@@ -315,20 +132,6 @@ async def embeddings(request: web.Request) -> web.Response:
     )
 
 
-def vector(index: int, numbers: list[float], form: object) -> Json:
-    """As floats, or as base64 of little-endian float32, which OpenAI's client asks for."""
-    if form != "base64":
-        return {"object": "embedding", "index": index, "embedding": numbers}
-    import base64
-    import struct
-
-    return {
-        "object": "embedding",
-        "index": index,
-        "embedding": base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode(),
-    }
-
-
 async def models(request: web.Request) -> web.Response:
     options = request.app[OPTIONS]
     one = {
@@ -341,7 +144,7 @@ async def models(request: web.Request) -> web.Response:
 
 
 async def health(request: web.Request) -> web.Response:
-    """503 while it pretends to load, and again when it was told to become unhealthy."""
+    """Answer 503 during `--start-s`, and again after `--unhealthy-after-s`."""
     options, age_s = request.app[OPTIONS], time.monotonic() - request.app[STATE]["began_s"]
     if age_s < options.start_s:
         return web.json_response({"status": "loading"}, status=503)
@@ -351,7 +154,7 @@ async def health(request: web.Request) -> web.Response:
 
 
 def served(options: argparse.Namespace, body: Json) -> str:
-    """The name that the client used, as most servers do."""
+    """Return the name of the model as the client wrote it, as most servers do."""
     return str(body.get("model") or options.model)
 
 
@@ -367,7 +170,7 @@ async def body_of(request: web.Request) -> Json:
 
 @web.middleware
 async def in_openai_s_shape(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Errors as OpenAI's clients expect them."""
+    """Convert errors to the shape that OpenAI's clients expect."""
     try:
         return await handler(request)
     except Wrong as error:
@@ -379,7 +182,7 @@ async def in_openai_s_shape(request: web.Request, handler: Handler) -> web.Strea
 
 
 async def die_later(app: web.Application) -> None:
-    """For trying what a crash does."""
+    """Exit with 3 after `--crash-after-s`, to test a crash."""
     seconds = app[OPTIONS].crash_after_s
     if seconds:
         asyncio.get_running_loop().call_later(seconds, os._exit, 3)

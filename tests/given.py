@@ -28,7 +28,13 @@ def registered(
 ) -> f.NodeRegistered:
     """A node with simulated devices named after it."""
     devices = tuple(
-        Gpu(GpuId(f"{node}-gpu{i}"), i, "simulated", "Simulated H100", 80 << 30)
+        Gpu(
+            uuid=GpuId(f"{node}-gpu{i}"),
+            index=i,
+            vendor="simulated",
+            model="Simulated H100",
+            memory_bytes=80 << 30,
+        )
         for i in range(gpus)
     )
     return f.NodeRegistered(
@@ -93,7 +99,11 @@ def tell(cluster: Cluster, fact: AnyFact, at_s: float = 0, seq: int = 0) -> Chan
     writer = subjects.WRITER_OF[type(fact)]
     node_id = getattr(fact, "node_id", "") if writer == subjects.NODE_KIND else ""
     epoch = getattr(fact, "incarnation", EPOCH) if writer == subjects.NODE_KIND else EPOCH
-    return fold.apply(cluster, fact, Stamp(seq, int(at_s * SECOND_NS), epoch, writer, node_id))
+    return fold.apply(
+        cluster,
+        fact,
+        Stamp(seq=seq, at_ns=int(at_s * SECOND_NS), epoch=epoch, writer=writer, writer_id=node_id),
+    )
 
 
 def given(*history: AnyFact | Sequence[AnyFact]) -> State:

@@ -28,12 +28,24 @@ def start(
 ) -> StartOrder:
     spec = JobSpec(command=("true",), on_control_loss="continue" if ignores_lease else "stop")
     return StartOrder(
-        JobId(job), attempt, incarnation, seq, 0, (GpuHold(GPU),), spec, "default", "u", (), 0
+        job_id=JobId(job),
+        attempt=attempt,
+        incarnation=incarnation,
+        seq=seq,
+        rank=0,
+        gpus=(GpuHold(GPU),),
+        spec=spec,
+        tenant="default",
+        user="u",
+        peers=(),
+        port=0,
     )
 
 
 def stop(job: str = "j", seq: int = 11, grace_ms: int = 10_000, signal: int = 15) -> StopOrder:
-    return StopOrder(JobId(job), 1, seq, "cancelled", signal, grace_ms)
+    return StopOrder(
+        job_id=JobId(job), attempt=1, seq=seq, reason="cancelled", signal=signal, grace_ms=grace_ms
+    )
 
 
 def ref(job: str = "j", attempt: int = 1) -> AttemptRef:
@@ -90,11 +102,11 @@ class Node:
         return self.see(
             o.DesiredReceived(
                 Desired(
-                    given.get("epoch", EPOCH),
-                    given.get("incarnation", INCARNATION),
-                    seq,
-                    starts,
-                    stops,
+                    epoch=given.get("epoch", EPOCH),
+                    incarnation=given.get("incarnation", INCARNATION),
+                    seq=seq,
+                    starts=starts,
+                    stops=stops,
                 )
             )
         )
@@ -110,7 +122,13 @@ class Node:
         end = exit_ or o.Exit(executed=True, exit_code=0)
         began_ns = self.state.attempts[f"{job}.1"].began_ns
         assert self.see(o.ProcessExited(f"{job}.1", end)) == [
-            a.CheckRelease(ref(job), (GPU,), end.clean, end.exit_code != 0, began_ns)
+            a.CheckRelease(
+                ref=ref(job),
+                gpus=(GPU,),
+                processes_gone=end.clean,
+                failed=end.exit_code != 0,
+                began_ns=began_ns,
+            )
         ]
         return self
 

@@ -30,7 +30,13 @@ def node(name: str) -> NodeId:
 
 
 def gpu(name: str, index: int = 0) -> Gpu:
-    return Gpu(GpuId(name), index, "simulated", "Simulated H100", 80 << 30)
+    return Gpu(
+        uuid=GpuId(name),
+        index=index,
+        vendor="simulated",
+        model="Simulated H100",
+        memory_bytes=80 << 30,
+    )
 
 
 def member(
@@ -136,7 +142,13 @@ def subject_of(fact: AnyFact | Unknown) -> str:
 
 
 def stamp_of(subject: str, seq: int, epoch: int = 0) -> Stamp:
-    return Stamp(seq, seq * SECOND, epoch, subjects.writer_kind(subject), subjects.node_of(subject))
+    return Stamp(
+        seq=seq,
+        at_ns=seq * SECOND,
+        epoch=epoch,
+        writer=subjects.writer_kind(subject),
+        writer_id=subjects.node_of(subject),
+    )
 
 
 def copy(cluster: Cluster) -> Cluster:
@@ -177,7 +189,16 @@ class History:
         number = self.numbers[subject] = self.numbers.get(subject, 0) + 1
         seq = len(self.log) + 1
         epoch = self.cluster.epoch if epoch is None else epoch
-        commit = Commit(f.VERSION, f.VERSION, subject, number, epoch, seq * SECOND, seq - 1, facts)
+        commit = Commit(
+            version=f.VERSION,
+            min_reader=f.VERSION,
+            writer=subject,
+            number=number,
+            epoch=epoch,
+            at_ns=seq * SECOND,
+            seen=seq - 1,
+            facts=facts,
+        )
         self.log.append((subject, commit))
         return fold.apply_entry(self.cluster, seq, subject, commit)
 

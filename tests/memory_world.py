@@ -53,7 +53,9 @@ def attempt(folder: Path, key: str = "job.1", token: bytes = b"secret", pid: int
     }
     assert records.claim(str(job_dir), identity)  # type: ignore[arg-type]
     digest = hashlib.sha256(token).digest()
-    return Attempt(key, "tenant", digest, dict(LIMITS), str(job_dir))
+    return Attempt(
+        key=key, tenant="tenant", token=digest, limits=dict(LIMITS), job_dir=str(job_dir)
+    )
 
 
 HOLDER = """

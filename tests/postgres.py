@@ -91,7 +91,7 @@ def running(programs: Path) -> Iterator[str]:
 
 
 def _user() -> str | None:
-    """PostgreSQL does not run as root: then as its own user, or nobody."""
+    """Return the user to run PostgreSQL, which refuses root; None if this is not root."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}

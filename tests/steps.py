@@ -98,10 +98,14 @@ class Steps:
         low, high, nodes = value
         inner = list(nodes)
         if len(inner) == 1 and inner[0][0] in SINGLE:
-            return self._repeat_char(kind, (low, high), inner[0], at, following)
+            return self._repeat_char(
+                kind=kind, bounds=(low, high), node=inner[0], at=at, following=following
+            )
         if kind is c.POSSESSIVE_REPEAT:
             return self._possessive((low, high), inner, at, following)
-        return self._repeat_group(kind, (low, high), inner, at, following)
+        return self._repeat_group(
+            kind=kind, bounds=(low, high), inner=inner, at=at, following=following
+        )
 
     def _repeat_char(
         self, kind: Any, bounds: tuple[int, int], node: Any, at: int, following: Next

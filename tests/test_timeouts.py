@@ -85,7 +85,7 @@ STAY: Final[dict[str, str]] = {
         supervisor_client.STATUS_TIMEOUT_S supervisor_client.STOP_TIMEOUT_S vendor_process.DEATH_S
         operator_command.DEATH_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S
         zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
-    "a pause before something is tried or looked at again; nobody waits for its end": """
+    "a pause before something is tried or looked at again; no caller waits for its end": """
         api_gateway.channels.channel.AWAY_S api_gateway.channels.channel.RETRY_S connection.LINGER_S
         records.DRAIN_S
         admission.GONE_S
@@ -141,7 +141,7 @@ STAY: Final[dict[str, str]] = {
         "how long a plug-in may take: it is refused on every machine alike"
     ): "plugged.ADVANCE_NS plugged.HANG_S plugged.MEAN_NS",
     "SQLite's own wait for another process of the same file": "store.BUSY_MS",
-    "a command at a terminal: whoever waits can end it, and MUSTER_AWAY_S is theirs to choose": """
+    "a command at a terminal: the user can end it, and chooses MUSTER_AWAY_S": """
         forwarding.END_S attach.PAUSE_FIRST_S attach.PAUSE_MAX_S attach.NOTE_AFTER_S
         audit.commands.CONNECT_S checks.ANSWER_S
         checks.OFFSET_MAX_S cli.models.POLL_EVERY_S disk.SYNC_SLOW_MS exchange.ASK_S
@@ -188,7 +188,7 @@ def constants() -> Iterator[str]:
 
 
 def waits(call: ast.Call) -> Iterator[ast.expr]:
-    """What a call is told to wait at most."""
+    """Yield the expressions that set the longest wait of a call."""
     yield from (
         keyword.value for keyword in call.keywords if keyword.arg in ("timeout", "timeout_s")
     )

@@ -103,7 +103,7 @@ def elements_of(job: Job) -> str:
 
 
 def row(job: Job, now: datetime) -> list[str]:
-    """The cells of COLUMNS."""
+    """Return the cells of COLUMNS."""
     return [
         str(job.get("id")),
         str(job.get("name") or "-"),
@@ -118,7 +118,7 @@ def row(job: Job, now: datetime) -> list[str]:
 
 
 def wide_row(job: Job, now: datetime) -> list[str]:
-    """The cells of WIDE_COLUMNS."""
+    """Return the cells of WIDE_COLUMNS."""
     code = job.get("exit_code")
     return [
         *row(job, now),

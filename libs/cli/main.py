@@ -67,7 +67,7 @@ muster = VerbGroup(
 
 
 def main() -> None:
-    """The console script."""
+    """Run as the console script."""
     code = call(sys.argv[1:])
     try:
         sys.stdout.flush()

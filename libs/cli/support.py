@@ -97,9 +97,9 @@ def _secrets(profile: Profile, state: Path) -> Iterator[str]:
 
 def _parts(profile: Profile, state: Path) -> Iterator[tuple[str, str]]:
     for name, part in _answers(profile).items():
-        yield name, _or_error(part)
+        yield name, _text_or_error(part)
     for path in sorted((state / "logs").glob("*.log*"))[:LOGS_MAX]:
-        yield f"logs/{path.name}", _or_error(lambda path=path: _tail(path))  # type: ignore[misc]
+        yield f"logs/{path.name}", _text_or_error(lambda path=path: _tail(path))  # type: ignore[misc]
 
 
 def _answers(profile: Profile) -> dict[str, Callable[[], str]]:
@@ -120,7 +120,7 @@ def _answers(profile: Profile) -> dict[str, Callable[[], str]]:
     return parts
 
 
-def _or_error(part: Callable[[], str]) -> str:
+def _text_or_error(part: Callable[[], str]) -> str:
     try:
         return part()
     except (MusterError, OSError, subprocess.SubprocessError) as error:

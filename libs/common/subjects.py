@@ -31,7 +31,7 @@ def node(node_id: str) -> str:
 
 
 def writer_kind(subject: str) -> str:
-    """The service that owns a subject: facts.node.a -> node."""
+    """Return the service that owns a subject: facts.node.a -> node."""
     return subject.split(".", 2)[1]
 
 

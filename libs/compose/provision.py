@@ -17,7 +17,7 @@ from libs.common.settings.settings import Settings
 from libs.common.transport.connection_nats import TLS_NAME
 from libs.compose import containers as c
 from libs.compose.containers import Given
-from libs.compose.server import TOLD, Told
+from libs.compose.server import TOLD, ServerIdentity
 from libs.embedded import certificates, identity, nats_config, permissions
 
 PASSWORD_BYTES: Final = 32
@@ -37,8 +37,14 @@ def provision(root: Path) -> bool:
         for each in c.given():
             _give(root, folder, each)
         for name in c.SERVERS:
-            told = Told(_server(name, (folder / ROUTES).read_text().strip()), public_keys)
-            _put(root / name / c.IDENTITY / TOLD, msgspec.json.encode(told).decode(), c.MUSTER_UID)
+            server_identity = ServerIdentity(
+                _server(name, (folder / ROUTES).read_text().strip()), public_keys
+            )
+            _put(
+                root / name / c.IDENTITY / TOLD,
+                msgspec.json.encode(server_identity).decode(),
+                c.MUSTER_UID,
+            )
         profile = {"gateway": c.GATEWAY_URL, "key": (folder / ADMIN).read_text().strip()}
         _put(root / c.CLI / "profile.json", json.dumps(profile), c.MUSTER_UID)
     except OSError as error:

@@ -31,7 +31,7 @@ CONFIG: Final = "nats.conf"
 FAREWELL_S: Final = 2.0
 
 
-class Told(msgspec.Struct, frozen=True):
+class ServerIdentity(msgspec.Struct, frozen=True):
     """The container's server, and the public keys of all processes that `provision.py` created."""
 
     server: Server
@@ -44,8 +44,8 @@ def main(state: str = c.STATE) -> None:
 
 
 async def _run(state: Path) -> int:
-    told = _told(state / c.IDENTITY / TOLD)
-    configure = partial(_configure, state, told)
+    identity = _identity(state / c.IDENTITY / TOLD)
+    configure = partial(_configure, state, identity)
     for node_id, why in configure(keeper.load(state)).items():
         print(f"node {node_id} is not accepted: {why}")
     process = await asyncio.create_subprocess_exec(
@@ -57,14 +57,14 @@ async def _run(state: Path) -> int:
         )  # nats-server reports a failure after SIGTERM
     ended = asyncio.create_task(process.wait())
     kept = Keeper(
-        server=told.server.name,
+        server=identity.server.name,
         state=state,
         configure=configure,
         send=process.send_signal,
         say=print,
     )
-    keeping = asyncio.create_task(_keep(kept, state, told.server.port))
-    watching = asyncio.create_task(_watch_store(state, told.server, process.terminate))
+    keeping = asyncio.create_task(_keep(kept, state, identity.server.port))
+    watching = asyncio.create_task(_watch_store(state, identity.server, process.terminate))
     await asyncio.wait((ended, keeping, watching), return_when=asyncio.FIRST_COMPLETED)
     for task in (keeping, watching):
         task.cancel()
@@ -75,9 +75,9 @@ async def _run(state: Path) -> int:
     return abs(ended.result())
 
 
-def _told(path: Path) -> Told:
+def _identity(path: Path) -> ServerIdentity:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Told)
+        return msgspec.json.decode(path.read_bytes(), type=ServerIdentity)
     except (OSError, msgspec.DecodeError) as error:
         raise Corrupt(
             f"{path} cannot be read ({error}): run `docker compose up`, whose container `init` "
@@ -85,7 +85,7 @@ def _told(path: Path) -> Told:
         ) from error
 
 
-def _configure(state: Path, told: Told, found: Admitted) -> dict[str, str]:
+def _configure(state: Path, identity: ServerIdentity, found: Admitted) -> dict[str, str]:
     """Write the server's file with these nodes.
 
     Return those that it leaves out, with the reason.
@@ -93,9 +93,9 @@ def _configure(state: Path, told: Told, found: Admitted) -> dict[str, str]:
     return server_file.write(
         binary=servers.binary(),
         path=state / CONFIG,
-        server=told.server,
+        server=identity.server,
         fleet=c.FLEET,
-        public_keys=told.public_keys,
+        public_keys=identity.public_keys,
         found=found,
     )
 

@@ -29,7 +29,7 @@ def cli() -> str:
 
 
 def _command(path: str, command: click.Command) -> Iterator[str]:
-    """One verb, and the verbs below it."""
+    """Return the section of one verb and of the verbs below it."""
     yield f"### {path}"
     yield block(" ".join([path, *_usage(command)]))
     yield _help(command.help or "")
@@ -76,7 +76,7 @@ def _meaning(option: click.Option) -> str:
 
 
 def _help(text: str) -> str:
-    """click's help text as Markdown: a paragraph behind its mark is kept as it is."""
+    """Return click's help text as Markdown: a paragraph behind its mark is kept as it is."""
     blocks = []
     for paragraph in text.strip().split("\n\n"):
         lines = paragraph.strip("\n").splitlines()

@@ -32,7 +32,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Statfs(ctypes.Structure):
-    """`struct statfs`: only the first field is used, the rest fits every architecture's layout."""
+    """The C struct statfs: the first field is used, the rest fits every architecture."""
 
     _fields_ = (("f_type", ctypes.c_long), ("rest", ctypes.c_byte * 504))
 

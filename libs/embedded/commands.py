@@ -61,7 +61,7 @@ def up(options: Options) -> int:
     found = shape.prepare(options)
     held = _lock(state)
     try:
-        _end_what_is_left(state)
+        _end_left_processes(state)
         found = _with_ports(found)
         config = _files(state, found)
         if first:
@@ -114,7 +114,7 @@ def clean(options: Options) -> int:
         if not options.yes and not _agreed(state):
             say("nothing was removed")
             return 1
-        _end_what_is_left(state)
+        _end_left_processes(state)
         if not remove_tree(state):
             raise Refused(
                 f"{state} could not be removed completely: end the processes that write to it, "
@@ -153,7 +153,7 @@ def _lock(state: Path) -> int:
         ) from error
 
 
-def _end_what_is_left(state: Path) -> None:
+def _end_left_processes(state: Path) -> None:
     left = runfile.left_behind(state)
     if left:
         say(f"ending {len(left)} processes of an earlier launcher that was killed")

@@ -239,8 +239,8 @@ class Launcher:
             f"  try      {command()} run --gpus 1 -- python3 -c \"print('hello from a GPU job')\""
         )
         self.say(
-            f"  stop     Ctrl-C here, or `{command()} down` (files: {self.state}, logs: "
-            f"{plan.logs(self.state)})"
+            f"  stop     `{command()} down`, or Ctrl-C in the foreground (files: {self.state}, "
+            f"logs: {plan.logs(self.state)})"
         )
 
     def _report_unhealthy(self) -> None:

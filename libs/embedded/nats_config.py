@@ -61,7 +61,7 @@ def accepted(
     fleet: Fleet, public_keys: Mapping[str, str], found: Admitted
 ) -> tuple[Admitted, dict[str, str]]:
     """Return the joined nodes that a server of this fleet may accept, and the others with why."""
-    return usable(found, _staying(fleet, found), public_keys.values())
+    return usable(found, _kept_nodes(fleet, found), public_keys.values())
 
 
 def config(server: Server, fleet: Fleet, public_keys: Mapping[str, str], found: Admitted) -> str:
@@ -76,12 +76,12 @@ def config(server: Server, fleet: Fleet, public_keys: Mapping[str, str], found: 
     }
     return render(
         server,
-        msgspec.structs.replace(fleet, nodes=_staying(fleet, found), joined=tuple(joined)),
+        msgspec.structs.replace(fleet, nodes=_kept_nodes(fleet, found), joined=tuple(joined)),
         keys,
     )
 
 
-def _staying(fleet: Fleet, found: Admitted) -> tuple[str, ...]:
+def _kept_nodes(fleet: Fleet, found: Admitted) -> tuple[str, ...]:
     return tuple(node_id for node_id in fleet.nodes if node_id not in found.refused)
 
 
@@ -121,7 +121,7 @@ def accounts(fleet: Fleet, public_keys: Mapping[str, str]) -> Block:
     ]
     crossings = {node_id: permissions.node_crossing(node_id) for node_id in fleet.all_nodes}
     core["imports"] = [
-        {"service": _of(_account(node_id), each)}
+        {"service": _from_account(_account(node_id), each)}
         for node_id, crossing in crossings.items()
         for each in crossing.answers
     ]
@@ -142,8 +142,8 @@ def accounts(fleet: Fleet, public_keys: Mapping[str, str]) -> Block:
 def _node(crossing: Crossing, user: Block) -> Block:
     return {
         "users": [user],
-        "imports": [{"service": _of(CORE_ACCOUNT, each)} for each in crossing.asks]
-        + [{"stream": _of(CORE_ACCOUNT, each)} for each in crossing.told],
+        "imports": [{"service": _from_account(CORE_ACCOUNT, each)} for each in crossing.asks]
+        + [{"stream": _from_account(CORE_ACCOUNT, each)} for each in crossing.told],
         "exports": [{"service": each, "accounts": [CORE_ACCOUNT]} for each in crossing.answers],
     }
 
@@ -152,7 +152,7 @@ def _account(node_id: str) -> str:
     return f"NODE_{node_id}"
 
 
-def _of(account: str, subject: str) -> Block:
+def _from_account(account: str, subject: str) -> Block:
     return {"account": account, "subject": subject}
 
 

@@ -166,13 +166,13 @@ def _scheduler(fleet: Fleet) -> Allowed:
     )
     updates = tuple(f"{API}.STREAM.UPDATE.{stream}" for stream in BUCKET_STREAMS)
     leads = (f"$KV.{s.LEADER_BUCKET}.>", *_read_stream(LEADER_STREAM))
-    heard = (
+    requesters = (
         s.SCHEDULER_KIND,
         TRIMMER,
         *_askers(fleet),
         *(() if fleet.isolated else map(node_name, fleet.nodes)),
     )
-    answers = (CROSSED_INBOX, *(f"{_prefix(name)}.>" for name in heard))
+    answers = (CROSSED_INBOX, *(f"{_prefix(name)}.>" for name in requesters))
     publish = (
         s.SCHEDULER,
         s.orders("*"),
@@ -194,7 +194,7 @@ def _scheduler(fleet: Fleet) -> Allowed:
         s.ask_scheduler(">"),
         s.ALIVE,
     )
-    return Allowed(_once(publish), (*_inbox(s.SCHEDULER_KIND), *hears))
+    return Allowed(_without_repeats(publish), (*_inbox(s.SCHEDULER_KIND), *hears))
 
 
 def _quota(fleet: Fleet) -> Allowed:
@@ -237,7 +237,7 @@ def _trimmer() -> Allowed:
         *_save_snapshots(),
         *asks,
     )
-    return Allowed(_once(publish), _inbox(TRIMMER))
+    return Allowed(_without_repeats(publish), _inbox(TRIMMER))
 
 
 def _gateway(instance: str, fleet: Fleet) -> Allowed:
@@ -265,7 +265,7 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
         *answers,
     )
     return Allowed(
-        _once(publish),
+        _without_repeats(publish),
         (
             *_inbox(gateway_name(instance)),
             s.ask_secrets("*"),
@@ -354,5 +354,5 @@ def _prefix(name: str) -> str:
     return f"_INBOX_{name}"
 
 
-def _once(subjects: Sequence[str]) -> tuple[str, ...]:
+def _without_repeats(subjects: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(subjects))

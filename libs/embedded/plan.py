@@ -59,7 +59,7 @@ def configure(state: Path, shape: Shape, found: Admitted) -> dict[str, str]:
 
 
 def server(state: Path, config: Path) -> Spec:
-    environment = _passed_on(os.environ) | servers.ENVIRONMENT
+    environment = _inherited_variables(os.environ) | servers.ENVIRONMENT
     return Spec(
         SERVER, [servers.binary(), "-c", str(config)], environment, logs(state) / f"{SERVER}.log"
     )
@@ -93,14 +93,24 @@ def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.env
             name=SCHEDULER,
             key=SCHEDULER,
             module="services.scheduler",
-            told=filled,
+            process_settings=filled,
             environ=environ,
         ),
         _service(
-            state=state, name=QUOTA, key=QUOTA, module="services.quota", told=base, environ=environ
+            state=state,
+            name=QUOTA,
+            key=QUOTA,
+            module="services.quota",
+            process_settings=base,
+            environ=environ,
         ),
         _service(
-            state=state, name=AUDIT, key=AUDIT, module="services.audit", told=audit, environ=environ
+            state=state,
+            name=AUDIT,
+            key=AUDIT,
+            module="services.audit",
+            process_settings=audit,
+            environ=environ,
         ),
         *(
             _gateway(state, shape, number=number, base=outside, environ=environ)
@@ -119,15 +129,17 @@ def _gateway(
 ) -> Spec:
     """Return one gateway. Each has its own port; other machines join at the first."""
     instance = shape.fleet.gateways[number]
-    told = msgspec.structs.replace(base, instance=instance, gateway_port=shape.port + number)
+    process_settings = msgspec.structs.replace(
+        base, instance=instance, gateway_port=shape.port + number
+    )
     if not number:
-        told = _outside(state, shape, told)
+        process_settings = _outside(state, shape, process_settings)
     return _service(
         state=state,
         name=gateways(shape)[number],
         key=permissions.gateway_name(instance),
         module="services.api_gateway",
-        told=told,
+        process_settings=process_settings,
         environ=environ,
     )
 
@@ -156,7 +168,7 @@ def agents(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -
             name=each,
             key=permissions.node_name(each),
             module="services.node_agent",
-            told=_node(base, index, each),
+            process_settings=_node(base, index, each),
             environ=environ,
         )
         for index, each in enumerate(shape.fleet.nodes)
@@ -168,13 +180,13 @@ def _node(base: Settings, index: int, node_id: str) -> Settings:
 
     All are on one machine, so each has its own metrics port.
     """
-    told = msgspec.structs.replace(
+    process_settings = msgspec.structs.replace(
         base, node_id=node_id, metrics_port=base.metrics_port and base.metrics_port + index
     )
     if node_id == LOCAL_NODE:
-        return msgspec.structs.replace(told, gpu_driver="local")
+        return msgspec.structs.replace(process_settings, gpu_driver="local")
     return msgspec.structs.replace(
-        told, node_rack=f"rack-{index // RACK_NODES + 1}", node_spine="spine-1"
+        process_settings, node_rack=f"rack-{index // RACK_NODES + 1}", node_spine="spine-1"
     )
 
 
@@ -193,7 +205,12 @@ def _base(state: Path, shape: Shape, environ: Mapping[str, str]) -> Settings:
 
 
 def _service(
-    state: Path, name: str, key: str, module: str, told: Settings, environ: Mapping[str, str]
+    state: Path,
+    name: str,
+    key: str,
+    module: str,
+    process_settings: Settings,
+    environ: Mapping[str, str],
 ) -> Spec:
     """Return one service. `name` is in its file names and in messages, `key` names its nkey.
 
@@ -202,7 +219,9 @@ def _service(
     own = state / "services" / name
     own.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = msgspec.structs.replace(
-        told, nkey_seed_file=str(identity.seed_file(state / "keys", key)), state=str(own)
+        process_settings,
+        nkey_seed_file=str(identity.seed_file(state / "keys", key)),
+        state=str(own),
     )
     defaults = settings.environment(Settings())
     changed = {
@@ -213,10 +232,10 @@ def _service(
     return Spec(
         name,
         [sys.executable, "-m", module],
-        _passed_on(environ) | changed,
+        _inherited_variables(environ) | changed,
         logs(state) / f"{name}.log",
     )
 
 
-def _passed_on(environ: Mapping[str, str]) -> dict[str, str]:
+def _inherited_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in PASSED_ON if name in environ} | ALONE

@@ -38,9 +38,10 @@ def lock(state: Path) -> int:
     except BlockingIOError as error:
         holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
         os.close(descriptor)
-        who = f"pid {holder}" if holder else "just starting"
+        holding = f"pid {holder}" if holder else "just starting"
         raise Refused(
-            f"{state} is in use by a running cluster ({who}): stop it with `muster down`"
+            f"{state} is in use by a running cluster ({holding}): stop it with "
+            f"`muster down --state {state}`"
         ) from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)

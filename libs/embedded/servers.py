@@ -28,7 +28,7 @@ POLL_S: Final = 0.02
 STOP_S: Final = 10.0
 PORT_RUNS_TRIED: Final = 50
 INFO_BYTES_MAX: Final = 64 << 10
-NOBODY: Final = Admitted()
+NO_NODES: Final = Admitted()
 # For a server that shares its machine with the whole cluster. Its work is a chain of small messages
 # and syncs: with more processors it spends a fifth of its time on waking them for each other. The
 # user's own value of the variable takes precedence.
@@ -100,7 +100,7 @@ def config_file(state: Path, name: str) -> Path:
 
 
 def write_config(
-    state: Path, server: nats_config.Server, fleet: Fleet, found: Admitted = NOBODY
+    state: Path, server: nats_config.Server, fleet: Fleet, found: Admitted = NO_NODES
 ) -> dict[str, str]:
     """Write the server's file under `state`; create missing keys under `state`/keys.
 

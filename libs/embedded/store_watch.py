@@ -51,11 +51,11 @@ class StoreWatch:
         timeout = aiohttp.ClientTimeout(total=ANSWER_S)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
-                self.look(await _is_good(session, url))
+                self.look(await _is_healthy(session, url))
                 await asyncio.sleep(EVERY_S)
 
 
-async def _is_good(session: aiohttp.ClientSession, url: str) -> bool:
+async def _is_healthy(session: aiohttp.ClientSession, url: str) -> bool:
     try:
         async with session.get(url) as answer:
             return answer.status == 200

@@ -72,13 +72,13 @@ def join(url: str, token: Invitation, state: Path, simulated_gpus: int) -> Setti
             address=address,
         )
         identity.write_private(state / CA_FILE, pem)
-        told = _settings(state.resolve(), found, address, simulated_gpus)
-        identity.write_private(known, _as_file(told))
+        node_settings = _settings(state.resolve(), found, address, simulated_gpus)
+        identity.write_private(known, _as_file(node_settings))
     except OSError as error:
         raise Refused(
             f"{state} cannot be written ({error.strerror}): choose another directory with --state"
         ) from error
-    return told
+    return node_settings
 
 
 def _settings(state: Path, found: Mapping[str, Any], address: str, simulated_gpus: int) -> Settings:
@@ -95,10 +95,10 @@ def _settings(state: Path, found: Mapping[str, Any], address: str, simulated_gpu
     )
 
 
-def _as_file(told: Settings) -> str:
+def _as_file(node_settings: Settings) -> str:
     """Return the settings as an environment file of systemd; `kept` reads it too."""
     defaults = settings.environment(Settings())
-    values = settings.environment(told)
+    values = settings.environment(node_settings)
     return "\n".join(
         f"{name}={value}"
         for name, value in values.items()

@@ -101,7 +101,7 @@ async def _listen(server: uvicorn.Server) -> None:
         ) from error
 
 
-def _no_refusal(record: logging.LogRecord) -> bool:
+def _is_no_refusal(record: logging.LogRecord) -> bool:
     """Drop the library's error for a WebSocket that was refused; the access record has it."""
     return "without completing handshake" not in record.getMessage()
 
@@ -132,7 +132,7 @@ def server_for(gateway: Gateway, host: str, port: int, tls: bool = False) -> uvi
         ssl_certfile=gateway.settings.tls_cert_file if tls else None,
         ssl_keyfile=gateway.settings.tls_key_file if tls else None,
     )
-    logging.getLogger("uvicorn.error").addFilter(_no_refusal)
+    logging.getLogger("uvicorn.error").addFilter(_is_no_refusal)
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     return server

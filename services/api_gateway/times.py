@@ -69,11 +69,11 @@ def rfc3339(at_ns: int) -> str | None:
     """Return the time in UTC to the millisecond, or None for 0, a time that has not come."""
     if not at_ns:
         return None
-    return f"{_second(at_ns // _NS)}.{at_ns // 1_000_000 % 1_000:03d}Z"
+    return f"{_second_text(at_ns // _NS)}.{at_ns // 1_000_000 % 1_000:03d}Z"
 
 
 @lru_cache(SECONDS_KEPT)
-def _second(at_s: int) -> str:
+def _second_text(at_s: int) -> str:
     """Return the second in UTC, from a cache.
 
     The rows of a list have close times, and formatting one costs as much as the rest of its row.

@@ -39,16 +39,16 @@ def call(arguments: Sequence[str]) -> int:
     logging.basicConfig(
         handlers=[logging.NullHandler()]
     )  # what the client says of its attempts is no news beside our line
-    asked = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
-        code: int = asked.run(read(), asked)
+        code: int = options.run(read(), options)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except MusterError as error:
-        print(f"audit {asked.verb}: {error}", file=sys.stderr)
+        print(f"audit {options.verb}: {error}", file=sys.stderr)
         return error.exit_code
 
 
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     verifier.add_argument("--head", default="")
     verifier.add_argument("--key", default="")
     verifier.set_defaults(
-        run=lambda settings, asked: asyncio.run(_verify(settings, asked.head, asked.key))
+        run=lambda settings, options: asyncio.run(_verify(settings, options.head, options.key))
     )
     exporter = verbs.add_parser("export")
     for name in ("since", "until", "after", "output"):
@@ -74,12 +74,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _verify(settings: Settings, head_file: str, key: str) -> int:
-    """With MUSTER_NKEY_SEED_FILE or an open server also against the log; with a file of heads
-    against those.
+    """Check the archive's chain.
+
+    With MUSTER_NKEY_SEED_FILE or an open server it is also compared with the log, and with a file
+    of heads, with those heads.
     """
     if key and not head_file:
         raise Refused(
-            "--key is given without --head: --key names the signer of the heads in --head FILE"
+            "--key is given without --head: add --head FILE, the saved heads that the key signed"
         )
     kept, bad = _kept_heads(Path(head_file), key) if head_file else ({}, [])
     store = Store(settings.audit_database, read_only=True)
@@ -148,12 +150,12 @@ def _heads(path: Path) -> Iterator[heads.Head]:
         raise Refused(f"the heads in {path} cannot be read ({error.strerror})") from error
 
 
-def _export(settings: Settings, asked: argparse.Namespace) -> int:
-    span = _span(asked.since, asked.until, asked.after, datetime.now(UTC))
+def _export(settings: Settings, options: argparse.Namespace) -> int:
+    span = _span(options.since, options.until, options.after, datetime.now(UTC))
     store = Store(settings.audit_database, read_only=True)
     store.head()
-    with _output(asked.output) as file:
-        for piece in lines(store, span, source_of(settings.cluster_id), asked.format):
+    with _output(options.output) as file:
+        for piece in lines(store, span, source_of(settings.cluster_id), options.format):
             file.write(piece)
     return 0
 
@@ -207,10 +209,10 @@ def _instant_ns(name: str, text: str, now: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1_000
 
 
-def _migrate(settings: Settings, asked: argparse.Namespace) -> int:
-    if asked.to == "base" and not asked.yes:
+def _migrate(settings: Settings, options: argparse.Namespace) -> int:
+    if options.to == "base" and not options.yes:
         raise Refused("--to base drops the archive with every commit: add --yes to confirm")
-    before, after = Store(settings.audit_database).migrate_to(asked.to)
+    before, after = Store(settings.audit_database).migrate_to(options.to)
     print(
         f"the archive's schema is revision {after or 'none'}"
         + (f", it was {before or 'none'}" if after != before else "")

@@ -25,7 +25,7 @@ COUNT_MAX: Final = 1 << 62
 
 
 class Given(msgspec.Struct):
-    """What a tenant's gateways were given in the present minute."""
+    """The requests and tokens granted to a tenant's gateways in the current minute."""
 
     requests: int = 0
     tokens: int = 0

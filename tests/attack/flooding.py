@@ -27,7 +27,14 @@ def datagrams(kind: str, nodes: int) -> list[bytes]:
     for claimed, to in itertools.permutations([NodeId(f"n{number}") for number in range(nodes)], 2):
         nonce = os.urandom(NONCE_BYTES)
         said: Said = (
-            PeerAnswer("home", claimed, 1, nonce, to, 60_000)
+            PeerAnswer(
+                cluster_id="home",
+                node_id=claimed,
+                incarnation=1,
+                nonce=nonce,
+                to=to,
+                unrenewed_ms=60_000,
+            )
             if kind == "answers"
             else PeerAsk("home", claimed, 1, nonce)
         )

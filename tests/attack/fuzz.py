@@ -57,7 +57,9 @@ async def fuzz(chaos: Chaos, commits: int, seed: int = 0) -> dict[str, Any]:
     )
     jobs: list[str] = []
     try:
-        hostile = Hostile(Random(seed), HOSTILE, (HONEST,), jobs, gpus)
+        hostile = Hostile(
+            chance=Random(seed), node=HOSTILE, others=(HONEST,), jobs=jobs, uuids=gpus
+        )
         for at in range(commits):
             if at % COMMITS_PER_JOB == 0:
                 jobs.append(await _submit(chaos))

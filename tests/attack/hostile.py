@@ -127,7 +127,13 @@ class Hostile:
 
     def _gpu(self) -> Gpu:
         uuid = self.chance.choice((*self.uuids, f"x{self.chance.randrange(10_000)}"))
-        return Gpu(GpuId(uuid), self._number(), "simulated", "H100", self._number())
+        return Gpu(
+            uuid=GpuId(uuid),
+            index=self._number(),
+            vendor="simulated",
+            model="H100",
+            memory_bytes=self._number(),
+        )
 
     def _value(self, name: str) -> Any:
         choices: dict[str, Callable[[], Any]] = {

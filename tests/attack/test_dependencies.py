@@ -62,7 +62,16 @@ def say(state: State, facts: Iterable[AnyFact]) -> None:
         state.apply_entry(
             state.seq + 1,
             subject := subjects.gateway("a"),
-            f.Commit(f.VERSION, f.VERSION, subject, state.seq + 1, 0, 0, state.seq, (fact,)),
+            f.Commit(
+                version=f.VERSION,
+                min_reader=f.VERSION,
+                writer=subject,
+                number=state.seq + 1,
+                epoch=0,
+                at_ns=0,
+                seen=state.seq,
+                facts=(fact,),
+            ),
         )
 
 

@@ -21,14 +21,14 @@ from libs.common.safety.unpacking import unpack
 from services.node_agent.directories import job_ownership
 from services.node_agent.directories.accounts import Account
 from services.node_agent.directories.job_directories import _remove_unmarked
-from services.node_agent.directories.kept_directories import _empty, _found
+from services.node_agent.directories.kept_directories import _empty, _scan
 from services.node_agent.directories.unpacking import FILES
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root can give a folder to another user"
 )
 UID = 71_234
-JOB = Account("tenant", UID, UID, (), "/", "/bin/sh")
+JOB = Account(name="tenant", uid=UID, gid=UID, groups=(), home="/", shell="/bin/sh")
 ROUNDS = 12
 # The least that a file with content takes on a disk.
 SECTOR_BYTES = 512
@@ -144,7 +144,7 @@ def test_nothing_of_root_s_is_read_or_removed_while_ended_jobs_are_measured_and_
         unpack(packed, job_dir / FILES, 1_000)
         job_ownership.give(ground.jobs, str(job_dir), JOB)
         time.sleep(0.01)  # the attackers find it
-        assert _found(str(job_dir)).kept.size_bytes < ENTRIES * SECTOR_BYTES, (
+        assert _scan(str(job_dir)).kept.size_bytes < ENTRIES * SECTOR_BYTES, (
             "a file of root's was measured"
         )
         if number % 2:

@@ -156,11 +156,24 @@ async def test_a_thousand_idle_asks_of_one_job_hold_up_no_other_on_its_node(
     """As a gateway would ask that does not share or bound: the node itself keeps places."""
     client, gateway = await connect([server.url], "node"), await connect([server.url], "gateway")
     supervisors: JobSupervisors = Idle()  # type: ignore[assignment]
-    await Answers("n1", NatsBus(client), SystemClock(), supervisors, lambda _: False).listen()
+    await Answers(
+        node_id="n1",
+        bus=NatsBus(client),
+        clock=SystemClock(),
+        jobs=supervisors,
+        expected=lambda _: False,
+    ).listen()
     bus, subject = NatsBus(gateway), subjects.ask_node("n1", "output")
 
     async def ask(job: str, offset: int, wait_ms: int) -> OutputChunk:
-        wish = OutputAsk(JobId(job), 1, "stdout", offset, 10, wait_ms)
+        wish = OutputAsk(
+            job_id=JobId(job),
+            attempt=1,
+            stream="stdout",
+            offset=offset,
+            max_bytes=10,
+            wait_ms=wait_ms,
+        )
         return msgspec.msgpack.decode(
             await bus.request(subject, msgspec.msgpack.encode(wish), ANSWER_S), type=OutputChunk
         )

@@ -149,13 +149,13 @@ async def test_a_real_log_keeps_room_for_releases_whatever_is_submitted(tmp_path
     await create_stream(client, 1, bound)
     settings = Settings(stream_bytes=bound, tenant_bytes_per_minute=1 << 30, instance="a")
     gateway = Gateway(
-        JetStreamLog(client),
-        NatsBus(client),
-        SystemClock(),
-        settings,
-        MemoryOutputs(),
-        MemorySnapshots(),
-        lambda: filled_part(client),
+        log=JetStreamLog(client),
+        bus=NatsBus(client),
+        clock=SystemClock(),
+        settings=settings,
+        outputs=MemoryOutputs(),
+        store=MemorySnapshots(),
+        filled=lambda: filled_part(client),
     )
     running = asyncio.create_task(gateway.run())
     try:

@@ -150,7 +150,12 @@ def test_a_row_that_only_the_server_refuses_is_found_and_left_out(
     )
     path = tmp_path / "nats.conf"
     refused = server_file.write(
-        servers.binary(), path, server, fleet, keys, Admitted(rows, ("n-0",))
+        binary=servers.binary(),
+        path=path,
+        server=server,
+        fleet=fleet,
+        public_keys=keys,
+        found=Admitted(rows, ("n-0",)),
     )
     assert set(refused) == {"bad", "n-0"}
     assert server_file.fault(servers.binary(), tmp_path, path.read_text()) == ""

@@ -110,7 +110,7 @@ async def test_a_job_that_returns_memory_but_keeps_it_has_nothing_left(keeper: K
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_garbage_closes_the_connection_and_harms_nobody(keeper: Keeper, seed: int) -> None:
+async def test_garbage_closes_only_the_connection_that_sent_it(keeper: Keeper, seed: int) -> None:
     chance = random.Random(seed)
     before = keeper.pid
     for _ in range(20):

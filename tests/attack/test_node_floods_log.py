@@ -35,14 +35,14 @@ CLOSE_S: Final = 5.0
 # Messages between two checks that the server still listens.
 BURST: Final = 50
 VALID: Final = Commit(
-    1,
-    1,
-    subjects.node(HOSTILE),
-    1,
-    1,
-    0,
-    0,
-    (f.JobStarted(job_id=JobId("j"), attempt=1, node_id=NodeId(HOSTILE)),),
+    version=1,
+    min_reader=1,
+    writer=subjects.node(HOSTILE),
+    number=1,
+    epoch=1,
+    at_ns=0,
+    seen=0,
+    facts=(f.JobStarted(job_id=JobId("j"), attempt=1, node_id=NodeId(HOSTILE)),),
 )
 FLOODS: Final = {"valid": f.encode(VALID), "garbage": b"\x93" * 500_000}
 

@@ -21,9 +21,9 @@ from libs.embedded.permissions import Fleet
 from libs.embedded.servers import Servers, start_servers
 
 SETTLE_S = 0.2
-VICTIM = output_key("2", "job-a", 1, 0, "stdout")
+VICTIM = output_key(node_id="2", job_id="job-a", attempt=1, rank=0, stream="stdout")
 EARLIER = earlier_output_key("job-a", 1, 0, "stdout")
-OWN = output_key("1", "job-b", 1, 0, "stdout")
+OWN = output_key(node_id="1", job_id="job-b", attempt=1, rank=0, stream="stdout")
 # Headers that a hostile node may put in front of a message.
 REMOVALS = (
     {"Nats-Rollup": "all"},

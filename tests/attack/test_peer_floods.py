@@ -61,7 +61,7 @@ async def test_a_flood_from_a_local_process_ends_no_lease(
                 assert all(node.lives() for node in nodes)
 
 
-async def test_one_hostile_node_that_floods_with_its_own_key_ends_no_lease_of_the_others(
+async def test_a_hostile_node_that_floods_with_its_own_key_ends_no_lease_of_other_nodes(
     tmp_path: Path,
 ) -> None:
     """From its own address, which the others know, with valid signatures: it uses up its own
@@ -113,7 +113,13 @@ async def test_an_agent_that_was_set_back_to_an_older_build_is_heard_from_its_ne
         asker, heard = nodes
         for to, incarnation, is_heard in ((heard.node_id, 4, True), ("", 4, False), ("", 5, True)):
             dropped = heard.peers.dropped
-            ask = PeerAsk("home", asker.node_id, incarnation, bytes(NONCE_BYTES), NodeId(to))
+            ask = PeerAsk(
+                cluster_id="home",
+                node_id=asker.node_id,
+                incarnation=incarnation,
+                nonce=bytes(NONCE_BYTES),
+                to=NodeId(to),
+            )
             heard.peers._hear(asker.address, asker.peers.signer.datagram(ask))
             assert heard.peers.dropped == dropped + (not is_heard)
 
@@ -138,4 +144,10 @@ async def test_no_process_takes_the_port_of_an_agent_that_lives(
 
 
 def _ask(node: Node, to: str = "", number: int = 0) -> PeerAsk:
-    return PeerAsk("home", node.node_id, 1, number.to_bytes(NONCE_BYTES, "big"), NodeId(to))
+    return PeerAsk(
+        cluster_id="home",
+        node_id=node.node_id,
+        incarnation=1,
+        nonce=number.to_bytes(NONCE_BYTES, "big"),
+        to=NodeId(to),
+    )

@@ -42,7 +42,13 @@ async def killed(folder: Path, count: int, kills: int, seed: int) -> dict[str, A
         lost, _ = await asyncio.gather(submitting, killing.in_turn(kills))
         wrong, requeues = await _judged(chaos, wishes)
     return _summary(
-        "kill", count, killing.done(), began, requeues, [*killing.absent, *wrong], answers_lost=lost
+        scenario="kill",
+        jobs=count,
+        kills=killing.done(),
+        began=began,
+        requeues=requeues,
+        wrong=[*killing.absent, *wrong],
+        answers_lost=lost,
     )
 
 
@@ -55,7 +61,15 @@ async def frozen(folder: Path) -> dict[str, Any]:
         frozen_ns, doomed = await freezing.freeze(chaos, len(wishes))
         wrong, requeues = await _judged(chaos, wishes)
         wrong += freezing.violations(chaos, frozen_ns, doomed)
-    return _summary("freeze", len(wishes), Counter(), began, requeues, wrong, doomed=len(doomed))
+    return _summary(
+        scenario="freeze",
+        jobs=len(wishes),
+        kills=Counter(),
+        began=began,
+        requeues=requeues,
+        wrong=wrong,
+        doomed=len(doomed),
+    )
 
 
 async def upgraded(folder: Path, seed: int) -> dict[str, Any]:
@@ -73,7 +87,13 @@ async def upgraded(folder: Path, seed: int) -> dict[str, Any]:
         wrong, requeues = await _judged(chaos, wishes)
         wrong += [*killing.absent, *upgrading.violations(upgrading.lived(chaos), kills)]
     return _summary(
-        "agent", len(wishes), killing.done(), began, requeues, wrong, upgraded=len(ended)
+        scenario="agent",
+        jobs=len(wishes),
+        kills=killing.done(),
+        began=began,
+        requeues=requeues,
+        wrong=wrong,
+        upgraded=len(ended),
     )
 
 
@@ -97,7 +117,15 @@ async def asked(folder: Path, minutes: float, seed: int) -> dict[str, Any]:
         await models.undeploy(chaos)
         wrong += await _judged_replicas(chaos)
     more = {"ends": ends, "asked_again": asking.again, "longest_s": round(asking.longest_s, 1)}
-    return _summary("models", len(asking.outcomes), killing.done(), began, Counter(), wrong, **more)
+    return _summary(
+        scenario="models",
+        jobs=len(asking.outcomes),
+        kills=killing.done(),
+        began=began,
+        requeues=Counter(),
+        wrong=wrong,
+        **more,
+    )
 
 
 async def _judged_replicas(chaos: Chaos) -> list[str]:

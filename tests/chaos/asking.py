@@ -62,17 +62,19 @@ class Asking:
             end = judge(f"You said: {text}", stream, heard) if heard is not None else REFUSED
             if end != REFUSED:
                 return Outcome(
-                    text,
-                    model,
-                    name,
-                    end,
-                    time.monotonic_ns(),
-                    heard.text if heard is not None else "",
+                    text=text,
+                    model=model,
+                    gateway=name,
+                    end=end,
+                    at_ns=time.monotonic_ns(),
+                    detail=heard.text if heard is not None else "",
                 )
             said = heard.text if heard is not None else "no connection"
             turn, self.again = turn + 1, self.again + 1
             await asyncio.sleep(AGAIN_S)
-        return Outcome(text, model, name, LATE, time.monotonic_ns(), said)
+        return Outcome(
+            text=text, model=model, gateway=name, end=LATE, at_ns=time.monotonic_ns(), detail=said
+        )
 
     async def _ask(self, url: str, text: str, model: str, stream: bool) -> Heard | None:
         """Send one request; return None if there was no connection."""

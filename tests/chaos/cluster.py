@@ -168,7 +168,7 @@ async def running(
         headers = {"Authorization": f"Bearer {key}"}
         urls = tuple(f"http://127.0.0.1:{port + number}" for number in range(gateways))
         async with aiohttp.ClientSession(urls[0], headers=headers, timeout=timeout) as session:
-            chaos = Chaos(folder, session, nodes, gpus, urls)
+            chaos = Chaos(folder=folder, session=session, nodes=nodes, gpus=gpus, urls=urls)
             await healthy(chaos)
             yield chaos
     finally:

@@ -48,10 +48,21 @@ def mixed(count: int, chance: random.Random) -> list[Wish]:
             f"chaos-{number:04}",
         )
         if number % 20 == 7:
-            wishes.append(Wish(name, seconds, gpus, ALWAYS, 1, "failed"))
+            wishes.append(
+                Wish(
+                    name=name,
+                    seconds=seconds,
+                    gpus=gpus,
+                    failures=ALWAYS,
+                    retries=1,
+                    expected="failed",
+                )
+            )
         else:
             again = int(number % 10 == 3)
-            wishes.append(Wish(name, seconds, gpus, again, again))
+            wishes.append(
+                Wish(name=name, seconds=seconds, gpus=gpus, failures=again, retries=again)
+            )
     return wishes
 
 

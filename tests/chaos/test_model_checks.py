@@ -67,7 +67,7 @@ def test_an_answer_is_judged_by_its_own_request(stream: bool, heard: Heard, end:
 
 
 def outcome(end: str, at_ns: int = SOON_NS) -> Outcome:
-    return Outcome("a b", "red", "gateway", end, at_ns, "")
+    return Outcome(text="a b", model="red", gateway="gateway", end=end, at_ns=at_ns, detail="")
 
 
 @pytest.mark.parametrize(

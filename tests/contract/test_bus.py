@@ -1,4 +1,4 @@
-"""What every bus keeps, asked of core NATS and of its twin in memory.
+"""Contract tests of the bus: they run on core NATS and on its twin in memory.
 
 Concurrent answers: test_bus_concurrent.py.
 """
@@ -29,7 +29,7 @@ class Listener:
 
 
 async def settled(bus: Bus, subject: str) -> None:
-    """What was published before this has been handled."""
+    """Wait until the subscribers have handled every earlier message on the subject."""
     await bus.request(subject, b"end", ANSWER_S)
 
 
@@ -98,7 +98,7 @@ async def test_all_listeners_get_the_message(buses: Buses) -> None:
 
 async def test_request_without_a_listener_is_unavailable(buses: Buses) -> None:
     with pytest.raises(Unavailable):
-        await buses[0].request("nobody", b"", SHORT_S)
+        await buses[0].request("unknown", b"", SHORT_S)
 
 
 async def test_a_request_without_an_answer_raises_unavailable_in_time(
@@ -131,7 +131,7 @@ async def test_late_answer_is_harmless(buses: Buses) -> None:
 
 
 async def test_message_without_a_listener_is_lost_without_harm(buses: Buses) -> None:
-    await buses[0].publish("nobody", b"x")
+    await buses[0].publish("unknown", b"x")
 
 
 async def test_a_message_is_not_handled_inside_the_call_that_sends_it(buses: Buses) -> None:

@@ -105,7 +105,9 @@ async def test_a_plain_subscription_answers_one_at_a_time_in_order(bus: Bus) -> 
     assert (heard, slow.most) == ([b"slow", b"1", b"2", b"3"], 1)
 
 
-async def test_of_a_queue_one_hears_each_message_and_of_others_all_do(bus: Bus) -> None:
+async def test_each_message_reaches_one_member_of_a_queue_and_all_other_subscribers(
+    bus: Bus,
+) -> None:
     heard: list[str] = []
 
     def listener(name: str) -> Handler:

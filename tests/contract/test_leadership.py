@@ -1,6 +1,4 @@
-"""The leadership key on a real server: whoever's term is the latest has it, and nobody
-else renews.
-"""
+"""The leadership key on a real server belongs to the latest term, and no process takes it back."""
 
 from collections.abc import AsyncIterator
 
@@ -49,7 +47,7 @@ async def test_a_claim_that_comes_after_a_later_term_s_takes_nothing(client: Cli
 async def test_renewal_continues_after_a_lost_answer(client: Client) -> None:
     leader = KvLeadership(client)
     await leader.renew(3)
-    await client.jetstream().publish(KEY, b"3")  # stored, and nobody heard
+    await client.jetstream().publish(KEY, b"3")  # stored, and the answer is lost
     with pytest.raises(Unavailable):
         await leader.renew(3)
     await leader.renew(3)

@@ -1,4 +1,4 @@
-"""What every log keeps, asked of the stream on a real server and of its twin in memory."""
+"""Contract tests of the log: they run on a stream of a real server and on its twin in memory."""
 
 import asyncio
 from contextlib import aclosing

@@ -1,5 +1,7 @@
-"""What a writer promises over any log: order, whole groups, one writer at a time, and a known
-outcome in the end.
+"""Contract tests of the writer over every log.
+
+A writer keeps the order, stores whole groups, allows one writer at a time, and learns the outcome
+of each append in the end.
 """
 
 import asyncio
@@ -156,7 +158,7 @@ async def test_a_writer_is_fenced_when_another_wrote(logs: Logs) -> None:
     assert await jobs(log) == ["j1"]
 
 
-async def test_of_two_writers_at_once_one_is_fenced(logs: Logs) -> None:
+async def test_two_writers_at_the_same_time_leave_one_fenced(logs: Logs) -> None:
     log = await logs()
     writers = [await attached(log), await attached(await logs())]
     ends = await asyncio.gather(

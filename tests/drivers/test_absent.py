@@ -37,7 +37,9 @@ def look(
     removed: tuple[str, ...] = (),
     missing: str = "",
 ) -> list[Absent]:
-    return absent(had, {"nvidia": Vendor(shown, missing)}, bus, removed, "n1")
+    return absent(
+        had=had, vendors={"nvidia": Vendor(shown, missing)}, bus=bus, removed=removed, node_id="n1"
+    )
 
 
 def on_bus(
@@ -89,9 +91,13 @@ def test_missing_driver_does_not_prove_a_loss() -> None:
 def test_devices_that_no_library_can_see_are_not_expected() -> None:
     assert look([device(FIRST, vendor="amd")], [], []) == []
     bus = [on_bus(SECOND, "i915", "intel", "0x0300"), on_bus(FIRST, "", "amd")]
-    assert absent([], {"intel": Vendor(())}, bus, (), "n1") == []
+    assert absent(had=[], vendors={"intel": Vendor(())}, bus=bus, removed=(), node_id="n1") == []
     (found,) = absent(
-        [], {"intel": Vendor(())}, [on_bus(SECOND, "xe", "intel", "0x0380")], (), "n1"
+        had=[],
+        vendors={"intel": Vendor(())},
+        bus=[on_bus(SECOND, "xe", "intel", "0x0380")],
+        removed=(),
+        node_id="n1",
     )
     assert found.device.vendor == "intel"
 

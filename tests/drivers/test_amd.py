@@ -36,11 +36,11 @@ async def driver(fakes: Fakes) -> AsyncIterator[LocalDriver]:
 async def test_inventory_matches_the_vendors_library(driver: LocalDriver) -> None:
     gpus = list(await driver.inventory())
     assert gpus[1] == Gpu(
-        SECOND,
-        1,
-        "amd",
-        "Fake MI300X",
-        192 << 30,
+        uuid=SECOND,
+        index=1,
+        vendor="amd",
+        model="Fake MI300X",
+        memory_bytes=192 << 30,
         pci_bus="0000:c2:00.0",
         links=gpus[0].links,
         **SETTABLE,

@@ -16,11 +16,11 @@ from services.node_agent.drivers.readings import MigInstance
 from tests.drivers.fakes import Fakes
 from tests.drivers.nvidia_alone import FIRST, SECOND, nvidia_alone
 
-HIGH = MigInstance(0, "MIG-fake-1000", "3g.40gb", 4, 4)
+HIGH = MigInstance(number=0, uuid="MIG-fake-1000", profile="3g.40gb", start=4, size=4)
 
 
 def hold(uuid: GpuId = FIRST, profile: str = "3g.40gb", slices: int = 0b1111_0000) -> GpuHold:
-    return GpuHold(uuid, 50, MIG, profile, slices)
+    return GpuHold(uuid=uuid, share=50, isolation=MIG, mig_profile=profile, mig_slices=slices)
 
 
 class Node:
@@ -102,7 +102,9 @@ async def test_instance_number_has_its_slices_until_it_is_removed(
     assert await again.sweep([FIRST]) == {} and again.slices_of(FIRST, 0) == 0
 
 
-async def test_instances_without_an_attempt_are_removed_whoever_created_them(node: Node) -> None:
+async def test_instances_without_an_attempt_are_removed_even_if_another_program_created_them(
+    node: Node,
+) -> None:
     await node.instances.make([hold()])
     node.owned = {"mine.1": {FIRST: 0b1111_0000}}
     await node.instances.make([hold(profile="1g.10gb", slices=0b10)])
@@ -167,7 +169,7 @@ async def test_instance_removed_by_another_program_counts_as_gone(node: Node, fa
     assert "Not Found" in (await node.instances.sweep([FIRST]))[FIRST]
     fakes.tell("nvidia", "nvmlDeviceGetGpuInstances 0 999")
     assert (await node.instances.sweep([FIRST]))[FIRST].startswith(
-        "nobody can tell whether a MIG instance is left"
+        "the MIG instances cannot be listed, so one may be left"
     )
 
 

@@ -39,7 +39,13 @@ async def driver(fakes: Fakes) -> AsyncIterator[LocalDriver]:
 async def test_inventory_matches_the_vendors_library(driver: LocalDriver) -> None:
     gpus = list(await driver.inventory())
     assert gpus[1] == Gpu(
-        SECOND, 1, "intel", "Fake Max 1550", 128 << 30, pci_bus="0000:3b:00.0", **SETTABLE
+        uuid=SECOND,
+        index=1,
+        vendor="intel",
+        model="Fake Max 1550",
+        memory_bytes=128 << 30,
+        pci_bus="0000:3b:00.0",
+        **SETTABLE,
     )
     first = driver.vendors[0].devices["0000:3a:00.0"]
     assert (first.uuid, first.driver_version, first.mig, first.links) == (

@@ -49,7 +49,14 @@ async def test_inventory_matches_the_vendors_library(driver: LocalDriver, fakes:
         "mig": True,
     }
     assert gpus[1] == Gpu(
-        SECOND, 1, "nvidia", "Fake H100", memory, capability, "0000:02:00.0", **known
+        uuid=SECOND,
+        index=1,
+        vendor="nvidia",
+        model="Fake H100",
+        memory_bytes=memory,
+        compute_capability=capability,
+        pci_bus="0000:02:00.0",
+        **known,
     )
 
 
@@ -87,7 +94,7 @@ async def test_reserved_memory_is_neither_used_nor_free(driver: LocalDriver, fak
         isinstance(samples[SECOND].memory_reserved_bytes, Lacking)
         and samples[SECOND].memory_used_bytes == 600 << 20
     )
-    lines = text("n1", gpus, samples, {}, "580").splitlines()
+    lines = text(node="n1", gpus=gpus, samples=samples, jobs={}, nvidia_version="580").splitlines()
     told = {line.split("{")[0]: line.rsplit(" ", 1)[1] for line in lines if FIRST in line}
     kept = [told[f"DCGM_FI_DEV_FB_{name}"] for name in ("USED", "RESERVED", "FREE")]
     assert kept == ["2000.0", "600.0", str(80 * 1024.0 - 2600)]

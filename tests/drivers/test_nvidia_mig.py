@@ -16,8 +16,8 @@ from tests.drivers.fakes import Fakes
 from tests.drivers.nvidia_alone import FIRST, SECOND, nvidia_alone
 
 LOW, HIGH = (
-    MigInstance(1, "MIG-fake-1001", "3g.40gb", 0, 4),
-    MigInstance(0, "MIG-fake-1000", "3g.40gb", 4, 4),
+    MigInstance(number=1, uuid="MIG-fake-1001", profile="3g.40gb", start=0, size=4),
+    MigInstance(number=0, uuid="MIG-fake-1000", profile="3g.40gb", start=4, size=4),
 )
 
 
@@ -54,7 +54,7 @@ async def test_mig_instances_are_created_at_their_places_listed_and_removed(
     assert await driver.control(FIRST, r.DestroyMigInstance(0)) == Done()
     assert await there(driver) == (LOW,)
     assert await driver.control(FIRST, r.CreateMigInstance("1g.20gb", 6)) == Done(
-        instances=(MigInstance(0, "MIG-fake-1000", "1g.20gb", 6, 2),)
+        instances=(MigInstance(number=0, uuid="MIG-fake-1000", profile="1g.20gb", start=6, size=2),)
     )
 
 
@@ -108,7 +108,9 @@ async def test_a_failed_undo_is_reported_with_both_reasons(
     ):
         await driver.control(FIRST, r.CreateMigInstance("7g.80gb", 0))
     fakes.tell("nvidia")
-    assert await there(driver) == (MigInstance(0, "", "7g.80gb", 0, 8),)
+    assert await there(driver) == (
+        MigInstance(number=0, uuid="", profile="7g.80gb", start=0, size=8),
+    )
     assert await driver.control(FIRST, r.DestroyMigInstance(0)) == Done()
 
 

@@ -78,14 +78,27 @@ def node(root: Path, number: int, cpus: str, socket: int) -> None:
 def machine(root: Path, gpus: list[tuple[str, tuple[Link, ...]]]) -> Machine:
     """Return the parts as the driver orders them: GPUs in their order, then the network cards."""
     found = [
-        Part(f"GPU{i}", "gpu", f"GPU-{i}", address, seat(address, root), links)
+        Part(
+            name=f"GPU{i}",
+            kind="gpu",
+            device=f"GPU-{i}",
+            pci_bus=address,
+            seat=seat(address, root),
+            links=links,
+        )
         for i, (address, links) in enumerate(gpus)
     ]
     there = cards(root)
     return Machine(
         found
         + [
-            Part(f"NIC{i}", "nic", each.name, each.pci_bus, seat(each.pci_bus, root))
+            Part(
+                name=f"NIC{i}",
+                kind="nic",
+                device=each.name,
+                pci_bus=each.pci_bus,
+                seat=seat(each.pci_bus, root),
+            )
             for i, each in enumerate(there)
         ],
         root,

@@ -225,7 +225,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
 
 
 def recorded() -> dict[str, str]:
-    """What facts.json holds: kind -> bytes in hex."""
+    """Return the content of facts.json: the bytes of each kind in hex."""
     return dict(json.loads(PAGE.read_text())) if PAGE.exists() else {}
 
 

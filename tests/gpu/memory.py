@@ -1,4 +1,4 @@
-"""What a second process does with device memory that it is sent (tests/gpu/test_memory.py).
+"""Second process of tests/gpu/test_memory.py: it maps device memory of another process.
 
 `read SIZE`: adopts a descriptor, maps it, sends back its first bytes and writes over them. `crash
 SIZE`: adopts one, creates and maps as much of its own, says so, and waits to be killed.

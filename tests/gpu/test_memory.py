@@ -86,7 +86,7 @@ def test_limits_of_a_context_are_set(gpu: Gpu) -> None:
 
 
 def test_pieces_keep_their_bytes_when_they_are_mapped_elsewhere(gpu: Gpu) -> None:
-    """What `defragment` does: every second piece is freed, the others move together."""
+    """Do the same as `defragment`: free every second piece and move the others together."""
     driver, size, ordinal = gpu.driver, gpu.size, gpu.device.ordinal
     address = driver.reserve(PIECES * size)
     handles = [driver.create(ordinal, size) for _ in range(PIECES)]
@@ -124,7 +124,13 @@ def test_a_second_process_reads_and_writes_what_it_is_sent(gpu: Gpu) -> None:
 def test_a_copy_on_the_device_is_whole(gpu: Gpu) -> None:
     (one, first), (other, last) = gpu.mapped(gpu.size), gpu.mapped(gpu.size)
     gpu.context.write(one, os.urandom(gpu.size))
-    copy(gpu.context, other, gpu.context, one, gpu.size)
+    copy(
+        destination=gpu.context,
+        to_address=other,
+        source=gpu.context,
+        from_address=one,
+        size=gpu.size,
+    )
     assert gpu.context.read(other, gpu.size) == gpu.context.read(one, gpu.size)
     gpu.given_back(one, first, gpu.size)
     gpu.given_back(other, last, gpu.size)

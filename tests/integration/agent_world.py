@@ -98,18 +98,26 @@ class Scheduler:
             ((uuid, control, order.request) for (uuid, control), order in self.controls.items()),
         )
         return msgspec.msgpack.encode(
-            Lease(EPOCH, verdict, beat.sent_boot_ns, lease_ms, HEARTBEAT_MS, wanted, self.seq)
+            Lease(
+                epoch=EPOCH,
+                verdict=verdict,
+                sent_boot_ns=beat.sent_boot_ns,
+                lease_ms=lease_ms,
+                heartbeat_ms=HEARTBEAT_MS,
+                digest=wanted,
+                seq=self.seq,
+            )
         )
 
     async def _on_desired(self, subject: str, data: bytes) -> bytes | None:
         self.asked += 1
         ask = msgspec.msgpack.decode(data, type=DesiredAsk)
         full = Desired(
-            EPOCH,
-            ask.incarnation,
-            self.seq,
-            tuple(self.starts.values()),
-            tuple(self.stops.values()),
+            epoch=EPOCH,
+            incarnation=ask.incarnation,
+            seq=self.seq,
+            starts=tuple(self.starts.values()),
+            stops=tuple(self.stops.values()),
         )
         full = msgspec.structs.replace(full, controls=tuple(self.controls.values()))
         return msgspec.msgpack.encode(full)
@@ -159,15 +167,15 @@ class World:
         means = Means(shares, Containers(jobs.jobs_dir, self.engine))
         log, clock, driver = MemoryLog(self.stream), SystemClock(), self.real or self.driver
         return Agent(
-            machine,
-            log,
-            self.bus,
-            clock,
-            jobs,
-            driver,
-            self.outputs,
-            memory,
-            probe,
+            machine=machine,
+            log=log,
+            bus=self.bus,
+            clock=clock,
+            jobs=jobs,
+            driver=driver,
+            outputs=self.outputs,
+            memory=memory,
+            probe=probe,
             channels=channels,
             means=means,
         )
@@ -237,17 +245,17 @@ class World:
         holds, peers = (GpuHold(GpuId(f"GPU-{NODE}-0")),), (Peer(NODE, "10.0.0.1", 1),)
         who = incarnation or self.agent.state.incarnation
         return StartOrder(
-            JobId(job),
-            attempt,
-            who,
-            self.scheduler.seq,
-            0,
-            holds,
-            spec,
-            "default",
-            "u",
-            peers,
-            29_511,
+            job_id=JobId(job),
+            attempt=attempt,
+            incarnation=who,
+            seq=self.scheduler.seq,
+            rank=0,
+            gpus=holds,
+            spec=spec,
+            tenant="default",
+            user="u",
+            peers=peers,
+            port=29_511,
         )
 
     async def start(self, job: str, script: str, stdin: bool = False, **wish: int) -> StartOrder:
@@ -263,7 +271,14 @@ class World:
 
     def stop_order(self, job: str, signal: int = 15, grace_ms: int = 10_000) -> StopOrder:
         self.scheduler.seq += 1
-        order = StopOrder(JobId(job), 1, self.scheduler.seq, "cancelled", signal, grace_ms)
+        order = StopOrder(
+            job_id=JobId(job),
+            attempt=1,
+            seq=self.scheduler.seq,
+            reason="cancelled",
+            signal=signal,
+            grace_ms=grace_ms,
+        )
         self.scheduler.stops[AttemptRef(order.job_id, 1)] = order
         return order
 
@@ -276,14 +291,21 @@ class World:
     async def output(
         self, job: str, offset: int = 0, wait_ms: int = 0, stream: str = "stdout"
     ) -> OutputChunk:
-        ask = OutputAsk(JobId(job), 1, stream, offset, 1 << 16, wait_ms)
+        ask = OutputAsk(
+            job_id=JobId(job),
+            attempt=1,
+            stream=stream,
+            offset=offset,
+            max_bytes=1 << 16,
+            wait_ms=wait_ms,
+        )
         answer = await self.bus.request(
             ask_node(NODE, "output"), msgspec.msgpack.encode(ask), WAIT_S
         )
         return msgspec.msgpack.decode(answer, type=OutputChunk)
 
     async def type(self, job: str, offset: int, data: bytes, eof: bool = False) -> StdinTaken:
-        put = StdinPut(JobId(job), 1, offset, data, eof)
+        put = StdinPut(job_id=JobId(job), attempt=1, offset=offset, data=data, eof=eof)
         answer = await self.bus.request(
             ask_node(NODE, "stdin"), msgspec.msgpack.encode(put), WAIT_S
         )
@@ -300,7 +322,9 @@ async def world_at(
     engine: str = "/nowhere",
 ) -> AsyncIterator[World]:
     """Ends what the test left behind."""
-    world = World(state_dir, home, users, real, program, engine)
+    world = World(
+        state_dir=state_dir, home=home, users=users, real=real, program=program, engine=engine
+    )
     await world.scheduler.listen()
     await world.begin()
     try:

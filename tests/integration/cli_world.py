@@ -123,7 +123,9 @@ def _handler(world: World) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             query = {name: ",".join(values) for name, values in parse_qs(parts.query).items()}
             key = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-            request = Request(self.command, unquote(parts.path), query, body, key)
+            request = Request(
+                method=self.command, path=unquote(parts.path), query=query, body=body, user_key=key
+            )
             world.seen.append(request)
             found = world.routes.get(
                 f"{request.method} {request.path}", Problem(404, f"no route {request.path}")

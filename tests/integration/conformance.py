@@ -58,9 +58,13 @@ def faults(
     seen = set()
     for event in from_schema(schema).execute():
         if isinstance(event, events.NonFatalError):
-            yield Fault("error", event.label, str(event.value), 0, "")
+            yield Fault(
+                check="error", operation=event.label, text=str(event.value), status=0, request=""
+            )
         if isinstance(event, events.FatalError):
-            yield Fault("error", "", str(event.exception), 0, "")
+            yield Fault(
+                check="error", operation="", text=str(event.exception), status=0, request=""
+            )
         if isinstance(event, events.ScenarioFinished):
             for fault in _found(event.recorder):
                 if (mark := (fault.check, fault.operation, fault.status)) not in seen:
@@ -81,7 +85,13 @@ def _found(recorder: ScenarioRecorder) -> Iterator[Fault]:
                 )
                 label = recorder.cases[case_id].value.operation.label
                 shown = f"{check.failure_info.code_sample[:900]} -> {body!r}"
-                yield Fault(check.name, label, str(check.failure_info.failure)[:600], status, shown)
+                yield Fault(
+                    check=check.name,
+                    operation=label,
+                    text=str(check.failure_info.failure)[:600],
+                    status=status,
+                    request=shown,
+                )
 
 
 def bound_streams(patch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,14 @@ class Writers:
         number = f.decode(last.data).number + 1 if last else 1
         seen = last.seq if last else 0
         commit = Commit(
-            f.VERSION, f.VERSION, subject, number, epoch, self.clock.wall_ns(), seen, facts
+            version=f.VERSION,
+            min_reader=f.VERSION,
+            writer=subject,
+            number=number,
+            epoch=epoch,
+            at_ns=self.clock.wall_ns(),
+            seen=seen,
+            facts=facts,
         )
         return await self.log.append(subject, f.encode(commit), last.seq if last else 0)
 
@@ -60,7 +67,14 @@ class Writers:
 
     async def register(self, node_id: str, gpus: int = 2) -> int:
         devices = tuple(
-            Gpu(GpuId(f"{node_id}-g{i}"), i, "nvidia", "H100", 80 * GIB) for i in range(gpus)
+            Gpu(
+                uuid=GpuId(f"{node_id}-g{i}"),
+                index=i,
+                vendor="nvidia",
+                model="H100",
+                memory_bytes=80 * GIB,
+            )
+            for i in range(gpus)
         )
         fact = f.NodeRegistered(
             node_id=NodeId(node_id),
@@ -253,12 +267,12 @@ async def gateway_world(
         return filled
 
     gateway = Gateway(
-        MemoryLog(stream, idle_s=0.05),
-        bus or MemoryBus(),
-        SystemClock(),
-        settings,
-        MemoryOutputs(),
-        store or MemorySnapshots(),
+        log=MemoryLog(stream, idle_s=0.05),
+        bus=bus or MemoryBus(),
+        clock=SystemClock(),
+        settings=settings,
+        outputs=MemoryOutputs(),
+        store=store or MemorySnapshots(),
         filled=part,
     )
     if not records_access:

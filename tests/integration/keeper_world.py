@@ -11,7 +11,7 @@ from nats.aio.client import Client
 
 from libs.common.transport import connection_nats
 from libs.compose import containers as c
-from libs.compose.server import TOLD, Told
+from libs.compose.server import TOLD, ServerIdentity
 from libs.embedded import certificates, identity, nats_config, permissions, servers
 from libs.embedded.living import die_with_parent
 
@@ -37,7 +37,7 @@ class Container:
             certificate=files[0],
             key=files[1],
         )
-        (own / TOLD).write_bytes(msgspec.json.encode(Told(server, public)))
+        (own / TOLD).write_bytes(msgspec.json.encode(ServerIdentity(server, public)))
         (own / "nkey.seed").write_text(
             identity.seed_file(self.keys, permissions.KEEPER).read_text()
         )
@@ -66,5 +66,9 @@ class Container:
         seed = identity.seed_file(self.keys, name).read_bytes().strip()
         authority = str(self.state / c.IDENTITY / "authority.pem")
         return await connection_nats.connect(
-            [f"nats://127.0.0.1:{self.port}"], name, seed, authority, within_s
+            servers=[f"nats://127.0.0.1:{self.port}"],
+            name=name,
+            seed=seed,
+            ca_file=authority,
+            within_s=within_s,
         )

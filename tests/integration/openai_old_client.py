@@ -1,5 +1,4 @@
-"""What the old client (openai==0.28) does against a gateway: run by its own interpreter, prints one
-JSON object.
+"""Program that calls a gateway with the old client (openai==0.28) and prints one JSON object.
 
 `PYTHON openai_old_client.py URL KEY`. It imports nothing of this project, for its environment has
 nothing of it.

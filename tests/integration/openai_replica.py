@@ -23,7 +23,7 @@ USAGE = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
 
 
 class Replica:
-    """What it received, and what became of it."""
+    """A replica under test control; it records its requests and how each of them ended."""
 
     def __init__(self) -> None:
         self.port = 0

@@ -43,13 +43,13 @@ class Node:
         self.address = self.channel.address
         clock = SystemClock()
         self.peers = Peers(
-            self.node_id,
-            self.channel,
-            clock,
-            self.lease,
-            keeper,
-            self.signer,
-            lambda: os.urandom(NONCE_BYTES),
+            node_id=self.node_id,
+            channel=self.channel,
+            clock=clock,
+            lease=self.lease,
+            keeper=keeper,
+            signer=self.signer,
+            make_nonce=lambda: os.urandom(NONCE_BYTES),
         )
         self.life = asyncio.create_task(self.peers.run(1))
 
@@ -79,7 +79,9 @@ async def fleet(folder: Path, size: int, lease_ms: int = LEASE_MS) -> AsyncItera
         RosterEntry(node.node_id, node.address, node.signer.public, 1) for node in nodes
     )
     for node in nodes:
-        await node.peers.take(Roster("home", 1, "first", lease_ms, entries))
+        await node.peers.take(
+            Roster(cluster_id="home", seq=1, digest="first", lease_ms=lease_ms, nodes=entries)
+        )
         node.leased(lease_ms)
     try:
         yield nodes

@@ -159,14 +159,14 @@ async def test_a_lost_stop_is_repaired_by_the_digest(world: World) -> None:
     assert (await world.said(f.JobFinished, "j")).reason == "stopped"
 
 
-async def test_what_nobody_wants_any_more_is_stopped(world: World) -> None:
+async def test_job_that_the_scheduler_closed_is_stopped(world: World) -> None:
     await world.start("j", "sleep 600")
     await world.said(f.JobStarted, "j")
     world.closed("j")
     assert (await world.said(f.JobFinished, "j")).reason == "stopped"
 
 
-async def test_nobody_asks_while_both_ends_agree(world: World) -> None:
+async def test_agent_asks_for_no_desired_state_while_the_digests_agree(world: World) -> None:
     await world.start("j", "sleep 600")
     await world.said(f.JobStarted, "j")
     asked = world.scheduler.asked
@@ -188,7 +188,7 @@ async def test_a_node_held_for_lost_kills_its_jobs_and_begins_again(world: World
     assert world.commits()[-1].epoch == 2
 
 
-async def test_a_job_ends_with_the_lease_when_nobody_answers(world: World) -> None:
+async def test_a_job_ends_with_the_lease_when_the_scheduler_does_not_answer(world: World) -> None:
     world.scheduler.lease_ms = 3_000
     await world.drop()
     (world.state_dir / "lease").unlink()
@@ -239,10 +239,10 @@ async def test_output_is_followed_to_its_end(world: World) -> None:
 
 
 async def test_output_of_what_never_was_here_is_an_error(world: World) -> None:
-    chunk = await world.output("nobody")
+    chunk = await world.output("unknown")
     assert chunk.end
-    assert "no output of nobody attempt 1 on node n" in chunk.error
-    assert "stdout, stderr" in (await world.output("nobody", stream="stdlog")).error
+    assert "no output of unknown attempt 1 on node n" in chunk.error
+    assert "stdout, stderr" in (await world.output("unknown", stream="stdlog")).error
 
 
 async def test_input_is_taken_by_offset_and_repeating_it_is_harmless(world: World) -> None:
@@ -253,7 +253,7 @@ async def test_input_is_taken_by_offset_and_repeating_it_is_harmless(world: Worl
     assert (await world.type("j", 6, b"world", eof=True)).next_offset == 11
     assert (await world.said(f.JobFinished, "j")).exit_code == 2
     assert (await world.output("j")).data == b"hello world"
-    assert "no job nobody" in (await world.type("nobody", 0, b"x")).error
+    assert "no job unknown" in (await world.type("unknown", 0, b"x")).error
 
 
 async def test_many_jobs_each_run_once(world: World) -> None:

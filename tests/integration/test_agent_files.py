@@ -43,7 +43,13 @@ async def root(world: World) -> Path:
 async def asked(
     world: World, path: bytes | str, job: str = "j1", offset: int = 0, after: bytes = b""
 ) -> FilePart:
-    ask = FileAsk(JobId(job), 1, path.encode() if isinstance(path, str) else path, offset, after)
+    ask = FileAsk(
+        job_id=JobId(job),
+        attempt=1,
+        path=path.encode() if isinstance(path, str) else path,
+        offset=offset,
+        after=after,
+    )
     answer = await world.bus.request(ask_node(NODE, "files"), msgspec.msgpack.encode(ask), WAIT_S)
     return msgspec.msgpack.decode(answer, type=FilePart)
 
@@ -131,7 +137,7 @@ async def test_a_link_within_is_followed_and_one_that_leads_nowhere_is_missing(
         assert (await asked(world, path)).fault == MISSING
 
 
-async def test_what_is_no_file_holds_nobody_up(world: World, root: Path) -> None:
+async def test_special_files_do_not_block_the_agent(world: World, root: Path) -> None:
     os.mkfifo(root / "pipe")
     assert (await asked(world, "pipe")).fault == UNREADABLE
     assert (await asked(world, "a\0b")).fault == UNREADABLE

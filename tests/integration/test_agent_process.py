@@ -66,7 +66,15 @@ class Cluster:
     async def on_heartbeat(self, subject: str, data: bytes) -> bytes | None:
         beat = msgspec.msgpack.decode(data, type=Heartbeat)
         return msgspec.msgpack.encode(
-            Lease(1, "ok", beat.sent_boot_ns, 30_000, 200, digest(self.wanted, ()), 0)
+            Lease(
+                epoch=1,
+                verdict="ok",
+                sent_boot_ns=beat.sent_boot_ns,
+                lease_ms=30_000,
+                heartbeat_ms=200,
+                digest=digest(self.wanted, ()),
+                seq=0,
+            )
         )
 
     def agent(
@@ -126,7 +134,17 @@ class Cluster:
     ) -> None:
         spec = JobSpec(command=("/bin/sh", "-c", script))
         order = StartOrder(
-            JobId(job), 1, incarnation, 100, 0, (hold,), spec, TenantId(tenant), "", (), 0
+            job_id=JobId(job),
+            attempt=1,
+            incarnation=incarnation,
+            seq=100,
+            rank=0,
+            gpus=(hold,),
+            spec=spec,
+            tenant=TenantId(tenant),
+            user="",
+            peers=(),
+            port=0,
         )
         self.wanted[AttemptRef(order.job_id, 1)] = order
         await self.bus.publish(orders("n"), msgspec.msgpack.encode(Orders(1, (order,))))
@@ -135,7 +153,19 @@ class Cluster:
         await self.bus.publish(
             orders("n"),
             msgspec.msgpack.encode(
-                Orders(1, (StopOrder(JobId(job), 1, 101, "cancelled", 15, 1_000),))
+                Orders(
+                    1,
+                    (
+                        StopOrder(
+                            job_id=JobId(job),
+                            attempt=1,
+                            seq=101,
+                            reason="cancelled",
+                            signal=15,
+                            grace_ms=1_000,
+                        ),
+                    ),
+                )
             ),
         )
 
@@ -204,7 +234,11 @@ async def test_a_job_outlives_an_agent_that_was_killed(cluster: Cluster) -> None
     async with asyncio.timeout(WAIT_S):
         while await cluster.outputs.get("n.j.1.0.stdout") != b"kept\n":
             await asyncio.sleep(0.02)
-    ask = msgspec.msgpack.encode(OutputAsk(JobId("j"), 1, "stdout", 0, 100, 5_000))
+    ask = msgspec.msgpack.encode(
+        OutputAsk(
+            job_id=JobId("j"), attempt=1, stream="stdout", offset=0, max_bytes=100, wait_ms=5_000
+        )
+    )
     chunk = msgspec.msgpack.decode(
         await cluster.bus.request(ask_node("n", "output"), ask, WAIT_S), type=OutputChunk
     )

@@ -1,5 +1,6 @@
-"""What a job brings along, on its node: its working directory, or one clear refusal; nothing else
-waits for it.
+"""Uploads on a node: a job starts in its unpacked upload or gets one clear refusal.
+
+No other job waits for an upload.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ DATA = archive(hello=b"from far away\n")
 
 
 class Gateway:
-    """Gives `data` to whoever asks; waits before each piece while `held`."""
+    """A gateway that serves `data`; it waits before each piece while `held`."""
 
     def __init__(self, data: bytes = DATA) -> None:
         self.data = data
@@ -93,7 +94,7 @@ async def test_the_directory_is_where_the_job_runs_and_is_its_own(world: World) 
     assert world.of("j1") == ["job.started", "job.finished", "job.released"]
 
 
-async def test_what_came_for_a_job_that_is_refused_then_is_not_kept(world: World) -> None:
+async def test_upload_of_a_refused_job_is_deleted(world: World) -> None:
     await start(world, "j1", "true", sha256(DATA).hexdigest(), image="busybox:1")
     assert "no container engine" in (await world.said(f.JobRefused, "j1")).reason
     assert not job_dir(world, "j1").exists()
@@ -155,9 +156,7 @@ async def test_neither_heartbeats_nor_other_jobs_wait_for_an_upload(
         assert (await world.said(f.JobFinished, job)).exit_code == 0
 
 
-async def test_what_was_stopped_while_its_upload_came_never_begins(
-    world: World, gateway: Gateway
-) -> None:
+async def test_job_stopped_during_its_upload_never_begins(world: World, gateway: Gateway) -> None:
     gateway.go.clear()
     await start(world, "j1", f"touch {world.state_dir}/began", sha256(DATA).hexdigest())
     await world.until(lambda: gateway.asked > 0)

@@ -85,7 +85,7 @@ async def test_devices_are_held_used_and_extended_and_are_free_when_the_time_is_
     assert kinds == ["allocation.extended", "allocation.warned"]
 
 
-async def test_what_is_released_is_free_at_once_and_its_end_is_no_failure(
+async def test_released_allocation_frees_its_devices_at_once_and_completes(
     cluster: Chaos, tmp_path: Path
 ) -> None:
     shell = shell_of(cluster, tmp_path)

@@ -102,7 +102,7 @@ async def test_an_array_writes_nothing_itself(world: World) -> None:
         ({"array": "0-9", "stdin": True}, "no standard input"),
     ],
 )
-async def test_what_is_no_array_is_refused(
+async def test_invalid_array_is_refused(
     world: World, fields: dict[str, object], expected: str
 ) -> None:
     assert (

@@ -21,7 +21,7 @@ def none(text: str) -> bytes:
     return f"none: {text}".encode()
 
 
-async def test_what_the_child_changes_stays_in_the_child() -> None:
+async def test_changes_in_the_forked_child_do_not_reach_the_scheduler() -> None:
     state = given(registered("a"))
     before = snapshot.encode(state.cluster)
 

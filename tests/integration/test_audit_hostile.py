@@ -36,7 +36,11 @@ def relinked(rows: Rows, since: int = 0) -> Rows:
     for row in rows[since:]:
         row["previous_hash"] = previous
         previous = row["hash"] = link(
-            row["seq"], row["subject"], row["data"], row["index"], previous
+            seq=row["seq"],
+            subject=row["subject"],
+            data=row["data"],
+            index=row["index"],
+            previous_hash=previous,
         )
     return rows
 
@@ -59,7 +63,13 @@ def changed_time(rows: Rows) -> Rows:
 
 def changed_record_and_its_hash(rows: Rows) -> Rows:
     rows[4]["data"] = entry(5, padding=1).data
-    rows[4]["hash"] = link(5, rows[4]["subject"], rows[4]["data"], 4, rows[4]["previous_hash"])
+    rows[4]["hash"] = link(
+        seq=5,
+        subject=rows[4]["subject"],
+        data=rows[4]["data"],
+        index=4,
+        previous_hash=rows[4]["previous_hash"],
+    )
     return rows
 
 

@@ -31,7 +31,15 @@ class World:
         self.deaf = False
 
     def notary(self) -> Notary:
-        return Notary(self.store, SIGNER, self.files, "c1", SystemClock(), self.archived, self.hear)
+        return Notary(
+            store=self.store,
+            signer=SIGNER,
+            files=self.files,
+            cluster="c1",
+            clock=SystemClock(),
+            archived=self.archived,
+            publish=self.hear,
+        )
 
     def archived(self) -> int:
         link = self.store.head_now()

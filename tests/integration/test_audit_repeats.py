@@ -33,7 +33,9 @@ def told(store: Store) -> list[tuple[str, str, bool]]:
     """Return id, type and `ignored` of each submission; pages and exports agree on them."""
     paged = [
         msgspec.json.decode(data)
-        for _, data in take(store, "here", BEGINNING, 1_000, 1 << 30).events
+        for _, data in take(
+            store=store, source="here", after=BEGINNING, count_max=1_000, bytes_max=1 << 30
+        ).events
     ]
     exported = [
         msgspec.json.decode(line)
@@ -87,7 +89,9 @@ def test_repetition_is_recognised_until_the_fold_forgets_the_job(
             commit(8, submitted("ja")),
         ]
     )
-    events = take(store, "here", BEGINNING, 1 << 20, 1 << 30).events
+    events = take(
+        store=store, source="here", after=BEGINNING, count_max=1 << 20, bytes_max=1 << 30
+    ).events
     kinds = {name: msgspec.json.decode(data)["type"].removeprefix(TYPE) for name, data in events}
     assert [kinds[f"{seq}-0"] for seq in (1, 3, 5, 7, 8)] == [
         "job.submitted",

@@ -29,7 +29,7 @@ def test_an_empty_archive_has_no_head(store: Store) -> None:
     assert store.append([]) == []
 
 
-def test_what_was_appended_is_kept_byte_for_byte_under_the_chain(store: Store) -> None:
+def test_archive_keeps_commits_byte_for_byte_under_the_chain(store: Store) -> None:
     links = store.append(entries(1, 3)) + store.append(entries(4, 700))
     assert links == extend(None, entries(1, 700))
     assert store.head() == links[-1]
@@ -205,7 +205,9 @@ async def test_a_whole_archive_is_proved_with_the_stream_and_an_anchor(store: St
         stream(entries(200, 400), entries(401, 600), [], entries(900, 901)),
         noted(links[300]),
     )
-    assert report == Report(600, links[-1].hash, (), 0, 401)
+    assert report == Report(
+        commits=600, head_hash=links[-1].hash, findings=(), more=0, streamed=401
+    )
     assert "the chain is whole" in render(report)
 
 

@@ -45,7 +45,13 @@ class Publishing:
 
     async def stream(self, max_bytes: int = MAX_BYTES) -> NatsStream:
         client = await self.world.client("audit")
-        return NatsStream(client, subjects.AUDIT_STREAM, subjects.AUDIT_EVENTS, 1, max_bytes)
+        return NatsStream(
+            client=client,
+            name=subjects.AUDIT_STREAM,
+            subject=subjects.AUDIT_EVENTS,
+            replicas=1,
+            max_bytes=max_bytes,
+        )
 
     async def begin(self, max_bytes: int = MAX_BYTES) -> Publisher:
         publisher = Publisher(
@@ -197,7 +203,13 @@ async def test_only_audit_publishes_to_its_streams(publishing: Publishing) -> No
 
 async def test_a_head_is_stored_once_however_often_it_is_sent(publishing: Publishing) -> None:
     client = await publishing.world.client("audit")
-    heads = NatsStream(client, subjects.HEADS_STREAM, subjects.AUDIT_HEADS, 1, MAX_BYTES)
+    heads = NatsStream(
+        client=client,
+        name=subjects.HEADS_STREAM,
+        subject=subjects.AUDIT_HEADS,
+        replicas=1,
+        max_bytes=MAX_BYTES,
+    )
     await heads.make()
     await heads.make()
     for _ in range(3):

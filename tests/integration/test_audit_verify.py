@@ -36,7 +36,18 @@ def archive(folder: Path, commits: int = 3) -> Path:
             Entry(
                 n,
                 subjects.QUOTA,
-                encode(Commit(VERSION, VERSION, subjects.QUOTA, n, 0, n, 0, facts)),
+                encode(
+                    Commit(
+                        version=VERSION,
+                        min_reader=VERSION,
+                        writer=subjects.QUOTA,
+                        number=n,
+                        epoch=0,
+                        at_ns=n,
+                        seen=0,
+                        facts=facts,
+                    )
+                ),
             )
             for n in range(1, commits + 1)
         ]

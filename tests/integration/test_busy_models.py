@@ -58,7 +58,7 @@ async def test_when_no_replica_is_ready_a_running_one_answers_and_is_ready_again
     await until_state(cluster, "silent", "ready")
 
 
-async def test_a_redeployment_to_what_never_is_ready_keeps_the_unready_one_that_answers(
+async def test_a_redeployment_that_never_becomes_ready_keeps_the_old_replica_that_answers(
     cluster: Chaos,
 ) -> None:
     await deploy(cluster, "kept", 1, command=[*SERVER, "1"], **PROBES)

@@ -37,7 +37,7 @@ async def world(tmp_path: Path, home: Home) -> AsyncIterator[World]:
 
 
 def of(world: World, job: str, controller: str, home: Home, file: str) -> str:
-    """What a file of a job's group says."""
+    """Return the content of a file of a job's control group."""
     identity = records.read_identity(world.supervisors.job_dir((job, 1)))
     assert identity is not None
     name = cgroups.name_of(identity["pid"], identity["start_ticks"])
@@ -81,7 +81,7 @@ async def test_a_job_over_its_memory_is_ended_and_the_end_says_so(world: World, 
     )
 
 
-async def test_of_many_small_processes_the_job_s_are_ended_and_not_their_supervisor(
+async def test_out_of_memory_ends_the_job_s_small_processes_and_not_their_supervisor(
     world: World, home: Home
 ) -> None:
     given.needs(home, MEMORY)
@@ -104,7 +104,11 @@ async def test_of_many_small_processes_the_job_s_are_ended_and_not_their_supervi
 
 def _kills(home: Home, world: World, job: str) -> bool:
     return "oom_kill 0" not in of(
-        world, job, MEMORY, home, "memory.events" if is_v2(home, MEMORY) else "memory.oom_control"
+        world=world,
+        job=job,
+        controller=MEMORY,
+        home=home,
+        file="memory.events" if is_v2(home, MEMORY) else "memory.oom_control",
     )
 
 
@@ -128,7 +132,7 @@ async def test_processors_are_shared_out_as_asked_for_and_the_next_job_is_free_a
     for name, limits, expected in (("half", {"cpus_milli": 500}, asked), ("whole", {}, free)):
         key = await world.shell(name, "echo ready; sleep 60", limits=limits)
         await world.printed(key, b"ready")
-        assert of(world, name, CPU, home, file) == expected
+        assert of(world=world, job=name, controller=CPU, home=home, file=file) == expected
         await world.supervisors.kill(key)
         await world.told(key, "exited")
 
@@ -163,7 +167,7 @@ async def test_number_of_processes_of_a_job_is_bounded(world: World, home: Home)
     await world.printed(key, b"ready")
     assert (
         0
-        < int(of(world, "few", PROCESSES, home, "pids.max"))
+        < int(of(world=world, job="few", controller=PROCESSES, home=home, file="pids.max"))
         < int(processes.read("/proc/sys/kernel/pid_max", 20))
     )
     await world.supervisors.kill(key)
@@ -242,7 +246,7 @@ async def test_the_cgroup_of_a_running_job_survives_its_agent_and_empty_ones_are
         await world.told(key, "exited")
 
 
-def test_what_is_not_there_is_said_and_is_no_error(tmp_path: Path) -> None:
+def test_missing_control_groups_are_reported_without_an_error(tmp_path: Path) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text("22 27 0:21 / /proc rw - proc proc rw\n")
     assert cgroups.prepare("x", "y", str(mounts)).dirs == {}

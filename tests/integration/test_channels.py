@@ -61,7 +61,15 @@ async def shell(world: World, script: str, name: str = "c", stdin: bool = False)
 async def read(
     world: World, offset: int = 0, name: str = "c", wait_ms: int = 10_000, stream: str = "stdout"
 ) -> OutputChunk:
-    ask = OutputAsk(JOB, 1, stream, offset, CHUNK_BYTES, wait_ms, name)
+    ask = OutputAsk(
+        job_id=JOB,
+        attempt=1,
+        stream=stream,
+        offset=offset,
+        max_bytes=CHUNK_BYTES,
+        wait_ms=wait_ms,
+        channel=name,
+    )
     answer = await world.bus.request(ask_node(NODE, "output"), msgspec.msgpack.encode(ask), WAIT_S)
     return msgspec.msgpack.decode(answer, type=OutputChunk)
 
@@ -80,7 +88,9 @@ async def rest(
 async def put(
     world: World, offset: int, data: bytes, eof: bool = False, name: str = "c"
 ) -> StdinTaken:
-    message = msgspec.msgpack.encode(StdinPut(JOB, 1, offset, data, eof, name))
+    message = msgspec.msgpack.encode(
+        StdinPut(job_id=JOB, attempt=1, offset=offset, data=data, eof=eof, channel=name)
+    )
     return msgspec.msgpack.decode(
         await world.bus.request(ask_node(NODE, "stdin"), message, WAIT_S), type=StdinTaken
     )
@@ -113,7 +123,7 @@ async def test_a_gap_is_refused_both_ways(world: World) -> None:
     assert "is not available" in (await read(world, 7, wait_ms=0)).error
 
 
-async def test_what_nobody_reads_is_taken_up_to_the_kernel_s_buffer(
+async def test_unread_input_is_accepted_up_to_the_kernel_s_buffer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "WRITE_WAIT_S", 0.2)
@@ -126,7 +136,9 @@ async def test_what_nobody_reads_is_taken_up_to_the_kernel_s_buffer(
     assert await rest(world) == (b"", 143)
 
 
-async def test_what_strangers_keep_open_does_not_hold_up_the_end(world: World) -> None:
+async def test_background_process_that_keeps_the_output_open_does_not_delay_the_end(
+    world: World,
+) -> None:
     await shell(world, "sleep 60 & echo said; exit 3")
     assert await rest(world) == (b"said\n", 3)
 

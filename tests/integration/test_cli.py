@@ -120,7 +120,14 @@ def test_an_unreachable_gateway_is_one_line_with_address_and_advice(world: World
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert err.startswith(
         "muster: no gateway answers at http://127.0.0.1:1 (from "
-    ) and err.endswith("with: muster up\n")
+    ) and err.endswith("check the address and that its cluster runs\n")
+
+
+def test_a_stopped_cluster_of_this_machine_is_started_with_muster_up(world: World) -> None:
+    world.profile({"gateway": "http://127.0.0.1:1", "state": str(world.home / "state")})
+    code, out, err = world.run("ps")
+    assert (code, out) == (1, "")
+    assert err.endswith("start a cluster here with: muster up\n")
 
 
 def test_a_dead_address_in_muster_url_does_not_suggest_muster_up(world: World) -> None:

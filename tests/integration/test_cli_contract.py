@@ -60,7 +60,9 @@ def case(
     stdin: str = "",
     ends: bool = True,
 ) -> Case:
-    return Case(tuple(words.split()), says, code, before, stdin, ends)
+    return Case(
+        argv=tuple(words.split()), says=says, code=code, before=before, stdin=stdin, ends=ends
+    )
 
 
 def job(name: str) -> tuple[str, ...]:

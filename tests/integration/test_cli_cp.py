@@ -186,7 +186,11 @@ async def test_a_file_that_is_replaced_during_the_copy_is_not_kept(place: Place)
     async def answer(subject: str, data: bytes) -> bytes:
         ask = msgspec.msgpack.decode(data, type=FileAsk)
         part = FilePart(
-            "file", 2 * PART_BYTES, 0o644, "a" if not ask.offset else "b", bytes(PART_BYTES)
+            kind="file",
+            size_bytes=2 * PART_BYTES,
+            mode=0o644,
+            identity="a" if not ask.offset else "b",
+            data=bytes(PART_BYTES),
         )
         return msgspec.msgpack.encode(part)
 

@@ -136,13 +136,13 @@ async def test_a_forwarded_server_answers_and_the_job_s_end_ends_the_command(wor
 
 async def test_a_refused_connection_prints_a_line_and_others_continue(world: World) -> None:
     job, port = await serving(world)
-    (nobody,) = free_ports(1)
-    forward = await forwarding(world, job, nobody)
+    (unused,) = free_ports(1)
+    forward = await forwarding(world, job, unused)
     for _ in range(2):
         with pytest.raises(OSError):
             await talk(forward.port, b"x")
     said = (await forward.stop()).splitlines()
-    assert len(said) == 2 and all(f"nothing listens on port {nobody}" in line for line in said)
+    assert len(said) == 2 and all(f"nothing listens on port {unused}" in line for line in said)
     good = await forwarding(world, job, port)
     assert await talk(good.port, b"x") == answer(b"x")
     await good.stop()

@@ -81,11 +81,11 @@ async def test_an_image_that_is_here_is_not_pulled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [b"<html>", b'{"message": "no"}', b'[{"Id": 1}]'])
-async def test_a_list_that_nobody_can_read_is_an_engine_that_does_not_answer(
+async def test_unreadable_container_list_counts_as_an_engine_that_does_not_answer(
     tmp_path: Path, said: bytes
 ) -> None:
     async with engine(tmp_path, lambda line: said) as (path, _):
-        with pytest.raises(Unavailable, match="nobody can read"):
+        with pytest.raises(Unavailable, match="cannot be decoded"):
             await Engine(path).left(LABEL)
 
 
@@ -99,7 +99,7 @@ async def test_an_agent_begins_while_its_engine_hangs(tmp_path: Path) -> None:
             await containers.close()
 
 
-async def test_only_what_nobody_accounts_for_is_removed(tmp_path: Path) -> None:
+async def test_only_containers_without_an_attempt_are_removed(tmp_path: Path) -> None:
     jobs = {"a" * 64: "old.1", "b" * 64: "kept.1", "c" * 64: "new.1"}
     listed: list[dict[str, object]] = [
         {"Id": name, "Labels": {LABEL: f"{tmp_path}/jobs/{key}"}} for name, key in jobs.items()

@@ -52,7 +52,7 @@ needs_init = pytest.mark.skipif(not INIT.exists(), reason=f"no init for {platfor
 
 
 @needs_init
-def test_nothing_is_begun_on_a_tether_that_is_cut(tmp_path: Path) -> None:
+def test_no_process_begins_on_a_cut_tether(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "tether")
     line = [str(INIT), str(tmp_path / "tether"), "/bin/sh", "-c", f"echo began > {tmp_path}/began"]
     assert subprocess.run(line, capture_output=True, check=False).returncode == 125

@@ -218,7 +218,7 @@ async def test_the_next_agent_finds_it_again_and_hears_its_end(world: World) -> 
     assert (await world.said(f.JobReleased, "j")).checks["container"] == "gone"
 
 
-async def test_a_container_that_nobody_accounts_for_is_removed_when_the_agent_begins(
+async def test_container_without_an_attempt_is_removed_when_the_agent_begins(
     world: World,
 ) -> None:
     label = {container.LABEL: f"{world.state_dir}/jobs/gone.1"}
@@ -238,7 +238,9 @@ async def test_a_container_that_nobody_accounts_for_is_removed_when_the_agent_be
     assert await containers(world) == []
 
 
-async def test_nothing_is_run_beside_a_container_for_it_would_be_the_agent_s(world: World) -> None:
+async def test_exec_beside_a_container_is_refused_because_it_would_run_as_the_agent(
+    world: World,
+) -> None:
     await world.place(order(world, "j", "while true; do sleep 0.05; done"))
     await world.said(f.JobStarted, "j")
     with pytest.raises(Refused, match="beside a job in a container"):
@@ -248,7 +250,7 @@ async def test_nothing_is_run_beside_a_container_for_it_would_be_the_agent_s(wor
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job another user")
-async def test_it_runs_as_the_job_s_user_and_sees_of_the_host_what_that_user_may(
+async def test_container_runs_as_the_job_s_user_with_that_user_s_access_to_the_host(
     tmp_path: Path,
 ) -> None:
     closed, own = tmp_path / "closed", tmp_path / "own"
@@ -279,7 +281,7 @@ def test_the_init_was_built_of_its_source() -> None:
     )
 
 
-async def test_what_the_engine_cannot_say_quarantines_the_device_until_it_can(world: World) -> None:
+async def test_silent_engine_quarantines_the_device_until_it_answers(world: World) -> None:
     world.agent.state.release_ns = 300_000_000
     await world.place(
         order(world, "j", "while [ ! -e go ]; do sleep 0.05; done", workdir=str(world.state_dir))

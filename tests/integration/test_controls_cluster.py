@@ -28,7 +28,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Chaos]:
 
 
 async def sampled(name: str) -> list[float]:
-    """What the node's agent serves of each device, by its index; nothing while there is none."""
+    """Return a metric's values from the node's agent, one per device; maybe none."""
     try:
         async with (
             aiohttp.ClientSession() as session,
@@ -42,7 +42,7 @@ async def sampled(name: str) -> list[float]:
         return []
 
 
-async def test_what_is_set_is_in_force_survives_the_agent_and_a_reset_and_is_taken_off(
+async def test_control_survives_the_agent_and_a_reset_until_it_is_removed(
     cluster: Chaos, tmp_path: Path
 ) -> None:
     shell = shell_of(cluster, tmp_path)

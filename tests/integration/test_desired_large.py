@@ -65,11 +65,11 @@ class Deaf(NatsBus):
             return await handler(subject, data) if self.open else None
 
         await super().subscribe(
-            subject,
-            later if subject.startswith(subjects.DESIRED) else handler,
-            concurrent,
-            queue,
-            places,
+            subject=subject,
+            handler=later if subject.startswith(subjects.DESIRED) else handler,
+            concurrent=concurrent,
+            queue=queue,
+            places=places,
         )
 
 
@@ -99,7 +99,12 @@ class World:
         self.log, self.bus = JetStreamLog(client), Deaf(client)
         self.stop = asyncio.Event()
         scheduler = Scheduler(
-            self.log, self.bus, SystemClock(), SETTINGS, KvLeadership(client), NatsObjects(client)
+            log=self.log,
+            bus=self.bus,
+            clock=SystemClock(),
+            settings=SETTINGS,
+            leadership=KvLeadership(client),
+            store=NatsObjects(client),
         )
         self.agent = self._agent()
         self.lives = [

@@ -105,7 +105,20 @@ async def divided(world: Played) -> None:
     """Two jobs, each in an instance of the first device."""
     for name, slices in (("low", 0b1111), ("high", 0b1111_0000)):
         order = world.order(name, "exec sleep 100")
-        await world.place(replace(order, gpus=(GpuHold(FIRST, 50, MIG, "3g.40gb", slices),)))
+        await world.place(
+            replace(
+                order,
+                gpus=(
+                    GpuHold(
+                        uuid=FIRST,
+                        share=50,
+                        isolation=MIG,
+                        mig_profile="3g.40gb",
+                        mig_slices=slices,
+                    ),
+                ),
+            )
+        )
         await world.said(f.JobStarted, name)
 
 
@@ -168,7 +181,7 @@ async def test_a_fatal_error_of_a_switch_ends_the_job_with_several_gpus_and_no_o
     assert world.metrics().count('reason="sxid 24007",health="degraded"} 1') == 3
 
 
-async def test_what_a_user_writes_into_the_kernel_s_log_says_nothing(world: Played) -> None:
+async def test_line_that_a_user_writes_into_the_kernel_s_log_is_ignored(world: Played) -> None:
     await runs(world, "good", FIRST)
     world.kernel(0, 79, facility=1)
     world.kernel(1, 63)
@@ -207,7 +220,7 @@ async def test_a_job_that_died_of_its_device_s_error_before_the_agent_knew_did_n
     assert (await world.said(f.JobFinished, "hit")).reason == "gpu_fault"
 
 
-async def test_what_a_device_mends_by_itself_is_told_of_once_in_a_window_and_its_job_goes_on(
+async def test_corrected_errors_are_recorded_once_per_window_and_the_job_continues(
     world: Played,
 ) -> None:
     await runs(world, "good", FIRST)
@@ -323,7 +336,7 @@ async def test_lines_are_whole_whatever_comes_at_once_and_a_plain_file_is_refuse
         LinePipe(tmp_path / "plain", heard.append).open()
 
 
-def test_what_the_settings_say_is_the_policy() -> None:
+def test_device_policy_follows_the_settings() -> None:
     policy = policy_of(Settings(health_shadow=1, health_breaker_s=7, health_site="xid 74=reset"))
     assert (policy.shadow, policy.breaker_ns, policy.site) == (
         True,

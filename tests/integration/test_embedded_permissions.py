@@ -159,7 +159,10 @@ async def test_node_cannot_read_the_log(world: World) -> None:
     ):
         with pytest.raises(NatsError):
             await client.request(subject, b"{}", timeout=SETTLE_S)
-    assert await _heard(world, "node-1", s.ALL_FACTS, "scheduler", s.SCHEDULER) == []
+    heard = await _heard(
+        world, listener="node-1", pattern=s.ALL_FACTS, speaker="scheduler", subject=s.SCHEDULER
+    )
+    assert heard == []
 
 
 async def test_no_process_may_purge_delete_or_change_the_log(world: World) -> None:
@@ -254,9 +257,13 @@ async def test_permitted_request_is_answered(
 
 
 async def test_node_receives_its_own_orders(world: World) -> None:
-    assert await _heard(world, "node-1", s.orders("1"), "scheduler", s.orders("1")) == [
-        s.orders("1")
-    ]
+    assert await _heard(
+        world=world,
+        listener="node-1",
+        pattern=s.orders("1"),
+        speaker="scheduler",
+        subject=s.orders("1"),
+    ) == [s.orders("1")]
 
 
 REFUSED_EARS = [
@@ -273,7 +280,10 @@ REFUSED_EARS = [
 async def test_no_process_receives_messages_for_another(
     world: World, listener: str, pattern: str, speaker: str, subject: str
 ) -> None:
-    assert await _heard(world, listener, pattern, speaker, subject) == []
+    heard = await _heard(
+        world, listener=listener, pattern=pattern, speaker=speaker, subject=subject
+    )
+    assert heard == []
 
 
 REFUSED_TONGUES = [
@@ -296,7 +306,10 @@ REFUSED_TONGUES = [
 async def test_no_process_publishes_on_subjects_of_another(
     world: World, speaker: str, subject: str, listener: str, pattern: str
 ) -> None:
-    assert await _heard(world, listener, pattern, speaker, subject) == []
+    heard = await _heard(
+        world, listener=listener, pattern=pattern, speaker=speaker, subject=subject
+    )
+    assert heard == []
 
 
 async def test_answer_cannot_be_directed_to_another_writers_facts(

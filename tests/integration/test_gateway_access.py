@@ -1,4 +1,4 @@
-"""Who asked for what, over real HTTP: in the log, in the archive, and read by those who may."""
+"""Access records over real HTTP, in the log and in the archive, and the users who may read them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -151,7 +151,7 @@ async def test_operators_read_the_record_and_members_do_not(world: World) -> Non
         assert [(row["user"], row["route"], row["status"]) for row in denied] == [
             ("ada", "/v1/access", 403)
         ]
-        assert (await olga.ask("GET", "/v1/access?user=nobody"))["access"] == []
+        assert (await olga.ask("GET", "/v1/access?user=unknown"))["access"] == []
         assert (await olga.ask("GET", "/v1/events"))[
             "events"
         ] == []  # the keys that were made are the administrator's to know

@@ -209,7 +209,7 @@ async def test_a_list_comes_in_pages_that_add_up_to_it(
         if not (following := page["next"]):
             break
     assert found == whole and len(whole) > 1
-    assert "not in the list" in (await world.ask("GET", f"/v1/{path}?after=nobody", 422))["detail"]
+    assert "not in the list" in (await world.ask("GET", f"/v1/{path}?after=unknown", 422))["detail"]
     await world.ask("GET", f"/v1/{path}?limit=0", 422)
 
 
@@ -272,7 +272,7 @@ async def test_the_inventory_is_the_scheduler_s_own_and_behind_a_node_that_there
     await world.bus.subscribe(subjects.ask_scheduler("inventory"), answer)
     assert (await world.ask("GET", "/v1/inventory"))["seq"] == 7
     await world.ask("GET", "/v1/inventory?after=n1")
-    await world.ask("GET", "/v1/inventory?after=nobody", 404)
+    await world.ask("GET", "/v1/inventory?after=unknown", 404)
     assert asks == [b"", b"n1"]
 
 
@@ -322,7 +322,15 @@ async def test_the_last_heartbeat_comes_from_the_scheduler_and_is_unknown_before
     assert (await world.ask("GET", "/v1/cluster"))["scheduler"] is None
 
     async def answer(subject: str, data: bytes) -> bytes:
-        return msgspec.msgpack.encode(Vitals(1, {NodeId("n1"): 250}, 3, 12.5, 40.0))
+        return msgspec.msgpack.encode(
+            Vitals(
+                epoch=1,
+                heard_ms_ago={NodeId("n1"): 250},
+                decisions=3,
+                decision_p50_us=12.5,
+                decision_p99_us=40.0,
+            )
+        )
 
     await world.bus.subscribe(subjects.ask_scheduler("vitals"), answer)
     await world.gateway.pulse.take()

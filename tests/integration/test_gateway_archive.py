@@ -100,7 +100,7 @@ async def test_a_job_that_left_the_fold_is_read_from_the_archive(
             ]
             assert (kinds[0], kinds[-1]) == ("job.submitted", "job.closed")
             assert len((await world.ask("GET", f"/v1/events?job={ids[0]}"))["events"]) == len(kinds)
-            await world.ask("GET", "/v1/jobs/nobody", 404)
+            await world.ask("GET", "/v1/jobs/unknown", 404)
 
 
 async def test_without_the_archive_the_past_is_one_clear_line(tmp_path: Path) -> None:

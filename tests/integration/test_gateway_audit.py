@@ -89,7 +89,7 @@ async def test_a_page_is_a_batch_of_cloud_events_and_the_last_id_leads_to_the_ne
         )
 
 
-async def test_who_follows_is_sent_what_comes_and_goes_on_behind_the_last_id(
+async def test_follower_receives_new_events_and_resumes_after_the_last_id(
     tmp_path: Path,
 ) -> None:
     async with audited(tmp_path) as at:
@@ -116,12 +116,12 @@ async def heard(content: Any, count: int) -> list[str]:
     return found
 
 
-async def test_what_is_no_place_and_too_many_followers_are_refused(
+async def test_invalid_position_and_too_many_followers_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with audited(tmp_path) as at:
         problem = await at.world.ask("GET", "/v1/audit/events?after=last", 422)
-        assert "is no event's id" in problem["detail"]
+        assert "is not an event's id" in problem["detail"]
         await at.world.ask("GET", "/v1/audit/events?limit=5000", 422)
         monkeypatch.setattr(routes, "FOLLOWERS_MAX", 0)
         await at.world.ask("GET", "/v1/audit/events?follow=1", 503)

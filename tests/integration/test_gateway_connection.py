@@ -1,5 +1,6 @@
-"""What is written to a client within one turn of the loop goes out at once, in order and whole, and
-never gathers without bound.
+"""Writes to a client within one turn of the loop leave at once, in order and whole.
+
+The buffer of unsent bytes has a bound.
 """
 
 import asyncio
@@ -34,11 +35,11 @@ class Server(asyncio.Protocol):
             found.write(piece)
             self.waiting.append(found._bytes)
         found.close()
-        found.write(b"nobody hears this")
+        found.write(b"this is not read")
 
 
 def heard(*pieces: bytes) -> tuple[list[bytes], int]:
-    """What a client received, and the most that waited."""
+    """Return the pieces that a client received, and the largest number of bytes that waited."""
 
     async def run() -> tuple[list[bytes], int]:
         loop, made = asyncio.get_running_loop(), Server(list(pieces))

@@ -77,7 +77,7 @@ async def test_a_rotated_key_keeps_its_name_and_its_old_secret_for_the_grace(wor
         ({}, "user: missing"),
         ({"user": "a b"}, "user:"),
         ({"user": "ada", "role": "root"}, "role: 'root' is not known"),
-        ({"user": "ada", "tenant": "nobody"}, "tenant: 'nobody' does not exist"),
+        ({"user": "ada", "tenant": "unknown"}, "tenant: 'unknown' does not exist"),
         ({"user": "ada", "expires_in": "soon"}, "expires_in"),
         ({"user": "ada", "expires_in": "0s"}, "expires_in"),
         ({"user": "ada", "name": "a\nb"}, "name:"),

@@ -135,7 +135,9 @@ async def test_output_comes_from_the_node_then_from_the_bucket(
         node.say(job_id, "stdout", b"from the node", end=True)
         async with session.get(f"/v1/jobs/{job_id}/output?follow=1") as response:
             assert await response.read() == b"from the node"
-        await KvOutputs(agent).put(output_key("n1", job_id, 1, 0, "stdout"), b"the node")
+        await KvOutputs(agent).put(
+            output_key(node_id="n1", job_id=job_id, attempt=1, rank=0, stream="stdout"), b"the node"
+        )
         await by_node.finish(job_id, "n1", written=13)
         seq = await by_scheduler.close(job_id)
         await agent.close()

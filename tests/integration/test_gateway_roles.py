@@ -63,7 +63,11 @@ async def test_role_reaches_exactly_what_its_row_allows(world: World, role: str)
     async with aiohttp.ClientSession() as session:
         for method, route in ROUTES:
             found, text = await status(
-                session, world.url, method, route, {"authorization": f"Bearer {made['key']}"}
+                session=session,
+                url=world.url,
+                method=method,
+                route=route,
+                headers={"authorization": f"Bearer {made['key']}"},
             )
             reached = roles.reach(role, method, route) != NOTHING
             assert (
@@ -79,16 +83,18 @@ async def test_role_reaches_exactly_what_its_row_allows(world: World, role: str)
 async def test_every_route_needs_an_accepted_key(world: World, headers: dict[str, str]) -> None:
     async with aiohttp.ClientSession() as session:
         for method, route in ROUTES:
-            found, text = await status(session, world.url, method, route, headers)
+            found, text = await status(
+                session=session, url=world.url, method=method, route=route, headers=headers
+            )
             assert found == 401 and "no accepted key" in text, (method, route, found)
 
 
 async def handshake(
     session: aiohttp.ClientSession, world: World, route: str, key: str
 ) -> tuple[int, str]:
-    """What a WebSocket of that route is answered with.
+    """Return the status and the refusal that a WebSocket of the route gets.
 
-    The client at hand does not say the body of a refusal: the record does.
+    This client does not show the body of a refusal, but the access record does.
     """
     try:
         async with session.ws_connect(
@@ -121,7 +127,7 @@ async def test_a_websocket_to_a_job_is_its_user_s_own(world: World) -> None:
             for asker, status in (
                 (ada, 403),
                 (root, 503),
-            ):  # no agent answers here: whoever may is let through to it
+            ):  # no agent answers here: permitted users get its error
                 with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
                     await asker.session.ws_connect(
                         world.url + route.replace("{ref}", job), headers=header
@@ -189,7 +195,8 @@ async def test_no_redirection_takes_a_key_elsewhere(world: World) -> None:
 async def test_a_probe_needs_no_key(world: World) -> None:
     async with aiohttp.ClientSession() as session:
         assert [
-            (await status(session, world.url, "GET", route, {}))[0] for route in roles.PROBES
+            (await status(session=session, url=world.url, method="GET", route=route, headers={}))[0]
+            for route in roles.PROBES
         ] == [200] * 3
 
 

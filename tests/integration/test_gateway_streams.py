@@ -88,7 +88,9 @@ async def test_followed_output_comes_as_it_is_written_and_ends_with_the_job(
 async def test_the_stored_tail_serves_when_the_node_is_gone(world: World) -> None:
     job_id = await world.run_to("completed")
     await world.writers.finish(job_id, "n1")
-    await world.outputs.put(output_key("n1", job_id, 1, 0, "stdout"), b"the end")
+    await world.outputs.put(
+        output_key(node_id="n1", job_id=job_id, attempt=1, rank=0, stream="stdout"), b"the end"
+    )
     assert await output(world, job_id) == (b"the end", "tail", 0)
 
 
@@ -97,7 +99,9 @@ async def test_the_stored_tail_has_the_offsets_of_the_whole_output(world: World)
     await world.writers.finish(job_id, "n1", written=107)
     await world.writers.close(job_id)
     await world.settle()
-    await world.outputs.put(output_key("n1", job_id, 1, 0, "stdout"), b"the end")
+    await world.outputs.put(
+        output_key(node_id="n1", job_id=job_id, attempt=1, rank=0, stream="stdout"), b"the end"
+    )
     assert await output(world, job_id) == (b"the end", "tail", 100)
     assert await output(world, job_id, "offset=104") == (b"end", "tail", 104)
     assert await output(world, job_id, "tail_bytes=3") == (b"end", "tail", 104)
@@ -252,7 +256,9 @@ async def test_the_output_of_an_earlier_attempt_comes_from_the_store_once_its_no
     world: World,
 ) -> None:
     job_id = await requeued(world, FakeNode(), written=104)
-    await world.outputs.put(output_key("n1", job_id, 1, 0, "stdout"), b"lost")
+    await world.outputs.put(
+        output_key(node_id="n1", job_id=job_id, attempt=1, rank=0, stream="stdout"), b"lost"
+    )
     assert await output(world, job_id, "attempt=1") == (b"lost", "tail", 100)
 
 
@@ -304,5 +310,7 @@ async def test_a_pruned_output_is_its_stored_end_and_says_so(world: World, node:
         "is gone: it was pruned on node n1, and its end is not stored off the node"
         in problem["detail"]
     )
-    await world.outputs.put(output_key("n1", job_id, 1, 0, "stdout"), b"the end")
+    await world.outputs.put(
+        output_key(node_id="n1", job_id=job_id, attempt=1, rank=0, stream="stdout"), b"the end"
+    )
     assert await output(world, job_id) == (b"the end", "tail, pruned on n1", 100)

@@ -31,7 +31,7 @@ DAEMON = (
     "sleep 1; done' &)"
 )
 FILL = "import time\nkept = []\nwhile True: kept.append(b'x' * (1 << 20)); time.sleep(0.001)"
-# Takes a descriptor from whoever connects, says so, and keeps it.
+# Takes a descriptor from each client that connects, prints a line, and keeps it.
 KEEPER = """
 import socket, sys, time
 listener = socket.socket(socket.AF_UNIX); listener.bind(sys.argv[1]); listener.listen()
@@ -96,7 +96,7 @@ async def is_usable(world: World) -> None:
     assert (await world.output("next")).data == b"fine\n"
 
 
-async def test_one_that_opens_a_device_it_was_not_given(world: World, home: Home) -> None:
+async def test_hostile_job_cannot_open_a_device_of_another_job(world: World, home: Home) -> None:
     given.needs(home, DEVICES)
     await world.start("j", "head -c1 /dev/zero | wc -c; head -c1 /dev/full")
     assert (await world.said(f.JobFinished, "j")).exit_code == 1
@@ -105,7 +105,7 @@ async def test_one_that_opens_a_device_it_was_not_given(world: World, home: Home
     await is_usable(world)
 
 
-async def test_one_that_forks_and_daemonises(world: World) -> None:
+async def test_processes_of_a_job_that_daemonises_are_ended(world: World) -> None:
     await world.start("j", f"{DAEMON}; until [ -s pid ]; do sleep 0.01; done")
     finished, released = await world.said(f.JobFinished, "j"), await world.said(f.JobReleased, "j")
     await gone(int((world.state_dir / "pid").read_text()))
@@ -114,7 +114,7 @@ async def test_one_that_forks_and_daemonises(world: World) -> None:
     await is_usable(world)
 
 
-async def test_one_whose_daemon_holds_its_device_after_its_end(world: World) -> None:
+async def test_daemon_that_holds_the_job_s_device_is_ended(world: World) -> None:
     held = DAEMON.replace("</dev/null", "</dev/zero")
     await world.start("j", f"{held}; until [ -s pid ]; do sleep 0.01; done")
     finished, released = await world.said(f.JobFinished, "j"), await world.said(f.JobReleased, "j")
@@ -128,7 +128,7 @@ async def test_one_whose_daemon_holds_its_device_after_its_end(world: World) -> 
     await is_usable(world)
 
 
-async def test_one_that_ignores_sigterm(world: World) -> None:
+async def test_job_that_ignores_sigterm_is_killed(world: World) -> None:
     await world.start("j", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
     await world.said(f.JobStarted, "j")
     await world.scheduler.send(world.stop_order("j", grace_ms=200))
@@ -156,7 +156,7 @@ async def test_many_that_ignore_sigterm_are_killed_with_their_first(world: World
 @pytest.mark.parametrize(
     ("killed", "enforced", "left"), [(True, True, 0), (True, False, 1), (False, True, 1)]
 )
-def test_who_was_killed_with_the_main_process_was_not_left_behind(
+def test_processes_killed_with_the_main_process_are_not_reported_as_left(
     killed: bool, enforced: bool, left: int
 ) -> None:
     code = [
@@ -179,7 +179,9 @@ def test_who_was_killed_with_the_main_process_was_not_left_behind(
     )
 
 
-async def test_one_that_leaves_its_device_with_somebody_else(world: World) -> None:
+async def test_device_that_another_process_keeps_open_is_quarantined_until_it_is_closed(
+    world: World,
+) -> None:
     await world.start(
         "j", f"until [ -S keeper ]; do sleep 0.02; done; {sys.executable} -ISc '{HAND_OVER}'"
     )
@@ -198,7 +200,9 @@ async def test_one_that_leaves_its_device_with_somebody_else(world: World) -> No
     await is_usable(world)
 
 
-async def test_one_that_fills_its_memory_share(world: World, home: Home) -> None:
+async def test_job_that_exceeds_its_host_memory_is_ended_and_told_so(
+    world: World, home: Home
+) -> None:
     given.needs(home, MEMORY)
     await world.start("j", f'exec {sys.executable} -ISc "{FILL}"', memory_bytes=64 * MIB)
     finished = await world.said(f.JobFinished, "j")
@@ -207,7 +211,7 @@ async def test_one_that_fills_its_memory_share(world: World, home: Home) -> None
     await is_usable(world)
 
 
-async def test_one_that_fills_the_disk_with_output(world: World) -> None:
+async def test_output_that_would_fill_the_disk_is_bounded(world: World) -> None:
     await world.start(
         "j", "head -c 40M /dev/urandom; head -c 40M /dev/urandom >&2", output_limit_bytes=MIB
     )
@@ -222,7 +226,7 @@ async def test_one_that_fills_the_disk_with_output(world: World) -> None:
     await is_usable(world)
 
 
-async def test_one_that_prints_a_million_lines(world: World) -> None:
+async def test_million_lines_of_output_leave_no_work_behind(world: World) -> None:
     before = len(world.agent.tasks.work)
     await world.start("j", "seq 1000000")
     finished = await world.said(f.JobFinished, "j")
@@ -246,9 +250,7 @@ async def test_a_root_job_that_changes_its_cgroup_is_ended_with_its_children(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job another user")
-async def test_one_that_changes_its_own_control_group_as_a_user_cannot(
-    tmp_path: Path, home: Home
-) -> None:
+async def test_job_s_user_cannot_change_its_control_group(tmp_path: Path, home: Home) -> None:
     for folder in (tmp_path, *tmp_path.parents[:-2]):
         folder.chmod(folder.stat().st_mode | 0o011)
     async with world_at(tmp_path, home.dirs, {"*": "nobody"}) as world:

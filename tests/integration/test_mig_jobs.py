@@ -54,7 +54,11 @@ async def start(
     profile: str = "3g.40gb",
 ) -> StartOrder:
     order = world.order(job, script)
-    holds = (GpuHold(uuid, 50, MIG, profile, slices),) if slices else (GpuHold(uuid),)
+    holds = (
+        (GpuHold(uuid=uuid, share=50, isolation=MIG, mig_profile=profile, mig_slices=slices),)
+        if slices
+        else (GpuHold(uuid),)
+    )
     return await world.place(
         StartOrder(
             *[holds if name == "gpus" else getattr(order, name) for name in order.__struct_fields__]
@@ -134,7 +138,7 @@ async def test_a_card_on_which_none_could_be_made_returns_beside_a_job_that_has_
     assert (await world.said(f.JobFinished, "j")).exit_code == 0
 
 
-async def test_what_is_half_made_and_cannot_be_taken_back_quarantines_the_device_until_it_can(
+async def test_half_created_instance_quarantines_the_device_until_it_is_removed(
     world: World,
     fakes: Fakes,  # noqa: F811
 ) -> None:
@@ -156,7 +160,10 @@ async def test_what_is_half_made_and_cannot_be_taken_back_quarantines_the_device
 
 async def test_a_second_device_that_fails_takes_the_first_one_s_instance_back(world: World) -> None:
     order = world.order("j", SHOW)
-    holds = (GpuHold(FIRST, 50, MIG, "3g.40gb", HIGH), GpuHold(SECOND, 50, MIG, "3g.40gb", HIGH))
+    holds = (
+        GpuHold(uuid=FIRST, share=50, isolation=MIG, mig_profile="3g.40gb", mig_slices=HIGH),
+        GpuHold(uuid=SECOND, share=50, isolation=MIG, mig_profile="3g.40gb", mig_slices=HIGH),
+    )
     await world.place(
         StartOrder(
             *[holds if name == "gpus" else getattr(order, name) for name in order.__struct_fields__]
@@ -194,7 +201,7 @@ async def test_a_job_for_the_whole_card_is_refused_while_it_is_in_mig_mode(world
     assert "is in MIG mode by now" in (await world.said(f.JobRefused, "j")).reason
 
 
-async def test_after_a_kill_the_next_agent_removes_what_nobody_owns_and_keeps_what_lives(
+async def test_after_a_kill_the_next_agent_removes_unowned_instances_and_keeps_used_ones(
     world: World,
 ) -> None:
     await start(world, "j", WAIT, HIGH)
@@ -256,10 +263,10 @@ async def test_a_stranger_s_instance_in_use_is_named_when_the_agent_begins(
 
 async def test_simulated_cards_are_cut_the_same_way(tmp_path: Path) -> None:
     async with world_at(tmp_path / "state") as world:
-        await start(world, "j", SHOW, HIGH, GpuId("GPU-n-0"))
+        await start(world=world, job="j", script=SHOW, slices=HIGH, uuid=GpuId("GPU-n-0"))
         assert (await world.said(f.JobReleased, "j")).checks["mig"] == "gone"
         assert (await world.output("j")).data == b"MIG-n-0-0\n"
-        await start(world, "k", SHOW, 0b1100, GpuId("GPU-n-0"))
+        await start(world=world, job="k", script=SHOW, slices=0b1100, uuid=GpuId("GPU-n-0"))
         assert "has no room for 3g.40gb at slice 2" in (await world.said(f.JobRefused, "k")).reason
 
 
@@ -290,13 +297,13 @@ async def test_the_mode_of_a_free_card_is_set_and_registered_while_a_job_lives_o
     assert kinds.index("gpu.controlled") > len(kinds) - 1 - kinds[::-1].index("node.registered")
     last = world.facts(f.NodeRegistered)[-1]
     assert (last.incarnation, [ref.job_id for ref in last.attempts]) == (2, ["j"])
-    await start(world, "k", SHOW, HIGH, SECOND)
+    await start(world=world, job="k", script=SHOW, slices=HIGH, uuid=SECOND)
     assert (await world.said(f.JobReleased, "k")).checks["mig"] == "gone"
     (world.state_dir / "go").touch()
     assert (await world.said(f.JobFinished, "j")).exit_code == 0
 
 
-async def test_the_mode_waits_for_the_jobs_of_its_card_and_nobody_s_instances_go_with_it(
+async def test_change_of_mode_waits_for_the_card_s_jobs_and_removes_unowned_instances(
     world: World,
 ) -> None:
     await start(world, "j", WAIT)
@@ -350,13 +357,25 @@ async def test_a_card_of_amd_is_divided_into_devices_that_jobs_see_by_number(
     driver = amd_alone()
     async with world_at(tmp_path / "state", real=driver) as world:
         world.agent.state.controls.policy = hot_policy("amd=power:60")
-        await start(world, "j", f"{SHOW}$ROCR_VISIBLE_DEVICES; sleep 1", 0, AMD_SECOND)
+        await start(
+            world=world,
+            job="j",
+            script=f"{SHOW}$ROCR_VISIBLE_DEVICES; sleep 1",
+            slices=0,
+            uuid=AMD_SECOND,
+        )
         await world.said(f.JobStarted, "j")
         assert (await tell(world, "compute-partition", "CPX", AMD_FIRST)).outcome == "done"
         assert len(registered(world)) == world.agent.state.devices.count == 9 and GpuId(
             f"{AMD_FIRST}.7"
         ) in registered(world)
-        await start(world, "k", "echo $ROCR_VISIBLE_DEVICES", 0, GpuId(f"{AMD_FIRST}.2"))
+        await start(
+            world=world,
+            job="k",
+            script="echo $ROCR_VISIBLE_DEVICES",
+            slices=0,
+            uuid=GpuId(f"{AMD_FIRST}.2"),
+        )
         await world.said(f.JobFinished, "k")
         assert (await world.output("k")).data == b"2\n"
         assert (await world.said(f.JobFinished, "j")).exit_code == 0
@@ -369,7 +388,7 @@ async def test_a_card_of_amd_is_divided_into_devices_that_jobs_see_by_number(
             == [AMD_FIRST, AMD_SECOND]
             == list(world.agent.state.controls.hot)
         )
-        await start(world, "l", SHOW, 0, GpuId(f"{AMD_FIRST}.2"))
+        await start(world=world, job="l", script=SHOW, slices=0, uuid=GpuId(f"{AMD_FIRST}.2"))
         assert (
             f"GPU {AMD_FIRST}.2 is no longer on this node"
             in (await world.said(f.JobRefused, "l")).reason

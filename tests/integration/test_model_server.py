@@ -29,7 +29,9 @@ Client = TestClient[Any, Any]
 
 
 def example() -> ModuleType:
-    """The file itself: examples are no package."""
+    """Load the file itself, with its folder on the path: the examples are not a package."""
+    if str(ROOT / "examples") not in sys.path:
+        sys.path.insert(0, str(ROOT / "examples"))
     spec = importlib.util.spec_from_file_location(
         "model_server", ROOT / "examples" / "model_server.py"
     )
@@ -163,7 +165,7 @@ async def test_its_models_and_its_health_are_asked_for(server: Client) -> None:
         ("/v1/chat/completions", [], None),
     ],
 )
-async def test_what_is_not_valid_is_said_in_openai_s_shape(
+async def test_invalid_request_gets_an_error_in_openai_s_shape(
     server: Client, path: str, body: object, param: str | None
 ) -> None:
     answer = await post(server, path, body, status=400)
@@ -175,7 +177,7 @@ async def test_an_unknown_route_is_an_error_of_the_same_shape(server: Client) ->
     assert answer.status == 404 and "error" in await answer.json()
 
 
-async def test_it_is_slow_to_start_and_fails_when_told_so() -> None:
+async def test_stand_in_starts_slowly_and_fails_when_its_flags_say_so() -> None:
     async with client_of("--start-s", "60") as slow:
         assert (await slow.get("/health")).status == 503
     async with client_of("--fail-every", "2") as failing:
@@ -187,7 +189,7 @@ async def test_it_is_slow_to_start_and_fails_when_told_so() -> None:
         assert (await sick.get("/health")).status == 503
 
 
-async def test_it_serves_where_it_cannot_say_how_busy_it_is(
+async def test_stand_in_serves_without_a_writable_job_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MUSTER_JOB_DIR", str(tmp_path / "not-there"))

@@ -53,7 +53,9 @@ async def deploy(cluster: Chaos, name: str, *flags: str, **fields: Any) -> Model
         "startup_timeout_s": "60s",
         **fields,
     }
-    made: Model = await ask(cluster, "POST", "/v1/deployments", 201, body)
+    made: Model = await ask(
+        cluster=cluster, method="POST", path="/v1/deployments", status=201, body=body
+    )
     return made
 
 
@@ -103,7 +105,7 @@ def urls(model: Model) -> list[str]:
 
 
 async def muster(cluster: Chaos, *arguments: str) -> str:
-    """What the command prints; it must end with 0."""
+    """Return the output of the command, which must exit with 0."""
     told = {
         **os.environ,
         "MUSTER_PROFILE": str(cluster.folder / "profile.json"),
@@ -176,11 +178,11 @@ async def test_a_redeployment_never_serves_with_fewer_than_requested(cluster: Ch
     await deploy(cluster, "rolled", replicas=2)
     await ready(cluster, "rolled")
     await ask(
-        cluster,
-        "POST",
-        "/v1/deployments/rolled/redeploy",
-        202,
-        {"command": [*SERVER, "--start-s", "0.5"]},
+        cluster=cluster,
+        method="POST",
+        path="/v1/deployments/rolled/redeploy",
+        status=202,
+        body={"command": [*SERVER, "--start-s", "0.5"]},
     )
     seen: list[int] = []
 
@@ -254,23 +256,49 @@ async def _until_true(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_what_does_not_fit_is_refused_in_words(cluster: Chaos) -> None:
+async def test_contradicting_change_of_a_deployment_is_refused_with_the_reason(
+    cluster: Chaos,
+) -> None:
     assert (
-        "model 'nobody' does not exist"
-        in (await ask(cluster, "GET", "/v1/deployments/nobody", 404))["detail"]
+        "model 'unknown' does not exist"
+        in (await ask(cluster, "GET", "/v1/deployments/unknown", 404))["detail"]
     )
-    await ask(cluster, "POST", "/v1/deployments", 422, {"name": "a b", "command": ["x"]})
-    await ask(cluster, "POST", "/v1/deployments", 422, [])
+    await ask(
+        cluster=cluster,
+        method="POST",
+        path="/v1/deployments",
+        status=422,
+        body={"name": "a b", "command": ["x"]},
+    )
+    await ask(cluster=cluster, method="POST", path="/v1/deployments", status=422, body=[])
     await deploy(cluster, "twice", replicas=0)
     assert (
         "deployed already"
         in (
-            await ask(cluster, "POST", "/v1/deployments", 409, {"name": "twice", "command": ["x"]})
+            await ask(
+                cluster=cluster,
+                method="POST",
+                path="/v1/deployments",
+                status=409,
+                body={"name": "twice", "command": ["x"]},
+            )
         )["detail"]
     )
-    await ask(cluster, "PATCH", "/v1/deployments/twice", 422, {"replicas": "many"})
+    await ask(
+        cluster=cluster,
+        method="PATCH",
+        path="/v1/deployments/twice",
+        status=422,
+        body={"replicas": "many"},
+    )
     await undeployed(cluster, "twice")
-    await ask(cluster, "PATCH", "/v1/deployments/twice", 409, {"replicas": 1})
+    await ask(
+        cluster=cluster,
+        method="PATCH",
+        path="/v1/deployments/twice",
+        status=409,
+        body={"replicas": 1},
+    )
 
 
 async def test_a_replica_that_does_not_fit_says_why(cluster: Chaos) -> None:

@@ -39,12 +39,12 @@ class Cluster:
     ) -> "subprocess.Popen[bytes]":
         certificates.server(self.folder, name, "authority", ["localhost", connection_nats.TLS_NAME])
         server = nats_config.Server(
-            name,
-            port,
-            str(self.folder / name),
-            1 << 28,
-            peers,
-            peers.addresses[index],
+            name=name,
+            port=port,
+            store=str(self.folder / name),
+            log_bytes=1 << 28,
+            peers=peers,
+            route_address=peers.addresses[index],
             certificate=str(self.folder / f"{name}.pem"),
             key=str(self.folder / f"{name}.key"),
             authority=str(self.folder / "authority.pem"),
@@ -83,7 +83,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 async def stored(settings: Settings, within_s: float = WITHIN_S) -> int:
     """How many servers keep the log that this client has made."""
     client = await connection_nats.connect(
-        settings.servers, "scheduler", settings.nkey_seed, settings.nats_ca_file, within_s
+        servers=settings.servers,
+        name="scheduler",
+        seed=settings.nkey_seed,
+        ca_file=settings.nats_ca_file,
+        within_s=within_s,
     )
     try:
         await log_jetstream.create_stream(client, COUNT, 1 << 20)

@@ -54,7 +54,7 @@ def agent_of(chaos: Chaos, node: str) -> int:
 
 
 @pytest.mark.timeout(240)
-async def test_it_goes_on_through_a_silence_and_elsewhere_only_by_an_operators_word(
+async def test_job_that_ignores_the_lease_survives_silence_and_moves_only_after_node_dead(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path, NODES, 1, **SETTINGS) as chaos:

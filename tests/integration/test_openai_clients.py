@@ -46,7 +46,7 @@ def old_python() -> Path:
 
 
 def _install(python: Path) -> str:
-    """What went wrong, or nothing."""
+    """Install the old client, and return the error message; empty if it worked."""
     venv.create(OLD_HOME, with_pip=True, clear=True)
     line = [
         python,

@@ -115,7 +115,7 @@ class Load:
 
 
 async def history(chaos: Chaos) -> str:
-    """The last facts, for whoever reads a failure."""
+    """Return the last facts, to explain a failure."""
     return "\n".join(
         json.dumps(event)[:400] for event in (await chaos.get("/v1/events", last="40"))["events"]
     )

@@ -1,5 +1,6 @@
-"""What fails between client and replica: a client that leaves, a replica that refuses, dies, is
-silent, or is killed under load.
+"""Failures between client and replica.
+
+A client disconnects; a replica refuses, dies, is silent, or is killed under load.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ async def until(true: Callable[[], bool]) -> None:
 async def replicas_world(
     tmp_path: Path, count: int, dead: int = 0, **changed: Any
 ) -> AsyncIterator[tuple[World, list[Replica]]]:
-    """`dead` replicas, at whose ports nobody listens, come first."""
+    """Run a gateway with `count` replicas; addresses of `dead` replicas come first."""
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(gateway_world(tmp_path, **changed))
         replicas = [await stack.enter_async_context(running()) for _ in range(count)]
@@ -77,7 +78,7 @@ class TestTheClientLeaves:
             await until(lambda: replica.cancelled == 1)
             await until(lambda: counted(world, "499", "false") == 1.0)
 
-    async def test_one_that_stays_is_not_cancelled(self, tmp_path: Path) -> None:
+    async def test_request_of_a_connected_client_is_not_cancelled(self, tmp_path: Path) -> None:
         async with replicas_world(tmp_path, 1) as (world, [replica]):
             for _ in range(3):
                 await world.ask("POST", CHAT, json={"model": "m"})

@@ -106,7 +106,7 @@ async def test_models_are_listed_and_shown(tmp_path: Path) -> None:
 
 async def test_a_deployed_model_is_served_while_its_replica_is_ready(tmp_path: Path) -> None:
     node, job = NodeId("n1"), JobId("chat-1")
-    gpu = Gpu(GpuId("n1-g0"), 0, "nvidia", "H100", 80 << 30)
+    gpu = Gpu(uuid=GpuId("n1-g0"), index=0, vendor="nvidia", model="H100", memory_bytes=80 << 30)
     async with gateway_world(tmp_path) as world, running() as replica:
         writers = world.writers
         await writers.begin_term()

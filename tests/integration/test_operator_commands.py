@@ -17,7 +17,14 @@ from services.node_agent.jobs.environment import passed_on
 from services.node_agent.machine import processes
 
 DEVICE = GpuId("GPU-n-0")
-GPU = Gpu(DEVICE, 0, "nvidia", "H100", 80 << 30, pci_bus="0000:01:00.0")
+GPU = Gpu(
+    uuid=DEVICE,
+    index=0,
+    vendor="nvidia",
+    model="H100",
+    memory_bytes=80 << 30,
+    pci_bus="0000:01:00.0",
+)
 WITHIN_MS = 10_000
 
 
@@ -27,7 +34,7 @@ async def said(command: str, within_ms: int = WITHIN_MS) -> str:
     )
 
 
-async def test_it_sees_its_device_alone_and_ends_well_with_0() -> None:
+async def test_operator_command_gets_one_device_and_succeeds_with_exit_code_0() -> None:
     asked = (
         f'[ "$MUSTER_GPUS" = {DEVICE} ] && [ "$CUDA_VISIBLE_DEVICES" = {DEVICE} ] && [ '
         "$MUSTER_GPU_PCI = 0000:01:00.0 ] && [ $PWD = / ]"
@@ -36,7 +43,7 @@ async def test_it_sees_its_device_alone_and_ends_well_with_0() -> None:
     assert await OperatorCommand("false", WITHIN_MS, {}, list).on(DEVICE) == ""
 
 
-async def test_what_it_printed_last_is_told_however_much_it_was() -> None:
+async def test_report_contains_the_last_output_of_an_operator_command_within_a_bound() -> None:
     assert (
         await said("echo first; echo the memory is bad >&2; exit 3")
         == "its command ended with 3: the memory is bad"
@@ -45,7 +52,9 @@ async def test_what_it_printed_last_is_told_however_much_it_was() -> None:
     assert len(long) < WORDS_MAX + 40 and await said("exit 2") == "its command ended with 2"
 
 
-async def test_one_that_takes_too_long_is_ended_with_all_that_it_began(tmp_path: Path) -> None:
+async def test_operator_command_that_takes_too_long_is_ended_with_its_children(
+    tmp_path: Path,
+) -> None:
     assert (
         await said(f"sleep 300 & echo $! > {tmp_path}/pid; wait", 300)
         == "its command was not done within 300 ms"

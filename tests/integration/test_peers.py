@@ -59,7 +59,7 @@ async def test_an_agent_that_begins_again_has_its_roster_and_its_port(tmp_path: 
         await nodes[2].begin()
 
 
-async def test_what_is_no_peer_s_is_dropped_and_costs_no_peer_anything(tmp_path: Path) -> None:
+async def test_datagram_of_a_stranger_is_dropped_at_no_cost_for_peers(tmp_path: Path) -> None:
     async with fleet(tmp_path, 2) as nodes:
         heard, dropped = nodes[0].peers, nodes[0].peers.dropped
         for number in range(3 * HEARD_PER_NODE):

@@ -21,7 +21,7 @@ WAIT_S = 60
 
 
 def install(package: Path, site: Path) -> None:
-    """What pip would: the modules, and beside them what the distribution says of itself."""
+    """Install a package as pip does: copy its modules and write its metadata beside them."""
     said = tomllib.loads((package / "pyproject.toml").read_text())
     project = said["project"]
     about = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"

@@ -127,7 +127,7 @@ async def test_two_jobs_take_turns_on_the_same_devices_and_lose_nothing(
         assert "goes on from step 0" not in out and "done after 60 steps" in out
 
 
-async def test_what_is_being_freed_is_not_stolen_while_the_scheduler_dies(
+async def test_devices_freed_for_a_job_stay_reserved_when_the_scheduler_dies(
     cluster: Chaos, tmp_path: Path
 ) -> None:
     shell = shell_of(cluster, tmp_path)

@@ -47,12 +47,12 @@ async def test_only_2xx_is_ready(reply: bytes, said: str) -> None:
     assert (await asked(reply))[0] == said
 
 
-async def test_it_asks_for_the_health_path() -> None:
+async def test_probe_requests_the_health_path() -> None:
     _, heard = await asked(b"HTTP/1.1 200 OK\r\n\r\n")
     assert heard.startswith(b"GET /healthz?deep=1 HTTP/1.1\r\nHost: 127.0.0.1:")
 
 
-async def test_a_port_where_nobody_listens_is_said_to_be_so() -> None:
+async def test_probe_reports_a_port_without_a_listener() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -65,7 +65,7 @@ async def test_a_server_that_hangs_is_not_waited_for() -> None:
     ] == "no answer within 0.2 s"
 
 
-def test_a_port_is_free_while_nobody_listens_there_on_any_address() -> None:
+def test_a_port_is_free_when_no_process_listens_on_any_address() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

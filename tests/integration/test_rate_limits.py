@@ -63,7 +63,11 @@ class Running:
     async def start(self) -> None:
         before = len(self.bus.subscriptions)
         self.service = Quota(
-            MemoryLog(self.stream, idle_s=0.05), self.bus, self.clock, Settings(), MemorySnapshots()
+            log=MemoryLog(self.stream, idle_s=0.05),
+            bus=self.bus,
+            clock=self.clock,
+            settings=Settings(),
+            store=MemorySnapshots(),
         )
         self.task = asyncio.create_task(self.service.run(asyncio.Event()))
         while len(self.bus.subscriptions) < before + 3:
@@ -96,7 +100,7 @@ async def limits_world(tmp_path: Path) -> AsyncIterator[Limits]:
         await one.ask("PUT", "/v1/tenants/physics", 201, json={})
         async with one.as_("member", "ada", "physics") as ada:
             bob = World(two.gateway, two.running, ada.session, two.url)
-            yield Limits(one, (ada, bob), replica, clock, quota)
+            yield Limits(admin=one, gateways=(ada, bob), replica=replica, clock=clock, quota=quota)
         await quota.kill()
 
 

@@ -1,5 +1,7 @@
-"""A job is over when its devices are proved free: whoever has one open is named, and the device
-waits. /dev/full stands for a GPU.
+"""A job is over when its devices are proved clean.
+
+The report names each process that has a device open, and the device stays in quarantine. /dev/full
+stands for a GPU.
 """
 
 import asyncio
@@ -22,7 +24,7 @@ from services.node_agent.machine import processes
 DEVICE = GpuId("GPU-n-0")
 NUMBER = os.stat("/dev/full").st_rdev
 NODES = {DEVICE: ((os.major(NUMBER), os.minor(NUMBER)),)}
-# No child of this process, and of no terminal: as what a job has asked somebody else to begin.
+# Neither a child of this process nor of a terminal: a job may have another process start one.
 STRANGER = "setsid sleep 300 < /dev/full > /dev/null 2>&1 & echo $!"
 SOON_NS = 300_000_000
 
@@ -51,7 +53,7 @@ def stranger() -> int:
     return pid
 
 
-async def test_who_has_a_device_open_after_the_job_is_named_and_the_device_is_quarantined(
+async def test_process_that_has_a_device_open_after_the_job_is_named_and_the_device_is_quarantined(
     world: World, strangers: list[int]
 ) -> None:
     await world.start("j", "until [ -e go ]; do sleep 0.02; done")
@@ -151,7 +153,7 @@ async def test_a_device_that_is_let_go_in_time_is_released_clean(
     )
 
 
-async def test_what_had_the_device_open_before_the_job_did_not_begin_with_it(
+async def test_process_that_had_the_device_open_before_the_job_does_not_belong_to_it(
     world: World, strangers: list[int]
 ) -> None:
     strangers.append(stranger())
@@ -163,7 +165,7 @@ async def test_what_had_the_device_open_before_the_job_did_not_begin_with_it(
     assert holders(NODES, processes.boot_ns_of(seen.start_ticks) + 1) == {}
 
 
-def test_who_looks_at_a_device_from_a_terminal_does_not_hold_it(strangers: list[int]) -> None:
+def test_process_of_a_terminal_that_opened_a_device_does_not_hold_it(strangers: list[int]) -> None:
     primary, secondary = os.openpty()
     line = ["setsid", "-c", "sh", "-c", "sleep 300 < /dev/full & echo $!; wait"]
     with subprocess.Popen(line, stdin=secondary, stdout=subprocess.PIPE, text=True) as looking:

@@ -1,5 +1,6 @@
-"""A real agent is scraped over HTTP while jobs run on its devices; whoever misbehaves at that port
-costs the node nothing.
+"""Scrapes of a real agent over HTTP while jobs run on its devices.
+
+Misbehaving clients of that port do not disturb the node.
 """
 
 import asyncio
@@ -95,7 +96,7 @@ async def test_only_metrics_are_there() -> None:
             assert (await asked(port, request)).startswith(b"HTTP/1.1 404")
 
 
-async def test_who_sends_without_end_or_nothing_at_all_is_let_go(
+async def test_client_that_sends_without_end_or_nothing_is_disconnected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(scraping, "ANSWER_S", 0.2)
@@ -104,7 +105,7 @@ async def test_who_sends_without_end_or_nothing_at_all_is_let_go(
         assert await asked(port, b"GET /metrics HTTP/1.1\r\n") == b""
 
 
-async def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scraping, "ANSWER_S", 0.2)
     async with served("x" * (64 << 20)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 10)
@@ -127,7 +128,7 @@ async def test_no_more_than_so_many_are_answered_at_once() -> None:
             writer.close()
 
 
-async def test_many_who_ask_at_once_are_given_one_answer() -> None:
+async def test_concurrent_identical_requests_share_one_answer() -> None:
     made = 0
 
     async def text() -> str:

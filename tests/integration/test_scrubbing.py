@@ -113,9 +113,9 @@ async def test_a_device_whose_reset_is_refused_or_that_is_held_after_it_is_not_c
     monkeypatch.setattr(world.driver, "control", grabbed)
     assert (
         await world.agent.devices.scrub.of([OTHER])
-    ).said == "failed: after its reset pid 5 uses it"
+    ).result == "failed: after its reset pid 5 uses it"
     mixed = await world.agent.devices.scrub.of([DEVICE, OTHER])
-    assert mixed.said == (
+    assert mixed.result == (
         f"GPU {DEVICE}: failed: GPU is in use; GPU {OTHER}: failed: after its reset pid 5 uses it"
     )
 
@@ -156,9 +156,7 @@ async def test_of_jobs_that_share_a_device_the_last_one_clears_it(
     assert (tmp_path / "cleared").read_text() == "once\n"
 
 
-async def test_what_begins_on_a_device_while_it_is_cleared_waits(
-    world: World, tmp_path: Path
-) -> None:
+async def test_job_start_waits_while_its_device_is_cleared(world: World, tmp_path: Path) -> None:
     world.agent.devices.scrub.command.command = (
         f"touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.02; done; touch "
         f"{tmp_path}/done"
@@ -172,7 +170,7 @@ async def test_what_begins_on_a_device_while_it_is_cleared_waits(
     assert (await world.said(f.JobFinished, "second")).exit_code == 0
 
 
-async def test_what_is_stopped_while_it_waits_never_begins(world: World, tmp_path: Path) -> None:
+async def test_job_stopped_while_it_waits_never_begins(world: World, tmp_path: Path) -> None:
     world.agent.devices.scrub.command.command = (
         f"touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.02; done"
     )
@@ -187,14 +185,14 @@ async def test_what_is_stopped_while_it_waits_never_begins(world: World, tmp_pat
     assert world.of("second") == ["job.refused"] and not (tmp_path / "ran").exists()
 
 
-async def test_a_device_that_was_left_to_one_who_never_began_is_cleared_before_the_next(
+async def test_a_device_of_a_job_that_never_began_is_cleared_before_the_next_job(
     world: World, tmp_path: Path
 ) -> None:
     scrub = world.agent.devices.scrub
     scrub.command.command = f"echo once >> {tmp_path}/cleared"
     await runs(world, "long", "exec sleep 100", GpuHold(DEVICE))
     await world.said(f.JobStarted, "long")
-    assert (await scrub.of([DEVICE])).said == scrubbing.LATER and not (
+    assert (await scrub.of([DEVICE])).result == scrubbing.LATER and not (
         tmp_path / "cleared"
     ).exists()
     await scrub.over("next.1", [DEVICE])
@@ -238,15 +236,15 @@ async def test_a_reset_of_a_card_waits_for_jobs_on_its_other_parts_and_a_scrub_c
         ref=AttemptRef(JobId("other"), 1), phase="launched", gpus=(part,)
     )
     scrub.command.command = "reset"
-    assert (await scrub.of([DEVICE])).said == scrubbing.LATER and told == []
+    assert (await scrub.of([DEVICE])).result == scrubbing.LATER and told == []
     scrub.command.command = "true"
-    assert (await scrub.of([DEVICE])).said == "done: command"
+    assert (await scrub.of([DEVICE])).result == "done: command"
     del world.agent.state.attempts["other.1"]
     scrub.command.command = "reset"
-    assert (await scrub.of([DEVICE])).said == "done: reset" and told == [DEVICE]
+    assert (await scrub.of([DEVICE])).result == "done: reset" and told == [DEVICE]
 
 
-async def test_what_begins_on_another_part_of_a_card_waits_for_its_reset(
+async def test_job_start_on_another_part_of_a_card_waits_for_the_card_s_reset(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go, begun = asyncio.Event(), asyncio.Event()

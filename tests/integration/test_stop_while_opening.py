@@ -66,7 +66,10 @@ def test_a_stop_during_the_first_attach_ends_the_process_at_once(
 
 
 def _await_connection(port: int) -> None:
-    """Until somebody has called the server: the kernel takes a call even for one that hangs."""
+    """Wait until a client has connected to the port.
+
+    The kernel accepts a connection even for a server that hangs.
+    """
     deadline, called = (
         time.monotonic() + STARTS_WITHIN_S,
         re.compile(rf":{port:04X} {ESTABLISHED} "),

@@ -60,7 +60,7 @@ def killed_agent(state_dir: Path, script: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("folder", ["near", "far" * 40])
-def test_what_a_supervisor_tells_lies_before_the_agent_wherever_its_directory_is(
+def test_supervisor_report_reaches_the_agent_wherever_its_directory_is(
     tmp_path: Path, folder: str
 ) -> None:
     state_dir = tmp_path / folder
@@ -74,7 +74,7 @@ def test_what_a_supervisor_tells_lies_before_the_agent_wherever_its_directory_is
     assert not supervisor.tell(f"{state_dir}/{AGENT_SOCKET}", message)
 
 
-async def test_what_else_is_sent_to_the_agent_is_passed_over(world: World) -> None:
+async def test_unknown_messages_to_the_agent_are_ignored(world: World) -> None:
     wrong: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
     form = b'{"event": "exited", "job_id": "%b", "attempt": %b}'
@@ -120,7 +120,7 @@ async def test_a_killed_supervisor_takes_its_job_along_and_is_reported_lost(worl
     assert output.read(world.supervisors.job_dir(key), "stdout", 0, 100).end
 
 
-async def test_what_a_lost_supervisor_leaves_is_swept_without_a_zygote(world: World) -> None:
+async def test_processes_of_a_lost_supervisor_are_ended_without_a_zygote(world: World) -> None:
     key = await world.shell("job", f'setsid sh -c "{PATIENT}" & {PATIENT}')
     identity = await world.told(key, "started")
     await world.printed(key, b"ready\nready")
@@ -204,7 +204,7 @@ async def test_a_marker_without_a_supervisor_is_reported_and_never_started(tmp_p
     async with world_at(tmp_path / "agent") as world:
         record = await world.told(("job", 3), "exited")
         assert (record["reason"], record["executed"], record["rank"]) == ("not_started", False, 2)
-        assert not records.claim(str(job_dir), lost._nobody("job", 3, 2))
+        assert not records.claim(str(job_dir), lost._without_process("job", 3, 2))
 
 
 async def test_another_process_with_the_supervisors_number_is_not_taken_for_it(
@@ -215,7 +215,7 @@ async def test_another_process_with_the_supervisors_number_is_not_taken_for_it(
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:  # noqa: ASYNC220
         found = processes.process(stranger.pid)
         assert found is not None
-        who = lost._nobody("job", 1, 0)
+        who = lost._without_process("job", 1, 0)
         who.update(
             pid=stranger.pid,
             start_ticks=found.start_ticks - 1,

@@ -31,8 +31,9 @@ time.sleep(60)
 
 
 def test_the_guard_that_is_kept_was_built_of_the_source_beside_it() -> None:
-    """`make guard` builds it and writes both down: whoever changes one of them alone is
-    told here.
+    """Compare the stored program with its source.
+
+    `make guard` builds it and records both checksums: this test fails if only one of them changes.
     """
     folder = Path(child.__file__).parent
     written = {
@@ -116,7 +117,7 @@ def test_it_becomes_another_user_with_its_groups_for_good_and_still_dies_with_it
 
 
 def inheritable() -> set[int]:
-    """What this process was itself given by whoever runs the tests."""
+    """Return the descriptors that the test process itself inherited from its parent."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the folder's own

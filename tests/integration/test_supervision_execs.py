@@ -177,7 +177,7 @@ async def test_it_dies_with_the_supervisor(world: World) -> None:
     assert (await world.told(key, "exited"))["clean"] is True
 
 
-async def test_who_leaves_takes_it_along_by_hup_and_then_by_kill(world: World) -> None:
+async def test_disconnect_ends_the_command_by_hup_and_then_by_kill(world: World) -> None:
     key = await running(world)
     polite, stubborn = (
         await shell(world, key, "echo $$; exec sleep 60"),

@@ -1,5 +1,6 @@
-"""The lease is enforced by each supervisor alone: the job is dead before the deadline, whoever else
-is alive.
+"""Each supervisor enforces the lease alone: the job is dead before the deadline.
+
+This holds whichever other processes are alive.
 """
 
 import asyncio

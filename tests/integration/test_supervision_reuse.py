@@ -57,7 +57,9 @@ async def waiting(world: World, count: int) -> list[int]:
 
 
 def holders(path: str) -> list[int]:
-    """Who has the file open: a zygote and its supervisors, their log."""
+    """Return the processes that have the file open, for example the zygote and supervisors of a
+    log.
+    """
     found = []
     for pid in processes.all_pids():
         with contextlib.suppress(OSError):

@@ -128,17 +128,17 @@ def test_version_names_the_gateway_and_each_version_of_the_agents(world: World) 
 def test_config_names_sources_and_problems(world: World, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("MUSTER_LEASE_MS=9000\n")
     (tmp_path / "etc").mkdir()
-    (tmp_path / "etc" / "security.yaml").write_text("api_keys_file: /nobody/has/this\n")
+    (tmp_path / "etc" / "security.yaml").write_text("api_keys_file: /unknown/has/this\n")
     given = {"MUSTER_CONFIG_DIR": "etc", "MUSTER_LOG_LEVEL": "debug"}
     code, out, _ = world.run("config", "show", "--changed", "--no-headers", **given)
     lines = [line.split() for line in out.splitlines()]
     assert code == 0 and sorted(lines) == [
-        ["api_keys_file", "/nobody/has/this", "etc/security.yaml"],
+        ["api_keys_file", "/unknown/has/this", "etc/security.yaml"],
         ["lease_ms", "9000", ".env"],
         ["log_level", "DEBUG", "environment"],
     ]
     code, _, err = world.run("config", "check", **given)
-    assert code == 2 and "MUSTER_API_KEYS_FILE: /nobody/has/this cannot be read" in err
+    assert code == 2 and "MUSTER_API_KEYS_FILE: /unknown/has/this cannot be read" in err
     code, _, err = world.run("config", "check", MUSTER_LEAS_MS="1")
     assert code == 2 and "did you mean MUSTER_LEASE_MS?" in err
     (tmp_path / ".env").unlink()

@@ -88,14 +88,27 @@ class Trimming:
         for number in range(first, first + count):
             fact = f.JobSubmitted(job_id=JobId(f"job-{number}"), spec=JobSpec(command=("true",)))
             data = f.encode(
-                f.Commit(f.VERSION, f.VERSION, subject, number, 0, number, expected, (fact,))
+                f.Commit(
+                    version=f.VERSION,
+                    min_reader=f.VERSION,
+                    writer=subject,
+                    number=number,
+                    epoch=0,
+                    at_ns=number,
+                    seen=expected,
+                    facts=(fact,),
+                )
             )
             expected = await log.append(subject, data, expected)
 
     async def quota_process(self) -> Quota:
         client = await self.world.client("quota")
         return Quota(
-            JetStreamLog(client), NatsBus(client), SystemClock(), Settings(), NatsObjects(client)
+            log=JetStreamLog(client),
+            bus=NatsBus(client),
+            clock=SystemClock(),
+            settings=Settings(),
+            store=NatsObjects(client),
         )
 
     async def audit_process(self, store: Store, begin: int = 1) -> Audit:
@@ -109,12 +122,12 @@ class Trimming:
         client = await self.world.client("trimmer")
         policy = Policy(keep, 0, 60)
         return Trimmer(
-            JetStreamLog(client),
-            Archive(Store(self.url)),
-            NatsObjects(client),
-            NatsBus(client),
-            SystemClock(),
-            policy,
+            log=JetStreamLog(client),
+            archive=Archive(Store(self.url)),
+            store=NatsObjects(client),
+            bus=NatsBus(client),
+            clock=SystemClock(),
+            policy=policy,
         )
 
     async def until(self, done: Callable[[], bool]) -> None:
@@ -152,7 +165,7 @@ async def folded(pages: AsyncIterator[list[Entry]], upto: int) -> Cluster:
     return cluster
 
 
-async def test_what_is_trimmed_is_in_the_base_and_in_the_archive(trimming: Trimming) -> None:
+async def test_trimmed_commits_are_in_the_snapshot_and_in_the_archive(trimming: Trimming) -> None:
     trimmer = await trimming.trimmer()
     before = await folded((await trimming.world.log("gateway-a")).read(0), trimming.last)
     assert await trimmer.round()
@@ -167,7 +180,7 @@ async def test_what_is_trimmed_is_in_the_base_and_in_the_archive(trimming: Trimm
     assert (await snapshot_store.newest(NatsObjects(gateway))).seq == trimmer.trimmed
     assert [page[0].seq async for page in archived(bus, 4, 5)] == [5]
     assert len(await job_seqs(bus, "job-1")) == 2
-    assert await job_seqs(bus, "nobody") == []
+    assert await job_seqs(bus, "unknown") == []
     base = await snapshot_store.load(NatsObjects(gateway), BASE_OBJECT)
     assert base is not None
     report = await verify(Store(trimming.url), log.read(base.seq))

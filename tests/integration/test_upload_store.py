@@ -61,7 +61,7 @@ async def test_before_the_first_upload_there_is_nothing_to_list_find_or_remove(
     await store.remove("default", "0" * 64)
 
 
-async def test_what_was_put_is_found_whole_by_its_pieces_and_by_no_other_tenant(
+async def test_stored_upload_is_found_by_its_own_tenant_only(
     store: UploadStore,
 ) -> None:
     await store.put("physics", HASH, io.BytesIO(DATA))
@@ -89,7 +89,7 @@ async def test_the_list_contains_the_uploads_of_all_tenants(store: UploadStore) 
     ]
 
 
-async def test_what_was_removed_is_gone_and_may_be_sent_again(store: UploadStore) -> None:
+async def test_removed_upload_is_gone_and_may_be_sent_again(store: UploadStore) -> None:
     await store.put("default", HASH, io.BytesIO(DATA))
     await store.remove("default", HASH)
     await store.remove("default", HASH)

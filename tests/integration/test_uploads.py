@@ -67,7 +67,9 @@ async def test_other_bytes_than_the_name_says_are_not_kept(world: World) -> None
         )
 
 
-async def test_what_is_over_the_bound_is_refused_whether_or_not_it_says_so(world: World) -> None:
+async def test_body_over_the_bound_is_refused_with_or_without_a_declared_length(
+    world: World,
+) -> None:
     async def endless() -> AsyncIterator[bytes]:
         while True:
             yield bytes(64 << 10)

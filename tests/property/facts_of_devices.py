@@ -1,6 +1,4 @@
-"""How chance makes facts about devices: what could be said now by the gateways and by the nodes,
-and what nobody right would say.
-"""
+"""Random facts about devices: facts that gateways and nodes could append now, and invalid ones."""
 
 from collections.abc import Iterator
 from random import Random

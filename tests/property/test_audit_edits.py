@@ -22,7 +22,15 @@ def archive(size: int) -> Archive:
         Entry(seq, f"facts.node.n{seq % 3}", b"commit %d" % seq) for seq in range(1, size + 1)
     ]
     return [
-        Record(x.index, x.seq, x.subject, entry.data, 0, x.hash, x.previous_hash)
+        Record(
+            index=x.index,
+            seq=x.seq,
+            subject=x.subject,
+            data=entry.data,
+            at_ns=0,
+            hash=x.hash,
+            previous_hash=x.previous_hash,
+        )
         for entry, x in zip(entries, extend(None, entries), strict=True)
     ]
 
@@ -55,7 +63,13 @@ def renumber(records: Archive, how: str) -> Archive:
 def own_hash(record: Record) -> Record:
     return changed(
         record,
-        hash=link(record.seq, record.subject, record.data, record.index, record.previous_hash),
+        hash=link(
+            seq=record.seq,
+            subject=record.subject,
+            data=record.data,
+            index=record.index,
+            previous_hash=record.previous_hash,
+        ),
     )
 
 
@@ -136,7 +150,15 @@ def test_an_inserted_record_is_named(
     records = archive(size)
     i = data.draw(st.integers(0, size - 2))
     before = records[i - 1].hash if i else records[0].previous_hash
-    forged = Record(i, i + 1, "facts.quota", b"forged", 0, "e" * 64, before)
+    forged = Record(
+        index=i,
+        seq=i + 1,
+        subject="facts.quota",
+        data=b"forged",
+        at_ns=0,
+        hash="e" * 64,
+        previous_hash=before,
+    )
     records.insert(i, own_hash(forged) if linked else forged)
     assert named(renumber(records, how)) == [(i, "inserted")]
 
@@ -144,7 +166,15 @@ def test_an_inserted_record_is_named(
 @given(SIZES, HOW)
 def test_of_two_records_for_the_last_place_one_is_named_inserted(size: int, how: str) -> None:
     records = archive(size)
-    forged = Record(size - 1, size, "facts.quota", b"forged", 0, "", records[-1].previous_hash)
+    forged = Record(
+        index=size - 1,
+        seq=size,
+        subject="facts.quota",
+        data=b"forged",
+        at_ns=0,
+        hash="",
+        previous_hash=records[-1].previous_hash,
+    )
     records.insert(size - 1, own_hash(forged))
     assert [wrong for _, wrong in named(renumber(records, how))] == ["inserted"]
 
@@ -176,7 +206,17 @@ def test_a_forged_record_far_behind_the_end_is_named_whatever_its_number(
     records = archive(size)
     index = size + by
     records.append(
-        own_hash(Record(index, index + 1, "facts.quota", b"forged", 0, "", records[-1].hash))
+        own_hash(
+            Record(
+                index=index,
+                seq=index + 1,
+                subject="facts.quota",
+                data=b"forged",
+                at_ns=0,
+                hash="",
+                previous_hash=records[-1].hash,
+            )
+        )
     )
     assert named(records)[0] == (size, "missing")
 

@@ -1,5 +1,6 @@
-"""Who is asked for a placement: the first of each shape but those that let others pass, as if each
-single one were asked for that.
+"""Candidates for a placement equal the result of a check of every single job.
+
+They are the first job of each shape, except shapes that let others pass.
 """
 
 from collections.abc import Callable
@@ -229,10 +230,10 @@ def test_blocked_groups_leave_the_same_candidates_as_single_checks(
                 )
         assert list(candidates(world.state)) == asked_one_by_one(world.state)
         assert [head.job_id for head in heads(world.state)] == all_in_order(world.state)
-        anew = State(world.state.cluster)
+        fresh = State(world.state.cluster)
         for each in world.state.queue.waiting.values():
             assert serving(world.state.capacity, each.shape.request) == serving(
-                anew.capacity, each.shape.request
+                fresh.capacity, each.shape.request
             )
 
 
@@ -264,7 +265,7 @@ def test_a_tenant_that_may_have_no_more_is_asked_once_however_many_shapes_wait(
     assert len(list(candidates(state))) == 101
 
 
-def test_what_comes_and_goes_behind_a_tenant_at_its_limit_is_let_go_of(
+def test_jobs_that_come_and_go_behind_a_tenant_at_its_limit_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue, "SPARE", 10)

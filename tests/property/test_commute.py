@@ -22,7 +22,8 @@ from libs.common.model import WHOLE_GPU, JobId, job_of
 from libs.common.state.cluster import Cluster
 from libs.common.subjects import WRITER_OF
 from tests.history import History, copy, stamp_of, subject_of
-from tests.property.facts_of_all_kinds import moves, wild, wild_placement
+from tests.property.facts_of_all_kinds import moves
+from tests.property.invalid_facts import wild, wild_placement
 
 # The writers whose own facts are folded before the log has them.
 AHEAD: Final = (subjects.SCHEDULER_KIND, subjects.QUOTA_KIND)
@@ -102,8 +103,10 @@ def walk(chance: Random, steps: int) -> Iterator[Cluster]:
 
 
 def valid(cluster: Cluster, chance: Random) -> AnyFact:
-    """What some right writer could say now: first the kind, then the fact, for there are many more
-    of some kinds.
+    """Return a random fact that a correct writer could append now.
+
+    It chooses the kind first and then the fact, because some kinds have many more facts than
+    others.
     """
     by_kind = kinds_of(moves(cluster, chance))
     kind = chance.choices(list(by_kind), [SELDOM.get(each, 1.0) for each in by_kind])[0]
@@ -153,7 +156,10 @@ def touched(cluster: Cluster, fact: AnyFact) -> list[str]:
 
 
 def after(cluster: Cluster, *facts: tuple[AnyFact, int]) -> dict[str, Any]:
-    """What people and services see after these facts, each with the stamp that its number makes."""
+    """Return the state that people and services see after these facts.
+
+    Each fact carries a stamp made from its number.
+    """
     state = copy(cluster)
     for fact, number in facts:
         fold.apply(state, fact, stamp_of(subject_of(fact), cluster.seq + number, cluster.epoch))
@@ -284,7 +290,7 @@ def test_a_fact_that_was_decided_some_facts_of_others_ago_means_the_same(seed: i
 
 
 def meanwhile(cluster: Cluster, chance: Random, count: int) -> list[AnyFact]:
-    """What the others say, each having seen the others but not the scheduler."""
+    """Return facts of other writers, which have seen each other but not the scheduler."""
     said = []
     for number in range(1, count + 1):
         possible = [

@@ -62,7 +62,11 @@ def heard(state: State | QuotaState | Cluster, data: bytes) -> Commit:
 def test_readers_agree_on_a_hostile_node_s_commits_and_other_nodes_are_untouched(seed: int) -> None:
     history = world()
     hostile = Hostile(
-        Random(seed), "n1", ("n2",), (BYSTANDER, "own", "waits"), ("n1g1", "n2g1", "n2g2")
+        chance=Random(seed),
+        node="n1",
+        others=("n2",),
+        jobs=(BYSTANDER, "own", "waits"),
+        uuids=("n1g1", "n2g1", "n2g2"),
     )
     hostile.number, hostile.incarnation = history.numbers[subjects.node("n1")], 1
     gateway, before = history.cluster, untouched(history.cluster)

@@ -1,5 +1,6 @@
-"""What the inventory keeps of a node is what it would write anew, whatever facts came between: no
-change of a node goes unseen.
+"""The stored inventory of a node equals a newly computed one after any facts.
+
+No change of a node is missed.
 """
 
 from random import Random
@@ -16,7 +17,7 @@ from tests.property.test_commute import valid
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_what_is_kept_is_what_would_be_written_anew(seed: int) -> None:
+def test_stored_inventory_equals_a_newly_computed_one(seed: int) -> None:
     chance, cluster, stocks = Random(seed), Cluster(), Stocks()
     for number in range(1, 80):
         fact = valid(cluster, chance)

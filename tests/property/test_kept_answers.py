@@ -1,6 +1,7 @@
-"""What is kept of nodes between decisions against what is found anew: rankings by the learnt mix,
-what jobs of lower priority could offer, when nodes will serve, and which of them are kept for
-others.
+"""Answers about nodes that the scheduler keeps between decisions equal newly computed ones.
+
+They are: rankings by the workload mix, resources that jobs of lower priority could give up, the
+times when nodes will serve, and which nodes are reserved for others.
 
 Whatever happened, and whatever was asked meanwhile, a scheduler that lived through it answers as
 one that has just read the cluster.
@@ -133,8 +134,9 @@ class Walk:
         return found[: self.chance.choice((1, 2, 2))]
 
     def move(self) -> list[AnyFact]:
-        """A node comes, or its agent begins again; somebody wants it to go; a device fails, or is
-        well again.
+        """Return a change of a random node or device.
+
+        A node registers, its agent restarts, an operator drains it, or a device fails or recovers.
         """
         node = self.chance.choice(NODES)
         known = self.state.cluster.nodes.get(node)
@@ -219,7 +221,7 @@ def _of(offers: list[Offers], state: State) -> list[object]:
 
 
 def _found(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
-    job = Job(JobId("asks"), asked, tenant, "", 0)
+    job = Job(job_id=JobId("asks"), spec=asked, tenant=tenant, user="", seq=0)
     closed = closed_to(state, job)
     return [
         closed,

@@ -1,5 +1,7 @@
-"""Who makes room, held against every other choice on small clusters: room is found where there can
-be any, nobody ends in vain, and of jobs of equal size those end that lose least.
+"""Preemption compared with every other choice on small clusters.
+
+It finds room whenever there can be some, ends no job in vain, and among jobs of equal size ends
+those that lose least.
 """
 
 from collections.abc import Iterable, Sequence

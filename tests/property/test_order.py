@@ -1,5 +1,7 @@
-"""The order over time: shares come to the weights, nobody starves where waiting counts, and lanes
-never change what one list would say.
+"""Order of jobs over time.
+
+Shares converge to the weights, no tenant starves where waiting counts, and blocked groups never
+change the order of one list.
 """
 
 from collections import Counter
@@ -43,8 +45,9 @@ def step(state: State, now_s: int) -> None:
 @example([1, 1, 1, 4])
 @example([4, 1, 1, 1])
 def test_fair_share_comes_to_the_weights(weights: list[int]) -> None:
-    """While every tenant has jobs waiting, each holds its part of the GPUs by its weight, on
-    average: nobody more than one GPU above it.
+    """Each tenant with waiting jobs holds GPUs by its weight on average.
+
+    No tenant has more than one GPU above its part.
     """
     tenants = [TenantId(f"t{number}") for number in range(len(weights))]
     setting: list[AnyFact] = [f.QueueSet(queue="default", policy="fair_share")]

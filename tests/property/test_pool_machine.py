@@ -37,7 +37,7 @@ class AllocatorMachine(RuleBasedStateMachine):
         self.blocks: dict[int, int] = {}
 
     def largest_gap(self) -> int:
-        """What the oracle finds free in one piece."""
+        """Return the size of the largest gap that the oracle finds."""
         edges = [(0, 0), *sorted(self.blocks.items()), (LIMIT, 0)]
         pairs = itertools.pairwise(edges)
         return max(above - below - size for (below, size), (above, _) in pairs)

@@ -33,7 +33,13 @@ def test_the_heads_are_the_first_of_each_shape_in_order(steps: list[tuple[str, i
     line = Queue()
     waiting: dict[int, tuple[tuple[int, int, int], Job]] = {}
     for what, number, priority in steps:
-        job = Job(JobId(f"j{number}"), spec(gpus=number % 3 + 1), TenantId("t"), "", number)
+        job = Job(
+            job_id=JobId(f"j{number}"),
+            spec=spec(gpus=number % 3 + 1),
+            tenant=TenantId("t"),
+            user="",
+            seq=number,
+        )
         if what == "add" and number not in waiting:
             waiting[number] = ((0, -priority, number), job)
             line.add(job, (0, -priority, number), LANE)
@@ -49,10 +55,10 @@ def test_the_heads_are_the_first_of_each_shape_in_order(steps: list[tuple[str, i
 
 
 def job(name: str, **fields: int) -> Job:
-    return Job(JobId(name), spec(**fields), TenantId("t"), "", 1)
+    return Job(job_id=JobId(name), spec=spec(**fields), tenant=TenantId("t"), user="", seq=1)
 
 
-def test_what_comes_first_and_goes_again_leaves_nothing_behind(
+def test_entry_added_and_removed_in_front_leaves_nothing_in_the_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue, "SPARE", 10)

@@ -17,12 +17,14 @@ from libs.common.transport import snapshot
 from services.scheduler.decide.decide import decide
 from services.scheduler.state.state import State
 from tests.history import SECOND, subject_of
-from tests.property.facts_of_all_kinds import JOBS, TENANTS, by_gateways, by_nodes, by_quota
+from tests.property.fact_values import JOBS, TENANTS
+from tests.property.facts_of_all_kinds import by_gateways, by_quota
+from tests.property.facts_of_nodes import by_nodes
 
 SEEDS = st.integers(0, 1 << 32)
 STEPS = 90
 ROUND_MAX = 60
-# Never: a start limit is counted anew by each scheduler.
+# Never: each scheduler counts a start limit from zero.
 START_S = 1 << 20
 
 Entry = tuple[int, str, Commit]
@@ -46,14 +48,21 @@ class Live:
         seq = len(self.log) + 1
         epoch = self.state.cluster.epoch or seq
         commit = Commit(
-            f.VERSION, f.VERSION, subject, number, epoch, seq * SECOND, seq - 1, tuple(facts)
+            version=f.VERSION,
+            min_reader=f.VERSION,
+            writer=subject,
+            number=number,
+            epoch=epoch,
+            at_ns=seq * SECOND,
+            seen=seq - 1,
+            facts=tuple(facts),
         )
         self.log.append((seq, subject, commit))
         self.state.apply_entry(seq, subject, commit)
 
 
 def some_facts(cluster: Cluster, chance: Random) -> list[AnyFact]:
-    """What others say in one commit: often several submissions at once, of different shapes."""
+    """Return one commit of another writer, often with several submissions of different shapes."""
     fresh = [job_id for job_id in JOBS if job_id not in cluster.jobs]
     if fresh and chance.random() < 0.4:
         return [

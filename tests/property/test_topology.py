@@ -29,11 +29,11 @@ DEVICES = st.lists(
 def gpus(found: list[tuple[int, int, int]]) -> list[Gpu]:
     return [
         Gpu(
-            GpuId(f"g{i}"),
-            i,
-            "v",
-            "m",
-            1,
+            uuid=GpuId(f"g{i}"),
+            index=i,
+            vendor="v",
+            model="m",
+            memory_bytes=1,
             numa=numa,
             switch=f"s{switch}" if switch else "",
             links=f"l{links}" if links else "",
@@ -105,7 +105,10 @@ def test_a_gang_crosses_no_rack_or_spine_that_another_set_of_nodes_would_not(
 ) -> None:
     history: list[AnyFact] = []
     for number, (name, busy) in enumerate(found):
-        devices = tuple(Gpu(GpuId(f"n{number}-gpu{i}"), i, "v", "m", 1) for i in range(2))
+        devices = tuple(
+            Gpu(uuid=GpuId(f"n{number}-gpu{i}"), index=i, vendor="v", model="m", memory_bytes=1)
+            for i in range(2)
+        )
         history.append(
             f.NodeRegistered(
                 node_id=NodeId(f"n{number}"),
@@ -147,7 +150,10 @@ def test_a_gang_crosses_no_rack_or_spine_that_another_set_of_nodes_would_not(
 
 
 def test_a_job_that_may_not_cross_numa_waits_rather_than_crosses() -> None:
-    devices = tuple(Gpu(GpuId(f"a-gpu{i}"), i, "v", "m", 1, numa=i // 2) for i in range(4))
+    devices = tuple(
+        Gpu(uuid=GpuId(f"a-gpu{i}"), index=i, vendor="v", model="m", memory_bytes=1, numa=i // 2)
+        for i in range(4)
+    )
     machine = f.NodeRegistered(
         node_id=NodeId("a"), incarnation=1, address="", gpus=devices, sockets=(0, 1)
     )

@@ -1,5 +1,7 @@
-"""Turns in a queue with time slices, second by second: nobody is cut before its slice, and
-everybody has its turn within a bound, whatever the queue's policy.
+"""Turns in a queue with time slices, second by second.
+
+No job is preempted before the end of its slice, and every job gets its turn within a bound,
+whatever the queue's policy.
 """
 
 from random import Random
@@ -46,7 +48,14 @@ class Story:
 
     def _hear(self, fact: f.AnyFact, now_s: int, writer: str) -> None:
         self.state.imagine(
-            fact, Stamp(len(self.state.cluster.jobs), now_s * SECOND_NS, 1, writer, "")
+            fact,
+            Stamp(
+                seq=len(self.state.cluster.jobs),
+                at_ns=now_s * SECOND_NS,
+                epoch=1,
+                writer=writer,
+                writer_id="",
+            ),
         )
 
     def second(self, now_s: int) -> None:

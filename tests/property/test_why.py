@@ -74,7 +74,15 @@ AWAY = st.lists(st.integers(0, 3), max_size=2)
 def node(number: int, gpus: int, model: str, rack: str, labelled: bool) -> f.NodeRegistered:
     name = f"n{number}"
     devices = tuple(
-        Gpu(GpuId(f"{name}-{i}"), i, "nvidia", model, 80 << 30, numa=i // 2) for i in range(gpus)
+        Gpu(
+            uuid=GpuId(f"{name}-{i}"),
+            index=i,
+            vendor="nvidia",
+            model=model,
+            memory_bytes=80 << 30,
+            numa=i // 2,
+        )
+        for i in range(gpus)
     )
     labels = {"disk": "nvme"} if labelled else {}
     return f.NodeRegistered(
@@ -193,7 +201,7 @@ def test_each_change_that_is_named_starts_the_job_and_nothing_cheaper_does(state
 )
 @draw(WORLDS)
 def test_a_job_whose_end_would_help_is_not_left_out(state: State) -> None:
-    """Of all that run, not only of those that are thought to matter."""
+    """Try every running job, not only those that the explanation considers."""
     job = state.cluster.jobs[J]
     assume(job.state == "queued" and not job.order.held)
     tried = [change.facts[0] for change in ended(state, job)]

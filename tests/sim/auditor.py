@@ -33,7 +33,15 @@ class Archive:
             strict=True,
         )
         return [
-            Record(each.index, each.seq, each.subject, entry.data, 0, each.hash, each.previous_hash)
+            Record(
+                index=each.index,
+                seq=each.seq,
+                subject=each.subject,
+                data=entry.data,
+                at_ns=0,
+                hash=each.hash,
+                previous_hash=each.previous_hash,
+            )
             for each, entry in pairs
         ]
 

@@ -171,7 +171,16 @@ def plan(seed: int) -> Plan:
             )
         )
     )
-    return Plan(seed, rates, all_blows, storm_s, skew_max_s, nodes, trim, lease_ms)
+    return Plan(
+        seed=seed,
+        rates=rates,
+        blows=all_blows,
+        storm_s=storm_s,
+        skew_max_s=skew_max_s,
+        nodes=nodes,
+        trim=trim,
+        lease_ms=lease_ms,
+    )
 
 
 def _trimming(dice: random.Random) -> tuple[Trim | None, tuple[Blow, ...]]:
@@ -190,8 +199,9 @@ def _trimming(dice: random.Random) -> tuple[Trim | None, tuple[Blow, ...]]:
 
 def calm(seed: int) -> Plan:
     """Return the same cluster without a fault."""
-    stormy = plan(seed)
-    return Plan(seed, Rates(), (), 0.0, 0.0, stormy.nodes, lease_ms=stormy.lease_ms)
+    return msgspec.structs.replace(
+        plan(seed), rates=Rates(), blows=(), storm_s=0.0, skew_max_s=0.0, trim=None
+    )
 
 
 def _control_lost(dice: random.Random, nodes: int) -> tuple[int, list[Blow]]:

@@ -236,11 +236,32 @@ class Liar:
             own = self._own()
             incarnation = own.incarnation if own is not None else 1
             yield self.signer.datagram(
-                PeerAsk(cluster_id, self.node_id, incarnation, nonce, to.node_id)
+                PeerAsk(
+                    cluster_id=cluster_id,
+                    node_id=self.node_id,
+                    incarnation=incarnation,
+                    nonce=nonce,
+                    to=to.node_id,
+                )
             )
-            yield self.signer.datagram(PeerAsk(cluster_id, named, 1 << 30, nonce, to.node_id))
             yield self.signer.datagram(
-                PeerAnswer(cluster_id, self.node_id, incarnation, nonce, to.node_id, 1 << 40)
+                PeerAsk(
+                    cluster_id=cluster_id,
+                    node_id=named,
+                    incarnation=1 << 30,
+                    nonce=nonce,
+                    to=to.node_id,
+                )
+            )
+            yield self.signer.datagram(
+                PeerAnswer(
+                    cluster_id=cluster_id,
+                    node_id=self.node_id,
+                    incarnation=incarnation,
+                    nonce=nonce,
+                    to=to.node_id,
+                    unrenewed_ms=1 << 40,
+                )
             )
 
     def _overhear(self) -> None:

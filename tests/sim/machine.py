@@ -330,7 +330,14 @@ class Machine:
         files.claimed = True
         files.began_ns = self.clock.boot_ns()
         gpus = self.held_by(ref.job_id, ref.attempt, self.node_id)
-        running = Running(ref.job_id, ref.attempt, self.node_id, self.boot, gpus, self.loop.now)
+        running = Running(
+            job_id=ref.job_id,
+            attempt=ref.attempt,
+            node_id=self.node_id,
+            boot=self.boot,
+            gpus=gpus,
+            began_s=self.loop.now,
+        )
         supervised = self.supervised[ref] = Supervised(self, ref, argv, running)
         self.truth.begin(running)
         supervised.begin()
@@ -378,12 +385,12 @@ def _gpu(node_id: str, index: int) -> Gpu:
     uuid = GpuId(f"gpu-{node_id}-{index}")
     pair = {"numa": index // 2, "switch": f"s{index // 2}", "links": "all"}
     return Gpu(
-        uuid,
-        index,
-        "simulated",
-        "Simulated H100",
-        GPU_MEMORY,
-        (9, 0),
+        uuid=uuid,
+        index=index,
+        vendor="simulated",
+        model="Simulated H100",
+        memory_bytes=GPU_MEMORY,
+        compute_capability=(9, 0),
         mig_profiles=tuple(mig.CARDS[CARD]),
         **pair,
     )  # type: ignore[arg-type]

@@ -86,13 +86,13 @@ def peers_of(machine: Machine, network: Network, process: Process) -> Peers:
     """Return the peers of one agent process. Its nonces and its key are the same in every run."""
     dice = random.Random(f"peers {process.name}")
     return Peers(
-        NodeId(machine.node_id),
-        SimChannel(network, process, machine.node_id),
-        machine.clock,
-        SimLease(machine, process),
-        SimKeeper(machine, process),
-        signer_of(machine.node_id),
-        lambda: dice.randbytes(NONCE_BYTES),
+        node_id=NodeId(machine.node_id),
+        channel=SimChannel(network, process, machine.node_id),
+        clock=machine.clock,
+        lease=SimLease(machine, process),
+        keeper=SimKeeper(machine, process),
+        signer=signer_of(machine.node_id),
+        make_nonce=lambda: dice.randbytes(NONCE_BYTES),
     )
 
 

@@ -10,7 +10,7 @@ from libs.common.state.cluster import GpuView
 from services.node_agent import device_work
 
 
-def a_faulted_device_is_as_good_as_any(patch: pytest.MonkeyPatch) -> None:
+def faulted_devices_take_work(patch: pytest.MonkeyPatch) -> None:
     """Jobs are placed on every online device, whatever health its node reports."""
     patch.setattr(
         GpuView,
@@ -19,7 +19,7 @@ def a_faulted_device_is_as_good_as_any(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def what_operators_say_of_devices_is_not_heard(patch: pytest.MonkeyPatch) -> None:
+def operators_device_service_is_ignored(patch: pytest.MonkeyPatch) -> None:
     """A healthy device takes work although an operator took it out of service."""
     patch.setattr(
         GpuView,
@@ -37,6 +37,6 @@ def a_quarantined_device_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(device_work, "watch", watch)
 
 
-def what_was_set_is_not_put_back(patch: pytest.MonkeyPatch) -> None:
+def device_controls_are_not_restored(patch: pytest.MonkeyPatch) -> None:
     """A control that must last is applied only once."""
     patch.setattr(device_controls, "lasts", lambda control, value: False)

@@ -24,7 +24,7 @@ def untrusted_commits_stop_readers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reading, "read", trusting)
 
 
-def heartbeats_are_believed(patch: pytest.MonkeyPatch) -> None:
+def heartbeats_may_name_another_node(patch: pytest.MonkeyPatch) -> None:
     """A former bug: a heartbeat counts for the node that its body names, whatever its subject."""
 
     def trusting(self: Senders, decoder: Any, subject: str, data: bytes) -> Any:

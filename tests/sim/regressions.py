@@ -25,13 +25,13 @@ SEEDS: Final[dict[int, str]] = {
     732: "a time limit that is changed while its job runs changes what is expected of its nodes",
     587: (
         "who takes over goes by the schedulers' own time: another writer's clock that is ahead "
-        "warns nobody early"
+        "gives no early warning"
     ),
     3252: (
         "whose turn is over waits by the log's time for that, also where the scheduler itself "
         "has decided it"
     ),
-    911: "a node that registers anew accounts for no attempt of which the log has the end already",
+    911: "a node that registers again accounts for no attempt of which the log has the end already",
     215: (
         "who follows a commit that ends an attempt and begins the next gives the first one's "
         "port and share back"

@@ -268,7 +268,7 @@ class SimDriver:
         await asyncio.sleep(DISK_S)
         now = asyncio.get_running_loop().time()
         return {
-            uuid: "somebody has it open"
+            uuid: "a process has it open"
             for uuid in uuids
             if now < self.machine.kept_until.get(uuid, 0.0)
         }

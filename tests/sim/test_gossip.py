@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from libs.common import facts as f
-from tests.sim import faults, planted
+from tests.sim import faults, planted_leases
 from tests.sim.checkers import ALL
 from tests.sim.faults import APART, CUT, LONG_LEASE_MS, OUTAGE, Blow, Plan
 from tests.sim.loop import run
@@ -30,12 +30,12 @@ ONE_AFTER_ANOTHER = tuple(
 def ran(seed: int, *blows: Blow, nodes: tuple[int, ...] = (2, 2, 4, 2)) -> World:
     """One run with these blows and no other fault."""
     plan = Plan(
-        seed,
-        Rates(),
-        tuple(sorted(blows)),
-        max(blow.at_s + blow.length_s for blow in blows),
-        0.0,
-        nodes,
+        seed=seed,
+        rates=Rates(),
+        blows=tuple(sorted(blows)),
+        storm_s=max(blow.at_s + blow.length_s for blow in blows),
+        skew_max_s=0.0,
+        nodes=nodes,
         lease_ms=LONG_LEASE_MS,
     )
     world, _ = run(_run(plan, ALL))
@@ -115,7 +115,11 @@ def test_a_majority_that_no_scheduler_answers_goes_on(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "plant", [planted.a_lease_is_extended_without_a_majority, planted.a_renewed_peer_counts]
+    "plant",
+    [
+        planted_leases.a_lease_is_extended_without_a_majority,
+        planted_leases.renewed_peers_count_for_the_majority,
+    ],
 )
 def test_a_planted_bug_of_this_rule_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
@@ -132,7 +136,7 @@ def test_a_planted_bug_of_this_rule_is_found(
 def test_planted_loss_of_nodes_by_their_silence_alone_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planted.a_node_is_lost_by_its_own_silence_alone(monkeypatch)
+    planted_leases.a_node_is_lost_by_its_own_silence_alone(monkeypatch)
     found = [
         world.found
         for world in (ran(seed, *ONE_AFTER_ANOTHER, nodes=FIVE) for seed in range(WITHIN))

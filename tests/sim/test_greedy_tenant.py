@@ -74,7 +74,14 @@ def beside(blows: Sequence[Blow], monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(world, "workload", modest)
     monkeypatch.setattr(greed, "HELD", 40)
     monkeypatch.setattr(greed, "DEPENDENTS", 200)
-    plan = Plan(0, Rates(), tuple(blows), faults.STORM_S, 0.0, NODES)
+    plan = Plan(
+        seed=0,
+        rates=Rates(),
+        blows=tuple(blows),
+        storm_s=faults.STORM_S,
+        skew_max_s=0.0,
+        nodes=NODES,
+    )
     return run(world._run(plan, (*ALL, OthersArePlaced)))[0]
 
 

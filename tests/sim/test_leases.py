@@ -7,12 +7,13 @@ And a node that is installed again frees nothing that may be alive.
 import pytest
 
 from libs.common import facts as f
-from tests.sim import planted
+from tests.sim import planted_leases
 from tests.sim.checkers import ALL
 from tests.sim.checkers.checker import Checker
 from tests.sim.faults import AGENT_DEAD, LEASE_MS, PLANNED, POWER_CUT, REINSTALLED, Blow, Plan
+from tests.sim.settings import SETTINGS
 from tests.sim.weather import Rates
-from tests.sim.world import SETTINGS, Result, simulate
+from tests.sim.world import Result, simulate
 
 SEEDS = range(8)
 NODES = (2, 2, 4, 2)
@@ -27,7 +28,15 @@ def ran(seed: int, blow: Blow, *more: type[Checker]) -> Result:
     """A planned stop and what comes after it, and no other fault."""
     blows = (Blow(STOP_S, PLANNED, "", 0.05), blow)
     return simulate(
-        Plan(seed, Rates(), blows, blow.at_s + blow.length_s, 0.0, NODES), (*ALL, *more)
+        Plan(
+            seed=seed,
+            rates=Rates(),
+            blows=blows,
+            storm_s=blow.at_s + blow.length_s,
+            skew_max_s=0.0,
+            nodes=NODES,
+        ),
+        (*ALL, *more),
     )
 
 
@@ -58,7 +67,7 @@ def test_a_node_that_dies_after_a_planned_stop_is_lost_in_time(seed: int) -> Non
 def test_planted_false_report_of_an_ended_lease_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planted.a_long_lease_is_said_to_be_over_and_is_not(monkeypatch)
+    planted_leases.a_long_lease_is_reported_shorter_than_it_is(monkeypatch)
     dead = Blow(DIES_S, AGENT_DEAD, "agent-n3", 25.0)
     found = [result.found for result in (ran(seed, dead) for seed in SEEDS) if result.found]
     assert {each.checker for each in found} == {"lost_only_after_a_lease"}
@@ -72,11 +81,11 @@ def reinstalled(seed: int) -> Plan:
         Blow(6.0 + index, REINSTALLED, f"agent-n{index}", 0.05)
         for index in range(3 if seed % 2 else 1)
     )
-    return Plan(seed, Rates(), blows, 12.0, 0.0, NODES)
+    return Plan(seed=seed, rates=Rates(), blows=blows, storm_s=12.0, skew_max_s=0.0, nodes=NODES)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_an_agent_left_alive_is_over_before_one_with_an_empty_directory_is_taken_up(
+def test_jobs_of_the_previous_agent_end_before_one_with_an_empty_directory_is_accepted(
     seed: int,
 ) -> None:
     assert simulate(reinstalled(seed)).found is None
@@ -85,7 +94,7 @@ def test_what_an_agent_left_alive_is_over_before_one_with_an_empty_directory_is_
 def test_planted_release_by_an_empty_state_directory_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planted.an_empty_directory_speaks_for_the_one_before(monkeypatch)
+    planted_leases.an_empty_directory_frees_attempts_of_the_old_one(monkeypatch)
     found = [
         result.found for result in (simulate(reinstalled(seed)) for seed in SEEDS) if result.found
     ]

@@ -58,7 +58,7 @@ def test_a_dead_replica_that_is_not_replaced_is_found(monkeypatch: pytest.Monkey
     assert _found_by_the_checker(with_models(), plan_of=faults.plan)
 
 
-def test_an_agent_that_does_not_probe_what_it_adopts_is_found(
+def test_simulation_finds_an_agent_that_does_not_probe_adopted_replicas(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(serving, "adopted_health", lambda probe: None)

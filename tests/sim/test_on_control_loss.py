@@ -13,7 +13,7 @@ from tests.sim import faults, workload
 from tests.sim.checkers import ALL
 from tests.sim.faults import Blow, Plan
 from tests.sim.loop import run
-from tests.sim.planted import what_goes_on_is_requeued_like_the_others
+from tests.sim.planted_leases import a_job_that_ignores_its_lease_is_requeued_too_early
 from tests.sim.weather import Rates
 from tests.sim.world import World, _run
 
@@ -31,7 +31,7 @@ def every_job_goes_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def ran(seed: int, *blows: Blow) -> World:
     """One run with these blows and no other fault."""
     storm_s = max(blow.at_s + blow.length_s for blow in blows)
-    plan = Plan(seed, Rates(), blows, storm_s, 0.0, NODES)
+    plan = Plan(seed=seed, rates=Rates(), blows=blows, storm_s=storm_s, skew_max_s=0.0, nodes=NODES)
     world, _ = run(_run(plan, ALL))
     return world
 
@@ -127,7 +127,7 @@ def test_jobs_of_a_node_declared_dead_run_elsewhere() -> None:
 def test_planted_requeue_of_jobs_that_ignore_their_lease_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    what_goes_on_is_requeued_like_the_others(monkeypatch)
+    a_job_that_ignores_its_lease_is_requeued_too_early(monkeypatch)
     found = [
         world.found
         for world in (ran(seed, Blow(SOON_S, faults.CUT, "n2", 20.0)) for seed in SEEDS)

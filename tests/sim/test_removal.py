@@ -9,7 +9,7 @@ import pytest
 from libs.common import facts as f
 from libs.common.model import NodeId
 from libs.common.state.cluster import is_removed
-from tests.sim import planted
+from tests.sim import planted_leases
 from tests.sim.checkers import ALL
 from tests.sim.faults import APART, CUT, LATE, LONG_LEASE_MS, PLANNED, REMOVED, Blow, Plan
 from tests.sim.loop import VirtualLoop, run
@@ -44,7 +44,19 @@ def without_jobs(back_s: float) -> World:
     async def idle() -> World:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        world = World(loop, Plan(0, Rates(), blows, 10.0, 0.0, FIVE, lease_ms=LONG_LEASE_MS), ALL)
+        world = World(
+            loop,
+            Plan(
+                seed=0,
+                rates=Rates(),
+                blows=blows,
+                storm_s=10.0,
+                skew_max_s=0.0,
+                nodes=FIVE,
+                lease_ms=LONG_LEASE_MS,
+            ),
+            ALL,
+        )
         world.acts.clear()
         await world.run()
         return world
@@ -104,7 +116,7 @@ def test_a_node_is_removed_once_one_with_a_long_lease_is_back_or_lost(
 def test_planted_scheduler_that_never_removes_a_node_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planted.a_node_that_leaves_is_never_removed(monkeypatch)
+    planted_leases.a_node_that_leaves_is_never_removed(monkeypatch)
     found = without_jobs(30.0).found
     assert found is not None
     assert found.checker == "removed_only_when_empty"
@@ -118,7 +130,7 @@ def test_agents_that_believe_a_node_that_leaves_are_not_lost_without_it(seed: in
 
 
 def test_planted_count_that_changes_in_one_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    planted.a_node_leaves_the_schedulers_count_in_one_step(monkeypatch)
+    planted_leases.a_node_leaves_the_schedulers_count_in_one_step(monkeypatch)
     for seed in WITHIN:
         found = ran(seed, *APART_WITH_IT, nodes=FIVE).found
         if found is not None:

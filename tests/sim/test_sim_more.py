@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim import faults
 from tests.sim.checkers.backfill_never_delays_the_head import BackfillNeverDelaysTheHead
-from tests.sim.checkers.nobody_steals_a_reservation import NobodyStealsAReservation
+from tests.sim.checkers.reservations_are_kept import ReservationsAreKept
 from tests.sim.seeds import hold, stormy
 from tests.sim.world import simulate
 
@@ -41,7 +41,7 @@ def test_jobs_pass_the_first_one_that_waits(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_nodes_are_kept_for_others_where_jobs_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
-    monkeypatch.setattr(NobodyStealsAReservation, "finished", lambda self: kept.append(self.kept))
+    monkeypatch.setattr(ReservationsAreKept, "finished", lambda self: kept.append(self.kept))
     hold(stormy(5, 8))
     assert sum(kept) >= PASSED_MIN
 

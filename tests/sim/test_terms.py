@@ -17,7 +17,14 @@ from tests.sim.world import World, _run
 
 @pytest.mark.parametrize("seed", range(8))
 def test_two_schedulers_that_start_together_make_one_term(seed: int) -> None:
-    world, _ = run(_run(Plan(seed, Rates(), (), 40.0, 0.0, (2, 2, 4, 2)), ALL))
+    world, _ = run(
+        _run(
+            Plan(
+                seed=seed, rates=Rates(), blows=(), storm_s=40.0, skew_max_s=0.0, nodes=(2, 2, 4, 2)
+            ),
+            ALL,
+        )
+    )
     assert world.found is None
     terms = [
         fact
@@ -59,7 +66,14 @@ def start_race(seed: int, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(TakeOver, "stand_by", _at_once)
     monkeypatch.setattr(TakeOver, "has_a_rival", _never)
     late = (Blow(0.0, KILL, "scheduler-b", 0.06),)
-    plan = Plan(seed, Rates(cancellation_lost=1.0), late, 40.0, 0.0, (2, 2, 4, 2))
+    plan = Plan(
+        seed=seed,
+        rates=Rates(cancellation_lost=1.0),
+        blows=late,
+        storm_s=40.0,
+        skew_max_s=0.0,
+        nodes=(2, 2, 4, 2),
+    )
     return run(_run(plan, ALL))[0]
 
 
@@ -82,7 +96,19 @@ def test_kill_of_the_leader_makes_one_term_more(
         Blow(8.0 + 6.0 * number, KILL, f"scheduler-{'ab'[number % 2]}", restart_s)
         for number in range(4)
     ]
-    world, _ = run(_run(Plan(seed, Rates(), tuple(kills), 40.0, 0.0, (2, 2, 4, 2)), ALL))
+    world, _ = run(
+        _run(
+            Plan(
+                seed=seed,
+                rates=Rates(),
+                blows=tuple(kills),
+                storm_s=40.0,
+                skew_max_s=0.0,
+                nodes=(2, 2, 4, 2),
+            ),
+            ALL,
+        )
+    )
     assert world.found is None
     assert leaders
     assert terms_of(world) == 1 + len(leaders)
@@ -100,7 +126,12 @@ def _leaders_killed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_scheduler_that_loses_the_first_race_stands_by_and_does_not_end() -> None:
-    world, _ = run(_run(Plan(0, Rates(), (), 20.0, 0.0, (2, 2, 4, 2)), ALL))
+    world, _ = run(
+        _run(
+            Plan(seed=0, rates=Rates(), blows=(), storm_s=20.0, skew_max_s=0.0, nodes=(2, 2, 4, 2)),
+            ALL,
+        )
+    )
     assert world.found is None
     assert [slot.starts for name, slot in world.slots.items() if name.startswith("scheduler-")] == [
         1,

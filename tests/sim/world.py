@@ -17,12 +17,10 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common import fold
-from libs.common.devices.error_catalogue import Seen
 from libs.common.devices.error_rows import catalogue
 from libs.common.errors import Corrupt, MusterError
 from libs.common.model import GpuHold
 from libs.common.reading import read
-from libs.common.settings.settings import Settings
 from libs.common.state.cluster import Cluster, live_jobs
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log import Entry
@@ -30,20 +28,18 @@ from libs.common.transport.snapshot_store import MemorySnapshots
 from services.audit.trim.trim import Policy
 from services.audit.trim.trimmer import Trimmer
 from services.node_agent.core.devices import Policy as DevicePolicy
-from services.node_agent.core.observations import DeviceErrorSeen
 from services.node_agent.peers.peers import among
 from services.node_agent.service import Agent
 from services.quota.service import Quota
 from services.quota.state import State as QuotaState
 from services.scheduler.service import Scheduler
 from services.scheduler.state.state import State as SchedulerState
-from tests.sim import allocations, controls, devices, faults, operators
+from tests.sim import allocations, controls, devices, faults, operators, strikes
 from tests.sim.auditor import Archive, Auditor, keep_trimming
 from tests.sim.bus import CONTROL, Network
 from tests.sim.client import Client
 from tests.sim.faults import Blow, Plan
 from tests.sim.greed import with_greed
-from tests.sim.liar import Liar
 from tests.sim.log import SimStream
 from tests.sim.loop import Stuck, VirtualLoop
 from tests.sim.loop import run as run_loop
@@ -53,6 +49,7 @@ from tests.sim.meter import Meter
 from tests.sim.peers import peers_of
 from tests.sim.result import Found, Result, result_of
 from tests.sim.servers import Servers
+from tests.sim.settings import SETTINGS
 from tests.sim.slot import SimLeadership, Slot, cause
 from tests.sim.supervisors import SimDriver, SimMemory, SimSupervisors
 from tests.sim.truth import Running, Truth
@@ -68,22 +65,9 @@ QUIET_MAX_S: Final = 20.0
 # most a heartbeat each.
 BACK_MAX_S: Final = 4.0
 LOOK_EVERY_S: Final = 0.25
-# A farewell reaches a node with its next heartbeat; then its agent may be away for longer than a
-# lease and its margin.
-HEARD_OF_STOP_S: Final = 1.2
-OUTLIVED_S: Final = 16.0
 # A page of a node's desired state holds two or three simulated jobs.
 PAGE_BYTES: Final = 1_000
 HEALTH: Final = DevicePolicy(catalogue=catalogue())
-SETTINGS: Final = Settings(
-    heartbeat_ms=1_000,
-    lease_ms=5_000,
-    margin_ms=1_500,
-    term_ms=2_000,
-    stop_lease_ms=20_000,
-    cluster_id="simulated",
-    grow_after_s=2,
-)
 
 
 class World:
@@ -125,9 +109,11 @@ class World:
     # ----------------------------------------------------------------------------------------------
 
     def _machine(self, node_id: str, gpus: int) -> SimMachine:
-        machine = SimMachine(self.loop, node_id, gpus, self.truth, self.weather, self.plan.seed)
+        machine = SimMachine(
+            self.loop, node_id, gpus, self.truth, weather=self.weather, seed=self.plan.seed
+        )
         machine.held_by = self._holds
-        self._power_on(machine)
+        self.power_on(machine)
         return machine
 
     def _slots(self) -> dict[str, Slot]:
@@ -149,24 +135,34 @@ class World:
             SETTINGS, instance=slot.name, lease_ms=self.plan.lease_ms
         )
         scheduler = Scheduler(
-            slot.open_log(),
-            slot.open_bus(),
-            slot.clock,
-            settings,
-            SimLeadership(slot),
-            self.snapshots,
+            log=slot.open_log(),
+            bus=slot.open_bus(),
+            clock=slot.clock,
+            settings=settings,
+            leadership=SimLeadership(slot),
+            store=self.snapshots,
         )
         scheduler.desired_pages.page_bytes = PAGE_BYTES
         slot.service = scheduler
         await scheduler.run(slot.stop)
 
     async def _quota(self, slot: Slot) -> None:
-        slot.service = Quota(slot.open_log(), slot.open_bus(), slot.clock, SETTINGS, self.snapshots)
+        slot.service = Quota(
+            log=slot.open_log(),
+            bus=slot.open_bus(),
+            clock=slot.clock,
+            settings=SETTINGS,
+            store=self.snapshots,
+        )
         await slot.service.run(asyncio.Event())
 
     async def _gateway(self, slot: Slot) -> None:
         slot.service = Client(
-            slot.open_log(), slot.clock, f"g{slot.starts}", self.acts, self.acts_acked
+            log=slot.open_log(),
+            clock=slot.clock,
+            instance=f"g{slot.starts}",
+            acts=self.acts,
+            acked=self.acts_acked,
         )
         await slot.service.run()
 
@@ -177,7 +173,12 @@ class World:
         assert self.plan.trim is not None
         policy = Policy(self.plan.trim.keep_commits, 0, 100)
         trimmer = Trimmer(
-            slot.open_log(), self.archive, self.snapshots, slot.open_bus(), slot.clock, policy
+            log=slot.open_log(),
+            archive=self.archive,
+            store=self.snapshots,
+            bus=slot.open_bus(),
+            clock=slot.clock,
+            policy=policy,
         )
         await keep_trimming(trimmer, self.plan.trim.every_s, self.weather.tell)
 
@@ -193,7 +194,16 @@ class World:
         )
         driver, outputs = SimDriver(machine, slot.process), MemoryOutputs()
         slot.service = Agent(
-            identity, log, bus, machine.clock, jobs, driver, outputs, memory, machine.probe, peers
+            machine=identity,
+            log=log,
+            bus=bus,
+            clock=machine.clock,
+            jobs=jobs,
+            driver=driver,
+            outputs=outputs,
+            memory=memory,
+            probe=machine.probe,
+            peers=peers,
         )
         slot.service.state.devices.policy = HEALTH
         await among(peers, machine.disk.incarnation, slot.service.run(asyncio.Event()))
@@ -343,7 +353,7 @@ class World:
             if slot.name not in away:
                 slot.held_until = min(slot.held_until, self.loop.now)
         for machine in self.machines.values():
-            self._power_on(machine)
+            self.power_on(machine)
 
     def stall(self, length_s: float) -> None:
         self.stalled_until = self.loop.now + length_s
@@ -354,90 +364,10 @@ class World:
     def strike(self, blow: Blow) -> None:
         """Carry out one planned fault."""
         self.weather.tell(blow.kind, f"{blow.target} {blow.length_s:.2f} s")
-        match blow.kind:
-            case faults.KILL | faults.AGENT_DEAD | faults.REINSTALLED | faults.LATE:
-                self.slots[blow.target].strike(blow.length_s)
-                if blow.kind == faults.REINSTALLED:
-                    self.machines[self.slots[blow.target].host].reinstall()
-            case faults.PAUSE:
-                self.slots[blow.target].process.pause(blow.length_s)
-            case faults.STALL:
-                self.stall(blow.length_s)
-            case faults.CUT:
-                self.network.cut[blow.target] = self.loop.now + blow.length_s
-            case faults.APART:
-                self.network.apart[blow.target] = self.loop.now + blow.length_s
-            case faults.OUTAGE:
-                self.network.cut[CONTROL] = self.loop.now + blow.length_s
-                self.stall(blow.length_s)
-            case faults.CLOCK_STEP:
-                self.slots[blow.target].clock.skew_s = blow.length_s
-            case faults.ORPHAN:
-                self.machines[blow.target].kill_supervisor()
-            case faults.PLANNED:
-                self._planned_stop(blow)
-            case faults.SECOND:
-                self._second_scheduler(blow)
-            case faults.GPU_ERROR:
-                self._device_errs(blow)
-            case faults.DEVICE_KEPT:
-                machine = self.machines[blow.target]
-                machine.kept_until[
-                    machine.gpus[int(blow.length_s * 1_000) % len(machine.gpus)].uuid
-                ] = self.loop.now + blow.length_s
-            case faults.LYING:
-                Liar(self, blow.target, self.loop.now + blow.length_s).begin()
-            case faults.FROZEN:
-                self.servers.freeze(blow)
-            case faults.REMOVED | faults.GREEDY:
-                pass  # the operator's alone, and the users' (`greed.py`)
-            case _:
-                self._power_cut(blow)
+        strikes.strike(self, blow)
         operators.see(self, blow)
 
-    def _planned_stop(self, blow: Blow) -> None:
-        """Stop the leader as planned; kill the named agent, if any, once it has its long lease.
-
-        Its jobs then outlive the next term's patience.
-        """
-        for name, _ in self.leading():
-            self.slots[name].stop.set()
-            self.slots[name].held_until = self.loop.now + blow.length_s
-        if blow.target:
-            self.loop.call_later(
-                HEARD_OF_STOP_S, self.slots[f"agent-{blow.target}"].strike, OUTLIVED_S
-            )
-
-    def _device_errs(self, blow: Blow) -> None:
-        """Report a device error by the driver and by the kernel's log, if an agent is alive."""
-        slot, machine = self.slots[f"agent-{blow.target}"], self.machines[blow.target]
-        if not slot.process.alive or slot.service is None:
-            return
-        gpu = machine.random.choice(machine.gpus)
-        error = Seen("nvidia", gpu.model, "", f"xid {int(blow.length_s)}")
-        for source in ("driver", "kernel_log"):
-            slot.process.deliver(
-                slot.service.tell,
-                DeviceErrorSeen(gpu.uuid, error, source),
-                delay_s=self.dice.uniform(0.0, 0.3),
-            )
-
-    def _second_scheduler(self, blow: Blow) -> None:
-        """Pause the leader past its term, so that the standby takes over, and then wake it up."""
-        for name, _ in self.leading():
-            self.slots[name].process.pause(SETTINGS.term_ms / 1e3 + blow.length_s)
-
-    def _power_cut(self, blow: Blow) -> None:
-        machine = self.machines[blow.target]
-        if not machine.up:
-            return
-        self.slots[f"agent-{blow.target}"].process.kill()
-        machine.power_off(blow.kind == faults.DISK_LOST)
-        if blow.kind == faults.DISK_LOST:
-            self.disks_lost[blow.target] = None
-        self.loop.call_later(blow.length_s, self._power_on, machine)
-
-    def _power_on(self, machine: SimMachine) -> None:
+    def power_on(self, machine: SimMachine) -> None:
         if not machine.up:
             machine.power_on(self.skew())
 

@@ -133,7 +133,7 @@ async def test_a_log_that_does_not_answer_blocks_nobody_and_takes_no_memory_with
     flushing.cancel()
 
 
-async def test_whoever_has_no_key_cannot_fill_the_log() -> None:
+async def test_client_without_a_key_cannot_fill_the_log() -> None:
     log = Log()
     access = recorder(log)
     for _ in range(STRANGERS_MAX + 7):

@@ -19,9 +19,9 @@ def test_observation_of_an_unknown_attempt_changes_nothing() -> None:
     node = Node()
     assert (
         node.see(
-            o.ProcessStarted("nobody.1", 7),
-            o.JobLaunched("nobody.1"),
-            o.FactsStored(9, (o.Mark("nobody.1", 1),)),
+            o.ProcessStarted("unknown.1", 7),
+            o.JobLaunched("unknown.1"),
+            o.FactsStored(9, (o.Mark("unknown.1", 1),)),
         )
         == []
     )
@@ -95,7 +95,11 @@ def test_device_errors_beyond_the_bound_are_recorded_in_the_next_commit(
     node.state.devices.policy = devices.Policy(catalogue=catalogue())
     told = [
         o.DeviceErrorSeen(
-            GPU, Seen("nvidia", "NVIDIA H100", "610", f"xid {xid}", "words"), "driver"
+            GPU,
+            Seen(
+                vendor="nvidia", model="NVIDIA H100", driver="610", error=f"xid {xid}", text="words"
+            ),
+            "driver",
         )
         for xid in (31, 43, 13)
     ]

@@ -1,5 +1,7 @@
-"""What the agent's core makes of what its devices shall be told: once, one at a time, again when it
-was lost; the log hears news.
+"""Device controls in the agent's core.
+
+Each control is set once, one at a time, and set again when it was lost. The log receives changes
+only.
 """
 
 from typing import Any
@@ -16,18 +18,8 @@ from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
 from services.node_agent.core.apply import apply
 from services.node_agent.core.devices import Trouble
+from tests.given_devices import ended, erred, fault, gpus, left, node, others, recorded, resetting
 from tests.given_node import EPOCH, GPU, INCARNATION, NODE, Node, ref
-from tests.unit.test_agent_devices import (
-    ended,
-    erred,
-    fault,
-    gpus,
-    left,
-    node,
-    others,
-    recorded,
-    resetting,
-)
 
 POWER = ControlOrder(GPU, "power", "300", 20)
 CLOCKS = ControlOrder(GPU, "clocks", "1200-1500", 21)
@@ -42,7 +34,13 @@ def asked(made: Node, *orders: ControlOrder) -> list[a.Action]:
 
 
 def desired(made: Node, *orders: ControlOrder, seq: int = 50) -> list[a.Action]:
-    return made.see(o.DesiredReceived(Desired(EPOCH, INCARNATION, seq, (), (), controls=orders)))
+    return made.see(
+        o.DesiredReceived(
+            Desired(
+                epoch=EPOCH, incarnation=INCARNATION, seq=seq, starts=(), stops=(), controls=orders
+            )
+        )
+    )
 
 
 def became(order: ControlOrder, outcome: str = "done", detail: str = "") -> o.DeviceControlled:
@@ -304,7 +302,15 @@ def test_reset_of_a_hot_device_restores_the_heat_policys_setting() -> None:
 
 def test_next_agent_releases_the_heat_settings_of_the_previous_one() -> None:
     made = node()
-    left_over = ControlOrder(GPU, "power", "", 0, "done", "it was too hot", "420")
+    left_over = ControlOrder(
+        uuid=GPU,
+        control="power",
+        value="",
+        request=0,
+        outcome="done",
+        detail="it was too hot",
+        in_force="420",
+    )
     assert desired(made, left_over) == [a.ControlDevice(left_over)]
     assert power_facts(made.see(became(replace(left_over, detail="")))) == [
         said(left_over, detail="it is cool again")

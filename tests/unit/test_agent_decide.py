@@ -9,10 +9,9 @@ from libs.common.model import JobSpec
 from services.node_agent.core import actions as a
 from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
-from services.node_agent.core.apply import ASK_AFTER_NS, ASK_JITTER_NS, UNWANTED_GRACE_MS
-from services.node_agent.core.attempt_facts import CHECKPOINT_EVERY_NS, FINISHED_ALONE_NS
+from services.node_agent.core.apply import UNWANTED_GRACE_MS
+from services.node_agent.core.attempt_facts import FINISHED_ALONE_NS
 from services.node_agent.core.decide import (
-    ASK_EVERY_NS,
     CHECK_AGAIN_NS,
     KILL_AGAIN_NS,
     KILL_SLACK_NS,
@@ -125,7 +124,7 @@ def test_an_attempt_that_waits_for_a_lease_is_refused_when_it_is_stopped() -> No
     assert node.orders(stop()) == [over(refused())]
 
 
-def test_a_stop_while_it_is_being_launched_comes_after_the_launch() -> None:
+def test_stop_during_a_launch_is_executed_after_the_launch() -> None:
     node = Node()
     node.orders(start())
     assert node.orders(stop()) == []
@@ -267,53 +266,6 @@ def test_a_device_that_became_clean_is_released() -> None:
 # The desired state.
 
 
-def test_a_difference_of_digests_is_asked_about_once_in_a_while() -> None:
-    node = Node()
-    node.lease(digest="other", lease_ms=0)
-    assert node.did() == []
-    assert node.later(ASK_AFTER_NS + ASK_JITTER_NS) == [a.AskDesired()]
-    node.lease(digest="other", lease_ms=0)
-    assert node.later(ASK_AFTER_NS + ASK_JITTER_NS) == []
-    assert node.later(ASK_EVERY_NS) == [a.AskDesired()]
-
-
-def test_a_difference_that_repairs_itself_is_not_asked_about() -> None:
-    there = Node()
-    there.orders(start())
-    node = Node()
-    node.lease(digest=s.local_digest(there.state))
-    node.orders(start())
-    assert node.later(ASK_AFTER_NS + ASK_JITTER_NS) == []
-
-
-def test_a_shorter_stop_that_was_lost_is_repaired_by_the_digest() -> None:
-    there, here = Node().running(), Node().running()
-    for node in (there, here):
-        assert node.orders(stop(grace_ms=60_000)) == [a.StopJob(ref(), 15, 60_000)]
-    there.orders(stop(seq=12, grace_ms=0, signal=9))
-    here.lease(digest=s.local_digest(there.state), lease_ms=0)
-    assert here.later(ASK_AFTER_NS + ASK_JITTER_NS) == [a.AskDesired()]
-    assert here.desired(start(), stops=(stop(seq=50, grace_ms=0, signal=9),)) == [
-        a.StopJob(ref(), 9, 0)
-    ]
-    assert s.local_digest(here.state) == s.local_digest(there.state)
-
-
-def test_a_longer_stop_after_a_shorter_one_counts_at_neither_end() -> None:
-    node = Node().running()
-    node.orders(stop(grace_ms=1_000, signal=15))
-    before = s.local_digest(node.state)
-    assert node.orders(stop(seq=12, grace_ms=9_000, signal=2)) == []
-    assert s.local_digest(node.state) == before
-
-
-def test_a_stop_for_the_agents_own_reasons_is_not_asked_about() -> None:
-    node = Node().running()
-    before = s.local_digest(node.state)
-    assert node.desired() == [a.StopJob(ref(), 15, UNWANTED_GRACE_MS)]
-    assert s.local_digest(node.state) == before
-
-
 def limited(node: Node) -> None:
     """A job with a limit of 60 s and a grace of 3 s runs."""
     order = msgspec.structs.replace(
@@ -337,7 +289,10 @@ def test_a_job_is_stopped_at_its_time_limit_by_its_nodes_own_clock() -> None:
 
 
 def test_an_agent_that_begins_again_counts_from_when_the_process_began() -> None:
-    node = Node(leased=False, adopted=(o.Adopted(ref(), 0, (GPU,), 10, 60, 3),))
+    node = Node(
+        leased=False,
+        adopted=(o.Adopted(ref=ref(), rank=0, gpus=(GPU,), seq=10, time_limit_s=60, grace_s=3),),
+    )
     node.see(o.ProcessStarted("j.1", 77, T - 59 * S))
     assert node.later(S - 1) == []
     assert node.later(1) == [a.StopJob(ref(), 15, 3_000)]
@@ -351,24 +306,6 @@ def test_a_job_that_ends_by_itself_or_by_an_order_did_not_end_at_its_limit() -> 
     assert node.see(clean()) == [
         over(finished(exit_code=None, signal=15, reason="stopped"), released())
     ]
-
-
-def test_a_digest_older_than_our_own_facts_says_nothing() -> None:
-    node = Node()
-    node.see(o.FactsStored(30, ()))
-    node.lease(digest="other", seq=29)
-    assert node.later(10 * S) == []
-
-
-def test_both_ends_agree_when_all_is_acknowledged() -> None:
-    node = Node().running()
-    running = s.local_digest(node.state)
-    node.orders(stop())
-    assert s.local_digest(node.state) != running
-    node.exited()
-    node.see(clean())
-    node.see(o.FactsStored(30, (o.Mark("j.1", 3),)))
-    assert s.local_digest(node.state) == s.local_digest(Node().state)
 
 
 def test_the_same_story_gives_the_same_actions() -> None:
@@ -399,54 +336,3 @@ def test_work_on_a_device_is_the_first_process_of_each_running_job() -> None:
     ] == [(GPU, [4711])]
     node.exited()
     assert at_work(node.state) == {}
-
-
-def test_checkpoint_is_recorded_once_with_whether_it_answers_a_stop() -> None:
-    node = Node().running()
-    said = f.JobCheckpointed(job_id=ref().job_id, attempt=1, node_id=NODE, at_ns=70)
-    assert node.see(o.Checkpointed("j.1", 70)) == [a.Record((said,), (o.Mark("j.1", 1),))]
-    assert node.see(o.Checkpointed("j.1", 70)) == []
-    node.orders(stop())
-    asked = msgspec.structs.replace(said, asked=True, at_ns=80)
-    assert node.see(o.Checkpointed("j.1", 80)) == [a.Record((asked,), (o.Mark("j.1", 1),))]
-
-
-def checkpointed(at_ns: int, asked: bool = False) -> a.Record:
-    fact = f.JobCheckpointed(job_id=ref().job_id, attempt=1, node_id=NODE, asked=asked, at_ns=at_ns)
-    return a.Record((fact,), (o.Mark("j.1", 1),))
-
-
-def test_latest_of_many_checkpoints_is_recorded_at_intervals() -> None:
-    node = Node().running()
-    assert node.see(o.Checkpointed("j.1", 70)) == [checkpointed(70)]
-    assert node.see(o.Checkpointed("j.1", 71)) == node.see(o.Checkpointed("j.1", 72)) == []
-    assert next_due_ns(node.state) == node.now_ns + CHECKPOINT_EVERY_NS
-    assert node.later(CHECKPOINT_EVERY_NS - 1) == []
-    assert node.later(1) == [checkpointed(72)]
-    assert next_due_ns(node.state) is None and node.later(CHECKPOINT_EVERY_NS) == []
-    assert node.see(o.Checkpointed("j.1", 73)) == [checkpointed(73)]
-
-
-def test_only_a_checkpoint_after_the_stop_answers_it_and_it_is_reported_at_once() -> None:
-    node = Node().running()
-    node.see(o.Checkpointed("j.1", 70), o.Checkpointed("j.1", 71))
-    node.see(o.Checkpointed("j.1", 72))
-    assert node.orders(stop(grace_ms=60_000)) == [a.StopJob(ref(), 15, 60_000)]
-    assert node.see(o.Checkpointed("j.1", 73)) == [checkpointed(73, asked=True)]
-    assert node.see(o.Checkpointed("j.1", 74)) == []
-    assert node.later(CHECKPOINT_EVERY_NS) == [checkpointed(74, asked=True)]
-
-
-def test_last_checkpoint_of_an_ending_attempt_is_recorded() -> None:
-    node = Node().running()
-    node.see(o.Checkpointed("j.1", 70))
-    node.see(o.Checkpointed("j.1", 71))
-    assert checkpointed(71) in node.see(o.ProcessExited("j.1", o.Exit(executed=True, exit_code=0)))
-
-
-def test_checkpoint_waits_until_the_start_is_recorded() -> None:
-    node = Node()
-    node.orders(start())
-    assert node.see(o.JobLaunched("j.1"), o.Checkpointed("j.1", 70)) == []
-    begun = node.see(o.ProcessStarted("j.1", 77))
-    assert begun[0].facts[0] == started() and len(begun[0].facts) == 2  # type: ignore[union-attr]

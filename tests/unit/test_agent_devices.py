@@ -1,117 +1,35 @@
-"""What follows of a device's error, in the agent's core: who ends and as what, what the log is
-told, when the device is reset.
-"""
+"""Consequences of a device's error in the agent's core.
 
-from typing import Any
+The tests compare the job's end and its reason, the recorded facts, and the time of a reset.
+"""
 
 import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common.devices.error_catalogue import Seen
-from libs.common.devices.error_rows import catalogue
 from libs.common.messages import StopOrder
-from libs.common.model import Gpu, GpuHold, GpuId
+from libs.common.model import GpuHold
 from services.node_agent.core import actions as a
 from services.node_agent.core import devices as d
 from services.node_agent.core import hits, kept_devices
 from services.node_agent.core import observations as o
 from services.node_agent.core.decide import next_due_ns
 from services.node_agent.core.devices import SAME_NS, Trouble
+from tests.given_devices import (
+    GONE,
+    OTHER,
+    ended,
+    erred,
+    fault,
+    gpus,
+    left,
+    node,
+    others,
+    recorded,
+    resetting,
+    seen,
+)
 from tests.given_node import GPU, NODE, Node, S, ref, refused, start
-
-OTHER = GpuId("GPU-n-1")
-GONE = o.Exit(executed=True, exit_code=None, signal=9, reason="stopped")
-
-
-def gpus(count: int) -> list[Gpu]:
-    return [
-        Gpu(GpuId(f"GPU-n-{index}"), index, "simulated", "Simulated H100", 80 << 30)
-        for index in range(count)
-    ]
-
-
-def node(count: int = 8, **policy: Any) -> Node:
-    made = Node()
-    made.state.devices.policy = d.Policy(catalogue=catalogue(), **policy)
-    kept_devices.restore(made.state.devices, "boot", gpus(count), b"")
-    return made
-
-
-def erred(
-    error: str, uuid: GpuId = GPU, source: str = "driver", key: str = "", text: str = "words"
-) -> o.DeviceErrorSeen:
-    return o.DeviceErrorSeen(uuid, Seen("nvidia", "NVIDIA H100", "610", error, text), source, key)
-
-
-def seen(
-    error: str,
-    verdict: str,
-    *jobs: str,
-    uuid: GpuId = GPU,
-    source: str = "driver",
-    shadow: bool = False,
-) -> f.GpuErrorSeen:
-    found = tuple(map(ref, jobs))
-    return f.GpuErrorSeen(
-        node_id=NODE,
-        uuid=uuid,
-        error=error,
-        verdict=verdict,
-        source=source,
-        jobs=found,
-        shadow=shadow,
-        detail="words",
-    )
-
-
-def fault(
-    reason: str,
-    verdict: str,
-    health: str = "offline",
-    uuid: GpuId = GPU,
-    detail: str = "words",
-    source: str = "driver",
-) -> f.GpuFaulted:
-    return f.GpuFaulted(
-        node_id=NODE,
-        uuid=uuid,
-        health=health,
-        reason=reason,
-        detail=detail,
-        verdict=verdict,
-        source=source,
-    )
-
-
-def resetting(verdict: str, uuid: GpuId = GPU) -> f.GpuFaulted:
-    return f.GpuFaulted(
-        node_id=NODE,
-        uuid=uuid,
-        health="resetting",
-        reason="reset",
-        detail=d.WHILE_RESET,
-        verdict=verdict,
-    )
-
-
-def recorded(did: list[a.Action]) -> list[f.NodeFact]:
-    return [fact for action in did if isinstance(action, a.Record) for fact in action.facts]
-
-
-def others(did: list[a.Action]) -> list[a.Action]:
-    return [action for action in did if not isinstance(action, a.Record | a.KeepDevices)]
-
-
-def ended(made: Node, job: str = "j", end: o.Exit = GONE) -> list[f.NodeFact]:
-    """The attempt's end and its clean devices."""
-    made.see(o.ProcessExited(f"{job}.1", end))
-    return recorded(made.see(o.ReleaseChecked(f"{job}.1", {"processes": "gone"}, True)))
-
-
-def left(made: Node, job: str = "j") -> list[a.Action]:
-    """The log has its last fact."""
-    return made.see(o.FactsStored(30, (o.Mark(f"{job}.1", 3),)))
 
 
 def test_an_error_of_the_application_ends_its_job_and_leaves_the_device() -> None:
@@ -135,7 +53,11 @@ def test_a_job_that_ended_well_although_its_device_erred_ended_well() -> None:
 def test_a_job_that_was_cancelled_ends_as_stopped_although_its_device_erred_before() -> None:
     made = node().running()
     made.see(erred("xid 48"))
-    made.orders(StopOrder(ref().job_id, 1, 40, "cancelled", 15, 1_000))
+    made.orders(
+        StopOrder(
+            job_id=ref().job_id, attempt=1, seq=40, reason="cancelled", signal=15, grace_ms=1_000
+        )
+    )
     finished = ended(made)[0]
     assert isinstance(finished, f.JobFinished) and finished.reason == "stopped"
     assert finished.detail.startswith("xid 48 of GPU")

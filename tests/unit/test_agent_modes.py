@@ -1,5 +1,6 @@
-"""What the agent's core makes of modes that divide devices: they need a free card, and other
-devices are registered.
+"""Modes that divide devices, in the agent's core.
+
+A change of mode needs a free card, and afterwards the node registers other devices.
 """
 
 from msgspec.structs import replace
@@ -12,9 +13,9 @@ from services.node_agent.core import observations as o
 from services.node_agent.core.controls import Key
 from services.node_agent.core.decide import next_due_ns
 from services.node_agent.devices.attempts import slices_of_others
+from tests.given_devices import ended, fault, left, node, others, recorded
 from tests.given_node import GPU, INCARNATION, NODE, Node, ref, start
 from tests.unit.test_agent_controls import OTHER, POWER, asked, became, desired, said
-from tests.unit.test_agent_devices import ended, fault, left, node, others, recorded
 
 ON = ControlOrder(GPU, "mig", "on", 30)
 PART = GpuId(f"{GPU}.1")
@@ -201,9 +202,11 @@ def test_of_a_card_that_was_not_reset_nothing_is_put_back_and_its_other_parts_ta
     assert [fact.uuid for fact in recorded(did) if isinstance(fact, f.GpuRecovered)] == [GPU, PART]
 
 
-def test_what_attempts_own_of_a_card_are_all_slices_but_of_those_that_were_refused() -> None:
+def test_attempts_own_their_card_slices_unless_they_were_refused() -> None:
     made = Node(adopted=(o.Adopted(ref("old"), 0, (GPU,), 10, slices={GPU: 0b1}),))
-    holds = (GpuHold(GPU, 50, MIG, "3g.40gb", 0b1111_0000),)
+    holds = (
+        GpuHold(uuid=GPU, share=50, isolation=MIG, mig_profile="3g.40gb", mig_slices=0b1111_0000),
+    )
     orders: list[StartOrder] = [
         replace(start(job), gpus=holds if job == "j" else (GpuHold(OTHER),)) for job in ("j", "k")
     ]

@@ -163,7 +163,9 @@ def test_a_model_says_how_its_replicas_are_probed() -> None:
 
 
 def test_a_note_of_an_agent_before_these_settings_is_read() -> None:
-    assert o.Probe(port=1, path="/", timeout_s=2, grace_s=3) == o.Probe(1, "/", 2, 3, 5, 0, 3)
+    assert o.Probe(port=1, path="/", timeout_s=2, grace_s=3) == o.Probe(
+        port=1, path="/", timeout_s=2, grace_s=3, interval_s=5, answer_s=0, failures=3
+    )
 
 
 def test_a_replica_that_is_not_ready_in_time_is_ended_and_its_end_says_so() -> None:

@@ -14,7 +14,7 @@ def test_a_tenant_waits_until_its_bytes_have_drained() -> None:
     assert allowance.wait_s("another", 6_000, T) == 0
 
 
-def test_what_is_under_way_counts_until_it_is_over() -> None:
+def test_running_requests_count_until_they_are_over() -> None:
     allowance = Allowance(6_000)
     allowance.begin("t", 3_000)
     allowance.begin("t", 2_000)

@@ -210,7 +210,7 @@ def test_each_element_is_tried_again_by_itself_and_before_those_that_have_not_be
     assert steps(state) == ["requeued j_0", "placed j_0"]
 
 
-def test_what_waits_for_an_array_waits_for_all_of_it() -> None:
+def test_job_that_depends_on_an_array_waits_for_all_its_elements() -> None:
     after = waiting("k", after=(("afterok", ARRAY),))
     assert (
         steps(

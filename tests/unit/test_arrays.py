@@ -46,7 +46,7 @@ def test_an_array_is_written_as_slurm_writes_it(
         "-1",
     ],
 )
-def test_what_is_no_array_is_refused(text: str) -> None:
+def test_invalid_array_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected numbers as in 0-99"):
         arrays.parse(text)
 

@@ -1,5 +1,6 @@
-"""What jobs usually ask for: newer ones weigh more, the counts are bounded, and another mix is
-learnt only when it is another.
+"""The workload mix: newer jobs weigh more, and the counts have a bound.
+
+The mix is stored only when it has changed.
 """
 
 import pytest
@@ -38,7 +39,7 @@ def test_another_mix_is_learnt_and_nearly_the_same_is_not() -> None:
     assert found.learnt == {kind_of(WHOLE): 2 * FIRST, kind_of(HALF): 2 * FIRST}
 
 
-def test_what_a_card_decides_is_no_part_of_the_mix() -> None:
+def test_request_fields_decided_by_the_card_are_not_in_the_workload_mix() -> None:
     assert (
         noted((FIRST, spec(gpu_memory_bytes=1 << 30)), (FIRST, spec(mig_profile="1g.5gb")))
         == Arrivals()

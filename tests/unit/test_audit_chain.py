@@ -34,7 +34,7 @@ def test_nothing_to_extend_gives_no_links() -> None:
 
 def test_the_meaning_of_a_link_never_changes() -> None:
     assert (
-        link(1, "facts.quota", b"\x01", 0, GENESIS)
+        link(seq=1, subject="facts.quota", data=b"\x01", index=0, previous_hash=GENESIS)
         == "97a06a87f4f29c92f612902035be5031071d60872333a28bf0adcc5e31bfceea"
     )
 
@@ -54,7 +54,9 @@ def test_the_meaning_of_a_link_never_changes() -> None:
 def test_every_field_and_every_border_between_fields_is_under_the_hash(
     other: tuple[int, str, bytes, int, str],
 ) -> None:
-    assert link(*other) != link(1, "facts.a", b"data", 0, GENESIS)
+    assert link(*other) != link(
+        seq=1, subject="facts.a", data=b"data", index=0, previous_hash=GENESIS
+    )
 
 
 @pytest.mark.parametrize("wrong", [1, 2, 4, 0])
@@ -75,14 +77,16 @@ def test_facts_are_read_whatever_their_kind() -> None:
         {"kind": "of.tomorrow", "node_id": "n1", "new": [1, {2: 3}]},
     )
     assert read(4, data).facts == (
-        FactRow(4, 0, "job.placed", "j1", None, 7),
-        FactRow(4, 1, "of.tomorrow", None, "n1", 7),
+        FactRow(seq=4, position=0, kind="job.placed", job_id="j1", node_id=None, at_ns=7),
+        FactRow(seq=4, position=1, kind="of.tomorrow", job_id=None, node_id="n1", at_ns=7),
     )
 
 
 def test_a_commit_with_more_fields_than_we_know_is_read() -> None:
     data = bytes(msgpack.packb([9, 1, "w", 1, 0, 5, 0, [{"kind": "a.b"}], "new"]))
-    assert read(1, data).facts == (FactRow(1, 0, "a.b", None, None, 5),)
+    assert read(1, data).facts == (
+        FactRow(seq=1, position=0, kind="a.b", job_id=None, node_id=None, at_ns=5),
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +116,7 @@ def test_a_commit_that_cannot_be_read_has_no_rows_and_stops_nothing(data: bytes)
 
 def test_an_id_that_no_database_could_store_is_left_out() -> None:
     assert read(1, commit({"kind": "a.b", "job_id": "x\0", "node_id": 3})).facts == (
-        FactRow(1, 0, "a.b", None, None, 7),
+        FactRow(seq=1, position=0, kind="a.b", job_id=None, node_id=None, at_ns=7),
     )
 
 

@@ -30,8 +30,18 @@ AT_NS = 1_700_000_000_123_456_789
 
 
 def record(data: bytes, seq: int = 7) -> Record:
-    hash_ = link(seq, "facts.scheduler", data, seq - 1, GENESIS)
-    return Record(seq - 1, seq, "facts.scheduler", data, read(seq, data).at_ns, hash_, GENESIS)
+    hash_ = link(
+        seq=seq, subject="facts.scheduler", data=data, index=seq - 1, previous_hash=GENESIS
+    )
+    return Record(
+        index=seq - 1,
+        seq=seq,
+        subject="facts.scheduler",
+        data=data,
+        at_ns=read(seq, data).at_ns,
+        hash=hash_,
+        previous_hash=GENESIS,
+    )
 
 
 def commit(*facts: object, at_ns: int = AT_NS) -> Record:
@@ -44,17 +54,17 @@ def shown(stored: Record) -> list[dict[str, Any]]:
 
 def access(number: int) -> AccessEntry:
     return AccessEntry(
-        AT_NS - number,
-        f"req-{number}",
-        "k1",
-        "t1",
-        "ann",
-        "GET",
-        "/v1/jobs/{ref}",
-        ("j1",),
-        403,
-        "no role",
-        "10.0.0.9",
+        at_ns=AT_NS - number,
+        request_id=f"req-{number}",
+        key_id="k1",
+        tenant="t1",
+        user="ann",
+        method="GET",
+        route="/v1/jobs/{ref}",
+        ids=("j1",),
+        status=403,
+        denied="no role",
+        source="10.0.0.9",
     )
 
 

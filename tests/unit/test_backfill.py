@@ -1,5 +1,6 @@
-"""Who may pass the first job that does not fit: what ends in time, and what keeps off the nodes
-that are promised to it.
+"""Backfill past the first job that does not fit.
+
+A job may pass if it ends in time or avoids the reserved nodes.
 """
 
 from collections.abc import Sequence
@@ -45,14 +46,14 @@ def begin(state: State, now_s: float = 1) -> list[tuple[str, str]]:
 def comes_back(state: State, facts: Sequence[AnyFact], at_s: int) -> None:
     """The log took at that time what was decided before."""
     commit = f.Commit(
-        f.VERSION,
-        f.VERSION,
-        subjects.SCHEDULER,
-        1,
-        state.epoch,
-        at_s * SECOND_NS,
-        state.seq,
-        tuple(facts),
+        version=f.VERSION,
+        min_reader=f.VERSION,
+        writer=subjects.SCHEDULER,
+        number=1,
+        epoch=state.epoch,
+        at_ns=at_s * SECOND_NS,
+        seen=state.seq,
+        facts=tuple(facts),
     )
     state.skip_own(state.seq + 1, subjects.SCHEDULER, commit)
 
@@ -191,7 +192,7 @@ def test_a_job_that_the_log_took_late_ends_as_much_later(fields: dict[str, Any])
     )
 
 
-def test_what_is_over_before_the_log_took_it_changes_no_later_attempt() -> None:
+def test_late_fact_of_an_ended_attempt_changes_no_later_attempt() -> None:
     state = given(registered("a"), waiting("i", gpus=4, estimate_s=50, retries=1))
     lost, first = Observations(silent=((NodeId("a"), 1),)), decide(state, SECOND_NS)
     state.apply_own(first, SECOND_NS)

@@ -58,14 +58,16 @@ def test_without_a_budget_nobody_counts_and_of_a_job_nobody_knows() -> None:
     ) == ["j"]
 
 
-def test_what_others_of_the_tenant_hold_counts_until_they_are_over() -> None:
+def test_resources_of_the_tenant_s_other_jobs_count_until_these_end() -> None:
     state = given(
         registered("a"), limited(3), holds("i", 0, 2 * HOUR), wants("j", 2 * HOUR), wants("k", HOUR)
     )
     assert begin(state) == ["k"]
     hear(state, finished("i", "a", None, run_ms=HOUR * 1_000, signal=15), released("i", "a"))
     assert begin(state) == []
-    state.imagine(limited(4), Stamp(0, 0, 1, subjects.GATEWAY_KIND, ""))
+    state.imagine(
+        limited(4), Stamp(seq=0, at_ns=0, epoch=1, writer=subjects.GATEWAY_KIND, writer_id="")
+    )
     assert begin(state) == ["j"]
 
 
@@ -78,7 +80,7 @@ def test_an_extension_takes_what_is_left() -> None:
         )
 
 
-def test_who_asks_for_more_than_is_left_lets_others_of_its_tenant_pass() -> None:
+def test_job_beyond_its_tenant_s_rest_lets_other_jobs_of_the_tenant_pass() -> None:
     same = [
         *wants("long", 9 * HOUR),
         *wants("short", HOUR),
@@ -110,7 +112,7 @@ def test_why_names_the_budget_and_the_one_that_would_do(hours: int) -> None:
     )
 
 
-def test_what_was_charged_is_not_left() -> None:
+def test_charges_reduce_the_budget_that_is_left() -> None:
     state = given(registered("a"), limited(3), wants("j", 2 * HOUR))
     state.cluster.tenants[TenantId("t")].used_share_ms = GPU_HOUR_SHARE_MS + 1
     assert begin(state) == []

@@ -20,8 +20,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def shake(folder: Path, trusted: Path, host: str) -> str:
-    """What is wrong with the server `nats-1` for a client that trusts `trusted` and calls it
-    `host`; empty when nothing is.
+    """Return the error of a client that trusts `trusted` and calls the server `nats-1` by `host`.
+
+    Empty when the handshake succeeds.
     """
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(

@@ -233,7 +233,7 @@ def after(cluster: Cluster, facts: tuple[tuple[int, AnyFact], ...]) -> dict[str,
     return picture(state)
 
 
-def test_what_became_of_a_device_s_controls_is_each_node_s_own_word() -> None:
+def test_outcome_of_a_device_control_counts_only_from_its_own_node() -> None:
     history = contested()
     assert history.say(controlled("n2", "300", 0))
     assert history.say(f.GpuControlRequested(uuid=GpuId(X), control="power", value="300"))

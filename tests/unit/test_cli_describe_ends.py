@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.cli.verbs.describe import _how
+from libs.cli.verbs.describe import _end_text
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from libs.cli.verbs.describe import _how
 def test_describe_gives_no_reason_for_a_plain_exit_but_for_a_lost_engine(
     reason: str, detail: str, words: str
 ) -> None:
-    assert _how({"reason": reason, "detail": detail}) == words
+    assert _end_text({"reason": reason, "detail": detail}) == words

@@ -1,6 +1,4 @@
-"""What the `init` container fills the volumes with, and that deploy/docker-compose.yml agrees with
-it.
-"""
+"""The `init` container fills the volumes as deploy/docker-compose.yml expects."""
 
 import json
 import os
@@ -28,7 +26,7 @@ VOLUMES = (c.AUTHORITY, c.CLI, *(each.container for each in c.given()))
 
 @pytest.fixture
 def owners(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Who was given what: only root may give a file away."""
+    """Record the new owner of each file; only root may change owners."""
     found: dict[str, int] = {}
     monkeypatch.setattr(os, "chown", lambda path, uid, gid: found.__setitem__(str(path), uid))
     return found
@@ -57,7 +55,7 @@ def test_second_run_changes_nothing(root: Path) -> None:
 
 
 def accepted(root: Path) -> list[str]:
-    """What both gateways take."""
+    """Return the API keys that both gateways accept."""
     found = {
         (root / name / c.IDENTITY / c.API_KEYS).read_text() for name in ("gateway-a", "gateway-b")
     }

@@ -13,16 +13,20 @@ FILES = {
     GpuId("G0"): ("/dev/dri/card0", "/dev/dri/renderD128"),
     GpuId("G1"): ("/dev/dri/renderD129",),
 }
-HOST = Host("/x/init", FILES, False, 100, "0:0")
+HOST = Host(init="/x/init", files=FILES, cdi=False, processes_max=100, user="0:0")
 
 
 def gpu(index: int, vendor: str) -> Gpu:
-    return Gpu(GpuId(f"G{index}"), index, vendor, "model", 1 << 30)
+    return Gpu(
+        uuid=GpuId(f"G{index}"), index=index, vendor=vendor, model="model", memory_bytes=1 << 30
+    )
 
 
 def host_config(*held: Gpu, host: Host = HOST, **wish: Any) -> dict[str, Any]:
     env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in held)}
-    found: dict[str, Any] = body_of(spec(**wish), ["true"], env, [], held, {}, host)["HostConfig"]
+    found: dict[str, Any] = body_of(
+        spec=spec(**wish), argv=["true"], env=env, ids=[], held=held, limits={}, host=host
+    )["HostConfig"]
     return found
 
 
@@ -31,7 +35,15 @@ def spec(**wish: Any) -> JobSpec:
 
 
 def test_command_replaces_the_entry_point_and_runs_as_the_jobs_user() -> None:
-    body = body_of(spec(stdin=True), ["python", "t.py"], {"A": "1=2"}, [7, 8, 9], (), {}, HOST)
+    body = body_of(
+        spec=spec(stdin=True),
+        argv=["python", "t.py"],
+        env={"A": "1=2"},
+        ids=[7, 8, 9],
+        held=(),
+        limits={},
+        host=HOST,
+    )
     assert (body["Image"], body["Entrypoint"], body["Cmd"]) == (
         "i:1",
         [INIT, TETHER, "python", "t.py"],
@@ -44,18 +56,21 @@ def test_command_replaces_the_entry_point_and_runs_as_the_jobs_user() -> None:
         True,
     )
     assert body["HostConfig"]["SecurityOpt"] == ["no-new-privileges"]
-    assert body_of(spec(), ["true"], {}, [], (), {}, HOST)["User"] == "0:0"
+    assert (
+        body_of(spec=spec(), argv=["true"], env={}, ids=[], held=(), limits={}, host=HOST)["User"]
+        == "0:0"
+    )
 
 
 def test_bounds_of_the_host_are_the_container_s() -> None:
     body = body_of(
-        spec(memory_bytes=1 << 30, cpus_milli=1_500),
-        ["true"],
-        {},
-        [],
-        (),
-        {"cpus": "0-3", "memory_nodes": "1"},
-        HOST,
+        spec=spec(memory_bytes=1 << 30, cpus_milli=1_500),
+        argv=["true"],
+        env={},
+        ids=[],
+        held=(),
+        limits={"cpus": "0-3", "memory_nodes": "1"},
+        host=HOST,
     )
     told = body["HostConfig"]
     assert (told["Memory"], told["MemorySwap"], told["NanoCpus"]) == (
@@ -86,14 +101,22 @@ def test_an_image_cannot_name_devices_to_the_engine_s_default_runtime(
 ) -> None:
     has = [gpu(index, vendor) for index, vendor in enumerate(held)]
     env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in has)}
-    body = body_of(spec(), ["true"], env, [], has, {}, Host("/x/init", FILES, cdi, 100, "0:0"))
+    body = body_of(
+        spec=spec(),
+        argv=["true"],
+        env=env,
+        ids=[],
+        held=has,
+        limits={},
+        host=Host(init="/x/init", files=FILES, cdi=cdi, processes_max=100, user="0:0"),
+    )
     assert [each for each in body["Env"] if each.startswith("NVIDIA_")] == [
         f"NVIDIA_VISIBLE_DEVICES={told}"
     ]
 
 
 def test_nvidia_s_devices_are_named_to_cdi_or_to_its_own_runtime() -> None:
-    by_cdi = Host("/x/init", {}, True, 100, "0:0")
+    by_cdi = Host(init="/x/init", files={}, cdi=True, processes_max=100, user="0:0")
     assert host_config(gpu(0, "nvidia"), host=by_cdi)["DeviceRequests"] == [
         {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=G0"]}
     ]

@@ -1,6 +1,4 @@
-"""What a node's devices are to be told, as the scheduler orders it: what somebody wishes or what is
-in force, and nothing else.
-"""
+"""The scheduler's control orders to a node contain the wished controls and those in force only."""
 
 from libs.common import facts as f
 from libs.common.messages import ControlOrder
@@ -22,7 +20,7 @@ def test_a_wish_is_ordered_once_the_log_has_it_of_a_node_that_hears_it() -> None
         assert list(control_orders(cluster, [WISH], 6)) == []
 
 
-def test_what_a_node_tried_by_itself_in_vain_is_no_order() -> None:
+def test_control_that_a_node_failed_to_restore_is_not_ordered_again() -> None:
     cluster = given(registered("a", takes_controls=True)).cluster
     tell(
         cluster,

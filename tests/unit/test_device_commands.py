@@ -1,5 +1,6 @@
-"""What each control is for a driver, and its answer as an outcome; here with simulated devices,
-whose samples show what they were told.
+"""Each control as a driver call, and the driver's answer as an outcome.
+
+The samples of the simulated devices show the values that were set.
 """
 
 import pytest
@@ -22,7 +23,9 @@ GPU = GpuId("GPU-n-0")
 def order(
     control: str, value: str, outcome: str = "", detail: str = "", uuid: GpuId = GPU
 ) -> ControlOrder:
-    return ControlOrder(uuid, control, value, 7, outcome, detail)
+    return ControlOrder(
+        uuid=uuid, control=control, value=value, request=7, outcome=outcome, detail=detail
+    )
 
 
 async def shown(driver: SimulatedDriver) -> tuple[object, object, object]:
@@ -52,7 +55,7 @@ def test_every_control_but_the_reset_is_a_command() -> None:
     )
 
 
-async def test_what_a_simulated_device_is_told_shows_in_its_samples_until_it_is_taken_off() -> None:
+async def test_control_of_a_simulated_device_shows_in_its_samples_until_it_is_removed() -> None:
     driver = SimulatedDriver("n", 2)
     assert await shown(driver) == (700_000, 1980, 70_000)
     for control, value in (("power", "300"), ("clocks", "1200-1500")):
@@ -66,7 +69,7 @@ async def test_what_a_simulated_device_is_told_shows_in_its_samples_until_it_is_
 
 async def test_a_reset_loses_what_a_device_was_told_and_what_lasts_is_put_back_with_it() -> None:
     async def keep(name: str, data: bytes) -> None:
-        """A folder that nobody reads."""
+        """A folder that no process reads."""
 
     driver, power = SimulatedDriver("n", 1), order("power", "300", "done")
     await carry_out(driver, power)
@@ -104,13 +107,15 @@ async def test_a_reset_loses_what_a_device_was_told_and_what_lasts_is_put_back_w
         ),
     ],
 )
-async def test_what_is_not_done_says_why(asked: ControlOrder, outcome: str, detail: str) -> None:
+async def test_control_that_is_not_applied_has_a_reason(
+    asked: ControlOrder, outcome: str, detail: str
+) -> None:
     assert await carry_out(SimulatedDriver("n", 1), asked) == replace(
         asked, outcome=outcome, detail=detail
     )
 
 
-async def test_a_model_that_nobody_knows_lacks_what_is_not_known_of_it() -> None:
+async def test_unknown_model_lacks_unknown_values() -> None:
     driver = SimulatedDriver("n", 1, "Simulated card")
     assert (
         (await carry_out(driver, order("power", "300"))).outcome

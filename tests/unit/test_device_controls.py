@@ -7,7 +7,7 @@ from libs.common.devices import device_controls as c
 from libs.common.errors import Refused
 from libs.common.model import Gpu, GpuId
 
-BARE = Gpu(GpuId("g"), 0, "nvidia", "H100", 1)
+BARE = Gpu(uuid=GpuId("g"), index=0, vendor="nvidia", model="H100", memory_bytes=1)
 GPU = replace(BARE, power_mw=(199_500, 700_000), clocks_mhz=(210, 1980))
 
 
@@ -47,7 +47,7 @@ def test_a_value_is_read_as_it_is_recorded(control: str, value: str, read: str) 
         ("colour", "red", "use one of power"),
     ],
 )
-def test_what_a_device_does_not_take_is_refused_with_what_it_does(
+def test_unsupported_control_is_refused_with_the_supported_ones(
     control: str, value: str, why: str
 ) -> None:
     with pytest.raises(Refused, match=why):
@@ -58,7 +58,7 @@ def test_of_a_device_that_says_nothing_of_its_bounds_the_driver_is_asked() -> No
     assert (c.read("power", "9000", BARE), c.read("clocks", "9000", BARE)) == ("9000", "9000-9000")
 
 
-def test_what_is_set_lasts_and_what_is_done_once_or_taken_off_does_not() -> None:
+def test_set_controls_last_and_one_time_or_removed_ones_do_not() -> None:
     assert [
         c.lasts(*one) for one in (("power", "300"), ("power", ""), ("reset", ""), ("colour", "red"))
     ] == [True, False, False, False]

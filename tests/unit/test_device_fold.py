@@ -1,5 +1,6 @@
-"""What each fact about a device changes: its health is its node's word, its service the operators',
-and neither undoes the other.
+"""Changes of the state by each fact about a device.
+
+The node decides on its health and operators on its service, and neither undoes the other.
 """
 
 import pytest
@@ -169,7 +170,14 @@ def test_last_request_counts_and_the_node_reports_the_value_in_force() -> None:
     assert device(history).controls == {"power": Control("400", second, "ada", in_force="300")}
     assert history.say(became("400", second, "failed"))
     assert device(history).controls == {
-        "power": Control("400", second, "ada", "failed", "failed", "300")
+        "power": Control(
+            value="400",
+            request=second,
+            user="ada",
+            outcome="failed",
+            detail="failed",
+            in_force="300",
+        )
     }
     assert history.say(became("400", second))
     assert device(history).controls["power"].in_force == "400"

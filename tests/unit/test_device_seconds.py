@@ -1,6 +1,4 @@
-"""What a job says of simulated devices: a number in a file, and nothing else that it
-may put there.
-"""
+"""Device seconds that a job reports for simulated devices: one number in a file."""
 
 import os
 from pathlib import Path
@@ -33,12 +31,12 @@ def test_a_part_of_the_time_is_that_of_all_time(
 
 
 @pytest.mark.parametrize("text", ["", "often", "%", "x%", "nan", "inf", "1e999"])
-def test_what_is_no_number_says_nothing(said: Path, tmp_path: Path, text: str) -> None:
+def test_value_that_is_not_a_number_is_ignored(said: Path, tmp_path: Path, text: str) -> None:
     said.write_text(text)
     assert JobDirectories(tmp_path).device_s(ref()) is None
 
 
-def test_what_is_no_file_says_nothing_and_holds_nobody_up(said: Path, tmp_path: Path) -> None:
+def test_special_file_gives_no_reading_and_does_not_block(said: Path, tmp_path: Path) -> None:
     jobs = JobDirectories(tmp_path)
     assert jobs.device_s(ref()) is None
     os.mkfifo(said)

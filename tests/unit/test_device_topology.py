@@ -65,7 +65,7 @@ def test_four_gpus_on_two_sockets_without_links_have_no_group(tmp_path: Path) ->
     assert topology(machine.parts).spots[4].nearest == ("GPU0", "GPU1")
 
 
-def test_what_a_mixed_machine_does_not_say_is_unknown_and_no_place(tmp_path: Path) -> None:
+def test_unreported_topology_of_a_mixed_machine_is_unknown(tmp_path: Path) -> None:
     machine = trees.mixed(tmp_path)
     assert (
         way(machine, "GPU0", "GPU1"),

@@ -121,7 +121,7 @@ def test_a_preempted_gang_restarts_on_the_devices_that_are_left() -> None:
     )
 
 
-def test_what_is_reserved_for_a_gang_is_not_given_up_for_fewer_nodes_sooner() -> None:
+def test_gang_keeps_its_reservation_rather_than_start_sooner_with_fewer_nodes() -> None:
     """The free node alone would do for it, and it has two reserved that are being freed."""
     kept = f.DevicesReserved(job_id=JobId("j"), attempt=1, members=tuple(on("a", "b")))
     state = given(THREE, running_elsewhere(), elastic(fewest=1), kept)

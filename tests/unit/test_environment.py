@@ -1,4 +1,4 @@
-"""What a job finds in its environment, word by word."""
+"""Environment variables of a job, word by word."""
 
 from msgspec.structs import replace
 
@@ -12,7 +12,16 @@ BASE = {"PATH": "/bin", "HOME": "/root", "LANG": "C.UTF-8"}
 
 
 def inventory(vendor: str) -> list[Gpu]:
-    return [Gpu(GpuId(f"GPU-b-{index}"), index, vendor, "M", 80 << 30) for index in range(4)]
+    return [
+        Gpu(
+            uuid=GpuId(f"GPU-b-{index}"),
+            index=index,
+            vendor=vendor,
+            model="M",
+            memory_bytes=80 << 30,
+        )
+        for index in range(4)
+    ]
 
 
 def order(
@@ -28,7 +37,19 @@ def order(
         gpu_share=share,
     )
     holds = tuple(GpuHold(GpuId(f"GPU-b-{index}"), share) for index in gpus)
-    return StartOrder(JobId("j-1"), 3, 5, 40, 1, holds, spec, "team", "ann", PEERS, 29_511)
+    return StartOrder(
+        job_id=JobId("j-1"),
+        attempt=3,
+        incarnation=5,
+        seq=40,
+        rank=1,
+        gpus=holds,
+        spec=spec,
+        tenant="team",
+        user="ann",
+        peers=PEERS,
+        port=29_511,
+    )
 
 
 def test_an_element_knows_its_number_under_all_its_names() -> None:

@@ -1,4 +1,4 @@
-"""What each error means: every row, its gates, and who is believed before whom."""
+"""Meaning of each device error: every row, its gates, and the precedence of the sources."""
 
 from itertools import chain
 
@@ -50,12 +50,12 @@ def xid(
     driver: str = "610.12",
 ) -> Seen:
     return Seen(
-        "nvidia",
-        model or CARD.get(number, "NVIDIA H100 80GB HBM3"),
-        driver,
-        f"xid {number}",
-        text,
-        recovery,
+        vendor="nvidia",
+        model=model or CARD.get(number, "NVIDIA H100 80GB HBM3"),
+        driver=driver,
+        error=f"xid {number}",
+        text=text,
+        recovery=recovery,
     )
 
 
@@ -103,7 +103,7 @@ def test_a_contained_error_reaches_the_whole_device_when_the_driver_asks_for_a_r
 
 
 @pytest.mark.parametrize("number", OPEN)
-def test_what_the_catalogue_leaves_open_the_site_says_and_else_it_drains(number: int) -> None:
+def test_errors_outside_the_catalogue_follow_the_site_or_drain_the_device(number: int) -> None:
     assert judge(xid(number), catalogue(), {f"xid {number}": "replace"}) == Judgement(
         "replace", "hardware", "site"
     )
@@ -242,7 +242,7 @@ def test_a_catalogue_and_a_site_s_rows_are_checked_when_they_are_read() -> None:
         catalogue("mine")
 
 
-def test_what_readings_show_keeps_new_work_off_and_ends_no_job() -> None:
+def test_bad_readings_block_new_work_and_end_no_job() -> None:
     sram, risen = (
         Seen("nvidia", "NVIDIA H100", "610", error) for error in ("sram_threshold", "uncorrected")
     )

@@ -30,8 +30,22 @@ from services.node_agent.metrics.exposition import (
     text,
 )
 
-CARD = Gpu(GpuId("GPU-1"), 0, "nvidia", 'H100 "80GB"', 80 << 30, pci_bus="0000:01:00.0")
-OTHER = Gpu(GpuId("GPU-2"), 1, "amd", "MI300X", 192 << 30, pci_bus="0000:02:00.0")
+CARD = Gpu(
+    uuid=GpuId("GPU-1"),
+    index=0,
+    vendor="nvidia",
+    model='H100 "80GB"',
+    memory_bytes=80 << 30,
+    pci_bus="0000:01:00.0",
+)
+OTHER = Gpu(
+    uuid=GpuId("GPU-2"),
+    index=1,
+    vendor="amd",
+    model="MI300X",
+    memory_bytes=192 << 30,
+    pci_bus="0000:02:00.0",
+)
 NUMBERS = {
     field.name: 1_000
     for field in fields(Sample)
@@ -64,12 +78,14 @@ def named(name: str) -> str:
 
 def labels(jobs: Mapping[GpuId, Sequence[JobShare]], name: str) -> list[dict[str, str]]:
     families = text_string_to_metric_families(
-        text("n1", [CARD], {CARD.uuid: FULL}, jobs, "580.65.06")
+        text(
+            node="n1", gpus=[CARD], samples={CARD.uuid: FULL}, jobs=jobs, nvidia_version="580.65.06"
+        )
     )
     return [one.labels for family in families for one in family.samples if one.name == name]
 
 
-def test_what_a_card_tells_stands_under_both_names_in_the_units_of_each() -> None:
+def test_card_readings_are_exported_under_both_names_in_their_units() -> None:
     values = found({CARD.uuid: FULL})
     assert (
         values["muster_gpu_busy_ratio", CARD.uuid] == 10
@@ -138,7 +154,14 @@ def test_reserved_memory_is_not_free() -> None:
 
 
 def test_the_last_xid_shows_for_a_device_that_does_not_answer_any_more() -> None:
-    written = text("n1", [CARD, OTHER], {OTHER.uuid: BARE}, {}, "580.65.06", {CARD.uuid: 79})
+    written = text(
+        node="n1",
+        gpus=[CARD, OTHER],
+        samples={OTHER.uuid: BARE},
+        jobs={},
+        nvidia_version="580.65.06",
+        xids={CARD.uuid: 79},
+    )
     (line,) = [line for line in written.splitlines() if line.startswith("DCGM")]
     assert line.startswith("DCGM_FI_DEV_XID_ERRORS{") and line.endswith(
         ',DCGM_FI_DRIVER_VERSION="580.65.06"} 79'
@@ -186,7 +209,19 @@ def test_of_many_jobs_the_last_are_counted_together() -> None:
 
 def test_adopted_job_without_an_order_has_no_share_metric() -> None:
     gpus = (GpuHold(OTHER.uuid), GpuHold(CARD.uuid, 30))
-    order = StartOrder(JobId("j1"), 1, 1, 1, 0, gpus, JobSpec(command=("true",)), "blue", "", (), 0)
+    order = StartOrder(
+        job_id=JobId("j1"),
+        attempt=1,
+        incarnation=1,
+        seq=1,
+        rank=0,
+        gpus=gpus,
+        spec=JobSpec(command=("true",)),
+        tenant="blue",
+        user="",
+        peers=(),
+        port=0,
+    )
     known = s.Attempt(ref=AttemptRef(JobId("j1"), 1), phase=s.LAUNCHED, order=order)
     unknown = s.Attempt(ref=AttemptRef(JobId("j2"), 1), phase=s.LAUNCHED)
     assert job_shares({CARD.uuid: [known, unknown]}) == {

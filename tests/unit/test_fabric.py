@@ -16,7 +16,10 @@ from tests.history import begun, recovered
 
 ONE = GpuId("n1g1")
 DOWN = Trouble(gpu_life.DEGRADED, "its registration has not started", alone=True)
-GPUS = [Gpu(GpuId(f"g{index}"), index, "nvidia", "H100", 80 << 30) for index in range(2)]
+GPUS = [
+    Gpu(uuid=GpuId(f"g{index}"), index=index, vendor="nvidia", model="H100", memory_bytes=80 << 30)
+    for index in range(2)
+]
 
 
 def test_single_hardware_serves_one_device_and_no_pair() -> None:

@@ -15,11 +15,20 @@ ADMITTED = f.JobAdmitted(job_id=JobId("j"))
 
 
 def commit(*facts: f.AnyFact | Unknown) -> Commit:
-    return Commit(VERSION, VERSION, "facts.quota", 3, 0, 1_700_000_000_000_000_000, 41, facts)
+    return Commit(
+        version=VERSION,
+        min_reader=VERSION,
+        writer="facts.quota",
+        number=3,
+        epoch=0,
+        at_ns=1_700_000_000_000_000_000,
+        seen=41,
+        facts=facts,
+    )
 
 
 def raw(facts: object, min_reader: int = VERSION) -> bytes:
-    """A commit as another version, or nobody, would write it."""
+    """Return a commit as another version would write it, valid or not."""
     return msgspec.msgpack.encode([VERSION + 1, min_reader, "facts.quota", 1, 0, 5, 0, facts])
 
 

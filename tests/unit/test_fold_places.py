@@ -21,7 +21,16 @@ from tests.given import ended, given, member, placed, registered, tell, waiting
 
 
 def commit(number: int) -> Commit:
-    return Commit(1, 1, subjects.QUOTA, number, 0, 0, 0, (f.JobAdmitted(job_id=JobId("j")),))
+    return Commit(
+        version=1,
+        min_reader=1,
+        writer=subjects.QUOTA,
+        number=number,
+        epoch=0,
+        at_ns=0,
+        seen=0,
+        facts=(f.JobAdmitted(job_id=JobId("j")),),
+    )
 
 
 def test_a_gap_in_the_stream_stops_the_reader() -> None:
@@ -40,7 +49,19 @@ def test_an_unknown_fact_is_counted_and_changes_nothing() -> None:
     cluster = Cluster()
     unknown = f.Unknown(name="job.dreamt", raw=b"")
     fold.apply_entry(
-        cluster, 1, subjects.QUOTA, Commit(1, 1, subjects.QUOTA, 1, 0, 0, 0, (unknown,))
+        cluster,
+        1,
+        subjects.QUOTA,
+        Commit(
+            version=1,
+            min_reader=1,
+            writer=subjects.QUOTA,
+            number=1,
+            epoch=0,
+            at_ns=0,
+            seen=0,
+            facts=(unknown,),
+        ),
     )
     assert (cluster.facts, cluster.ignored) == (1, 1)
 

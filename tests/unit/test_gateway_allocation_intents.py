@@ -1,6 +1,4 @@
-"""What a request about an allocation means: acts, refuses naming the field or saying
-why not now.
-"""
+"""Requests about allocations: each is accepted, or refused with the field or the reason."""
 
 import pytest
 
@@ -21,11 +19,11 @@ BEGAN_NS = 1_000 * SECOND_NS
 
 def held(state: str = "running", **fields: object) -> Job:
     job = Job(
-        J,
-        spec(allocation=Allocation(60), **fields),
-        TenantId("t"),
-        "ada",
-        1,
+        job_id=J,
+        spec=spec(allocation=Allocation(60), **fields),
+        tenant=TenantId("t"),
+        user="ada",
+        seq=1,
         state=state,
         attempt=2,
     )
@@ -76,7 +74,7 @@ OF_A_COMMAND = (
 
 
 @pytest.mark.parametrize("field", OF_A_COMMAND)
-def test_what_is_said_of_a_command_is_refused(field: str) -> None:
+def test_command_options_are_refused_for_an_allocation(field: str) -> None:
     with pytest.raises(Refused, match=field):
         intents.allocation({field: "x"}, J)
 
@@ -85,7 +83,7 @@ def test_what_is_said_of_a_command_is_refused(field: str) -> None:
     ("field", "value"),
     [("expires", 0), ("expires", "soon"), ("expires", YEAR_S + 1), ("warn", -1), ("gpus", 65)],
 )
-def test_what_cannot_be_is_refused_by_its_name(field: str, value: object) -> None:
+def test_impossible_value_is_refused_with_its_name(field: str, value: object) -> None:
     with pytest.raises(Refused, match=field):
         intents.allocation({field: value}, J)
 
@@ -118,12 +116,12 @@ def test_an_extension_that_means_nothing_is_refused(body: object) -> None:
         ("releasing", "was released or has ended"),
     ],
 )
-def test_what_is_not_held_is_not_extended(state: str, said: str) -> None:
+def test_only_a_held_allocation_is_extended(state: str, said: str) -> None:
     with pytest.raises(Problem, match=said):
         intents.extension({"by": 1}, held(state), Cluster())
 
 
-def test_what_is_about_to_end_or_runs_a_command_is_not_extended() -> None:
+def test_ending_allocation_or_one_with_a_command_is_not_extended() -> None:
     stopped, cancelled = held(), held()
     stopped.stop_reason, cancelled.cancel = "expired", Cancel(1, 15)
     for job in (stopped, cancelled):
@@ -131,7 +129,9 @@ def test_what_is_about_to_end_or_runs_a_command_is_not_extended() -> None:
             intents.extension({"by": 1}, job, Cluster())
     with pytest.raises(Problem, match="not an allocation"):
         intents.extension(
-            {"by": 1}, Job(J, spec(), TenantId("t"), "ada", 1, state="running"), Cluster()
+            {"by": 1},
+            Job(job_id=J, spec=spec(), tenant=TenantId("t"), user="ada", seq=1, state="running"),
+            Cluster(),
         )
 
 
@@ -149,7 +149,9 @@ def test_an_extension_beyond_what_the_budget_has_left_is_refused() -> None:
     one.
     """
     job, other = held(), held()
-    member = MemberView(NodeId("a"), 1, 0, (GpuHold(GpuId("g"), 100),), 1)
+    member = MemberView(
+        node_id=NodeId("a"), incarnation=1, rank=0, gpus=(GpuHold(GpuId("g"), 100),), accounted=1
+    )
     job.members, other.members, other.tenant = (
         {NodeId("a"): member},
         {NodeId("a"): member},

@@ -1,5 +1,6 @@
-"""What operators want devices to be told: acts, refuses what cannot be, waits only where nothing
-new may come.
+"""Requests about device controls.
+
+The gateway records them, refuses impossible ones, and waits only where no new request may come.
 """
 
 from typing import Any
@@ -19,7 +20,14 @@ NODE = NodeId("n")
 def device(
     held_by: str = "", service: str = "online", present: bool = True, uuid: str = "g"
 ) -> GpuView:
-    gpu = Gpu(GpuId(uuid), 0, "nvidia", "H100", 1, power_mw=(200_000, 700_000))
+    gpu = Gpu(
+        uuid=GpuId(uuid),
+        index=0,
+        vendor="nvidia",
+        model="H100",
+        memory_bytes=1,
+        power_mw=(200_000, 700_000),
+    )
     return GpuView(NODE, gpu, present, service=service, holds={held_by: 100} if held_by else {})
 
 
@@ -36,7 +44,7 @@ def fact(name: str, value: str = "", uuid: str = "g") -> GpuControlRequested:
     return GpuControlRequested(uuid=GpuId(uuid), control=name, value=value, user="ada")
 
 
-def test_each_device_is_asked_for_by_a_fact_of_its_own_whoever_has_it() -> None:
+def test_each_device_gets_its_own_fact_whichever_job_has_it() -> None:
     two = (device("j.1"), device(uuid="h"))
     assert said("power", *two, value="300") == [fact("power", "300"), fact("power", "300", "h")]
     assert said("clocks", device(), value="default") == [fact("clocks")]
@@ -52,7 +60,9 @@ def test_each_device_is_asked_for_by_a_fact_of_its_own_whoever_has_it() -> None:
         ("power", {"watts": "300"}, "'watts' is not known"),
     ],
 )
-def test_what_a_device_does_not_take_is_refused(name: str, body: dict[str, Any], why: str) -> None:
+def test_unsupported_control_of_a_device_is_refused(
+    name: str, body: dict[str, Any], why: str
+) -> None:
     with pytest.raises(Refused, match=why):
         said(name, device(), **body)
 
@@ -89,7 +99,7 @@ def test_a_reset_needs_a_device_that_nobody_has_or_that_drains() -> None:
         said("reset", *(device(f"j{number}.1", uuid=f"g{number}") for number in range(9)))
 
 
-def test_who_can_not_be_told_is_said() -> None:
+def test_unreachable_nodes_are_reported() -> None:
     with pytest.raises(Problem, match="use one of power, clocks") as found:
         said("colour", device())
     assert found.value.status == 404

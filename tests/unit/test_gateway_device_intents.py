@@ -1,5 +1,7 @@
-"""What operators say of devices: acts, refuses while somebody has them, stays quiet where it is so
-already.
+"""Requests about devices.
+
+The gateway records them, refuses them while a job holds the device, and records nothing when the
+device is in that state already.
 """
 
 import pytest
@@ -20,14 +22,22 @@ FORCED = {**OFFLINE, "force": True}
 def device(held_by: str = "", now: str = "online") -> GpuView:
     return GpuView(
         NodeId("n"),
-        Gpu(UUID, 0, "nvidia", "H100", 1),
+        Gpu(uuid=UUID, index=0, vendor="nvidia", model="H100", memory_bytes=1),
         service=now,
         holds={held_by: 100} if held_by else {},
     )
 
 
 def said(body: object, view: GpuView, state: str = "running", **asked: object) -> list[ServiceFact]:
-    job = Job(JobId("j"), spec(**asked), TenantId("t"), "eve", 1, state=state, attempt=2)
+    job = Job(
+        job_id=JobId("j"),
+        spec=spec(**asked),
+        tenant=TenantId("t"),
+        user="eve",
+        seq=1,
+        state=state,
+        attempt=2,
+    )
     return service(body, [view], Cluster(jobs={job.job_id: job}))
 
 
@@ -39,7 +49,7 @@ def test_a_device_drains_under_its_job() -> None:
     assert said({"service": "draining", "user": "ada"}, device("j.2")) == [fact("draining")]
 
 
-def test_what_is_so_already_is_not_said_again() -> None:
+def test_unchanged_state_is_not_recorded_again() -> None:
     assert said({"service": "draining"}, device("j.2", now="draining")) == []
 
 
@@ -60,7 +70,7 @@ def test_by_force_a_job_waits_for_its_next_attempt() -> None:
     ]
 
 
-def test_by_force_a_replica_an_allocation_and_what_must_not_run_twice_end() -> None:
+def test_forced_removal_ends_replicas_allocations_and_jobs_without_requeue() -> None:
     for asked in (
         {"serve": Serve(model="m", generation=1)},
         {"allocation": Allocation(expires_s=60)},
@@ -72,14 +82,22 @@ def test_by_force_a_replica_an_allocation_and_what_must_not_run_twice_end() -> N
         )
 
 
-def test_what_ends_already_or_is_not_known_any_more_is_left_alone() -> None:
+def test_ending_or_unknown_jobs_are_left_alone() -> None:
     assert said(FORCED, device("j.2"), state="releasing") == [fact("offline")]
     assert said(FORCED, device("old.1")) == [fact("offline")]
 
 
 def test_an_attempt_that_was_told_to_end_is_not_told_again() -> None:
     view = device("j.2", now="offline")
-    job = Job(JobId("j"), spec(), TenantId("t"), "eve", 1, state="running", attempt=2)
+    job = Job(
+        job_id=JobId("j"),
+        spec=spec(),
+        tenant=TenantId("t"),
+        user="eve",
+        seq=1,
+        state="running",
+        attempt=2,
+    )
     job.order.requeue = 2
     assert service(FORCED, [view], Cluster(jobs={job.job_id: job})) == []
 
@@ -95,6 +113,6 @@ def test_an_attempt_that_was_told_to_end_is_not_told_again() -> None:
         [],
     ],
 )
-def test_what_means_nothing_is_refused(body: object) -> None:
+def test_meaningless_request_is_refused(body: object) -> None:
     with pytest.raises(Refused):
         said(body, device())

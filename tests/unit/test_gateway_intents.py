@@ -1,6 +1,4 @@
-"""What the gateway takes as a request, refuses, and leaves alone; compared by the facts that come
-of it.
-"""
+"""Requests that the gateway accepts, refuses or ignores, compared by the facts that result."""
 
 from typing import Any
 
@@ -17,7 +15,14 @@ J = JobId("j1")
 
 
 def job(cancel: Cancel | None = None) -> Job:
-    return Job(J, JobSpec(command=("true",), grace_s=7), TenantId("default"), "", 1, cancel=cancel)
+    return Job(
+        job_id=J,
+        spec=JobSpec(command=("true",), grace_s=7),
+        tenant=TenantId("default"),
+        user="",
+        seq=1,
+        cancel=cancel,
+    )
 
 
 def test_a_request_becomes_the_fact_that_it_describes() -> None:
@@ -102,14 +107,14 @@ def test_the_ways_to_write_a_share_and_a_time(
         ({"env": {"A": "x" * 70_000}}, "over the bound"),
     ],
 )
-def test_what_is_not_valid_is_refused_by_name(given: dict[str, Any], named: str) -> None:
+def test_invalid_value_is_refused_with_its_name(given: dict[str, Any], named: str) -> None:
     with pytest.raises(Refused) as refused:
         submission({"command": ["true"], **given}, J)
     assert named in str(refused.value)
 
 
 @pytest.mark.parametrize("body", [None, [], "x", 1, {}])
-def test_what_is_no_request_is_refused(body: object) -> None:
+def test_invalid_request_is_refused(body: object) -> None:
     with pytest.raises(Refused):
         submission(body, J)
 

@@ -24,7 +24,9 @@ BODY: dict[str, Any] = {"name": "chat", "command": ["serve", "{port}"]}
 
 def known(**fields: Any) -> Model:
     spec = ModelSpec(command=("serve", "{port}"), gpu_share=50, startup_timeout_s=30, replicas=2)
-    return Model("chat", TENANT, "ada", spec, 7, **{"replicas": 5, **fields})
+    return Model(
+        name="chat", tenant=TENANT, user="ada", spec=spec, seq=7, **{"replicas": 5, **fields}
+    )
 
 
 def test_a_deployment_records_the_requested_fields() -> None:
@@ -77,7 +79,7 @@ def test_a_deployment_records_the_requested_fields() -> None:
         ({"user": "a b"}, "user"),
     ],
 )
-def test_what_is_not_valid_is_refused_by_its_name(more: dict[str, Any], word: str) -> None:
+def test_invalid_value_is_refused_with_its_name(more: dict[str, Any], word: str) -> None:
     with pytest.raises(Refused, match=f"(?i){word}"):
         deployment({**BODY, **more}, None, TENANT)
 
@@ -124,7 +126,14 @@ def test_a_model_may_say_where_its_replicas_run_in_the_words_of_a_job() -> None:
 def test_a_redeployment_that_says_another_way_takes_back_the_one_before(
     before: dict[str, Any], said: Any, after: dict[str, Any]
 ) -> None:
-    deployed = Model("chat", TENANT, "ada", ModelSpec(command=("serve",), **before), 7, replicas=1)
+    deployed = Model(
+        name="chat",
+        tenant=TENANT,
+        user="ada",
+        spec=ModelSpec(command=("serve",), **before),
+        seq=7,
+        replicas=1,
+    )
     spec = redeployment(said, deployed).spec
     assert {name: getattr(spec, name) for name in after} == after
 

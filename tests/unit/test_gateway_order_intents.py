@@ -1,5 +1,7 @@
-"""What a request about the order means: acts, refuses naming the field, stays quiet where it is so
-already.
+"""Requests about the order of jobs.
+
+The gateway records them, refuses them with the name of the field, and records nothing when nothing
+changes.
 """
 
 import pytest
@@ -19,7 +21,7 @@ J = JobId("j")
 
 
 def job(state: str = "queued", **fields: object) -> Job:
-    return Job(J, spec(**fields), TenantId("t"), "ada", 1, state=state)
+    return Job(job_id=J, spec=spec(**fields), tenant=TenantId("t"), user="ada", seq=1, state=state)
 
 
 def test_a_submission_is_read_in_people_s_words() -> None:
@@ -51,7 +53,7 @@ def test_a_submission_is_read_in_people_s_words() -> None:
         ("estimate", "x"),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_its_name(field: str, value: object) -> None:
+def test_unreadable_value_is_refused_with_its_name(field: str, value: object) -> None:
     with pytest.raises(Refused, match=field):
         submission({"command": ["x"], field: value}, J)
 
@@ -102,7 +104,7 @@ def test_hold_and_release_are_recorded_once() -> None:
     assert intents.release(held, "ada", ada) == f.JobUpdated(job_id=J, held=False, user="ada")
 
 
-def test_what_an_operator_holds_its_user_does_not_release() -> None:
+def test_user_cannot_release_a_job_that_an_operator_holds() -> None:
     held = job()
     held.order.held, held.order.held_by = True, "root"
     with pytest.raises(Denied, match="held by root"):
@@ -119,7 +121,7 @@ def test_only_an_attempt_can_be_requeued_and_only_once() -> None:
         intents.requeue(job(), "ada")
 
 
-def test_what_has_ended_is_not_changed() -> None:
+def test_ended_job_is_not_changed() -> None:
     with pytest.raises(Problem):
         intents.check_changeable(job("completed"))
     intents.check_changeable(job())

@@ -1,4 +1,4 @@
-"""What may be said of being preempted, and what contradicts itself."""
+"""Preemption fields of a submission: the accepted ones, and contradictions."""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""What a request about reservations means: acts, refuses naming the field, and who may name one."""
+"""Requests about reservations: accepted, or refused with the name of the field.
+
+Some tests check which tenants may name a reservation.
+"""
 
 from typing import Any
 
@@ -26,7 +29,13 @@ def cluster() -> Cluster:
 
 
 def wished(found: Cluster | None = None, name: str = "course", **wish: Any) -> f.ReservationSet:
-    return intents.reservation(found or cluster(), {"duration": "1h", **wish}, name, "root", NOW)
+    return intents.reservation(
+        cluster=found or cluster(),
+        body={"duration": "1h", **wish},
+        name=name,
+        user="root",
+        now_ns=NOW,
+    )
 
 
 def test_nodes_are_kept_for_a_tenant_from_a_time_on() -> None:
@@ -100,7 +109,7 @@ def test_a_reservation_that_no_fact_holds_is_refused() -> None:
         ({"users": ["ada"], "nodes": ["a"], "speed": 1}, "field 'speed'"),
     ],
 )
-def test_what_means_nothing_is_refused_by_its_name(wish: dict[str, Any], said: str) -> None:
+def test_meaningless_field_is_refused_with_its_name(wish: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused, match=said):
         wished(**wish)
 
@@ -108,9 +117,11 @@ def test_what_means_nothing_is_refused_by_its_name(wish: dict[str, Any], said: s
 @pytest.mark.parametrize("body", [None, {}, {"nodes": ["a"]}])
 def test_a_reservation_has_a_length_and_a_name(body: object) -> None:
     with pytest.raises(Refused, match="duration"):
-        intents.reservation(cluster(), body, "course", "root", NOW)
+        intents.reservation(cluster=cluster(), body=body, name="course", user="root", now_ns=NOW)
     with pytest.raises(Refused, match="reservation"):
-        intents.reservation(cluster(), body, "Not A Name", "root", NOW)
+        intents.reservation(
+            cluster=cluster(), body=body, name="Not A Name", user="root", now_ns=NOW
+        )
 
 
 @pytest.mark.parametrize("start", ["9h", "in 9h", "09:00", "90"])
@@ -140,7 +151,7 @@ def test_clearing_an_unknown_reservation_is_refused() -> None:
 def test_a_job_names_a_reservation_that_is_for_it() -> None:
     found = cluster()
     found.reservations["course"] = intents.Reservation(
-        "course", (), 0, 1, (TenantId("red"),), ("ada",)
+        name="course", nodes=(), start_ns=0, end_ns=1, tenants=(TenantId("red"),), users=("ada",)
     )
     job = spec(reservation="course")
     intents.check(found, spec(), TenantId("blue"), "bob")

@@ -28,7 +28,7 @@ def test_a_duration_is_read_in_every_accepted_form(text: object, seconds: int) -
 @pytest.mark.parametrize(
     "text", ["", "h", "1h1h", "-5", "1.5h", "1:99", "²", "9" * 40, None, 1.5, True, "00:61:00"]
 )
-def test_what_is_no_duration_is_refused_by_name(text: object) -> None:
+def test_invalid_duration_is_refused_with_its_name(text: object) -> None:
     with pytest.raises(Refused, match="limit"):
         duration_s(text, "limit")
 
@@ -46,7 +46,7 @@ def test_an_instant_is_a_time_or_how_long_ago(text: str, at_ns: int) -> None:
     assert instant_ns(text, "since", NOW_NS) == at_ns
 
 
-def test_what_is_no_instant_is_refused_by_name() -> None:
+def test_invalid_time_is_refused_with_its_name() -> None:
     with pytest.raises(Refused, match="since"):
         instant_ns("yesterday", "since", NOW_NS)
 

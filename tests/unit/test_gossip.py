@@ -18,7 +18,9 @@ def roster(size: int, seq: int = 1, cluster_id: str = "home") -> Roster:
     nodes = tuple(
         RosterEntry(name, f"10.0.0.{number}:9", "", 1) for number, name in enumerate(NAMES[:size])
     )
-    return Roster(cluster_id, seq, f"of {size}", LEASE_MS, nodes)
+    return Roster(
+        cluster_id=cluster_id, seq=seq, digest=f"of {size}", lease_ms=LEASE_MS, nodes=nodes
+    )
 
 
 def silent(size: int) -> Gossip:
@@ -38,7 +40,11 @@ def answer(
     gossip: Gossip, peer: str, unrenewed_ms: int = 1_000, after_ns: int = 0, nonce: bytes = NONCE
 ) -> int:
     return g.answered(
-        gossip, NodeId(peer), g.cookie(nonce, NodeId(peer)), unrenewed_ms, T + 9 * S + after_ns
+        gossip=gossip,
+        peer=NodeId(peer),
+        nonce=g.cookie(nonce, NodeId(peer)),
+        peer_unrenewed_ms=unrenewed_ms,
+        now_ns=T + 9 * S + after_ns,
     )
 
 
@@ -149,7 +155,16 @@ def test_an_answer_with_the_cookie_of_another_peer_does_not_count() -> None:
     gossip = asking(3)
     assert not g.expects(gossip, NodeId("b"), g.cookie(NONCE, NodeId("c")))
     assert g.expects(gossip, NodeId("b"), g.cookie(NONCE, NodeId("b")))
-    assert g.answered(gossip, NodeId("b"), g.cookie(NONCE, NodeId("c")), 1_000, T + 9 * S) == 0
+    assert (
+        g.answered(
+            gossip=gossip,
+            peer=NodeId("b"),
+            nonce=g.cookie(NONCE, NodeId("c")),
+            peer_unrenewed_ms=1_000,
+            now_ns=T + 9 * S,
+        )
+        == 0
+    )
 
 
 def test_no_cookie_is_right_while_no_round_goes_on() -> None:

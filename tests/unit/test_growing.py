@@ -1,4 +1,4 @@
-"""Gangs that are begun anew with more nodes: when, past whom, and how they go on."""
+"""Gangs that restart with more nodes: when, ahead of which jobs, and how they continue."""
 
 from typing import Any
 
@@ -150,7 +150,7 @@ def test_a_limit_counts_what_it_will_have() -> None:
     )
 
 
-def test_what_it_is_to_have_counts_for_the_limit_while_it_ends() -> None:
+def test_planned_size_of_an_ending_gang_counts_for_the_limit() -> None:
     """Else another job of its tenant would make that in vain."""
     four = f.TenantSet(tenant=TenantId("default"), max_gpu_share=1_200)
     state = ripe(four, registered("d"), most=3)

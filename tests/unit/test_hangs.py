@@ -8,8 +8,8 @@ from libs.common.model import GpuId
 from services.node_agent.core import actions as a
 from services.node_agent.core import hangs
 from services.node_agent.core import observations as o
+from tests.given_devices import GONE, left, node, others, recorded
 from tests.given_node import GPU, NODE, Node, S, finished, ref, start
-from tests.unit.test_agent_devices import GONE, left, node, others, recorded
 
 TIMEOUT_S = 30
 WHERE = "the evidence is in evidence-j.1.json on its node"

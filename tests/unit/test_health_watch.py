@@ -1,4 +1,4 @@
-"""What the core is told of what drivers, the kernel's log and samples say."""
+"""Observations that the core receives from drivers, the kernel's log and samples."""
 
 from typing import Any
 
@@ -16,8 +16,22 @@ from services.node_agent.health.watch import NO_ROWS, Limits, Watch
 
 ONE, TWO = GpuId("g1"), GpuId("g2")
 GPUS = [
-    Gpu(ONE, 0, "nvidia", "NVIDIA H100", 80 << 30, pci_bus="0000:01:00.0"),
-    Gpu(TWO, 1, "nvidia", "NVIDIA H100", 80 << 30, pci_bus="0000:02:00.0"),
+    Gpu(
+        uuid=ONE,
+        index=0,
+        vendor="nvidia",
+        model="NVIDIA H100",
+        memory_bytes=80 << 30,
+        pci_bus="0000:01:00.0",
+    ),
+    Gpu(
+        uuid=TWO,
+        index=1,
+        vendor="nvidia",
+        model="NVIDIA H100",
+        memory_bytes=80 << 30,
+        pci_bus="0000:02:00.0",
+    ),
 ]
 SECOND = 1_000_000_000
 
@@ -29,13 +43,13 @@ class Told:
         known: Any = {7: "j.1"}.get
         self.gpus = GPUS
         self.watch = Watch(
-            Limits(**limits),
-            lambda: self.gpus,
-            self.said.append,
-            lambda uuid: "610.1",
-            known,
-            lambda *instance: slices.get(instance),
-            catalogue(),
+            limits=Limits(**limits),
+            gpus=lambda: self.gpus,
+            tell=self.said.append,
+            version_of=lambda uuid: "610.1",
+            key_of=known,
+            slices_of=lambda *instance: slices.get(instance),
+            catalogue=catalogue(),
         )
 
     def round(self, *events: Event, **samples: Sample) -> list[Observation]:
@@ -47,7 +61,7 @@ class Told:
 def event(
     kind: str, number: int = 0, address: str = "0000:01:00.0", vendor: str = "nvidia"
 ) -> Event:
-    return Event(1, vendor, address, kind, number, "words")
+    return Event(at_ns=1, vendor=vendor, pci_bus=address, kind=kind, number=number, text="words")
 
 
 def sample(at_s: int = 1, **readings: Any) -> Sample:
@@ -63,7 +77,17 @@ def erred(
     text: str = "words",
 ) -> DeviceErrorSeen:
     return DeviceErrorSeen(
-        uuid, Seen("nvidia", "NVIDIA H100", "610.1", error, text, action), told, key
+        uuid,
+        Seen(
+            vendor="nvidia",
+            model="NVIDIA H100",
+            driver="610.1",
+            error=error,
+            text=text,
+            recovery=action,
+        ),
+        told,
+        key,
     )
 
 
@@ -87,8 +111,8 @@ def test_the_recovery_field_is_the_one_that_was_read_after_the_error() -> None:
 
 def test_a_line_of_the_kernel_s_log_waits_for_the_round_and_names_the_job_of_its_process() -> None:
     told = Told()
-    assert not told.watch.heard("11,1,1,-;NVRM: Xid (PCI:0000:02:00): 31, pid=7, MMU Fault")
-    assert told.watch.heard("3,1,1,-;NVRM: Xid (PCI:0000:02:00): 31, pid=7, MMU Fault")
+    assert not told.watch.keep_line("11,1,1,-;NVRM: Xid (PCI:0000:02:00): 31, pid=7, MMU Fault")
+    assert told.watch.keep_line("3,1,1,-;NVRM: Xid (PCI:0000:02:00): 31, pid=7, MMU Fault")
     assert told.said == []
     assert told.round() == [erred("xid 31", "kernel_log", "j.1", TWO, text="pid=7, MMU Fault")]
     assert told.round() == []
@@ -97,7 +121,9 @@ def test_a_line_of_the_kernel_s_log_waits_for_the_round_and_names_the_job_of_its
 def test_last_xid_of_each_device_is_known_from_any_source() -> None:
     told = Told()
     told.round(event(r.XID, 31), event(r.XID, 94), event(r.LOST))
-    told.watch.heard("3,1,1,-;NVRM: Xid (PCI:0000:02:00): 79, pid=7, GPU has fallen off the bus.")
+    told.watch.keep_line(
+        "3,1,1,-;NVRM: Xid (PCI:0000:02:00): 79, pid=7, GPU has fallen off the bus."
+    )
     told.round(event(r.PAGE_FAULT))
     assert told.watch.xids == {ONE: 94, TWO: 79}
 
@@ -165,7 +191,7 @@ def test_too_many_corrected_errors_in_a_window_are_reported_once() -> None:
     assert told.round(g1=sample(171, ecc_corrected=99)) == []
 
 
-def test_what_links_sent_again_is_counted_by_itself_and_per_device() -> None:
+def test_link_replays_are_counted_separately_and_per_device() -> None:
     told = Told(corrected_max=1, link_errors_max=10, corrected_window_s=60)
     assert (
         told.round(g1=sample(1, link_errors=5, pcie_replays=0), g2=sample(1, link_errors=0)) == []
@@ -189,7 +215,7 @@ def test_missing_readings_report_nothing() -> None:
 @pytest.mark.attack
 def test_an_error_of_a_mig_instance_comes_with_the_slices_of_that_instance() -> None:
     told = Told()
-    assert told.watch.heard("3,1,1,-;NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7, Contained")
+    assert told.watch.keep_line("3,1,1,-;NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7, Contained")
     (said,) = told.round()
     assert said == msgspec.structs.replace(
         erred("xid 94", "kernel_log", "j.1", text="MIG instance 5: pid=7, Contained"), slices=0b11
@@ -203,19 +229,34 @@ def test_an_error_of_a_mig_instance_comes_with_the_slices_of_that_instance() -> 
 @pytest.mark.attack
 def test_an_error_of_a_switch_is_reported_for_each_device_on_its_fabric() -> None:
     told = Told()
-    assert told.watch.heard(
+    assert told.watch.keep_line(
         "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout"
     )
     text = "nvidia-nvswitch0 (0000:c3:00.0): Fatal, Link 30 timeout"
-    fatal = Seen("nvidia", "NVIDIA H100", "610.1", "sxid 24007", text, kind="sxid fatal")
+    fatal = Seen(
+        vendor="nvidia",
+        model="NVIDIA H100",
+        driver="610.1",
+        error="sxid 24007",
+        text=text,
+        kind="sxid fatal",
+    )
     said = told.round(g1=sample(recovery_action=0))
     assert said == [
         DeviceErrorSeen(ONE, fatal, "kernel_log"),
         DeviceErrorSeen(TWO, fatal, "kernel_log"),
     ]
-    other = Gpu(GpuId("a1"), 2, "amd", "MI300X", 192 << 30, pci_bus="0000:03:00.0", links="x")
+    other = Gpu(
+        uuid=GpuId("a1"),
+        index=2,
+        vendor="amd",
+        model="MI300X",
+        memory_bytes=192 << 30,
+        pci_bus="0000:03:00.0",
+        links="x",
+    )
     told.gpus = [msgspec.structs.replace(GPUS[0], links="links-0"), GPUS[1], other]
-    told.watch.heard(
+    told.watch.keep_line(
         "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout"
     )
     assert told.round() == [DeviceErrorSeen(ONE, fatal, "kernel_log")]

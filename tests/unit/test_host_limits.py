@@ -1,5 +1,6 @@
-"""What of the host a job is bound to: what it asked for, near its devices where that is known and
-enough.
+"""Host resources of a job: its requested CPUs and memory.
+
+They are near its devices where the topology is known and enough CPUs are there.
 """
 
 from functools import partial
@@ -14,23 +15,33 @@ from tests.drivers import trees
 
 GIB = 1 << 30
 HERE = {0: Numa((0, 1), 8 * GIB), 1: Numa((2, 3), 8 * GIB)}
-GPUS = [Gpu(GpuId(f"GPU-{index}"), index, "nvidia", "M", GIB, numa=index - 1) for index in range(3)]
+GPUS = [
+    Gpu(
+        uuid=GpuId(f"GPU-{index}"),
+        index=index,
+        vendor="nvidia",
+        model="M",
+        memory_bytes=GIB,
+        numa=index - 1,
+    )
+    for index in range(3)
+]
 
 
 def order(*gpus: int, cpus_milli: int = 0, memory_bytes: int = 0) -> StartOrder:
     spec = JobSpec(command=("true",), cpus_milli=cpus_milli, memory_bytes=memory_bytes)
     return StartOrder(
-        JobId("j"),
-        1,
-        1,
-        1,
-        0,
-        tuple(GpuHold(GPUS[gpu].uuid) for gpu in gpus),
-        spec,
-        "t",
-        "u",
-        (),
-        0,
+        job_id=JobId("j"),
+        attempt=1,
+        incarnation=1,
+        seq=1,
+        rank=0,
+        gpus=tuple(GpuHold(GPUS[gpu].uuid) for gpu in gpus),
+        spec=spec,
+        tenant="t",
+        user="u",
+        peers=(),
+        port=0,
     )
 
 
@@ -50,7 +61,7 @@ def test_its_processors_lie_beside_its_devices_and_its_memory_only_where_it_said
     )
 
 
-def test_what_is_not_enough_or_not_known_binds_nothing() -> None:
+def test_unknown_or_insufficient_topology_binds_no_cpus() -> None:
     assert limits_of(order(2, cpus_milli=3_000), GPUS, HERE, {})["cpus"] == ""
     assert limits_of(order(2, memory_bytes=9 * GIB), GPUS, HERE, {})["memory_nodes"] == ""
     for unknown in (order(0), order(0, 1), order()):  # GPU-0 lies nowhere: -1 is not node 0

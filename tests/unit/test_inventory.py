@@ -39,7 +39,7 @@ def test_it_says_of_every_device_how_much_of_it_is_free() -> None:
     assert found.next is None
 
 
-def test_what_is_more_than_one_message_holds_comes_in_pages(
+def test_answers_larger_than_one_message_come_in_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = given(*(registered(name) for name in "abcde")).cluster

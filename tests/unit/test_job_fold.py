@@ -1,4 +1,4 @@
-"""What each fact about a job changes, and what it must not.
+"""Changes of the state by each fact about a job, and what must not change.
 
 `History.say` answers whether a fact took effect, and holds that one that did not changed nothing.
 """

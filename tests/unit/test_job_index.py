@@ -11,7 +11,7 @@ BEFORE_ALL = Place(0, 0)
 
 def job(job_id: str, seq: int) -> Job:
     spec = JobSpec(command=("true",))
-    return Job(JobId(job_id), spec, TenantId("default"), "ada", seq)
+    return Job(job_id=JobId(job_id), spec=spec, tenant=TenantId("default"), user="ada", seq=seq)
 
 
 def add(index: JobIndex, job_id: str, seq: int) -> None:

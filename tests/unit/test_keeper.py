@@ -33,7 +33,13 @@ class Server:
         self.leaves_out: dict[str, str] = {}
         self.signals: list[signal.Signals] = []
         self.said: list[str] = []
-        self.keeper = Keeper(name, state, self._configure, self.signals.append, self.said.append)
+        self.keeper = Keeper(
+            server=name,
+            state=state,
+            configure=self._configure,
+            send=self.signals.append,
+            say=self.said.append,
+        )
 
     def _configure(self, found: Admitted) -> dict[str, str]:
         if self.fails:

@@ -1,4 +1,4 @@
-"""Of the evidence that an agent saves the newest is kept, and of what else it keeps all."""
+"""An agent keeps the newest evidence within a bound, and everything else that it saves."""
 
 import os
 from pathlib import Path

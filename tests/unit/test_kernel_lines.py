@@ -1,4 +1,4 @@
-"""Lines of the kernel's log: what they say of a device, and that nobody but the kernel says it."""
+"""Lines of the kernel's log: their meaning for a device, and proof that the kernel wrote them."""
 
 import pytest
 
@@ -23,11 +23,11 @@ from services.node_agent.health.kernel_lines import Line, is_at, parse
         (
             "NVRM: Xid (PCI:0000:C1:00): 31, pid=4242, name=python, Ch 00000008, MMU Fault",
             Line(
-                "nvidia",
-                "0000:c1:00",
-                "xid 31",
-                "pid=4242, name=python, Ch 00000008, MMU Fault",
-                4242,
+                vendor="nvidia",
+                pci_bus="0000:c1:00",
+                error="xid 31",
+                text="pid=4242, name=python, Ch 00000008, MMU Fault",
+                pid=4242,
             ),
         ),
         pytest.param(
@@ -49,7 +49,12 @@ from services.node_agent.health.kernel_lines import Line, is_at, parse
         pytest.param(
             "NVRM: Xid (PCI:0000:01:00 GPU-I:11 GPU-CI:00): 43, pid=7, name=python, Ch 00000008",
             Line(
-                "nvidia", "0000:01:00", "xid 43", "pid=7, name=python, Ch 00000008", 7, instance=11
+                vendor="nvidia",
+                pci_bus="0000:01:00",
+                error="xid 43",
+                text="pid=7, name=python, Ch 00000008",
+                pid=7,
+                instance=11,
             ),
             marks=pytest.mark.attack,
             id="xid-of-a-compute-instance",
@@ -179,7 +184,7 @@ def test_each_driver_s_words_are_read(text: str, line: Line) -> None:
         "",
     ],
 )
-def test_what_the_kernel_did_not_write_and_what_is_no_error_of_a_device_is_nothing(
+def test_lines_not_from_the_kernel_or_without_a_device_error_are_ignored(
     record: str,
 ) -> None:
     assert parse(record) is None
@@ -210,7 +215,7 @@ def test_what_the_kernel_did_not_write_and_what_is_no_error_of_a_device_is_nothi
         "i915 0000:03:00.0: [drm] Resetting chip for stopped heartbeat in GPU HANG [4711]",
     ],
 )
-def test_what_a_user_has_the_kernel_repeat_is_nothing(text: str) -> None:
+def test_user_text_that_the_kernel_repeats_is_ignored(text: str) -> None:
     assert parse(f"3,1,2,-;{text}") is None
 
 

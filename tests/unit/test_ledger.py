@@ -1,4 +1,4 @@
-"""Who holds what share of which device: never more than the whole, and given back once."""
+"""Holders and shares of each device: never more than the whole, and returned once."""
 
 import pytest
 
@@ -152,7 +152,10 @@ def test_parts_that_are_kept_apart_in_different_ways_are_never_on_one_device() -
     view.holds["a.1"], view.parts["a.1"] = 50, GpuHold(GpuId("n1g1"), 50, MPS)
     assert ledger.can_hold(cluster, [GpuHold(GpuId("n1g1"), 50, MPS)])
     assert not ledger.can_hold(cluster, [GpuHold(GpuId("n1g1"), 50)])
-    assert not ledger.can_hold(cluster, [GpuHold(GpuId("n1g1"), 12, MIG, "1g.10gb", 1)])
+    assert not ledger.can_hold(
+        cluster,
+        [GpuHold(uuid=GpuId("n1g1"), share=12, isolation=MIG, mig_profile="1g.10gb", mig_slices=1)],
+    )
     view.parts.clear()
     assert not ledger.can_hold(cluster, [GpuHold(GpuId("n1g1"), 50, MPS)])
 
@@ -160,9 +163,34 @@ def test_parts_that_are_kept_apart_in_different_ways_are_never_on_one_device() -
 def test_a_slice_of_a_device_is_in_one_mig_instance_only() -> None:
     cluster = two_devices().cluster
     view = cluster.gpus[GpuId("n1g1")]
-    view.holds["a.1"], view.parts["a.1"] = 12, GpuHold(GpuId("n1g1"), 12, MIG, "1g.10gb", 0b1)
-    assert not ledger.can_hold(cluster, [GpuHold(GpuId("n1g1"), 50, MIG, "3g.40gb", 0b1111)])
-    assert ledger.can_hold(cluster, [GpuHold(GpuId("n1g1"), 50, MIG, "3g.40gb", 0b1111_0000)])
+    view.holds["a.1"], view.parts["a.1"] = (
+        12,
+        GpuHold(uuid=GpuId("n1g1"), share=12, isolation=MIG, mig_profile="1g.10gb", mig_slices=0b1),
+    )
+    assert not ledger.can_hold(
+        cluster,
+        [
+            GpuHold(
+                uuid=GpuId("n1g1"),
+                share=50,
+                isolation=MIG,
+                mig_profile="3g.40gb",
+                mig_slices=0b1111,
+            )
+        ],
+    )
+    assert ledger.can_hold(
+        cluster,
+        [
+            GpuHold(
+                uuid=GpuId("n1g1"),
+                share=50,
+                isolation=MIG,
+                mig_profile="3g.40gb",
+                mig_slices=0b1111_0000,
+            )
+        ],
+    )
 
 
 def test_a_part_of_the_host_is_held_with_the_devices_and_given_back_with_them() -> None:

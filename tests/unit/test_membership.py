@@ -91,7 +91,7 @@ def test_every_invalid_invitation_is_refused_with_the_same_text() -> None:
     for bad, at in (
         (wish(secret="x" * 32), NOW),
         (wish(), NOW + 2 * NS),
-        (wish(node_id="nobody"), NOW),
+        (wish(node_id="unknown"), NOW),
     ):
         with pytest.raises(Problem) as problem:
             intents.joining(bad, cluster, at)
@@ -135,7 +135,7 @@ def test_a_token_names_node_authority_and_secret_and_half_of_one_is_refused() ->
 # Removal
 
 
-def test_what_joined_is_admitted_until_it_is_removed() -> None:
+def test_joined_node_is_admitted_until_it_is_removed() -> None:
     history = joined(History())
     assert admitted(history.cluster) == Admitted({"far": KEY})
     history.say(f.NodeRemovalRequested(node_id=FAR))
@@ -192,7 +192,18 @@ def leaving(cluster: Cluster, name: str = "c") -> Cluster:
 
 
 def beat(renewals: Renewals, cluster: Cluster, name: str, roster_seq: int) -> None:
-    renewals.hear(cluster, Heartbeat(NodeId(name), 1, 1, "", 3, roster_seq=roster_seq), 10 * MS)
+    renewals.hear(
+        cluster,
+        Heartbeat(
+            node_id=NodeId(name),
+            incarnation=1,
+            sent_boot_ns=1,
+            digest="",
+            roster_nodes=3,
+            roster_seq=roster_seq,
+        ),
+        10 * MS,
+    )
 
 
 def test_a_node_is_removed_only_when_every_agent_keeps_a_roster_that_does_not_believe_it() -> None:
@@ -225,7 +236,7 @@ def test_a_roster_names_one_that_leaves_without_its_key_and_one_that_is_removed_
 
 
 def test_removed_nodes_hold_no_other_node_alive_for_the_scheduler() -> None:
-    """Of three, two are removed: the third's silence counts again."""
+    """Remove two of three nodes: the silence of the third one counts again."""
     cluster, renewals = three(), Renewals()
     renewals.begin(NOW)
     renewals.check(cluster, NOW + 12 * NS)
@@ -239,12 +250,24 @@ def test_removed_nodes_hold_no_other_node_alive_for_the_scheduler() -> None:
 
 def test_an_agent_counts_the_majority_without_the_removed() -> None:
     names = [NodeId(name) for name in ("a", "b", "c", "d")]
-    entries = tuple(RosterEntry(name, "x:1", "k", 1, name in ("c", "d")) for name in names)
-    gossip = Gossip(names[0], 0, Roster("home", 1, "x", 16_000, entries))
+    entries = tuple(
+        RosterEntry(node_id=name, address="x:1", key="k", incarnation=1, removed=name in ("c", "d"))
+        for name in names
+    )
+    gossip = Gossip(
+        names[0], 0, Roster(cluster_id="home", seq=1, digest="x", lease_ms=16_000, nodes=entries)
+    )
     g.granted(gossip, NOW)
     assert g.ask(gossip, b"n", NOW + 9 * NS) == 0
     assert (
-        g.answered(gossip, names[1], g.cookie(b"n", names[1]), 1_000, NOW + 9 * NS) == NOW + 25 * NS
+        g.answered(
+            gossip=gossip,
+            peer=names[1],
+            nonce=g.cookie(b"n", names[1]),
+            peer_unrenewed_ms=1_000,
+            now_ns=NOW + 9 * NS,
+        )
+        == NOW + 25 * NS
     )
 
 

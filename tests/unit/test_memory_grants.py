@@ -11,20 +11,20 @@ ME, OTHER = g.Holder(10, 1), g.Holder(11, 1)
 
 def books(revocable: bool = True, capacity: int = 64 * MIB) -> g.Books:
     made = g.Books({0: capacity, g.HOST: capacity}, {0: STEP, g.HOST: STEP}, revocable)
-    g.admit(made, g.Attempt("a.1", "t", b"A", {0: 16 * MIB}, "/a"))
-    g.admit(made, g.Attempt("b.1", "u", b"B", {0: 16 * MIB}, "/b"))
+    g.admit(made, g.Attempt(key="a.1", tenant="t", token=b"A", limits={0: 16 * MIB}, job_dir="/a"))
+    g.admit(made, g.Attempt(key="b.1", tenant="u", token=b"B", limits={0: 16 * MIB}, job_dir="/b"))
     return made
 
 
 def granted(made: g.Books, size: int, key: str = "a.1", holder: g.Holder = ME) -> g.Grant:
-    rounded = g.check(made, key, 0, size, "p")
-    wanted = g.Grant(0, key, 0, rounded, "p", holder)
+    rounded = g.check(books=made, key=key, device=0, size=size, purpose="p")
+    wanted = g.Grant(grant=0, key=key, device=0, bytes=rounded, purpose="p", holder=holder)
     return g.take_spare(made, wanted) or g.add(made, wanted)
 
 
 def refused(made: g.Books, size: int, key: str = "a.1", device: int = 0, purpose: str = "") -> str:
     with pytest.raises(g.Refusal) as found:
-        g.check(made, key, device, size, purpose)
+        g.check(books=made, key=key, device=device, size=size, purpose=purpose)
     assert str(found.value) == found.value.detail
     return found.value.reason
 
@@ -116,7 +116,10 @@ def test_memory_that_cannot_be_revoked_stays_with_the_job_as_a_spare() -> None:
 
 def test_a_lost_attempt_counts_as_its_whole_pool_and_gets_nothing() -> None:
     made = books(capacity=24 * MIB)
-    g.admit(made, g.Attempt("c.1", "t", b"C", {0: 16 * MIB}, "/c", lost=True))
+    g.admit(
+        made,
+        g.Attempt(key="c.1", tenant="t", token=b"C", limits={0: 16 * MIB}, job_dir="/c", lost=True),
+    )
     assert refused(made, STEP, "c.1") == "lost"
     assert g.owned_bytes(made, 0) == 16 * MIB
     assert refused(made, 10 * MIB) == "full"
@@ -126,7 +129,9 @@ def test_a_lost_attempt_counts_as_its_whole_pool_and_gets_nothing() -> None:
 
 def test_a_repeated_request_finds_its_grant() -> None:
     made = books()
-    grant = g.add(made, g.Grant(0, "a.1", 0, STEP, "", ME, 7))
+    grant = g.add(
+        made, g.Grant(grant=0, key="a.1", device=0, bytes=STEP, purpose="", holder=ME, ask=7)
+    )
     assert g.repeated(made, "a.1", ME, 7) == grant
     assert g.repeated(made, "a.1", OTHER, 7) is None
     assert g.repeated(made, "a.1", ME, 0) is None
@@ -134,5 +139,5 @@ def test_a_repeated_request_finds_its_grant() -> None:
 
 def test_numbers_are_not_reused_after_a_restart() -> None:
     made = books()
-    g.restore(made, g.Grant(41, "a.1", 0, STEP, "", ME))
+    g.restore(made, g.Grant(grant=41, key="a.1", device=0, bytes=STEP, purpose="", holder=ME))
     assert granted(made, STEP).grant == 42

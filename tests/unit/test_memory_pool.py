@@ -290,7 +290,7 @@ class Stingy(LocalGrants):
         super().give_back(handle)
 
 
-def test_what_a_refused_growth_had_got_goes_back(driver: HostDriver) -> None:
+def test_refused_growth_returns_the_memory_that_it_had(driver: HostDriver) -> None:
     grants = Stingy(driver)
     with Pool(driver, grants=grants, limit_bytes=8 * CHUNK) as pool:
         with pytest.raises(DeviceError, match="quota"):

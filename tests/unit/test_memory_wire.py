@@ -64,7 +64,7 @@ def test_descriptors_of_a_peer_that_may_send_none_are_closed() -> None:
         struct.pack("<I", 400) + b"\x91" * 400,
     ],
 )
-def test_what_is_no_map_is_a_bad_message(data: bytes) -> None:
+def test_message_that_is_not_a_map_is_invalid(data: bytes) -> None:
     sender, receiver = linked()
     sender.stream.send(data)
     receiver.receive()

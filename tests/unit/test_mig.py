@@ -43,8 +43,11 @@ def test_a_card_is_known_by_what_its_driver_says_it_can_be_cut_into() -> None:
     assert mig.card_of(()) == "" and mig.card_of(("1g.1gb",)) == ""
 
 
-def test_what_an_attempt_owns_of_a_card_are_the_slices_of_its_instances() -> None:
-    whole, part = GpuHold(GpuId("a")), GpuHold(GpuId("b"), 50, MIG, "3g.40gb", 0b1111)
+def test_attempt_owns_the_card_slices_of_its_instances() -> None:
+    whole, part = (
+        GpuHold(GpuId("a")),
+        GpuHold(uuid=GpuId("b"), share=50, isolation=MIG, mig_profile="3g.40gb", mig_slices=0b1111),
+    )
     assert mig.slices_of([whole, part]) == {GpuId("b"): 0b1111}
 
 

@@ -17,7 +17,7 @@ MINORS = (
     "config 1\nmonitor 2\ngpu3/gi0/access 3\ngpu3/gi0/ci0/access 4\ngpu3/gi1/access "
     "12\ngpu3/gi1/ci0/access 13\ngpu30/gi1/access 800\n"
 )
-INSTANCE = MigInstance(1, "MIG-x", "3g.40gb", 4, 4)
+INSTANCE = MigInstance(number=1, uuid="MIG-x", profile="3g.40gb", start=4, size=4)
 
 
 def proc(

@@ -61,7 +61,7 @@ def test_a_thousand_short_jobs_a_minute_with_an_error_each_leave_no_level() -> N
     for number in range(60_000):
         now_ns = number * SECOND_NS * 60 // 1_000
         for moves in (1, 1, 1, 0):
-            assert not write(budget, SMALL, moves, 1, now_ns)
+            assert not write(budget=budget, size=SMALL, moves=moves, jobs=1, now_ns=now_ns)
     assert budget.levels[N1][0] < BURST // 100
 
 
@@ -72,7 +72,10 @@ def test_an_agent_that_was_disconnected_may_catch_up_with_all_its_jobs_at_once()
 
 def test_a_job_that_saves_each_second_for_a_week_never_passes_the_budget() -> None:
     budget = NodeBudget(BURST)
-    assert not any(write(budget, SMALL, 0, 1, number * SECOND_NS) for number in range(7 * 86_400))
+    assert not any(
+        write(budget=budget, size=SMALL, moves=0, jobs=1, now_ns=number * SECOND_NS)
+        for number in range(7 * 86_400)
+    )
     assert budget.levels[N1][0] <= COMMIT_BYTES + SMALL
 
 
@@ -126,9 +129,27 @@ def test_only_a_fact_that_moved_its_job_on_counts_as_a_move() -> None:
     ready = f.ReplicaReady(job_id=JobId("j"), attempt=1, node_id=N1)
     facts: tuple[AnyFact, ...] = (started, started, ready)
     changes = [
-        fold.apply(history.cluster, fact, Stamp(99, 0, 1, NODE_KIND, "n1")) for fact in facts
+        fold.apply(
+            history.cluster, fact, Stamp(seq=99, at_ns=0, epoch=1, writer=NODE_KIND, writer_id="n1")
+        )
+        for fact in facts
     ]
-    assert moves_of(Commit(1, 1, "facts.node.n1", 1, 1, 0, 0, facts), changes) == 1
+    assert (
+        moves_of(
+            Commit(
+                version=1,
+                min_reader=1,
+                writer="facts.node.n1",
+                number=1,
+                epoch=1,
+                at_ns=0,
+                seen=0,
+                facts=facts,
+            ),
+            changes,
+        )
+        == 1
+    )
     assert f.JobReleased in MOVES
 
 

@@ -1,5 +1,6 @@
-"""What each fact about a node changes, and what it must not; `History.say` holds that an ignored
-one changes nothing.
+"""Changes of the state by each fact about a node, and what must not change.
+
+`History.say` checks that an ignored fact changes nothing.
 """
 
 import pytest
@@ -298,7 +299,7 @@ def test_agent_with_an_empty_directory_frees_nothing_and_gets_no_work() -> None:
 
 
 @pytest.mark.parametrize("directory", ["one", ""])
-def test_agent_of_the_same_directory_frees_what_it_does_not_name(
+def test_agent_with_the_same_directory_frees_attempts_that_it_does_not_name(
     directory: str,
 ) -> None:
     history = replaced(directory=directory)

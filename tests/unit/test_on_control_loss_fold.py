@@ -1,6 +1,4 @@
-"""What the fold makes of a job that may go on without a lease, and of an operator's word about its
-node.
-"""
+"""Fold of jobs that may continue without a lease, and of an operator's verdict on their node."""
 
 from libs.common.state.cluster import Node, owes_nothing
 from tests.history import (

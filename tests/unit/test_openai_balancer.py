@@ -55,7 +55,7 @@ def test_a_replica_on_another_port_is_not_suspect() -> None:
     assert balancer.pick((again, B), (), 10.1) == again
 
 
-def test_nothing_is_kept_of_what_is_over() -> None:
+def test_balancer_forgets_endpoints_whose_requests_are_over() -> None:
     balancer = Balancer()
     for number in range(3 * SUSPECTS_MAX):
         endpoint = Endpoint(A.job_id, A.address, number)

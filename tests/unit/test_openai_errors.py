@@ -1,4 +1,4 @@
-"""OpenAI's error shape, whoever refused."""
+"""OpenAI's error shape is the same for every refusing part."""
 
 import json
 

@@ -70,7 +70,7 @@ def test_text_that_looks_like_the_end_or_like_usage_is_neither() -> None:
     assert not events.done and events.usage is None
 
 
-def test_what_is_no_json_is_passed_on() -> None:
+def test_invalid_json_in_a_stream_is_passed_on() -> None:
     events = Events(counts=True, strips=True)
     assert events.feed(b'data: {"usage" what\n\n: ping\n\n') == b'data: {"usage" what\n\n: ping\n\n'
 

@@ -110,7 +110,7 @@ async def storm(world: World, chance: Random, tokens_max: int, until_s: float) -
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_where_there_is_room_nobody_is_refused_at_the_turn_of_a_minute_either(seed: int) -> None:
+def test_no_request_is_refused_at_the_turn_of_a_minute_while_there_is_room(seed: int) -> None:
     async def test(loop: VirtualLoop) -> None:
         chance = Random(seed)
         slow_s = chance.choice((0.001, 0.01, 0.1))
@@ -146,7 +146,7 @@ def test_no_minute_is_spent_twice_however_late_quota_answers(seed: int) -> None:
     in_virtual_time(test)
 
 
-def test_who_asks_for_what_is_missing_is_not_robbed_of_what_was_here() -> None:
+def test_request_for_missing_tokens_keeps_the_tokens_already_granted() -> None:
     async def test(loop: VirtualLoop) -> None:
         world = World(loop, Tenant(T, tokens_per_minute=320), lambda: 0.01)
         gateway = world.gateways[0]
@@ -164,13 +164,23 @@ def test_who_asks_for_what_is_missing_is_not_robbed_of_what_was_here() -> None:
     in_virtual_time(test)
 
 
-async def test_a_gateway_that_hears_of_no_lasting_minute_says_that_nobody_can_count() -> None:
+async def test_gateway_without_a_usable_grant_answers_limits_unavailable() -> None:
     """As if each answer took longer than what is left: asked twice, and not for ever."""
     cluster, bus, asked = Cluster(), MemoryBus(), []
 
     async def answer(subject: str, data: bytes) -> bytes:
         asked.append(data)
-        return rate_messages.encode(Slice(1, 0, True, 0, 500, 0, 1_000))
+        return rate_messages.encode(
+            Slice(
+                window=1,
+                left_ms=0,
+                given=True,
+                requests=0,
+                tokens=500,
+                requests_limit=0,
+                tokens_limit=1_000,
+            )
+        )
 
     await bus.subscribe(subjects.ask_quota("reserve"), answer)
     cluster.tenants[T] = Tenant(T, tokens_per_minute=1_000)

@@ -13,7 +13,19 @@ T = TenantId("t")
 def filled(requests: int = 10, tokens: int = 100, limit: int = 1_600) -> Purse:
     purse = Purse(T)
     purse.put(
-        Slice(7, 5_000, True, requests, tokens, 50, limit, 40, limit - tokens), Need(1, 1), SECOND
+        Slice(
+            window=7,
+            left_ms=5_000,
+            given=True,
+            requests=requests,
+            tokens=tokens,
+            requests_limit=50,
+            tokens_limit=limit,
+            requests_left=40,
+            tokens_left=limit - tokens,
+        ),
+        Need(1, 1),
+        SECOND,
     )
     return purse
 
@@ -47,34 +59,110 @@ def test_a_slice_is_added_to_what_was_set_aside_and_a_failed_question_takes_noth
 
 def test_each_answer_may_extend_the_minute() -> None:
     purse = filled()
-    purse.put(Slice(7, 1_200, True, 0, 1, 50, 1_600), Need(1, 1), 5 * SECOND)
+    purse.put(
+        Slice(
+            window=7,
+            left_ms=1_200,
+            given=True,
+            requests=0,
+            tokens=1,
+            requests_limit=50,
+            tokens_limit=1_600,
+        ),
+        Need(1, 1),
+        5 * SECOND,
+    )
     assert purse.until_ns == 6_200_000_000
-    purse.put(Slice(7, 0, True, 0, 1, 50, 1_600), Need(1, 1), 6 * SECOND)
+    purse.put(
+        Slice(
+            window=7,
+            left_ms=0,
+            given=True,
+            requests=0,
+            tokens=1,
+            requests_limit=50,
+            tokens_limit=1_600,
+        ),
+        Need(1, 1),
+        6 * SECOND,
+    )
     assert purse.until_ns == 6_200_000_000
 
 
 def test_a_refusal_does_not_affect_the_next_minute() -> None:
     purse = filled()
-    purse.put(Slice(7, 10, False, 0, 0, 50, 1_600, 3, 20), Need(1, 200), 6 * SECOND)
+    purse.put(
+        Slice(
+            window=7,
+            left_ms=10,
+            given=False,
+            requests=0,
+            tokens=0,
+            requests_limit=50,
+            tokens_limit=1_600,
+            requests_left=3,
+            tokens_left=20,
+        ),
+        Need(1, 200),
+        6 * SECOND,
+    )
     assert purse.refused(Need(1, 200), 6 * SECOND + 9_000_000)
     assert not purse.refused(Need(1, 200), 6 * SECOND + 10_000_000)
 
 
 def test_a_slice_of_the_next_minute_replaces_the_old_content() -> None:
     purse = filled()
-    purse.put(Slice(8, 60_000, True, 1, 30, 50, 1_600), Need(1, 1), 6 * SECOND)
+    purse.put(
+        Slice(
+            window=8,
+            left_ms=60_000,
+            given=True,
+            requests=1,
+            tokens=30,
+            requests_limit=50,
+            tokens_limit=1_600,
+        ),
+        Need(1, 1),
+        6 * SECOND,
+    )
     assert (purse.requests, purse.tokens) == (1, 30)
 
 
 def test_a_slice_of_a_minute_that_is_past_is_not_spent() -> None:
     purse = filled()
-    purse.put(Slice(6, 60_000, True, 9, 900, 50, 1_600), Need(1, 1), 2 * SECOND)
+    purse.put(
+        Slice(
+            window=6,
+            left_ms=60_000,
+            given=True,
+            requests=9,
+            tokens=900,
+            requests_limit=50,
+            tokens_limit=1_600,
+        ),
+        Need(1, 1),
+        2 * SECOND,
+    )
     assert (purse.window, purse.requests, purse.tokens) == (7, 10, 100)
 
 
 def test_a_refusal_lasts_a_moment_and_not_for_smaller_requests() -> None:
     purse = filled()
-    purse.put(Slice(7, 4_000, False, 0, 0, 50, 1_600, 3, 20), Need(1, 200), 2 * SECOND)
+    purse.put(
+        Slice(
+            window=7,
+            left_ms=4_000,
+            given=False,
+            requests=0,
+            tokens=0,
+            requests_limit=50,
+            tokens_limit=1_600,
+            requests_left=3,
+            tokens_left=20,
+        ),
+        Need(1, 200),
+        2 * SECOND,
+    )
     assert purse.refused(Need(1, 200), 2 * SECOND + REFUSED_NS - 1)
     assert not purse.refused(Need(1, 199), 2 * SECOND)
     assert not purse.refused(Need(1, 200), 2 * SECOND + REFUSED_NS)
@@ -114,5 +202,19 @@ def test_the_headers_contain_only_limited_quantities() -> None:
         and shown[b"x-ratelimit-remaining-requests"] == b"50"
     )
     assert shown[b"x-ratelimit-reset-tokens"] == b"4s"
-    purse.put(Slice(7, 4_000, True, 0, 5, 0, 1_600, 0, 3), Need(0, 5), 2 * SECOND)
+    purse.put(
+        Slice(
+            window=7,
+            left_ms=4_000,
+            given=True,
+            requests=0,
+            tokens=5,
+            requests_limit=0,
+            tokens_limit=1_600,
+            requests_left=0,
+            tokens_left=3,
+        ),
+        Need(0, 5),
+        2 * SECOND,
+    )
     assert b"x-ratelimit-limit-requests" not in dict(purse.headers(2 * SECOND))

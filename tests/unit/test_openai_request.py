@@ -1,4 +1,4 @@
-"""What is read of a request, what is changed of it, and the worst that it can use."""
+"""Requests of OpenAI clients: fields that are read or changed, and the most tokens used."""
 
 import json
 
@@ -15,7 +15,7 @@ def body(**fields: object) -> bytes:
 
 
 def worst(path: str, **fields: object) -> int:
-    """Of the answer alone."""
+    """Return the most tokens that the answer alone can use."""
     data = body(**fields)
     return request.worst_case_tokens(request.read(data), data, path, 100) - len(data)
 

@@ -27,7 +27,12 @@ OPEN = {("GET", path) for path in (*roles.PROBES, "/join/ca")} | {("POST", "/joi
 @pytest.fixture
 async def document() -> dict[str, Any]:
     gateway = Gateway(
-        MemoryLog(), MemoryBus(), SystemClock(), Settings(), MemoryOutputs(), MemorySnapshots()
+        log=MemoryLog(),
+        bus=MemoryBus(),
+        clock=SystemClock(),
+        settings=Settings(),
+        outputs=MemoryOutputs(),
+        store=MemorySnapshots(),
     )
     return create_routes(gateway).openapi()
 

@@ -1,6 +1,4 @@
-"""What jobs wait for, who holds them, which attempt is to begin again: the fold, and what the
-scheduler makes of it.
-"""
+"""Fold of dependencies, holds and requeues of jobs, and the scheduler's decisions on them."""
 
 import pytest
 
@@ -202,7 +200,7 @@ def test_a_changed_time_limit_is_the_next_attempt_s() -> None:
     assert (
         state.cluster.jobs[J].spec.time_limit_s == 60 and state.cluster.jobs[J].spec.priority == 50
     )
-    assert tell(state.cluster, f.JobUpdated(job_id=JobId("nobody"), priority=1)).jobs == ()
+    assert tell(state.cluster, f.JobUpdated(job_id=JobId("unknown"), priority=1)).jobs == ()
 
 
 def test_newer_runs_weigh_more_in_the_expected_run_time(

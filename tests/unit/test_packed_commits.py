@@ -20,7 +20,16 @@ NODE = "facts.node.node-1"
 
 
 def commit(*facts: f.AnyFact | f.Unknown, writer: str = SCHEDULER) -> f.Commit:
-    return f.Commit(f.VERSION, f.VERSION, writer, 3, 7, 1_700_000_000_000_000_000, 41, facts)
+    return f.Commit(
+        version=f.VERSION,
+        min_reader=f.VERSION,
+        writer=writer,
+        number=3,
+        epoch=7,
+        at_ns=1_700_000_000_000_000_000,
+        seen=41,
+        facts=facts,
+    )
 
 
 def handmade(

@@ -32,7 +32,7 @@ def packed(folder: Path, bounds: Bounds = BOUNDS) -> Packed:
 
 
 def names(folder: Path, tmp_path: Path) -> list[str]:
-    """What comes out at the other end."""
+    """Return the paths that `unpack` creates from the packed folder."""
     file, into = io.BytesIO(), tmp_path / "unpacked"
     pack(folder, file, BOUNDS)
     file.seek(0)

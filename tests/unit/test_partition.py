@@ -18,7 +18,7 @@ def test_parts_of_one_card_are_seen_by_their_numbers_for_the_runtime_knows_one_i
     None
 ):
     gpus = [
-        Gpu(GpuId(uuid), index, "amd", "M", 1)
+        Gpu(uuid=GpuId(uuid), index=index, vendor="amd", model="M", memory_bytes=1)
         for index, uuid in enumerate(("GPU-a", "GPU-a.1", "GPU-b"))
     ]
     assert visibility(gpus[:2], gpus) == {"ROCR_VISIBLE_DEVICES": "0,1"}

@@ -1,4 +1,4 @@
-"""What agents believe of each other's datagrams."""
+"""Checks that agents make on each other's datagrams."""
 
 import msgspec
 import nkeys
@@ -27,7 +27,11 @@ def signer(number: int) -> Signer:
 
 KEYS = {NodeId("a"): signer(1), NodeId("b"): signer(2)}
 ROSTER = Roster(
-    "home", 1, "", 13_000, tuple(RosterEntry(name, "", key.public, 5) for name, key in KEYS.items())
+    cluster_id="home",
+    seq=1,
+    digest="",
+    lease_ms=13_000,
+    nodes=tuple(RosterEntry(name, "", key.public, 5) for name, key in KEYS.items()),
 )
 
 
@@ -42,7 +46,14 @@ def heard(said: Said, by: int = 2) -> Said | None:
 
 
 def test_message_signed_by_a_roster_node_is_believed() -> None:
-    answer = PeerAnswer("home", NodeId("b"), 6, NONCE, NodeId("a"), 700)
+    answer = PeerAnswer(
+        cluster_id="home",
+        node_id=NodeId("b"),
+        incarnation=6,
+        nonce=NONCE,
+        to=NodeId("a"),
+        unrenewed_ms=700,
+    )
     assert heard(ask()) == ask()
     assert heard(answer) == answer
 
@@ -60,17 +71,19 @@ def test_older_build_reads_a_question_that_names_its_recipient() -> None:
         incarnation: int
         nonce: bytes
 
-    now = msgspec.msgpack.encode(PeerAsk("home", NodeId("b"), 5, NONCE, NodeId("a")))
+    now = msgspec.msgpack.encode(
+        PeerAsk(cluster_id="home", node_id=NodeId("b"), incarnation=5, nonce=NONCE, to=NodeId("a"))
+    )
     assert msgspec.msgpack.decode(now, type=Before) == Before("home", NodeId("b"), 5, NONCE)
 
 
 @pytest.mark.parametrize(
     "said",
-    [ask(cluster="away"), ask(incarnation=4), ask(node="nobody"), ask(nonce=b"short")],
+    [ask(cluster="away"), ask(incarnation=4), ask(node="unknown"), ask(nonce=b"short")],
     ids=[
         "of another cluster",
         "of an older life",
-        "of nobody in the roster",
+        "of a node outside the roster",
         "without a whole nonce",
     ],
 )
@@ -104,7 +117,7 @@ def test_a_changed_byte_is_found() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "U", "UAAA", "1" * 56, "é" * 56])
-def test_what_is_no_public_key_is_said(key: str) -> None:
+def test_invalid_public_key_in_the_roster_is_reported(key: str) -> None:
     entries = (RosterEntry(NodeId("b"), "", key, 5),)
     assert (
         Reader(msgspec.structs.replace(ROSTER, nodes=entries)).read(signer(2).datagram(ask()))

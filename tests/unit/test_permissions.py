@@ -48,7 +48,10 @@ def test_each_facts_subject_has_one_writer(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
 def test_node_writes_keys_of_its_own_output_only(fleet: Fleet) -> None:
-    assert speakers(fleet, f"$KV.OUTPUT.{output_key('2', 'job-a', 1, 0, 'stdout')}") == ["node-2"]
+    assert speakers(
+        fleet,
+        f"$KV.OUTPUT.{output_key(node_id='2', job_id='job-a', attempt=1, rank=0, stream='stdout')}",
+    ) == ["node-2"]
     assert speakers(fleet, f"$KV.OUTPUT.{earlier_output_key('2', 1, 0, 'stdout')}") == []
     assert speakers(fleet, "$JS.API.STREAM.UPDATE.KV_OUTPUT") == ["scheduler"]
 

@@ -1,6 +1,4 @@
-"""What is looked at ahead and what is remembered: the answers are the same however little of it
-there may be.
-"""
+"""Placement looks ahead and remembers within bounds: the answers do not depend on these bounds."""
 
 import pytest
 
@@ -28,7 +26,7 @@ def after_an_end() -> State:
     return state
 
 
-def test_what_there_is_no_time_for_is_looked_at_when_it_is_asked_for(
+def test_rankings_not_computed_ahead_are_computed_on_demand(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(capacity, "CATCH_UP_MAX", 1)
@@ -48,7 +46,7 @@ def test_what_there_is_no_time_for_is_looked_at_when_it_is_asked_for(
     )
 
 
-def test_what_devices_would_have_to_give_is_forgotten_and_found_again(
+def test_forgotten_preemption_capacity_is_computed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("services.scheduler.placement.hardware.NEEDS_MAX", 1)

@@ -1,5 +1,6 @@
-"""What remainders are worth for the jobs that usually come, by hand-worked examples, and where
-`fragmentation` puts jobs therefore.
+"""Value of remainders for the workload mix in worked examples.
+
+They also show where `fragmentation` places jobs.
 """
 
 import pytest
@@ -52,7 +53,7 @@ def test_values_that_were_forgotten_are_found_again_and_the_same(
     assert len(forgetful._values) == 1
 
 
-def test_what_comes_hardly_ever_is_not_usual() -> None:
+def test_rare_requests_are_not_in_the_workload_mix() -> None:
     often, hardly = Arrival(1, 50, 0, ()), Arrival(1, 100, 0, ())
     assert Fills(((often, 96), (hardly, 4)), {"A10": 100}).of("A10")[0].usual == (
         Usual(1.0, 1, 50, 0),
@@ -92,7 +93,7 @@ def usual(**request: int) -> list[AnyFact]:
     return [fact for number in range(FIRST) for fact in waiting(f"usual{number}", **request)]
 
 
-def test_a_job_without_gpus_leaves_cpus_to_those_who_need_them_beside_their_gpus() -> None:
+def test_a_job_without_gpus_leaves_cpus_for_jobs_with_gpus() -> None:
     nodes = [registered("a", cpus_milli=8_000), registered("c", gpus=0, cpus_milli=8_000)]
     assert (
         choose(given(nodes, usual(cpus_milli=2_000)).capacity, spec(gpus=0, cpus_milli=6_000), "")[
@@ -102,7 +103,7 @@ def test_a_job_without_gpus_leaves_cpus_to_those_who_need_them_beside_their_gpus
     )
     assert (
         choose(given(nodes, usual()).capacity, spec(gpus=0, cpus_milli=6_000), "")[0][0] == "a"
-    ), "here nobody needs them"
+    ), "no usual job needs them here"
 
 
 def test_a_part_is_taken_of_an_open_device_when_whole_ones_are_what_is_usually_asked_for() -> None:

@@ -88,7 +88,7 @@ def test_why_names_the_nodes_that_take_no_jobs_of_the_tenant() -> None:
     assert found["blockers"][0]["what"] == "takes no jobs of tenant team"
 
 
-def test_what_was_worked_out_for_many_tenants_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_answers_for_many_tenants_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "REQUESTS_MAX", 1)
     found = given(node("a", **only_tenants(["t"])), node("b")).capacity
     assert [found.closed_to(tenant) for tenant in ("x", "t", "x", "x")] == [1, 0, 1, 1]

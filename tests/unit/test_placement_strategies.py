@@ -26,7 +26,15 @@ def node(
         k: fields.pop(k) for k in ("compute_capability", "mig_profiles", "mig") if k in fields
     }
     devices = tuple(
-        Gpu(GpuId(f"{name}-gpu{i}"), i, "nvidia", model, gib * GIB, **device) for i in range(gpus)
+        Gpu(
+            uuid=GpuId(f"{name}-gpu{i}"),
+            index=i,
+            vendor="nvidia",
+            model=model,
+            memory_bytes=gib * GIB,
+            **device,
+        )
+        for i in range(gpus)
     )
     return f.NodeRegistered(
         node_id=NodeId(name), incarnation=1, address="127.0.0.1", gpus=devices, **fields
@@ -158,7 +166,9 @@ def test_a_memory_request_is_another_share_of_each_card() -> None:
 
 def test_mig_instances_begin_where_the_card_lets_them() -> None:
     def cut(name: str, profile: str, share: int, slices: int) -> list[AnyFact]:
-        hold = GpuHold(GpuId("a-gpu0"), share, MIG, profile, slices)
+        hold = GpuHold(
+            uuid=GpuId("a-gpu0"), share=share, isolation=MIG, mig_profile=profile, mig_slices=slices
+        )
         return [
             *waiting(name, mig_profile=profile),
             placed(name, member("a", 0).__class__(NodeId("a"), 1, 0, (hold,))),
@@ -202,13 +212,22 @@ def test_a_gang_is_of_one_model_unless_it_takes_any() -> None:
 
 def test_mig_instances_on_several_devices_are_all_alike_and_on_cut_cards_first() -> None:
     cards = [
-        Gpu(GpuId(f"a-gpu{i}"), i, "nvidia", "A100", 40 * GIB, mig_profiles=A100_40)
+        Gpu(
+            uuid=GpuId(f"a-gpu{i}"),
+            index=i,
+            vendor="nvidia",
+            model="A100",
+            memory_bytes=40 * GIB,
+            mig_profiles=A100_40,
+        )
         for i in range(3)
     ]
     machine = f.NodeRegistered(
         node_id=NodeId("a"), incarnation=1, address="127.0.0.1", gpus=tuple(cards)
     )
-    cut = GpuHold(GpuId("a-gpu1"), 12, MIG, "1g.5gb", 0b1)
+    cut = GpuHold(
+        uuid=GpuId("a-gpu1"), share=12, isolation=MIG, mig_profile="1g.5gb", mig_slices=0b1
+    )
     busy = [*waiting("i", mig_profile="1g.5gb"), placed("i", Member(NodeId("a"), 1, 0, (cut,)))]
     ((_, holds),) = choose(
         given(machine, busy).capacity, spec(gpus=2, mig_profile="3g.20gb"), "default"

@@ -74,7 +74,20 @@ def test_a_scheduler_without_the_plugin_takes_over_with_its_default() -> None:
 
 def term(cluster: Cluster, fact: f.TermBegan) -> tuple[int, str, f.Commit]:
     cluster.seq = 100
-    return 101, "facts.scheduler", f.Commit(1, 1, "facts.scheduler", 1, 0, 0, 100, (fact,))
+    return (
+        101,
+        "facts.scheduler",
+        f.Commit(
+            version=1,
+            min_reader=1,
+            writer="facts.scheduler",
+            number=1,
+            epoch=0,
+            at_ns=0,
+            seen=100,
+            facts=(fact,),
+        ),
+    )
 
 
 def test_a_term_names_the_plugins_that_its_scheduler_lacks() -> None:

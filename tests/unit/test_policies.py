@@ -1,5 +1,7 @@
-"""Who is placed first, per policy: each acts, refuses (the other does not go first), and stays
-quiet where it has nothing to compare.
+"""The first job by each policy.
+
+Each policy acts, refuses (the other job does not go first), and does nothing where it has nothing
+to compare.
 """
 
 from typing import Any
@@ -112,7 +114,7 @@ def test_priority_without_ageing_is_never_made_up_for_by_waiting() -> None:
 
 
 def late(state: State, at_s: float, history: list[AnyFact]) -> None:
-    """What came at that time, after all that was there."""
+    """Apply facts that arrive at that time, after all earlier ones."""
     for fact in history:
         state.refresh(tell(state.cluster, fact, at_s, seq=int(at_s)))
 
@@ -212,8 +214,8 @@ def test_within_a_tenant_fair_share_goes_by_priority() -> None:
 
 def test_srsf_takes_the_least_service_and_not_the_shortest_time() -> None:
     wide, narrow = waiting("wide", gpus=4, estimate_s=60), waiting("narrow", gpus=1, estimate_s=200)
-    state = given(registered("a"), queue("srsf"), wide, narrow, waiting("nobody-knows"))
-    assert order(state) == ["narrow", "wide", "nobody-knows"]
+    state = given(registered("a"), queue("srsf"), wide, narrow, waiting("without-estimate"))
+    assert order(state) == ["narrow", "wide", "without-estimate"]
 
 
 def test_srsf_uses_the_tenants_history_without_an_estimate() -> None:

@@ -62,7 +62,7 @@ def test_only_preemptible_jobs_of_lower_priority_make_room() -> None:
 
 
 def test_no_job_is_preempted_if_that_makes_too_little_room() -> None:
-    """What the others leave is not enough, or they could end and it would not fit all the same."""
+    """Two cases: other jobs leave too little room, or the freed devices do not suffice."""
     beside = [*waiting("rock", gpus=1), placed("rock", member("a", 3))]
     state = given(
         registered("a"), running("low", 0, 1, 2), beside, waiting("high", gpus=4, priority=90)
@@ -85,7 +85,7 @@ def test_no_job_is_preempted_if_that_makes_too_little_room() -> None:
 
 
 def test_the_jobs_that_lose_the_least_work_are_preempted() -> None:
-    """Of two nodes the one whose job saved its work last."""
+    """Choose, of two nodes, the one whose job saved its work last."""
     jobs = [
         *running("old", 0, 1, 2, 3, priority=1),
         *running("new", 0, 1, 2, 3, node="b", priority=40),

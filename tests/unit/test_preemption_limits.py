@@ -53,7 +53,7 @@ def test_reserved_devices_count_against_the_tenant_limit() -> None:
     assert state.cluster.jobs[JobId("small")].state == "queued"
 
 
-def test_what_a_job_has_reserved_does_not_keep_itself_back() -> None:
+def test_own_reservation_does_not_block_its_job() -> None:
     state = given(three_full_nodes(), waiting("high", gpus=4, priority=90, tenant="t"))
     decisions(state)
     hear(state, finished("on-a", "a", None, signal=15, reason="stopped"), released("on-a", "a"))
@@ -75,7 +75,7 @@ def test_a_reservation_that_ends_leaves_its_share_to_its_tenant() -> None:
 
 
 def state_again(state: State) -> State:
-    """Of a scheduler that takes over."""
+    """Return the state of a scheduler that takes over."""
     again = State(state.cluster)
     again.begin(1, SECOND_NS)
     return again

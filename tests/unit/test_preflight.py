@@ -42,13 +42,17 @@ class Looks(SimulatedDriver):
 async def looked(
     driver: Looks, *uuids: GpuId, every_ms: int = 0, **machine: Any
 ) -> tuple[list[Observation], str]:
-    """What is told, and why the job is refused."""
+    """Return the observations of a preflight, and the reason for a refusal."""
     told: list[Observation] = []
     state, sampling = s.begin(Node().state.node_id, 1, ()), Sampling(driver, every_ms)
     await sampling.look()
     driver.asked = 0
     preflight = Preflight(
-        driver, sampling, Machine(node_id="n", address="a", **machine), lambda: state, told.append
+        driver=driver,
+        sampling=sampling,
+        machine=Machine(node_id="n", address="a", **machine),
+        state=lambda: state,
+        tell=told.append,
     )
     try:
         await preflight.look("j.1", uuids)
@@ -68,7 +72,7 @@ async def looked(
         ({}, "", ""),
     ],
 )
-def test_what_speaks_against_work_on_a_device(
+def test_preflight_names_each_reason_against_work_on_a_device(
     readings: dict[str, int], reason: str, verdict: str
 ) -> None:
     found = wrong(Sample(pci_bus="0000:01:00.0", at_ns=1, **readings), 85)  # type: ignore[arg-type]
@@ -107,7 +111,7 @@ async def test_a_device_that_does_not_answer_is_quarantined() -> None:
     )
 
 
-async def test_of_a_real_device_an_old_sample_and_used_memory_are_no_proof() -> None:
+async def test_old_sample_or_used_memory_does_not_prove_a_real_device_clean() -> None:
     driver = Looks(simulated=False)
     assert await looked(driver, GPU, every_ms=100) == ([], "") and driver.asked == 0
     driver.age_ns = 1_100_000_000
@@ -123,7 +127,7 @@ async def test_of_a_real_device_an_old_sample_and_used_memory_are_no_proof() -> 
     ]
 
 
-def test_what_is_left_of_nobody_s_job_is_asked_of_the_driver_alone() -> None:
+def test_memory_used_by_no_job_is_checked_with_the_driver_only() -> None:
     made = Node()
     kept_devices.restore(made.state.devices, "boot", [], b"")
     made.see(
@@ -132,7 +136,7 @@ def test_what_is_left_of_nobody_s_job_is_asked_of_the_driver_alone() -> None:
     assert made.state.devices.left == {GPU: d.Leftover()}
 
 
-def test_what_is_lacking_speaks_against_nothing() -> None:
+def test_missing_readings_are_no_reason_against_work() -> None:
     lacking: Any = Lacking("none")
     assert (
         wrong(

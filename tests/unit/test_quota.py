@@ -1,6 +1,4 @@
-"""What quota decides: a word on each submission, one charge for each attempt that was placed and
-ended.
-"""
+"""Quota decides once on each submission, and charges each placed attempt once when it has ended."""
 
 from collections.abc import Sequence
 
@@ -164,7 +162,7 @@ def test_no_limit_is_no_limit() -> None:
     assert {type(fact) for fact in world.record()} == {f.JobAdmitted}
 
 
-def test_nothing_is_said_when_nothing_waits_for_a_word() -> None:
+def test_quota_records_nothing_when_no_submission_or_charge_is_due() -> None:
     world = World()
     world.queue("a")
     world.say(placed("a", member("n1", "n1g1")), started("a", "n1"))
@@ -356,7 +354,7 @@ def test_the_next_month_of_utc_renews_the_budget_once() -> None:
     assert names(world.record()) == [("BudgetExhausted", "")]
 
 
-def test_what_is_said_of_another_month_uses_up_nothing_of_this_one() -> None:
+def test_exhausted_budget_of_another_month_does_not_affect_this_month() -> None:
     world = monthly(1)
     before = world.state.cluster.ignored
     world.say(f.BudgetExhausted(tenant=TENANT, gpu_hours=1, used_share_ms=1, month=202_610))

@@ -24,12 +24,20 @@ def tenant(requests: int = 0, tokens: int = 0) -> Tenant:
 def test_a_slice_is_what_is_asked_for_or_a_small_part_of_the_limit() -> None:
     rates, limited = open_rates(), tenant(tokens=3_200)
     assert rates.reserve(limited, SliceAsk(T, 0, 10), MINUTE) == Slice(
-        1_000, 60_000, True, 0, 3_200 // SLICES, 0, 3_200, 0, 3_100
+        window=1_000,
+        left_ms=60_000,
+        given=True,
+        requests=0,
+        tokens=3_200 // SLICES,
+        requests_limit=0,
+        tokens_limit=3_200,
+        requests_left=0,
+        tokens_left=3_100,
     )
     assert rates.reserve(limited, SliceAsk(T, 0, 500), MINUTE + 1).tokens == 500
 
 
-def test_what_is_not_there_is_not_given_in_part() -> None:
+def test_rate_request_beyond_the_rest_is_refused_whole() -> None:
     rates, limited = open_rates(), tenant(requests=5, tokens=100)
     assert rates.reserve(limited, SliceAsk(T, 1, 90), MINUTE).given
     refused = rates.reserve(limited, SliceAsk(T, 1, 11), MINUTE)

@@ -14,8 +14,8 @@ from services.node_agent.core import devices as d
 from services.node_agent.core import kept_devices
 from services.node_agent.core import observations as o
 from services.node_agent.core.devices import Trouble
+from tests.given_devices import erred, gpus, node, others, recorded
 from tests.given_node import GPU, Node, ref, start
-from tests.unit.test_agent_devices import erred, gpus, node, others, recorded
 
 pytestmark = pytest.mark.attack
 LOW, HIGH = 0b1111, 0b1111_0000
@@ -31,7 +31,7 @@ def running(made: Node, job: str, *holds: GpuHold) -> Node:
 
 
 def part(slices: int, uuid: GpuId = GPU) -> GpuHold:
-    return GpuHold(uuid, 50, MIG, "3g.40gb", slices)
+    return GpuHold(uuid=uuid, share=50, isolation=MIG, mig_profile="3g.40gb", mig_slices=slices)
 
 
 def of_instance(error: str, slices: int | None) -> o.DeviceErrorSeen:
@@ -40,7 +40,11 @@ def of_instance(error: str, slices: int | None) -> o.DeviceErrorSeen:
 
 def of_switch(kind: str, uuid: GpuId = GPU, error: str = FATAL) -> o.DeviceErrorSeen:
     return o.DeviceErrorSeen(
-        uuid, Seen("nvidia", "NVIDIA H100", "610", error, "words", kind=kind), "kernel_log"
+        uuid,
+        Seen(
+            vendor="nvidia", model="NVIDIA H100", driver="610", error=error, text="words", kind=kind
+        ),
+        "kernel_log",
     )
 
 

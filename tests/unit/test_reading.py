@@ -24,7 +24,16 @@ BEAT = f.JobStarted(job_id=JobId("j"), attempt=1, node_id=node("n1"))
 
 
 def commit(subject: str = N1, number: int = 1, *facts: f.AnyFact, **fields: int) -> Commit:
-    made = Commit(f.VERSION, f.VERSION, subject, number, 0, 0, 0, facts or (BEAT,))
+    made = Commit(
+        version=f.VERSION,
+        min_reader=f.VERSION,
+        writer=subject,
+        number=number,
+        epoch=0,
+        at_ns=0,
+        seen=0,
+        facts=facts or (BEAT,),
+    )
     return msgspec.structs.replace(made, **fields)
 
 
@@ -231,7 +240,7 @@ def test_a_stamp_of_a_gateway_is_never_distrusted() -> None:
     fold.apply(
         cluster,
         f.Ignored(name="", raw=b"", reason="junk"),
-        Stamp(9, 9, 0, subjects.GATEWAY_KIND, "n1"),
+        Stamp(seq=9, at_ns=9, epoch=0, writer=subjects.GATEWAY_KIND, writer_id="n1"),
     )
     assert cluster.nodes[node("n1")].takes_work
 

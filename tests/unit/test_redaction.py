@@ -1,6 +1,4 @@
-"""What leaves in a support bundle holds no secret: known ones wherever they stand, and what looks
-like one.
-"""
+"""A support bundle contains no secret: neither a known one nor text that looks like one."""
 
 import pytest
 
@@ -31,7 +29,7 @@ PEM = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PR
         (f"x\n{PEM}\ny", "b3BlbnNzaC1rZXk"),
     ],
 )
-def test_what_looks_like_a_secret_is_hidden(text: str, secret: str) -> None:
+def test_text_that_looks_like_a_secret_is_hidden(text: str, secret: str) -> None:
     assert secret not in redacted(text) and HIDDEN in redacted(text)
 
 

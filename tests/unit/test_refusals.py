@@ -214,7 +214,7 @@ def test_the_wait_doubles_and_is_bounded() -> None:
     assert waits == [1, 2, 4, 8, 16, 32, 64, 64, 64]
 
 
-def test_what_is_over_is_forgotten_and_counted() -> None:
+def test_expired_refusals_are_forgotten_and_counted() -> None:
     once = Refusals().with_one_more([A], "full", 10, 40)
     twice = once.with_one_more([B], "broken", 50, 90)
     assert (twice.count, twice.reason, twice.excluded) == (2, "broken", {B: 90})

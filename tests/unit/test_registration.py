@@ -13,11 +13,11 @@ WHOLE = NodeRegistered(node_id=NodeId("n1"), incarnation=1, address="10.0.0.1", 
 
 def gpu(number: int, profiles: int = 0) -> Gpu:
     return Gpu(
-        GpuId(f"g{number}"),
-        number,
-        "nvidia",
-        "H100",
-        80 << 30,
+        uuid=GpuId(f"g{number}"),
+        index=number,
+        vendor="nvidia",
+        model="H100",
+        memory_bytes=80 << 30,
         mig_profiles=tuple(map(str, range(profiles))),
     )
 

@@ -14,7 +14,17 @@ OWN = 12
 
 
 def lease(seq: int, registered_seq: int) -> Lease:
-    return Lease(1, "ok", 0, 13_000, 1_000, "", seq, incarnation=4, registered_seq=registered_seq)
+    return Lease(
+        epoch=1,
+        verdict="ok",
+        sent_boot_ns=0,
+        lease_ms=13_000,
+        heartbeat_ms=1_000,
+        digest="",
+        seq=seq,
+        incarnation=4,
+        registered_seq=registered_seq,
+    )
 
 
 async def check(told: Lease, own: int | None = OWN) -> None:

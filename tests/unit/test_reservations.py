@@ -1,4 +1,4 @@
-"""Nodes that are kept for somebody, or for nobody: who may begin there, and when."""
+"""Nodes reserved for tenants or for maintenance: which jobs may begin there, and when."""
 
 from typing import Any
 
@@ -37,7 +37,16 @@ def hear(state: State, fact: AnyFact) -> None:
         if "facts.gateway.a" in state.cluster.writers
         else 1
     )
-    commit = f.Commit(f.VERSION, f.VERSION, "facts.gateway.a", number, 0, 0, 0, (fact,))
+    commit = f.Commit(
+        version=f.VERSION,
+        min_reader=f.VERSION,
+        writer="facts.gateway.a",
+        number=number,
+        epoch=0,
+        at_ns=0,
+        seen=0,
+        facts=(fact,),
+    )
     state.apply_entry(state.seq + 1, "facts.gateway.a", commit)
 
 
@@ -72,7 +81,7 @@ def test_a_job_without_a_limit_keeps_off_a_node_once_a_time_is_set_there() -> No
     assert begin(state) == [("j", "a")]
 
 
-def test_nothing_waits_for_a_time_that_is_over() -> None:
+def test_no_job_waits_for_a_reservation_that_is_over() -> None:
     state = given(registered("a"), kept("a"), waiting("j"))
     assert (begin(state, 199), begin(state, 200)) == ([], [("j", "a")])
 
@@ -216,7 +225,7 @@ def test_sets_of_nodes_that_are_kept_are_looked_up_anew_when_there_are_many(
     assert len(state.capacity.sets) == 1
 
 
-def test_what_is_over_is_forgotten_when_another_is_set() -> None:
+def test_ended_reservations_are_forgotten_when_another_is_set() -> None:
     state = given(kept("a", name="old"))
     tell(state.cluster, kept("a", name="new", start=300, end=400), at_s=200)
     assert list(state.cluster.reservations) == ["new"]

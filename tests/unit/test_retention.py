@@ -10,7 +10,7 @@ def chosen(keep: Keep, uncopied: tuple[str, ...] = (), now_s: int = 10) -> str:
     return "".join(one.name for one in surplus([Shelf(THREE)], uncopied, keep, now_s * SECOND))
 
 
-def test_what_ended_so_long_ago_goes() -> None:
+def test_outputs_older_than_the_bound_are_removed() -> None:
     assert chosen(Keep(age_s=8)) == "ab"
     assert chosen(Keep(age_s=9)) == "a"
     assert chosen(Keep(age_s=10)) == ""
@@ -32,7 +32,7 @@ def test_any_bound_is_enough() -> None:
     assert chosen(Keep(age_s=9, size_bytes=30, jobs=3)) == "ab"
 
 
-def test_what_is_not_copied_off_stays_whatever_the_bounds() -> None:
+def test_outputs_not_yet_archived_stay_whatever_the_bounds() -> None:
     assert chosen(Keep(age_s=0, size_bytes=0, jobs=0), uncopied=("b",)) == "ac"
 
 
@@ -56,7 +56,7 @@ def test_a_tenant_that_has_more_loses_before_one_whose_directories_are_older() -
     assert of_two(Keep(jobs=2)) == "axb"
 
 
-def test_what_one_tenant_may_not_lose_is_taken_from_another_that_may() -> None:
+def test_outputs_one_tenant_may_not_lose_make_another_tenant_lose_more() -> None:
     assert of_two(Keep(size_bytes=0), uncopied=("a", "b", "c")) == "xy"
 
 

@@ -68,7 +68,7 @@ def test_a_member_changes_only_their_own() -> None:
     roles.check_change(Principal("k", "default", "root", "operator"), "job j", "physics", "ada")
 
 
-def test_only_who_sees_all_acts_in_another_s_name() -> None:
+def test_only_a_key_that_sees_all_tenants_acts_for_another_user() -> None:
     assert [roles.acting_user(ADA, name) for name in ("", "ada")] == ["ada", "ada"]
     with pytest.raises(Denied):
         roles.acting_user(ADA, "bob")
@@ -80,7 +80,12 @@ def test_the_table_is_asked_by_the_app_itself(tmp_path: Path) -> None:
     from services.api_gateway.http.app import create_routes
 
     gateway = Gateway(
-        MemoryLog(), MemoryBus(), SystemClock(), Settings(), MemoryOutputs(), MemorySnapshots()
+        log=MemoryLog(),
+        bus=MemoryBus(),
+        clock=SystemClock(),
+        settings=Settings(),
+        outputs=MemoryOutputs(),
+        store=MemorySnapshots(),
     )
     routes = [route for route in create_routes(gateway).routes if isinstance(route, APIRoute)]
     assert [

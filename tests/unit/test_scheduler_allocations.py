@@ -40,7 +40,7 @@ def held(expires_s: float = HOUR, at_s: float = 0, warn_s: int = 300) -> State:
 
 
 def hear(state: State, *facts: AnyFact) -> None:
-    """What others say."""
+    """Apply the facts of other writers."""
     for fact in facts:
         state.refresh(tell(state.cluster, fact))
 
@@ -73,7 +73,7 @@ def test_an_allocation_is_warned_of_once_and_then_over() -> None:
     assert decisions(state, HOUR + 2) == []
 
 
-def test_one_that_is_shorter_than_its_warning_is_warned_of_at_once() -> None:
+def test_allocation_shorter_than_its_warning_is_warned_at_once() -> None:
     assert decisions(held(60), 1) == [warned(60)]
 
 
@@ -138,13 +138,13 @@ def test_an_allocation_that_is_over_or_given_back_is_completed() -> None:
     ]
 
 
-def test_one_whose_keeper_ends_by_itself_has_failed_and_is_not_placed_again() -> None:
+def test_allocation_whose_process_ends_by_itself_has_failed_and_is_not_placed_again() -> None:
     assert closing(held()) == [
         f.JobClosed(job_id=J, attempt=1, outcome="failed", reason="failed", exit_code=143)
     ]
 
 
-def test_one_that_never_began_is_placed_again_for_its_whole_time() -> None:
+def test_allocation_that_never_began_is_placed_again_for_its_whole_time() -> None:
     state = given(registered("a"), waiting("j", allocation=Allocation(HOUR), requeue=False))
     decisions(state, 5)
     hear(

@@ -1,6 +1,4 @@
-"""What the scheduler decides of jobs that ignore the lease, while their node is silent
-and after.
-"""
+"""Scheduler decisions on jobs that ignore the lease, while their node is silent and afterwards."""
 
 from msgspec.structs import replace
 
@@ -27,12 +25,12 @@ def word(incarnation: int = 1, lost: int = 1) -> f.NodeDeclaredDead:
     return f.NodeDeclaredDead(node_id=NodeId("a"), incarnation=incarnation, lost=lost)
 
 
-def test_what_goes_on_without_a_lease_stays_with_its_silent_node() -> None:
+def test_job_that_ignores_the_lease_stays_on_its_silent_node() -> None:
     state = given(registered("a"), registered("b"), going_on())
     assert decisions(state, silent=[(NodeId("a"), 1)]) == [loss()]
 
 
-def test_a_node_with_nothing_but_what_is_held_there_is_taken_back() -> None:
+def test_returning_node_with_only_its_held_attempts_is_taken_back() -> None:
     ref = given(registered("a"), going_on()).cluster.jobs[JobId("j")].ref
     back = given(
         registered("a"),

@@ -168,7 +168,16 @@ def test_a_permission_to_share_applies_to_jobs_that_already_wait() -> None:
     ]
     state = given(registered("a", gpus=1), words[:1], busy)
     assert decide(state, 0) == ()
-    commit = f.Commit(f.VERSION, f.VERSION, "facts.gateway.a", 1, 0, 0, 0, (words[1],))
+    commit = f.Commit(
+        version=f.VERSION,
+        min_reader=f.VERSION,
+        writer="facts.gateway.a",
+        number=1,
+        epoch=0,
+        at_ns=0,
+        seen=0,
+        facts=(words[1],),
+    )
     state.apply_entry(state.seq + 1, "facts.gateway.a", commit)
     assert [type(fact) for fact in decide(state, 0)] == [f.JobPlaced]
 

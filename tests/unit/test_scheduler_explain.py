@@ -139,18 +139,35 @@ def holding(*parts: GpuHold, **asked: Any) -> list[AnyFact]:
         ),
         (
             {"mig_profile": "4g.40gb", "gpus": 2},
-            holding(GpuHold(GpuId("a-gpu0"), 12, "mig", "1g.10gb", 1), mig_profile="1g.10gb"),
+            holding(
+                GpuHold(
+                    uuid=GpuId("a-gpu0"),
+                    share=12,
+                    isolation="mig",
+                    mig_profile="1g.10gb",
+                    mig_slices=1,
+                ),
+                mig_profile="1g.10gb",
+            ),
             "no free place for the MIG instance",
         ),
     ],
 )
-def test_what_the_job_itself_asks_is_named_where_it_rules_a_node_out(
+def test_constraint_of_the_job_is_named_when_it_rules_a_node_out(
     asked: dict[str, Any], busy: list[AnyFact], what: str
 ) -> None:
     """The two devices of a have nothing in common; b would serve and is full."""
     cards = ("1g.10gb", "4g.40gb")
     gpus = tuple(
-        Gpu(GpuId(f"a-gpu{i}"), i, "nvidia", "H100", 80 << 30, mig_profiles=cards, numa=i)
+        Gpu(
+            uuid=GpuId(f"a-gpu{i}"),
+            index=i,
+            vendor="nvidia",
+            model="H100",
+            memory_bytes=80 << 30,
+            mig_profiles=cards,
+            numa=i,
+        )
         for i in range(2)
     )
     nodes = [f.NodeRegistered(NodeId("a"), 1, "127.0.0.1", gpus), registered("b", gpus=1)]

@@ -73,7 +73,7 @@ def test_the_next_attempt_is_placed_on_another_device_than_the_one_that_is_away(
     assert [hold.uuid for hold in there.members[0].gpus] != [first]
 
 
-def test_a_gang_of_which_one_device_failed_goes_on_as_a_whole() -> None:
+def test_a_gang_with_one_failed_device_restarts_as_a_whole() -> None:
     gang = [
         *waiting("j", nodes=2),
         placed(

@@ -56,7 +56,7 @@ def test_a_new_term_first_assumes_that_every_node_was_just_answered_by_the_last(
     assert term.run(LEASE + TERM + MARGIN + 3 * STEP, A, B) == [C]
 
 
-def test_a_scheduler_that_hears_less_than_half_loses_nobody() -> None:
+def test_a_scheduler_that_hears_less_than_half_of_the_nodes_declares_none_lost() -> None:
     term = Term()
     assert term.run(120_000 * MS, A) == []
 
@@ -68,7 +68,7 @@ def test_after_deafness_every_count_begins_again() -> None:
     assert term.run(60_000 * MS + LEASE + MARGIN + 4 * STEP, A, B) == [C]
 
 
-def test_a_process_that_was_paused_loses_nobody_for_what_it_did_not_hear() -> None:
+def test_scheduler_that_was_paused_declares_no_node_lost_for_that_silence() -> None:
     term = Term()
     term.run(60_000 * MS, A, B, C)
     term.now += 60_000 * MS

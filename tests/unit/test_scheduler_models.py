@@ -174,7 +174,7 @@ def test_a_replica_on_a_silent_node_is_replaced_early_and_the_excess_ends_later(
     assert gone in world.living()
 
 
-def test_of_surplus_ready_replicas_the_newest_ends() -> None:
+def test_newest_surplus_ready_replica_ends() -> None:
     world = World(registered("a"), deployed(3))
     world.begin("chat-1", "chat-2", "chat-3")
     assert scaled(world.hear(f.ModelScaled(name="chat", replicas=2))) == [([], ["chat-3"])]

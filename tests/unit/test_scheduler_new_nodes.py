@@ -31,7 +31,7 @@ def test_a_job_that_waits_for_devices_would_start_on_the_new_node() -> None:
     )
 
 
-def test_what_stands_before_it_takes_the_new_devices_first() -> None:
+def test_earlier_waiting_jobs_take_the_new_devices_first() -> None:
     before = waiting("first", gpus=4)
     found = asked(given(*FULL, before), ONE, gpus=4)
     assert not found["would_start"] and "and 1 job before it placed: " in str(found["answer"])

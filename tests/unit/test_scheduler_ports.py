@@ -37,7 +37,14 @@ def test_an_attempt_that_follows_another_in_one_commit_has_its_own_port() -> Non
     again = f.JobRequeued(job_id=JobId("a"), attempt=1, reason="gpu_error", counted=False)
     healed = placed("a", member("n", 0, 1), attempt=2, port=2)
     commit = f.Commit(
-        f.VERSION, f.VERSION, subjects.SCHEDULER, 1, EPOCH, 0, state.seq, (again, healed)
+        version=f.VERSION,
+        min_reader=f.VERSION,
+        writer=subjects.SCHEDULER,
+        number=1,
+        epoch=EPOCH,
+        at_ns=0,
+        seen=state.seq,
+        facts=(again, healed),
     )
     state.apply_entry(state.seq + 1, subjects.SCHEDULER, commit)
     assert list(state.ports.used["127.0.0.1"]) == [2]

@@ -38,7 +38,7 @@ def test_with_wait_it_may_end_by_itself() -> None:
     assert vacate(running(wait=True)) == ()
 
 
-def test_nothing_is_placed_on_a_node_that_leaves() -> None:
+def test_no_job_is_placed_on_a_node_that_is_being_removed() -> None:
     state = running()
     spec = state.cluster.jobs[job("j")].spec
     choice = choose(

@@ -45,7 +45,15 @@ class Watched:
 
     def beat(self, name: NodeId, granted: bool, late_ms: int = 0) -> None:
         sent_ns = (self.now_ms - late_ms) * MS
-        beat = Heartbeat(name, 1, sent_ns, "", self.roster_nodes, self.held.get(name, 0), 0)
+        beat = Heartbeat(
+            node_id=name,
+            incarnation=1,
+            sent_boot_ns=sent_ns,
+            digest="",
+            roster_nodes=self.roster_nodes,
+            lease_sent_ns=self.held.get(name, 0),
+            lease_took_ns=0,
+        )
         self.renewals.hear(CLUSTER, beat, self.now_ms * MS)
         if granted:
             self.renewals.grant(beat, self.now_ms * MS)
@@ -119,7 +127,7 @@ def test_a_node_that_registers_starts_no_count_again() -> None:
         del CLUSTER.nodes[NodeId("e")]
 
 
-def test_nodes_that_were_replaced_are_lost_when_their_new_agents_are_heard_and_nobody_else_is(
+def test_replaced_nodes_are_lost_when_their_new_agents_are_heard_and_other_nodes_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They are given no lease before: counted as any other, a fleet that was installed again would

@@ -1,4 +1,4 @@
-"""What may be said of secrets, and that no refusal quotes a value."""
+"""Requests about secrets; no refusal quotes a value."""
 
 import pytest
 
@@ -17,24 +17,29 @@ def cluster() -> Cluster:
 
 
 def test_a_new_secret_is_version_1_and_a_known_one_the_next() -> None:
-    assert setting({"value": "v"}, Cluster(), T, "a", "ada") == (
+    assert setting(body={"value": "v"}, cluster=Cluster(), tenant=T, name="a", user="ada") == (
         SecretSet(tenant=T, name="a", version=1, user="ada"),
         "v",
     )
-    assert setting({"value": "v"}, cluster(), T, "hf-token", "ada")[0].version == 3
+    assert (
+        setting(body={"value": "v"}, cluster=cluster(), tenant=T, name="hf-token", user="ada")[
+            0
+        ].version
+        == 3
+    )
 
 
 @pytest.mark.parametrize("value", ["", "a\0b", 5, None, "hunter2" * VALUE_BYTES_MAX])
 def test_a_value_that_cannot_be_kept_is_refused_without_being_quoted(value: object) -> None:
     with pytest.raises(Refused) as refused:
-        setting({"value": value}, Cluster(), T, "a", "ada")
+        setting(body={"value": value}, cluster=Cluster(), tenant=T, name="a", user="ada")
     assert "hunter2" not in str(refused.value) and len(str(refused.value)) < 200
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a/b", "a b", "x" * 64])
 def test_a_name_that_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(Refused):
-        setting({"value": "v"}, Cluster(), T, name, "ada")
+        setting(body={"value": "v"}, cluster=Cluster(), tenant=T, name=name, user="ada")
 
 
 def test_only_what_is_there_is_removed() -> None:

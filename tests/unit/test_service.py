@@ -49,7 +49,12 @@ def deciding(state: Fold, decisions: list[list[AnyFact]], smaller: Smaller) -> S
     log = MemoryLog(MemoryStream())
     writer = Writer(log, SystemClock(), subjects.SCHEDULER, lambda: 0)
     return Shell(
-        log, writer, state, lambda _: decisions.pop(0) if decisions else [], Silent(), smaller
+        log=log,
+        writer=writer,
+        state=state,
+        propose=lambda _: decisions.pop(0) if decisions else [],
+        voice=Silent(),
+        smaller=smaller,
     )
 
 

@@ -1,6 +1,4 @@
-"""What a job with a plain part of a device may use of its memory, and what follows of it in the
-agent's core.
-"""
+"""Memory bounds of a job with a fraction of a device, and the reactions of the agent's core."""
 
 from typing import Any
 
@@ -14,8 +12,8 @@ from services.node_agent.core import observations as o
 from services.node_agent.core import shares
 from services.node_agent.core.hangs import APART_NS
 from services.node_agent.core.shares import WARN_EVERY_NS, Share, Use
+from tests.given_devices import GONE, node, others, recorded
 from tests.given_node import GPU, NODE, Node, S, finished, ref, start
-from tests.unit.test_agent_devices import GONE, node, others, recorded
 
 GRACE_S = 10
 PART = 40
@@ -111,7 +109,7 @@ def test_next_agent_watches_adopted_jobs() -> None:
         (GpuHold(GPU, 30), {GPU: 30}),
         (GpuHold(GPU, 30, "time_slice"), {GPU: 30}),
         (GpuHold(GPU, 30, "mps"), None),
-        (GpuHold(GPU, 30, "mig", "1g.10gb", 1), None),
+        (GpuHold(uuid=GPU, share=30, isolation="mig", mig_profile="1g.10gb", mig_slices=1), None),
     ],
 )
 def test_only_plain_parts_are_watched(hold: GpuHold, parts: dict[GpuId, int] | None) -> None:

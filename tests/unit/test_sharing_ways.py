@@ -10,7 +10,13 @@ GIB = 1 << 30
 
 
 def gpu(index: int, vendor: str = "nvidia", memory_bytes: int = 80 * GIB) -> Gpu:
-    return Gpu(GpuId(f"G{index}"), index, vendor, "model", memory_bytes)
+    return Gpu(
+        uuid=GpuId(f"G{index}"),
+        index=index,
+        vendor=vendor,
+        model="model",
+        memory_bytes=memory_bytes,
+    )
 
 
 def part(index: int, share: int = 50, isolation: str = MPS) -> GpuHold:

@@ -24,7 +24,13 @@ def meter_of(nodes: str) -> Meter:
 
 
 def replayed(nodes: str, *rows: Row, order: str = "fifo", until: int | None = None) -> Replay:
-    replay = Replay(nodes_of(nodes), requests(rows, 8), order, DEFAULT, meter_of(nodes))
+    replay = Replay(
+        nodes=nodes_of(nodes),
+        requests=requests(rows, 8),
+        order=order,
+        place=DEFAULT,
+        meter=meter_of(nodes),
+    )
     replay.run(until and until * SECOND)
     return replay
 
@@ -33,7 +39,12 @@ def resorted(
     nodes: str, *rows: Row, order: str, overhead: int = 0, until: int | None = None
 ) -> Resort:
     replay = Resort(
-        nodes_of(nodes), requests(rows, 8), order, DEFAULT, meter_of(nodes), overhead * SECOND
+        nodes=nodes_of(nodes),
+        requests=requests(rows, 8),
+        order=order,
+        place=DEFAULT,
+        meter=meter_of(nodes),
+        overhead_ns=overhead * SECOND,
     )
     replay.run(until and until * SECOND)
     return replay
@@ -59,12 +70,12 @@ def test_a_short_job_passes_where_its_limit_says_that_it_is_short(
 ) -> None:
     rows = [Row("long", 0, 100, 6), Row("whole", 1, 10, 8), Row("short", 10, 30, 2)]
     replay = Replay(
-        nodes_of("1x8"),
-        requests(rows, 8, limits=limits),
-        "fifo",
-        DEFAULT,
-        meter_of("1x8"),
-        backfill,
+        nodes=nodes_of("1x8"),
+        requests=requests(rows, 8, limits=limits),
+        order="fifo",
+        place=DEFAULT,
+        meter=meter_of("1x8"),
+        backfill=backfill,
     )
     replay.run()
     assert ends(replay)["short"] == done
@@ -112,11 +123,13 @@ def test_a_replay_is_cut_off_at_its_time() -> None:
 
 
 def test_use_is_charged_as_quota_does() -> None:
-    cluster = replayed("1x8", LONG, Row("b", 0, 1, 1, "red")).scheduler.state.cluster
+    cluster = replayed(
+        "1x8", LONG, Row(name="b", submit_s=0, duration_s=1, gpus=1, tenant="red")
+    ).scheduler.state.cluster
     assert (cluster.tenants[TenantId("red")].used_share_ms, cluster.uncharged) == (100 * 1_000, {})
 
 
-def test_nothing_that_a_replay_says_is_ignored_by_the_fold() -> None:
+def test_no_fact_of_a_replay_is_ignored_by_the_fold() -> None:
     assert replayed("2x8", LONG, SHORT, Row("gang", 0, 10, 16)).scheduler.state.cluster.ignored == 0
 
 
@@ -131,7 +144,7 @@ def test_shortest_remaining_time_looks_at_time_alone() -> None:
     assert ends(resorted("1x8", small, large, order="srsf")) == {"small": 30, "large": 50}
 
 
-def test_what_does_not_fit_is_passed_over_by_smaller_jobs() -> None:
+def test_smaller_jobs_pass_a_job_that_does_not_fit() -> None:
     rows = (Row("a", 0, 10, 3), Row("b", 0, 10, 3), Row("pair", 0, 10, 2), Row("c", 0, 10, 1))
     assert ends(resorted("2x4", *rows, order="fifo")) == {"a": 10, "b": 10, "c": 10, "pair": 20}
 
@@ -151,8 +164,14 @@ def test_going_on_costs_the_overhead_and_beginning_costs_nothing() -> None:
     assert (replay.preemptions, replay.migrations) == (1, 0)
 
 
-def test_what_is_measured_of_two_jobs_in_a_row() -> None:
-    found = report(replayed("1x8", Row("a", 0, 100, 4), Row("b", 0, 20, 8, "red")).meter)
+def test_report_measures_two_jobs_in_a_row() -> None:
+    found = report(
+        replayed(
+            "1x8",
+            Row("a", 0, 100, 4),
+            Row(name="b", submit_s=0, duration_s=20, gpus=8, tenant="red"),
+        ).meter
+    )
     assert found["utilisation_pct"] == {"while_queued": 50.0, "whole_run": 58.33}
     assert found["stranded_pct"] == 50.0
     assert found["queue_delay_s"]["all"] == {
@@ -170,7 +189,12 @@ def test_what_is_measured_of_two_jobs_in_a_row() -> None:
 def test_fairness_is_one_when_all_are_served_alike_and_a_part_when_one_has_all() -> None:
     meter = Meter({NodeId("n"): 400})
     for request in requests(
-        [Row("a", 0, 1, 4, "red"), Row("b", 0, 1, 4, "blue"), Row("c", 0, 1, 2, "blue")], 8
+        [
+            Row(name="a", submit_s=0, duration_s=1, gpus=4, tenant="red"),
+            Row(name="b", submit_s=0, duration_s=1, gpus=4, tenant="blue"),
+            Row(name="c", submit_s=0, duration_s=1, gpus=2, tenant="blue"),
+        ],
+        8,
     ):
         meter.wait(request)
         if request.job_id == "a":
@@ -233,7 +257,7 @@ def test_the_same_question_has_the_same_answer_and_a_seed_another(tmp_path: Path
         ({"trace": "nope.csv"}, "no file nope.csv"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_runs(
+def test_impossible_simulation_is_refused_before_it_starts(
     tmp_path: Path, words: dict[str, object], said: str
 ) -> None:
     with pytest.raises(Refused, match=said):

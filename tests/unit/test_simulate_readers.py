@@ -20,14 +20,26 @@ def written(path: Path, *lines: str) -> Path:
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        (("job_id,submit_s,gpus,duration_s,vc", "0,10,8,60,red"), Row("0", 10, 60, 8, "red")),
+        (
+            ("job_id,submit_s,gpus,duration_s,vc", "0,10,8,60,red"),
+            Row(name="0", submit_s=10, duration_s=60, gpus=8, tenant="red"),
+        ),
         (("job_id,submit_s,gpus,duration_s,model", "0,10.0,8,60.5,bert"), Row("0", 10, 60.5, 8)),
         (
             (
                 "job_id,submit_s,gpus,duration_s,tenant,share,priority,gpu_model",
                 "a,0,1,5,red,50,70,T4|A10",
             ),
-            Row("a", 0, 5, 1, "red", 50, 70, models=("T4", "A10")),
+            Row(
+                name="a",
+                submit_s=0,
+                duration_s=5,
+                gpus=1,
+                tenant="red",
+                share=50,
+                priority=70,
+                models=("T4", "A10"),
+            ),
         ),
         (
             (
@@ -65,7 +77,7 @@ def test_each_form_is_read_by_its_own_reader(
     ],
     ids=["columns", "number", "negative", "empty", "no-times"],
 )
-def test_what_cannot_be_read_is_refused_with_its_place(
+def test_unreadable_row_is_refused_with_its_position(
     tmp_path: Path, lines: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(Refused, match=said):

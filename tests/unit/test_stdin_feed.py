@@ -1,4 +1,4 @@
-"""A job's input is bounded, and never waits for a wake-up that nobody will give."""
+"""A job's input is bounded, and never waits for a wake-up that does not come."""
 
 import os
 
@@ -13,7 +13,7 @@ def feed_and_pipe() -> tuple[PollLoop, StdinFeed, int, list[str]]:
     return loop, StdinFeed(loop, write, lambda: drained.append("drained")), read, drained
 
 
-def test_what_does_not_fit_is_refused_until_it_was_drained() -> None:
+def test_input_beyond_the_bound_is_refused_until_the_feed_is_drained() -> None:
     loop, feed, read, drained = feed_and_pipe()
     data = b"x" * (2 * MAX_BUFFER_BYTES)
     assert not feed.offer(0, data, True)

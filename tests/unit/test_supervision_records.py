@@ -16,7 +16,7 @@ from services.node_agent.supervisor import records
 
 def test_one_claim_wins(tmp_path: Path) -> None:
     job_dir = str(tmp_path / "job.1")
-    first, second = lost._nobody("job", 1, 0), lost._nobody("job", 1, 7)
+    first, second = lost._without_process("job", 1, 0), lost._without_process("job", 1, 7)
     assert not records.claim(job_dir, first)
     records.place_marker(job_dir, {"rank": 3})
     assert records.read_identity(job_dir) is None
@@ -31,13 +31,13 @@ def test_a_forgotten_attempt_cannot_be_claimed(tmp_path: Path) -> None:
     job_dir = str(tmp_path / "job.1")
     records.place_marker(job_dir, {"rank": 3})
     os.rename(f"{job_dir}/{records.MARKER}", f"{job_dir}/{records.DONE}")
-    assert not records.claim(job_dir, lost._nobody("job", 1, 0))
+    assert not records.claim(job_dir, lost._without_process("job", 1, 0))
 
 
 def test_an_exit_is_recorded_in_the_room_reserved_for_it(tmp_path: Path) -> None:
     records.place_marker(str(tmp_path), {"rank": 0})
     assert records.read_exit(str(tmp_path)) is None
-    record = records.unexecuted(lost._nobody("j" * 200, 1, 0), "exited", "d" * 10_000, 5)
+    record = records.unexecuted(lost._without_process("j" * 200, 1, 0), "exited", "d" * 10_000, 5)
     record["leftovers"] = [records.Leftover(pid=n, start_ticks=n, name="n" * 15) for n in range(99)]
     records.write_exit(str(tmp_path), record)
     found = records.read_exit(str(tmp_path))
@@ -51,7 +51,7 @@ def test_an_exit_is_recorded_in_the_room_reserved_for_it(tmp_path: Path) -> None
 
 def test_leftovers_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
     records.place_marker(str(tmp_path), {"rank": 0})
-    record = records.unexecuted(lost._nobody("j", 1, 0), "exited", "\ufffd" * 400, 5)
+    record = records.unexecuted(lost._without_process("j", 1, 0), "exited", "\ufffd" * 400, 5)
     record["leftovers"] = [
         records.Leftover(pid=n, start_ticks=n, name="\ufffd" * 15) for n in range(16)
     ]
@@ -61,10 +61,10 @@ def test_leftovers_for_which_there_is_no_room_are_counted(tmp_path: Path) -> Non
 
 
 async def left_of(tmp_path: Path, *pids: int, more: int = 0, boot_id: str = "") -> Sequence[str]:
-    """What the agent says of an attempt that ended with these processes left."""
+    """Return the agent's report of an attempt that ended and left these processes."""
     job_dir = tmp_path / "jobs" / "j.1"
     records.place_marker(str(job_dir), {"rank": 0})
-    record = records.unexecuted(lost._nobody("j", 1, 0), "exited", "", 5)
+    record = records.unexecuted(lost._without_process("j", 1, 0), "exited", "", 5)
     record["boot_id"] = boot_id or processes.boot_id()
     record["leftovers"] = (
         records.leftovers_of(pids)
@@ -88,7 +88,7 @@ async def test_another_process_of_the_same_number_is_no_leftover(tmp_path: Path)
     assert await left_of(tmp_path, more=3) == []
 
 
-async def test_nothing_is_clean_while_some_leftovers_were_not_noted(tmp_path: Path) -> None:
+async def test_attempt_with_unlisted_leftovers_is_not_clean(tmp_path: Path) -> None:
     assert await left_of(tmp_path, more=20) == ["4 more that were not listed"]
 
 

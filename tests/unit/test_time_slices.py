@@ -71,11 +71,13 @@ def node_of(state: State, job: str) -> str:
 
 def reset(state: State, setting: f.QueueSet) -> None:
     """An administrator exchanges the queue while jobs run."""
-    state.imagine(setting, Stamp(0, 0, 1, subjects.GATEWAY_KIND, ""))
+    state.imagine(
+        setting, Stamp(seq=0, at_ns=0, epoch=1, writer=subjects.GATEWAY_KIND, writer_id="")
+    )
 
 
 def over(job: str, by: str, now_s: int, attempt: int = 1) -> f.JobPreempted:
-    """What is said of a job that has run for its slice."""
+    """Return the preemption of a job that has run for its time slice."""
     lost = preempted(job, by, attempt, lost_share_ms=400 * 1_000 * now_s, signal=10, grace_s=65)
     return replace(lost, sliced=True)
 
@@ -143,14 +145,14 @@ def test_a_turn_that_the_log_took_late_is_over_as_much_later() -> None:
     state = one_runs(turn("two"))
     said = decisions(state, now_s=11)
     commit = f.Commit(
-        f.VERSION,
-        f.VERSION,
-        subjects.SCHEDULER,
-        1,
-        state.epoch,
-        19 * SECOND_NS,
-        state.seq,
-        tuple(said),
+        version=f.VERSION,
+        min_reader=f.VERSION,
+        writer=subjects.SCHEDULER,
+        number=1,
+        epoch=state.epoch,
+        at_ns=19 * SECOND_NS,
+        seen=state.seq,
+        facts=tuple(said),
     )
     state.skip_own(state.seq + 1, subjects.SCHEDULER, commit)
     stopped(state, "one")
@@ -181,7 +183,7 @@ def test_a_higher_priority_waits_for_no_slice_and_the_other_keeps_its_place() ->
 
 
 def test_where_jobs_take_turns_the_higher_priority_goes_first_whatever_the_policy() -> None:
-    """Else one of low priority, for which nobody makes room, would stand before those that take
+    """Otherwise a job of low priority, which preempts no other job, would block those that take
     turns.
     """
     for policy in ("fifo", "srsf", "las", "deadline", "priority"):

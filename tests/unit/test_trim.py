@@ -21,10 +21,18 @@ def standing(
     readers: dict[str, int] = AHEAD,
     bound: int = 0,
 ) -> Standing:
-    return Standing(base, young, last, last - base, size, bound, readers)
+    return Standing(
+        base=base,
+        young=young,
+        last=last,
+        commits=last - base,
+        bytes=size,
+        bytes_max=bound,
+        readers=readers,
+    )
 
 
-def test_what_is_old_goes_and_the_latest_commits_stay() -> None:
+def test_old_commits_are_trimmed_and_the_latest_stay() -> None:
     assert decide(POLICY, standing(young=5_001)) == Decision(5_000)
     assert decide(POLICY, standing(young=10_001)) == Decision(9_900)
 
@@ -48,7 +56,7 @@ def test_one_purge_has_a_bound() -> None:
     )
 
 
-def test_it_stays_quiet_while_little_is_old_the_log_is_short_or_not_full() -> None:
+def test_trimmer_does_nothing_while_little_is_old_or_the_log_is_short() -> None:
     assert decide(POLICY, standing(base=4_995, young=5_001)) == Decision()
     assert decide(POLICY, standing(young=91, last=90)) == Decision()
     assert decide(POLICY, standing(size=500, bound=1_000)) == Decision()
@@ -56,17 +64,25 @@ def test_it_stays_quiet_while_little_is_old_the_log_is_short_or_not_full() -> No
 
 ENTRIES = [Entry(seq, "facts.quota", b"%d" % seq) for seq in range(1, 6)]
 RECORDS = [
-    Record(link.index, link.seq, link.subject, entry.data, 0, link.hash, link.previous_hash)
+    Record(
+        index=link.index,
+        seq=link.seq,
+        subject=link.subject,
+        data=entry.data,
+        at_ns=0,
+        hash=link.hash,
+        previous_hash=link.previous_hash,
+    )
     for link, entry in zip(chain.extend(None, ENTRIES), ENTRIES, strict=True)
 ]
 
 
-def test_what_is_archived_byte_for_byte_under_a_whole_chain_may_go() -> None:
+def test_commits_archived_byte_for_byte_under_a_whole_chain_may_be_trimmed() -> None:
     prove(ENTRIES, RECORDS)
     prove(ENTRIES[2:], RECORDS[1:])
 
 
-def test_what_is_not_archived_or_otherwise_may_not() -> None:
+def test_commits_missing_from_the_archive_or_different_there_may_not_be_trimmed() -> None:
     other = msgspec.structs.replace(RECORDS[2], data=b"other")
     forged = msgspec.structs.replace(RECORDS[1], hash="0" * 64)
     for records, text in (

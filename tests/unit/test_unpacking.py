@@ -116,7 +116,7 @@ def test_a_hostile_archive_is_refused_whole_and_touches_nothing_outside(
     assert os.listdir(tmp_path) == ["out"] and (tmp_path / "out").read_bytes() == b"untouched"
 
 
-def test_what_claims_to_be_a_sparse_file_is_refused_for_its_size_would_not_be_bounded(
+def test_sparse_file_in_an_archive_is_refused(
     tmp_path: Path,
 ) -> None:
     made, _ = member("big")
@@ -139,7 +139,7 @@ def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_what_is_not_wanted_any_more_is_given_up_between_two_files(tmp_path: Path) -> None:
+def test_unpacking_of_a_stopped_job_ends_between_two_files(tmp_path: Path) -> None:
     answers = iter((True, True, False))
     with pytest.raises(Refused, match="stopped"):
         unpack(archive(*WHOLE), tmp_path / "job", FILES_MAX, go_on=lambda: next(answers))

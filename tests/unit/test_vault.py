@@ -30,7 +30,7 @@ async def test_a_value_comes_back_and_does_not_stand_in_the_bucket(tmp_path: Pat
     assert VALUE.encode() not in b"".join(store.values.values())
 
 
-async def test_what_is_not_there_or_was_removed_is_none(tmp_path: Path) -> None:
+async def test_missing_or_removed_secret_is_none(tmp_path: Path) -> None:
     kept = vault(tmp_path)
     assert await kept.get("physics", "x") is None
     await kept.put("physics", "x", VALUE)

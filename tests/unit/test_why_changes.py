@@ -1,5 +1,6 @@
-"""What would start a waiting job: each kind of change acts where it helps, and is not named where
-it does not.
+"""Changes that would start a waiting job.
+
+Each kind of change is named where it helps, and not named where it does not.
 """
 
 from typing import Any
@@ -82,7 +83,7 @@ def test_a_limit_that_is_not_in_the_way_is_not_raised() -> None:
     ]
 
 
-def test_what_ends_is_of_the_tenant_whose_limit_it_is() -> None:
+def test_suggested_cancel_is_of_the_tenant_at_its_limit() -> None:
     limit = f.TenantSet(tenant=TenantId("t"), max_gpu_share=100)
     found = named(
         registered("a"), limit, running("i", member("a", 0), tenant="t"), waiting("j", tenant="t")
@@ -114,7 +115,7 @@ def test_what_ends_is_of_the_tenant_whose_limit_it_is() -> None:
         ({"node_list": (NodeId("z"),)}, "submit it again without --nodelist z"),
     ],
 )
-def test_what_the_job_gives_up_is_the_least_that_helps(asked: dict[str, Any], change: str) -> None:
+def test_suggested_change_gives_up_the_least_that_helps(asked: dict[str, Any], change: str) -> None:
     assert (
         named(
             node("a"),
@@ -215,7 +216,7 @@ def test_a_job_that_is_on_its_way_out_already_is_no_change() -> None:
     ]
 
 
-def test_what_ends_may_have_members_that_are_over_and_nodes_that_are_gone() -> None:
+def test_suggested_cancel_may_have_ended_members_and_lost_nodes() -> None:
     gang = [
         *running("i", member("a", 0), member("b", 0, rank=1), member("c", 0, rank=2)),
         *ended("i", "a")[1:],
@@ -276,7 +277,7 @@ def test_new_nodes_are_built_like_those_that_serve() -> None:
     )
 
 
-def test_nothing_is_named_where_nothing_of_the_list_helps() -> None:
+def test_no_change_is_named_when_none_helps() -> None:
     answer = explain(
         given(
             registered("a", 0), waiting("j", reject_if_impossible=False, model=("X",), vendor="y")

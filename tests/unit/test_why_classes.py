@@ -1,5 +1,6 @@
-"""What rules nodes out, in words that a person can act on; and the whole answer where a limit or a
-gang's nearness decides.
+"""Reasons that rule nodes out, in plain words.
+
+Some tests compare the whole answer: where a limit or the topology of a gang decides.
 """
 
 from typing import Any
@@ -75,7 +76,13 @@ def test_an_instance_needs_a_legal_place() -> None:
     )
     held: list[AnyFact] = []
     for at in (2, 5):
-        hold = GpuHold(card.gpus[0].uuid, 12, "mig", "1g.10gb", 1 << at)
+        hold = GpuHold(
+            uuid=card.gpus[0].uuid,
+            share=12,
+            isolation="mig",
+            mig_profile="1g.10gb",
+            mig_slices=1 << at,
+        )
         held += [
             *waiting(f"i{at}", mig_profile="1g.10gb"),
             placed(f"i{at}", Member(card.node_id, 1, 0, (hold,))),

@@ -1,6 +1,4 @@
-"""When a waiting job may start by itself: from estimates, from history, from limits, or nobody can
-say.
-"""
+"""Estimated starts of waiting jobs: from estimates, history or limits, or unknown."""
 
 from typing import Any
 
@@ -31,7 +29,7 @@ def said(*history: Any, at_s: int = 0) -> dict[str, Any]:
     return found
 
 
-def test_it_starts_when_the_last_that_it_needs_reaches_its_limit() -> None:
+def test_estimated_start_is_the_time_limit_of_the_last_needed_job() -> None:
     found = said(
         registered("a", 2),
         busy("x", 0, time_limit_s=600),

@@ -1,4 +1,4 @@
-"""Who goes first, and why, in the words of the queue's policy."""
+"""Explanation of the order of waiting jobs, in the words of the queue's policy."""
 
 from typing import Any
 
@@ -63,7 +63,7 @@ def test_the_reason_is_the_policy_s_own(
         ),
     ],
 )
-def test_one_that_came_later_is_before_it_for_a_reason(
+def test_explanation_gives_the_reason_for_a_later_job_in_front(
     policy: str, own: dict[str, Any], first: dict[str, Any], why: str
 ) -> None:
     assert before(queue(policy), waiting("j", **own), waiting("first", gpus=4, **first)) == [

@@ -25,7 +25,7 @@ HERE: Final = Path(__file__).parent
 
 
 class Driver(Protocol):
-    """What the contract tests call of a MemoryDriver."""
+    """Methods of a MemoryDriver that the contract tests call."""
 
     name: str
     alignment: int
@@ -56,33 +56,37 @@ class Kind(NamedTuple):
 
 KINDS: Final = {
     "cuda": Kind(
-        CUDA,
-        "cuda.c",
-        Cuda,
-        lambda library: CudaDriver(Cuda(library)),
-        {"create": "cuMemCreate", "access": "cuMemSetAccess", "unmap": "cuMemUnmap"}
+        description=CUDA,
+        source="cuda.c",
+        vendor=Cuda,
+        driver=lambda library: CudaDriver(Cuda(library)),
+        steps={"create": "cuMemCreate", "access": "cuMemSetAccess", "unmap": "cuMemUnmap"}
         | {"init": "cuInit", "release": "cuMemRelease", "map": "cuMemMap"}
         | {"unreserve": "cuMemAddressFree", "export": "cuMemExportToShareableHandle"},
         full=2,
         lost=719,
     ),
     "hip": Kind(
-        HIP,
-        "hip.c",
-        Hip,
-        lambda library: HipDriver(Hip(library)),
-        {"create": "hipMemCreate", "access": "hipMemSetAccess", "unmap": "hipMemUnmap"}
+        description=HIP,
+        source="hip.c",
+        vendor=Hip,
+        driver=lambda library: HipDriver(Hip(library)),
+        steps={"create": "hipMemCreate", "access": "hipMemSetAccess", "unmap": "hipMemUnmap"}
         | {"init": "hipInit", "release": "hipMemRelease", "map": "hipMemMap"}
         | {"unreserve": "hipMemAddressFree", "export": "hipMemExportToShareableHandle"},
         full=2,
         lost=719,
     ),
     "level_zero": Kind(
-        LEVEL_ZERO,
-        "ze.c",
-        LevelZero,
-        lambda library: LevelZeroDriver(LevelZero(library)),
-        {"create": "zePhysicalMemCreate", "access": "zeVirtualMemMap", "unmap": "zeVirtualMemUnmap"}
+        description=LEVEL_ZERO,
+        source="ze.c",
+        vendor=LevelZero,
+        driver=lambda library: LevelZeroDriver(LevelZero(library)),
+        steps={
+            "create": "zePhysicalMemCreate",
+            "access": "zeVirtualMemMap",
+            "unmap": "zeVirtualMemUnmap",
+        }
         | {"init": "zeInit", "release": "zePhysicalMemDestroy", "map": "zeVirtualMemMap"}
         | {"unreserve": "zeVirtualMemFree", "export": "zePhysicalMemGetProperties"},
         full=0x70000003,

@@ -54,12 +54,54 @@ def cause(call: object, *arguments: object, **named: object) -> Cause:
 def test_devices_of_all_vendors_are_found() -> None:
     mib = 64 << 20
     assert devices() == (
-        Device("nvidia", 0, f"GPU-{_uuid(1)}", "Fake H200", "0000:11:00.0", mib),
-        Device("nvidia", 1, f"GPU-{_uuid(2)}", "Fake H200", "0000:12:00.0", mib),
-        Device("amd", 0, "GPU-aaaaaaaaaaaaaaaa", "Fake MI300X", "0000:05:00.0", mib),
-        Device("amd", 1, "GPU-bbbbbbbbbbbbbbbb", "Fake MI300X", "0000:06:00.0", mib),
-        Device("intel", 0, f"GPU-{_uuid(1)}", "Fake Max 1550", "0000:4d:00.0", mib),
-        Device("intel", 1, f"GPU-{_uuid(2)}", "Fake Max 1550", "0000:4e:00.0", mib),
+        Device(
+            vendor="nvidia",
+            ordinal=0,
+            uuid=f"GPU-{_uuid(1)}",
+            name="Fake H200",
+            pci_bus="0000:11:00.0",
+            memory_bytes=mib,
+        ),
+        Device(
+            vendor="nvidia",
+            ordinal=1,
+            uuid=f"GPU-{_uuid(2)}",
+            name="Fake H200",
+            pci_bus="0000:12:00.0",
+            memory_bytes=mib,
+        ),
+        Device(
+            vendor="amd",
+            ordinal=0,
+            uuid="GPU-aaaaaaaaaaaaaaaa",
+            name="Fake MI300X",
+            pci_bus="0000:05:00.0",
+            memory_bytes=mib,
+        ),
+        Device(
+            vendor="amd",
+            ordinal=1,
+            uuid="GPU-bbbbbbbbbbbbbbbb",
+            name="Fake MI300X",
+            pci_bus="0000:06:00.0",
+            memory_bytes=mib,
+        ),
+        Device(
+            vendor="intel",
+            ordinal=0,
+            uuid=f"GPU-{_uuid(1)}",
+            name="Fake Max 1550",
+            pci_bus="0000:4d:00.0",
+            memory_bytes=mib,
+        ),
+        Device(
+            vendor="intel",
+            ordinal=1,
+            uuid=f"GPU-{_uuid(2)}",
+            name="Fake Max 1550",
+            pci_bus="0000:4e:00.0",
+            memory_bytes=mib,
+        ),
     )
     assert devices("amd") == devices()[2:4] and absent() == {}
 
@@ -202,7 +244,7 @@ def test_bytes_travel_between_devices_of_one_vendor_and_the_host(fake: Fake) -> 
     (_, source), (_, target) = memory(one), memory(other)
     with Context(one) as first, Context(other) as second:
         first.write(source, b"0123456789" * 1_000)
-        copy(second, target, first, source, 10_000)
+        copy(destination=second, to_address=target, source=first, from_address=source, size=10_000)
         assert second.read(target, 10_000) == b"0123456789" * 1_000
         assert ctypes.string_at(target, 4) == b"0123"
 
@@ -216,9 +258,22 @@ def test_vendors_copy_to_each_other_through_the_host_and_only_on_request(
     with Context(one) as first, Context(other) as second:
         first.write(source, b"abcdefg" * 2_000)
         with pytest.raises(CrossVendorTransferError, match="nvidia device 0 to intel device 1"):
-            copy(second, target, first, source, 14_000)
+            copy(
+                destination=second,
+                to_address=target,
+                source=first,
+                from_address=source,
+                size=14_000,
+            )
         assert second.read(target, 3) == bytes(3)
-        copy(second, target, first, source, 14_000, through_host=True)
+        copy(
+            destination=second,
+            to_address=target,
+            source=first,
+            from_address=source,
+            size=14_000,
+            through_host=True,
+        )
         assert second.read(target, 14_000) == b"abcdefg" * 2_000
 
 

@@ -199,7 +199,7 @@ def test_a_handle_that_was_released_is_refused(
     assert cause(driver.map, address + size, size, handle, 0) == Cause.INVALID_HANDLE
 
 
-def test_a_handle_of_nobody_is_refused(driver: Driver) -> None:
+def test_unknown_handle_is_refused(driver: Driver) -> None:
     size = driver.granularity(0)
     assert cause(driver.export, 12345) == Cause.INVALID_HANDLE
     assert cause(driver.release, 12345) == Cause.INVALID_HANDLE
@@ -266,7 +266,10 @@ def test_threads_create_map_and_free_beside_each_other(driver: Driver) -> None:
 
 
 class TestVendors:
-    """What a device does beyond the twin: it is full, it fails in the middle, it is another's."""
+    """Failures of real devices that the twin does not have.
+
+    A device is full, fails during a call, or belongs to another process.
+    """
 
     def test_a_full_device_says_so_in_the_driver_s_words(self, fake: Fake) -> None:
         fake.tell("memory_mib 0 8")
@@ -362,7 +365,7 @@ class TestVendors:
         driver.map(driver.reserve(size), size, handle, 0)
         assert fakes["cuda"].uses(0) == 1
 
-    def test_memory_that_is_reserved_and_not_mapped_ends_who_uses_it(self, fake: Fake) -> None:
+    def test_access_to_reserved_but_unmapped_memory_ends_the_process(self, fake: Fake) -> None:
         program = (
             "import ctypes, sys\n"
             "from tests.vendors.fakes import KINDS\n"

@@ -148,14 +148,14 @@ async def _relay(
         writer.write(data)
         await writer.drain()
 
-    upward = asyncio.create_task(_upward(channel, reader))
+    upward = asyncio.create_task(_relay_upward(channel, reader))
     try:
         await channel.follow(down, lambda _: writer.write_eof())
     finally:
         upward.cancel()
 
 
-async def _upward(channel: Channel, reader: asyncio.StreamReader) -> None:
+async def _relay_upward(channel: Channel, reader: asyncio.StreamReader) -> None:
     with suppress(ConnectionError):
         while data := await reader.read(CHUNK_BYTES):
             if not await channel.write(data):

@@ -42,7 +42,7 @@ class Reading:
         """Return all warnings, including those about keys that were not read and are not empty."""
         for section in self.sections:
             for key, value in section.left():
-                if not _blank(value):
+                if not _is_blank(value):
                     self.warn(key, f"{section.path}{key.value}: not honoured{_reason(key.value)}")
         return tuple(text for _, text in sorted(self.warned))
 
@@ -51,7 +51,7 @@ def _reason(key: str) -> str:
     return f": {REASONS[key]}" if key in REASONS else ""
 
 
-def _blank(node: Node) -> bool:
+def _is_blank(node: Node) -> bool:
     return is_empty(node) or (isinstance(node, MappingNode | SequenceNode) and not node.value)
 
 

@@ -52,13 +52,13 @@ def show_access(profile: Profile, filters: Query, limit: int, form: str, headers
 
 
 def _row(entry: Json, wide: bool) -> list[str]:
-    who = f"{entry['user']}@{entry['tenant']}" if entry["user"] else "-"
+    requester = f"{entry['user']}@{entry['tenant']}" if entry["user"] else "-"
     what = " ".join(
         (entry["method"], entry["route"], *entry["ids"], entry.get("detail", ""))
     ).strip()
     cells = [
         clock(entry["at"]),
-        who,
+        requester,
         str(entry["status"] or "gone"),
         what,
         entry["source"],

@@ -21,13 +21,13 @@ def end_line(profile: Profile, job_id: str, last: Json) -> str:
     if state == "completed":
         return ""
     if reason not in GENERAL:
-        return f"job {job_id} {_was(state)}: {reason}"
+        return f"job {job_id} {_ended_as(state)}: {reason}"
     if state != "failed" or last.get("exit_code") is None:
-        return f"job {job_id} {_was(state)}"
-    return _of_members(profile, job_id)
+        return f"job {job_id} {_ended_as(state)}"
+    return _member_line(profile, job_id)
 
 
-def _of_members(profile: Profile, job_id: str) -> str:
+def _member_line(profile: Profile, job_id: str) -> str:
     """Return the line about the first member without a plain end.
 
     If the gateway does not answer, return an empty text.
@@ -50,7 +50,7 @@ def _of_members(profile: Profile, job_id: str) -> str:
     return ""
 
 
-def _was(state: str) -> str:
+def _ended_as(state: str) -> str:
     return f"was {state}" if state in ("cancelled", "rejected") else state
 
 

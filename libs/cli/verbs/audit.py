@@ -37,10 +37,11 @@ def command() -> None:
 )
 @click.option("--key", metavar="KEY", help="Accept only heads that this public key signed.")
 def verify(head: str | None, key: str | None) -> int:
-    """Check the archive's hash chain, also against the log and saved heads.
+    """Check that the archive was not changed.
 
-    A chain that was cut at its end, or rewritten together with its hashes, is consistent in itself.
-    Only a head that you saved elsewhere (--head) shows such a change.
+    The command checks the hash chain, and compares it with the log and with saved heads. A chain
+    that was cut at its end, or rewritten together with its hashes, is consistent in itself. Only a
+    head that you saved elsewhere (--head) shows such a change.
 
     Exit code: 0 if nothing was changed, 3 if something was. The output names the place.
     """
@@ -105,9 +106,10 @@ def export(
 )
 @click.option("--yes", is_flag=True, help="Confirm --to base, which drops the archive.")
 def migrate(to: str, yes: bool) -> int:
-    """Upgrade or downgrade the schema of the archive, in one transaction.
+    """Upgrade or downgrade the schema of the archive.
 
-    The audit service upgrades the schema when it starts. Stop it before a downgrade.
+    The command uses one transaction, so it changes all or nothing. The audit service upgrades the
+    schema when it starts. Stop it before a downgrade.
     """
     return _call("migrate", *(["--yes"] if yes else []), to=to)
 

@@ -26,7 +26,9 @@ def command() -> None:
 
 @command.command()
 def check() -> int:
-    """Print every problem of the configuration; exit code 2 if there is one.
+    """Print every problem of the configuration.
+
+    Exit code: 0 without a problem, else 2.
 
     \b
     muster config check && systemctl restart muster-agent

@@ -151,7 +151,7 @@ def _stop(job: Json) -> str:
     )
 
 
-def _how(member: Json) -> str:
+def _end_text(member: Json) -> str:
     """Return how a member ended.
 
     A plain exit needs no text, because its code stands beside it. A failed container does.
@@ -174,5 +174,5 @@ def _member(member: Json) -> list[str]:
         str(member.get("state")),
         f"signal {number}" if number else "-" if code is None else str(code),
         ", ".join(gpus) or "-",
-        _how(member),
+        _end_text(member),
     ]

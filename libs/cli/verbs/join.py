@@ -19,7 +19,12 @@ import click
     help="Register N simulated GPUs instead of the GPUs of this machine.",
 )
 @click.option(
-    "--state", type=click.Path(path_type=Path), help="Directory for the node's key and jobs."
+    "--state",
+    type=click.Path(path_type=Path),
+    help=(
+        "Directory for the node's key and jobs (default: /var/lib/muster/node for root, else "
+        "~/.local/state/muster/node)."
+    ),
 )
 def command(
     url: str,

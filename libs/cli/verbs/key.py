@@ -135,10 +135,11 @@ def revoke(keys: tuple[str, ...]) -> None:
 )
 @click.option("--only", is_flag=True, help="Revoke all other keys of this host.")
 def reset(state: Path | None, only: bool) -> None:
-    """Create a new administrator key on the cluster's own host, for example after a loss.
+    """Replace a lost administrator key.
 
-    The command writes the key to the profile, and its hash to the state directory, so only the
-    owner of the cluster can run it. The gateway accepts the key within seconds.
+    Run it on the cluster's own host. The command writes the key to the profile, and its hash to the
+    state directory, so only the owner of the cluster can run it. The gateway accepts the key within
+    seconds.
     """
     from libs.embedded import identity, profile, shape
 

@@ -18,7 +18,10 @@ NAME_MAX = 63
     "--from",
     "start",
     metavar="TIME",
-    help="Start time, for example 2026-12-24T08:00:00Z (default: now).",
+    help=(
+        "Start time, for example 2026-12-24T08:00:00Z (default: now). Without a time zone it is "
+        "UTC."
+    ),
 )
 @click.option(
     "--for", "duration", type=DURATION, required=True, help="Duration, for example 2h or 5d."

@@ -101,6 +101,7 @@ def _duration(_context: click.Context, _option: click.Parameter, text: str | Non
 )
 @click.option(
     "--speed",
+    metavar="FACTOR",
     type=Number(),
     default=1.0,
     show_default=True,

@@ -55,7 +55,7 @@ def print_proof(answer: Json) -> None:
     if before:
         print()
         print_table(BEFORE, [[str(each["job_id"]), str(each["why"])] for each in before])
-    _print_titled("Starts", _when(answer.get("estimate") or {}))
+    _print_titled("Starts", _estimate_text(answer.get("estimate") or {}))
     _print_titled("Remedy", str(answer.get("remedy") or ""))
     for other in (answer.get("changes") or [])[1:]:
         print(f"{'':8}or {clean(str(other))}")
@@ -66,7 +66,7 @@ def _print_titled(title: str, text: str) -> None:
         print(f"\n{tinted(f'{title}:', BOLD)} {clean(text)}")
 
 
-def _when(estimate: Json) -> str:
+def _estimate_text(estimate: Json) -> str:
     if not estimate:
         return ""
     in_s = estimate["in_s"]

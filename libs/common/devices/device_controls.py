@@ -162,7 +162,7 @@ def _one_of(control: str, words: tuple[str, ...]) -> Callable[[str, Gpu], str]:
     return read
 
 
-def _nothing(value: str, gpu: Gpu) -> str:
+def _refuse_value(value: str, gpu: Gpu) -> str:
     if value:
         raise Refused(f"value: {value[:32]!r} is given, but a reset takes no value: omit it")
     return ""
@@ -187,5 +187,5 @@ ROWS: Final[dict[str, Row]] = {
         needs_free=True,
         by_itself=MEMORY_PARTITIONS[0],
     ),
-    RESET: Row("nothing", _nothing, once=True, needs_free=True),
+    RESET: Row("nothing", _refuse_value, once=True, needs_free=True),
 }

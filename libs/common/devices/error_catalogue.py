@@ -130,10 +130,10 @@ def judge(seen: Seen, catalogue: Catalogue, site: Mapping[str, str]) -> Judgemen
         return _recovery(seen.recovery, row, cause, "recovery field")
     if (
         seen.error == XID_154
-        and (told := TOLD_BY_154.search(seen.text)) is not None
-        and int(told[1], 16) in (NO_ACTION, *RECOVERY_ACTIONS)
+        and (reported := TOLD_BY_154.search(seen.text)) is not None
+        and int(reported[1], 16) in (NO_ACTION, *RECOVERY_ACTIONS)
     ):
-        return _recovery(int(told[1], 16), row, cause, XID_154)
+        return _recovery(int(reported[1], 16), row, cause, XID_154)
     if row is not None and row.verdict:
         return Judgement(row.verdict, cause, "catalogue", reach)
     for name in (seen.error, seen.kind):

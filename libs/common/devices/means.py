@@ -56,5 +56,5 @@ def only_tenants(tenants: Iterable[str] | None) -> dict[str, str]:
 
 def takes_only(isolation: Mapping[str, str]) -> frozenset[str] | None:
     """Return the tenants whose jobs the node takes; None if it takes all."""
-    said = isolation.get(TENANTS, "")
-    return frozenset(said.removeprefix(ONLY).split(", ")) if said.startswith(ONLY) else None
+    report = isolation.get(TENANTS, "")
+    return frozenset(report.removeprefix(ONLY).split(", ")) if report.startswith(ONLY) else None

@@ -14,7 +14,7 @@ from libs.common.state.device import ERRORS_KEPT, Control, GpuError, GpuView
 
 
 def faulted(cluster: Cluster, fact: f.GpuFaulted, stamp: Stamp) -> Change:
-    view = _spoken_of(cluster, fact)
+    view = _reported_device(cluster, fact)
     after = (
         gpu_life.HEALTH_LIFE.get((view.health, f"gpu.faulted:{fact.health}"))
         if view is not None
@@ -34,7 +34,7 @@ def faulted(cluster: Cluster, fact: f.GpuFaulted, stamp: Stamp) -> Change:
 
 
 def recovered(cluster: Cluster, fact: f.GpuRecovered, stamp: Stamp) -> Change:
-    view = _spoken_of(cluster, fact)
+    view = _reported_device(cluster, fact)
     if view is None or (view.health, "gpu.recovered") not in gpu_life.HEALTH_LIFE:
         return IGNORED
     view.health, view.reason, view.detail, view.verdict, view.alone = (
@@ -49,7 +49,7 @@ def recovered(cluster: Cluster, fact: f.GpuRecovered, stamp: Stamp) -> Change:
 
 
 def error_seen(cluster: Cluster, fact: f.GpuErrorSeen, stamp: Stamp) -> Change:
-    view = _spoken_of(cluster, fact)
+    view = _reported_device(cluster, fact)
     if view is None:
         return IGNORED
     view.errors = [*view.errors, GpuError(fact.error, fact.verdict, fact.jobs, stamp.at_ns)][
@@ -66,7 +66,7 @@ def error_seen(cluster: Cluster, fact: f.GpuErrorSeen, stamp: Stamp) -> Change:
 
 
 def over_share(cluster: Cluster, fact: f.JobOverShare, stamp: Stamp) -> Change:
-    """Changes no state: the fact informs people."""
+    """Change nothing: the fact informs people."""
     job = cluster.jobs.get(fact.job_id)
     return Change((fact.job_id,)) if job is not None and was_on(job, fact.node_id) else IGNORED
 
@@ -106,7 +106,7 @@ def controlled(cluster: Cluster, fact: f.GpuControlled, stamp: Stamp) -> Change:
     Only the agent knows which value is in force. For a request that was replaced meanwhile, nothing
     else of the outcome counts.
     """
-    view = _spoken_of(cluster, fact)
+    view = _reported_device(cluster, fact)
     if view is None or fact.control not in ROWS:
         return IGNORED
     if isinstance(view, Claim):
@@ -153,7 +153,7 @@ def forget_health(cluster: Cluster, node: Node) -> None:
         )
 
 
-def _spoken_of(
+def _reported_device(
     cluster: Cluster, fact: f.GpuFaulted | f.GpuRecovered | f.GpuErrorSeen | f.GpuControlled
 ) -> GpuView | Claim | None:
     """Return where the node's reports on the device are kept.

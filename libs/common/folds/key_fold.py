@@ -72,5 +72,5 @@ def revoked(cluster: Cluster, fact: f.KeyRevoked, stamp: Stamp) -> Change:
 
 
 def access_recorded(cluster: Cluster, fact: f.AccessRecorded, stamp: Stamp) -> Change:
-    """Changes no state: the archive keeps the records."""
+    """Change nothing: the archive keeps the records."""
     return Change()

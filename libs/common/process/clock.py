@@ -39,14 +39,14 @@ class ClockWatch:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.said: dict[str, None] = {}
+        self.warned: dict[str, None] = {}
 
     def look(self, writer: str, at_ns: int) -> None:
         """Compare the time `at_ns` of a commit that was just stored."""
         apart_s = (at_ns - self.clock.wall_ns()) / 1e9
-        if abs(apart_s) <= APART_MAX_S or writer in self.said or len(self.said) >= WARNINGS_MAX:
+        if abs(apart_s) <= APART_MAX_S or writer in self.warned or len(self.warned) >= WARNINGS_MAX:
             return
-        self.said[writer] = None
+        self.warned[writer] = None
         logger.warning(
             "the clock of %s is %.0f s %s this machine's (or this process was paused for as "
             "long): times of its facts are displayed wrong; limits and leases are not affected. "

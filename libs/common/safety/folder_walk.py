@@ -100,7 +100,7 @@ def walk(top: int, enter: Enter = entered, strict: bool = False) -> Iterator[Fou
             done = levels.pop()
             opened, here = here, -1
             try:
-                here = _above(opened, levels[-1], strict)
+                here = _parent_folder(opened, levels[-1], strict)
                 if here < 0:
                     return
                 yield Found(here, done.name, os.fstat(opened), opened)
@@ -120,7 +120,7 @@ def _identity(folder: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _above(folder: int, level: _Level, strict: bool) -> int:
+def _parent_folder(folder: int, level: _Level, strict: bool) -> int:
     """Return the folder that the walk came from; -1 if `folder` was moved in the meantime."""
     try:
         found = os.open("..", NAMED | os.O_DIRECTORY, dir_fd=folder)

@@ -55,12 +55,12 @@ def redacted(text: str, known: Iterable[str] = ()) -> str:
         text = pattern.sub(HIDDEN, text)
     text = _BEARER.sub(rf"\1\2{HIDDEN}", text)
     text = _IN_ADDRESS.sub(rf"\1{HIDDEN}\2", text)
-    text = _without_values(text, _NAME, _VALUE)
-    text = _without_values(text, _FLAG, _ARGUMENT)
+    text = _hide_values(text, _NAME, _VALUE)
+    text = _hide_values(text, _FLAG, _ARGUMENT)
     return _USER.sub(rf"\1{HIDDEN}", text)
 
 
-def _without_values(text: str, names: re.Pattern[str], value: re.Pattern[str]) -> str:
+def _hide_values(text: str, names: re.Pattern[str], value: re.Pattern[str]) -> str:
     """Hide the value that follows each secret's name.
 
     `names` matches a name and its separator.

@@ -124,7 +124,7 @@ def _link(folder: Path, links: dict[str, str], leave_out: Callable[[str], None] 
     """Create all links, then check them: where one leads may depend on another."""
     for name, target in links.items():
         os.symlink(target, folder / name)
-    while out := [name for name in links if _leads_out(folder, name)]:
+    while out := [name for name in links if _points_outside(folder, name)]:
         if leave_out is None:
             raise Refused(
                 f"the archive holds the link {out[0][:128]!r}, which leads out of its directory"
@@ -135,5 +135,5 @@ def _link(folder: Path, links: dict[str, str], leave_out: Callable[[str], None] 
             del links[name]
 
 
-def _leads_out(folder: Path, name: str) -> bool:
+def _points_outside(folder: Path, name: str) -> bool:
     return not (os.path.realpath(folder / name) + "/").startswith(os.path.realpath(folder) + "/")

@@ -53,7 +53,7 @@ def note(arrivals: Arrivals, spec: JobSpec) -> None:
     if arrivals.total >= TOTAL_MAX or len(arrivals.counts) > KINDS_MAX:
         arrivals.counts = {name: count // 2 for name, count in arrivals.counts.items() if count > 1}
         arrivals.total = sum(arrivals.counts.values())
-    if _is_due(arrivals.seen) and _differs(arrivals.counts, arrivals.learnt):
+    if _is_due(arrivals.seen) and _has_shifted(arrivals.counts, arrivals.learnt):
         arrivals.learnt = dict(arrivals.counts)
 
 
@@ -77,7 +77,7 @@ def _is_due(seen: int) -> bool:
     return seen % EVERY == 0 or (FIRST <= seen < EVERY and seen & (seen - 1) == 0)
 
 
-def _differs(counts: dict[str, int], known: dict[str, int]) -> bool:
+def _has_shifted(counts: dict[str, int], known: dict[str, int]) -> bool:
     total, before = sum(counts.values()), sum(known.values())
     if not total or not before:
         return total != before

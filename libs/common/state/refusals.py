@@ -13,7 +13,7 @@ from libs.common.model import NodeId
 
 
 class Refusals(msgspec.Struct, frozen=True):
-    """`count` attempts in a row were refused, the last one for `reason`.
+    """The refusals of a job: `count` attempts in a row, the last one for `reason`.
 
     The job is placed nowhere until `not_before_ns`, and on none of the `excluded` nodes until the
     time that each has.

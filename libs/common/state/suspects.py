@@ -23,12 +23,12 @@ TAKES_THE_DEVICE: Final = (REBOOT_NODE, REPLACE)
 
 
 def is_suspect(cluster: Cluster, job: Job) -> bool:
-    return len(_blamed_on(cluster, job)) >= DEVICES_OF_A_BAD_JOB
+    return len(_blamed_devices(cluster, job)) >= DEVICES_OF_A_BAD_JOB
 
 
 def of_job(cluster: Cluster, job: Job) -> str:
     """Return why the job is suspect; empty if it is not."""
-    count = len(_blamed_on(cluster, job))
+    count = len(_blamed_devices(cluster, job))
     return (
         f"it had errors on {count} different GPUs: suspect the job, not the GPUs"
         if count >= DEVICES_OF_A_BAD_JOB
@@ -36,7 +36,7 @@ def of_job(cluster: Cluster, job: Job) -> str:
     )
 
 
-def _blamed_on(cluster: Cluster, job: Job) -> list[GpuId]:
+def _blamed_devices(cluster: Cluster, job: Job) -> list[GpuId]:
     """Return the devices on which the job had an error that a job may cause."""
     return [
         uuid
@@ -47,14 +47,16 @@ def _blamed_on(cluster: Cluster, job: Job) -> list[GpuId]:
 
 def _may_have_caused(cluster: Cluster, job: Job, uuid: GpuId) -> bool:
     errors = cluster.gpus[uuid].errors if uuid in cluster.gpus else []
-    may = [error for error in errors if _is_its_own(error) and not _takes_it(error)]
+    may = [error for error in errors if _is_own_error(error) and not _disables_device(error)]
     return any(any(ref.job_id == job.job_id for ref in error.jobs) for error in may)
 
 
 def of_node(cluster: Cluster, node: Node) -> str:
     """Return why the node is suspect; empty if it is not."""
     taken = [
-        view for view in node_gpus(cluster, node) if any(_takes_it(error) for error in view.errors)
+        view
+        for view in node_gpus(cluster, node)
+        if any(_disables_device(error) for error in view.errors)
     ]
     if len(taken) < DEVICES_OF_A_BAD_NODE:
         return ""
@@ -64,18 +66,18 @@ def of_node(cluster: Cluster, node: Node) -> str:
     )
 
 
-def _takes_it(error: GpuError) -> bool:
-    return error.verdict in TAKES_THE_DEVICE and _is_its_own(error)
+def _disables_device(error: GpuError) -> bool:
+    return error.verdict in TAKES_THE_DEVICE and _is_own_error(error)
 
 
-def _is_its_own(error: GpuError) -> bool:
+def _is_own_error(error: GpuError) -> bool:
     return error.verdict != IGNORE and not is_of_fabric(error.error)
 
 
 def of_device(cluster: Cluster, view: GpuView) -> str:
     """Return why the device is suspect; empty if it is not."""
     jobs: dict[JobId, None] = {
-        ref.job_id: None for error in view.errors if _is_its_own(error) for ref in error.jobs
+        ref.job_id: None for error in view.errors if _is_own_error(error) for ref in error.jobs
     }
     only_here = [
         job_id

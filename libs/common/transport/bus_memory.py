@@ -84,7 +84,7 @@ def _settle(subject: str, answer: asyncio.Future[bytes] | None, reply: bytes | N
 
 
 class MemoryBus:
-    """See `bus.Bus`."""
+    """A bus in memory; see `bus.Bus`."""
 
     def __init__(self) -> None:
         self.subscriptions: list[Subscription] = []

@@ -19,7 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class NatsBus:
-    """See `bus.Bus`. Shares the connection that `connection_nats.connect` made."""
+    """A bus over core NATS; see `bus.Bus`.
+
+    Shares the connection that `connection_nats.connect` made.
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client

@@ -52,7 +52,11 @@ async def connect(
     options: dict[str, Any] = {}
     if ca_file:
         logging.getLogger("asyncio").addFilter(_no_end_of_stream)
-        options = {"tls": _trusting(ca_file), "tls_hostname": TLS_NAME, "tls_handshake_first": True}
+        options = {
+            "tls": _tls_context(ca_file),
+            "tls_hostname": TLS_NAME,
+            "tls_handshake_first": True,
+        }
     if seed is not None:
         options |= {"nkeys_seed_str": seed.decode(), "inbox_prefix": f"_INBOX_{name}".encode()}
     try:
@@ -98,7 +102,7 @@ def _no_end_of_stream(record: logging.LogRecord) -> bool:
     return "eof_received() has no effect" not in record.getMessage()
 
 
-def _trusting(ca_file: str) -> ssl.SSLContext:
+def _tls_context(ca_file: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:

@@ -64,7 +64,7 @@ class Feed:
             if self.waiting:
                 yield self.waiting  # entries before the skip are complete
         finally:
-            await _quietly(subscription.unsubscribe())
+            await _ignore_errors(subscription.unsubscribe())
 
     async def _growth(self) -> None:
         self.grown.clear()
@@ -103,7 +103,7 @@ class Feed:
         self.heard = asyncio.get_running_loop().time()
         if msg.headers is not None and msg.headers.get("Status") == "100":
             if msg.reply:
-                await _quietly(self.client.publish(msg.reply))
+                await _ignore_errors(self.client.publish(msg.reply))
             return
         seq = _sequence(msg.reply)
         if seq == self.after + 1:
@@ -127,7 +127,7 @@ def _sequence(reply: str) -> int:
     return int(tokens[5 if len(tokens) == SHORT_REPLY else 7])
 
 
-async def _quietly(call: Coroutine[None, None, None]) -> None:
+async def _ignore_errors(call: Coroutine[None, None, None]) -> None:
     """Await a call that may fail because the connection is down. Then another feed starts."""
     try:
         async with asyncio.timeout(UNSUBSCRIBE_S):

@@ -42,7 +42,7 @@ def earlier_output_key(job_id: str, attempt: int, rank: int, stream: str) -> str
 
 
 class MemoryOutputs:
-    """See `OutputStore`."""
+    """A store of output in memory; see `OutputStore`."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}

@@ -95,7 +95,7 @@ async def create_stream(client: Client, replicas: int, max_bytes: int) -> None:
 
 
 class JetStreamLog:
-    """See `log.Log`."""
+    """The log on JetStream; see `log.Log`."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

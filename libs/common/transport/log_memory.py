@@ -82,7 +82,7 @@ class MemoryStream:
 
 
 class MemoryLog:
-    """See `log.Log`."""
+    """A log in memory; see `log.Log`."""
 
     def __init__(self, stream: MemoryStream | None = None, idle_s: float = 0.5) -> None:
         self.stream = stream or MemoryStream()

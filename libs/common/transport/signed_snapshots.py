@@ -41,7 +41,7 @@ _decoder = msgspec.msgpack.Decoder(_Signed)
 
 
 class SignedSnapshots:
-    """See `snapshot_store.SnapshotStore`.
+    """A store of signed snapshots; see `snapshot_store.SnapshotStore`.
 
     `trimmer` is the trimmer's public nkey; empty: no `base` is used. `known` is the commit of the
     newest `base` that this process has seen. An older one is refused.

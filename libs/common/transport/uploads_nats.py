@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class NatsUploads:
-    """See `uploads.UploadStore`.
+    """A store of uploads on NATS; see `uploads.UploadStore`.
 
     The first put creates the bucket. A failed put removes its pieces; if its gateway was killed, a
     later put does.

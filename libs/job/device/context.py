@@ -43,7 +43,7 @@ class Limits(NamedTuple):
 
 
 def vendor(name: str) -> Vendor:
-    """The vendor's driver in this process: `nvidia`, `amd` or `intel`.
+    """Return the vendor's driver in this process: `nvidia`, `amd` or `intel`.
 
     Raises DeviceError INVALID_VALUE for another name.
     """
@@ -57,7 +57,7 @@ def vendor(name: str) -> Vendor:
 
 
 def devices(*vendors: str) -> tuple[Device, ...]:
-    """Every device that this process can use: of these vendors, else of all.
+    """Return the devices that this process can use, of these vendors or of all.
 
     A vendor whose library or devices are absent adds none; `absent` tells why. Any other failure
     of a driver raises DeviceError: a device that is there and broken is not hidden.
@@ -73,7 +73,7 @@ def devices(*vendors: str) -> tuple[Device, ...]:
 
 
 def absent() -> dict[str, DeviceError]:
-    """By vendor, why it has no device here."""
+    """Return, for each vendor without a device here, the reason."""
     reasons = {}
     for name in _MAKERS:
         try:
@@ -122,7 +122,7 @@ class Context:
         self.close()
 
     def limits(self) -> Limits:
-        """The limits now, as the driver rounded them."""
+        """Return the current limits, as the driver rounded them."""
         index = self._index("limits")
         return Limits(
             heap_bytes=self._vendor.limit(index, Limit.HEAP),
@@ -141,7 +141,7 @@ class Context:
             self._vendor.set_limit(index, limit, size)
 
     def memory(self) -> tuple[int, int]:
-        """Free and whole memory of the device in bytes."""
+        """Return the free and the whole memory of the device in bytes."""
         return self._vendor.memory(self._index("memory"))
 
     def open_peer(self, peer: "Context") -> None:
@@ -175,7 +175,8 @@ class Context:
 
 
 def peer_access(among: Sequence[Device]) -> dict[tuple[Device, Device], bool]:
-    """The matrix of direct access: for each ordered pair, whether the first reaches the second.
+    """Return the matrix of direct access: for each ordered pair, whether the first reaches the
+    second.
 
     A device reaches itself; devices of different vendors never reach each other.
     """

@@ -118,7 +118,7 @@ CAUSES: Final[Mapping[int, Cause]] = {
 
 
 def words(library: Library, code: int) -> tuple[str, str]:
-    """The driver's name and text of a code."""
+    """Return the driver's name and text of a code."""
     name, text = c_char_p(), c_char_p()
     library.tell("cuGetErrorName", c_int(code), ctypes.byref(name))
     library.tell("cuGetErrorString", c_int(code), ctypes.byref(text))
@@ -148,7 +148,10 @@ class Cuda:
         self._users = Users(self.driver, self._create, self._destroy)
 
     def devices(self) -> tuple[Device, ...]:
-        """The devices of CUDA_VISIBLE_DEVICES. Raises NO_DEVICE, NO_LIBRARY or another error."""
+        """Return the devices of CUDA_VISIBLE_DEVICES.
+
+        Raises NO_DEVICE, NO_LIBRARY or another error.
+        """
         return self.library.run(self._devices)
 
     def _devices(self) -> tuple[Device, ...]:
@@ -177,13 +180,13 @@ class Cuda:
         )
 
     def number(self, index: int) -> int:
-        """The CUdevice of an index; only inside of `library.run`."""
+        """Return the CUdevice of an index; only inside of `library.run`."""
         found = c_int()
         self.library.invoke("cuDeviceGet", ctypes.byref(found), index, on=f"device {index}")
         return found.value
 
     def attribute(self, index: int, attribute: int) -> int:
-        """A CU_DEVICE_ATTRIBUTE of the device."""
+        """Return a CU_DEVICE_ATTRIBUTE of the device."""
         found = c_int()
 
         def ask() -> None:
@@ -232,23 +235,26 @@ class Cuda:
         self.library.run(work)
 
     def limit(self, index: int, limit: Limit) -> int:
-        """cuCtxGetLimit."""
+        """Return a limit in bytes."""
         found = c_size_t()
         self.within(index, ("cuCtxGetLimit", ctypes.byref(found), LIMITS[limit]))
         return found.value
 
     def set_limit(self, index: int, limit: Limit, size: int) -> None:
-        """cuCtxSetLimit. The heap can only change before the first kernel that uses `malloc`."""
+        """Set a limit in bytes.
+
+        The heap can only change before the first kernel that uses `malloc`.
+        """
         self.within(index, ("cuCtxSetLimit", LIMITS[limit], size))
 
     def memory(self, index: int) -> tuple[int, int]:
-        """cuMemGetInfo: what other processes use is not free."""
+        """Return the free and the whole memory in bytes; other processes' memory is not free."""
         free, whole = c_size_t(), c_size_t()
         self.within(index, ("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(whole)))
         return free.value, whole.value
 
     def reaches(self, index: int, peer: int) -> bool:
-        """cuDeviceCanAccessPeer: over NVLink, or over PCIe where the machine allows it."""
+        """Return whether the device reaches the peer's memory, over NVLink or PCIe."""
         found = c_int()
 
         def ask() -> None:
@@ -259,7 +265,7 @@ class Cuda:
         return bool(found.value)
 
     def open_peer(self, index: int, peer: int) -> None:
-        """cuCtxEnablePeerAccess; to open it twice does nothing."""
+        """Call cuCtxEnablePeerAccess; a repetition does nothing."""
         try:
             self.within(index, ("cuCtxEnablePeerAccess", self._users.context(peer), 0))
         except DeviceError as error:
@@ -269,17 +275,17 @@ class Cuda:
     def copy(
         self, destination: int, to_address: int, source: int, from_address: int, size: int
     ) -> None:
-        """cuMemcpyPeer: directly where peers reach each other, else the driver stages it."""
+        """Copy directly where peers reach each other; otherwise the driver stages the copy."""
         contexts = self._users.context(destination), self._users.context(source)
         copy = ("cuMemcpyPeer", to_address, contexts[0], from_address, contexts[1], size)
         self.within(destination, copy, ("cuCtxSynchronize",))
 
     def read(self, index: int, address: int, into: bytearray) -> None:
-        """cuMemcpyDtoH."""
+        """Copy from the device to the host."""
         host = (ctypes.c_char * len(into)).from_buffer(into)
         self.within(index, ("cuMemcpyDtoH_v2", ctypes.addressof(host), address, len(into)))
 
     def write(self, index: int, address: int, data: bytes | bytearray) -> None:
-        """cuMemcpyHtoD."""
+        """Copy from the host to the device."""
         host = ctypes.create_string_buffer(bytes(data), len(data))
         self.within(index, ("cuMemcpyHtoD_v2", address, ctypes.addressof(host), len(data)))

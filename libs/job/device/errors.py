@@ -84,9 +84,11 @@ class DeviceError(Exception):
         super().__init__(self._sentence())
 
     def _sentence(self) -> str:
-        """What failed, on what, with the driver's words, and what to do next."""
-        said = f"{self.name} ({self.code})" if self.name else f"code {self.code}" * bool(self.code)
-        what = ": ".join(part for part in (said or self.cause, self.text) if part)
+        """Return the message: the failed call, its object, the driver's text, and the next step."""
+        code_text = (
+            f"{self.name} ({self.code})" if self.name else f"code {self.code}" * bool(self.code)
+        )
+        what = ": ".join(part for part in (code_text or self.cause, self.text) if part)
         place = f" on {self.on}" if self.on else ""
         sentence = f"{self.driver}: {self.call} failed{place}: {what}".rstrip(".")
         remedy = REMEDIES.get(self.cause, "")
@@ -94,10 +96,10 @@ class DeviceError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep all fields when the error crosses a process border (multiprocessing, futures)."""
-        return _again, (type(self), dict(vars(self)))
+        return _restored, (type(self), dict(vars(self)))
 
 
-def _again(kind: type[DeviceError], fields: dict[str, object]) -> DeviceError:
+def _restored(kind: type[DeviceError], fields: dict[str, object]) -> DeviceError:
     error = kind.__new__(kind)
     error.__dict__.update(fields)
     Exception.__init__(error, error._sentence())

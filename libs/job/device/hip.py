@@ -81,7 +81,7 @@ CAUSES: Final[Mapping[int, Cause]] = {
 
 
 def words(library: Library, code: int) -> tuple[str, str]:
-    """The runtime's name and text of a code."""
+    """Return the runtime's name and text of a code."""
     return library.text("hipGetErrorName", code), library.text("hipGetErrorString", code)
 
 
@@ -98,7 +98,7 @@ DESCRIPTION: Final = Description(
 
 
 def written(uuid: bytes) -> str:
-    """The text of hipUUID: AMD fills it with 16 hexadecimal digits, others with 16 bytes."""
+    """Return the text of hipUUID: AMD fills it with 16 hexadecimal digits, others with 16 bytes."""
     if all(byte in b"0123456789abcdefABCDEF" for byte in uuid):
         return f"GPU-{uuid.decode()}"
     return f"GPU-{UUID(bytes=uuid)}"
@@ -116,7 +116,10 @@ class Hip:
         self._by_value: bool | None = None
 
     def devices(self) -> tuple[Device, ...]:
-        """The devices of HIP_VISIBLE_DEVICES. Raises NO_DEVICE, NO_LIBRARY or another error."""
+        """Return the devices of HIP_VISIBLE_DEVICES.
+
+        Raises NO_DEVICE, NO_LIBRARY or another error.
+        """
         return self.library.run(self._devices)
 
     def _devices(self) -> tuple[Device, ...]:
@@ -142,7 +145,7 @@ class Hip:
         )
 
     def imports_by_value(self) -> bool:
-        """Whether this runtime wants a descriptor itself, and not a pointer to it."""
+        """Return whether this runtime wants a descriptor itself, and not a pointer to it."""
         if self._by_value is None:
             version = c_int()
             self.library.call("hipRuntimeGetVersion", ctypes.byref(version))
@@ -172,7 +175,7 @@ class Hip:
         self.on_device(index, *calls)
 
     def on_device(self, index: int, *calls: tuple[Any, ...]) -> None:
-        """The same for calls that need the current device and no context."""
+        """Do the same for calls that need the current device and no context."""
 
         def work() -> None:
             self.library.invoke("hipSetDevice", index, on=f"device {index}")
@@ -182,29 +185,29 @@ class Hip:
         self.library.run(work)
 
     def limit(self, index: int, limit: Limit) -> int:
-        """hipDeviceGetLimit."""
+        """Return a limit in bytes."""
         found = c_size_t()
         self.within(index, ("hipDeviceGetLimit", ctypes.byref(found), LIMITS[limit]))
         return found.value
 
     def set_limit(self, index: int, limit: Limit, size: int) -> None:
-        """hipDeviceSetLimit."""
+        """Set a limit in bytes."""
         self.within(index, ("hipDeviceSetLimit", LIMITS[limit], size))
 
     def memory(self, index: int) -> tuple[int, int]:
-        """hipMemGetInfo."""
+        """Return the free and the whole memory in bytes."""
         free, whole = c_size_t(), c_size_t()
         self.within(index, ("hipMemGetInfo", ctypes.byref(free), ctypes.byref(whole)))
         return free.value, whole.value
 
     def reaches(self, index: int, peer: int) -> bool:
-        """hipDeviceCanAccessPeer: over xGMI, or over PCIe where the machine allows it."""
+        """Return whether the device reaches the peer's memory, over xGMI or PCIe."""
         found = c_int()
         self.library.call("hipDeviceCanAccessPeer", ctypes.byref(found), index, peer)
         return bool(found.value)
 
     def open_peer(self, index: int, peer: int) -> None:
-        """hipDeviceEnablePeerAccess; to open it twice does nothing."""
+        """Call hipDeviceEnablePeerAccess; a repetition does nothing."""
         self._users.context(peer)
         try:
             self.within(index, ("hipDeviceEnablePeerAccess", peer, 0))
@@ -215,17 +218,17 @@ class Hip:
     def copy(
         self, destination: int, to_address: int, source: int, from_address: int, size: int
     ) -> None:
-        """hipMemcpyPeer: directly where peers reach each other, else the runtime stages it."""
+        """Copy directly where peers reach each other; otherwise the runtime stages the copy."""
         self._users.context(source)
         copy = ("hipMemcpyPeer", to_address, destination, from_address, source, size)
         self.within(destination, copy, ("hipDeviceSynchronize",))
 
     def read(self, index: int, address: int, into: bytearray) -> None:
-        """hipMemcpyDtoH."""
+        """Copy from the device to the host."""
         host = (ctypes.c_char * len(into)).from_buffer(into)
         self.within(index, ("hipMemcpyDtoH", ctypes.addressof(host), address, len(into)))
 
     def write(self, index: int, address: int, data: bytes | bytearray) -> None:
-        """hipMemcpyHtoD."""
+        """Copy from the host to the device."""
         host = ctypes.create_string_buffer(bytes(data), len(data))
         self.within(index, ("hipMemcpyHtoD", address, ctypes.addressof(host), len(data)))

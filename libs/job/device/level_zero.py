@@ -84,7 +84,7 @@ CODES: Final[Mapping[int, tuple[str, Cause]]] = {
 
 
 def words(library: Library, code: int) -> tuple[str, str]:
-    """The code's name in ze_api.h, and the driver's description of this thread's last error."""
+    """Return the code's name in ze_api.h, and the driver's text of this thread's last error."""
     name = CODES.get(code, ("", Cause.UNKNOWN))[0]
     text, driver, one = c_char_p(), c_void_p(), c_uint32(1)
     if library.started:
@@ -95,7 +95,7 @@ def words(library: Library, code: int) -> tuple[str, str]:
 
 
 def found(library: Library, function: str, *of: int) -> list[int]:
-    """All handles that a function gives when it is asked for the number first."""
+    """Return all handles of a function that first returns their number."""
     count = c_uint32()
     library.invoke(function, *of, ctypes.byref(count), None)
     handles = (c_void_p * count.value)()
@@ -128,7 +128,7 @@ class LevelZero:
         self._context = 0
 
     def devices(self) -> tuple[Device, ...]:
-        """The GPUs of ZE_AFFINITY_MASK, of the first driver that has some.
+        """Return the GPUs of ZE_AFFINITY_MASK, of the first driver that has some.
 
         Raises NO_DEVICE, NO_LIBRARY or another error.
         """
@@ -188,7 +188,7 @@ class LevelZero:
         return sum(module.total_size for module in modules)
 
     def handle(self, index: int) -> int:
-        """The device's handle; only inside of `library.run`. Raises INVALID_DEVICE."""
+        """Return the device's handle; only inside of `library.run`. Raises INVALID_DEVICE."""
         self._open()
         if not 0 <= index < len(self._handles):
             text = f"this process has {len(self._handles)} devices"
@@ -198,7 +198,7 @@ class LevelZero:
         return self._handles[index]
 
     def context(self) -> int:
-        """The process's context; only inside of `library.run`."""
+        """Return the process's context; only inside of `library.run`."""
         self._open()
         return self._context
 
@@ -233,22 +233,22 @@ class LevelZero:
         self.library.call("zeCommandListDestroy", commands, on=f"device {index}")
 
     def limit(self, index: int, limit: Limit) -> int:
-        """Raises NOT_SUPPORTED: Level Zero has no such limits."""
+        """Raise NOT_SUPPORTED: Level Zero has no such limits."""
         self._users.context(index)
         text = f"Level Zero has no {limit} limit; leave it out for Intel devices"
         raise self.library.refused(Cause.NOT_SUPPORTED, "limit", text, on=f"device {index}")
 
     def set_limit(self, index: int, limit: Limit, size: int) -> None:
-        """Raises NOT_SUPPORTED."""
+        """Raise NOT_SUPPORTED."""
         self.limit(index, limit)
 
     def memory(self, index: int) -> tuple[int, int]:
-        """Raises NOT_SUPPORTED: only Level Zero's management interface tells what is free."""
+        """Raise NOT_SUPPORTED: only Level Zero's management interface tells what is free."""
         text = "Level Zero does not tell a program how much memory is free; ask `muster gpus`"
         raise self.library.refused(Cause.NOT_SUPPORTED, "memory", text, on=f"device {index}")
 
     def reaches(self, index: int, peer: int) -> bool:
-        """zeDeviceCanAccessPeer: over Xe Link, or over PCIe where the machine allows it."""
+        """Return whether the device reaches the peer's memory, over Xe Link or PCIe."""
         reached = c_uint8()
 
         def ask() -> None:
@@ -259,7 +259,7 @@ class LevelZero:
         return bool(reached.value)
 
     def open_peer(self, index: int, peer: int) -> None:
-        """Nothing to do: one context holds all devices. Raises PEER_UNREACHABLE."""
+        """Do nothing: one context holds all devices. Raises PEER_UNREACHABLE."""
         self._users.context(index), self._users.context(peer)
         if not self.reaches(index, peer):
             text = f"device {index} cannot reach device {peer}"
@@ -268,17 +268,17 @@ class LevelZero:
     def copy(
         self, destination: int, to_address: int, source: int, from_address: int, size: int
     ) -> None:
-        """zeCommandListAppendMemoryCopy on the source's list, which waits for the end."""
+        """Copy with the source's command list, and wait for the end."""
         self._users.context(destination)
         self._append(source, to_address, from_address, size)
 
     def read(self, index: int, address: int, into: bytearray) -> None:
-        """The same with memory of the host."""
+        """Copy from the device to memory of the host."""
         host = (ctypes.c_char * len(into)).from_buffer(into)
         self._append(index, ctypes.addressof(host), address, len(into))
 
     def write(self, index: int, address: int, data: bytes | bytearray) -> None:
-        """The same with memory of the host."""
+        """Copy from memory of the host to the device."""
         host = ctypes.create_string_buffer(bytes(data), len(data))
         self._append(index, address, ctypes.addressof(host), len(data))
 

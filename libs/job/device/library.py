@@ -31,7 +31,7 @@ Words = Callable[["Library", int], tuple[str, str]]
 
 
 class Description(NamedTuple):
-    """What a vendor's module says about its library.
+    """A vendor's library, as the module of that vendor describes it.
 
     `functions`: by symbol, the types of the arguments; all return an int, 0 for success.
     `causes`: the codes that have a cause of their own; others are UNKNOWN.
@@ -109,7 +109,7 @@ class Library:
             raise self.error(code & 0xFFFFFFFF, name, on)
 
     def function(self, name: str) -> Callable[..., int]:
-        """The function by its symbol. Raises DRIVER_TOO_OLD if the library lacks it."""
+        """Return the function by its symbol. Raises DRIVER_TOO_OLD if the library lacks it."""
         bound = self._bound.get(name)
         if bound is None:
             try:
@@ -125,17 +125,17 @@ class Library:
         return bound
 
     def has(self, name: str) -> bool:
-        """Whether the library has the function."""
+        """Return whether the library has the function."""
         return hasattr(self._open(), name)
 
     def error(self, code: int, call: str, on: str = "") -> DeviceError:
-        """The typed error of a return code."""
+        """Return the typed error of a return code."""
         name, text = self.description.words(self, code)
         cause = self.description.causes.get(code, Cause.UNKNOWN)
         return DeviceError(cause, call, driver=self.driver, code=code, name=name, text=text, on=on)
 
     def refused(self, cause: Cause, call: str, text: str, on: str = "") -> DeviceError:
-        """The error of a call that this process refuses before it reaches the driver."""
+        """Return the error of a call that this process refuses before it reaches the driver."""
         return DeviceError(cause, call, driver=self.driver, text=text, on=on)
 
     def tell(self, name: str, *arguments: object) -> None:
@@ -144,7 +144,7 @@ class Library:
             getattr(self._open(), name)(*arguments)
 
     def text(self, name: str, code: int) -> str:
-        """The text that a function returns for a code; empty if there is none."""
+        """Return the text that a function returns for a code; empty if there is none."""
         if not self.has(name):
             return ""
         function = getattr(self._open(), name)
@@ -199,21 +199,21 @@ class Library:
 
 
 def decoded(text: bytes | None) -> str:
-    """A driver's text."""
+    """Decode a driver's text."""
     return (text or b"").decode(errors="replace")
 
 
 def time_limit_s(driver: str) -> float:
-    """How long a call may take, in seconds, from MUSTER_DRIVER_CALL_S.
+    """Return how long a call may take, in seconds, from MUSTER_DRIVER_CALL_S.
 
     Raises DeviceError INVALID_VALUE.
     """
-    said = os.environ.get(CALL_VARIABLE, "")
+    value = os.environ.get(CALL_VARIABLE, "")
     try:
-        limit_s = float(said) if said else CALL_S
+        limit_s = float(value) if value else CALL_S
     except ValueError:
         limit_s = 0.0
     if not 0 < limit_s <= threading.TIMEOUT_MAX:
-        text = f"{CALL_VARIABLE} is {said!r}; give a number of seconds above 0, for example 60"
+        text = f"{CALL_VARIABLE} is {value!r}; give a number of seconds above 0, for example 60"
         raise DeviceError(Cause.INVALID_VALUE, CALL_VARIABLE, driver=driver, text=text)
     return limit_s

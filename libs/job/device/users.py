@@ -42,11 +42,11 @@ class Users:
             self._uses[index] -= 1
 
     def retained(self, index: int) -> bool:
-        """Whether this process uses the context."""
+        """Return whether this process uses the context."""
         return index in self._contexts
 
     def context(self, index: int) -> int:
-        """The context's handle. Raises DeviceError INVALID_CONTEXT if nobody uses it."""
+        """Return the context's handle. Raises DeviceError INVALID_CONTEXT if it has no user."""
         found = self._contexts.get(index)
         if found is None:
             text = "this process has no context on the device"

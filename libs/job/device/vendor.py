@@ -46,7 +46,7 @@ class Vendor(Protocol):
     driver: str
 
     def devices(self) -> tuple[Device, ...]:
-        """The devices that this process can use; the first call initialises the driver."""
+        """Return the devices that this process can use; the first call initialises the driver."""
         ...
 
     def retain(self, index: int) -> None:
@@ -58,7 +58,7 @@ class Vendor(Protocol):
         ...
 
     def limit(self, index: int, limit: Limit) -> int:
-        """The limit of the device's context, in bytes."""
+        """Return the limit of the device's context, in bytes."""
         ...
 
     def set_limit(self, index: int, limit: Limit, size: int) -> None:
@@ -66,11 +66,11 @@ class Vendor(Protocol):
         ...
 
     def memory(self, index: int) -> tuple[int, int]:
-        """Free and whole memory of the device in bytes."""
+        """Return the free and the whole memory of the device in bytes."""
         ...
 
     def reaches(self, index: int, peer: int) -> bool:
-        """Whether the device can read and write the peer's memory directly."""
+        """Return whether the device can read and write the peer's memory directly."""
         ...
 
     def open_peer(self, index: int, peer: int) -> None:

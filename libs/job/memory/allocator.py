@@ -59,11 +59,14 @@ class Allocator:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes in no live block."""
+        """The bytes in no live block."""
         return self.total - self.used
 
     def rounded(self, size: int) -> int:
-        """The bytes that a block of `size` bytes takes. Raises AllocatorError for a bad size."""
+        """Return the bytes that a block of `size` bytes takes.
+
+        Raises AllocatorError for a bad size.
+        """
         if not 0 < size <= SIZE_MAX:
             raise AllocatorError(f"cannot allocate {size} bytes; use 1 to {SIZE_MAX} bytes")
         step = self._steps[size.bit_length()]
@@ -171,12 +174,12 @@ class Allocator:
                 self._join(offset, size)
 
     def free_blocks(self) -> Iterator[tuple[int, int]]:
-        """Offset and bytes of each free block, by offset; waiting blocks merge first."""
+        """Return offset and bytes of each free block, by offset; waiting blocks merge first."""
         self.merge()
         return iter(sorted(self._starts.items()))
 
     def largest_free(self) -> int:
-        """Bytes of the largest free block; 0 if there is none."""
+        """Return the bytes of the largest free block; 0 if there is none."""
         self.merge()
         if not self._filled:
             return 0

@@ -72,8 +72,8 @@ class BrokerClient:
         """
         with self._lock:
             self._asks += 1
-            asked = {"op": "grant", "device": device, "bytes": size, "purpose": purpose}
-            answer = self._ask({**asked, "id": self._asks})
+            request = {"op": "grant", "device": device, "bytes": size, "purpose": purpose}
+            answer = self._ask({**request, "id": self._asks})
             assert self._link is not None
             return Granted(answer["grant"], answer["bytes"], self._link.take_descriptor())
 

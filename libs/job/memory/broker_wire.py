@@ -19,7 +19,7 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 class BadMessage(Exception):
-    """What arrived is no message of this protocol; the connection must be closed."""
+    """Received bytes that are no message of this protocol; close the connection."""
 
 
 class Ended(Exception):
@@ -95,7 +95,7 @@ class Link:
         return self.descriptors.pop(0)
 
     def close(self) -> None:
-        """Close the connection and descriptors that nobody took."""
+        """Close the connection and the descriptors that were not taken."""
         self.stream.close()
         for descriptor in self.descriptors:
             os.close(descriptor)

@@ -41,7 +41,7 @@ class CudaDriver:
         self._contexts: set[int] = set()
 
     def granularity(self, device: int) -> int:
-        """cuMemGetAllocationGranularity, 2 MiB on today's devices.
+        """Return the granularity of memory, 2 MiB on today's devices.
 
         Raises NOT_SUPPORTED if the device lacks virtual memory or its export.
         """
@@ -55,7 +55,10 @@ class CudaDriver:
         return self._granularities[device]
 
     def create(self, device: int, size: int) -> int:
-        """cuMemCreate. Raises OUT_OF_MEMORY, INVALID_VALUE (size), INVALID_DEVICE."""
+        """Create memory and return its handle.
+
+        Raises OUT_OF_MEMORY, INVALID_VALUE (size), INVALID_DEVICE.
+        """
         self._held.check_size("cuMemCreate", size, self.granularity(device))
         handle = c_uint64()
         arguments = ctypes.byref(handle), size, ctypes.byref(self._properties_of(device)), 0
@@ -64,7 +67,7 @@ class CudaDriver:
         return handle.value
 
     def export(self, handle: int) -> int:
-        """cuMemExportToShareableHandle: a new file descriptor, which the caller closes."""
+        """Return a new file descriptor of the memory, which the caller closes."""
         name = "cuMemExportToShareableHandle"
         self._held.physical(name, handle)
         descriptor = c_int(-1)
@@ -79,7 +82,7 @@ class CudaDriver:
         return descriptor.value
 
     def adopt(self, device: int, descriptor: int, size: int) -> int:
-        """cuMemImportFromShareableHandle; the descriptor stays the caller's.
+        """Return a handle of exported memory; the descriptor stays the caller's.
 
         The driver does not tell the size: a wrong one is refused when the memory is mapped.
         """
@@ -93,7 +96,10 @@ class CudaDriver:
         return handle.value
 
     def release(self, handle: int) -> None:
-        """cuMemRelease. Mapped memory, or memory that others hold, stays until they let go."""
+        """Give the handle up.
+
+        Mapped memory, and memory that others hold, stays until they let go.
+        """
         physical = self._held.take_handle("cuMemRelease", handle)
         try:
             self.cuda.library.call("cuMemRelease", handle, on=f"handle {handle:#x}")
@@ -102,7 +108,7 @@ class CudaDriver:
             raise
 
     def reserve(self, size: int) -> int:
-        """cuMemAddressReserve, aligned to the granularity of the first device."""
+        """Reserve addresses, aligned to the granularity of the first device."""
         self._held.check_size("cuMemAddressReserve", size, self.granularity(0))
         address = c_uint64()
         arguments = ctypes.byref(address), size, self.granularity(0), 0, 0
@@ -111,7 +117,7 @@ class CudaDriver:
         return address.value
 
     def unreserve(self, address: int, size: int) -> None:
-        """cuMemAddressFree. Raises ALREADY_MAPPED while memory is mapped in the range."""
+        """Give the addresses back. Raises ALREADY_MAPPED while memory is mapped in the range."""
         self._held.take_range("cuMemAddressFree", address, size)
         try:
             self.cuda.library.call("cuMemAddressFree", address, size, on=f"{address:#x}")
@@ -120,7 +126,7 @@ class CudaDriver:
             raise
 
     def map(self, address: int, size: int, handle: int, device: int) -> None:
-        """cuMemMap and cuMemSetAccess: all of the handle's memory, readable and writable."""
+        """Map all of the handle's memory, readable and writable."""
         self._held.claim("cuMemMap", address, size, handle)
         on = f"{size} bytes at {address:#x}"
         access = AccessDescription(Location(ON_DEVICE, device), READ_WRITE)
@@ -142,7 +148,7 @@ class CudaDriver:
             raise
 
     def unmap(self, address: int, size: int) -> None:
-        """cuMemUnmap for each whole mapping of the range. The device must not use it any more."""
+        """Remove the whole mappings of the range. The device must not use it any more."""
         taken = self._held.take_mappings("cuMemUnmap", address, size)
         for done, mapping in enumerate(taken):
             arguments = mapping.address, mapping.size
@@ -159,7 +165,7 @@ class CudaDriver:
                 self._contexts.add(device)
 
     def _properties_of(self, device: int) -> AllocationProperties:
-        """What memory of the device shall be like; asked of the driver once per device."""
+        """Return the properties of memory on the device; the driver is asked once per device."""
         found = self._properties.get(device)
         if found is None:
             for attribute, what in ((VIRTUAL_MEMORY, "virtual memory"), (POSIX_EXPORT, "export")):

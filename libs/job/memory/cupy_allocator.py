@@ -22,7 +22,9 @@ class PooledMemory:
 
 
 class CupyAllocator:
-    """`cupy.cuda.set_allocator(CupyAllocator(pool).malloc_pointer)`, which `install` does."""
+    """An allocator of CuPy that takes memory from a pool.
+
+    `install` calls `cupy.cuda.set_allocator(CupyAllocator(pool).malloc_pointer)`."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool

@@ -1,4 +1,4 @@
-"""What a pool needs of the driver of a device, and of the source of its memory.
+"""The interfaces that a pool uses: the driver of a device, and the source of memory.
 
 Drivers: `cuda_driver.py`, `hip_driver.py`, `level_zero_driver.py`, and `host_driver.py`, which runs
 on any machine. Sources of memory: `LocalGrants` here, and the node's broker.
@@ -14,7 +14,7 @@ class MemoryDriver(Protocol):
     alignment: int
 
     def granularity(self, device: int) -> int:
-        """Physical memory comes in multiples of this many bytes."""
+        """Return the bytes of which every piece of physical memory is a multiple."""
 
     def create(self, device: int, size: int) -> int:
         """Create physical memory and return its handle. Raises OUT_OF_MEMORY, INVALID_VALUE."""

@@ -1,4 +1,4 @@
-"""What one process holds of one driver: handles, address ranges and mappings.
+"""The objects of one driver that one process holds: handles, address ranges and mappings.
 
 Drivers answer a wrong handle with different codes, and HIP does not answer at all: its handles are
 pointers, and a stale one ends the process. Each memory driver therefore asks here first, so that
@@ -65,7 +65,7 @@ class Held:
             self._handles[handle] = Physical(device, size)
 
     def physical(self, call: str, handle: int) -> Physical:
-        """What is behind the handle. Raises INVALID_HANDLE."""
+        """Return the memory behind the handle. Raises INVALID_HANDLE."""
         found = self._handles.get(handle)
         if found is None:
             raise self._no_handle(call, handle)
@@ -80,7 +80,7 @@ class Held:
         return found
 
     def is_mapped(self, handle: int) -> bool:
-        """Whether a mapping of the handle is left."""
+        """Return whether a mapping of the handle is left."""
         return self._mapped[handle] > 0
 
     def add_range(self, address: int, size: int) -> None:
@@ -95,7 +95,7 @@ class Held:
             if self._ranges.get(address) != size:
                 text = f"no range of {size} bytes is reserved at {address:#x}"
                 raise self._error(Cause.INVALID_VALUE, call, text)
-            if self._within(address, size):
+            if self._overlapping(address, size):
                 text = f"memory is mapped in the {size} bytes at {address:#x}; unmap it first"
                 raise self._error(Cause.ALREADY_MAPPED, call, text)
             del self._ranges[address]
@@ -117,7 +117,7 @@ class Held:
             if not self._is_reserved(address, size):
                 text = f"the {size} bytes at {address:#x} are not within one reserved range"
                 raise self._error(Cause.INVALID_VALUE, call, text)
-            if self._within(address, size):
+            if self._overlapping(address, size):
                 text = f"memory is mapped in the {size} bytes at {address:#x} already"
                 raise self._error(Cause.ALREADY_MAPPED, call, text)
             self._note(Mapping(address, size, handle))
@@ -129,7 +129,7 @@ class Held:
         Raises NOT_MAPPED if there is none, INVALID_VALUE if one is only partly in the range.
         """
         with self._lock:
-            found = self._within(address, size)
+            found = self._overlapping(address, size)
             if not found:
                 text = f"no memory is mapped in the {size} bytes at {address:#x}"
                 raise self._error(Cause.NOT_MAPPED, call, text)
@@ -165,8 +165,8 @@ class Held:
         if not self._mapped[mapping.handle]:
             del self._mapped[mapping.handle]
 
-    def _within(self, address: int, size: int) -> list[Mapping]:
-        """The mappings that share a byte with the range; mappings never overlap each other."""
+    def _overlapping(self, address: int, size: int) -> list[Mapping]:
+        """Return the mappings that overlap the range; mappings never overlap each other."""
         first = max(bisect_right(self._starts, address) - 1, 0)
         last = bisect_left(self._starts, address + size)
         near = (self._mappings[start] for start in self._starts[first:last])

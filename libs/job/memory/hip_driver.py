@@ -35,7 +35,7 @@ class HipDriver:
         self._granularities: dict[int, int] = {}
 
     def granularity(self, device: int) -> int:
-        """hipMemGetAllocationGranularity. Raises NOT_SUPPORTED or INVALID_VALUE without it."""
+        """Return the granularity of memory. Raises NOT_SUPPORTED or INVALID_VALUE without it."""
         if device not in self._granularities:
             found = c_size_t()
             arguments = ctypes.byref(found), ctypes.byref(_properties(device)), MINIMUM
@@ -45,7 +45,10 @@ class HipDriver:
         return self._granularities[device]
 
     def create(self, device: int, size: int) -> int:
-        """hipMemCreate. Raises OUT_OF_MEMORY, INVALID_VALUE (size or device)."""
+        """Create memory and return its handle.
+
+        Raises OUT_OF_MEMORY, INVALID_VALUE (size or device).
+        """
         self._held.check_size("hipMemCreate", size, self.granularity(device))
         handle = c_void_p()
         arguments = ctypes.byref(handle), size, ctypes.byref(_properties(device)), 0
@@ -55,7 +58,7 @@ class HipDriver:
         return made
 
     def export(self, handle: int) -> int:
-        """hipMemExportToShareableHandle: a new file descriptor, which the caller closes."""
+        """Return a new file descriptor of the memory, which the caller closes."""
         name = "hipMemExportToShareableHandle"
         self._held.physical(name, handle)
         descriptor = c_int(-1)
@@ -70,7 +73,7 @@ class HipDriver:
         return descriptor.value
 
     def adopt(self, device: int, descriptor: int, size: int) -> int:
-        """hipMemImportFromShareableHandle; the descriptor stays the caller's."""
+        """Return a handle of exported memory; the descriptor stays the caller's."""
         name = "hipMemImportFromShareableHandle"
         self._held.check_descriptor(name, descriptor)
         self._held.check_size(name, size, self.granularity(device))
@@ -83,7 +86,10 @@ class HipDriver:
         return made
 
     def release(self, handle: int) -> None:
-        """hipMemRelease. Mapped memory, or memory that others hold, stays until they let go."""
+        """Give the handle up.
+
+        Mapped memory, and memory that others hold, stays until they let go.
+        """
         physical = self._held.take_handle("hipMemRelease", handle)
         try:
             self.hip.library.call("hipMemRelease", handle, on=f"handle {handle:#x}")
@@ -92,7 +98,7 @@ class HipDriver:
             raise
 
     def reserve(self, size: int) -> int:
-        """hipMemAddressReserve, aligned to the granularity of the first device."""
+        """Reserve addresses, aligned to the granularity of the first device."""
         self._held.check_size("hipMemAddressReserve", size, self.granularity(0))
         address = c_void_p()
         arguments = ctypes.byref(address), size, self.granularity(0), None, 0
@@ -102,7 +108,7 @@ class HipDriver:
         return made
 
     def unreserve(self, address: int, size: int) -> None:
-        """hipMemAddressFree. Raises ALREADY_MAPPED while memory is mapped in the range."""
+        """Give the addresses back. Raises ALREADY_MAPPED while memory is mapped in the range."""
         self._held.take_range("hipMemAddressFree", address, size)
         try:
             self.hip.library.call("hipMemAddressFree", address, size, on=f"{address:#x}")
@@ -111,7 +117,7 @@ class HipDriver:
             raise
 
     def map(self, address: int, size: int, handle: int, device: int) -> None:
-        """hipMemMap and hipMemSetAccess: all of the handle's memory, readable and writable."""
+        """Map all of the handle's memory, readable and writable."""
         self._held.claim("hipMemMap", address, size, handle)
         on = f"{size} bytes at {address:#x}"
         access = AccessDescription(Location(ON_DEVICE, device), READ_WRITE)
@@ -133,7 +139,7 @@ class HipDriver:
             raise
 
     def unmap(self, address: int, size: int) -> None:
-        """hipMemUnmap for each whole mapping of the range. The device must not use it any more."""
+        """Remove the whole mappings of the range. The device must not use it any more."""
         taken = self._held.take_mappings("hipMemUnmap", address, size)
         for done, mapping in enumerate(taken):
             arguments = mapping.address, mapping.size
@@ -145,5 +151,5 @@ class HipDriver:
 
 
 def _properties(device: int) -> AllocationProperties:
-    """What memory of the device shall be like."""
+    """Return the properties of memory on the device."""
     return AllocationProperties(PINNED, POSIX_DESCRIPTOR, Location(ON_DEVICE, device))

@@ -63,12 +63,12 @@ class HostDriver:
         self.used = [0] * devices
 
     def granularity(self, device: int) -> int:
-        """The granularity that the driver was opened with. Raises INVALID_DEVICE."""
+        """Return the granularity that the driver was opened with. Raises INVALID_DEVICE."""
         self._check_device("granularity", device)
         return self._granularity
 
     def create(self, device: int, size: int) -> int:
-        """A new memfd. Raises OUT_OF_MEMORY, INVALID_VALUE (size), INVALID_DEVICE."""
+        """Create a memfd. Raises OUT_OF_MEMORY, INVALID_VALUE (size), INVALID_DEVICE."""
         self._check_device("create", device)
         self._held.check_size("create", size, self._granularity)
         with self._lock:
@@ -87,12 +87,15 @@ class HostDriver:
         return self._add(device, size, descriptor, created=True)
 
     def export(self, handle: int) -> int:
-        """A duplicate of the memfd's descriptor. Raises INVALID_HANDLE."""
+        """Return a duplicate of the memfd's descriptor. Raises INVALID_HANDLE."""
         self._held.physical("export", handle)
         return os.dup(self._files[handle])
 
     def adopt(self, device: int, descriptor: int, size: int) -> int:
-        """A handle of the memfd. Raises INVALID_HANDLE, INVALID_VALUE if it has other bytes."""
+        """Return a handle of the memfd.
+
+        Raises INVALID_HANDLE, INVALID_VALUE if it has other bytes.
+        """
         self._check_device("adopt", device)
         self._held.check_descriptor("adopt", descriptor)
         self._held.check_size("adopt", size, self._granularity)
@@ -109,7 +112,7 @@ class HostDriver:
         self._settle(handle)
 
     def reserve(self, size: int) -> int:
-        """Addresses that no access may touch. Raises OUT_OF_MEMORY, INVALID_VALUE."""
+        """Reserve addresses that no access may touch. Raises OUT_OF_MEMORY, INVALID_VALUE."""
         self._held.check_size("reserve", size, self._granularity)
         # The kernel aligns to pages only: reserve more, and give the ends back.
         whole = size + self._granularity

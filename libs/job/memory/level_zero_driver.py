@@ -38,7 +38,7 @@ class LevelZeroDriver:
         self._to_destroy: set[int] = set()
 
     def granularity(self, device: int) -> int:
-        """zeVirtualMemQueryPageSize for 2 MiB."""
+        """Return the page size for pieces of 2 MiB."""
         if device not in self._granularities:
             found = c_size_t()
             vendor = self.level_zero
@@ -53,13 +53,16 @@ class LevelZeroDriver:
         return self._granularities[device]
 
     def create(self, device: int, size: int) -> int:
-        """zePhysicalMemCreate. Raises OUT_OF_MEMORY, INVALID_VALUE (size), INVALID_DEVICE."""
+        """Create memory and return its handle.
+
+        Raises OUT_OF_MEMORY, INVALID_VALUE (size), INVALID_DEVICE.
+        """
         self._held.check_size("zePhysicalMemCreate", size, self.granularity(device))
         extension = layouts.ExternalMemory(layouts.EXTERNAL_MEMORY_EXPORT_DESC, None, DMA_BUF)
         return self._create(device, size, extension, f"device {device}, {size} bytes")
 
     def export(self, handle: int) -> int:
-        """zePhysicalMemGetProperties: a new file descriptor, which the caller closes.
+        """Return a new descriptor, which the caller closes (zePhysicalMemGetProperties).
 
         Raises DRIVER_TOO_OLD before Level Zero 1.15.
         """
@@ -79,7 +82,7 @@ class LevelZeroDriver:
         return int(exported.fd)
 
     def adopt(self, device: int, descriptor: int, size: int) -> int:
-        """zePhysicalMemCreate from a descriptor, which stays the caller's.
+        """Return a handle of exported memory; the descriptor stays the caller's.
 
         An older driver ignores the descriptor and would make new memory: DRIVER_TOO_OLD instead.
         """
@@ -114,7 +117,7 @@ class LevelZeroDriver:
         return handle
 
     def release(self, handle: int) -> None:
-        """zePhysicalMemDestroy, after the last unmapping."""
+        """Give the handle up; the memory is destroyed after its last mapping."""
         physical = self._held.take_handle("zePhysicalMemDestroy", handle)
         with self._lock:
             self._to_destroy.add(handle)
@@ -125,7 +128,7 @@ class LevelZeroDriver:
             raise
 
     def reserve(self, size: int) -> int:
-        """zeVirtualMemReserve."""
+        """Reserve addresses."""
         self._held.check_size("zeVirtualMemReserve", size, self.granularity(0))
         address = c_void_p()
         self._call("zeVirtualMemReserve", None, size, ctypes.byref(address), on=f"{size} bytes")
@@ -134,7 +137,7 @@ class LevelZeroDriver:
         return made
 
     def unreserve(self, address: int, size: int) -> None:
-        """zeVirtualMemFree. Raises ALREADY_MAPPED while memory is mapped in the range."""
+        """Give the addresses back. Raises ALREADY_MAPPED while memory is mapped in the range."""
         self._held.take_range("zeVirtualMemFree", address, size)
         try:
             self._call("zeVirtualMemFree", address, size, on=f"{address:#x}")
@@ -143,7 +146,7 @@ class LevelZeroDriver:
             raise
 
     def map(self, address: int, size: int, handle: int, device: int) -> None:
-        """zeVirtualMemMap: all of the handle's memory, readable and writable."""
+        """Map all of the handle's memory, readable and writable."""
         self._held.claim("zeVirtualMemMap", address, size, handle)
         try:
             arguments = address, size, handle, 0, READ_WRITE
@@ -153,7 +156,7 @@ class LevelZeroDriver:
             raise
 
     def unmap(self, address: int, size: int) -> None:
-        """zeVirtualMemUnmap for each whole mapping. The device must not use it any more."""
+        """Remove the whole mappings of the range. The device must not use it any more."""
         taken = self._held.take_mappings("zeVirtualMemUnmap", address, size)
         for done, mapping in enumerate(taken):
             arguments = mapping.address, mapping.size

@@ -138,7 +138,7 @@ class Pool:
         self._left.append(address)
 
     def size_of(self, address: int) -> int:
-        """Bytes of the block, rounded up. Raises PoolError if it is no block."""
+        """Return the bytes of the block, rounded up. Raises PoolError if it is no block."""
         with self._guard():
             found = self._blocks.live.get(address - self._base, 0)
         if not found:
@@ -243,7 +243,7 @@ class Pool:
         self.close()
 
     def _guard(self) -> AbstractContextManager[object]:
-        """The lock. Raises PoolError for a foreign thread of a pool without one."""
+        """Return the lock. Raises PoolError for a foreign thread of a pool without one."""
         if not self._shared and get_ident() != self._owner:
             raise PoolError(
                 "this pool was made with shared=False for another thread; make a pool per thread,"
@@ -369,7 +369,7 @@ _POOLS: "weakref.WeakSet[Pool]" = weakref.WeakSet()
 
 
 def _refuse_in_child() -> None:
-    """After a fork both processes would hand out the same memory: only the parent goes on."""
+    """Refuse calls in a forked child: both processes would hand out the same memory."""
     for pool in list(_POOLS):
         pool._lock = threading.Lock()
         pool._refuse("this pool belongs to the parent process; use spawn, or open another pool")

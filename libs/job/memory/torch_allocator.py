@@ -46,12 +46,12 @@ class TorchAllocator:
 
     @property
     def alloc_address(self) -> int:
-        """Address of the C function that allocates."""
+        """The address of the C function that allocates."""
         return _address(self._alloc)
 
     @property
     def free_address(self) -> int:
-        """Address of the C function that frees."""
+        """The address of the C function that frees."""
         return _address(self._free)
 
     def install(self) -> None:
@@ -74,12 +74,12 @@ class TorchAllocator:
         memory.change_current_allocator(allocator)
 
     def pools(self) -> dict[tuple[int, int], Pool]:
-        """The pools by device and stream."""
+        """Return the pools by device and stream."""
         with self._lock:
             return dict(self._pools)
 
     def _allocate(self, size: int, device: int, stream: int | None) -> int:
-        """Called from C: an exception would be lost there, so the answer 0 means no memory."""
+        """Allocate for C code, where an exception would be lost; 0 means no memory."""
         try:
             pool = self._pool(device, stream or 0)
             address = pool.allocate(max(size, 1))

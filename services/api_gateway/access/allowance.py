@@ -32,7 +32,7 @@ class Allowance:
     def recorded(self, tenant: str, size: int, at_ns: int, now_ns: int) -> None:
         """Count `size` bytes of this tenant in a commit of time `at_ns`, at most `now_ns`."""
         at_ns = min(at_ns, now_ns)
-        self.level[tenant] = self._level_at(tenant, at_ns) + size
+        self.level[tenant] = self._current_level(tenant, at_ns) + size
         self.at[tenant] = min(max(at_ns, self.at.get(tenant, 0)), now_ns)
         if len(self.level) > KEPT_MAX:
             self._forget(at_ns)
@@ -42,7 +42,10 @@ class Allowance:
         if self.at.get(tenant, 0) > now_ns:  # this machine's own clock was set back
             self.at[tenant] = now_ns
         over = (
-            self._level_at(tenant, now_ns) + self.under_way.get(tenant, 0) + size - self.per_minute
+            self._current_level(tenant, now_ns)
+            + self.under_way.get(tenant, 0)
+            + size
+            - self.per_minute
         )
         return -(-over * MINUTE_NS // (self.per_minute * SECOND_NS)) if over > 0 else 0
 
@@ -56,10 +59,10 @@ class Allowance:
         if not self.under_way[tenant]:
             del self.under_way[tenant]
 
-    def _level_at(self, tenant: str, now_ns: int) -> int:
+    def _current_level(self, tenant: str, now_ns: int) -> int:
         drained = max(0, now_ns - self.at.get(tenant, 0)) * self.per_minute // MINUTE_NS
         return max(0, self.level.get(tenant, 0) - drained)
 
     def _forget(self, now_ns: int) -> None:
-        for tenant in [name for name in self.level if not self._level_at(name, now_ns)]:
+        for tenant in [name for name in self.level if not self._current_level(name, now_ns)]:
             del self.level[tenant], self.at[tenant]

@@ -61,7 +61,12 @@ class Recorder:
             return
         now_ns = self.clock.wall_ns()
         entry = _entry(
-            now_ns, scope, who=principal or NO_PRINCIPAL, route=route, status=status, denied=denied
+            now_ns,
+            scope,
+            requester=principal or NO_PRINCIPAL,
+            route=route,
+            status=status,
+            denied=denied,
         )
         self.waiting.append(entry)
         self.times.append(now_ns)
@@ -74,7 +79,7 @@ class Recorder:
         It is stored in one commit with the change, so neither exists without the other.
         """
         now_ns = self.clock.wall_ns()
-        entry = _entry(now_ns, scope, who=principal, route=route, status=status, denied="")
+        entry = _entry(now_ns, scope, requester=principal, route=route, status=status, denied="")
         return AccessRecorded(
             entries=access_entry.pack([entry]), count=1, first_ns=now_ns, last_ns=now_ns, dropped=0
         )
@@ -120,16 +125,16 @@ class Recorder:
 
 
 def _entry(
-    now_ns: int, scope: Scope, who: Principal, route: str, status: int, denied: str
+    now_ns: int, scope: Scope, requester: Principal, route: str, status: int, denied: str
 ) -> bytes:
     client = scope.get("client")
     return access_entry.encode(
         AccessEntry(
             at_ns=now_ns,
             request_id=scope["request_id"],
-            key_id=who.key_id,
-            tenant=who.tenant,
-            user=who.user,
+            key_id=requester.key_id,
+            tenant=requester.tenant,
+            user=requester.user,
             method=scope["method"][:TEXT_MAX],
             route=route,
             ids=_ids(scope, route),

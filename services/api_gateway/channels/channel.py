@@ -184,7 +184,7 @@ class Channel:
             eof = self.eof and not over and len(data) == len(self.input)
             if not data and not eof and await self._wait_for_input():
                 continue
-            taken = await self._patiently(partial(self._offer_input, offset, data, eof))
+            taken = await self._repeat(partial(self._offer_input, offset, data, eof))
             if taken.error:
                 raise Refused(taken.error)
             count = len(data) if taken.closed else taken.next_offset - offset
@@ -229,7 +229,7 @@ class Channel:
                 wait_ms=WAIT_MS,
                 channel=self.opened.channel,
             )
-            chunk = await self._patiently(partial(ask_output, self.gateway, self.node_id, ask))
+            chunk = await self._repeat(partial(ask_output, self.gateway, self.node_id, ask))
             if chunk.error:
                 raise Refused(chunk.error)
             if chunk.data:
@@ -248,7 +248,7 @@ class Channel:
             await self.acknowledged.wait()
         return min(CHUNK_BYTES, WINDOW_BYTES - self.unread[stream])
 
-    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _repeat(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a request. Raises Unavailable when the node has not answered for AWAY_S."""
         since_ns = self.gateway.clock.boot_ns()
         while True:

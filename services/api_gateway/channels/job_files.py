@@ -108,7 +108,7 @@ class JobFiles:
                 below, shown = _joined(path, each.name), _joined(name, each.name)
                 if each.kind == LINK:
                     yield _header(shown, tarfile.SYMTYPE, 0o777, target=each.target)
-                elif (found := await self._part_if_there(below, each.kind)) is not None:
+                elif (found := await self._part_or_none(below, each.kind)) is not None:
                     inner = (
                         self._file(below, shown, found)
                         if found.kind == FILE
@@ -120,7 +120,7 @@ class JobFiles:
                 return
             page = await self.part(path, after=page.last)
 
-    async def _part_if_there(self, path: bytes, kind: str) -> FilePart | None:
+    async def _part_or_none(self, path: bytes, kind: str) -> FilePart | None:
         """Return the part; None if it is gone or was replaced since its folder was read.
 
         A running job changes its files.

@@ -240,16 +240,16 @@ class Reader:
         """Return the present number of bytes: from the node by bisection, else from the log."""
         try:
             low, high = 0, PROBE_FIRST_BYTES
-            while high < OFFSET_MAX and await self._has(high):
+            while high < OFFSET_MAX and await self._is_stored(high):
                 low, high = high, 2 * high
             while low < high:
                 middle = (low + high) // 2
-                low, high = (middle + 1, high) if await self._has(middle) else (low, middle)
+                low, high = (middle + 1, high) if await self._is_stored(middle) else (low, middle)
             return low
         except Unavailable:
             return await self._written() or 0
 
-    async def _has(self, offset: int) -> bool:
+    async def _is_stored(self, offset: int) -> bool:
         chunk = await self.ask(offset, 1, 0)
         if chunk.error and self.over:
             raise Unavailable(chunk.error)

@@ -53,12 +53,12 @@ async def list_holds(request: Request) -> Response:
     Only operators and administrators see the parts that other tenants hold.
     """
     gateway, query = await settled(request, HoldsQuery)
-    cluster, who = gateway.cluster, principal_of(request)
+    cluster, principal = gateway.cluster, principal_of(request)
 
     def wanted(hold: tuple[GpuView, str]) -> bool:
         view, key = hold
         job = holder_of(cluster, hold)
-        seen = roles.sees_all(who) or (job is not None and roles.sees(who, job.tenant))
+        seen = roles.sees_all(principal) or (job is not None and roles.sees(principal, job.tenant))
         named = query.node in ("", view.node_id) and query.gpu in ("", view.gpu.uuid)
         kind = job.spec.kind if job is not None else ""
         return (

@@ -88,7 +88,7 @@ class JobHistory(msgspec.Struct):
 
 
 class Blocker(msgspec.Struct):
-    """What rules out `count` nodes of one `build` (or jobs, or limits)."""
+    """A reason that excludes `count` nodes of one `build` (or jobs, or limits)."""
 
     what: str
     count: int

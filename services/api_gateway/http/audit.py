@@ -28,7 +28,9 @@ router = APIRouter(tags=["log"])
 
 
 class AuditQuery(Query, frozen=True):
-    """`after`: an event's id or a sequence; empty begins with the first event.
+    """The query of the event stream.
+
+    `after`: an event's id or a sequence; empty begins with the first event.
 
     With `follow` the header Last-Event-ID replaces `after`.
     """

@@ -57,7 +57,10 @@ router = APIRouter(tags=["streams"])
 
 
 class ChannelQuery(Query, frozen=True):
-    """`node`: the node of the job to connect to; empty: the node of rank 0."""
+    """The query of a channel.
+
+    `node`: the node of the job to connect to; empty: the node of rank 0.
+    """
 
     node: str = ""
 

@@ -49,8 +49,8 @@ class Connection(HttpToolsProtocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._have_head()
-        self._have_rest()
+        self._head_complete()
+        self._rest_complete()
         self.transport.gone()  # type: ignore[attr-defined]
         super().connection_lost(exc)
 
@@ -79,7 +79,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self._refused:
             return
-        self._have_head()
+        self._head_complete()
         self._in_body = True
         self.transport.lingers = True  # type: ignore[attr-defined]
         problem = self._upgrade_problem()
@@ -96,7 +96,7 @@ class Connection(HttpToolsProtocol):
         if self._refused:
             return
         self._in_body = False
-        self._have_rest()
+        self._rest_complete()
         self.transport.lingers = False  # type: ignore[attr-defined]
         super().on_message_complete()
 
@@ -156,13 +156,13 @@ class Connection(HttpToolsProtocol):
         if self._timer is None:
             self._timer = self.loop.call_later(self.head_s, self._too_late)
 
-    def _have_head(self) -> None:
+    def _head_complete(self) -> None:
         self._head_bytes = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _have_rest(self) -> None:
+    def _rest_complete(self) -> None:
         if self._rest_timer is not None:
             self._rest_timer.cancel()
             self._rest_timer = None
@@ -186,7 +186,7 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         """Answer with a problem and close. If another answer is under way, only close."""
         self._refused = True
-        self._have_head()
+        self._head_complete()
         if self._answers():
             self.transport.abort()
             return

@@ -180,7 +180,11 @@ def _model(request: Request, name: str) -> Model:
     model = gateway_of(request).cluster.models.get(name)
     if model is None or not roles.sees(principal_of(request), model.tenant):
         kind = Problem if model is None else Denied
-        raise kind(404, f"model {name[:64]!r} does not exist: GET /v1/deployments lists the models")
+        raise kind(
+            404,
+            f"model {name[:64]!r} does not exist: "
+            "list the models with `muster models` (GET /v1/deployments)",
+        )
     return model
 
 
@@ -191,7 +195,7 @@ def _deployed(request: Request, name: str) -> Model:
     if not model.deployed:
         raise Problem(
             409,
-            f"model {name} is not deployed: deploy it with POST /v1/deployments",
+            f"model {name} is not deployed: deploy it with `muster deploy` (POST /v1/deployments)",
             state="undeployed",
             name=name,
         )

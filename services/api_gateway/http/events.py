@@ -102,7 +102,7 @@ async def events(request: Request) -> Response:
     principal = principal_of(request)
     job_id = (await gateway.lookup.job_seqs(query.job, principal))[0] if query.job else ""
     fact_filter = _FactFilter(gateway, query, principal, job_id)
-    after = max(query.after, await _before_last(gateway, fact_filter, query.last))
+    after = max(query.after, await _commit_before_last(gateway, fact_filter, query.last))
     if "text/event-stream" in request.headers.get("accept", ""):
         resumed = last_event_id(request)
         begin = (
@@ -139,7 +139,7 @@ async def events(request: Request) -> Response:
     )
 
 
-async def _before_last(gateway: Gateway, fact_filter: "_FactFilter", count: int) -> int:
+async def _commit_before_last(gateway: Gateway, fact_filter: "_FactFilter", count: int) -> int:
     """Return the commit after which the last `count` matching facts follow; 0 if `count` is 0."""
     before, left = gateway.cluster.seq, count
     oldest = max(0, before - LAST_SCAN_MAX)

@@ -31,7 +31,10 @@ router = APIRouter(tags=["jobs"])
 
 
 class WaitQuery(Query, frozen=True):
-    """`state`: wait until the job leaves this state; empty: until it has ended."""
+    """The query of a wait.
+
+    `state`: wait until the job leaves this state; empty: until it has ended.
+    """
 
     timeout_s: float = 30.0
     state: str = ""

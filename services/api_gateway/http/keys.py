@@ -151,7 +151,8 @@ def _key(gateway: Gateway, key_id: str) -> Key:
         raise Problem(
             404,
             (
-                f"key {key_id[:64]!r} does not exist: GET /v1/keys lists the keys; the host's keys "
+                f"key {key_id[:64]!r} does not exist: "
+                "list the keys with `muster key list` (GET /v1/keys); the host's keys "
                 "are in the file MUSTER_API_KEYS_FILE"
             ),
         )

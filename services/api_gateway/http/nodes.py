@@ -54,7 +54,7 @@ class GpusQuery(PageQuery, frozen=True):
 
 
 class InventoryQuery(Query, frozen=True):
-    """`after` is the last answer's `next`."""
+    """The query of an inventory. `after` is the last answer's `next`."""
 
     after: str = ""
 
@@ -65,13 +65,13 @@ async def list_nodes(request: Request) -> Response:
     gateway, query = await settled(request, NodesQuery)
     if query.state:
         check_one_of("state", query.state, node_life.STATES)
-    cluster, who, pulse = gateway.cluster, principal_of(request), gateway.pulse
+    cluster, principal, pulse = gateway.cluster, principal_of(request), gateway.pulse
 
     def wanted(node: Node) -> bool:
         return query.state == node.state or (not query.state and node.state != node_life.REMOVED)
 
     def shown(node: Node) -> NodeShown:
-        return node_seen(who, cluster, node, pulse.heard_ns(node.node_id))
+        return node_seen(principal, cluster, node, pulse.heard_ns(node.node_id))
 
     return await answer_page(
         name="nodes",
@@ -100,7 +100,9 @@ def known_node(gateway: Gateway, node_id: str) -> Node:
     node = gateway.cluster.nodes.get(NodeId(node_id))
     if node is None:
         raise Problem(
-            404, f"node {node_id[:64]!r} has not registered: GET /v1/nodes lists the nodes"
+            404,
+            f"node {node_id[:64]!r} has not registered: "
+            "list the nodes with `muster nodes` (GET /v1/nodes)",
         )
     return node
 
@@ -131,7 +133,7 @@ async def declare_dead(request: Request, node_id: str) -> Response:
     if node.usable:
         text = (
             f"node {node.node_id} is {node.state}, and only a lost node can be declared dead: "
-            "cancel its jobs, or wait until GET /v1/nodes shows it as unreachable"
+            "cancel its jobs, or wait until `muster nodes` (GET /v1/nodes) shows it as unreachable"
         )
         raise Problem(409, text, state=node.state)
     fact = job_intents.death_declaration(body, node)
@@ -149,7 +151,7 @@ async def declare_dead(request: Request, node_id: str) -> Response:
 async def list_gpus(request: Request) -> Response:
     """List devices and their holders."""
     gateway, query = await settled(request, GpusQuery)
-    cluster, who, state = gateway.cluster, principal_of(request), query.state.upper()
+    cluster, principal, state = gateway.cluster, principal_of(request), query.state.upper()
     if state:
         check_one_of("state", state, gpu_life.STATES)
 
@@ -164,7 +166,7 @@ async def list_gpus(request: Request) -> Response:
         query=query,
         seq=cluster.seq,
         name_of=lambda view: view.gpu.uuid,
-        show=partial(gpu_seen, who, cluster),
+        show=partial(gpu_seen, principal, cluster),
         wanted=wanted,
     )
 
@@ -179,7 +181,10 @@ async def show_gpu(request: Request, uuid: str) -> Response:
 def known_gpu(gateway: Gateway, uuid: str) -> GpuView:
     view = gateway.cluster.gpus.get(GpuId(uuid))
     if view is None or is_removed(gateway.cluster, view.node_id):
-        raise Problem(404, f"GPU {uuid[:64]!r} does not exist: GET /v1/gpus lists the GPUs")
+        raise Problem(
+            404,
+            f"GPU {uuid[:64]!r} does not exist: list the GPUs with `muster gpus` (GET /v1/gpus)",
+        )
     return view
 
 

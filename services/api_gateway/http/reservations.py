@@ -40,10 +40,14 @@ async def reserve(request: Request, name: str) -> Response:
     """
     gateway = gateway_without_query(request)
     known = name in gateway.cluster.reservations
-    who, now_ns = principal_of(request).user, gateway.clock.wall_ns()
+    user, now_ns = principal_of(request).user, gateway.clock.wall_ns()
     await gateway.record(
         intents.reservation(
-            cluster=gateway.cluster, body=await body_of(request), name=name, user=who, now_ns=now_ns
+            cluster=gateway.cluster,
+            body=await body_of(request),
+            name=name,
+            user=user,
+            now_ns=now_ns,
         )
     )
     return answer(

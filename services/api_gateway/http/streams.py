@@ -100,7 +100,7 @@ async def output(request: Request, ref: str) -> Response:
     pieces = reader.pieces(offset, query.follow)
     first = None if query.follow and not reader.over else await anext(pieces, None)
     if reader.gone:
-        raise Problem(410, _gone(reader))
+        raise Problem(410, _gone_message(reader))
     headers = {
         "x-muster-output": _source(reader, first),
         "x-muster-offset": str(first.offset if first else offset),
@@ -120,7 +120,7 @@ def _source(reader: Reader, first: Piece | None) -> str:
     return f"{source}, pruned on {reader.node_id}" if reader.pruned and source == TAIL else source
 
 
-def _gone(reader: Reader) -> str:
+def _gone_message(reader: Reader) -> str:
     what = (
         f"the {reader.stream} of job {reader.job.job_id}, attempt {reader.attempt}, rank "
         f"{reader.rank}"
@@ -197,7 +197,7 @@ async def stdin(request: Request, ref: str) -> Response:
         raise Problem(
             413, f"the input has {len(data)} bytes: send at most {STDIN_BYTES_MAX} at once"
         )
-    return await _offer_input(gateway, _taking_input(job_to_change(request, ref)), query, data)
+    return await _offer_input(gateway, _input_job(job_to_change(request, ref)), query, data)
 
 
 async def _offer_input(gateway: Gateway, job: Job, query: StdinQuery, data: bytes) -> Response:
@@ -219,7 +219,7 @@ async def _offer_input(gateway: Gateway, job: Job, query: StdinQuery, data: byte
     return answer({"next_offset": taken.next_offset, "attempt": attempt, "closed": taken.closed})
 
 
-def _taking_input(job: Job) -> Job:
+def _input_job(job: Job) -> Job:
     """Return the job if it accepts input now. Raises Problem."""
     if not job.spec.stdin:
         raise Problem(422, f"job {job.job_id} has no input: submit it with stdin: true")

@@ -87,5 +87,9 @@ def _tenant(request: Request, name: str) -> Tenant:
     found = intents.known_tenant(gateway_of(request).cluster, name)
     if found is None or not roles.sees(principal_of(request), name):
         kind = Problem if found is None else Denied
-        raise kind(404, f"tenant {name[:64]!r} does not exist: GET /v1/tenants lists the tenants")
+        raise kind(
+            404,
+            f"tenant {name[:64]!r} does not exist: "
+            "list the tenants with `muster tenant list` (GET /v1/tenants)",
+        )
     return found

@@ -39,7 +39,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class WatchQuery(Query, frozen=True):
-    """`after`: the sequence to continue from; 0 begins with all live jobs and all nodes."""
+    """The query of a watch.
+
+    `after`: the sequence to continue from; 0 begins with all live jobs and all nodes.
+    """
 
     after: int = 0
 
@@ -80,7 +83,7 @@ async def _events(gateway: Gateway, after: int, principal: Principal) -> AsyncIt
             yield piece
         yield _event("ready", seq, {"seq": seq})
         while True:
-            if not await _woken(watcher, gateway.settings.keepalive_ms):
+            if not await _await_change(watcher, gateway.settings.keepalive_ms):
                 yield b": still here\n\n"
                 continue
             jobs, nodes = watcher.take()
@@ -100,7 +103,7 @@ def _jobs_since(gateway: Gateway, after: int) -> list[JobId]:
     return [job.job_id for job in live_jobs(gateway.cluster)]
 
 
-async def _woken(watcher: Watcher, wait_ms: int) -> bool:
+async def _await_change(watcher: Watcher, wait_ms: int) -> bool:
     try:
         async with asyncio.timeout(wait_ms / 1_000):
             return await watcher.woken.wait()

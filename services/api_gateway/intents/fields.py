@@ -48,6 +48,8 @@ def _hint(name: str, known: list[str], what: str) -> str:
         return f"{what} {name[:64]!r} is not known: did you mean {near[0]!r}?"
     if not known:
         return f"{what} {name[:64]!r} does not exist, and there is no other {what}"
+    if len(known) == 1:
+        return f"{what} {name[:64]!r} is not known: use {known[0]!r}"
     listed = ", ".join(known[:LISTED_MAX]) + (" ..." if len(known) > LISTED_MAX else "")
     return f"{what} {name[:64]!r} is not known: use one of {listed}"
 

@@ -126,7 +126,7 @@ def tenant_removal(cluster: Cluster, tenant: Tenant, user: str) -> TenantSet:
     if tenant.tenant == DEFAULT:
         text = "the tenant default cannot be removed: the keys of the host's key file belong to it"
         raise Problem(409, text)
-    left = [f"{number} {what}" for number, what in _still_there(cluster, tenant.tenant) if number]
+    left = [f"{number} {what}" for number, what in _remaining(cluster, tenant.tenant) if number]
     if left:
         text = (
             f"tenant {tenant.tenant} cannot be removed: it still has {', '.join(left)}: end its "
@@ -136,7 +136,7 @@ def tenant_removal(cluster: Cluster, tenant: Tenant, user: str) -> TenantSet:
     return TenantSet(tenant=tenant.tenant, removed=True, user=user)
 
 
-def _still_there(cluster: Cluster, tenant: TenantId) -> Iterator[tuple[int, str]]:
+def _remaining(cluster: Cluster, tenant: TenantId) -> Iterator[tuple[int, str]]:
     yield sum(job.tenant == tenant for job in live_jobs(cluster)), "jobs that have not ended"
     yield (
         sum(model.deployed and model.tenant == tenant for model in cluster.models.values()),
@@ -162,7 +162,8 @@ def key_creation(body: object, cluster: Cluster, own_tenant: str, now_ns: int) -
     tenant, user = key.tenant or own_tenant, job_intents.take_user({"user": key.user})
     if known_tenant(cluster, tenant) is None:
         raise Refused(
-            f"tenant: {tenant[:64]!r} does not exist: create it with PUT /v1/tenants/NAME"
+            f"tenant: {tenant[:64]!r} does not exist: "
+            "create it with `muster tenant set` (PUT /v1/tenants/NAME)"
         )
     if not user:
         raise Refused("user: empty: give the name of the person or service that uses the key")

@@ -42,7 +42,7 @@ class InviteBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine sends to join: its invitation's `secret` and its own public key."""
+    """A machine's request to join: its invitation's `secret` and its own public key."""
 
     node_id: str
     secret: str
@@ -153,7 +153,11 @@ def removal(
     """
     node, member = cluster.nodes.get(NodeId(node_id)), cluster.memberships.get(NodeId(node_id))
     if node is None and member is None:
-        raise Problem(404, f"node {node_id[:64]!r} does not exist: GET /v1/nodes lists the nodes")
+        raise Problem(
+            404,
+            f"node {node_id[:64]!r} does not exist: "
+            "list the nodes with `muster nodes` (GET /v1/nodes)",
+        )
     if node is None and member is not None and not member.public_key and not member.leaving:
         return NodeInvited(
             node_id=member.node_id,

@@ -62,8 +62,8 @@ def reservation(
     request = convert(dict(body), ReservationBody)
     if request.maintenance == bool(request.tenants or request.users):
         raise Refused(
-            "tenants: give either the tenants or users that may use the reservation, or "
-            "maintenance: true"
+            "tenants: give either the tenants or users that may use the reservation (--tenant, "
+            "--for-user), or maintenance: true (muster maintenance)"
         )
     check_known(request.tenants, {*cluster.tenants, DEFAULT}, "tenant")
     start_ns, end_ns = _span(request, now_ns)

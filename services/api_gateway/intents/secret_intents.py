@@ -50,7 +50,7 @@ def setting(
         )
     value = job_intents.body_fields(body, SECRET_FIELDS).get("value")
     if not isinstance(value, str) or not value or "\0" in value:
-        raise Refused("value: not valid: give a text that is not empty and contains no NUL byte")
+        raise Refused("value: empty, or it contains a NUL byte: give a text without NUL bytes")
     if len(value.encode()) > VALUE_BYTES_MAX:
         raise Refused(
             f"value: the secret has {len(value.encode())} bytes: give at most {VALUE_BYTES_MAX}, "
@@ -74,7 +74,9 @@ def removal(cluster: Cluster, tenant: str, name: str, user: str) -> SecretRemove
     """Return the fact for `DELETE /v1/secrets/{name}`. Raises Problem 404."""
     if secret_key(tenant, name) not in cluster.secrets:
         raise Problem(
-            404, f"tenant {tenant} has no secret {name[:64]!r}: GET /v1/secrets lists its secrets"
+            404,
+            f"tenant {tenant} has no secret {name[:64]!r}: "
+            "list them with `muster secret list` (GET /v1/secrets)",
         )
     return SecretRemoved(tenant=TenantId(tenant), name=name, user=user)
 

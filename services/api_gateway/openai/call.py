@@ -38,7 +38,7 @@ UNFINISHED: Final = ApiError(
 NO_CACHE: Final = (b"cache-control", b"no-cache")
 
 
-def _unheard() -> None:
+def _ignore_answer() -> None:
     """Do nothing: no listener is set yet."""
 
 
@@ -96,7 +96,7 @@ class Call:
         self.status = 0
         self.streaming = False
         self.first_s = 0.0
-        self.heard: Callable[[], None] = _unheard
+        self.heard: Callable[[], None] = _ignore_answer
 
     async def relay(
         self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str

@@ -101,7 +101,7 @@ class Limited:
         raise _quota_unavailable() if purse.last.given else self._refusal(purse, need)
 
     async def _await_next_minute(self, purse: Purse) -> None:
-        """If the minute is over here, sleep until it is over at quota too: `left_ms` after its
+        """Sleep until the minute is over at quota too, if it is over here: `left_ms` after its
         answer at the latest.
         """
         if self.clock.boot_ns() >= purse.until_ns:

@@ -42,7 +42,9 @@ class Vault:
         self.store = store
 
     async def put(self, tenant: str, name: str, value: str) -> None:
-        sealed = self._box(tenant).encrypt(msgspec.msgpack.encode(_Sealed(tenant, name, value)))
+        sealed = self._secret_box(tenant).encrypt(
+            msgspec.msgpack.encode(_Sealed(tenant, name, value))
+        )
         await self.store.put(secret_key(tenant, name), bytes(sealed))
 
     async def get(self, tenant: str, name: str) -> str | None:
@@ -51,7 +53,7 @@ class Vault:
         if not sealed:
             return None
         try:
-            found = msgspec.msgpack.decode(self._box(tenant).decrypt(sealed), type=_Sealed)
+            found = msgspec.msgpack.decode(self._secret_box(tenant).decrypt(sealed), type=_Sealed)
         except (CryptoError, msgspec.DecodeError) as error:
             raise Corrupt(
                 f"the secret {name} of {tenant} does not open with this vault's key: set it again"
@@ -65,7 +67,7 @@ class Vault:
     async def remove(self, tenant: str, name: str) -> None:
         await self.store.put(secret_key(tenant, name), b"")
 
-    def _box(self, tenant: str) -> SecretBox:
+    def _secret_box(self, tenant: str) -> SecretBox:
         return SecretBox(blake2b(tenant.encode(), key=self._key(), digest_size=KEY_BYTES).digest())
 
     def _key(self) -> bytes:

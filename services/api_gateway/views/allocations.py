@@ -77,7 +77,10 @@ class HoldingPolicy(msgspec.Struct):
 
 
 class HoldingStatistics(msgspec.Struct):
-    """`held_s` counts the current attempt from its placement; `gpu_hours` counts all attempts."""
+    """The use of an allocation.
+
+    `held_s` counts the current attempt from its placement; `gpu_hours` counts all attempts.
+    """
 
     held_s: float
     gpu_hours: float

@@ -206,13 +206,13 @@ def _user(name: str) -> str:
 
 
 def _reservation(fact: f.ReservationSet) -> str:
-    whom = ", ".join((*fact.tenants, *fact.users)) or "maintenance"
+    owners = ", ".join((*fact.tenants, *fact.users)) or "maintenance"
     nodes = ", ".join(fact.nodes[:4]) + (
         f" and {len(fact.nodes) - 4} more" if len(fact.nodes) > 4 else ""
     )
     span = f"from {rfc3339(fact.start_ns)} to {rfc3339(fact.end_ns)}"
     return (
-        f"reservation {fact.reservation} for {whom} on {nodes}, {span}, set by {_user(fact.user)}"
+        f"reservation {fact.reservation} for {owners} on {nodes}, {span}, set by {_user(fact.user)}"
     )
 
 

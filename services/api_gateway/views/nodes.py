@@ -252,9 +252,7 @@ def node_seen(principal: Principal, cluster: Cluster, node: Node, heard_ns: int)
 
 
 def gpu_seen(principal: Principal, cluster: Cluster, view: GpuView) -> GpuFull:
-    """Show a GPU. Of jobs that the principal may not see, it shows only the share that they
-    hold.
-    """
+    """Return a GPU as the principal may see it: other tenants' jobs appear as their share only."""
     shown = gpu_shown(cluster, view)
     for holder in shown.holders:
         if not _sees_job(principal, cluster, holder.job_id):

@@ -21,10 +21,10 @@ def findings(walk: Walk) -> list[Finding]:
     backbone = _backbone(whole)
     ids = {id(segment) for segment in backbone}
     strays = [segment for segment in whole if id(segment) not in ids]
-    found = [_stray(segment, backbone) for segment in strays]
+    found = [_stray_finding(segment, backbone) for segment in strays]
     moved = [segment for segment in strays if not _covers(backbone, segment.start)]
     found += gaps.findings(walk.segments, backbone, moved)
-    found += _duplicates(backbone) + _borders(backbone) + _numbers(backbone)
+    found += _duplicates(backbone) + _rewritten_records(backbone) + _numbers(backbone)
     found += [walk.ruined_at] if walk.ruined_at else []
     return sorted(found, key=lambda finding: finding.index)
 
@@ -92,7 +92,7 @@ def _covers(backbone: list[Segment], home: int) -> bool:
     return i > 0 and home < backbone[i - 1].end
 
 
-def _stray(segment: Segment, backbone: list[Segment]) -> Finding:
+def _stray_finding(segment: Segment, backbone: list[Segment]) -> Finding:
     more = f" (and {segment.count - 1} after it)" if segment.count > 1 else ""
     if _covers(backbone, segment.start):
         return Finding(
@@ -118,7 +118,7 @@ def _duplicates(backbone: list[Segment]) -> list[Finding]:
     return found
 
 
-def _borders(backbone: list[Segment]) -> list[Finding]:
+def _rewritten_records(backbone: list[Segment]) -> list[Finding]:
     """Report records that were rewritten together with their hash.
 
     The record after them still chains to the old hash.

@@ -35,7 +35,7 @@ NOTHING: Final = MappingProxyType[int, str]({})
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What was checked and found.
+    """The result of a check of the chain.
 
     `more` counts findings beyond FINDINGS_MAX. `streamed` counts entries that were compared with
     the stream.

@@ -38,10 +38,10 @@ def telling(what: str, where: str) -> Iterator[None]:
     try:
         yield
     except exc.DBAPIError as error:
-        raise _meant(error, f"{what} in {where}") from error
+        raise _typed_error(error, f"{what} in {where}") from error
 
 
-def _meant(error: exc.DBAPIError, tried: str) -> MusterError:
+def _typed_error(error: exc.DBAPIError, tried: str) -> MusterError:
     number = getattr(error.orig, "sqlite_errorcode", 0)
     state = getattr(error.orig, "sqlstate", "") or ""
     if isinstance(error, exc.ProgrammingError) or "no such table" in _text(error):

@@ -51,7 +51,7 @@ ASK_JITTER_NS: Final = 200 * MS
 
 
 def ask_jitter_ns(node_id: str) -> int:
-    """Each node has its own, so that a thousand do not ask at once."""
+    """Return this node's own delay, so that a thousand nodes do not ask at once."""
     return (
         int.from_bytes(hashlib.blake2b(node_id.encode(), digest_size=4).digest(), "big")
         % ASK_JITTER_NS
@@ -111,7 +111,7 @@ def _device_erred(state: State, seen: o.DeviceErrorSeen, now_ns: int) -> None:
     fact = hits.error_fact(
         node_id=state.node_id,
         uuid=seen.uuid,
-        told=(seen.error.error, judged.verdict, seen.source),
+        judged_as=(seen.error.error, judged.verdict, seen.source),
         refs=refs,
         shadow=shadow,
         text=seen.error.text,
@@ -143,13 +143,13 @@ def _evidence_saved(state: State, key: str, where: str) -> None:
         return
     _stop(state, key, attempt, Stop(HUNG, SIGTERM, HIT_GRACE_MS, attempt.hang.detail))
     for uuid in attempt.gpus:
-        told = (hangs.ERROR, DRAIN_THEN_RESET, hangs.SOURCE)
+        judged_as = (hangs.ERROR, DRAIN_THEN_RESET, hangs.SOURCE)
         d.note_hang(
             state.devices,
             hits.error_fact(
                 node_id=state.node_id,
                 uuid=uuid,
-                told=told,
+                judged_as=judged_as,
                 refs=(attempt.ref,),
                 shadow=shadow,
                 text=attempt.hang.detail,

@@ -107,13 +107,13 @@ def replace_orders(
 
     Known orders that are older and not among them are dropped.
     """
-    wished = {(order.uuid, order.control): order for order in orders}
+    wanted = {(order.uuid, order.control): order for order in orders}
     for key, known in list(controls.wishes.items()):
-        if key not in wished and known.request <= seq:
+        if key not in wanted and known.request <= seq:
             del controls.wishes[key]
             controls.todo.pop(key, None)
             d.clear_trouble(devices, key[0], reason(known.control))
-    add_orders(controls, wished.values())
+    add_orders(controls, wanted.values())
 
 
 def reason(control: str) -> str:
@@ -275,8 +275,8 @@ def digest_entries(controls: Controls) -> Iterator[tuple[str, str, int]]:
 
 def facts(controls: Controls) -> list[NodeFact]:
     """Return the outcomes that are not recorded yet."""
-    said, controls.unrecorded = controls.unrecorded, []
-    return said
+    recorded, controls.unrecorded = controls.unrecorded, []
+    return recorded
 
 
 def _record_outcome(controls: Controls, node_id: NodeId, order: ControlOrder) -> None:

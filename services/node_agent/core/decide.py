@@ -1,4 +1,4 @@
-"""What the agent must do now, derived from the state and the time.
+"""The agent's decisions: the actions that the state and the time require.
 
 Pure and deterministic: attempts are handled in the order in which they were touched. `decide` asks
 for each action once and notes that in the state. Rules: nothing starts without a valid lease, or

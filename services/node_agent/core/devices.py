@@ -78,10 +78,9 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """What a release check found on a device: the attempt, and the time since which it had the
-    device.
+    """An attempt that a release check must look for on a device.
 
-    `began_ns` is on the boot clock; 0: only the driver is asked.
+    `began_ns`: the boot clock when the attempt got the device; 0: only the driver is asked.
     """
 
     ref: AttemptRef = AttemptRef(JobId(""), 0)
@@ -266,7 +265,9 @@ def begin_resets(devices: Devices, held: Collection[GpuId], now_ns: int) -> dict
     busy = on_cards_of(devices.troubles, devices.resetting)
     free = [uuid for uuid in devices.troubles if uuid not in held and uuid not in busy]
     due = [
-        uuid for uuid in free if _needs(devices, uuid) in e.RESETS or _operator_asked(devices, uuid)
+        uuid
+        for uuid in free
+        if _hardest_verdict(devices, uuid) in e.RESETS or _operator_asked(devices, uuid)
     ]
     devices.breaker_closes_ns = _breaker_closes_ns(devices, now_ns) if due else 0
     if devices.breaker_closes_ns:
@@ -275,12 +276,15 @@ def begin_resets(devices: Devices, held: Collection[GpuId], now_ns: int) -> dict
     for uuid in reasons:
         devices.resetting[uuid] = None
         add_trouble(
-            devices, uuid, RESET, Trouble(gpu_life.RESETTING, WHILE_RESET, _needs(devices, uuid))
+            devices,
+            uuid,
+            RESET,
+            Trouble(gpu_life.RESETTING, WHILE_RESET, _hardest_verdict(devices, uuid)),
         )
     return reasons
 
 
-def _needs(devices: Devices, uuid: GpuId) -> str:
+def _hardest_verdict(devices: Devices, uuid: GpuId) -> str:
     """Return the hardest verdict on a device; empty if there is none."""
     verdicts = [
         trouble.verdict for trouble in devices.troubles.get(uuid, {}).values() if trouble.verdict
@@ -324,7 +328,7 @@ def note_reset(
     mended = MENDED_BY_BOOT if asked else e.RESETS
     devices.resetting.pop(uuid, None)
     clear_trouble(devices, uuid, RESET)
-    if problem and refused and _needs(devices, uuid) not in e.RESETS:
+    if problem and refused and _hardest_verdict(devices, uuid) not in e.RESETS:
         return
     needs = [
         reason
@@ -369,8 +373,8 @@ def _recovered(devices: Devices, node_id: NodeId, uuid: GpuId) -> NodeFact:
 
 def _fault(node_id: NodeId, uuid: GpuId, reason: str, trouble: Trouble) -> NodeFact:
     """Return the GpuFaulted fact of a trouble."""
-    told = msgspec.structs.asdict(trouble)
-    return f.GpuFaulted(node_id=node_id, uuid=uuid, reason=reason, **told)
+    fields = msgspec.structs.asdict(trouble)
+    return f.GpuFaulted(node_id=node_id, uuid=uuid, reason=reason, **fields)
 
 
 def _worst(devices: Devices, uuid: GpuId) -> tuple[str, Trouble] | None:

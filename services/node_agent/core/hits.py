@@ -39,13 +39,13 @@ def attempts_hit(judged: Judgement, having: Sequence[str], own: str) -> list[str
 def error_fact(
     node_id: NodeId,
     uuid: GpuId,
-    told: tuple[str, str, str],
+    judged_as: tuple[str, str, str],
     refs: tuple[AttemptRef, ...],
     shadow: bool,
     text: str,
 ) -> GpuErrorSeen:
-    """Return the fact of an error; `told` is its name, its verdict and its source."""
-    error, verdict, source = told
+    """Return the fact of an error; `judged_as` is its name, its verdict and its source."""
+    error, verdict, source = judged_as
     return GpuErrorSeen(
         node_id=node_id,
         uuid=uuid,

@@ -43,9 +43,9 @@ def probe_of(order: StartOrder) -> o.Probe | None:
     serve = order.spec.serve
     if serve is None:
         return None
-    asked = serve.health_interval_s, serve.health_timeout_s, serve.health_failures
+    limits = serve.health_interval_s, serve.health_timeout_s, serve.health_failures
     return o.Probe(
-        order.port, serve.health_path, serve.startup_timeout_s, order.spec.grace_s, *asked
+        order.port, serve.health_path, serve.startup_timeout_s, order.spec.grace_s, *limits
     )
 
 

@@ -32,7 +32,7 @@ def running(state: State, but: str = "") -> set[GpuId]:
     }
 
 
-def can_be_told(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:
+def can_be_checked(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:
     """Return the devices that can be checked: no attempt runs there without a MIG instance of its
     own.
     """

@@ -43,26 +43,26 @@ def without_nodes(driver: Driver, uuids: Iterable[GpuId]) -> list[GpuId]:
     return [] if driver.simulated else [uuid for uuid in uuids if not driver.nodes.get(uuid)]
 
 
-def isolation(said: Mapping[str, str], driver: Driver, gpus: Iterable[Gpu]) -> dict[str, str]:
+def isolation(reports: Mapping[str, str], driver: Driver, gpus: Iterable[Gpu]) -> dict[str, str]:
     """Return the isolation for NodeRegistered.
 
     Devices without found nodes are open to all jobs, and only root makes MIG instances.
     """
     inventory = list(gpus)
-    found = dict(said)
+    found = dict(reports)
     unseen = without_nodes(driver, (gpu.uuid for gpu in inventory))
     if unseen:
         found[DEVICES] = lost(f"no device node of {', '.join(unseen)} was found")
     if any(gpu.mig_profiles for gpu in inventory):
         found[MIG] = lost(
             "the agent is not root, and the driver lets only root make instances"
-            if _is_lowly(driver)
+            if _lacks_root(driver)
             else ""
         )
     return found
 
 
-def _is_lowly(driver: Driver) -> bool:
+def _lacks_root(driver: Driver) -> bool:
     return not driver.simulated and os.geteuid() != 0
 
 

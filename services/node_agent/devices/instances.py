@@ -126,10 +126,10 @@ class Instances:
     async def _sweep(self, uuid: GpuId, key: str) -> str:
         async with self.turns[uuid]:
             try:
-                stays = [await self._removed(uuid, one) for one in await self._nobodys(uuid, key)]
-                left = await self._nobodys(uuid, key) if any(stays) else []
+                stays = [await self._removed(uuid, one) for one in await self._unowned(uuid, key)]
+                left = await self._unowned(uuid, key) if any(stays) else []
             except MusterError as error:
-                return f"nobody can tell whether a MIG instance is left: {error}"
+                return f"the MIG instances cannot be listed, so one may be left: {error}"
         named = ", ".join(f"{one.profile} at slice {one.start}" for one in left)
         return (
             f"a MIG instance that no job owns is left ({named}): {'; '.join(filter(None, stays))}"
@@ -137,7 +137,7 @@ class Instances:
             else ""
         )
 
-    async def _nobodys(self, uuid: GpuId, key: str) -> list[MigInstance]:
+    async def _unowned(self, uuid: GpuId, key: str) -> list[MigInstance]:
         done = await self.driver.control(uuid, ListMigInstances())
         there = () if isinstance(done, Lacking) else done.instances
         self.known[uuid] = {one.number: one.slices for one in there}

@@ -135,7 +135,7 @@ class JobDirectories:
     async def launch(self, launch: Launch) -> None:
         if launch.probe is not None and not is_free(launch.probe.port):
             raise Refused(f"port {launch.probe.port} is in use on this node by another process")
-        launch = self._at_home(launch)
+        launch = self._with_home(launch)
         folder = OWN if launch.account is not None else "."
         request = LaunchRequest(
             job_id=launch.ref.job_id,
@@ -171,7 +171,7 @@ class JobDirectories:
             await asyncio.to_thread(_remove_unmarked, job_dir)
             raise Refused(f"{key_of(launch.ref)} cannot be started: {error}") from error
 
-    def _at_home(self, launch: Launch) -> Launch:
+    def _with_home(self, launch: Launch) -> Launch:
         """Make the attempt's own folder the home of a user without one.
 
         The home is `/` if other users cannot reach that folder.

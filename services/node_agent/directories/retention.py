@@ -98,12 +98,12 @@ def surplus(
             and now_ns - pile.oldest.ended_ns >= keep.age_s * SECOND_NS
         ):
             chosen.append(pile.take())
-    chosen += _down_to(piles, keep.size_bytes, lambda pile: pile.size_bytes)
-    chosen += _down_to(piles, keep.jobs, lambda pile: pile.jobs)
+    chosen += _surplus_of(piles, keep.size_bytes, lambda pile: pile.size_bytes)
+    chosen += _surplus_of(piles, keep.jobs, lambda pile: pile.jobs)
     return chosen
 
 
-def _down_to(
+def _surplus_of(
     piles: Sequence[_Pile], bound: int | None, amount: Callable[[_Pile], int]
 ) -> Iterator[Kept]:
     """Yield directories of the tenant with the largest amount until the total is within bound."""

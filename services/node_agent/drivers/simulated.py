@@ -286,7 +286,7 @@ class SimulatedDriver:
         return topology(parts, simulated=True)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def _sample(self, gpu: Gpu, working: Sequence[Work], since_s: float) -> Sample:
         """Return a sample of one device. Jobs on it take turns, so their times add up."""
@@ -312,10 +312,10 @@ class SimulatedDriver:
             processes=tuple(Process(use.pid, use.memory_bytes) for use in all_used),
         )
         played = self.played.get(gpu.pci_bus, {})
-        return _with(sample, played) if played else sample
+        return _with_played(sample, played) if played else sample
 
 
-def _with(sample: Sample, played: Mapping[str, int]) -> Sample:
+def _with_played(sample: Sample, played: Mapping[str, int]) -> Sample:
     """Return the sample with the played readings. The errors of single links are also summed up."""
     found = [(LINK.fullmatch(name), count) for name, count in played.items()]
     links = tuple(

@@ -104,7 +104,7 @@ class VendorDevices:
 
     async def events(self) -> list[Event]:
         """Return the events since the last call: the driver's, and those of silent devices."""
-        if self.devices and not self._is_aside(ALL):
+        if self.devices and not self._is_set_aside(ALL):
             try:
                 answers = await self.process.ask(Ask(r.EVENTS))
             except Silent as error:
@@ -129,7 +129,7 @@ class VendorDevices:
             raise
 
     def is_aside(self, address: str) -> bool:
-        return self._is_aside(ALL) or self._is_aside(address)
+        return self._is_set_aside(ALL) or self._is_set_aside(address)
 
     def is_stale(self, address: str) -> bool:
         """Return whether the device was silent at its last call and is not set aside."""
@@ -168,14 +168,14 @@ class VendorDevices:
         if isinstance(answer, Fault) and answer.lost:
             if address not in self.lost:
                 self.lost[address] = answer.text
-                self._say(address, r.LOST, answer.text)
+                self._report_event(address, r.LOST, answer.text)
             return
         for each in (ALL, address):
             self.silent_at.pop(each, None)
             if each in self.aside or each in self.lost:
                 self.aside.pop(each, None)
                 self.lost.pop(each, None)
-                self._say(each, r.ANSWERS)
+                self._report_event(each, r.ANSWERS)
 
     def _was_silent(self, error: Silent) -> None:
         """Keep the last sample of a silent device.
@@ -193,15 +193,15 @@ class VendorDevices:
     def _set_aside(self, error: Silent) -> None:
         _, pause_s = self.aside.get(error.device, (0.0, 0.0))
         if not pause_s:
-            self._say(error.device, r.WEDGED, str(error))
+            self._report_event(error.device, r.WEDGED, str(error))
         pause_s = min(2 * pause_s or self.aside_s, ASIDE_MAX_S)
         self.aside[error.device] = (asyncio.get_running_loop().time() + pause_s, pause_s)
 
-    def _is_aside(self, address: str) -> bool:
+    def _is_set_aside(self, address: str) -> bool:
         until, _ = self.aside.get(address, (0.0, 0.0))
         return asyncio.get_running_loop().time() < until
 
-    def _say(self, address: str, kind: str, text: str = "") -> None:
+    def _report_event(self, address: str, kind: str, text: str = "") -> None:
         self.unreported.append(Event(time.time_ns(), self.process.vendor, address, kind, text=text))
 
 

@@ -45,14 +45,14 @@ class Counts:
     def __init__(self) -> None:
         self.counts: dict[tuple[GpuId, str], Count] = {}
 
-    def looked(
+    def rises(
         self, uuid: GpuId, sample: Sample, bounds: Mapping[str, Bound]
     ) -> list[tuple[str, str]]:
         """Return the errors to report: name and description.
 
         A counter without a bound is not counted.
         """
-        told = []
+        errors = []
         for name, (reading, what) in COUNTERS.items():
             value, bound = getattr(sample, reading), bounds.get(name)
             if not isinstance(value, int) or bound is None:
@@ -61,8 +61,8 @@ class Counts:
                 self.counts.setdefault((uuid, name), Count()), value, sample.at_ns, bound
             ):
                 worst = _worst_link(sample) if reading == "link_errors" else ""
-                told.append((name, f"{more} {what} within {bound.window_s} s{worst}"))
-        return told
+                errors.append((name, f"{more} {what} within {bound.window_s} s{worst}"))
+        return errors
 
 
 def _worst_link(sample: Sample) -> str:

@@ -58,11 +58,11 @@ async def watch(
             if all(working.get(uuid) == [attempt] for uuid in attempt.gpus)
         ]
         sizes = {gpu.uuid: gpu.memory_bytes for gpu in gpus()}
-        for seen in await asyncio.to_thread(_looked, jobs, alone, sharing, samples, sizes):
+        for seen in await asyncio.to_thread(_samples_of, jobs, alone, sharing, samples, sizes):
             tell(seen)
 
 
-def _looked(
+def _samples_of(
     jobs: JobSupervisors,
     alone: Iterable[Attempt],
     sharing: Iterable[Attempt],

@@ -113,13 +113,13 @@ def _sxid(found: re.Match[str]) -> Line:
     )
 
 
-def is_at(pci_bus: str, told: str) -> bool:
+def is_at(pci_bus: str, reported: str) -> bool:
     """Return whether an address is the reported one, which may lack the function or have a longer
     domain.
     """
     address = pci_bus.lower().rpartition(".")[0] or pci_bus.lower()
-    said = told.rpartition(".")[0] or told
-    return bool(address) and _domain(address) == _domain(said)
+    reported_address = reported.rpartition(".")[0] or reported
+    return bool(address) and _domain(address) == _domain(reported_address)
 
 
 def _domain(address: str) -> str:

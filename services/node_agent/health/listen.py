@@ -79,7 +79,7 @@ def listen(
     sampling.on_round = watch.round
 
     def kernel(line: str) -> None:
-        if watch.heard(line):
+        if watch.keep_line(line):
             sampling.wake.set()
 
     if not isinstance(driver, SimulatedDriver):

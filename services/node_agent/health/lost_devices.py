@@ -131,10 +131,10 @@ def seen(driver: Driver, inventory: Sequence[Gpu], state: State) -> list[o.Obser
                     DRIVER,
                 )
             )
-    return [*found, *_of_unknown(driver, inventory, sorted(working))]
+    return [*found, *_unknown_losses(driver, inventory, sorted(working))]
 
 
-def _of_unknown(
+def _unknown_losses(
     driver: Driver, inventory: Sequence[Gpu], working: Sequence[GpuId]
 ) -> list[o.Observation]:
     """Return errors for jobs on devices that this machine no longer has, so that those devices

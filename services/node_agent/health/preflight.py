@@ -56,7 +56,7 @@ class Preflight:
         The memory of devices that no other attempt uses must be free. Raises Refused after it has
         reported the troubles of the bad devices.
         """
-        if not self.wanted or self._is_well(key, uuids):
+        if not self.wanted or self._shows_no_fault(key, uuids):
             return
         await self.sampling.look()
         found = self._found(uuids, await self._held(undivided(self.state(), uuids, but=key)))
@@ -70,7 +70,7 @@ class Preflight:
                 )
             )
 
-    def _is_well(self, key: str, uuids: Sequence[GpuId]) -> bool:
+    def _shows_no_fault(self, key: str, uuids: Sequence[GpuId]) -> bool:
         """Return whether the last samples show no fault.
 
         Simulated devices are asked if something has happened to them.
@@ -84,14 +84,14 @@ class Preflight:
             time.time_ns() - int(max(FRESH_S, 2 * self.sampling.every_s) * 1e9),
             undivided(self.state(), uuids, but=key),
         )
-        told = [
+        sampled = [
             (uuid, sample)
             for uuid, sample in zip(uuids, samples, strict=True)
             if sample is not None
         ]
         return all(
             sample.at_ns >= before_ns and (uuid not in free or self._is_free(sample))
-            for uuid, sample in told
+            for uuid, sample in sampled
         )
 
     def _is_free(self, sample: Sample) -> bool:

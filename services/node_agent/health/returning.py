@@ -19,7 +19,7 @@ from services.node_agent.core import devices
 from services.node_agent.core import observations as o
 from services.node_agent.core.devices import Trouble
 from services.node_agent.core.state import State
-from services.node_agent.devices.attempts import can_be_told, undivided
+from services.node_agent.devices.attempts import can_be_checked, undivided
 from services.node_agent.directories.protocol import Memory
 from services.node_agent.drivers import Driver
 from services.node_agent.health.resetting import BurnIn
@@ -55,11 +55,11 @@ async def watch(
             kept = dict(driver.baseline)
             await memory.keep(IDLE_FILE, msgspec.json.encode(Idle(state().devices.boot_id, kept)))
         await asyncio.sleep(LOOK_S)
-        for uuid in can_be_told(state(), devices.quarantined(state().devices)):
+        for uuid in can_be_checked(state(), devices.quarantined(state().devices)):
             if uuid in state().devices.resetting:
                 continue
-            looked = await check(_look(uuid, state().devices.left))
-            if uuid in looked.unclean:
+            checked = await check(_look(uuid, state().devices.left))
+            if uuid in checked.unclean:
                 continue
             failed = await burn_in(uuid) if undivided(state(), [uuid]) else ""
             if failed:
@@ -71,7 +71,9 @@ async def watch(
                     )
                 )
             tell(
-                o.DeviceTroubleChanged(uuid, QUARANTINED, None, looked.checks if not failed else {})
+                o.DeviceTroubleChanged(
+                    uuid, QUARANTINED, None, checked.checks if not failed else {}
+                )
             )
 
 

@@ -47,7 +47,7 @@ AGAIN_S: Final = 30.0
 class Scrubbed(msgspec.Struct, frozen=True):
     """The text for the receipt, and the devices that are not clean, with the reasons."""
 
-    said: str
+    result: str
     failed: dict[GpuId, str] = {}
 
 
@@ -76,11 +76,11 @@ class Scrub:
     async def of(self, uuids: Sequence[GpuId]) -> Scrubbed:
         if not self.wanted:
             return Scrubbed(NO_WAY)
-        found = dict(zip(uuids, await asyncio.gather(*map(self._one, uuids)), strict=True))
-        said = list(dict.fromkeys(found.values()))
+        found = dict(zip(uuids, await asyncio.gather(*map(self._scrub, uuids)), strict=True))
+        result = list(dict.fromkeys(found.values()))
         words = (
-            said[0]
-            if len(said) == 1
+            result[0]
+            if len(result) == 1
             else "; ".join(f"GPU {uuid}: {each}" for uuid, each in found.items())
         )
         return Scrubbed(
@@ -99,14 +99,14 @@ class Scrub:
                 continue
             async with turn:
                 due = uuid in self.owed and self._is_free(uuid, key)
-                said = await self._clear(uuid) if due else ""
-            if said.startswith(FAILED):
+                result = await self._clear(uuid) if due else ""
+            if result.startswith(FAILED):
                 self.tell(
                     DeviceTroubleChanged(
-                        uuid, QUARANTINED, Trouble(OFFLINE, f"{NOT_CLEARED}{said}", source=SOURCE)
+                        uuid, QUARANTINED, Trouble(OFFLINE, f"{NOT_CLEARED}{result}", source=SOURCE)
                     )
                 )
-                raise Refused(f"GPU {uuid} is not fit for a job: {NOT_CLEARED}{said}")
+                raise Refused(f"GPU {uuid} is not fit for a job: {NOT_CLEARED}{result}")
 
     def turn(self, uuid: GpuId) -> asyncio.Lock:
         """Hold the card: the holder alone resets, fills or tries its free devices."""
@@ -119,7 +119,7 @@ class Scrub:
             not on_cards_of([uuid], held) if self.command.command == BY_RESET else uuid not in held
         )
 
-    async def _one(self, uuid: GpuId) -> str:
+    async def _scrub(self, uuid: GpuId) -> str:
         async with self.turn(uuid):
             if self._is_free(uuid):
                 return await self._clear(uuid)
@@ -130,13 +130,13 @@ class Scrub:
         at_s, why = self.failed.get(uuid, (0.0, ""))
         if why and time.monotonic() < at_s + AGAIN_S:
             return why
-        said = await (self._reset(uuid) if self.command.command == BY_RESET else self._fill(uuid))
+        result = await (self._reset(uuid) if self.command.command == BY_RESET else self._fill(uuid))
         self.failed.pop(uuid, None)
-        if said.startswith(FAILED):
-            self.failed[uuid] = (time.monotonic(), said)
+        if result.startswith(FAILED):
+            self.failed[uuid] = (time.monotonic(), result)
         else:
             self.owed.pop(uuid, None)
-        return said
+        return result
 
     async def _reset(self, uuid: GpuId) -> str:
         try:

@@ -102,7 +102,7 @@ class Watch:
         self.rows: dict[tuple[GpuId, str], Row | None] = {}
         self.counts = Counts()
 
-    def heard(self, record: str) -> bool:
+    def keep_line(self, record: str) -> bool:
         """Keep a line of the kernel's log for the next round; return whether it is
         about a device.
         """
@@ -116,11 +116,11 @@ class Watch:
         for event in events:
             self._event(event, samples)
         while self.lines:
-            self._told(self.lines.popleft(), samples)
+            self._report_switch(self.lines.popleft(), samples)
         for uuid, sample in samples.items():
-            self._looked(uuid, sample)
+            self._report_sample(uuid, sample)
 
-    def _told(self, line: Line, samples: Mapping[GpuId, Sample]) -> None:
+    def _report_switch(self, line: Line, samples: Mapping[GpuId, Sample]) -> None:
         """Report an error of a switch for each device on its fabric.
 
         Their recovery fields say nothing about a switch.
@@ -218,8 +218,8 @@ class Watch:
             )
         )
 
-    def _at(self, told: str) -> list[Gpu]:
-        return [gpu for gpu in self.gpus() if is_at(gpu.pci_bus, told)]
+    def _at(self, address: str) -> list[Gpu]:
+        return [gpu for gpu in self.gpus() if is_at(gpu.pci_bus, address)]
 
     def _on_fabric(self, vendor: str) -> list[Gpu]:
         """Return the devices with links, or all of the vendor if none has a link: links of a fabric
@@ -228,7 +228,7 @@ class Watch:
         gpus = [gpu for gpu in self.gpus() if gpu.vendor in (vendor, SIMULATED)]
         return [gpu for gpu in gpus if gpu.links] or gpus
 
-    def _looked(self, uuid: GpuId, sample: Sample) -> None:
+    def _report_sample(self, uuid: GpuId, sample: Sample) -> None:
         """Report the troubles, counters and limits that a sample shows."""
         for reason, wrong, trouble in self._troubles(uuid, sample):
             if wrong and (uuid, reason) not in self.ailing:
@@ -242,7 +242,7 @@ class Watch:
             return
         row = self._row(gpu, UNCORRECTED)
         risen = {UNCORRECTED: Bound(row.most, row.window_s)} if row is not None else {}
-        for name, text in self.counts.looked(uuid, sample, self.site | risen):
+        for name, text in self.counts.rises(uuid, sample, self.site | risen):
             self.tell(
                 DeviceErrorSeen(
                     uuid,
@@ -308,7 +308,7 @@ class Watch:
                 ),
             )
         if isinstance(sample.remap_pending, int):
-            waits = "a row remap waits for a reset, which is done when nobody has the device"
+            waits = "a row remap waits for a reset, which follows when no job has the device"
             yield (
                 REMAP_PENDING,
                 sample.remap_pending > 0,

@@ -18,7 +18,7 @@ ASK_AGAIN_S: Final = 1.0
 T = TypeVar("T")
 
 
-async def asked(subject: str, question: msgspec.Struct, answer: type[T], bus: Bus) -> T:
+async def ask(subject: str, question: msgspec.Struct, answer: type[T], bus: Bus) -> T:
     """Return the answer of a gateway. Raises Refused if none answers."""
     data = msgspec.msgpack.encode(question)
     for left in reversed(range(ASK_TRIES)):

@@ -27,7 +27,7 @@ from services.node_agent.directories import accounts
 from services.node_agent.directories.protocol import Launch, Machine
 from services.node_agent.drivers import Driver
 from services.node_agent.jobs.environment import environment, reserved
-from services.node_agent.jobs.gateways import asked
+from services.node_agent.jobs.gateways import ask
 from services.node_agent.jobs.limits import limits_of
 
 
@@ -105,9 +105,9 @@ def _home(base: Mapping[str, str]) -> str:
 async def _secrets(order: StartOrder, node_id: NodeId, bus: Bus) -> dict[str, str]:
     """Return the values of the job's secrets by variable. Raises Refused."""
     private = PrivateKey.generate()
-    ask = SecretAsk(order.job_id, order.attempt, bytes(private.public_key))
+    question = SecretAsk(order.job_id, order.attempt, bytes(private.public_key))
     try:
-        answer = await asked(subjects.ask_secrets(node_id), ask, SecretAnswer, bus)
+        answer = await ask(subjects.ask_secrets(node_id), question, SecretAnswer, bus)
     except Refused as error:
         raise Refused(f"cannot get its secrets: {error}") from error
     if answer.refused:

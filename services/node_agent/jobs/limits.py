@@ -33,7 +33,7 @@ def limits_of(
         list(node)
         for node in sorted({node for each in nodes.values() for node in each} - given | set(closed))
     ]
-    cpus, memory_nodes = _near(order, inventory, numas)
+    cpus, memory_nodes = _nearby_hosts(order, inventory, numas)
     return Limits(
         cpus_milli=spec.cpus_milli,
         memory_bytes=spec.memory_bytes,
@@ -43,7 +43,7 @@ def limits_of(
     )
 
 
-def _near(
+def _nearby_hosts(
     order: StartOrder, inventory: Sequence[Gpu], numas: Mapping[int, Numa]
 ) -> tuple[str, str]:
     """Return the processors and memory nodes beside the devices.

@@ -1,5 +1,6 @@
-"""What an attempt has besides its process, until its release: a place on shared devices, a
-container.
+"""The means of an attempt besides its process: a place on shared devices, and a container.
+
+The attempt has them until its release.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -60,7 +61,7 @@ class Means:
         """
         boxed = await self.containers.let_go(key)
         return await self.shares.let_go(key) | boxed, [
-            f"container {said}" for said in boxed.values() if said != GONE
+            f"container {outcome}" for outcome in boxed.values() if outcome != GONE
         ]
 
     async def left(self, uuids: Collection[GpuId]) -> dict[GpuId, str]:

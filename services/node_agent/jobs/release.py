@@ -41,7 +41,7 @@ async def check(
     scrubbed.
     """
     left: Sequence[str] = () if action.processes_gone else await jobs.leftovers(action.ref)
-    said, more = await means.let_go(key_of(action.ref))
+    checks_of_means, more = await means.let_go(key_of(action.ref))
     left, kept = [*left, *more], await means.left(alone)
     nodes = {uuid: driver.nodes[uuid] for uuid in alone if driver.nodes.get(uuid)}
     unseen = without_nodes(driver, alone)
@@ -59,7 +59,7 @@ async def check(
     )
     for uuid, why in (
         *kept.items(),
-        *((uuid, f"open in process {', '.join(who)}") for uuid, who in opened.items()),
+        *((uuid, f"open in process {', '.join(processes)}") for uuid, processes in opened.items()),
     ):
         held = {**held, uuid: "; ".join(filter(None, (why, held.get(uuid))))}
     if left:
@@ -69,7 +69,7 @@ async def check(
     checks = {
         PROCESSES: f"left: {', '.join(left)}" if left else GONE,
         "devices": "held" if held else "free",
-        **said,
+        **checks_of_means,
     }
     if action.cut:
         checks["mig"] = (
@@ -78,13 +78,13 @@ async def check(
     if nodes or unseen:
         checks |= {"holders": _holders(opened, unseen, action.began_ns)}
     if nodes or unseen or (scrub.wanted and action.gpus):
-        checks |= {"scrub": scrubbed.said}
+        checks |= {"scrub": scrubbed.result}
     return o.ReleaseChecked(key_of(action.ref), checks, not left and not held, held)
 
 
 def _holders(opened: Mapping[GpuId, Sequence[str]], unseen: Sequence[GpuId], began_ns: int) -> str:
     """Return the holders for the receipt. Devices that were not checked are not called free."""
-    who = ", ".join(one for each in opened.values() for one in each)
+    processes = ", ".join(one for each in opened.values() for one in each)
     why = (
         f"no device node of {', '.join(unseen)} was found"
         if unseen
@@ -92,4 +92,4 @@ def _holders(opened: Mapping[GpuId, Sequence[str]], unseen: Sequence[GpuId], beg
         if began_ns
         else "the start of the job is unknown"
     )
-    return "; ".join(filter(None, (who, why and f"not known: {why}"))) or "none"
+    return "; ".join(filter(None, (processes, why and f"not known: {why}"))) or "none"

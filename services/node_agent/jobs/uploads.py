@@ -11,14 +11,14 @@ from libs.common.model import NodeId
 from libs.common.subjects import ask_uploads
 from libs.common.transport.bus import Bus
 from libs.common.transport.uploads import UploadAsk, UploadPiece
-from services.node_agent.jobs.gateways import asked
+from services.node_agent.jobs.gateways import ask
 
 
 async def fetched(order: StartOrder, node_id: NodeId, bus: Bus) -> AsyncIterator[bytes]:
     """Yield the archive in pieces, each fetched after the one before was taken. Raises Refused."""
     mark = size = 0
     while True:
-        piece = await asked(
+        piece = await ask(
             ask_uploads(node_id), UploadAsk(order.job_id, order.attempt, mark), UploadPiece, bus
         )
         if piece.refused:

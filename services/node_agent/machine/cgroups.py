@@ -227,12 +227,12 @@ class Group:
         The total is read first, because the kernel needs longer for the kinds.
         """
         path = self.dirs.get(MEMORY, "")
-        all_of_it = (
+        total = (
             self._read(f"{path}/{'memory.current' if is_v2(path) else 'memory.usage_in_bytes'}")
             if path
             else b""
         )
-        return int(all_of_it or 0) <= LEFT_MAX_BYTES or self._shared_bytes(path) <= LEFT_MAX_BYTES
+        return int(total or 0) <= LEFT_MAX_BYTES or self._shared_bytes(path) <= LEFT_MAX_BYTES
 
     def _shared_bytes(self, path: str) -> int:
         _, _, shared = self._read(f"{path}/memory.stat").partition(b"\nshmem ")
@@ -242,10 +242,10 @@ class Group:
         """Return the processes of the group, except its supervisor."""
         if not is_v2(self.path):  # v1 repeats old content through an open descriptor for a second
             return [pid for pid in members(self.path) if pid != os.getpid()]
-        told = b""
-        while part := self._read(f"{self.path}/cgroup.procs", len(told)):
-            told += part
-        return [pid for pid in map(int, told.split()) if pid != os.getpid()]
+        content = b""
+        while part := self._read(f"{self.path}/cgroup.procs", len(content)):
+            content += part
+        return [pid for pid in map(int, content.split()) if pid != os.getpid()]
 
     def _write(self, path: str, text: str) -> None:
         """Write a file of the group. Raises OSError, which names the file."""
@@ -315,7 +315,7 @@ def name_of(pid: int, start_ticks: int) -> str:
 
 
 def _files(controller: str, path: str, wanted: Limits) -> Iterator[tuple[str, str]]:
-    """What is written where."""
+    """Yield the files of one controller's group and the value to write into each."""
     v2, memory, cpus_milli = (
         is_v2(path),
         wanted.get("memory_bytes", 0),

@@ -42,7 +42,7 @@ class Process(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What a process used; `cpu_s` includes children that it waited for."""
+    """The resources that a process used; `cpu_s` includes children that it waited for."""
 
     pid: int
     cpu_s: float
@@ -50,7 +50,7 @@ class Use(NamedTuple):
 
 
 def prctl(option: int, value: int) -> None:
-    """Raises OSError when the kernel refuses."""
+    """Set an attribute of this process. Raises OSError if the kernel refuses."""
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
@@ -105,7 +105,7 @@ def moved_bytes(pid: int) -> int:
 
 
 def is_living(pid: int, start_ticks: int) -> bool:
-    """True for this very process, running or stopped; a zombie is dead."""
+    """Return whether this very process runs or is stopped; a zombie is dead."""
     found = process(pid) if pid > 0 else None
     return found is not None and found.start_ticks == start_ticks and found.state not in "ZX"
 
@@ -115,7 +115,7 @@ def all_pids() -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """The children of every thread of a process, zombies included."""
+    """Return the children of every thread of a process, zombies included."""
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -194,7 +194,7 @@ def boottime_ns() -> int:
 
 
 def _children_by_scan(pid: int) -> list[int]:
-    """For kernels without /proc/PID/task/TID/children."""
+    """Return the children by a scan of /proc, for kernels without /proc/PID/task/TID/children."""
     found = [process(other) for other in all_pids()]
     return [other.pid for other in found if other is not None and other.parent == pid]
 

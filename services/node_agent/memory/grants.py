@@ -1,4 +1,4 @@
-"""Who holds which memory of a node: the rules of the memory broker.
+"""The memory broker's rules, and its table of grants and holders on a node.
 
 Pure. A grant belongs to one attempt of a job, and to the process that received it (the holder). The
 broker asks `check` before it creates memory and calls `add` afterwards; nothing is counted before

@@ -1,4 +1,4 @@
-"""Who is at the other end of a socket: the kernel's word, and the process tree of the job.
+"""The identity of a socket's peer: the kernel's credentials, and the job's process tree.
 
 A token alone proves nothing, because a job can read or guess what another job leaves behind. The
 peer must also be a descendant of the attempt's supervisor, which adopts all orphans of its job.

@@ -1,9 +1,9 @@
 """Physical memory of one node, as the broker creates it and takes it back.
 
 `HostMemory` serves host pools, and stands for device memory on simulated devices: real bytes of a
-memfd with the size of the device's granularity. It can revoke: a truncated memfd has no pages,
-whoever holds a copy, and the seals keep a holder from growing it. Vendors' drivers cannot revoke
-memory that another process imported. Tests: tests/integration/test_memory_broker.py.
+memfd with the size of the device's granularity. It can revoke: a truncated memfd has no pages for
+any process that holds a copy, and its seals keep a holder from growing it. Vendors' drivers cannot
+revoke memory that another process imported. Tests: tests/integration/test_memory_broker.py.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ GRANULARITY: Final = 2 << 20
 
 
 class Physical(Protocol):
-    """What the broker needs of a MemoryDriver, and whether memory can be revoked."""
+    """The part of a MemoryDriver that the broker uses, and whether memory can be revoked."""
 
     name: str
     revocable: bool

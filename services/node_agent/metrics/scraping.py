@@ -1,9 +1,8 @@
-"""The port on which Prometheus asks how a node's devices are: GET /metrics, one answer for each
-connection.
+"""The port of a node's device metrics for Prometheus: GET /metrics, one answer per connection.
 
-Whoever runs on this machine can connect, its jobs too, so everything is bounded: connections at
-once, a request's bytes, its time, and how often the answer is made anew. A port that cannot be had
-is a warning: a node does its work without it. Test: tests/integration/test_scraping.py.
+Every process of this machine can connect, jobs included. Therefore bounds apply: open connections,
+the bytes of a request, its time, and how often the answer is computed again. If the port is in use,
+the agent logs a warning and works without it. Test: tests/integration/test_scraping.py.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @contextlib.asynccontextmanager
 async def scraped(host: str, port: int, text: Callable[[], Awaitable[str]]) -> AsyncIterator[None]:
-    """Answers during the block; port 0: does not."""
+    """Answer requests during the block; with port 0, do nothing."""
     server = await _listen(host, port, _Answers(text)) if port else None
     try:
         yield

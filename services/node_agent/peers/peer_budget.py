@@ -23,8 +23,10 @@ NARROW_WINDOWS: Final = 8
 
 
 class Budget:
-    """`narrow_until_ns`: until then a flood keeps strangers out, and those addresses of the roster
-    that sent too much (`loud`).
+    """The budgets of one agent's senders.
+
+    Until `narrow_until_ns` a flood keeps strangers out, and the addresses of the roster that sent
+    too much (`loud`).
     """
 
     def __init__(self) -> None:

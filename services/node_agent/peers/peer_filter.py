@@ -38,8 +38,8 @@ Instruction = tuple[int, int, int, int]
 def program(
     bytes_min: int, bytes_max: int, senders: Sequence[tuple[str, int]] | None = None
 ) -> bytes | None:
-    """The instructions, packed as the kernel reads them; None if these senders cannot be told by
-    such a program.
+    """Return the instructions as the kernel reads them; None if no such program can tell these
+    senders apart.
     """
     found: list[Instruction] = [
         (_LOAD_HALF, 0, 0, _LENGTH),
@@ -51,11 +51,11 @@ def program(
     if senders is None:
         found.append((_RETURN, 0, 0, _WHOLE))
     else:
-        ports = _by_address(senders)
+        ports = _ports_by_address(senders)
         if ports is None:
             return None
-        for address, those in ports.items():
-            found += _from(address, those)
+        for address, ports_there in ports.items():
+            found += _from(address, ports_there)
         found.append((_RETURN, 0, 0, 0))
     return (
         b"".join(struct.pack("HBBI", *each) for each in found)
@@ -64,7 +64,7 @@ def program(
     )
 
 
-def _by_address(senders: Sequence[tuple[str, int]]) -> Mapping[int, list[int]] | None:
+def _ports_by_address(senders: Sequence[tuple[str, int]]) -> Mapping[int, list[int]] | None:
     """Return the ports by address; None if one of them is no IPv4 address."""
     found: dict[int, list[int]] = {}
     try:

@@ -108,7 +108,7 @@ class Reader:
             said = _said.decode(datagram.body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        known = self._is_of_the_roster(said) and len(datagram.signature) == SIGNATURE_BYTES
+        known = self._names_member(said) and len(datagram.signature) == SIGNATURE_BYTES
         return Opened(said, datagram) if known else None
 
     def verified(self, opened: Opened) -> bool:
@@ -120,7 +120,7 @@ class Reader:
         opened = self.open(data)
         return opened.said if opened is not None and self.verified(opened) else None
 
-    def _is_of_the_roster(self, said: Said) -> bool:
+    def _names_member(self, said: Said) -> bool:
         entry = self.entries.get(said.node_id)
         known = entry is not None and entry.key != "" and said.incarnation >= entry.incarnation
         return known and said.cluster_id == self.cluster_id and len(said.nonce) == NONCE_BYTES

@@ -70,7 +70,7 @@ class LeaseFile(Protocol):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What survives the agent: its address, and the roster."""
+    """The data that survives the agent: its address, and the roster."""
 
     address: str = ""
     roster: Roster = Roster()

@@ -1,4 +1,4 @@
-"""What the agent asks of the supervisors' side to start one attempt.
+"""The agent's request to the supervisors' side to start one attempt.
 
 `directories.protocol.Launch` is the agent's own type, with devices, probes and accounts. This one
 is plain data that travels to the supervisor. `JobDirectories` turns the first into the second.

@@ -45,7 +45,7 @@ def settle(
         if record is not None:
             return None, record
     return None, end_lost(
-        job_dir, _nobody(job_id, attempt, rank)
+        job_dir, _without_process(job_id, attempt, rank)
     )  # a power cut destroyed the identity
 
 
@@ -80,15 +80,16 @@ def end_unclaimed(
 
     Returns None if a supervisor has taken it already.
     """
-    nobody = _nobody(job_id, attempt, rank)
-    if not records.claim(job_dir, nobody):
+    identity = _without_process(job_id, attempt, rank)
+    if not records.claim(job_dir, identity):
         return None
-    record = records.unexecuted(nobody, NOT_STARTED, detail, time.time_ns())
+    record = records.unexecuted(identity, NOT_STARTED, detail, time.time_ns())
     records.write_exit(job_dir, record)
     return record
 
 
-def _nobody(job_id: str, attempt: int, rank: int) -> Identity:
+def _without_process(job_id: str, attempt: int, rank: int) -> Identity:
+    """Return an identity for an attempt that has no process."""
     return Identity(
         job_id=job_id,
         attempt=attempt,

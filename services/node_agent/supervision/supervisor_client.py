@@ -322,14 +322,14 @@ class SupervisorClient:
 
     def _settle(self, job: SupervisedJob, why: str) -> None:
         """Clean up in a thread: processes of the job may have to be killed first."""
-        self._spawn(self._settled(job, why))
+        self._spawn(self._settle_lost(job, why))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _settled(self, job: SupervisedJob, why: str) -> None:
+    async def _settle_lost(self, job: SupervisedJob, why: str) -> None:
         identity, record = await asyncio.to_thread(
             lost.settle, job.job_dir, *job.key, job.rank, why
         )

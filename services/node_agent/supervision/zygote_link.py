@@ -135,7 +135,7 @@ class ZygoteLink:
 
 
 def _run_zygote(descriptor: int, log_path: str, home: dict[str, str]) -> "subprocess.Popen[bytes]":
-    """Not waited for, and vfork(2) underneath: it costs the loop a millisecond."""
+    """Start the zygote without waiting for it; vfork(2) costs the event loop a millisecond."""
     line = [sys.executable, *INTERPRETER_FLAGS, os.path.abspath(zygote.__file__), json.dumps(home)]
     with os.fdopen(
         os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab"

@@ -56,7 +56,7 @@ class Ending:
             if number not in (signal.SIGKILL, self._sent):
                 self._sent = number
                 self.signal_all(number)
-        self._kill_by(now_ns if number == signal.SIGKILL else now_ns + grace_ns)
+        self._kill_no_later_than(now_ns if number == signal.SIGKILL else now_ns + grace_ns)
 
     def main_ended(self, now_ns: int, killed: bool) -> None:
         """Note that the main process ended: terminate its descendants, and kill them soon.
@@ -67,7 +67,7 @@ class Ending:
         self._main_alive = False
         if not killed or self._killing_since_ns is None:
             self.left_behind = self.signal_all(signal.SIGTERM)
-        self._kill_by(now_ns + SWEEP_GRACE_NS)
+        self._kill_no_later_than(now_ns + SWEEP_GRACE_NS)
 
     def enforce(self, now_ns: int) -> None:
         """Do what is due by now."""
@@ -115,7 +115,7 @@ class Ending:
         processes.send([found.pid for found in below if found.pid not in inside], number)
         return len(below)
 
-    def _kill_by(self, at_ns: int) -> None:
+    def _kill_no_later_than(self, at_ns: int) -> None:
         self._kill_at_ns = at_ns if self._kill_at_ns is None else min(self._kill_at_ns, at_ns)
 
 

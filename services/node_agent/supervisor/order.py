@@ -21,7 +21,7 @@ JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 class Order(TypedDict):
-    """What to run. Paths are absolute.
+    """The order to run one attempt. Paths are absolute.
 
     `env` is the full environment. `output_limit_bytes` bounds stdout and stderr on disk, each.
     `account` is the user, its group and its further groups; empty for the agent's own user.

@@ -89,13 +89,13 @@ class Pool:
             ended = self._ended.pop()
             cgroups.remove(self._home, cgroups.name_of(ended.pid, ended.start_ticks))
 
-    def _heard(self, supervisor: SupervisorHandle) -> None:
+    def _note_message(self, supervisor: SupervisorHandle) -> None:
         """Note that a supervisor waits again, or has ended. Above the bound it is let go."""
         try:
-            said = supervisor.orders.recv(len(serving.WAITING))
+            message = supervisor.orders.recv(len(serving.WAITING))
         except ConnectionError:
-            said = b""
-        if said and len(self._waiting) < WAITING_MAX:
+            message = b""
+        if message and len(self._waiting) < WAITING_MAX:
             self._waiting.append(supervisor)
         else:
             self._let_go(supervisor)
@@ -126,5 +126,5 @@ class Pool:
         found = processes.process(pid)
         supervisor = SupervisorHandle(pid, found.start_ticks if found else 0, ours)
         self._living[pid] = supervisor
-        self._loop.watch(ours.fileno(), READ, lambda: self._heard(supervisor))
+        self._loop.watch(ours.fileno(), READ, lambda: self._note_message(supervisor))
         return supervisor

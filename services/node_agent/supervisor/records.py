@@ -272,9 +272,9 @@ def _write_durably(job_dir: str, body: bytes, marker: int = -1) -> None:
         if os.pwrite(descriptor, body, 0) < len(body):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if marker >= 0:
-            # Begins to write, so that the marker's sync takes the new file's metadata along: one
-            # journal commit less to wait for. Of one byte, because that writes its page (all there
-            # is) and, unlike of the whole page, searches every processor's lists for none.
+            # Start the write-back, so that the marker's sync includes the new file's metadata; that
+            # saves one journal commit. Naming one byte writes its whole page, but unlike naming the
+            # page it does not search every processor's page lists.
             os.posix_fadvise(descriptor, 0, 1, os.POSIX_FADV_DONTNEED)
             os.fsync(marker)
         os.fdatasync(descriptor)

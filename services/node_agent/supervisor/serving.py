@@ -38,7 +38,7 @@ def serve(orders: int, home: dict[str, str]) -> NoReturn:
         _serve(orders, home)
         status = 0
     except BaseException:
-        import traceback  # only here: what the zygote imports, every fork pays for
+        import traceback  # imported here, because every fork pays for what the zygote imports
 
         traceback.print_exc()
         if os.getcwd() != IDLE_DIRECTORY:
@@ -64,13 +64,13 @@ def _serve(orders: int, home: dict[str, str]) -> None:
             return
         os.chdir(IDLE_DIRECTORY)
         del frame  # it holds the job's environment
-        gc.collect(0)  # what the attempt left, its lease's mapping among it
+        gc.collect(0)  # frees what the attempt left, for example the mapping of its lease
         if _state() != before or not group.is_fresh():
             return
 
 
 def _say_waiting(orders: int) -> None:
-    with contextlib.suppress(ConnectionError):  # read next, it says that the zygote is gone
+    with contextlib.suppress(ConnectionError):  # the zygote is gone; `_receive` notices that
         os.write(orders, WAITING)
 
 
@@ -102,7 +102,7 @@ def _state() -> tuple[object, ...]:
 
 
 def _read(path: str) -> bytes:
-    """Nothing where this kernel has no such file."""
+    """Return the file's content; empty if this kernel has no such file."""
     try:
         return processes.read(path, STATE_BYTES)
     except OSError:

@@ -48,7 +48,7 @@ def tell(agent_socket: str, message: dict[str, Any], wait_s: float = 0.0) -> boo
 
     The agent's queue holds few: `wait_s` is how long to wait for room.
     """
-    said = json.dumps(message).encode()
+    data = json.dumps(message).encode()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             if len(os.fsencode(agent_socket)) <= ADDRESS_BYTES:
@@ -56,7 +56,7 @@ def tell(agent_socket: str, message: dict[str, Any], wait_s: float = 0.0) -> boo
             else:
                 _connect_far(sender, agent_socket)
             sender.settimeout(wait_s)
-            sender.send(said)
+            sender.send(data)
     except OSError:
         return False
     return True
@@ -155,7 +155,7 @@ def _identity(order: Order, control: str, group: Group) -> Identity:
 
 @functools.cache
 def _start_ticks(pid: int) -> int:
-    """Of this process."""
+    """Return this process's start time in clock ticks since boot."""
     me = processes.process(pid)
     assert me is not None
     return me.start_ticks
@@ -184,7 +184,7 @@ class AttemptSupervision:
         """See `supervise`."""
         self._begin(job)
         now_ns = self._began_ns
-        while not self._over(now_ns):
+        while not self._is_finished(now_ns):
             due = [
                 at
                 for at in (self._ending.sleep_ns(now_ns), self._execs.sleep_ns(now_ns))
@@ -227,7 +227,7 @@ class AttemptSupervision:
         with contextlib.suppress(OSError):
             records.add_child(".", found.pid, found.start_ticks)
 
-    def _over(self, now_ns: int) -> bool:
+    def _is_finished(self, now_ns: int) -> bool:
         return self._childless or self._ending.given_up(now_ns)
 
     # What wakes the loop.

@@ -48,7 +48,7 @@ def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
         return JobClosed(
             job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, reason=ended
         )
-    if job.stop_reason in reasons.GOES_ON and job.cancel is None and not _was_done(members):
+    if job.stop_reason in reasons.GOES_ON and job.cancel is None and not _had_completed(members):
         return JobRequeued(
             job_id=job.job_id, attempt=job.attempt, reason=job.stop_reason, counted=False
         )
@@ -135,7 +135,7 @@ def _reason(job: Job, members: list[MemberView]) -> str:
     )
 
 
-def _was_done(members: list[MemberView]) -> bool:
+def _had_completed(members: list[MemberView]) -> bool:
     """Return whether every member had ended well before the stop reached it."""
     return all(member.exit_code == 0 and member.reason != reasons.STOPPED for member in members)
 

@@ -3,7 +3,7 @@
 Pure. An attempt gets as many nodes as are free for it when it is placed. One that runs saves its
 work and restarts with more nodes when some are free that no waiting job could use. Everywhere else
 the gang counts with its fewest nodes, so its additional nodes delay no job before it. The
-simulation's checker is `gangs_grow_past_nobody`.
+simulation's checker is `gangs_grow_only_into_unwanted_nodes`.
 """
 
 from collections.abc import Callable, Sequence

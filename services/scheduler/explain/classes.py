@@ -1,4 +1,4 @@
-"""What rules each node out for a waiting job, counted by how the nodes are built.
+"""The reason why each node cannot run a waiting job, counted by the nodes' hardware.
 
 Pure. It makes the same checks as the ranking (`placement/ranking.py`), from what never changes to
 what is free now, and names the first one that fails.
@@ -48,7 +48,7 @@ def node_blockers(state: State, job: Job) -> Nodes:
     request = state.queue.request(job)
     classes: dict[tuple[str, str], list[tuple[int, NodeId]]] = {}
     for node in state.cluster.nodes.values():
-        no = _no(state, node, job, request)
+        no = _exclusion(state, node, job, request)
         if no is not None:
             build = build_of(state.cluster, node, len(node.gpus))
             classes.setdefault((no.words, build), []).append((no.have, node.node_id))
@@ -82,7 +82,7 @@ def named(nodes: list[NodeId]) -> str:
     return ", ".join(sorted(nodes)[:NAMED_MAX]) + (" ..." if len(nodes) > NAMED_MAX else "")
 
 
-def _no(state: State, node: Node, job: Job, request: ResourceRequest) -> No | None:
+def _exclusion(state: State, node: Node, job: Job, request: ResourceRequest) -> No | None:
     if not node.usable:
         return No(f"node {node.state}")
     if node.revoked:

@@ -34,16 +34,16 @@ def returned(state: State, job: Job) -> Iterator[Change]:
         if (
             (node.takes_work and not away)
             or is_leaving(state.cluster, node.node_id)
-            or not any(_could(state, node, request) for request in requests)
+            or not any(_has_enough_gpus(state, node, request) for request in requests)
         ):
             continue
-        facts: list[AnyFact] = [fact for view in away for fact in _well(view)]
+        facts: list[AnyFact] = [fact for view in away for fact in _recovery_facts(view)]
         if not node.takes_work:
             facts.append(again_registered(state.cluster, node))
-        yield Change(f"bring {_away(node, away)} back", tuple(facts), job.job_id)
+        yield Change(f"bring {_unavailable(node, away)} back", tuple(facts), job.job_id)
 
 
-def _away(node: Node, away: list[GpuView]) -> str:
+def _unavailable(node: Node, away: list[GpuView]) -> str:
     if not node.takes_work or not away:
         return (
             f"node {node.node_id} "
@@ -55,13 +55,13 @@ def _away(node: Node, away: list[GpuView]) -> str:
     )
 
 
-def _well(view: GpuView) -> tuple[AnyFact, ...]:
+def _recovery_facts(view: GpuView) -> tuple[AnyFact, ...]:
     """Return the facts that make the GPU healthy and online."""
     online = f.GpuServiceSet(uuid=view.gpu.uuid, service=gpu_life.ONLINE)
     return f.GpuRecovered(node_id=view.node_id, uuid=view.gpu.uuid), online
 
 
-def _could(state: State, node: Node, request: ResourceRequest) -> bool:
+def _has_enough_gpus(state: State, node: Node, request: ResourceRequest) -> bool:
     return (
         sum(1 for view in node_gpus(state.cluster, node) if request.need(view.gpu)) >= request.gpus
     )
@@ -104,12 +104,12 @@ def ended(state: State, job: Job) -> Iterator[Change]:
             (f.CancelRequested(job_id=other.job_id),),
             job.job_id,
         )
-    for other in _matter(state, job)[:TRIED_MAX]:
+    for other in _jobs_that_may_help(state, job)[:TRIED_MAX]:
         facts = (f.CancelRequested(job_id=other.job_id), *ending(other))
         yield Change(f"cancel {titled(state, other)}, which has {_held(other)}", facts, job.job_id)
 
 
-def _matter(state: State, job: Job) -> list[Job]:
+def _jobs_that_may_help(state: State, job: Job) -> list[Job]:
     """Return the jobs on nodes whose end may help.
 
     If preemption or reserved devices are involved, that is any job, because one end can lead to
@@ -151,11 +151,11 @@ def _free_after(state: State, node_id: NodeId, other: Job, request: ResourceRequ
     place = state.capacity.places[state.capacity.index[node_id]]
     if place is None:
         return -1
-    its = {hold.uuid for hold in other.members[node_id].gpus}
+    held = {hold.uuid for hold in other.members[node_id].gpus}
     return sum(
         1
         for at, gpu in enumerate(place.gpus)
-        if request.need(gpu) and (place.whole >> at & 1 or at in place.parts or gpu.uuid in its)
+        if request.need(gpu) and (place.whole >> at & 1 or at in place.parts or gpu.uuid in held)
     )
 
 

@@ -84,7 +84,7 @@ def estimate(state: State, job: Job) -> Estimate:
                     silent += 1
                 else:
                     heappush(ends, started)
-    return Estimate(None, _none(state, job, silent, bool(ends)))
+    return Estimate(None, _without_estimate(state, job, silent, bool(ends)))
 
 
 def _end(state: State, job: Job) -> End | None:
@@ -104,14 +104,14 @@ def _basis_of(job: Job) -> str:
 
 
 def _basis(words: Counter[str]) -> str:
-    said = ", ".join(f"{number} by {word}" for word, number in words.items())
+    counts = ", ".join(f"{number} by {word}" for word, number in words.items())
     return (
-        f"once {counted(sum(words.values()), 'job')} ended ({said}); jobs submitted "
+        f"once {counted(sum(words.values()), 'job')} ended ({counts}); jobs submitted "
         "meanwhile may go first"
     )
 
 
-def _none(state: State, job: Job, silent: int, more: bool) -> str:
+def _without_estimate(state: State, job: Job, silent: int, more: bool) -> str:
     if job.refusals.avoided(state.wall_ns) and not possible(
         state.capacity, state.queue.request(job)
     ):

@@ -42,7 +42,7 @@ def explain(state: State, job_id: JobId, run_on_copy: RunOnCopy = copied) -> Ans
         return (
             _silent(state, job, silent)
             if silent
-            else answer(state, job_id, job.state, _not_waiting(job))
+            else answer(state, job_id, job.state, _explain_active(job))
         )
     prepare(state)
     placed = placed_now(state, job_id)
@@ -59,7 +59,7 @@ def explain(state: State, job_id: JobId, run_on_copy: RunOnCopy = copied) -> Ans
 def prove(state: State, job: Job, run_on_copy: RunOnCopy) -> Answer:
     """Return the explanation for a waiting job, in a state in which no decision is left."""
     if job.state != job_life.QUEUED:
-        return answer(state, job.job_id, job.state, _not_waiting(job))
+        return answer(state, job.job_id, job.state, _explain_active(job))
     ahead = order.before(state, job, NAMED_MAX)
     text, blockers, otherwise = reason.of(state, job, ahead)
     found = [change.what for change in cheapest(state, job, run_on_copy)]
@@ -109,7 +109,7 @@ def no_answer(job_id: str, job_state: str, text: str, at: int) -> Answer:
     }
 
 
-def _not_waiting(job: Job) -> str:
+def _explain_active(job: Job) -> str:
     if job.state in job_life.ENDED:
         return f"it has ended: {job.state}" + (
             f" ({job.reason})" if job.reason not in ("", job.state) else ""
@@ -131,7 +131,7 @@ def _silent(state: State, job: Job, nodes: list[NodeId]) -> Answer:
 
     Only its node or an operator can tell whether it still runs.
     """
-    text = f"{_not_waiting(job)}; {job_life.silence(nodes)}"
+    text = f"{_explain_active(job)}; {job_life.silence(nodes)}"
     remedy = (
         f"wait for {nodes[0]}, or, when nothing of it is running any more: muster node dead "
         f"{nodes[0]}"

@@ -48,10 +48,10 @@ def of(state: State, job: Job, ahead: Before) -> Reason:
     if job.order.held or job.order.waits:
         return _outside_queue(state, job)
     if job.preemption.reserved:
-        return _room_is_made(state, job)
+        return _waits_for_devices(state, job)
     if job.refusals.waits(state.wall_ns):
         return _after_failure(state, job)
-    return _in_queue(state, job, ahead) if job.has_room else _at_once(job)
+    return _in_queue(state, job, ahead) if job.has_room else _array_limit(job)
 
 
 def _refused(state: State, job: Job, text: str, nodes: list[Blocker]) -> Reason:
@@ -90,11 +90,13 @@ def _outside_queue(state: State, job: Job) -> Reason:
         )
         remedy = f"muster why {name}" if name == others[0] else f"wait for {name} to end"
         return Reason(text, [blocker("dependency", len(others), first)], remedy)
-    who = job.order.held_by or "its user"
-    return Reason(f"{who} holds it", [blocker("held", 1, who)], f"muster release {job.job_id}")
+    holder = job.order.held_by or "its user"
+    return Reason(
+        f"{holder} holds it", [blocker("held", 1, holder)], f"muster release {job.job_id}"
+    )
 
 
-def _room_is_made(state: State, job: Job) -> Reason:
+def _waits_for_devices(state: State, job: Job) -> Reason:
     """Explain a job with reserved devices on which other jobs have not ended yet."""
     views = [
         state.cluster.gpus[hold.uuid] for member in job.preemption.reserved for hold in member.gpus
@@ -113,7 +115,7 @@ def _room_is_made(state: State, job: Job) -> Reason:
     )
 
 
-def _at_once(job: Job) -> Reason:
+def _array_limit(job: Job) -> Reason:
     """Explain an array with as many living elements as it may have."""
     alive = list(job.elements.alive) if job.elements is not None else []
     text = f"{len(alive)} of its elements have not ended, as many as may be alive at a time"
@@ -172,7 +174,7 @@ def _impossible(state: State, job: Job, request: ResourceRequest, nodes: list[Bl
         return _refused(state, job, text, nodes)
     text = (
         f"this cluster could never hold it: {_request(job)}, and "
-        f"{_largest(state)}{_could_be_cut(state, request)}"
+        f"{_largest(state)}{_mig_candidate(state, request)}"
     )
     return Reason(text, nodes, _other_remedy(state, job))
 
@@ -206,7 +208,9 @@ def _does_not_fit(
         if ahead.many
         else _longest_turn(state, job)
     )
-    text = f"it needs {_request(job)}, and {_enough(job, nodes.serving, has_reserved)}{behind}"
+    text = (
+        f"it needs {_request(job)}, and {_too_few_nodes(job, nodes.serving, has_reserved)}{behind}"
+    )
     return Reason(text, [*_queue_order(state, job, ahead), *together, *nodes.blockers], WAIT)
 
 
@@ -242,7 +246,7 @@ def _scattered(job: Job) -> str:
     return ", ".join(required) or "one model on all of them"
 
 
-def _enough(job: Job, serving: int, kept: bool) -> str:
+def _too_few_nodes(job: Job, serving: int, kept: bool) -> str:
     if not serving:
         return (
             "no node has that free now"
@@ -315,7 +319,7 @@ def _largest(state: State) -> str:
     )
 
 
-def _could_be_cut(state: State, request: ResourceRequest) -> str:
+def _mig_candidate(state: State, request: ResourceRequest) -> str:
     """Return the GPU that could serve the job in MIG mode, and the command that enables it."""
     for view in state.cluster.gpus.values() if request.mig_profile else ():
         gpu, node = view.gpu, state.cluster.nodes[view.node_id]

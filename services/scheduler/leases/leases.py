@@ -97,7 +97,7 @@ class Leases:
         For a node whose agent was replaced, the incarnation is the last one that was replaced.
         """
         self._watch(cluster, now)
-        if self._cannot_tell(cluster, now):
+        if self._hears_nothing(cluster, now):
             return []
         margin = cluster.timing.margin_ms * MS
         return [
@@ -149,7 +149,7 @@ class Leases:
             self.granted.get(node_id, 0), now + cluster.timing.lease_ms * MS
         )
 
-    def _cannot_tell(self, cluster: Cluster, now: int) -> bool:
+    def _hears_nothing(self, cluster: Cluster, now: int) -> bool:
         """Return whether this process itself does not hear. While it does not, and once after,
         every count starts again.
         """

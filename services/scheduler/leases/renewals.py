@@ -37,11 +37,11 @@ def is_empty(cluster: Cluster, node_id: NodeId) -> bool:
     return not (
         node.members
         or node.replaced
-        or (node.accounted and (node.usable or _is_kept(cluster, node)))
+        or (node.accounted and (node.usable or _runs_without_lease(cluster, node)))
     )
 
 
-def _is_kept(cluster: Cluster, node: Node) -> bool:
+def _runs_without_lease(cluster: Cluster, node: Node) -> bool:
     """Return whether a lost node that was not declared dead has a job that ignores the lease."""
     jobs = [cluster.jobs.get(ref.job_id) for ref in node.accounted.values()]
     return node.dead < node.incarnation and any(
@@ -66,8 +66,10 @@ class _Renewal(msgspec.Struct):
 
 
 class Renewals:
-    """`short` holds, for each roster by its size, when fewer than half of its nodes were last
-    renewed (0: never in this term).
+    """The renewals of all nodes' leases.
+
+    `short` holds, for each roster by its size, when fewer than half of its nodes were last renewed
+    (0: never in this term).
 
     A node whose agent was replaced does not count as renewed, because the former agent may be alive
     and say so to its peers. The replaced incarnations themselves are declared lost by `absent`,
@@ -171,14 +173,14 @@ class Renewals:
             if member.leaving and not member.removed
         ]
         if not leaving or not all(
-            self._knows_who_leaves(cluster, node)
+            self._knows_leaving_nodes(cluster, node)
             for node in cluster.nodes.values()
             if node.usable or node.replaced
         ):
             return []
         return [node_id for node_id in leaving if is_empty(cluster, node_id)]
 
-    def _knows_who_leaves(self, cluster: Cluster, node: Node) -> bool:
+    def _knows_leaving_nodes(self, cluster: Cluster, node: Node) -> bool:
         heard = self.nodes.get(node.node_id)
         known = heard is not None and heard.roster_seq >= cluster.leaving_seq
         return known or not node.peer_address or is_leaving(cluster, node.node_id)

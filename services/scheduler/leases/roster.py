@@ -82,10 +82,10 @@ def _entry(cluster: Cluster, node: Node) -> RosterEntry:
             incarnation=0,
             removed=is_removed(cluster, node.node_id),
         )
-    heard = len(node.peer_address) <= WORD_MAX and len(node.peer_key) <= WORD_MAX
+    fits = len(node.peer_address) <= WORD_MAX and len(node.peer_key) <= WORD_MAX
     return RosterEntry(
         node.node_id,
-        node.peer_address if heard else "",
-        node.peer_key if heard else "",
+        node.peer_address if fits else "",
+        node.peer_key if fits else "",
         node.incarnation,
     )

@@ -70,7 +70,7 @@ class TakeOver:
         """
         if await self._is_answered():
             return True
-        if cluster.epoch == self.awaited or not await self._began_lately(cluster):
+        if cluster.epoch == self.awaited or not await self._began_recently(cluster):
             return False
         self.awaited = cluster.epoch
         return True
@@ -82,7 +82,7 @@ class TakeOver:
             return False
         return True
 
-    async def _began_lately(self, cluster: Cluster) -> bool:
+    async def _began_recently(self, cluster: Cluster) -> bool:
         """Return whether the last term is younger than a term's length, by the stamp of its first
         commit.
         """

@@ -46,7 +46,7 @@ def start_orders(
         start = _start(job, member, seq=seq, peers=peers, port=fact.port)
         yield (
             member.node_id,
-            start if _understands(cluster, member.node_id, job) else _instead(start),
+            start if _agent_knows_images(cluster, member.node_id, job) else _refusing_stop(start),
         )
 
 
@@ -84,10 +84,10 @@ def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
     stops: list[StopOrder] = []
     for job, member in _accounted(cluster, node_id):
         start = _start(job, member, seq=job.placed_seq, peers=peers_of(cluster, job), port=job.port)
-        if _understands(cluster, node_id, job):
+        if _agent_knows_images(cluster, node_id, job):
             starts.append(start)
         else:
-            stops.append(_instead(start))
+            stops.append(_refusing_stop(start))
         stop = _stop_of(job, cluster.seq)
         if stop is not None:
             stops.append(stop)
@@ -141,12 +141,12 @@ def control_orders(
 
     A lost one is resent after the digest of a heartbeat differs.
     """
-    asked = {
+    requested = {
         fact.uuid: None
         for fact in facts
         if isinstance(fact, GpuControlRequested) and fact.uuid in cluster.gpus
     }
-    for node_id in dict.fromkeys(cluster.gpus[uuid].node_id for uuid in asked):
+    for node_id in dict.fromkeys(cluster.gpus[uuid].node_id for uuid in requested):
         yield from (
             (node_id, order) for order in controls_of(cluster, node_id) if order.request == seq
         )
@@ -183,11 +183,11 @@ def _accounted(cluster: Cluster, node_id: NodeId) -> Iterator[tuple[Job, MemberV
             yield job, member
 
 
-def _understands(cluster: Cluster, node_id: NodeId, job: Job) -> bool:
+def _agent_knows_images(cluster: Cluster, node_id: NodeId, job: Job) -> bool:
     return not job.spec.image or IMAGES in cluster.nodes[node_id].isolation
 
 
-def _instead(start: StartOrder) -> StopOrder:
+def _refusing_stop(start: StartOrder) -> StopOrder:
     """Return a stop for an attempt that the agent cannot run, which makes the agent refuse it.
 
     An older agent would ignore the unknown field and start something else.

@@ -297,7 +297,7 @@ def _placeable(cluster: Cluster, node: Node) -> list[GpuView]:
 def _is_built_as(place: Place, views: list[GpuView], node: Node) -> bool:
     """Return whether the node's build and incarnation are unchanged."""
     same = len(views) == len(place.views) and all(
-        now.gpu is then for now, then in zip(views, place.gpus, strict=True)
+        now.gpu is before for now, before in zip(views, place.gpus, strict=True)
     )
     return (
         same

@@ -93,7 +93,7 @@ class Fill:
                 for usual in fitting
             ]
         )
-        self.rich[left] = filled / chance * _meets(chance)
+        self.rich[left] = filled / chance * _fit_probability(chance)
         self.demand[left] = taken / (chance + 1 / OFFERS)
         self.most[left] = max(
             -(-usual.steps // usual.gpus) + self.most[left - usual.share] for usual in fitting
@@ -106,10 +106,10 @@ class Fill:
         key = left << 20 | steps
         found = self._poor.get(key)
         if found is None:
-            found = self._poor[key] = self._poorly(left, steps)
+            found = self._poor[key] = self._value_of_scarce_steps(left, steps)
         return found
 
-    def _poorly(self, left: int, steps: int) -> float:
+    def _value_of_scarce_steps(self, left: int, steps: int) -> float:
         chance = filled = 0.0
         for usual in self.usual:
             if _fits(usual, left) and usual.steps <= steps * usual.gpus:
@@ -121,14 +121,14 @@ class Fill:
                         left - usual.share, steps - -(-usual.steps // usual.gpus)
                     )
                 )
-        return filled / chance * _meets(chance) if chance > 0 else 0.0
+        return filled / chance * _fit_probability(chance) if chance > 0 else 0.0
 
 
 def _fits(usual: Usual, left: int) -> bool:
     return usual.share <= left
 
 
-def _meets(chance: float) -> float:
+def _fit_probability(chance: float) -> float:
     """Return the probability that one of the offered jobs fits.
 
     By multiplication only, because a power is not the same on every machine.
@@ -182,7 +182,7 @@ class Fills:
             chosen.append((arrival, count))
             reached += count
         devices = sum(count for arrival, count in chosen if arrival.gpus)
-        allowed = [(a, c) for a, c in chosen if a.gpus and _may(a, model)]
+        allowed = [(a, c) for a, c in chosen if a.gpus and _may_run_on(a, model)]
         return tuple(
             Usual(c / devices, a.gpus, a.share, -(-a.cpus_milli // STEP_MILLI)) for a, c in allowed
         )
@@ -196,21 +196,21 @@ class Fills:
         scarce = 0.0
         for arrival, count in self.arrivals:
             theirs = (
-                sum([have for name, have in self.capacity.items() if _may(arrival, name)])
+                sum([have for name, have in self.capacity.items() if _may_run_on(arrival, name)])
                 if arrival.models
                 else total
             )
-            if 0 < theirs < total and _may(arrival, model):
+            if 0 < theirs < total and _may_run_on(arrival, model):
                 scarce += count * arrival.gpus * arrival.share / volume * total / theirs
         return min(1.0, scarce)
 
 
-def _may(arrival: Arrival, model: str) -> bool:
+def _may_run_on(arrival: Arrival, model: str) -> bool:
     return not arrival.models or any(is_model(name, model) for name in arrival.models)
 
 
 class WorkloadMix(NamedTuple):
-    """What a strategy may consider beside the node itself: what jobs usually ask for.
+    """The usual resource requests of jobs, which a strategy may consider beside the node.
 
     `fills` is None until arrivals have been learnt.
     """

@@ -35,9 +35,7 @@ NONE: Final = Picked(-1, 0)
 
 
 class Needs(NamedTuple):
-    """What each device would have to give a request, in hundredths, and which devices serve, as
-    bits.
-    """
+    """The needs of a request on each device, in hundredths; the devices that serve, as bits."""
 
     parts: tuple[int, ...]
     mask: int
@@ -113,7 +111,7 @@ class Hardware:
         groups = self._parts(part, range(len(INSIDE)))
         enough = [group for group in groups if group.bit_count() >= count]
         if enough:
-            return _lowest(
+            return _lowest_bits(
                 min(enough, key=lambda group: (group.bit_count(), group & -group)), count
             )
         largest = min(groups, key=lambda group: (-group.bit_count(), group & -group))
@@ -148,7 +146,7 @@ def _groups(gpu: Gpu, sockets: tuple[int, ...]) -> Groups:
     return tuple(found[level] for level in INSIDE)
 
 
-def _lowest(mask: int, count: int) -> int:
+def _lowest_bits(mask: int, count: int) -> int:
     taken = 0
     for _ in range(count):
         taken |= mask & -mask & ~taken

@@ -46,7 +46,7 @@ class DeviceFit(NamedTuple):
 
     @property
     def left(self) -> int:
-        """What the device with the most free capacity has free."""
+        """Return the free capacity of the device with the most, in hundredths."""
         return max(self.lefts, default=0)
 
 
@@ -206,12 +206,12 @@ def fits(
     elif request.mig_profile:
         yield from _instances(place, request, sharing_domain, needs)
     elif request.whole:
-        yield from _wholes(place, request, needs)
+        yield from _whole_fits(place, request, needs)
     else:
         yield from _shares(place, request, sharing_domain, needs)
 
 
-def _wholes(place: Place, request: ResourceRequest, needs: Needs) -> Iterator[DeviceFit]:
+def _whole_fits(place: Place, request: ResourceRequest, needs: Needs) -> Iterator[DeviceFit]:
     for free in _alike(place, request, place.whole & needs.mask):
         picked = place.hardware.pick(free, request.gpus, request)
         if picked is not NONE:

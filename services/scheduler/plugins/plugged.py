@@ -82,26 +82,26 @@ class Guard:
         self.calls = 0
         self.owed_ns = 0
 
-    def __call__(self, *asked: Any) -> Any:  # noqa: ANN401  the arguments and results of any plug-in
+    def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401  the arguments and results of any plug-in
         if self.is_bad:
-            return self.otherwise(*asked)
-        reason, value = self._ask(asked)
+            return self.otherwise(*arguments)
+        reason, value = self._ask(arguments)
         if not reason:
             return value
         self.is_bad = True
         # A lone surrogate in the text of an exception would fit into no commit.
         self.fault(reason[:REASON_MAX].encode(errors="replace").decode())
-        return self.otherwise(*asked)
+        return self.otherwise(*arguments)
 
-    def _ask(self, asked: tuple[Any, ...]) -> tuple[str, Any]:
+    def _ask(self, arguments: tuple[Any, ...]) -> tuple[str, Any]:
         """Return what is wrong with the plug-in, or an empty string and its answer."""
         self.calls += 1
         with _uncollected():
             began = time.thread_time_ns()
             try:
-                with _interrupted():
-                    value = self.call(*asked)
-                    again = self.call(*asked) if self.calls % TWICE_EVERY == 1 else value
+                with _time_limit():
+                    value = self.call(*arguments)
+                    again = self.call(*arguments) if self.calls % TWICE_EVERY == 1 else value
             except HungUp:
                 return f"it did not return within {HANG_S * 2:g} s", None
             except BaseException as error:
@@ -131,7 +131,7 @@ def _uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def _interrupted() -> Iterator[None]:
+def _time_limit() -> Iterator[None]:
     """Raise HungUp into a call that runs for too long.
 
     Only the main thread can be interrupted. A timer that was set before goes on afterwards.

@@ -8,5 +8,5 @@ from libs.common.state.ordering import JobQueue
 
 
 def key(job: Job, queue: JobQueue, now_ns: int) -> tuple[int, int, int]:
-    """The stream sequence of the submission."""
+    """Return the stream sequence of the submission."""
     return (0, 0, job.seq)

@@ -163,14 +163,15 @@ def _pick(
         nodes[index] = None
         ending = [job_id for job_id in offers[index].jobs if job_id not in victims]
         victims.update(dict.fromkeys(ending))
-        for other in _also_on(state, offers, ending):
+        for other in _other_nodes_of(state, offers, ending):
             heappush(
-                cheaper, (_lost_beside(state, offers[other], victims), -offers[other].level, other)
+                cheaper,
+                (_additional_loss(state, offers[other], victims), -offers[other].level, other),
             )
     return _Picked(lost, nodes, victims)
 
 
-def _also_on(state: State, offers: dict[int, Offer], ending: list[JobId]) -> list[int]:
+def _other_nodes_of(state: State, offers: dict[int, Offer], ending: list[JobId]) -> list[int]:
     """Return the other nodes where these jobs run, which now have less to lose."""
     jobs, index = state.cluster.jobs, state.capacity.index
     nodes = [
@@ -182,7 +183,7 @@ def _also_on(state: State, offers: dict[int, Offer], ending: list[JobId]) -> lis
     return [node for node in nodes if node in offers]
 
 
-def _lost_beside(state: State, offer: Offer, victims: dict[JobId, None]) -> int:
+def _additional_loss(state: State, offer: Offer, victims: dict[JobId, None]) -> int:
     return sum(
         lost_ns(state.cluster.jobs[job_id], state.wall_ns)
         for job_id in offer.jobs

@@ -1,5 +1,6 @@
-"""What each node could offer a request if some jobs ended there: the jobs that lose least, and only
-those that are needed.
+"""Offers of nodes for preemption: the jobs to end there so that a request fits.
+
+An offer names the jobs that lose least, and only those that are needed.
 
 Pure, and derived like a ranking (`placement/ranking.py`): only nodes that changed since the last
 use are examined again. On one node, jobs that saved their work last come first; jobs whose end is
@@ -41,7 +42,9 @@ class Offer(NamedTuple):
 
 
 class Offers:
-    """`of` maps each node that could serve to its offer; `members` are the same nodes as bits.
+    """The offers for one request.
+
+    `of` maps each node that could serve to its offer; `members` are the same nodes as bits.
 
     `seen` is the position up to which changes were examined. The order of offers with equal shares
     never changes, so each share has one sorted list in `by_share`, the last save first.
@@ -88,20 +91,20 @@ class Offers:
         if place.index in self.ranking.best and host_serves(place, self.request):
             return Offer(*self.ranking.best[place.index])
         here = [cluster.jobs[job_id] for job_id in place.node.members]
-        asked = sorted([job for job in here if self.may_end(job)], key=_least_lost)
+        ending = sorted([job for job in here if self.may_end(job)], key=_least_lost)
         later = Imagined(cluster, place)
-        for count, job in enumerate(asked, 1):
+        for count, job in enumerate(ending, 1):
             found = self._rank(later.end(_key(job)))
             if found is not None:
-                return self._sparing(later, asked[:count], found)
+                return self._sparing(later, ending[:count], found)
         return None
 
-    def _sparing(self, later: Imagined, asked: list[Job], found: Ranked) -> Offer:
+    def _sparing(self, later: Imagined, ending: list[Job], found: Ranked) -> Offer:
         """Return the offer without jobs whose end is not needed; the job that would lose most is
         spared first.
         """
-        needed = {job.job_id: job for job in asked}
-        for job in asked[-2::-1]:
+        needed = {job.job_id: job for job in ending}
+        for job in ending[-2::-1]:
             enough = self._rank(later.spare(_key(job)))
             if enough is None:
                 later.end(_key(job))

@@ -46,14 +46,14 @@ class Aside:
         self.waiting += 1
         try:
             async with self.turn:
-                said = await self._ask(question)
+                answer_bytes = await self._ask(question)
         except TimeoutError:
             return otherwise(f"this took longer than {self.deadline_s:.0f} s")
         finally:
             self.waiting -= 1
         return (
-            said
-            if 0 < len(said) <= ANSWER_BYTES_MAX
+            answer_bytes
+            if 0 < len(answer_bytes) <= ANSWER_BYTES_MAX
             else otherwise("the scheduler failed to find out: see its log")
         )
 
@@ -109,9 +109,9 @@ def _leave(work: Callable[[], int]) -> NoReturn:
 
 def _read(reading: int, pid: int) -> bytes:
     with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read()
+        answer_bytes = pipe.read()
     _, status = os.waitpid(pid, 0)
-    return said if status == 0 else b""
+    return answer_bytes if status == 0 else b""
 
 
 def forked(state: State, trial: Trial) -> bool:

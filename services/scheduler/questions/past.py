@@ -91,7 +91,7 @@ class Past:
         )
         try:
             async with asyncio.timeout(self.deadline_s):
-                said, _ = await child.communicate(msgspec.json.encode(question))
+                answer_bytes, _ = await child.communicate(msgspec.json.encode(question))
         except TimeoutError:
             return _no_answer(
                 question, f"the log up to {at} could not be folded within {self.deadline_s:.0f} s"
@@ -100,15 +100,15 @@ class Past:
             if child.returncode is None:
                 child.kill()
                 await child.wait()
-        if child.returncode or not 0 < len(said) <= ANSWER_BYTES_MAX:
+        if child.returncode or not 0 < len(answer_bytes) <= ANSWER_BYTES_MAX:
             return _no_answer(
                 question,
                 (
                     f"the log up to {at} could not be folded: "
-                    f"{said.decode(errors='replace')[:400].strip()}"
+                    f"{answer_bytes.decode(errors='replace')[:400].strip()}"
                 ),
             )
-        return said
+        return answer_bytes
 
 
 def _no_answer(question: Question, text: str) -> bytes:

@@ -42,7 +42,7 @@ def explain_model(state: State, name: str, run_on_copy: RunOnCopy = copied) -> A
         proof = explain(state, queued.job_id, run_on_copy)
         waits = f"replica {queued.job_id} waits: {proof['answer']}"
         return _answer(state, name, word=word, text=waits, proof=proof)
-    return _answer(state, name, word, _otherwise(state, model, word))
+    return _answer(state, name, word, _explain_unready(state, model, word))
 
 
 def _crash(model: Model) -> str:
@@ -57,7 +57,7 @@ def _last(model: Model) -> str:
     return model.last_crash.rpartition(", ")[2]
 
 
-def _otherwise(state: State, model: Model, word: str) -> str:
+def _explain_unready(state: State, model: Model, word: str) -> str:
     ready = model_view.ready_count(state.cluster, model)
     count = f"{ready} of {model.replicas} replicas are ready"
     if word == model_view.UNREADY:

@@ -4,7 +4,7 @@ Pure, and a function of the folded state and the time. A job starts on a node on
 (`latest_end_ns`) before a reservation of others begins there. Without a time limit it does not
 start there at all while such a reservation is ahead. A job that names its own reservation runs in
 it and nowhere else; once the reservation is over or cleared, it is an ordinary job. Running jobs
-are left alone. The simulation's checker is `nobody_steals_a_reservation`.
+are left alone. The simulation's checker is `reservations_are_kept`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -27,7 +27,7 @@ def nodes_of(text: str, found: Callable[[str], Path] = Path) -> list[NodeRegiste
     """
     short = SHORT.fullmatch(text)
     if short:
-        return _alike(int(short[1]), int(short[2]))
+        return _equal_nodes(int(short[1]), int(short[2]))
     try:
         path = found(text)
     except Refused as error:
@@ -46,7 +46,7 @@ def nodes_of(text: str, found: Callable[[str], Path] = Path) -> list[NodeRegiste
     return _checked(text, nodes)
 
 
-def _alike(nodes: int, gpus: int) -> list[NodeRegistered]:
+def _equal_nodes(nodes: int, gpus: int) -> list[NodeRegistered]:
     line = {
         "gpu": str(gpus),
         "cpu_milli": str(1_000 * CPUS_PER_GPU * gpus),

@@ -55,7 +55,7 @@ def bucket_for(job: Job, wall_ns: int) -> str:
         case job_life.PENDING:
             return ENQUEUE if job.admitted else ""
         case job_life.QUEUED:
-            return _of_waiting(job, wall_ns)
+            return _waiting_bucket(job, wall_ns)
         case job_life.BEGUN:
             return SETTLE if all_over(job) else ""
         case job_life.PLACED | job_life.RUNNING | job_life.RELEASING:
@@ -66,7 +66,7 @@ def bucket_for(job: Job, wall_ns: int) -> str:
             return ""
 
 
-def _of_waiting(job: Job, wall_ns: int) -> str:
+def _waiting_bucket(job: Job, wall_ns: int) -> str:
     """Return the bucket of a waiting job.
 
     No rule acts on a job that is held, that waits for another job or after a refusal, or on an

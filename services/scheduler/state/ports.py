@@ -16,8 +16,10 @@ PORTS: Final = PORT_LAST - PORT_FIRST + 1
 
 
 class Ports:
-    """`used` counts the living jobs on each port of each address. A count of 2 occurs only when
-    nodes changed their addresses.
+    """The ports of living jobs.
+
+    `used` counts the living jobs on each port of each address. A count of 2 occurs only when nodes
+    changed their addresses.
     """
 
     def __init__(self) -> None:

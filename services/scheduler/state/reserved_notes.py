@@ -12,7 +12,10 @@ from services.scheduler.state.noted import Kept
 
 
 class ReservedNotes:
-    """`kept` is by job; `share` is the sum by tenant, in hundredths of a GPU."""
+    """The notes on reserved devices.
+
+    `kept` is by job; `share` is the sum by tenant, in hundredths of a GPU.
+    """
 
     def __init__(self) -> None:
         self.kept: dict[JobId, Kept] = {}

@@ -12,8 +12,10 @@ from libs.common.model import JobId, NodeId
 
 
 class Restless:
-    """`models` may need more or fewer replicas. `draining` are retired replicas that are not
-    stopped yet. `quiet` are the silent nodes at the last check.
+    """The models and nodes to check again.
+
+    `models` may need more or fewer replicas. `draining` are retired replicas that are not stopped
+    yet. `quiet` are the silent nodes at the last check.
     """
 
     def __init__(self) -> None:

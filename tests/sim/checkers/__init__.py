@@ -1,4 +1,4 @@
-"""What must be true in every run, one file per rule.
+"""Rules that must hold in every run, one file per rule.
 
 Each checker is asked at the moment when its rule could break.
 
@@ -17,13 +17,14 @@ from tests.sim.checkers.backfill_never_delays_the_head import BackfillNeverDelay
 from tests.sim.checkers.checker import Checker
 from tests.sim.checkers.continue_waits_for_its_node import ContinueWaitsForItsNode
 from tests.sim.checkers.dependencies_are_kept import DependenciesAreKept
+from tests.sim.checkers.device_controls_stay_set import DeviceControlsStaySet
 from tests.sim.checkers.devices_stay_with_their_node import DevicesStayWithTheirNode
 from tests.sim.checkers.epoch_never_falls import EpochNeverFalls
 from tests.sim.checkers.every_job_ends import EveryJobEnds
 from tests.sim.checkers.fifo_is_kept import FifoIsKept
 from tests.sim.checkers.folds_stay_linear import FoldsStayLinear
 from tests.sim.checkers.gang_whole_or_not_at_all import GangWholeOrNotAtAll
-from tests.sim.checkers.gangs_grow_past_nobody import GangsGrowPastNobody
+from tests.sim.checkers.gangs_grow_only_into_unwanted_nodes import GangsGrowOnlyIntoUnwantedNodes
 from tests.sim.checkers.gpu_never_shared import GpuNeverShared
 from tests.sim.checkers.lost_only_after_a_lease import LostOnlyAfterALease
 from tests.sim.checkers.mig_placements_legal import MigPlacementsLegal
@@ -31,21 +32,20 @@ from tests.sim.checkers.models_keep_their_replicas import ModelsKeepTheirReplica
 from tests.sim.checkers.no_acknowledged_fact_lost import NoAcknowledgedFactLost
 from tests.sim.checkers.no_decision_ignored import NoDecisionIgnored
 from tests.sim.checkers.no_process_outlives_its_duty import NoProcessOutlivesItsDuty
-from tests.sim.checkers.nobody_steals_a_reservation import NobodyStealsAReservation
-from tests.sim.checkers.nobody_takes_reserved_devices import NobodyTakesReservedDevices
-from tests.sim.checkers.only_the_willing_make_room import OnlyTheWillingMakeRoom
+from tests.sim.checkers.only_preemptible_jobs_are_preempted import OnlyPreemptibleJobsArePreempted
 from tests.sim.checkers.placed_only_on_a_live_node import PlacedOnlyOnALiveNode
-from tests.sim.checkers.placed_only_where_work_is_taken import PlacedOnlyWhereWorkIsTaken
+from tests.sim.checkers.placed_only_on_working_devices import PlacedOnlyOnWorkingDevices
 from tests.sim.checkers.quarantine_ends import QuarantineEnds
 from tests.sim.checkers.quota_never_exceeded import QuotaNeverExceeded
 from tests.sim.checkers.removed_only_when_empty import RemovedOnlyWhenEmpty
 from tests.sim.checkers.replay_equals_live import ReplayEqualsLive
+from tests.sim.checkers.reservations_are_kept import ReservationsAreKept
+from tests.sim.checkers.reserved_devices_stay_reserved import ReservedDevicesStayReserved
 from tests.sim.checkers.shares_never_exceed_a_device import SharesNeverExceedADevice
 from tests.sim.checkers.started_only_when_placed import StartedOnlyWhenPlaced
 from tests.sim.checkers.tenants_never_share_a_gpu import TenantsNeverShareAGpu
 from tests.sim.checkers.time_limit_never_early import TimeLimitNeverEarly
 from tests.sim.checkers.turns_are_kept import TurnsAreKept
-from tests.sim.checkers.what_is_set_stays import WhatIsSetStays
 
 ALL: Final[tuple[type[Checker], ...]] = (
     AllocationsEndInTime,
@@ -61,7 +61,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     FifoIsKept,
     FoldsStayLinear,
     GangWholeOrNotAtAll,
-    GangsGrowPastNobody,
+    GangsGrowOnlyIntoUnwantedNodes,
     GpuNeverShared,
     LostOnlyAfterALease,
     MigPlacementsLegal,
@@ -69,11 +69,11 @@ ALL: Final[tuple[type[Checker], ...]] = (
     NoAcknowledgedFactLost,
     NoDecisionIgnored,
     NoProcessOutlivesItsDuty,
-    NobodyStealsAReservation,
-    NobodyTakesReservedDevices,
-    OnlyTheWillingMakeRoom,
+    ReservationsAreKept,
+    ReservedDevicesStayReserved,
+    OnlyPreemptibleJobsArePreempted,
     PlacedOnlyOnALiveNode,
-    PlacedOnlyWhereWorkIsTaken,
+    PlacedOnlyOnWorkingDevices,
     QuarantineEnds,
     QuotaNeverExceeded,
     RemovedOnlyWhenEmpty,
@@ -83,5 +83,5 @@ ALL: Final[tuple[type[Checker], ...]] = (
     TenantsNeverShareAGpu,
     TimeLimitNeverEarly,
     TurnsAreKept,
-    WhatIsSetStays,
+    DeviceControlsStaySet,
 )

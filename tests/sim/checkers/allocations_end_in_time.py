@@ -1,6 +1,7 @@
-"""An allocation is ended for its time only when that is over, by the time of the facts and with
-every extension that the scheduler had heard of, and only after that end was warned of, no sooner
-than was asked for.
+"""An allocation ends by time only when its time is over and its user was warned.
+
+The time includes every extension that the scheduler had read. The warning comes no sooner than the
+user asked for.
 """
 
 from collections import defaultdict
@@ -51,4 +52,4 @@ class AllocationsEndInTime(Checker):
                 "was over"
             )
         if self.warned.get(attempt, 0) < over_ns:
-            self.fail(f"{attempt} was ended and nobody was warned")
+            self.fail(f"{attempt} was ended without a warning")

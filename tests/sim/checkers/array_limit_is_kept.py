@@ -1,5 +1,6 @@
-"""Elements of an array begin in order, each once, never more of them alive than it says; it ends
-with the last of them.
+"""Elements of an array begin in order, each once, and never more at a time than the array's limit.
+
+The array ends with its last element.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""At no instant do processes of two attempts of a job live, anywhere; nor does one member run
-twice.
+"""Processes of two attempts of one job never live at the same time, and no member runs twice.
 
-What lives on a node that lies is left out: its key may say that it is over.
+Processes on a lying node are left out: its key may report that they have ended.
 """
 
 from tests.sim.checkers.checker import Checker

@@ -1,6 +1,4 @@
-"""The archive holds the exact bytes of all that was ever in the log, trimmed or not, and its chain
-is the chain of the whole log.
-"""
+"""The archive holds the exact bytes of the whole log, trimmed or not, under the same chain."""
 
 from services.audit.chain import chain
 from tests.sim.checkers.checker import Checker

@@ -100,9 +100,7 @@ class BackfillNeverDelaysTheHead(Checker):
                 continue
             queue = cluster.queues.get(job.spec.queue or "default")
             if queue is not None and not queue.backfill:
-                self.fail(
-                    f"{placed.job_id} passes {job_id}, which nobody may pass in queue {queue.name}"
-                )
+                self.fail(f"{placed.job_id} passes {job_id} in queue {queue.name} without backfill")
             found = found or job
         return None
 
@@ -144,7 +142,7 @@ def _end_ns(job: Job, now_ns: int, by_estimate: bool) -> int:
 
 
 def _choice(cluster: Cluster, job: Job, gone: set[str]) -> Choice:
-    """What could be chosen for the job with these attempts gone."""
+    """Return a placement of the job on the cluster without these attempts."""
     left = replace(
         cluster,
         gpus={
@@ -175,4 +173,4 @@ def _without(held: dict[str, Held], gone: set[str]) -> dict[str, Held]:
 
 
 def _s(at_ns: int) -> str:
-    return "a time that nobody knows" if at_ns >= SOME_TIME else f"{at_ns / SECOND_NS:.1f} s"
+    return "an unknown time" if at_ns >= SOME_TIME else f"{at_ns / SECOND_NS:.1f} s"

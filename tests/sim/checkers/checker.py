@@ -1,4 +1,4 @@
-"""What every checker is: a rule with up to four moments at which it can be broken."""
+"""Protocol of the checkers: a rule with up to four moments at which a run can break it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What goes on without a lease is over only when each member has said so, or its node began again
-without it, or was declared dead; then nothing of it lives.
+"""An attempt that ignores the lease is closed only when each of its members has ended.
 
-A node that lies may say that what lives there is over.
+A member has ended when its node says so, when the node starts again without it, or when an operator
+declares the node dead. After that no process of the attempt is alive.
+
+A lying node may report that a living process has ended.
 """
 
 from libs.common.change import Stamp

@@ -1,4 +1,4 @@
-"""No job is placed before each job that it names has ended, as its word says."""
+"""No job is placed before the jobs that it depends on have ended as required."""
 
 from libs.common.change import Stamp
 from libs.common.facts import AnyFact, Commit, JobPlaced, Unknown

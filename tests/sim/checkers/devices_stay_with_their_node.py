@@ -1,6 +1,4 @@
-"""A device that a node lists and that works goes to no other node because that one registers it
-too.
-"""
+"""A working device stays with its node when another node registers it too."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The scheduler's commits carry the epoch of the term that is on when the log takes them; a deposed
-one's never get in.
-"""
+"""The scheduler's commits carry the epoch of the current term; older ones are refused."""
 
 from libs.common.change import Stamp
 from libs.common.facts import AnyFact, Commit, TermBegan, Unknown

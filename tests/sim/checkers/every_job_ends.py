@@ -1,5 +1,6 @@
-"""Once the faults stop, every job ends within a bounded time, nothing of it is alive and nothing is
-held for it.
+"""Every job ends within a bounded time after the last fault.
+
+None of its processes is alive then, and no resources are held for it.
 """
 
 from libs.common.state.cluster import live_jobs

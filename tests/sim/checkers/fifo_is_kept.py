@@ -1,5 +1,6 @@
-"""In a fifo queue without backfill and time slices, no job is placed before an earlier one of its
-tenant that asks for no more.
+"""In a fifo queue no job is placed before an earlier one of its tenant that asks for no more.
+
+This applies to queues without backfill and time slices.
 
 An exception is a job for which devices were reserved while it was the first.
 """

@@ -1,5 +1,6 @@
-"""A fact costs each reader a bounded number of steps, and a few more for each dependency that it
-makes or ends, whatever a tenant submits.
+"""Each fact costs a reader a bounded number of steps, whatever a tenant submits.
+
+Each dependency that the fact makes or ends adds a few steps.
 
 Counted only in runs with a greedy tenant (`meter.py`).
 """

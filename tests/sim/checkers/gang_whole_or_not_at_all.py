@@ -1,6 +1,4 @@
-"""A placement names as many different nodes as the job may have, each with the devices and the
-share that it asks for.
-"""
+"""A placement has a valid number of different nodes, each with the requested devices and share."""
 
 from libs.common.change import Stamp
 from libs.common.devices import mig
@@ -35,7 +33,9 @@ class GangWholeOrNotAtAll(Checker):
 
 
 def share_of(spec: JobSpec) -> int:
-    """Of each device, in hundredths: all are of one card here."""
+    """Return the share of each device in hundredths; all devices of the simulation are of one
+    model.
+    """
     if spec.mig_profile:
         return mig.share(CARD, spec.mig_profile)
     return (

@@ -1,7 +1,6 @@
-"""At no instant do living processes hold more than one whole of a device, whatever any log or
-ledger says.
+"""Living processes never hold more than one whole of a device, whatever the log or a ledger says.
 
-A node that lies harms its own devices: those are left out.
+Devices of a lying node are left out: it harms its own devices only.
 """
 
 from libs.common.model import WHOLE_GPU

@@ -1,8 +1,9 @@
-"""A node is lost only when nothing lives on it any more but what goes on without a lease (nothing
-at all when an operator has said so), and never sooner than a lease and its margin after it
-registered or came back.
+"""A node is lost only when no process lives on it, except jobs that ignore the lease.
 
-A node that lies may say that what lives there is over.
+After an operator declared it dead, no process at all lives there. A node is never lost sooner than
+a lease and its margin after it registered or returned.
+
+A lying node may report that a living process has ended.
 """
 
 from typing import Final

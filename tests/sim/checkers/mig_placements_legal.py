@@ -1,7 +1,9 @@
-"""What runs on one device at one instant is kept apart in one way; MIG instances begin where the
-card lets them and share no slice.
+"""All jobs on one device at one time are isolated in the same way.
 
-A job that begins on one finds it there. A node that lies harms its own devices: those are left out.
+MIG instances begin where the card allows them and share no slice.
+
+A job that begins on an instance finds it there. Devices of a lying node are left out: it harms its
+own devices only.
 """
 
 from libs.common.devices import mig

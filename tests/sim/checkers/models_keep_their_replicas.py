@@ -1,11 +1,11 @@
-"""A model has what it asked for: some time after the last fault as many ready as asked for, and
-without faults never fewer.
+"""A model has the requested number of ready replicas some time after the last fault.
 
-Never fewer: a replica that serves is ended only when as many as asked for are ready without it.
-That is asked of each decision to end one, and only in runs without faults, for in others a replica
-may die between the decision and its place in the log. A model whose replicas crash has fewer, and
-does not try all the time. A replica stands in a queue like any job, and may wait as long as jobs
-hold devices.
+Without faults it never has fewer.
+
+A ready replica is stopped only when enough others are ready. The checker tests each decision to
+stop one, and only in runs without faults: in others a replica may die between the decision and its
+commit. A model whose replicas crash has fewer, because restarts are delayed. A replica waits in a
+queue like any job, as long as other jobs hold the devices.
 """
 
 from __future__ import annotations

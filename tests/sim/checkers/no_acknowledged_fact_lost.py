@@ -1,5 +1,6 @@
-"""What the log told a writer that it stored, at that sequence, is there with those bytes, or in the
-archive when the log was trimmed; what users were promised is in the fold.
+"""Each acknowledged commit is at its sequence with the same bytes, in the log or in the archive.
+
+The fold contains everything that users were promised.
 """
 
 from libs.common.facts import JobSubmitted

@@ -1,7 +1,6 @@
-"""No fact of the scheduler or of quota is ignored by the fold: what was decided ahead of the log is
-what the log comes to say.
+"""The fold ignores no fact of the scheduler or of quota: the log confirms each decision.
 
-And no stop is ordered that changes nothing: such a one would be ordered again, without end.
+No stop is ordered that changes nothing, because it would be ordered again without end.
 """
 
 from __future__ import annotations

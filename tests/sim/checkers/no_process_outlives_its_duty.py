@@ -1,5 +1,6 @@
-"""A process whose writer, reader or other serving task has ended ends too, soon: it would look
-alive and do nothing.
+"""A process ends soon after its writer, its reader or another serving task has ended.
+
+Otherwise it would look alive and do nothing.
 """
 
 from typing import Final

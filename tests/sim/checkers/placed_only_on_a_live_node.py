@@ -1,4 +1,4 @@
-"""No placement follows a node's loss in the log before its return."""
+"""No job is placed on a node between its loss and its return in the log."""
 
 from libs.common.change import Stamp
 from libs.common.facts import AnyFact, Commit, JobPlaced, Unknown

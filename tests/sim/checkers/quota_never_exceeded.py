@@ -1,5 +1,6 @@
-"""After a placement a tenant holds no more than its limit; a limit that was lowered since the
-scheduler last looked does not count yet.
+"""After a placement a tenant holds no more than its limit.
+
+A limit that was lowered after the scheduler last read the log does not count yet.
 """
 
 from libs.common.change import Change, Stamp

@@ -1,6 +1,8 @@
-"""A node is removed only when nothing of any job lives there, takes nothing more once that was
-asked for and heard of, and in the end is removed: a node that is away may hold that up until it is
-lost (after a planned stop its lease is long) or back, and no longer.
+"""A node is removed only when no process of a job lives there.
+
+After a removal request that the scheduler has read, the node takes no more work, and in the end it
+is removed. A silent node may delay this until it returns or is lost; after a planned stop its lease
+is long.
 """
 
 from libs.common.change import Stamp

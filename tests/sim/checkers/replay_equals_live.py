@@ -1,11 +1,14 @@
-"""Every living service's state, once it has read all and nothing of its own is in flight, is the
-fold of the whole log, of what was trimmed too; and whoever starts now, from a snapshot and what the
-log still holds, comes to the same.
+"""Every service's state equals the fold of the whole log, and so does a state built from a
+snapshot.
 
-The acknowledged fold is held byte for byte. What works ahead of the log cannot know its own facts'
-sequences, stamps them when it decides rather than when it commits, and may ignore what came before
-them in the log: those fields are left out, but for when jobs were placed and had their turn, which
-it learns from the log. Its indexes must be those of a fresh state over the same fold.
+A service is compared once it has read everything and none of its appends is under way. The fold
+includes trimmed commits; the other state comes from a snapshot and the rest of the log.
+
+The acknowledged fold is compared byte for byte. A working state does not know the sequences of its
+own facts, stamps them when it decides rather than when it commits, and may ignore facts that came
+before them in the log. Those fields are left out, except the times at which jobs were placed and
+had their turn, which it reads from the log. Its indexes must equal those of a fresh state over the
+same fold.
 """
 
 from typing import Any
@@ -55,7 +58,7 @@ class ReplayEqualsLive(Checker):
         try:
             tail = stream.following(cluster.seq, len(stream.entries))
         except Trimmed as error:
-            self.fail(f"nobody can start any more: {error}")
+            self.fail(f"no service can start any more: {error}")
             return cluster
         for entry in tail:
             fold.apply_entry(
@@ -69,7 +72,7 @@ class ReplayEqualsLive(Checker):
 
 
 def comparable(cluster: Cluster) -> dict[str, Any]:
-    """What a state that works ahead must agree on with the log."""
+    """Return the part of a state on which a working state must agree with the log."""
     told: dict[str, Any] = msgspec.to_builtins(cluster)
     told["ended"] = sorted(told["ended"])
     del told["ignored"]
@@ -83,7 +86,7 @@ def comparable(cluster: Cluster) -> dict[str, Any]:
 
 
 def indexes(state: SchedulerState) -> dict[str, Any]:
-    """What the scheduler derives, without the order in which it came to be."""
+    """Return the scheduler's derived indexes, independent of the order in which they were built."""
     capacity = state.capacity
     return {
         "buckets": state.buckets.of,

@@ -1,6 +1,4 @@
-"""No fact of the log promises more than a device or a host has: shares, CPUs and memory, in the
-fold of what the log took.
-"""
+"""Placements in the log never exceed a device or a host: shares, CPUs and memory."""
 
 from libs.common.change import Change, Stamp
 from libs.common.facts import AnyFact, Commit, JobPlaced, Unknown

@@ -1,5 +1,6 @@
-"""No process begins without a placement of that very attempt and node in the log: orders come from
-acknowledged state only.
+"""No process begins without a placement of its attempt on its node in the log.
+
+Orders come from acknowledged state only.
 """
 
 from tests.sim.checkers.checker import Checker

@@ -1,6 +1,4 @@
-"""Living processes of different tenants never use one device, unless an administrator let both
-share.
-"""
+"""Processes of different tenants never use one device, unless both are allowed to share."""
 
 from libs.common.change import Change, Stamp
 from libs.common.facts import AnyFact, Commit, JobPlaced, TenantSet, Unknown

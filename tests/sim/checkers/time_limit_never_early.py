@@ -1,5 +1,6 @@
-"""A job that is ended for its time limit ran that long, whatever any wall clock says; a boot clock
-may be a thousandth off.
+"""A job that ended by its time limit ran for that time, whatever a wall clock says.
+
+A boot clock may be wrong by a thousandth.
 """
 
 from libs.common.change import Stamp

@@ -14,7 +14,7 @@ from libs.common.state.cluster import Cluster, Job
 from libs.common.state.ordering import DEFAULT_QUEUE, JobQueue
 from services.scheduler.queueing.queue import shape_of
 from tests.sim.checkers.checker import Checker
-from tests.sim.checkers.only_the_willing_make_room import RATE_MAX
+from tests.sim.checkers.only_preemptible_jobs_are_preempted import RATE_MAX
 
 if TYPE_CHECKING:
     from tests.sim.world import World

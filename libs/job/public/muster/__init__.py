@@ -1,4 +1,4 @@
-"""What users' programs import from Muster: `muster.memory`.
+"""The package that users' programs import from Muster: `muster.memory`.
 
 The names are re-exported from `libs.job`; nothing here needs the rest of Muster.
 """

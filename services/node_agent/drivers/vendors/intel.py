@@ -145,7 +145,7 @@ class Intel:
             ),
             power_mw=per_second(self.calls.grown(device, "energy", energy_uj), 1_000),
             energy_mj=energy_uj if isinstance(energy_uj, Lacking) else energy_uj[0] // 1_000,
-            power_cap_mw=ask(device, "cap", lambda: self._sustained(device).limit),
+            power_cap_mw=ask(device, "cap", lambda: self._sustained_limit(device).limit),
             clock_mhz=clocks if isinstance(clocks, Lacking) else round(clocks.actual),
             memory_clock_mhz=memory_clocks
             if isinstance(memory_clocks, Lacking)
@@ -164,7 +164,7 @@ class Intel:
 
     def control(self, device: str, command: Command) -> Done | Lacking:
         try:
-            return self._told(device, command)
+            return self._apply(device, command)
         except (LevelZeroError, AttributeError) as error:
             if judge(error) == LASTING:
                 return Lacking(words(error), denied=getattr(error, "code", 0) == NO_PERMISSION)
@@ -172,7 +172,7 @@ class Intel:
         finally:
             self.ask.lacking.clear()
 
-    def _told(self, device: str, command: Command) -> Done | Lacking:
+    def _apply(self, device: str, command: Command) -> Done | Lacking:
         match command:
             case r.SetPowerCap(milliwatts):
                 self._set_cap(device, milliwatts)
@@ -288,7 +288,7 @@ class Intel:
         )
         return found.energy, found.timestamp
 
-    def _sustained(self, device: str) -> Any:  # noqa: ANN401  the binding is not typed
+    def _sustained_limit(self, device: str) -> Any:  # noqa: ANN401  the binding is not typed
         """Return the limit that a power cap means."""
         for limit in self._limits(device):
             if limit.level == self.calls.zes.ZES_POWER_LEVEL_SUSTAINED:
@@ -309,7 +309,7 @@ class Intel:
     def _set_cap(self, device: str, milliwatts: int) -> None:
         domain, limit = (
             self.calls.parts_of(device, "PowerDomains", "pwr")[0],
-            self._sustained(device),
+            self._sustained_limit(device),
         )
         known = self.calls.filled(
             "zesPowerGetProperties",
@@ -333,10 +333,10 @@ class Intel:
             "POWER_PROPERTIES",
             domains[0],
         )
-        told = known.minLimit >= 0 and known.maxLimit > 0
+        is_known = known.minLimit >= 0 and known.maxLimit > 0
         return (
             (known.minLimit, known.maxLimit)
-            if told
+            if is_known
             else Lacking("the driver does not know its limits")
         )
 

@@ -40,9 +40,9 @@ def judge(error: Any) -> str:  # noqa: ANN401
 
 @contextlib.contextmanager
 def loader_by_its_name() -> Iterator[None]:
-    """Let the binding find the loader anywhere.
+    """Let the binding find the loader by its name.
 
-    It looks where one distribution has it; by its name the dynamic linker finds it everywhere.
+    The binding uses one distribution's path; the dynamic linker finds the name on all of them.
     """
     real = ctypes.CDLL
 

@@ -58,7 +58,7 @@ SELDOM: Final = 10
 
 
 class Nvidia:
-    """See `vendors.Vendor`."""
+    """NVIDIA's binding; see `vendors.Vendor`."""
 
     def __init__(self) -> None:
         self.nvml: Any = None
@@ -109,10 +109,10 @@ class Nvidia:
         mig = self.ask(device, "mig", nvml.nvmlDeviceGetMigMode, handle)
         return Device(
             pci_bus=device,
-            uuid=self._must(device, "uuid", nvml.nvmlDeviceGetUUID, handle),
+            uuid=self._required(device, "uuid", nvml.nvmlDeviceGetUUID, handle),
             index=self.indexes[device],
             vendor="nvidia",
-            model=self._must(device, "model", nvml.nvmlDeviceGetName, handle),
+            model=self._required(device, "model", nvml.nvmlDeviceGetName, handle),
             driver_version=given(self.ask(device, "driver", nvml.nvmlSystemGetDriverVersion), ""),
             memory_bytes=0 if isinstance(memory, Lacking) else memory.total,
             compute_capability=given(
@@ -170,7 +170,7 @@ class Nvidia:
             if isinstance(processes, Lacking)
             else tuple(map(process_of, processes)),
             fabric=nvidia_fabric.fabric(self, device, handle),
-            **self._fields(device, handle) | self._seldom(device, handle),
+            **self._fields(device, handle) | self._rare_counters(device, handle),
         )
 
     def events(self) -> Sequence[Event] | Lacking:
@@ -282,7 +282,7 @@ class Nvidia:
             named[name] = scaled(named[name], LINK_UNIT)
         return {**named, "link_errors": sum_of_known(values[len(FIELDS) :])}
 
-    def _seldom(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
+    def _rare_counters(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
         """Return counters that change seldom and take many reads: those of each link and of the
         SRAM.
 
@@ -345,7 +345,7 @@ class Nvidia:
         end = self.ask(device, "link peer", nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
         return "" if isinstance(end, Lacking) else pci_address(end.busId)
 
-    def _must(self, device: str, name: str, call: Any, handle: Any) -> str:  # noqa: ANN401
+    def _required(self, device: str, name: str, call: Any, handle: Any) -> str:  # noqa: ANN401
         """Return a property without which there is no device. Raises Lost."""
         found = self.ask(device, name, call, handle)
         if isinstance(found, Lacking):

@@ -1,6 +1,6 @@
-"""What an NVIDIA device can be told by NVML; of MIG see `nvidia_mig.py`.
+"""The controls of NVIDIA devices, through NVML. For MIG see `nvidia_mig.py`.
 
-A reset is no call of NVML: NVIDIA's own tool does it, while this process has nothing open.
+NVML has no call for a reset: NVIDIA's own tool resets, while this process has no device open.
 """
 
 import shutil
@@ -18,10 +18,10 @@ RESET_TOOL: Final = "nvidia-smi"
 
 
 def control(vendor: Any, device: str, command: Command) -> Done | Lacking:  # noqa: ANN401  nvidia.Nvidia, which imports this file
-    """Raises Refusal, and Lost."""
+    """Carry out a command. Raises Refusal and Lost."""
     nvml, handle = vendor.nvml, vendor.handle(device)
     try:
-        return _told(vendor, nvml, device=device, handle=handle, command=command)
+        return _apply(vendor, nvml, device=device, handle=handle, command=command)
     except nvml.NVMLError as error:
         if vendor.ask.judge(error) == LASTING:
             return Lacking(words(error), denied=isinstance(error, nvml.NVMLError_NoPermission))
@@ -30,7 +30,7 @@ def control(vendor: Any, device: str, command: Command) -> Done | Lacking:  # no
         vendor.ask.lacking.clear()
 
 
-def _told(vendor: Any, nvml: Any, device: str, handle: Any, command: Command) -> Done | Lacking:  # noqa: ANN401
+def _apply(vendor: Any, nvml: Any, device: str, handle: Any, command: Command) -> Done | Lacking:  # noqa: ANN401
     match command:
         case r.SetPowerCap(milliwatts):
             nvml.nvmlDeviceSetPowerManagementLimit(
@@ -52,7 +52,7 @@ def _told(vendor: Any, nvml: Any, device: str, handle: Any, command: Command) ->
             )
             return _after_reset(nvml.nvmlDeviceGetEccMode(handle))
         case r.SetMigMode() | r.CreateMigInstance() | r.DestroyMigInstance() | r.ListMigInstances():
-            return nvidia_mig.told(nvml, handle, command)
+            return nvidia_mig.apply(nvml, handle, command)
         case r.SetPartition():
             return Lacking("NVIDIA's devices are divided by MIG")
         case r.Reset():
@@ -68,7 +68,7 @@ def _after_reset(modes: Sequence[int]) -> Done:
 
 
 def limits(vendor: Any, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
-    """What its power limit and its clocks can be set to."""
+    """Return the accepted ranges of the power limit and the clocks."""
     nvml = vendor.nvml
     power = vendor.ask(
         device, "power limits", nvml.nvmlDeviceGetPowerManagementLimitConstraints, handle
@@ -83,7 +83,9 @@ def limits(vendor: Any, device: str, handle: Any) -> dict[str, Any]:  # noqa: AN
 
 
 def _reset(vendor: Any, device: str) -> Done | Lacking:  # noqa: ANN401
-    """The agent's deadline is over this one too: the tool dies with this process's group."""
+    """Reset with NVIDIA's tool.
+
+    The agent's deadline covers the tool: it is killed with this process's group."""
     tool = shutil.which(RESET_TOOL)
     if tool is None:
         return Lacking(f"{RESET_TOOL} is not on PATH")

@@ -25,7 +25,7 @@ def fabric(nvidia: "Nvidia", device: str, handle: Any) -> str | Lacking:  # noqa
     found = nvidia.ask(
         device,
         "fabric v",
-        _asked,
+        _filled,
         nvml.nvmlDeviceGetGpuFabricInfoV,
         handle,
         nvml.c_nvmlGpuFabricInfoV_t,
@@ -34,7 +34,7 @@ def fabric(nvidia: "Nvidia", device: str, handle: Any) -> str | Lacking:  # noqa
         found = nvidia.ask(
             device,
             "fabric",
-            _asked,
+            _filled,
             nvml.nvmlDeviceGetGpuFabricInfo,
             handle,
             nvml.c_nvmlGpuFabricInfo_t,
@@ -48,8 +48,8 @@ def fabric(nvidia: "Nvidia", device: str, handle: Any) -> str | Lacking:  # noqa
     return f"its registration failed: {words(nvml.NVMLError(found.status))}" if failed else ""
 
 
-def _asked(call: Any, handle: Any, kind: Any) -> Any:  # noqa: ANN401
-    """The struct that the call fills."""
+def _filled(call: Any, handle: Any, kind: Any) -> Any:  # noqa: ANN401
+    """Return the struct that the call fills."""
     found = kind()
     call(handle, byref(found))
     return found

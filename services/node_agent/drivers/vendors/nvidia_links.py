@@ -69,10 +69,12 @@ class Links:
         links = (
             0 if isinstance(count, Lacking) else min(count, self.nvidia.nvml.NVML_NVLINK_MAX_LINKS)
         )
-        asked = [(field, link) for field in KINDS for link in range(links)]
+        fields_asked = [(field, link) for field in KINDS for link in range(links)]
         found = [
             scoped
-            for scoped, value in zip(asked, self._ask(device, handle, asked), strict=True)
+            for scoped, value in zip(
+                fields_asked, self._ask(device, handle, fields_asked), strict=True
+            )
             if not isinstance(value, Lacking)
         ]
         taken: dict[tuple[str, int], Scoped] = {}

@@ -1,9 +1,8 @@
-"""MIG by NVML: which profiles a card has, and its instances, made in their places, listed and
-removed.
+"""MIG through NVML: a card's profiles, and the creation, listing and removal of its instances.
 
-An instance of the card (a GPU instance) is made with one compute instance over all of it. What
-cannot be finished is taken back, and where that fails too, both reasons are said. The places that
-the driver names count, not a table. Tests: tests/drivers/test_nvidia_mig.py.
+A GPU instance is created with one compute instance over all of it. If the creation fails half-way,
+the GPU instance is removed; if that fails too, the error has both reasons. The driver's own
+placements count, not a table. Tests: tests/drivers/test_nvidia_mig.py.
 """
 
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ PLACES_MAX: Final = 16
 
 
 class Profile(NamedTuple):
-    """`slices` are of compute, `most` is how many instances of it a card has at most."""
+    """A MIG profile: its compute slices, and the largest number of its instances on a card."""
 
     name: str
     number: int
@@ -29,7 +28,7 @@ class Profile(NamedTuple):
 
 
 def profiles(nvml: Any, handle: Any) -> list[Profile]:  # noqa: ANN401  the binding is not typed
-    """Those that the card has, in NVML's order; none of a driver that does not name them."""
+    """Yield the card's profiles in NVML's order; none if the driver does not name them."""
     return list(_profiles(nvml, handle))
 
 
@@ -43,8 +42,8 @@ def _profiles(nvml: Any, handle: Any) -> Iterator[Profile]:  # noqa: ANN401
         yield Profile(name.removeprefix("MIG "), found.id, found.sliceCount, found.instanceCount)
 
 
-def told(nvml: Any, handle: Any, command: MigCommand) -> Done:  # noqa: ANN401
-    """Raises Refusal, and what NVML raises."""
+def apply(nvml: Any, handle: Any, command: MigCommand) -> Done:  # noqa: ANN401
+    """Carry out a MIG command. Raises Refusal and the errors of NVML."""
     match command:
         case r.SetMigMode(on):
             nvml.nvmlDeviceSetMigMode(handle, int(on))
@@ -70,7 +69,7 @@ def _create(nvml: Any, handle: Any, name: str, start: int) -> MigInstance:  # no
         handle, profile.number, byref(_place(nvml, handle, profile, start))
     )
     try:
-        nvml.nvmlGpuInstanceCreateComputeInstance(made, _whole(nvml, made, profile.slices))
+        nvml.nvmlGpuInstanceCreateComputeInstance(made, _whole_profile(nvml, made, profile.slices))
         found = _instance(nvml, made, name, _uuids(nvml, handle))
         if not found.uuid:
             raise Refusal(f"the driver names no MIG device for instance {found.number}")
@@ -81,7 +80,7 @@ def _create(nvml: Any, handle: Any, name: str, start: int) -> MigInstance:  # no
 
 
 def _place(nvml: Any, handle: Any, profile: Profile, start: int) -> Any:  # noqa: ANN401
-    """The driver's own place that begins there."""
+    """Return the driver's placement that begins at this slice."""
     found, count = (nvml.c_nvmlGpuInstancePlacement_t * PLACES_MAX)(), c_uint(PLACES_MAX)
     nvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile.number, found, byref(count))
     legal = {each.start: each for each in found[: count.value]}
@@ -93,8 +92,8 @@ def _place(nvml: Any, handle: Any, profile: Profile, start: int) -> Any:  # noqa
     return legal[start]
 
 
-def _whole(nvml: Any, made: Any, slices: int) -> int:  # noqa: ANN401
-    """The profile of a compute instance over all of a GPU instance."""
+def _whole_profile(nvml: Any, made: Any, slices: int) -> int:  # noqa: ANN401
+    """Return the profile of a compute instance over all of a GPU instance."""
     for index in range(nvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
         try:
             found = nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(
@@ -139,7 +138,7 @@ def _instance(nvml: Any, made: Any, profile: str, uuids: dict[int, str]) -> MigI
 
 
 def _uuids(nvml: Any, handle: Any) -> dict[int, str]:  # noqa: ANN401
-    """By the number of the GPU instance: of those that have a compute instance."""
+    """Return the UUIDs of compute instances by the number of their GPU instance."""
     found = {}
     for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:

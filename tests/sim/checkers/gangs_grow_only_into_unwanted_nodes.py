@@ -1,5 +1,6 @@
-"""A gang restarts with more nodes only if it may have them, saves its work and has run for a while,
-and only with nodes that no waiting job could ever use.
+"""A gang restarts with more nodes only where no waiting job could use them.
+
+It must be elastic, save its work, and have run for a while.
 
 Waiting jobs are checked only where the scheduler had read the whole log before its commit.
 """
@@ -14,11 +15,12 @@ from services.scheduler.queueing.queue_order import heads
 from services.scheduler.reservations.reservations import is_early
 from services.scheduler.state.state import State
 from tests.sim.checkers.checker import Checker
-from tests.sim.checkers.only_the_willing_make_room import RATE_MAX
-from tests.sim.world import SETTINGS, World
+from tests.sim.checkers.only_preemptible_jobs_are_preempted import RATE_MAX
+from tests.sim.settings import SETTINGS
+from tests.sim.world import World
 
 
-class GangsGrowPastNobody(Checker):
+class GangsGrowOnlyIntoUnwantedNodes(Checker):
     """`others` is the last sequence of another writer; `grown` counts."""
 
     def __init__(self, world: World) -> None:
@@ -34,7 +36,7 @@ class GangsGrowPastNobody(Checker):
             job = cluster.jobs[fact.job_id]
             self._said_so(job)
             if self.others <= commit.seen:
-                self._wanted_by_nobody(cluster, job)
+                self._unwanted_by_others(cluster, job)
 
     def after(
         self,
@@ -56,7 +58,7 @@ class GangsGrowPastNobody(Checker):
         ):
             self.fail(
                 f"{job.job_id} of {job.spec.nodes}..{job.spec.nodes_max} nodes has {has} and "
-                f"is begun anew with {will_have}"
+                f"restarts with {will_have}"
             )
         living = [
             running
@@ -68,9 +70,9 @@ class GangsGrowPastNobody(Checker):
             (self.world.loop.now - running.began_s for running in living), default=for_long_s
         )
         if ran_s * RATE_MAX < for_long_s:
-            self.fail(f"{job.job_id} is begun anew after {ran_s:.1f} s")
+            self.fail(f"{job.job_id} restarts after {ran_s:.1f} s")
 
-    def _wanted_by_nobody(self, cluster: Cluster, job: Job) -> None:
+    def _unwanted_by_others(self, cluster: Cluster, job: Job) -> None:
         state = State(cluster)
         more = [
             member.node_id

@@ -1,5 +1,6 @@
-"""Nobody is placed on a device of which the scheduler has read that it takes no work: by its
-agent's word, or by its operators'.
+"""No job is placed on a device that takes no work, as far as the scheduler has read.
+
+The agent or an operator may have taken the device out of use.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 
-class PlacedOnlyWhereWorkIsTaken(Checker):
+class PlacedOnlyOnWorkingDevices(Checker):
     """`away` says by which sequence a device was last taken out of use: a placement that was
     decided before may cross it.
     """

@@ -1,6 +1,8 @@
-"""A job is preempted only if it said that it may be, for a job of higher priority (or of equal,
-after its turn), not before it has run for as long as it asked for; and it is tried again, whatever
-came of it, unless it had ended well or somebody cancelled it.
+"""Only preemptible jobs are preempted, and they are tried again.
+
+The preempting job has a higher priority, or the same one after its turn. The preempted job has run
+for at least its requested time. It is queued again whatever its exit, unless it had completed or
+was cancelled.
 """
 
 from typing import Final
@@ -16,7 +18,7 @@ from tests.sim.world import World
 RATE_MAX: Final = 1.01
 
 
-class OnlyTheWillingMakeRoom(Checker):
+class OnlyPreemptibleJobsArePreempted(Checker):
     """`updated`: by job, the last sequence at which its priority was changed, which the scheduler
     may not have seen.
     """
@@ -52,7 +54,7 @@ class OnlyTheWillingMakeRoom(Checker):
 
     def _preempted(self, cluster: Cluster, fact: JobPreempted, seen: int) -> None:
         if fact.by == fact.job_id:
-            return  # `gangs_grow_past_nobody`
+            return  # `gangs_grow_only_into_unwanted_nodes`
         job, by = cluster.jobs[fact.job_id], cluster.jobs[fact.by]
         known = max(self.updated.get(fact.job_id, 0), self.updated.get(fact.by, 0)) <= seen
         if not job.spec.preemptible or (

@@ -1,5 +1,6 @@
-"""A job is placed on a node reserved for others or for maintenance only if it ends before that time
-begins. A job with a reservation is placed only in it, and only while it lasts.
+"""Jobs stay out of nodes that are reserved for others, and jobs with a reservation stay in it.
+
+A job may run on such a node if it ends before the reservation begins.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LATE_NS: Final = 2 * SECOND_NS
 AT_ONCE_S: Final = 0.1
 
 
-class NobodyStealsAReservation(Checker):
+class ReservationsAreKept(Checker):
     """`touched` is the last sequence at which a reservation was set or cleared, which the scheduler
     may not have seen.
 

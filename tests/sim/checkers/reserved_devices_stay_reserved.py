@@ -1,5 +1,6 @@
-"""Checks that devices which are reserved for a job are placed for no other one, until that job is
-placed or has ended, or the reservation was withdrawn.
+"""Devices reserved for one job are not placed for another one.
+
+The reservation ends when its job is placed or has ended, or when it is withdrawn.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from tests.sim.checkers.checker import Checker
 from tests.sim.world import World
 
 
-class NobodyTakesReservedDevices(Checker):
+class ReservedDevicesStayReserved(Checker):
     """`kept` is the job for which a device of a node is reserved, from the facts alone.
 
     A reservation names devices of a node. It does not hold for a device that another node took over

@@ -1,0 +1,161 @@
+"""Planted bugs about leases, terms and the loss of nodes, like those of `planted.py`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common import facts as f
+from libs.common import subjects
+from libs.common.folds import member_fold, node_fold
+from libs.common.life import node_life
+from libs.common.model import NodeId
+from libs.common.state.cluster import Cluster, Job, is_leaving
+from services.node_agent.peers import gossip
+from services.scheduler.decide import decide, nodes
+from services.scheduler.leases import renewals
+from services.scheduler.leases.leases import Leases
+from services.scheduler.leases.renewals import Renewals
+from tests.sim.machine import Machine
+from tests.sim.slot import Slot
+from tests.sim.supervisors import SimSupervisors
+from tests.sim.watchdog import Watchdog
+from tests.sim.world import World
+
+
+def no_supervisor_enforces_the_lease(patch: pytest.MonkeyPatch) -> None:
+    """A supervisor does not end its job when the lease ends."""
+    patch.setattr(Machine, "enforces_lease", False)
+
+
+def another_writer_declares_nodes_lost(patch: pytest.MonkeyPatch) -> None:
+    """A watchdog beside the scheduler reads heartbeats and records NodeLost on its own subject."""
+    patch.setitem(subjects.WRITER_OF, f.NodeLost, "watchdog")
+    patch.setattr(decide, "lose_node", lambda state, silent: ())
+    slots = World._slots
+
+    async def watch(slot: Slot) -> None:
+        await Watchdog(slot.open_log(), slot.open_bus(), slot.clock).run()
+
+    def with_watchdog(self: World) -> dict[str, Slot]:
+        return {**slots(self), "watchdog": Slot(self, "watchdog", "control", watch)}
+
+    patch.setattr(World, "_slots", with_watchdog)
+
+
+def a_term_begins_without_waiting(patch: pytest.MonkeyPatch) -> None:
+    """A new leader declares every node silent that it has not heard from, and asks no roster."""
+    patch.setattr(Renewals, "losable", lambda self, cluster, silent, now: list(silent))
+    patch.setattr(Leases, "begin", lambda self, cluster, now: None)
+    patch.setattr(Leases, "_watch", lambda self, cluster, now: None)
+    patch.setattr(Leases, "_hears_nothing", lambda self, cluster, now: False)
+
+
+def a_lease_is_extended_without_a_majority(patch: pytest.MonkeyPatch) -> None:
+    """An agent that no scheduler answers extends its lease without a majority."""
+    patch.setattr(
+        gossip, "_count", lambda state, node_id: state.asked_ns + state.roster.lease_ms * gossip.MS
+    )
+
+
+def renewed_peers_count_for_the_majority(patch: pytest.MonkeyPatch) -> None:
+    """An agent extends its lease when most nodes answer, even nodes that a scheduler renewed."""
+    answered = gossip.answered
+
+    def credulous(
+        state: gossip.Gossip, peer: NodeId, nonce: bytes, unrenewed_ms: int, now_ns: int
+    ) -> int:
+        return answered(state, peer, nonce, 60_000, now_ns)
+
+    patch.setattr(gossip, "answered", credulous)
+
+
+def a_node_is_lost_by_its_own_silence_alone(patch: pytest.MonkeyPatch) -> None:
+    """A former bug: the scheduler ignores that most nodes may have extended their own leases."""
+    patch.setattr(Renewals, "losable", lambda self, cluster, silent, now: silent)
+    patch.setattr(Leases, "_hears_too_few", lambda self, cluster, now: False)
+
+
+def a_job_that_ignores_its_lease_is_requeued_too_early(patch: pytest.MonkeyPatch) -> None:
+    """The loss of a silent node frees a job that ignores its lease and may still run there."""
+    lose = member_fold.lose_if_gone
+
+    def hasty(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
+        member = job.members[node_id]
+        return lose(cluster, job, node_id) or (
+            member.incarnation <= cluster.nodes[node_id].lost
+            and member_fold.lose_member(cluster, job, member)
+        )
+
+    patch.setattr(member_fold, "lose_if_gone", hasty)
+
+
+def silence_before_a_return_counts(patch: pytest.MonkeyPatch) -> None:
+    """A former bug: a returned node is lost again for its silence before the return."""
+    patch.setattr(Leases, "_watch", lambda self, cluster, now: None)
+
+
+def a_long_lease_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A former bug: a new term does not wait for the long lease of a planned stop.
+
+    A wall clock that was ahead caused it.
+    """
+
+    def forgetful(self: Leases, cluster: Cluster, now: int) -> None:
+        begin(self, msgspec.structs.replace(cluster, extension_ms=0), now)
+
+    begin = Leases.begin
+    patch.setattr(Leases, "begin", forgetful)
+
+
+def a_long_lease_is_reported_shorter_than_it_is(patch: pytest.MonkeyPatch) -> None:
+    """An agent reports the next term's lease, but keeps the longer lease of a planned stop in its
+    file.
+    """
+    patch.setattr(SimSupervisors, "replace_lease", SimSupervisors.extend_lease)
+
+
+def an_empty_directory_frees_attempts_of_the_old_one(patch: pytest.MonkeyPatch) -> None:
+    """A former bug: an agent with an empty state directory frees everything that its predecessor
+    started.
+    """
+    patch.setattr(node_fold, "_elsewhere", lambda node, fact: False)
+
+
+def a_node_is_removed_with_running_jobs(patch: pytest.MonkeyPatch) -> None:
+    """The scheduler removes a node although a job still holds something there."""
+    patch.setattr(nodes, "is_empty", lambda cluster, node_id: True)
+    patch.setattr(renewals, "is_empty", lambda cluster, node_id: True)
+
+
+def a_node_that_leaves_is_never_removed(patch: pytest.MonkeyPatch) -> None:
+    """The scheduler never records that a node is removed, although the node is empty."""
+    patch.setattr(decide, "remove_node", lambda state, removable: ())
+
+
+def a_node_leaves_the_schedulers_count_in_one_step(patch: pytest.MonkeyPatch) -> None:
+    """The scheduler stops counting a node as soon as its removal is requested, while agents still
+    count it.
+    """
+
+    def early(count: Callable[..., Any]) -> Callable[..., Any]:
+        def without_it(self: Any, cluster: Cluster, now: int) -> Any:
+            leaving = [
+                node
+                for node in cluster.nodes.values()
+                if is_leaving(cluster, node.node_id) and node.usable
+            ]
+            states = [node.state for node in leaving]
+            for node in leaving:
+                node.state = node_life.REMOVED
+            try:
+                return count(self, cluster, now)
+            finally:
+                for node, state in zip(leaving, states, strict=True):
+                    node.state = state
+
+        return without_it
+
+    patch.setattr(Renewals, "check", early(Renewals.check))
+    patch.setattr(Leases, "_hears_too_few", early(Leases._hears_too_few))

@@ -1,0 +1,105 @@
+"""Planted bugs about the log, like those of `planted.py`: writers, acknowledgement and trimming."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common import facts as f
+from libs.common import fold
+from libs.common.facts import AnyFact
+from libs.common.process.service import Shell
+from libs.common.state.cluster import Cluster
+from libs.common.transport import log_memory
+from libs.common.transport.log import AppendUnknown
+from libs.common.transport.writer import Writer
+from services.audit.trim import trim
+from services.audit.trim.trim import Decision, Policy, Standing
+from services.audit.trim.trimmer import Trimmer
+from tests.sim.log import SimStream
+
+
+def log_accepts_any_expected_sequence(patch: pytest.MonkeyPatch) -> None:
+    """The log accepts a commit whatever sequence its writer expects."""
+    store = SimStream.store
+
+    def unguarded(self: SimStream, subject: str, data: bytes, expected: int) -> int:
+        last = self.last_by_subject.get(subject)
+        return store(self, subject, data, last.seq if last else 0)
+
+    patch.setattr(SimStream, "store", unguarded)
+
+
+def log_accepts_any_sequence_and_readers_count_no_commits(patch: pytest.MonkeyPatch) -> None:
+    """The guard is off, and no reader counts a writer's commits."""
+    log_accepts_any_expected_sequence(patch)
+    patch.setattr(fold, "check_place", lambda cluster, seq, subject, commit: None)
+
+
+def orders_are_sent_before_acknowledgement(patch: pytest.MonkeyPatch) -> None:
+    """The scheduler sends orders before the log has acknowledged its decision."""
+
+    def hasty(self: Shell, facts: list[AnyFact]) -> None:
+        self.writer.put(facts)
+        self.voice.acknowledged(self.state.seq + 1, facts)
+
+    patch.setattr(Shell, "_record", hasty)
+
+
+def a_counter_is_the_message_id(patch: pytest.MonkeyPatch) -> None:
+    """The log drops a message whose number it has seen before."""
+    patch.setattr(
+        log_memory,
+        "message_id",
+        lambda subject, expected, data: f"{subject} {f.decode(data).number}",
+    )
+
+
+def an_append_of_unknown_outcome_is_done(patch: pytest.MonkeyPatch) -> None:
+    """A writer treats an append of unknown outcome as stored."""
+
+    async def trusting(self: Writer, data: bytes) -> int:
+        try:
+            return await self.log.append(self.subject, data, self.expected)
+        except AppendUnknown:
+            return self.expected + 1
+
+    patch.setattr(Writer, "_append", trusting)
+
+
+def a_writer_disowns_its_earlier_commits(patch: pytest.MonkeyPatch) -> None:
+    """A former bug: a restarted service takes its own earlier commits for another process's."""
+    begin = Writer.__init__
+
+    def attached_to_nothing(self: Writer, *args: Any, **named: Any) -> None:
+        begin(self, *args, **named)
+        self.attached_seq = 0
+
+    patch.setattr(Writer, "__init__", attached_to_nothing)
+
+
+def the_log_is_trimmed_without_the_archive(patch: pytest.MonkeyPatch) -> None:
+    """The trimmer purges entries without looking for them in the archive, and ignores how far
+    readers have read.
+    """
+    decide_trim = trim.decide
+
+    def hasty(policy: Policy, standing: Standing) -> Decision:
+        return decide_trim(
+            policy,
+            msgspec.structs.replace(
+                standing, young=standing.last + 1, readers={"unknown": standing.last}
+            ),
+        )
+
+    patch.setattr(trim, "decide", hasty)
+    patch.setattr(trim, "prove", lambda entries, records: None)
+
+
+def the_log_is_trimmed_without_a_snapshot(patch: pytest.MonkeyPatch) -> None:
+    """The trimmer purges entries that no stored snapshot covers."""
+
+    async def forgetful(self: Trimmer, cluster: Cluster) -> None:
+        return
+
+    patch.setattr(Trimmer, "_store", forgetful)
