@@ -87,6 +87,7 @@ PURE: Final = (
     "services/api_gateway/openai/images.py",
     "services/api_gateway/openai/purse.py",
     "services/api_gateway/access/room.py",
+    "services/api_gateway/serving/*.py",
     "services/audit/chain/alignment.py",
     "services/audit/chain/gaps.py",
     "services/audit/chain/segments.py",

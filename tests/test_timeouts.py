@@ -24,6 +24,7 @@ STAY: Final[dict[str, str]] = {
         job_intents.DAY_S job_intents.YEAR_S model.GPU_HOUR_SHARE_MS poll_loop.NS_PER_MS
         rates.WINDOW_NS
         reading.AT_NS requests.NS_PER_S
+        admission.SECOND_NS autoscaling.SECOND_NS fairness.SECOND_NS loads.SECOND_NS routing.MS_NS
         allowance.MINUTE_NS allowance.SECOND_NS node_budget.SECOND_NS retention.SECOND_NS
         node_budget.BYTES_PER_S
         ordering.SECOND_NS devices.SECOND_NS hangs.SECOND_NS counters.SECOND_NS telemetry.BUCKETS_S
@@ -140,6 +141,15 @@ STAY: Final[dict[str, str]] = {
     (
         "how long a plug-in may take: it is refused on every machine alike"
     ): "plugged.ADVANCE_NS plugged.HANG_S plugged.MEAN_NS",
+    (
+        "a rule of serving, measured by bench/serving.py: what an operator chooses are its inputs"
+    ): """
+        serving.admission.RETRY_MAX_S serving.admission.UNKNOWN_S
+        autoscaling.GROW_AFTER_NS autoscaling.GROW_EVERY_NS autoscaling.MEAN_NS
+        autoscaling.SHRINK_AFTER_NS autoscaling.SHRINK_EVERY_NS
+        fairness.SLOT_NS fairness.STARVED_NS
+        loads.AVOID_MAX_NS loads.AVOID_NS loads.LATE_FLOOR_NS loads.REPORT_NS
+        prefix_index.TTL_NS routing.EQUAL_NS routing.PENALTY_NS""",
     "SQLite's own wait for another process of the same file": "store.BUSY_MS",
     "a command at a terminal: the user can end it, and chooses MUSTER_AWAY_S": """
         forwarding.END_S attach.PAUSE_FIRST_S attach.PAUSE_MAX_S attach.NOTE_AFTER_S

@@ -1,0 +1,102 @@
+"""Remembers which replica has processed which prompt, to find the replica whose cache holds the
+longest prefix of a new one.
+
+A prompt is cut into blocks of 256 bytes. Each block's hash includes the hash of the block before it
+and the tenant's salt, so a hash stands for a whole prefix of one tenant. Entries are bounded in
+bytes, the least recently used go first, and an entry that was not used for `ttl_ns` does not count.
+Pure. Tests: tests/unit/test_serving_prefix_index.py, tests/property/test_serving_prefixes.py.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from hashlib import blake2b
+from typing import Final, Generic, TypeVar
+
+BLOCK_BYTES: Final = 256
+HASH_BYTES: Final = 8
+# The first MiB of a prompt is looked at; what follows does not change the choice.
+BLOCKS_MAX: Final = 4_096
+BYTES_MAX: Final = 64 << 20
+TTL_NS: Final = 600 * 1_000_000_000
+# Upper bounds of what an entry needs in memory, and each replica in it (measured by a test).
+ENTRY_BYTES: Final = 400
+HOLDER_BYTES: Final = 140
+
+Replica = TypeVar("Replica", bound=Hashable)
+
+
+def chain(salt: bytes, prompt: bytes) -> tuple[int, ...]:
+    """Return the hashes of the prompt's whole blocks. `salt` separates tenants."""
+    whole = min(BLOCKS_MAX, len(prompt) // BLOCK_BYTES)
+    above = blake2b(salt, digest_size=HASH_BYTES).digest()
+    hashes = []
+    for start in range(0, whole * BLOCK_BYTES, BLOCK_BYTES):
+        block = prompt[start : start + BLOCK_BYTES]
+        above = blake2b(above + block, digest_size=HASH_BYTES).digest()
+        hashes.append(int.from_bytes(above))
+    return tuple(hashes)
+
+
+class PrefixIndex(Generic[Replica]):
+    """The index of one model. Replicas get numbers, so that forgetting one takes one step."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX, ttl_ns: int = TTL_NS) -> None:
+        self.bytes_max = bytes_max
+        self.ttl_ns = ttl_ns
+        self.used_bytes = 0
+        self._seen_ns: OrderedDict[int, dict[int, int]] = OrderedDict()
+        self._numbers: dict[Replica, int] = {}
+        self._last = 0
+
+    def matches(self, hashes: Sequence[int], replicas: Sequence[Replica], now_ns: int) -> list[int]:
+        """Return, for each replica, how many blocks of the prompt its cache holds from the start
+        on.
+        """
+        lengths = [0] * len(replicas)
+        alive = [
+            (place, number)
+            for place, replica in enumerate(replicas)
+            if (number := self._numbers.get(replica)) is not None
+        ]
+        oldest_ns = max(0, now_ns - self.ttl_ns)
+        for length, each in enumerate(hashes, start=1):
+            holders = self._seen_ns.get(each)
+            if holders is None:
+                break
+            alive = [pair for pair in alive if holders.get(pair[1], -1) >= oldest_ns]
+            if not alive:
+                break
+            for place, _ in alive:
+                lengths[place] = length
+        return lengths
+
+    def add(self, hashes: Sequence[int], replica: Replica, now_ns: int) -> None:
+        """Note that the replica gets the prompt. The first blocks count as the newest, so that a
+        prefix outlives what follows it.
+        """
+        number = self._numbers.get(replica)
+        if number is None:
+            self._last += 1
+            number = self._numbers[replica] = self._last
+        for each in reversed(hashes):
+            holders = self._seen_ns.get(each)
+            if holders is None:
+                holders = self._seen_ns[each] = {}
+                self.used_bytes += ENTRY_BYTES
+            else:
+                self._seen_ns.move_to_end(each)
+            if number not in holders:
+                self.used_bytes += HOLDER_BYTES
+            holders[number] = now_ns
+        while self.used_bytes > self.bytes_max:
+            _, gone = self._seen_ns.popitem(last=False)
+            self.used_bytes -= ENTRY_BYTES + HOLDER_BYTES * len(gone)
+
+    def forget(self, replica: Replica) -> None:
+        """Forget what the replica holds, because it was restarted or is gone."""
+        self._numbers.pop(replica, None)
+
+    def keep_only(self, replicas: Sequence[Replica]) -> None:
+        """Forget all other replicas."""
+        for replica in [each for each in self._numbers if each not in replicas]:
+            del self._numbers[replica]

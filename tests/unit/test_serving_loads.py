@@ -1,0 +1,106 @@
+"""Loads: what is counted for a replica, its measured rate, and replicas that are slow or silent."""
+
+from services.api_gateway.serving import loads
+from services.api_gateway.serving.loads import SECOND_NS, Loads
+
+
+def test_pending_tokens_end_with_the_first_token_and_the_request_with_its_end() -> None:
+    found: Loads[str] = Loads()
+    load = found.of("r")
+    sent = found.begin("r", 1_000, 0)
+    other = found.begin("r", 500, 0)
+    assert (load.outstanding, load.pending) == (2, 1_500)
+    found.first_token(sent, 10)
+    found.first_token(sent, 11)
+    assert (load.outstanding, load.pending) == (2, 500)
+    found.end(sent, 12)
+    found.end(other, 12)
+    assert (load.outstanding, load.pending, load.waiting) == (0, 0, {})
+
+
+def test_the_rate_follows_large_prompts_and_their_queue() -> None:
+    found: Loads[str] = Loads()
+    for second in range(300):
+        first = found.begin("r", 4_000, second * SECOND_NS)
+        second_sent = found.begin("r", 4_000, second * SECOND_NS)
+        found.first_token(first, second * SECOND_NS + SECOND_NS // 2)
+        found.first_token(second_sent, (second + 1) * SECOND_NS)
+        found.end(first, (second + 1) * SECOND_NS)
+        found.end(second_sent, (second + 1) * SECOND_NS)
+    assert abs(found.of("r").rate - 8_000) < 20
+    assert found.of("r").expected_ns(4_000) // 1_000_000 in range(498, 502)
+
+
+def test_a_small_prompt_says_nothing_about_the_rate() -> None:
+    found: Loads[str] = Loads()
+    sent = found.begin("r", loads.MEASURED_TOKENS - 1, 0)
+    found.first_token(sent, SECOND_NS)
+    assert found.of("r").rate == loads.FIRST_RATE
+
+
+def test_three_late_first_tokens_in_a_row_make_a_replica_avoided_for_a_growing_while() -> None:
+    found: Loads[str] = Loads()
+    load, now_ns = found.of("r"), 0
+
+    def answer(took_ns: int) -> None:
+        nonlocal now_ns
+        sent = found.begin("r", 10, now_ns)
+        now_ns += took_ns
+        found.first_token(sent, now_ns)
+        found.end(sent, now_ns)
+
+    late_ns = loads.LATE_FLOOR_NS + 1
+    answer(late_ns)
+    answer(late_ns)
+    assert not load.is_avoided(now_ns)
+    answer(late_ns)
+    assert load.is_avoided(now_ns)
+    assert not load.is_avoided(now_ns + loads.AVOID_NS)
+    for _ in range(3):
+        answer(late_ns)
+    assert load.is_avoided(now_ns + 2 * loads.AVOID_NS - 1)
+    answer(1)
+    for _ in range(3):
+        answer(late_ns)
+    assert not load.is_avoided(now_ns + loads.AVOID_NS)
+
+
+def test_a_failing_replica_is_avoided_up_to_a_bound() -> None:
+    found: Loads[str] = Loads()
+    for _ in range(20):
+        found.failed("r", 0)
+    assert found.of("r").is_avoided(loads.AVOID_MAX_NS - 1)
+    assert not found.of("r").is_avoided(loads.AVOID_MAX_NS)
+
+
+def test_a_silent_replica_with_several_requests_is_avoided() -> None:
+    found: Loads[str] = Loads()
+    sent = [found.begin("r", 10, 0) for _ in range(2)]
+    assert not found.of("r").is_avoided(9 * SECOND_NS)
+    sent.append(found.begin("r", 10, 9 * SECOND_NS))
+    assert found.of("r").is_avoided(9 * SECOND_NS)
+    found.first_token(sent[0], 9 * SECOND_NS)
+    assert not found.of("r").is_avoided(9 * SECOND_NS)
+
+
+def test_a_request_of_a_forgotten_replica_changes_nothing() -> None:
+    found: Loads[str] = Loads()
+    sent = found.begin("r", 10, 0)
+    found.forget("r")
+    found.first_token(sent, 1)
+    found.end(sent, 2)
+    assert found.of("r").outstanding == 0
+
+
+def test_a_report_is_compared_with_the_own_count_of_its_time() -> None:
+    found: Loads[str] = Loads()
+    sent = [found.begin("r", 10, when) for when in (0, 10)]
+    found.end(sent[0], 20)
+    for when in (30, 40):
+        found.begin("r", 10, when)
+    found.report("r", 5, False, 25)
+    assert found.of("r").running(50) == 3 + 4, "one of the five was this gateway's at 25"
+    found.report("r", 9, True, 24)
+    assert found.of("r").running(50) == 3 + 4, "an older report is ignored"
+    found.report("r", 3, False, 60)
+    assert found.of("r").running(60) == 3
