@@ -8,7 +8,7 @@ GUARD := services/node_agent/supervisor/guard
 INIT := services/node_agent/runtimes/init
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack memory check fix sim chaos bench docs e2e netns guard init
+.PHONY: help up down clean test test-drivers test-containers gpu attack memory check fix sim chaos bench docs e2e netns rdma guard init
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ e2e: $(STAMP) ## the black-box suite against docker compose, or against processe
 
 netns: $(STAMP) ## a second host in a network namespace joins, runs a gang, is removed (needs root)
 	@$(BIN)/python -m pytest -rs tests/netns
+
+rdma: $(STAMP) ## links over real verbs, in a QEMU guest with Soft-RoCE; says so where the guest cannot run
+	@$(BIN)/python -m tests.guest
 
 bench: $(STAMP) ## measure: NAME=throughput (QUICK=1 for under 50 s)
 	@QUICK=$(QUICK) $(BIN)/python -m bench.$(NAME)

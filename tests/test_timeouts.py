@@ -128,7 +128,9 @@ STAY: Final[dict[str, str]] = {
     "a link of a job's own program, whose calls take their deadline: `within_s`, `give_up_s`": """
         compression.ZSTD_BYTES_PER_S handshake.HANDSHAKE_S link.WITHIN_S link.LINGER_S
         progress.IDLE_S progress.TURN_S progress.DIAL_AGAIN_S transports.LOOK_S
-        transports.DIAL_AGAIN_S""",
+        transports.DIAL_AGAIN_S rdma.SPIN_S""",
+    "a token's protocol: both nodes count on it": """
+        tokens.VALID_MAX_S tokens.APART_NS tokens.SECOND_NS""",
     "the default of an argument for which a setting is given": """
         records.FLUSH_S balancer.SUSPECT_S  vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S
         profile.AWAY_S""",

@@ -34,6 +34,7 @@ from services.node_agent.directories.tenant_numbers import TenantNumbers
 from services.node_agent.drivers import sysfs
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver
+from services.node_agent.fabric.rdma import ports
 from services.node_agent.health.listen import listen, policy_of, watch_of
 from services.node_agent.health.watch import Watch
 from services.node_agent.incarnation import IncarnationFile
@@ -237,6 +238,7 @@ async def _metrics(
         nvidia_version=version,
         xids=watch.xids,
         healths=healths,
+        rdma=await asyncio.to_thread(ports.ports),
     )
 
 

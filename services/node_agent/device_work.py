@@ -4,6 +4,7 @@ Each method runs as a task of its own and reports an observation. Only one of re
 and mode change works on a device at a time (`Scrub.turn`).
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Final
@@ -22,6 +23,7 @@ from services.node_agent.devices.instances import Instances
 from services.node_agent.devices.sampling import Sampling
 from services.node_agent.directories.protocol import JobSupervisors, Machine, Memory
 from services.node_agent.drivers import Driver
+from services.node_agent.fabric.rdma import ports
 from services.node_agent.health import job_watch, lost_devices
 from services.node_agent.health.operator_command import OperatorCommand
 from services.node_agent.health.preflight import Preflight
@@ -109,8 +111,11 @@ class DeviceWork:
         )
 
     async def answer_topology(self, subject: str, data: bytes) -> bytes | None:
-        """Answer how the devices are connected."""
-        return _encode(await self.driver.topology())
+        """Answer how the devices are connected, and which RDMA ports there are."""
+        found = await self.driver.topology()
+        rdma = await asyncio.to_thread(ports.ports)
+        why = await asyncio.to_thread(ports.without_verbs)
+        return _encode(msgspec.structs.replace(found, rdma=rdma, no_verbs=why))
 
     async def check_release(self, action: a.CheckRelease) -> None:
         """Report whether an attempt left its devices clean; sample them first if it failed."""

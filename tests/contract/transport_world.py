@@ -16,7 +16,7 @@ from libs.job.transport.access import SharedKey
 from libs.job.transport.errors import LinkError
 from libs.job.transport.link import Link
 from libs.job.transport.traffic import Options
-from libs.job.transport.transports import Listener, TcpTransport, Transport
+from libs.job.transport.transports import Listener, RdmaTransport, TcpTransport, Transport
 
 KEY = secrets.token_bytes(32)
 CLONE_NEWNET = 0x40000000
@@ -27,6 +27,10 @@ Make = Callable[[str, Options], Transport]
 
 def tcp(name: str, options: Options) -> Transport:
     return TcpTransport(SharedKey(KEY, name), options)
+
+
+def rdma(name: str, options: Options) -> Transport:
+    return RdmaTransport(SharedKey(KEY, name), options)
 
 
 class Pair:

@@ -26,7 +26,7 @@ LEGEND: Final = """
 @click.argument("node", metavar="NODE")
 @formatted
 def command(node: str, form: str) -> None:
-    """Show the links between the GPUs and network cards of a node.
+    """Show the links between the GPUs and network cards of a node, and its RDMA ports.
 
     The matrix has the form of nvidia-smi topo -m. The node's agent answers the command.
 
@@ -51,8 +51,27 @@ def command(node: str, form: str) -> None:
         wide=True,
     )
     print(LEGEND)
+    _print_rdma(answer.get("rdma", []), str(answer.get("no_verbs", "")))
     if answer["simulated"]:
         print("\nThe devices and their links are simulated.")
+
+
+def _print_rdma(ports: list[Json], no_verbs: str) -> None:
+    """Print the RDMA ports, and the counters that are not zero or not known."""
+    if ports:
+        print("\nRDMA ports:")
+        heads = ("DEVICE", "PORT", "STATE", "RATE", "LAYER", "GID", "COUNTERS")
+        rows = [[str(port["device"]), str(port["port"]), *_port(port)] for port in ports]
+        print_table([Column(head) for head in heads], rows, wide=True)
+    if no_verbs:
+        print(f"\nPrograms use TCP between nodes: {no_verbs}.")
+
+
+def _port(port: Json) -> list[str]:
+    counted = [f"{name}={count}" for name, count in sorted(port["counters"].items()) if count]
+    unknown = [f"{name}=?" for name in port["unknown"]]
+    texts = [str(port[name] or "?") for name in ("state", "rate", "layer", "gid")]
+    return [*texts, " ".join(counted + unknown) or "-"]
 
 
 def _row(spot: Json, path: list[str]) -> list[str]:

@@ -36,13 +36,33 @@ class Spot(msgspec.Struct, frozen=True):
     nearest: tuple[str, ...] = ()
 
 
+class RdmaPort(msgspec.Struct, frozen=True):
+    """A port of an RDMA device.
+
+    Empty texts are unknown. `unknown` are the counters that exist and cannot be read; they have no
+    value in `counters`.
+    """
+
+    device: str
+    port: int
+    state: str = ""
+    physical: str = ""
+    rate: str = ""
+    layer: str = ""
+    gid: str = ""
+    counters: dict[str, int] = {}
+    unknown: tuple[str, ...] = ()
+
+
 class Topology(msgspec.Struct, frozen=True):
     """The spots of a machine and the paths between them.
 
     `paths[i][j]` is a word above, NV with the number of links, or XGMI. The topology of a simulated
-    node is invented.
+    node is invented. `rdma` are the RDMA ports, and `no_verbs` says why programs cannot use them.
     """
 
     spots: tuple[Spot, ...] = ()
     paths: tuple[tuple[str, ...], ...] = ()
     simulated: bool = False
+    rdma: tuple[RdmaPort, ...] = ()
+    no_verbs: str = ""

@@ -37,11 +37,16 @@ NUMBERED: Final = frozenset({Kind.MESSAGE, Kind.WRITE, Kind.READ, Kind.DATA, Kin
 
 
 class Flag(IntFlag):
-    """Properties of a frame. ASKS: acknowledge at once. ZSTD: the payload is compressed."""
+    """Properties of a frame.
+
+    ASKS: acknowledge at once. ZSTD: the payload is compressed. DIRECT: the network card has carried
+    out this read or write, and the frame has no payload.
+    """
 
     NONE = 0
     ASKS = 1
     ZSTD = 2
+    DIRECT = 4
 
 
 class Header(NamedTuple):
@@ -114,7 +119,7 @@ def decode(data: bytes | bytearray | memoryview) -> Header:
 def _checked(values: tuple[int, ...]) -> Header:
     if values[0] not in Kind._value2member_map_:
         raise BadFrame(f"a frame of kind {values[0]}: the last kind is {max(Kind)}")
-    if values[1] & ~int(Flag.ASKS | Flag.ZSTD):
+    if values[1] & ~int(Flag.ASKS | Flag.ZSTD | Flag.DIRECT):
         raise BadFrame(f"unknown flags {values[1]:#x}")
     header = Header(Kind(values[0]), Flag(values[1]), *values[2:])
     if max(header.length, header.size) > PAYLOAD_BYTES_MAX:
@@ -122,7 +127,9 @@ def _checked(values: tuple[int, ...]) -> Header:
         raise BadFrame(f"a payload of {max(header.length, header.size)} bytes: {most}")
     if (header.number > 0) != (header.kind in NUMBERED):
         raise BadFrame(f"a {header.kind.name} frame with number {header.number}")
-    carried = 0 if header.kind is Kind.READ else header.size
+    if header.flags & Flag.DIRECT and header.kind not in (Kind.READ, Kind.WRITE):
+        raise BadFrame(f"a {header.kind.name} frame with the flag DIRECT")
+    carried = 0 if header.kind is Kind.READ or header.flags & Flag.DIRECT else header.size
     if not header.flags & Flag.ZSTD and header.length != carried:
         raise BadFrame(f"{header.length} bytes of payload where {carried} are announced")
     return header

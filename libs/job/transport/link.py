@@ -65,7 +65,7 @@ class Link:
             give_up_s=options.give_up_s,
         )
         self.traffic.moved = self.progress.moved
-        self.traffic.ended = self._farewell
+        self.traffic.ended = self._ended
         self._lock = self.progress.lock
         self._forget = forget
         self._closed = False
@@ -132,7 +132,8 @@ class Link:
         view = flat(data)
         self._check(remote, offset, len(view), "written" if remote.writable else "")
         for at in range(0, len(view), PIECE_BYTES):
-            entry = self.traffic.piece(view[at : at + PIECE_BYTES], remote.key, offset + at)
+            place = remote.address + offset + at
+            entry = self.traffic.piece(view[at : at + PIECE_BYTES], remote.key, place)
             with self._lock:
                 self._post(entry, by_s, f"the peer took no write in {within_s:g} s")
 
@@ -151,7 +152,11 @@ class Link:
                     self._finish(pieces.popleft(), by_s, doing)
                 piece = Read(view[at : at + PIECE_BYTES])
                 entry = Entry(
-                    Kind.READ, size=len(piece.into), target=remote.key, offset=offset + at
+                    Kind.READ,
+                    size=len(piece.into),
+                    target=remote.key,
+                    offset=remote.address + offset + at,
+                    into=piece.into,
                 )
                 number = self._post(entry, by_s, doing, piece)
                 assert number
@@ -267,5 +272,5 @@ class Link:
             if self.traffic.regions.pop(key, None) is not None:
                 close()
 
-    def _farewell(self) -> None:
-        self.progress.end(LinkError(Cause.CLOSED, self.peer, "the peer closed the link"))
+    def _ended(self, cause: Cause, why: str) -> None:
+        self.progress.end(LinkError(cause, self.peer, why))

@@ -58,7 +58,7 @@ def allocate(size: int) -> memoryview:
 
 def flat(data: Data) -> memoryview:
     """Return any contiguous buffer as bytes, without a copy. Raises TypeError, BufferError."""
-    view = data if isinstance(data, memoryview) else memoryview(data)
+    view = memoryview(data)  # of its own: the caller may release the one that it passes
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 

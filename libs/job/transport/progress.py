@@ -11,7 +11,6 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from libs.job.transport.errors import Cause, LinkError, WireFault
@@ -80,6 +79,7 @@ class Progress:
         self._dial_at_s = 0.0
         self._stopped = False
         self._suspends = False
+        self._poked = False
         self._thread = threading.Thread(target=self._serve, name="muster-link", daemon=True)
 
     def start(self, wire: Wire) -> None:
@@ -144,7 +144,8 @@ class Progress:
 
     def poke(self) -> None:
         """Wake the thread that waits on the connection."""
-        if self._wake >= 0:
+        if self._wake >= 0 and not self._poked:
+            self._poked = True
             os.eventfd_write(self._wake, 1)
 
     def drop(self, fault: WireFault) -> None:
@@ -255,7 +256,8 @@ class Progress:
         finally:
             self.lock.acquire()
             self._waits = False
-            with suppress(BlockingIOError):
+            if self._poked:
+                self._poked = False
                 os.eventfd_read(self._wake)
 
     def _late(self, doing: str) -> LinkError:

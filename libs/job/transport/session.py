@@ -29,7 +29,8 @@ class ProtocolError(ValueError):
 class Entry:
     """A frame to send: its fields, its payload, and what the wire notes about it.
 
-    `payload` is any buffer; it must not change until the peer acknowledged the frame.
+    `payload` is any buffer; it must not change until the peer acknowledged the frame. `into` is
+    where a READ puts its bytes. `refused`: the peer's card refused this access.
     """
 
     kind: Kind
@@ -40,6 +41,8 @@ class Entry:
     offset: int = 0
     checksum: int = 0
     number: int = 0
+    into: Any = None
+    refused: bool = False
     answers: bool = False
     note: Any = field(default=None, compare=False)
 

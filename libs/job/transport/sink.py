@@ -25,5 +25,17 @@ class Sink(Protocol):
         Raises WireFault, ProtocolError.
         """
 
+    def check(self, header: Header) -> None:
+        """Check a frame that has no place to choose. Raises ProtocolError."""
+
+    def read_done(self, number: int) -> None:
+        """Note that the card has carried out the READ with this number."""
+
+    def access_refused(self, entry: Entry, why: str) -> None:
+        """Note that the peer's card refused a read or write, which is not repeated."""
+
+    def put_slot(self, slot: Slot) -> None:
+        """Take back a receive buffer that holds no message."""
+
     def take_slots(self) -> list[Slot]:
         """Return the receive buffers that are free; they are the connection's from now on."""

@@ -116,7 +116,7 @@ class Traffic:
         self.compressed = 0
         self.bytes_per_s = 0.0
         self.moved: Callable[[], None] = lambda: None
-        self.ended: Callable[[], None] = lambda: None
+        self.ended: Callable[[Cause, str], None] = lambda cause, why: None
         self._options = options
         self._sum = checksums.maker(agreed.checksum)
         self._zstd: Any = compression.zstd() if agreed.zstd else None
@@ -231,7 +231,7 @@ class Traffic:
             return memoryview(bytearray(header.length))
         if header.kind is Kind.MESSAGE:
             return self._place_message(header)
-        if header.kind is Kind.WRITE:
+        if header.kind is Kind.WRITE and not header.flags & Flag.DIRECT:
             return self._place_write(header)
         if header.kind is Kind.DATA:
             return self._place_data(header)
@@ -245,7 +245,7 @@ class Traffic:
         if header.flags & Flag.ASKS:
             self.session.ask()
         if header.kind is Kind.CLOSE:
-            self.ended()
+            self.ended(Cause.CLOSED, "the peer closed the link")
         if header.kind not in NUMBERED or header.number <= self.session.received:
             return False
         if header.kind is Kind.MESSAGE:
@@ -253,15 +253,46 @@ class Traffic:
         self.session.accept(header)
         if header.kind is Kind.WRITE and self._refusing:
             self._answer(header, Kind.FAULT, memoryview(self._refusing.encode()))
-        elif header.kind is Kind.READ:
+        elif header.kind is Kind.READ and not header.flags & Flag.DIRECT:
             self._serve_read(header)
         elif header.kind in (Kind.DATA, Kind.FAULT):
             self._take_answer(header, payload)
         return header.kind is Kind.MESSAGE and not header.flags & Flag.ZSTD
 
     def restarted(self) -> None:
-        """Ask for an acknowledgement over the new connection: an earlier question may be lost."""
+        """Begin on a new connection: ask again what the peer has, and check what is repeated."""
         self.asks = True
+        for entry in self.session.unacknowledged:
+            if len(entry.payload) and checksums.of(self._sum, entry.payload) != entry.checksum:
+                self.ended(
+                    Cause.CHANGED,
+                    f"frame {entry.number} must be repeated, and its buffer was changed before "
+                    "flush()",
+                )
+
+    def check(self, header: Header) -> None:
+        """Check a frame that lies in a receive buffer already."""
+        direct = header.kind in (Kind.READ, Kind.WRITE) and bool(header.flags & Flag.DIRECT)
+        plain = header.kind in (Kind.MESSAGE, Kind.ACK, Kind.CLOSE)
+        if (not direct and not plain) or header.flags & Flag.ZSTD:
+            raise ProtocolError(f"a {header.kind.name} frame over RDMA (flags {header.flags:#x})")
+        if header.kind in NUMBERED:
+            self.session.is_new(header)
+
+    def read_done(self, number: int) -> None:
+        """Note that the card has carried out a READ."""
+        read = self.reads.pop(number, None)
+        if read is not None:
+            read.done = True
+
+    def access_refused(self, entry: Entry, why: str) -> None:
+        """Note that the peer's card refused a read or write."""
+        entry.refused = True
+        read = self.reads.pop(entry.number, None)
+        if read is None:
+            self.refused.append(why)
+        else:
+            read.done, read.refused = True, why
 
     def take_slots(self) -> list[Slot]:
         """Return the free receive buffers."""

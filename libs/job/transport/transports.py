@@ -13,12 +13,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from libs.job.transport import checksums, compression
+from libs.job.transport import checksums, compression, verbs
 from libs.job.transport import handshake as h
 from libs.job.transport.access import Access
 from libs.job.transport.errors import Cause, LinkError, WireFault
 from libs.job.transport.link import WITHIN_S, Link
 from libs.job.transport.progress import Connected
+from libs.job.transport.rdma import RdmaCarrier
 from libs.job.transport.tcp import TcpCarrier
 from libs.job.transport.traffic import Agreed, Carrier, Options
 
@@ -59,6 +60,35 @@ class TcpTransport:
         return dialled(self._opening, address, within_s)
 
 
+class RdmaTransport:
+    """Links over RDMA. The listener's address is one of TCP, over which the two sides meet."""
+
+    def __init__(self, access: Access, options: Options | None = None) -> None:
+        """Find an active port. Raises LinkError NO_RDMA, with the reason."""
+        self.name = "rdma"
+        self.port = verbs.usable_port()
+        wanted = options or Options()
+        self._opening = Opening(access, wanted, lambda: RdmaCarrier(self.port, wanted.buffers))
+
+    def listen(self, host: str, port: int = 0) -> "Listener":
+        """Listen for peers. Raises LinkError."""
+        return Listener(self._opening, host, port)
+
+    def connect(self, address: str, within_s: float = WITHIN_S) -> Link:
+        """Open a link to the listener at `host:port`. Raises LinkError."""
+        return dialled(self._opening, address, within_s)
+
+
+def chosen(access: Access, options: Options | None = None) -> tuple[Transport, str]:
+    """Return RDMA if this machine has it, else TCP, and why."""
+    try:
+        transport = RdmaTransport(access, options)
+    except LinkError as error:
+        return TcpTransport(access, options), f"TCP: {error.detail}"
+    port = transport.port
+    return transport, f"RDMA: port {port.device}/{port.number} is active"
+
+
 class Opening:
     """The common part of both ways to open a link. `carrier` makes a new carrier for each link."""
 
@@ -75,7 +105,7 @@ class Opening:
             buffers=self.options.buffers,
             buffer_bytes=self.options.buffer_bytes,
             checksums=self.options.checksums,
-            zstd=compression.zstd() is not None,
+            zstd=wire == TcpCarrier.name and compression.zstd() is not None,
             wire=wire,
         )
 

@@ -13,6 +13,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from libs.common.devices.topology import RdmaPort
 from libs.common.model import WHOLE_GPU, Gpu, GpuId, JobId
 from services.node_agent.core.devices import Devices, Trouble
 from services.node_agent.core.state import Attempt
@@ -24,6 +25,9 @@ from services.node_agent.metrics.series import (
     ERRORS,
     GAUGE,
     OURS,
+    RDMA_ACTIVE,
+    RDMA_COUNTER,
+    RDMA_UNKNOWN,
     SHARES,
     THROTTLED,
     TROUBLES,
@@ -37,6 +41,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 JOBS_MAX: Final = 16
 OTHER_JOBS: Final = "other"
 NVIDIA: Final = "nvidia"
+ACTIVE: Final = "ACTIVE"
 
 
 class JobShare(NamedTuple):
@@ -104,6 +109,7 @@ def text(
     nvidia_version: str = "",
     xids: Mapping[GpuId, int] = MappingProxyType({}),
     healths: Mapping[GpuId, Health] = NO_HEALTH,
+    rdma: Sequence[RdmaPort] = (),
 ) -> str:
     """Return the metrics of all these devices, also of one that does not answer.
 
@@ -120,6 +126,7 @@ def text(
     lines += _link_lines(node, answering)
     lines += _share_lines(node, gpus, jobs)
     lines += _health_lines(node, gpus, healths)
+    lines += _rdma_lines(node, rdma)
     return "\n".join([*lines, ""])
 
 
@@ -187,6 +194,27 @@ def _health_lines(node: str, gpus: Sequence[Gpu], healths: Mapping[GpuId, Health
         for why, how in health.troubles.items()
     )
     return [*_family(*ERRORS, COUNTER, errors), *_family(*TROUBLES, GAUGE, troubles)]
+
+
+def _rdma_lines(node: str, ports: Sequence[RdmaPort]) -> list[str]:
+    """Return the ports that the kernel shows; a counter that cannot be read has no line."""
+    marks = [(port, _port(node, port)) for port in ports]
+    states = ((_labels(mark), int(port.state == ACTIVE)) for port, mark in marks if port.state)
+    counts = (
+        (_labels(mark | {"counter": name}), count)
+        for port, mark in marks
+        for name, count in port.counters.items()
+    )
+    unknown = ((_labels(mark), len(port.unknown)) for port, mark in marks)
+    return [
+        *_family(*RDMA_ACTIVE, GAUGE, states),
+        *_family(*RDMA_COUNTER, COUNTER, counts),
+        *_family(*RDMA_UNKNOWN, GAUGE, unknown),
+    ]
+
+
+def _port(node: str, port: RdmaPort) -> dict[str, str]:
+    return {"device": port.device, "port": str(port.port), "Hostname": node}
 
 
 def _values(

@@ -246,3 +246,12 @@ ERRORS: Final = (
 
 BY_LINK: Final = ("muster_gpu_errors_of_link_total", "Errors of each direct link, by kind")
 TROUBLES: Final = ("muster_gpu_trouble", "1 for each reason that keeps work off the device now")
+RDMA_ACTIVE: Final = ("muster_rdma_port_active", "1 if the RDMA port is active")
+RDMA_COUNTER: Final = (
+    "muster_rdma_port_counter_total",
+    "Counter of an RDMA port, by the kernel's name; a counter that cannot be read has no line",
+)
+RDMA_UNKNOWN: Final = (
+    "muster_rdma_port_counters_unknown",
+    "Counters of an RDMA port that cannot be read",
+)

@@ -5,7 +5,7 @@ from libs.job.transport.errors import Cause, LinkError
 from libs.job.transport.link import Link, LinkStats
 from libs.job.transport.memory import Received, Region, RemoteRegion, allocate
 from libs.job.transport.traffic import Options
-from libs.job.transport.transports import Listener, TcpTransport, Transport
+from libs.job.transport.transports import Listener, RdmaTransport, TcpTransport, Transport, chosen
 
 __all__ = [
     "Access",
@@ -15,6 +15,7 @@ __all__ = [
     "LinkStats",
     "Listener",
     "Options",
+    "RdmaTransport",
     "Received",
     "Refused",
     "Region",
@@ -23,4 +24,5 @@ __all__ = [
     "TcpTransport",
     "Transport",
     "allocate",
+    "chosen",
 ]

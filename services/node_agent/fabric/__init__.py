@@ -1,0 +1,1 @@
+"""The node's network: its RDMA ports, and links to other nodes."""

@@ -1,0 +1,1 @@
+"""RDMA devices of this node: their ports and counters."""

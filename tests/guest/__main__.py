@@ -1,0 +1,84 @@
+"""`make rdma`: boot the guest, run the transport's contract over real verbs, print figures.
+
+Where the guest cannot run, this says why and fails nothing.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tests.guest.build import CannotRun, built
+
+REPOSITORY: Final = Path(__file__).parents[2]
+GUEST_S: Final = 560
+# The sources are copied first: thousands of small reads through QEMU are slow.
+JOB: Final = """mkdir /tmp/sources && cd /repository
+tar cf - --exclude=__pycache__ libs/__init__.py libs/job tests/__init__.py tests/guest \\
+  tests/contract tests/attack/__init__.py tests/attack/test_transport.py | tar xf - -C /tmp/sources
+cd /tmp/sources
+export PYTHONPATH=/tmp/sources
+ibv_devices
+python3 -m tests.guest.figures
+python3 -m pytest -c /dev/null --rootdir /tmp/sources --noconftest -p no:cacheprovider -rs -q \\
+  {words}
+"""
+SUITE: Final = "tests/contract/test_transport.py tests/attack/test_transport.py"
+
+
+def main() -> int:
+    """Run the guest; return the exit status of its tests."""
+    try:
+        guest = built()
+    except CannotRun as error:
+        print(f"make rdma does not run here: {error}")
+        return 0
+    job = JOB.format(words=os.environ.get("MUSTER_GUEST_TESTS") or SUITE)
+    with tempfile.TemporaryDirectory() as folder:
+        exchange = Path(folder)
+        (exchange / "job.sh").write_text(job)
+        began = _boot(guest, exchange)
+        output, rc = exchange / "output", exchange / "rc"
+        if not rc.exists():
+            print(f"make rdma does not run here: {began}")
+            _show(exchange / "console")
+            return 0 if not output.exists() else 1
+        sys.stdout.write(output.read_text(errors="replace"))
+        return int(rc.read_text())
+
+
+def _boot(guest: Path, exchange: Path) -> str:
+    """Run the guest until it powers off; return why it did not, if so."""
+    qemu = shutil.which("qemu-system-x86_64")
+    if qemu is None:
+        return "qemu-system-x86_64 is gone: remove the guest's folder to build it again"
+    shares = {
+        "root": (guest / "root", "on"),
+        "repository": (REPOSITORY, "on"),
+        "exchange": (exchange, "off"),
+    }
+    command = [qemu, "-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35", "-m", "768"]
+    command += ["-smp", "2", "-nodefaults", "-no-reboot", "-display", "none"]
+    command += ["-serial", f"file:{exchange / 'console'}", "-kernel", str(guest / "vmlinuz")]
+    command += ["-initrd", str(guest / "initrd.gz")]
+    command += ["-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check"]
+    for name, (path, only) in shares.items():
+        words = f"local,id={name},path={path},security_model=none,readonly={only},multidevs=remap"
+        command += ["-fsdev", words, "-device", f"virtio-9p-pci,fsdev={name},mount_tag={name}"]
+    try:
+        done = subprocess.run(command, timeout=GUEST_S, capture_output=True, text=True, check=False)
+    except subprocess.TimeoutExpired:
+        return f"the guest did not end within {GUEST_S} s"
+    return done.stderr.strip()[-300:] or "the guest ended without running the tests"
+
+
+def _show(console: Path) -> None:
+    if console.exists():
+        print("\n".join(console.read_text(errors="replace").splitlines()[-15:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
