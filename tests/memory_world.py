@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from services.node_agent.machine import processes
+from services.node_agent.memory.device_memory import HOST_DRIVER, Device
 from services.node_agent.memory.grants import HOST, Attempt
 from services.node_agent.supervisor import records
 
@@ -34,6 +35,11 @@ async def until(holds: Callable[[], bool], what: str) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError(what)
+
+
+def devices(capacity: dict[int, int]) -> list[Device]:
+    """Return devices over host memory, of these sizes by number."""
+    return [Device(number, HOST_DRIVER, size) for number, size in capacity.items()]
 
 
 def attempt(folder: Path, key: str = "job.1", token: bytes = b"secret", pid: int = 0) -> Attempt:
@@ -67,7 +73,7 @@ for line in sys.stdin:
     op, *words = line.split()
     try:
         if op == "grant":
-            got = client.grant(int(words[0]), int(words[1]), "test")
+            got = client.grant(int(words[0]), int(words[1]), (words[2:] or ["test"])[0])
             held[got.grant] = mmap.mmap(got.descriptor, got.bytes)
             held[got.grant][:8] = got.grant.to_bytes(8, "little")
             held[got.grant][-8:] = got.grant.to_bytes(8, "little")

@@ -67,6 +67,7 @@ VERBS: Final[dict[str, Verb]] = {
     "offline": Verb(CLUSTER, "Take idle nodes or GPUs out of service."),
     "online": Verb(CLUSTER, "Return nodes or GPUs to service."),
     "topo": Verb(CLUSTER, "Show the links between the GPUs and network cards of a node."),
+    "memory": Verb(CLUSTER, "Show the memory pools of jobs, by node and device."),
     "queue": Verb(CLUSTER, "List queues and set their policies."),
     "reserve": Verb(CLUSTER, "Reserve nodes for tenants or users for a period."),
     "maintenance": Verb(CLUSTER, "Keep nodes free of jobs for a period."),

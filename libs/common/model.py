@@ -39,6 +39,8 @@ TIME_SLICE: Final = "time_slice"
 # A key of NodeRegistered.isolation that shows that the agent supports images. Older agents would
 # run the command of such a job without a container.
 IMAGES: Final = "images"
+# The same for memory pools.
+POOLS: Final = "pools"
 ISOLATIONS: Final = ("", MPS, MIG, TIME_SLICE)
 # Preferences of a job for each level of the topology: wait rather than cross it, cross it only if
 # necessary, ignore it.
@@ -112,10 +114,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     The fields from `vendor` on say where the job may run. Empty or 0 means no preference. A node
     that does not report a property cannot serve a job that requests it. `model` lists accepted
     models. `gpu_memory_bytes` of each device replaces a share. `cpus_milli` and `memory_bytes` (of
-    the host) are per node. The node must have all `node_labels`. `gpu_uuids` are the only accepted
-    devices. The job never shares a node with jobs that have a label of `anti_affinity`. `placement`
-    names a strategy. `scheduling_policy` is the guarantee that its queue must provide; the gateway
-    checks it.
+    the host) are per node. The memory broker may grant the job `pool_bytes` of each device, inside
+    its part of it, and `host_pool_bytes` of each node, beside `memory_bytes`. The node must have
+    all `node_labels`. `gpu_uuids` are the only accepted devices. The job never shares a node with
+    jobs that have a label of `anti_affinity`. `placement` names a strategy. `scheduling_policy` is
+    the guarantee that its queue must provide; the gateway checks it.
 
     The fields from `queue` on say when it runs. `deadline_ns` is a time of the wall clock,
     `estimate_s` the expected run time. The job waits until each job of `after` has ended as its
@@ -159,6 +162,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     compute_capability_min: tuple[int, int] = (0, 0)
     cpus_milli: int = 0
     memory_bytes: int = 0
+    pool_bytes: int = 0
+    host_pool_bytes: int = 0
     mig_profile: str = ""
     isolation: str = ""
     node_labels: dict[str, str] = {}
@@ -195,6 +200,16 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     def most_nodes(self) -> int:
         """The largest number of nodes of an attempt."""
         return max(self.nodes, self.nodes_max)
+
+    @property
+    def host_bytes(self) -> int:
+        """Host memory on each node: the job's own and its host pool."""
+        return self.memory_bytes + self.host_pool_bytes
+
+    @property
+    def pools_on_node_bytes(self) -> int:
+        """All that the memory broker of one node may grant to an attempt."""
+        return self.gpus * self.pool_bytes + self.host_pool_bytes
 
     @property
     def kind(self) -> str:
@@ -242,6 +257,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     compute_capability_min: tuple[int, int] = (0, 0)
     cpus_milli: int = 0
     memory_bytes: int = 0
+    pool_bytes: int = 0
+    host_pool_bytes: int = 0
     mig_profile: str = ""
     isolation: str = ""
     node_labels: dict[str, str] = {}

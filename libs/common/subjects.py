@@ -62,7 +62,8 @@ ROSTER: Final = "roster"  # roster.<node>: agent -> scheduler, answered by every
 # outstanding.<instance>: gateway -> scheduler: requests under way at replicas that are to end
 OUTSTANDING: Final = "outstanding"
 ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
-# ask.node.<node>.<verb>: gateway -> agent: output, stdin, channel, files, prune, topology
+# ask.node.<node>.<verb>: gateway -> agent: output, stdin, channel, files, prune, topology,
+# memory
 NODE_ASK: Final = "ask.node"
 # ask.scheduler.<verb>: gateway -> scheduler: why, inventory; trimmer -> scheduler: position
 SCHEDULER_ASK: Final = "ask.scheduler"

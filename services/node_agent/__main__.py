@@ -44,6 +44,8 @@ from services.node_agent.jobs.probe import probe
 from services.node_agent.machine.cgroup_files import CONTROLLERS
 from services.node_agent.machine.cgroups import Home, prepare
 from services.node_agent.machine.processes import boot_id
+from services.node_agent.memory.pools import Pools
+from services.node_agent.memory.report import metrics as memory_metrics
 from services.node_agent.metrics import exposition
 from services.node_agent.metrics.scraping import scraped
 from services.node_agent.peers.kept_roster import RosterFile
@@ -213,7 +215,11 @@ def _agent(
         peers=peers,
         channels=Channels(settings.node_id, bus, jobs, settings.execs_per_job),
         sampling=sampling,
-        means=Means(shares, Containers(jobs.jobs_dir, settings.container_engine)),
+        means=Means(
+            shares,
+            Containers(jobs.jobs_dir, settings.container_engine),
+            Pools(state_dir.resolve(), machine.memory_bytes, machine.numas),
+        ),
     )
     agent.pulse = Pulse(settings.alive_file, CORE, HEARTBEATS)
     if isinstance(driver, SimulatedDriver):
@@ -239,6 +245,7 @@ async def _metrics(
         xids=watch.xids,
         healths=healths,
         rdma=await asyncio.to_thread(ports.ports),
+        more=memory_metrics(node, agent.means.pools.report()),
     )
 
 

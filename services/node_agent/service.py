@@ -204,7 +204,8 @@ class Agent:
             self.devices.answer_topology,
             concurrent=True,
         )
-        await self.means.adopt(adopted, self.tell)
+        await self.means.pools.listen(self.bus, self.node_id)
+        await self.means.adopt(adopted, self.tell, self.devices.inventory)
         await self._register(await self._first_incarnation(), adopted)
         self._spawn(self.devices.clear_instances())
 

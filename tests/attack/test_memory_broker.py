@@ -1,13 +1,17 @@
 """A job that lies to the memory broker, sends garbage, floods it, or uses another job's token."""
 
 import asyncio
+import contextlib
 import os
 import random
+import secrets
+import signal
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,16 +20,18 @@ import pytest_asyncio
 
 from libs.job.memory.broker_wire import Ended, Link
 from services.node_agent.memory import broker
+from services.node_agent.memory.device_memory import HOST_DRIVER, Device
 from services.node_agent.memory.grants import HOST
 from services.node_agent.memory.keeper import Keeper
-from tests.memory_world import MIB, Holding, attempt
+from services.node_agent.supervisor import records
+from tests.memory_world import MIB, Holding, attempt, devices
 
 CAPACITY = {0: 256 * MIB, HOST: 64 * MIB}
 
 
 @pytest_asyncio.fixture
 async def keeper(tmp_path: Path) -> AsyncIterator[Keeper]:
-    made = Keeper(tmp_path / "memory", "host", CAPACITY)
+    made = Keeper(tmp_path / "memory", devices(CAPACITY))
     await made.open(())
     await made.admit(attempt(tmp_path))
     yield made
@@ -179,3 +185,96 @@ async def test_more_than_the_pool_is_refused_before_anything_is_created(keeper: 
     assert await asyncio.to_thread(holding.ask, "grant", 0, 1) == ["refused", "quota"]
     assert await asyncio.to_thread(holding.ask, "grant", 5, 1) == ["refused", "device"]
     holding.kill()
+
+
+def note(job_dir: str, container_id: str) -> None:
+    """Note the id of the attempt's container, as the runner does."""
+    Path(job_dir, records.CONTAINER).write_text(container_id)
+
+
+def removed(group: Path) -> None:
+    """Remove the group once its process has ended."""
+    for _ in range(200):
+        with contextlib.suppress(OSError):
+            group.rmdir()
+            return
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def container(process: int) -> Iterator[str]:
+    """A control group as an engine names it, with this process in it. Skips where none is made."""
+    name = secrets.token_hex(32)
+    for root in ("/sys/fs/cgroup/freezer", "/sys/fs/cgroup/pids", "/sys/fs/cgroup"):
+        group = Path(root, f"docker-{name}.scope")
+        try:
+            group.mkdir()
+            (group / "cgroup.procs").write_text(str(process))
+        except OSError:
+            continue
+        try:
+            yield name
+        finally:
+            os.kill(process, signal.SIGKILL)
+            removed(group)
+        return
+    pytest.skip("no control group can be made here")
+
+
+@pytest.mark.parametrize("noted", ["own", "another", "damaged"])
+async def test_a_process_of_a_container_is_known_by_its_control_group_alone(
+    keeper: Keeper, tmp_path: Path, noted: str
+) -> None:
+    other = await asyncio.to_thread(
+        subprocess.Popen, [sys.executable, "-c", "import time; time.sleep(60)"]
+    )
+    boxed = attempt(tmp_path, "boxed.1", b"boxed", pid=other.pid)
+    await keeper.admit(boxed)
+    holding = Holding(keeper.socket_path, "boxed")
+    with container(holding.process.pid) as name:
+        wrong = {"own": name, "another": secrets.token_hex(32), "damaged": "docker"}[noted]
+        note(boxed.job_dir, wrong)
+        said = await asyncio.to_thread(holding.ask, "grant", 0, MIB)
+        assert said[0] == ("granted" if noted == "own" else "refused")
+    holding.process.communicate()
+    other.kill()
+    await asyncio.to_thread(other.wait)
+    assert await keeper.release("boxed.1")
+
+
+async def test_a_token_gives_nothing_after_the_release_of_its_attempt(keeper: Keeper) -> None:
+    holding = Holding(keeper.socket_path)
+    assert (await asyncio.to_thread(holding.ask, "grant", 0, MIB))[0] == "granted"
+    assert await keeper.release("job.1")
+    again = Holding(keeper.socket_path)
+    for each in (holding, again):
+        assert await asyncio.to_thread(each.ask, "grant", 0, MIB) == ["refused", "token"]
+        each.kill()
+
+
+async def test_a_purpose_cannot_carry_control_characters_to_a_terminal(keeper: Keeper) -> None:
+    holding = Holding(keeper.socket_path)
+    holding.send("grant", 0, MIB, "\x1b]0;owned\x07")
+    assert await asyncio.to_thread(holding.answer) == ["refused", "purpose"]
+    holding.kill()
+
+
+async def test_a_job_cannot_reach_devices_by_the_node_s_numbers(
+    keeper: Keeper, tmp_path: Path
+) -> None:
+    """Device 0 of the job is device 1 of the node; the node's own numbers mean nothing to it."""
+    keeper.use([*keeper.devices.values(), Device(1, HOST_DRIVER, 64 * MIB)])
+    mapped = msgspec.structs.replace(
+        attempt(tmp_path, "mapped.1", b"mapped"), limits={1: 4 * MIB}, ordinals=(1,)
+    )
+    await keeper.admit(mapped)
+    holding = Holding(keeper.socket_path, "mapped")
+    for device in (1, 2, -1, -2, 1 << 40):
+        said = await asyncio.to_thread(holding.ask, "grant", device, MIB)
+        assert said == ["refused", "device"]
+    assert (await asyncio.to_thread(holding.ask, "grant", 0, MIB))[0] == "granted"
+    async with asyncio.timeout(10):
+        while ("mapped.1", 1) not in keeper.owned():
+            await asyncio.sleep(0.01)
+    holding.kill()
+    assert await keeper.release("mapped.1")

@@ -46,6 +46,7 @@ from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.jobs.environment import passed_on
 from services.node_agent.jobs.means import Means
 from services.node_agent.jobs.probe import probe
+from services.node_agent.memory.pools import Pools
 from services.node_agent.runtimes.containers import Containers
 from services.node_agent.service import Agent
 from services.node_agent.sharing.daemons import Program
@@ -56,6 +57,7 @@ NODE = NodeId("n")
 WAIT_S = 15.0
 HEARTBEAT_MS = 100
 EPOCH = 1
+HOST_BYTES = 64 << 30
 EXECS_PER_JOB = 4
 OWN_USER = {"*": "self"}
 Kind = TypeVar("Kind", bound=f.Fact)
@@ -164,7 +166,8 @@ class World:
         jobs, memory = JobDirectories(directory, home=self.home), IncarnationFile(directory)
         channels = Channels(NODE, self.bus, jobs, EXECS_PER_JOB)
         shares = Shares(directory, self.program, self.home, self.sys_root)
-        means = Means(shares, Containers(jobs.jobs_dir, self.engine))
+        containers = Containers(jobs.jobs_dir, self.engine)
+        means = Means(shares, containers, Pools(directory.resolve(), HOST_BYTES))
         log, clock, driver = MemoryLog(self.stream), SystemClock(), self.real or self.driver
         return Agent(
             machine=machine,

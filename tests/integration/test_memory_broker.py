@@ -8,14 +8,16 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 
 from libs.job.memory.broker_client import BrokerClient, BrokerError
 from services.node_agent.machine import processes
-from services.node_agent.memory.grants import HOST
+from services.node_agent.memory import broker
+from services.node_agent.memory.grants import HOST, admit
 from services.node_agent.memory.keeper import Keeper
-from tests.memory_world import MIB, Holding, attempt, memory_of, until
+from tests.memory_world import MIB, Holding, attempt, devices, memory_of, until
 
 CAPACITY = {0: 128 * MIB, HOST: 64 * MIB}
 SEEDS = int(os.environ.get("MUSTER_MEMORY_SEEDS", "6"))
@@ -24,7 +26,7 @@ STEPS = 14
 
 @pytest_asyncio.fixture
 async def keeper(tmp_path: Path) -> AsyncIterator[Keeper]:
-    made = Keeper(tmp_path / "memory", "host", CAPACITY)
+    made = Keeper(tmp_path / "memory", devices(CAPACITY))
     await made.open(())
     await made.admit(attempt(tmp_path))
     yield made
@@ -104,7 +106,7 @@ async def test_the_next_agent_takes_over_the_broker_and_its_grants(
     holding = Holding(keeper.socket_path)
     await asked(holding, "grant", 0, 4 * MIB)
     await keeper.close()
-    again = Keeper(tmp_path / "memory", "host", CAPACITY)
+    again = Keeper(tmp_path / "memory", devices(CAPACITY))
     await again.open(["job.1"])
     assert (again.pid, owned(again)) == (keeper.pid, 4 * MIB)
     await exact(again)
@@ -123,7 +125,7 @@ async def test_grants_of_a_broker_and_agent_that_end_together_are_lost_and_count
     keeper._task.cancel()
     await kill_broker(keeper)
     await keeper.close()
-    again = Keeper(tmp_path / "memory", "host", CAPACITY)
+    again = Keeper(tmp_path / "memory", devices(CAPACITY))
     await again.open(["job.1"])
     assert owned(again) == 80 * MIB  # its whole pool, on both devices
     assert await asked(holding, "grant", 0, MIB) == ["refused", "lost"]
@@ -165,7 +167,7 @@ async def test_kill_9_at_any_step_loses_no_byte(keeper: Keeper, tmp_path: Path, 
             case 2:  # not while the broker is away: both at once have a test of their own
                 await until(lambda: is_up(current), "no broker was started")  # noqa: B023
                 await current.close()
-                current = Keeper(tmp_path / "memory", "host", CAPACITY)
+                current = Keeper(tmp_path / "memory", devices(CAPACITY))
                 await current.open(["job.1"])
         assert (await asyncio.to_thread(holding.answer))[0] in ("granted", "stats", "refused")
     held = 0
@@ -181,3 +183,17 @@ async def test_kill_9_at_any_step_loses_no_byte(keeper: Keeper, tmp_path: Path, 
     await exact(current)
     await current.release("job.1")
     await current.close()
+
+
+def test_a_broker_without_an_agent_ends_once_its_attempts_have_ended(tmp_path: Path) -> None:
+    made = broker.Broker(str(tmp_path))
+    long_after_s = made.alone_since_s + broker.ORPHAN_S
+    assert not made.is_orphaned(made.alone_since_s)
+    assert made.is_orphaned(long_after_s)
+    admit(made.books, attempt(tmp_path))  # its supervisor is this process
+    assert not made.is_orphaned(long_after_s)
+    admit(made.books, msgspec.structs.replace(attempt(tmp_path), key="job.2", job_dir="/gone"))
+    del made.books.attempts["job.1"]
+    assert made.is_orphaned(long_after_s)
+    made.public.close()
+    made.control.close()

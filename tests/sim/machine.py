@@ -17,11 +17,13 @@ from msgspec.structs import replace
 
 from libs.common.devices import mig
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId
-from services.node_agent.core.observations import Exit, Probe
+from services.node_agent.core.observations import Exit
+from services.node_agent.core.state import key_of
 from services.node_agent.directories import protocol as protocol
 from services.node_agent.drivers.simulated_mig import Instances
-from services.node_agent.peers.peers import Kept
+from tests.sim.broker import SimBroker
 from tests.sim.clock import SimClock
+from tests.sim.disk import Disk
 from tests.sim.loop import VirtualLoop
 from tests.sim.truth import Running, Truth
 from tests.sim.weather import Weather
@@ -76,44 +78,6 @@ class Behaviour(msgspec.Struct, frozen=True):
         )
 
 
-class JobFiles(msgspec.Struct):
-    """A job's directory: it survives the agent, and the machine unless the disk is lost.
-
-    `claimed` is set by a supervisor that began.
-    """
-
-    ref: AttemptRef
-    rank: int
-    gpus: tuple[GpuId, ...]
-    seq: int
-    time_limit_s: int = 0
-    grace_s: int = 0
-    probe: Probe | None = None
-    ignore_lease: bool = False
-    began_ns: int = 0
-    forgotten: bool = False
-    claimed: bool = False
-    checkpointed_ns: int = 0
-    exit: Exit | None = None
-    slices: dict[GpuId, int] = {}
-
-
-class Disk:
-    """Data that survives a power cut: supervisors' directories, the agent's incarnation and its
-    roster.
-
-    The lease file is on it too, but its deadline has no meaning after the next boot.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.lease_ns = 0
-        self.jobs: dict[AttemptRef, JobFiles] = {}
-        self.incarnation = 0
-        self.files: dict[str, bytes] = {}
-        self.kept = Kept()
-
-
 class Listener(Protocol):
     """The agent that runs now, if any."""
 
@@ -131,6 +95,7 @@ class Supervised:
         self.ref = ref
         self.behaviour = Behaviour.parse(argv)
         self.running = running
+        self.broker = machine.brokers[-1]
         self.reason = "exited"
         self.signal = 0
         self.timers: list[asyncio.TimerHandle] = []
@@ -168,6 +133,7 @@ class Supervised:
         if self.lease_timer is not None:
             self.lease_timer.cancel()
         self.machine.truth.end(self.running)
+        self.broker.died(key_of(self.ref))
 
     def _killed(self) -> None:
         self.signal = 9
@@ -239,6 +205,12 @@ class Machine:
         self.forsaken: list[Supervised] = []
         self.up = False
         self.boot = 0
+        # The last one is the present agent's.
+        self.brokers: list[SimBroker] = []
+        self.begin_broker()
+
+    def begin_broker(self) -> None:
+        self.brokers.append(SimBroker(self.node_id, self.gpus, len(self.gpus) << 30))
 
     def power_on(self, skew_s: float) -> None:
         self.up = True
@@ -260,6 +232,8 @@ class Machine:
             instances.clear()
         self.supervised.clear()
         self.forsaken.clear()
+        self.brokers.clear()
+        self.begin_broker()
         if lose_disk:
             self.disk = self._new_disk()
 
@@ -269,6 +243,8 @@ class Machine:
         The previous agent's supervisors continue under its lease.
         """
         self.forsaken += self.supervised.values()
+        self.brokers[-1].lose_agent()
+        self.begin_broker()
         self.supervised.clear()
         self.disk = self._new_disk()
 
@@ -341,6 +317,7 @@ class Machine:
         supervised = self.supervised[ref] = Supervised(self, ref, argv, running)
         self.truth.begin(running)
         supervised.begin()
+        self.brokers[-1].began(key_of(ref))
         return True
 
     async def probe(self, address: str, port: int, path: str, within_s: float = 0) -> str:

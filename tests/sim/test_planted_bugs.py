@@ -5,7 +5,15 @@ from typing import Final
 
 import pytest
 
-from tests.sim import faults, planted, planted_devices, planted_leases, planted_log, planted_times
+from tests.sim import (
+    faults,
+    planted,
+    planted_devices,
+    planted_leases,
+    planted_log,
+    planted_memory,
+    planted_times,
+)
 from tests.sim.weather import Rates
 from tests.sim.world import simulate
 
@@ -13,6 +21,9 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 # Seeds within which each must be found: about three times what it took when this was written.
 WITHIN: Final[dict[Plant, int]] = {
+    planted_memory.broker_forgets_what_it_granted: 20,
+    planted_memory.dead_holders_keep_their_memory: 20,
+    planted_memory.release_ends_the_attempt_and_frees_nothing: 20,
     planted_log.log_accepts_any_expected_sequence: 3,
     planted_log.log_accepts_any_sequence_and_readers_count_no_commits: 5,
     planted_leases.no_supervisor_enforces_the_lease: 220,

@@ -19,6 +19,7 @@ from tests.sim.elastic import with_sizes
 from tests.sim.machine import Behaviour
 from tests.sim.models import model_acts
 from tests.sim.orders import with_orders
+from tests.sim.pools import with_pools
 from tests.sim.preempting import with_preemption
 from tests.sim.turns import turn_acts
 
@@ -91,7 +92,7 @@ def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
         if dice.random() < 0.15:
             acts.append((at_s + dice.uniform(0.0, 8.0), (_cancel(dice, job_id),)))
     acts = (
-        with_sizes(seed, with_preemption(seed, with_orders(seed, acts, storm_s)))
+        with_pools(seed, with_sizes(seed, with_preemption(seed, with_orders(seed, acts, storm_s))))
         + array_acts(seed)
         + model_acts(seed, storm_s)
         + allocation_acts(seed)

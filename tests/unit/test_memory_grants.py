@@ -10,7 +10,9 @@ ME, OTHER = g.Holder(10, 1), g.Holder(11, 1)
 
 
 def books(revocable: bool = True, capacity: int = 64 * MIB) -> g.Books:
-    made = g.Books({0: capacity, g.HOST: capacity}, {0: STEP, g.HOST: STEP}, revocable)
+    made = g.Books()
+    for device in (0, g.HOST):
+        g.add_device(made, device, capacity=capacity, granularity=STEP, revocable=revocable)
     g.admit(made, g.Attempt(key="a.1", tenant="t", token=b"A", limits={0: 16 * MIB}, job_dir="/a"))
     g.admit(made, g.Attempt(key="b.1", tenant="u", token=b"B", limits={0: 16 * MIB}, job_dir="/b"))
     return made

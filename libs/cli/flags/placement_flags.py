@@ -44,6 +44,16 @@ NODE_FLAGS = (
     ),
     click.option("--memory", metavar="SIZE", help="Host memory on each node, for example 64GiB."),
     click.option(
+        "--pool",
+        metavar="SIZE",
+        help="Memory of each GPU that the job gets from the node's memory broker, inside its part.",
+    ),
+    click.option(
+        "--host-pool",
+        metavar="SIZE",
+        help="Host memory on each node from the memory broker, pinned and near the GPUs.",
+    ),
+    click.option(
         "--gpu-memory",
         metavar="SIZE",
         help="Memory of each GPU, instead of --fraction, for example 10GiB.",

@@ -79,6 +79,8 @@ FIELDS: Final[dict[str, Field]] = {
     "reservation": Field(TEXT, "reservation"),
     "cpus": Field(NUMBER, "cpus"),
     "memory": Field(SIZE, "memory"),
+    "pool": Field(SIZE, "pool"),
+    "host_pool": Field(SIZE, "host_pool"),
     "gpu_memory": Field(SIZE, "gpu_memory"),
     "gpu_memory_min": Field(SIZE, "gpu_memory_min"),
     "model": Field(NAMES, "model"),

@@ -6,6 +6,7 @@ from urllib.parse import quote
 import click
 
 from libs.cli.flags.numbers import Number
+from libs.cli.flags.sizes import show_size
 from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.profile import read_profile
 from libs.cli.terminal.output import formatted, listed, print_table, print_value
@@ -20,6 +21,7 @@ LIMITS: Final = (
     "requests_per_minute",
     "tokens_per_minute",
     "shares_devices",
+    "max_pool_bytes",
 )
 COLUMNS: Final = (
     Column("TENANT"),
@@ -30,6 +32,7 @@ COLUMNS: Final = (
     Column("TOKENS/MIN", right=True),
     Column("WEIGHT", right=True),
     Column("SHARES"),
+    Column("POOLS", right=True),
     Column("KEYS", right=True),
 )
 
@@ -107,6 +110,12 @@ def show_tenant(name: str, form: str) -> None:
     help="Maximum tokens to and from models per minute (0: no limit).",
 )
 @click.option(
+    "--pool",
+    "max_pool_bytes",
+    metavar="SIZE",
+    help="Maximum memory pools of its jobs at a time, for example 40GiB (0: no limit).",
+)
+@click.option(
     "--shares-devices/--no-shares-devices",
     default=None,
     help="Let jobs share a GPU with jobs of other tenants that allow it (default: no).",
@@ -156,12 +165,17 @@ def _row(tenant: Json) -> list[str]:
         _limit(tenant["tokens_per_minute"]),
         str(tenant["weight"]),
         "yes" if tenant["shares_devices"] else "no",
+        _pools(tenant["pool_bytes_held"], tenant["max_pool_bytes"]),
         str(tenant["keys"]),
     ]
 
 
 def _used_of_limit(used: float, limit: float) -> str:
     return f"{used:g}/{_limit(limit)}"
+
+
+def _pools(held: int, limit: int) -> str:
+    return f"{show_size(held)}/{show_size(limit) if limit else '-'}"
 
 
 def _limit(value: float) -> str:

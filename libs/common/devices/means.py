@@ -8,7 +8,7 @@ needs is lost. Tests: tests/unit/test_means.py, tests/unit/test_placement_means.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from libs.common.model import IMAGES, MIG, MPS, JobSpec
+from libs.common.model import IMAGES, MIG, MPS, POOLS, JobSpec
 
 ENFORCED: Final = "enforced"
 LOST: Final = "lost: "
@@ -20,9 +20,12 @@ TENANTS: Final = "tenants"
 ONLY: Final = "only: "
 # A node has every means that it does not report, except these: an agent that does not know them
 # would run the job in a different way.
-UNNAMED: Final = {IMAGES: f"{LOST}the agent of this node is older than jobs with an image"}
+UNNAMED: Final = {
+    IMAGES: f"{LOST}the agent of this node is older than jobs with an image",
+    POOLS: f"{LOST}the agent of this node is older than memory pools",
+}
 # The flag by which a job asks for each means.
-FLAGS: Final = {IMAGES: "--image", MPS: "--isolation mps", MIG: "--mig"}
+FLAGS: Final = {IMAGES: "--image", POOLS: "--pool", MPS: "--isolation mps", MIG: "--mig"}
 
 
 def lost(why: str) -> str:
@@ -34,7 +37,8 @@ def needed(spec: JobSpec) -> tuple[str, ...]:
     """Return the means without which no node can run this job."""
     image = (IMAGES,) if spec.image else ()
     parts = (MIG,) if spec.mig_profile else (MPS,) if spec.isolation == MPS else ()
-    return image + parts
+    pools = (POOLS,) if spec.pools_on_node_bytes else ()
+    return image + pools + parts
 
 
 def lacking(isolation: Mapping[str, str], means: Iterable[str]) -> str:

@@ -246,7 +246,7 @@ def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
             tenant=job.tenant,
             share_ms=used,
             cpu_ms=job.spec.cpus_milli * run_ms,
-            memory_ms=job.spec.memory_bytes // MIB * run_ms,
+            memory_ms=job.spec.host_bytes // MIB * run_ms,
         )
         cluster.uncharged[attempt_key(job.job_id, job.attempt)] = charge
 

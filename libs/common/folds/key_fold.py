@@ -21,7 +21,7 @@ def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
         fact.shares_devices,
         fact.removed,
     )
-    tenant.gpu_hours_per = fact.gpu_hours_per
+    tenant.gpu_hours_per, tenant.max_pool_bytes = fact.gpu_hours_per, fact.max_pool_bytes
     tenant.requests_per_minute, tenant.tokens_per_minute = (
         fact.requests_per_minute,
         fact.tokens_per_minute,

@@ -1,9 +1,9 @@
 """The ledger of holds: which attempt holds what share of which device.
 
 Pure. It ensures that the holds of a device never exceed the whole device: `can_hold` refuses such a
-hold, and only `hold` and `release` change `GpuView.holds`, `GpuView.parts`, `Node.held` and a
-tenant's `held_share`. A release frees only the hold of the same (job, attempt, GPU); a second
-release frees nothing.
+hold, and only `hold` and `release` change `GpuView.holds`, `GpuView.parts`, `Node.held`,
+`Node.pools` and the sums of a tenant. A release frees only the hold of the same (job, attempt,
+GPU); a second release frees nothing.
 """
 
 from collections.abc import Sequence
@@ -59,10 +59,14 @@ def hold(cluster: Cluster, job: Job, member: MemberView) -> None:
         view.holds[key] = hold.share
         if hold.isolation:
             view.parts[key] = hold
-    if job.spec.cpus_milli or job.spec.memory_bytes:
-        cluster.nodes[member.node_id].held[key] = (job.spec.cpus_milli, job.spec.memory_bytes)
+    node = cluster.nodes[member.node_id]
+    if job.spec.pools_on_node_bytes:
+        node.pools[key] = job.spec.pools_on_node_bytes
+        tenant.use.held_pool_bytes += job.spec.pools_on_node_bytes
+    if job.spec.cpus_milli or job.spec.host_bytes:
+        node.held[key] = (job.spec.cpus_milli, job.spec.host_bytes)
         tenant.use.held_cpus_milli += job.spec.cpus_milli
-        tenant.use.held_memory_bytes += job.spec.memory_bytes
+        tenant.use.held_memory_bytes += job.spec.host_bytes
 
 
 def release(cluster: Cluster, job: Job, member: MemberView) -> None:
@@ -73,6 +77,8 @@ def release(cluster: Cluster, job: Job, member: MemberView) -> None:
         view = cluster.gpus[hold.uuid]
         tenant.held_share -= view.holds.pop(key, 0)
         view.parts.pop(key, None)
-    cpus_milli, memory_bytes = cluster.nodes[member.node_id].held.pop(key, (0, 0))
+    node = cluster.nodes[member.node_id]
+    tenant.use.held_pool_bytes -= node.pools.pop(key, 0)
+    cpus_milli, memory_bytes = node.held.pop(key, (0, 0))
     tenant.use.held_cpus_milli -= cpus_milli
     tenant.use.held_memory_bytes -= memory_bytes

@@ -20,7 +20,8 @@ class Node(msgspec.Struct):
     of the same directory has restarted since: a placement for such an incarnation that comes later
     in the log never reached it.
 
-    `held` is what attempts hold of the host, by attempt key: (thousandths of a CPU, bytes).
+    `held` is what attempts hold of the host, by attempt key: (thousandths of a CPU, bytes). `pools`
+    is what the memory broker may grant to each attempt, in bytes over all devices and the host.
     `reserved` are devices for jobs that are not placed yet (`preemption_fold.py`). `listed` are all
     devices of its last registration, if another node claims some of them (`claim_fold.py`). `known`
     counts the UUIDs that it ever registered. `absent`, `gpus_ignored` and `left_out` are from the
@@ -70,6 +71,7 @@ class Node(msgspec.Struct):
     drivers: dict[str, str] = {}
     takes_controls: bool = False
     held: dict[str, tuple[int, int]] = {}
+    pools: dict[str, int] = {}
     reserved: dict[JobId, Member] = {}
     distrusted: str = ""
     revoked: str = ""

@@ -65,8 +65,8 @@ class Use(msgspec.Struct):
     """The decayed use of a tenant, as of `hour`.
 
     Hundredths of a GPU, thousandths of a CPU and MiB of host memory, each times milliseconds.
-    `held_*` is what its jobs hold of hosts now. `runs` completed jobs ran for `runs_ms` in total;
-    older ones weigh less.
+    `held_*` is what its jobs hold of hosts now, and the bytes of their pools. `runs` completed
+    jobs ran for `runs_ms` in total; older ones weigh less.
     """
 
     hour: int = 0
@@ -75,6 +75,7 @@ class Use(msgspec.Struct):
     memory: int = 0
     held_cpus_milli: int = 0
     held_memory_bytes: int = 0
+    held_pool_bytes: int = 0
     runs: int = 0
     runs_ms: int = 0
 

@@ -39,6 +39,7 @@ class Tenant(msgspec.Struct):
     use: Use = msgspec.field(default_factory=Use)
     # Dependencies of its jobs that are not met yet (`Ordering.waits`).
     dependencies: int = 0
+    max_pool_bytes: int = 0
 
     @property
     def waiting_max(self) -> int:

@@ -1,8 +1,8 @@
 """A job's connection to the memory broker of its node.
 
-`BrokerClient.from_environment()` uses MUSTER_POOL_SOCKET and MUSTER_POOL_TOKEN, which a job with
-`--pool` has. If the broker was restarted, the next call connects again: grants stay valid. Tests:
-tests/integration/test_memory_broker.py.
+`BrokerClient.from_environment()` uses MUSTER_MEMORY_SOCKET and MUSTER_MEMORY_TOKEN, which a job
+with `--pool` has. If the broker was restarted, the next call connects again: grants stay valid.
+Tests: tests/integration/test_memory_broker.py.
 """
 
 import os
@@ -56,12 +56,12 @@ class BrokerClient:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "BrokerClient":
         """Return a client for this job's pool. Raises BrokerError without a pool."""
-        path, token = environ.get("MUSTER_POOL_SOCKET"), environ.get("MUSTER_POOL_TOKEN")
+        path, token = environ.get("MUSTER_MEMORY_SOCKET"), environ.get("MUSTER_MEMORY_TOKEN")
         if not path or not token:
             raise BrokerError(
                 "environment",
-                "this process has no pool: MUSTER_POOL_SOCKET and MUSTER_POOL_TOKEN are not set. "
-                "Submit the job with --pool SIZE",
+                "this process has no pool: MUSTER_MEMORY_SOCKET and MUSTER_MEMORY_TOKEN are not "
+                "set. Submit the job with --pool SIZE",
             )
         return cls(path, token.encode())
 
@@ -83,7 +83,7 @@ class BrokerClient:
             self._ask({"op": "return", "grant": grant})
 
     def stats(self) -> dict[str, Any]:
-        """Return `limits` and `used`, in bytes by device, and the number of `grants`."""
+        """Return `limits` and `used` (bytes), `drivers`, all by device, and how many `grants`."""
         with self._lock:
             return self._ask({"op": "stats"})
 

@@ -107,6 +107,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("PUT", "/v1/nodes/{node_id}/controls/{control}"): OPERATE,
     ("GET", "/v1/inventory"): ANY,
     ("GET", "/v1/cluster"): ANY,
+    ("GET", "/v1/memory"): READ,
     ("GET", "/v1/allocations"): READ,
     ("POST", "/v1/allocations"): CREATE,
     ("GET", "/v1/allocations/{ref}"): READ,

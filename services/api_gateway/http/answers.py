@@ -38,6 +38,7 @@ from services.api_gateway.intents.secret_intents import SecretShown
 from services.api_gateway.views.allocations import AllocationShown, HoldShown
 from services.api_gateway.views.identity import KeyShown, TenantShown
 from services.api_gateway.views.jobs import JobShown
+from services.api_gateway.views.memory import NodeMemoryShown
 from services.api_gateway.views.models import ModelShown
 from services.api_gateway.views.nodes import GpuFull, NodeFull, NodeShown
 from services.api_gateway.views.queues import QueueShown
@@ -133,6 +134,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("PUT", "/v1/nodes/{node_id}/controls/{control}"): Answer((202,), NodeFull),
     ("GET", "/v1/inventory"): Answer(kind=Inventory),
     ("GET", "/v1/cluster"): Answer(kind=ClusterShown),
+    ("GET", "/v1/memory"): _list("nodes", NodeMemoryShown),
     ("GET", "/v1/allocations"): _list("allocations", HoldShown),
     ("POST", "/v1/allocations"): Answer((200, 201), AllocationShown),
     ("GET", "/v1/allocations/{ref}"): Answer(kind=AllocationShown),

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from libs.common.facts import ModelDeployed
 from libs.common.model import TenantId
 from libs.common.state.cluster import Model
+from libs.common.state.model_view import replica_spec
 from services.api_gateway.access import idempotency, roles
 from services.api_gateway.access.idempotency import Once
 from services.api_gateway.gateway import Gateway
@@ -29,7 +30,7 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
-from services.api_gateway.intents import model_intents, secret_intents
+from services.api_gateway.intents import model_intents, pool_fields, secret_intents
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.views.models import model_shown
 
@@ -87,6 +88,7 @@ async def _deploy_once(request: Request, body: object, once: Once) -> Response:
 async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Response:
     secret_intents.check(gateway.cluster, fact.tenant, fact.spec.secrets, fact.spec.env)
     await uploads.check(gateway, fact.tenant, fact.spec.upload)
+    pool_fields.check_cluster(gateway.cluster, replica_spec(fact.spec, fact.name, 0))
     await gateway.record(fact)
     model = gateway.cluster.models[fact.name]
     if model.tenant != fact.tenant:

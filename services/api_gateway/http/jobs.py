@@ -36,6 +36,7 @@ from services.api_gateway.http.queries import (
 from services.api_gateway.intents import (
     job_intents,
     order_intents,
+    pool_fields,
     reservation_intents,
     secret_intents,
 )
@@ -121,6 +122,7 @@ async def job_fact(
             gateway.cluster, fact.spec, lambda ref: job_of(request, ref)
         )
         order_intents.check_dependencies(gateway.cluster, spec, fact.tenant)
+        pool_fields.check_cluster(gateway.cluster, spec)
         reservation_intents.check(gateway.cluster, spec, fact.tenant, fact.user)
         fact = replace(fact, spec=spec)
     return fact, once

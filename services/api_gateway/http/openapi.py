@@ -146,7 +146,7 @@ FIELDS: Final[dict[str, Schema]] = {
     "gpu_hours_per": {"type": "string", "enum": list(identity_intents.PERIODS)},
     "value": {"type": "string", "minLength": 1, "pattern": r"^[^\x00]+$"},
     "replicas": {"type": "integer", "minimum": 0, "maximum": model_intents.REPLICAS_MAX},
-    **dict.fromkeys(("gpu_memory", "gpu_memory_min", "memory"), SIZE),
+    **dict.fromkeys(("gpu_memory", "gpu_memory_min", "memory", "pool", "host_pool"), SIZE),
     **dict.fromkeys(("model", "node_list", "gpu_uuids", "gpu_affinity"), NAMES),
     **{
         level: {"type": "string", "enum": list(LEVEL_WORDS), "default": PREFERRED}

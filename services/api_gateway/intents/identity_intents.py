@@ -24,7 +24,7 @@ from libs.common.model import (
 )
 from libs.common.state.cluster import Cluster, Key, Tenant, live_jobs
 from services.api_gateway.access.roles import MEMBER, ROLES
-from services.api_gateway.intents import job_intents
+from services.api_gateway.intents import job_intents, placement_fields
 from services.api_gateway.intents.fields import check_one_of, check_range, convert
 from services.api_gateway.problems import Problem
 from services.api_gateway.times import duration_s
@@ -35,6 +35,7 @@ NS: Final = 1_000_000_000
 KEYS_MAX: Final = 10_000
 NAME_MAX: Final = 128
 COUNT_MAX: Final = 1_000_000_000
+POOL_BYTES_MAX: Final = 1 << 60
 GRACE_S: Final = 86_400
 GRACE_MAX_S: Final = 90 * 86_400
 EXPIRES_MAX_S: Final = 10 * 366 * 86_400
@@ -46,7 +47,8 @@ class TenantBody(msgspec.Struct, frozen=True, kw_only=True):
 
     `max_gpus`: devices that its jobs may hold at one time, for example 0.5. `gpu_hours`: its budget
     for its whole life, or for each month of UTC, as `gpu_hours_per` says. `shares_devices`: its
-    jobs may share a device with the jobs of other tenants.
+    jobs may share a device with the jobs of other tenants. `max_pool_bytes`: the memory pools of
+    its jobs at one time, as bytes or for example "40GiB".
     """
 
     max_gpus: float = 0
@@ -57,6 +59,7 @@ class TenantBody(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
     shares_devices: bool = False
+    max_pool_bytes: int | str = 0
 
 
 class KeyBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,8 +107,11 @@ def tenant_setting(body: object, name: str, user: str) -> TenantSet:
             f"max_gpus: {tenant.max_gpus} is not valid: give 0 (no limit) to "
             f"{NODES_MAX * GPUS_PER_NODE_MAX}, in steps of 0.01"
         )
+    pool_bytes = placement_fields.size_bytes(tenant.max_pool_bytes, "max_pool_bytes")
+    check_range("max_pool_bytes", pool_bytes, 0, POOL_BYTES_MAX)
     return TenantSet(
         tenant=TenantId(name),
+        max_pool_bytes=pool_bytes,
         max_gpu_share=share,
         max_waiting=tenant.max_waiting,
         weight=tenant.weight,

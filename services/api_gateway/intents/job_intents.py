@@ -21,6 +21,7 @@ from services.api_gateway.intents import (
     order_intents,
     placement_fields,
     policy_fields,
+    pool_fields,
     preemption_fields,
 )
 from services.api_gateway.intents.fields import check_known, check_range, convert, names_of
@@ -100,6 +101,7 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
     take_alias(values, "max_execution_time", "time_limit_s", duration_s)
     take_alias(values, "hang_timeout", "hang_timeout_s", duration_s)
     take_alias(values, "fraction", "gpu_share", share_hundredths)
+    pool_fields.refuse_zero(values)
     placement_fields.take_aliases(values)
     order_intents.take_aliases(values)
     preemption_fields.take_aliases(values, _signal_number)
@@ -211,6 +213,7 @@ def check_spec(spec: JobSpec) -> None:
             "for fewer nodes or GPUs, or submit several jobs"
         )
     placement_fields.check_placement(spec)
+    pool_fields.check(spec)
     preemption_fields.check(spec)
     check_command(spec.command)
     check_environment(spec.env)

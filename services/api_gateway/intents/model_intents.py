@@ -15,7 +15,7 @@ from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed, check
 from libs.common.model import SPREADS, ModelSpec, TenantId
 from libs.common.state import model_view
 from libs.common.state.cluster import Model
-from services.api_gateway.intents import job_intents, placement_fields
+from services.api_gateway.intents import job_intents, placement_fields, pool_fields
 from services.api_gateway.intents.fields import check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
@@ -65,6 +65,7 @@ def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDepl
             'command: missing: give a list of words, for example ["vllm", "serve", "MODEL", '
             '"--port", "{port}"]'
         )
+    pool_fields.refuse_zero(values)
     user = job_intents.take_user(values)
     return _checked(ModelDeployed(name=name, spec=_spec(_read(values)), tenant=tenant, user=user))
 

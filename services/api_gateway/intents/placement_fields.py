@@ -20,6 +20,8 @@ ALIASES: Final = (
     "gpu_memory_min",
     "cpus",
     "memory",
+    "pool",
+    "host_pool",
     "compute_capability",
     "gpu_affinity",
 )
@@ -32,6 +34,8 @@ RANGES: Final = (
     ("memory_bytes", 0, BYTES_MAX),
     ("gpu_memory_bytes", 0, BYTES_MAX),
     ("memory_total_min_bytes", 0, BYTES_MAX),
+    ("pool_bytes", 0, BYTES_MAX),
+    ("host_pool_bytes", 0, BYTES_MAX),
 )
 # The form of a strategy's name. The scheduler knows which exist, because plug-ins add some.
 STRATEGY: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -47,6 +51,8 @@ def take_aliases(values: dict[str, Any]) -> None:
         ("gpu_memory_min", "memory_total_min_bytes", size_bytes),
         ("cpus", "cpus_milli", thousandths),
         ("memory", "memory_bytes", size_bytes),
+        ("pool", "pool_bytes", size_bytes),
+        ("host_pool", "host_pool_bytes", size_bytes),
         ("compute_capability", "compute_capability_min", capability),
         ("gpu_affinity", "gpu_uuids", unchanged),
     ):

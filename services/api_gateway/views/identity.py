@@ -29,7 +29,9 @@ class TenantShown(msgspec.Struct):
     requests_per_minute: int
     tokens_per_minute: int
     shares_devices: bool
+    max_pool_bytes: int
     gpus_held: float
+    pool_bytes_held: int
     jobs_waiting: int
     gpu_hours_used: float
     keys: int
@@ -90,6 +92,8 @@ def tenant_shown(cluster: Cluster, tenant: Tenant) -> TenantShown:
         requests_per_minute=tenant.requests_per_minute,
         tokens_per_minute=tenant.tokens_per_minute,
         shares_devices=tenant.shares_devices,
+        max_pool_bytes=tenant.max_pool_bytes,
+        pool_bytes_held=tenant.use.held_pool_bytes,
         gpus_held=tenant.held_share / WHOLE_GPU,
         jobs_waiting=tenant.waiting,
         gpu_hours_used=round(tenant.budget_share_ms / _SHARE_MS_PER_HOUR, 3),

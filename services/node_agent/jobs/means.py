@@ -1,6 +1,5 @@
-"""The means of an attempt besides its process: a place on shared devices, and a container.
-
-The attempt has them until its release.
+"""The means of an attempt besides its process: a place on shared devices, memory pools, and a
+container. The attempt has them until its release.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -12,27 +11,44 @@ from services.node_agent.core.observations import Adopted, Observation
 from services.node_agent.core.state import key_of
 from services.node_agent.directories.protocol import Launch
 from services.node_agent.drivers import DeviceNodes
+from services.node_agent.memory.pools import RETURNED, Pools
 from services.node_agent.runtimes.containers import GONE, Containers
 from services.node_agent.sharing.shares import Shares
 
 
 class Means:
-    """Shared devices and containers of one agent.
+    """Shared devices, memory pools and containers of one agent.
 
-    Without arguments there are neither (the simulation).
+    Without arguments there are none (the simulation).
     """
 
-    def __init__(self, shares: Shares | None = None, containers: Containers | None = None) -> None:
+    def __init__(
+        self,
+        shares: Shares | None = None,
+        containers: Containers | None = None,
+        pools: Pools | None = None,
+    ) -> None:
         self.shares, self.containers = shares or Shares(), containers or Containers()
+        self.pools = pools or Pools()
 
-    async def adopt(self, adopted: Sequence[Adopted], tell: Callable[[Observation], None]) -> None:
+    async def adopt(
+        self,
+        adopted: Sequence[Adopted],
+        tell: Callable[[Observation], None],
+        inventory: Sequence[Gpu],
+    ) -> None:
         """Take over what an earlier agent gave to these attempts, and end what belongs to none."""
         await self.shares.adopt(adopted, tell)
+        self.pools.adopt([key_of(found.ref) for found in adopted], inventory)
         self.containers.adopt([key_of(found.ref) for found in adopted])
 
     def isolation(self, inventory: Sequence[Gpu]) -> dict[str, str]:
         """Return the isolation that NodeRegistered reports."""
-        return {**self.shares.isolation(inventory), **self.containers.isolation()}
+        return {
+            **self.shares.isolation(inventory),
+            **self.containers.isolation(),
+            **self.pools.isolation(),
+        }
 
     async def hold(
         self,
@@ -42,14 +58,15 @@ class Means:
         nodes: DeviceNodes,
         wanted: Callable[[], bool],
     ) -> Launch:
-        """Return the launch with its place on shared devices and its container, while it is
-        `wanted`.
+        """Return the launch with its place on shared devices, its pools and its container, while
+        it is `wanted`.
 
         Raises NoImage or Refused; the caller then calls `give_up`.
         """
         shared = await self.shares.hold(launch, order, inventory)
+        pooled = await self.pools.hold(shared, order, inventory)
         made = await self.containers.hold(
-            shared, order, inventory=inventory, nodes=nodes, wanted=wanted
+            pooled, order, inventory=inventory, nodes=nodes, wanted=wanted
         )
         if not wanted():
             raise Refused("it was stopped before it started")
@@ -60,9 +77,10 @@ class Means:
         repeated.
         """
         boxed = await self.containers.let_go(key)
-        return await self.shares.let_go(key) | boxed, [
-            f"container {outcome}" for outcome in boxed.values() if outcome != GONE
-        ]
+        pooled = await self.pools.let_go(key)
+        left = [f"container {said}" for said in boxed.values() if said != GONE]
+        left += [f"memory pools {said}" for said in pooled.values() if said != RETURNED]
+        return await self.shares.let_go(key) | pooled | boxed, left
 
     async def left(self, uuids: Collection[GpuId]) -> dict[GpuId, str]:
         """Return what unused daemons leave on these devices."""
@@ -80,4 +98,5 @@ class Means:
     async def close(self) -> None:
         """Let go of everything; daemons and containers live on."""
         await self.containers.close()
+        await self.pools.close()
         await self.shares.close()

@@ -1,26 +1,23 @@
-"""`python -m services.node_agent.memory FOLDER DRIVER CAPACITY`: run a node's memory broker.
+"""`python -m services.node_agent.memory FOLDER`: run a node's memory broker.
 
-The agent starts it (`keeper.py`). CAPACITY is a JSON map from device number to bytes.
+The agent starts it and names the devices (`keeper.py`).
 """
 
-import json
 import os
 import resource
 import signal
 import sys
 
 from services.node_agent.memory.broker import Broker
-from services.node_agent.memory.physical import physical_of
 
 
-def main(folder: str, driver: str, capacity: str) -> None:
+def main(folder: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.umask(0o077)
-    sizes = {int(device): int(size) for device, size in json.loads(capacity).items()}
-    Broker(folder, physical_of(driver), sizes).run()
+    Broker(folder).run()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """The memory broker of one node: a process with one thread that grants memory to jobs.
 
-It answers jobs on `broker.sock` and the agent on `control.sock`. What it grants is in `Books`; the
-agent holds a copy of each descriptor, so that the next broker knows what this one granted
-(docs/decisions/0037). A job gets bytes in answers only after the copy is on its way to the agent.
-The broker outlives its agent; the next agent connects and gets everything again. Messages, rates
-and connections are bounded. A connection that breaks the protocol is closed. Tests:
-tests/integration/test_memory_broker.py.
+It answers jobs on `public/broker.sock` and the agent on `control.sock`. The agent names the devices
+first. What it grants is in `Books`; the agent holds a copy of each descriptor, so that the next
+broker knows what this one granted (docs/decisions/0037). A job gets bytes in answers only after the
+copy is on its way to the agent. The broker outlives its agent; the next agent connects and gets
+everything again. Messages, rates and connections are bounded. A connection that breaks the protocol
+is closed. Tests: tests/integration/test_memory_broker.py.
 """
 
 import hashlib
@@ -19,15 +19,18 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.job.device.errors import Cause, DeviceError
 from libs.job.memory.broker_wire import BadMessage, Ended, Link
 from services.node_agent.machine import processes
 from services.node_agent.machine.poll_loop import READ, PollLoop
 from services.node_agent.memory import grants as g
-from services.node_agent.memory.peers import belongs, peer_of
-from services.node_agent.memory.physical import Physical
+from services.node_agent.memory.device_memory import Device
+from services.node_agent.memory.node_memory import Hangs, NodeMemory
+from services.node_agent.memory.peers import belongs, peer_of, supervised
 
-BROKER_SOCKET: Final = "broker.sock"
+# The folder that jobs in containers see.
+PUBLIC: Final = "public"
+PASSABLE: Final = 0o711
+BROKER_SOCKET: Final = f"{PUBLIC}/broker.sock"
 CONTROL_SOCKET: Final = "control.sock"
 CONNECTIONS_MAX: Final = 512
 CONNECTIONS_OF_USER_MAX: Final = 256
@@ -37,6 +40,10 @@ RATE: Final = 1_000
 BACKLOG: Final = 64
 # An agent that does not read for this long is taken for dead; it connects again when it works.
 CONTROL_S: Final = 5.0
+# A broker without an agent ends after this long, once its attempts have ended.
+ORPHAN_S: Final = 300.0
+# The exit code after a driver's call that did not return.
+HANGS_EXIT: Final = 75
 
 
 @dataclass
@@ -54,25 +61,42 @@ class Client:
 class Broker:
     """The broker; `run` serves until the process ends."""
 
-    def __init__(self, folder: str, physical: Physical, capacity: dict[int, int]) -> None:
-        self.physical = physical
-        granularity = {device: physical.granularity(device) for device in capacity}
-        self.books = g.Books(capacity, granularity, physical.revocable)
-        self.handles: dict[int, int] = {}
+    def __init__(self, folder: str) -> None:
+        self.memory = NodeMemory()
+        self.books = g.Books()
         self.loop = PollLoop()
         self.clients: dict[int, Client] = {}
         self.agent: Link | None = None
+        self.alone_since_s = time.monotonic()
         # Half of the grants would be worse than none: the next agent counts all as lost.
         self.restoring = False
         self.watched: dict[g.Holder, int] = {}
+        os.makedirs(f"{folder}/{PUBLIC}", mode=PASSABLE, exist_ok=True)
+        os.chmod(f"{folder}/{PUBLIC}", PASSABLE)
         self.public = listening(folder, BROKER_SOCKET, 0o666)
         self.control = listening(folder, CONTROL_SOCKET, 0o600)
-        self.loop.watch(self.public.fileno(), READ, self._accept)
+        # Jobs wait until the agent has said everything: before that their tokens are unknown.
+        self.serves = False
         self.loop.watch(self.control.fileno(), READ, self._accept_agent)
 
     def run(self) -> None:
-        while True:
-            self.loop.run_once(None)
+        """Serve. A driver that hangs ends this process at once; the agent starts the next one."""
+        try:
+            while not self.is_orphaned(time.monotonic()):
+                self.loop.run_once(int(ORPHAN_S * 1e9))
+        except Hangs as error:
+            self._tell_agent({"op": "hangs", "driver": error.driver, "detail": error.detail})
+            os._exit(HANGS_EXIT)
+
+    def is_orphaned(self, now_s: float) -> bool:
+        """Return whether no agent came for a long time and no attempt lives.
+
+        Then this process ends, and all memory with it: an agent with another state directory has a
+        broker of its own.
+        """
+        if self.agent is not None or now_s - self.alone_since_s < ORPHAN_S:
+            return False
+        return not any(supervised(each.job_dir) for each in self.books.attempts.values())
 
     # --- the agent ---
 
@@ -104,14 +128,21 @@ class Broker:
 
     def _obey(self, link: Link, message: dict[str, Any]) -> None:
         match message["op"]:
+            case "device":
+                device = msgspec.convert(message["device"], Device)
+                why = self.memory.add(self.books, device, message["closed"])
+                self._tell_agent({"op": "device", "number": device.number, "why": why})
             case "admit":
                 g.admit(self.books, msgspec.convert(message["attempt"], g.Attempt))
+            case "ping":
+                self._tell_agent({"op": "pong"})
             case "restore":
                 self._restore(link, msgspec.convert(message["grant"], g.Grant))
             case "restoring":
                 self.restoring = True
             case "restored":  # all of an earlier broker's grants are here: look who lives
                 self.restoring = False
+                self._serve_jobs()
                 for holder in g.holders(self.books):
                     self._watch_holder(holder)
             case "release":
@@ -125,7 +156,7 @@ class Broker:
     def _restore(self, link: Link, grant: g.Grant) -> None:
         descriptor = link.take_descriptor()
         g.restore(self.books, grant)
-        self.handles[grant.grant] = self.physical.restore(grant.device, descriptor, grant.bytes)
+        self.memory.restore(grant, descriptor)
 
     def _agent_gone(self) -> None:
         assert self.agent is not None
@@ -134,6 +165,7 @@ class Broker:
         self.loop.unwatch(self.agent.stream.fileno())
         self.agent.close()
         self.agent = None
+        self.alone_since_s = time.monotonic()
 
     def _tell_agent(self, message: dict[str, Any], descriptor: int = -1) -> None:
         if self.agent is not None:
@@ -145,11 +177,15 @@ class Broker:
     def _keep(self, grant: g.Grant) -> None:
         """Send the agent a copy of the grant and of its descriptor."""
         if self.agent is not None:
-            descriptor = self.physical.export(self.handles[grant.grant])
+            descriptor = self.memory.pieces[grant.grant].descriptor
             self._tell_agent({"op": "keep", "grant": msgspec.to_builtins(grant)}, descriptor)
-            os.close(descriptor)
 
     # --- jobs ---
+
+    def _serve_jobs(self) -> None:
+        if not self.serves:
+            self.serves = True
+            self.loop.watch(self.public.fileno(), READ, self._accept)
 
     def _accept(self) -> None:
         try:
@@ -225,7 +261,7 @@ class Broker:
         if attempt is None:
             raise g.Refusal(
                 "token",
-                "the token is not one of a job on this node: use the value of MUSTER_POOL_TOKEN",
+                "the token is not one of a job on this node: use the value of MUSTER_MEMORY_TOKEN",
             )
         if not belongs(client.holder, attempt.job_dir):
             raise g.Refusal(
@@ -236,7 +272,9 @@ class Broker:
         client.key = attempt.key
 
     def _grant(self, client: Client, message: dict[str, Any]) -> None:
-        device, size = _whole(message, "device"), _whole(message, "bytes")
+        attempt = self.books.attempts[client.key]
+        size = _whole(message, "bytes")
+        device = g.number_of(attempt, _whole(message, "device"))
         ask = _whole(message, "id") if "id" in message else 0
         purpose = message.get("purpose", "")
         if not isinstance(purpose, str):
@@ -254,11 +292,8 @@ class Broker:
                 ask=ask,
             ),
         )
-        descriptor = self.physical.export(self.handles[grant.grant])
-        try:
-            client.link.send({"ok": True, "grant": grant.grant, "bytes": grant.bytes}, descriptor)
-        finally:
-            os.close(descriptor)
+        descriptor = self.memory.pieces[grant.grant].descriptor
+        client.link.send({"ok": True, "grant": grant.grant, "bytes": grant.bytes}, descriptor)
 
     def _new(self, client: Client, wanted: g.Grant) -> g.Grant:
         """Create the wanted memory, or reuse a spare. Raises Refusal; then nothing exists."""
@@ -274,14 +309,10 @@ class Broker:
         wanted = msgspec.structs.replace(wanted, bytes=size)
         grant = g.take_spare(self.books, wanted)
         if grant is None:
-            try:
-                handle = self.physical.create(wanted.device, size)
-            except DeviceError as error:
-                if error.cause == Cause.HANGS:
-                    raise SystemExit(str(error)) from error
-                raise g.Refusal("driver", str(error)) from error
+            numa = self.books.attempts[wanted.key].numa
+            piece = self.memory.create(wanted.device, size, numa)
             grant = g.add(self.books, wanted)
-            self.handles[grant.grant] = handle
+            self.memory.pieces[grant.grant] = piece
         self._keep(grant)
         return grant
 
@@ -294,16 +325,19 @@ class Broker:
         client.link.send({"ok": True})
 
     def _stats(self, key: str) -> dict[str, Any]:
-        limits = self.books.attempts[key].limits
-        used = {device: g.used_of(self.books, key, device) for device in limits}
+        attempt = self.books.attempts[key]
+        names = {device: g.ordinal_of(attempt, device) for device in attempt.limits}
+        limits = {names[device]: size for device, size in attempt.limits.items()}
+        used = {names[device]: g.used_of(self.books, key, device) for device in names}
+        drivers = {names[device]: self.memory.driver_of(device) for device in names}
         count = self.books.count.get(key, 0)
-        return {"ok": True, "limits": limits, "used": used, "grants": count}
+        return {"ok": True, "limits": limits, "used": used, "drivers": drivers, "grants": count}
 
     # --- the end of grants ---
 
     def _free_all(self, found: Sequence[g.Grant]) -> None:
         for grant in found:
-            self.physical.release(self.handles.pop(grant.grant))
+            self.memory.free(grant.grant)
             g.remove(self.books, grant.grant)
             self._tell_agent({"op": "drop", "grant": grant.grant})
 
@@ -337,6 +371,7 @@ def _whole(message: dict[str, Any], field: str) -> int:
 
 def listening(folder: str, name: str, mode: int) -> socket.socket:
     """Return a listening socket in the folder; one that an earlier broker left is replaced."""
+    folder, _, name = f"{folder}/{name}".rpartition("/")
     with suppress(FileNotFoundError):
         os.unlink(f"{folder}/{name}")
     listener = socket.socket(socket.AF_UNIX)

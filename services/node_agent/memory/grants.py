@@ -29,9 +29,11 @@ class Holder(NamedTuple):
 class Attempt(msgspec.Struct, frozen=True):
     """An attempt that may ask for memory.
 
-    `limits` are bytes by device number of the job. `token` is the SHA-256 of its token. `job_dir`
-    is where its supervisor's identity stands. A `lost` attempt began under a broker of which
-    nothing is left: all that it may have counts as used until it ends.
+    `limits` are bytes by device number of the node. `ordinals` are these numbers in the job's own
+    order; empty if both are the same. `numa` are the memory nodes beside its devices, for host
+    memory. `token` is the SHA-256 of its token. `job_dir` is where its supervisor's identity
+    stands. A `lost` attempt began under a broker of which nothing is left: all that it may have
+    counts as used until it ends.
     """
 
     key: str
@@ -40,6 +42,8 @@ class Attempt(msgspec.Struct, frozen=True):
     limits: dict[int, int]
     job_dir: str
     lost: bool = False
+    ordinals: tuple[int, ...] = ()
+    numa: tuple[int, ...] = ()
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -69,18 +73,63 @@ class Refusal(Exception):
 class Books(msgspec.Struct):
     """The attempts and grants of one node.
 
-    `capacity` and `granularity` are bytes by device. `used` is the sum of all grants by attempt and
-    device, spares included.
+    `capacity` and `granularity` are bytes by device, `revocable` says whose memory can be taken
+    from a process that keeps it. `unusable` is why a device gives no memory. `used` is the sum of
+    all grants by attempt and device, spares included.
     """
 
-    capacity: dict[int, int]
-    granularity: dict[int, int]
-    revocable: bool
+    capacity: dict[int, int] = {}
+    granularity: dict[int, int] = {}
+    revocable: dict[int, bool] = {}
+    unusable: dict[int, str] = {}
     attempts: dict[str, Attempt] = {}
     grants: dict[int, Grant] = {}
     used: dict[tuple[str, int], int] = {}
     count: dict[str, int] = {}
     last: int = 0
+
+
+def add_device(
+    books: Books, device: int, *, capacity: int, granularity: int, revocable: bool
+) -> None:
+    """Add a device, or note what has changed of it."""
+    books.capacity[device] = capacity
+    books.granularity[device] = granularity
+    books.revocable[device] = revocable
+    books.unusable.pop(device, None)
+
+
+def close_device(books: Books, device: int, why: str) -> None:
+    """Refuse new memory of a device. What is granted stays granted, and cannot be revoked."""
+    books.capacity.setdefault(device, 0)
+    books.granularity.setdefault(device, 1)
+    books.revocable.setdefault(device, False)
+    books.unusable[device] = why
+
+
+def number_of(attempt: Attempt, ordinal: int) -> int:
+    """Return the node's number of a device that the job calls `ordinal`. Raises Refusal."""
+    if ordinal != HOST and attempt.ordinals and 0 <= ordinal < len(attempt.ordinals):
+        ordinal = attempt.ordinals[ordinal]
+    elif ordinal != HOST and attempt.ordinals:
+        raise _no_device(attempt, ordinal)
+    if ordinal not in attempt.limits:
+        raise _no_device(attempt, ordinal)
+    return ordinal
+
+
+def ordinal_of(attempt: Attempt, device: int) -> int:
+    """Return how the job calls a device of the node."""
+    return attempt.ordinals.index(device) if device in attempt.ordinals else device
+
+
+def _no_device(attempt: Attempt, ordinal: int) -> Refusal:
+    known = ", ".join(str(ordinal_of(attempt, device)) for device in sorted(attempt.limits))
+    return Refusal("device", f"device {ordinal} is not one of the job's pools: use one of {known}")
+
+
+def _named(attempt: Attempt, device: int) -> str:
+    return "host memory" if device == HOST else f"device {ordinal_of(attempt, device)}"
 
 
 def admit(books: Books, attempt: Attempt) -> None:
@@ -102,14 +151,18 @@ def check(books: Books, key: str, device: int, size: int, purpose: str) -> int:
     if attempt is None:
         raise Refusal("released", f"attempt {key} may not ask for memory: it was released")
     if device not in attempt.limits:
-        known = ", ".join(map(str, sorted(attempt.limits)))
-        raise Refusal("device", f"device {device} is not one of the job's: use one of {known}")
+        raise _no_device(attempt, device)
+    if device not in books.capacity or device in books.unusable:
+        why = books.unusable.get(device, "the broker does not know it")
+        raise Refusal("driver", f"{_named(attempt, device)} gives no memory: {why}")
     if size <= 0 or size > attempt.limits[device]:
         raise Refusal(
             "size", f"bytes: {size} is not valid: ask for 1 to {attempt.limits[device]} bytes"
         )
-    if len(purpose) > PURPOSE_CHARACTERS_MAX:
-        raise Refusal("purpose", f"purpose: use at most {PURPOSE_CHARACTERS_MAX} characters")
+    if len(purpose) > PURPOSE_CHARACTERS_MAX or not purpose.isprintable():
+        raise Refusal(
+            "purpose", f"purpose: use at most {PURPOSE_CHARACTERS_MAX} printable characters"
+        )
     step = books.granularity[device]
     rounded = -(-size // step) * step
     if _spare(books, key, device, rounded) is None:
@@ -128,8 +181,8 @@ def _check_room(books: Books, attempt: Attempt, device: int, rounded: int) -> No
     if used + rounded > limit:
         raise Refusal(
             "quota",
-            f"{rounded} bytes of device {device} are more than the pool has left: {used} of "
-            f"{limit} bytes are granted. Return memory, or ask for a larger --pool",
+            f"{rounded} bytes of {_named(attempt, device)} are more than the pool has left: {used} "
+            f"of {limit} bytes are granted. Return memory, or ask for a larger --pool",
         )
     if books.count.get(attempt.key, 0) >= GRANTS_OF_ATTEMPT_MAX:
         raise Refusal(
@@ -139,7 +192,7 @@ def _check_room(books: Books, attempt: Attempt, device: int, rounded: int) -> No
     if owned + rounded > books.capacity[device]:
         raise Refusal(
             "full",
-            f"{rounded} bytes do not fit on device {device}: {owned} of "
+            f"{rounded} bytes do not fit on {_named(attempt, device)}: {owned} of "
             f"{books.capacity[device]} bytes are granted. Try again later",
         )
 
@@ -198,7 +251,7 @@ def returned(books: Books, key: str, number: int) -> Grant | None:
     grant = books.grants.get(number)
     if grant is None or grant.key != key or grant.holder is None:
         raise Refusal("grant", f"grant {number} is not one that this job holds")
-    if books.revocable:
+    if books.revocable[grant.device]:
         return grant
     _make_spare(books, grant)
     return None
@@ -207,11 +260,10 @@ def returned(books: Books, key: str, number: int) -> Grant | None:
 def died(books: Books, holder: Holder) -> Sequence[Grant]:
     """Return the grants of a dead process whose memory the caller must free now."""
     held = [grant for grant in books.grants.values() if grant.holder == holder]
-    if books.revocable:
-        return held
     for grant in held:
-        _make_spare(books, grant)
-    return ()
+        if not books.revocable[grant.device]:
+            _make_spare(books, grant)
+    return [grant for grant in held if books.revocable[grant.device]]
 
 
 def released(books: Books, key: str) -> Sequence[Grant]:
@@ -240,7 +292,7 @@ def holders(books: Books) -> Sequence[Holder]:
 
 
 def _spare(books: Books, key: str, device: int, rounded: int) -> Grant | None:
-    if books.revocable:
+    if books.revocable[device]:
         return None
     return next(
         (

@@ -2,25 +2,31 @@
 
 Broker or agent may be killed at any moment: what one loses the other has. If both end together,
 only `attempts.json` is left: the attempts in it that still run are admitted as lost (`grants.py`).
+A broker that does not answer is killed and replaced; one whose driver hung is replaced by one that
+does not call this driver. Wedged processes are let go of: the next broker has its own sockets.
 docs/decisions/0037 compares this with other ways. Tests: tests/integration/test_memory_broker.py.
 """
 
 import asyncio
-import json
 import logging
 import os
+import signal
 import socket
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from libs.common.errors import Refused
+from libs.job.device.library import CALL_VARIABLE
 from libs.job.memory.broker_wire import BadMessage, Ended, Link
 from services.node_agent.memory.broker import BROKER_SOCKET, CONTROL_SOCKET
+from services.node_agent.memory.device_memory import Device
 from services.node_agent.memory.grants import Attempt, Grant
+from services.node_agent.memory.peers import peer_of
 
 ATTEMPTS: Final = "attempts.json"
 PASSABLE: Final = 0o711
@@ -29,6 +35,14 @@ RESPAWN_S: Final = 0.2
 # How long a release may wait for a broker, for example one that is being restarted.
 RELEASE_S: Final = 10.0
 CONTROL_SEND_S: Final = 5.0
+# How long the broker may take to open the drivers of an attempt's devices.
+DEVICE_S: Final = 30.0
+# A call of a vendor's driver takes at most this long.
+DRIVER_CALL_S: Final = "10"
+# The broker is asked whether it lives this often, and killed if it does not answer for so long: a
+# large host grant may keep it busy for a while.
+PING_S: Final = 10.0
+ANSWER_S: Final = 120.0
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +52,13 @@ _attempts = msgspec.json.Decoder(dict[str, Attempt])
 class Keeper:
     """The memory broker of one node, as the agent sees it. One per agent."""
 
-    def __init__(self, folder: Path, driver: str, capacity: dict[int, int]) -> None:
+    def __init__(self, folder: Path, devices: Sequence[Device]) -> None:
         self.folder = folder
-        self.driver = driver
-        self.capacity = capacity
+        self.devices = {device.number: device for device in devices}
+        # Why a device gives no memory, once the broker has answered about it; empty: it does.
+        self.answers: dict[int, str] = {}
+        # Why a driver must not be called any more: it hung.
+        self.closed: dict[str, str] = {}
         self.attempts: dict[str, Attempt] = {}
         self.grants: dict[int, Grant] = {}
         self.descriptors: dict[int, int] = {}
@@ -53,6 +70,9 @@ class Keeper:
         self._ended = asyncio.Event()
         self._releases: dict[str, asyncio.Future[None]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._pinging: asyncio.Task[None] | None = None
+        self._answered_s = 0.0
+        self._pidfd = -1
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -65,6 +85,7 @@ class Keeper:
         self.folder.chmod(PASSABLE)
         before = await asyncio.to_thread(self._noted)
         self._task = asyncio.create_task(self._serve())
+        self._pinging = asyncio.create_task(self._ping())
         await self._ready.wait()
         for key, attempt in before.items():
             if key in living and key not in self.attempts:
@@ -74,11 +95,54 @@ class Keeper:
             await self.release(key)
 
     async def admit(self, attempt: Attempt) -> None:
-        """Let an attempt ask for memory. Its supervisor need not run yet."""
+        """Let an attempt ask for memory. Its supervisor need not run yet.
+
+        Raises Refused if a device of it gives no memory.
+        """
         if self._task is None:
             await self.open(())
+        await self._usable(attempt)
         self._admit(attempt)
         await asyncio.to_thread(self._note)
+
+    def use(self, devices: Sequence[Device]) -> None:
+        """Take over the node's devices as they are now."""
+        for device in devices:
+            if self.devices.get(device.number) != device:
+                self.devices[device.number] = device
+                self._tell_device(device)
+
+    async def _usable(self, attempt: Attempt) -> None:
+        deadline = asyncio.get_running_loop().time() + DEVICE_S
+        for number in attempt.limits:
+            while number not in self.answers:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise Refused(f"pool: the memory broker did not open device {number} in time")
+                await asyncio.sleep(CONNECT_AGAIN_S)
+            if why := self.answers[number]:
+                raise Refused(f"pool: {why}")
+
+    def _tell_device(self, device: Device) -> None:
+        self.answers.pop(device.number, None)
+        closed = self.closed.get(device.driver, "")
+        message = {"op": "device", "device": msgspec.to_builtins(device), "closed": closed}
+        self._send(message)
+
+    async def _ping(self) -> None:
+        """Kill a broker that does not answer."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(PING_S)
+            if self._link is None:
+                continue
+            if loop.time() - self._answered_s > ANSWER_S:
+                logger.warning("the memory broker does not answer: it is killed and replaced")
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                self._unlink()
+                self._ended.set()
+            else:
+                self._send({"op": "ping"})
 
     async def release(self, key: str) -> bool:
         """Free all memory of an attempt; return whether the broker confirmed it in time.
@@ -109,9 +173,10 @@ class Keeper:
 
     async def close(self) -> None:
         """Let go of the broker. It lives on while attempts have pools, else it ends."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [each for each in (self._task, self._pinging) if each is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._unlink()
         if not self.attempts and self._process is not None and self._process.returncode is None:
             self._process.kill()
@@ -137,15 +202,17 @@ class Keeper:
             link = self._dial()
         except OSError:
             return False
-        self._arriving = Keeper(self.folder, self.driver, self.capacity)
+        self._arriving = Keeper(self.folder, ())
         self._watch(link)
+        for device in self.devices.values():
+            self._tell_device(device)
         return True
 
     async def _start(self) -> None:
         """Start a broker and give it everything that the last one had."""
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "services.node_agent.memory"),
-            *(str(self.folder.resolve()), self.driver, json.dumps(self.capacity)),
+            *(sys.executable, "-m", "services.node_agent.memory", str(self.folder.resolve())),
+            env={CALL_VARIABLE: DRIVER_CALL_S, **os.environ},
             stdin=asyncio.subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -164,6 +231,8 @@ class Keeper:
         self._arriving = None
         self._watch(link)
         self._send({"op": "restoring"})
+        for device in self.devices.values():
+            self._tell_device(device)
         for attempt in self.attempts.values():
             self._send({"op": "admit", "attempt": msgspec.to_builtins(attempt)})
         for number, grant in self.grants.items():
@@ -188,6 +257,11 @@ class Keeper:
 
     def _watch(self, link: Link) -> None:
         self._link = link
+        holder, _ = peer_of(link.stream)
+        if holder is not None:
+            with suppress(ProcessLookupError):
+                self._pidfd = os.pidfd_open(holder.pid)
+        self._answered_s = asyncio.get_running_loop().time()
         asyncio.get_running_loop().add_reader(link.stream.fileno(), self._read, link)
 
     def _read(self, link: Link) -> None:
@@ -205,6 +279,9 @@ class Keeper:
             asyncio.get_running_loop().remove_reader(self._link.stream.fileno())
             self._link.close()
             self._link = None
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
         if self._arriving is not None:
             self._arriving._forget()
             self._arriving = None
@@ -217,6 +294,7 @@ class Keeper:
 
     def _hear(self, link: Link, message: dict[str, Any]) -> None:
         into = self._arriving or self
+        self._answered_s = asyncio.get_running_loop().time()
         match message["op"]:
             case "attempt":
                 attempt = msgspec.convert(message["attempt"], Attempt)
@@ -230,6 +308,11 @@ class Keeper:
                 done = self._releases.pop(message["key"], None)
                 if done is not None and not done.done():
                     done.set_result(None)
+            case "device":
+                self.answers[message["number"]] = message["why"]
+            case "hangs":
+                self.closed[message["driver"]] = message["detail"]
+                logger.warning("a driver hangs: %s; it gives no memory", message["detail"])
             case "ready":
                 self.pid = int(message["pid"])
                 self._adopt()

@@ -1,12 +1,15 @@
-"""The identity of a socket's peer: the kernel's credentials, and the job's process tree.
+"""The process at the other end of a socket, as the kernel names it, and the job to which it
+belongs.
 
 A token alone proves nothing, because a job can read or guess what another job leaves behind. The
-peer must also be a descendant of the attempt's supervisor, which adopts all orphans of its job.
-Tests: tests/attack/test_memory_broker.py.
+peer must also be a descendant of the attempt's supervisor, which adopts all orphans of its job, or
+a process of the attempt's container. Tests: tests/attack/test_memory_broker.py.
 """
 
+import re
 import socket
 import struct
+from pathlib import Path
 from typing import Final
 
 from services.node_agent.machine import processes
@@ -14,6 +17,7 @@ from services.node_agent.memory.grants import Holder
 from services.node_agent.supervisor import records
 
 DEPTH_MAX: Final = 256
+CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
@@ -26,13 +30,26 @@ def peer_of(stream: socket.socket) -> tuple[Holder | None, int]:
 
 
 def belongs(holder: Holder, job_dir: str) -> bool:
-    """Return whether the process descends from the supervisor of the attempt in this directory."""
+    """Return whether the process belongs to the attempt in this directory.
+
+    It descends from the attempt's supervisor, or it is in the control group of the attempt's
+    container, whose processes are children of the container engine.
+    """
     identity = records.read_identity(job_dir)
-    if identity is None:
+    if identity is None or not processes.is_living(*holder):
         return False
     wanted = Holder(identity["pid"], identity["start_ticks"])
-    if not processes.is_living(*holder):
-        return False
+    found = _descends(holder, wanted) or _is_in_container(holder, job_dir)
+    return found and processes.is_living(*holder)
+
+
+def supervised(job_dir: str) -> bool:
+    """Return whether the supervisor of the attempt in this directory lives."""
+    identity = records.read_identity(job_dir)
+    return identity is not None and processes.is_living(identity["pid"], identity["start_ticks"])
+
+
+def _descends(holder: Holder, wanted: Holder) -> bool:
     pid = holder.pid
     for _ in range(DEPTH_MAX):
         found = processes.process(pid)
@@ -43,3 +60,18 @@ def belongs(holder: Holder, job_dir: str) -> bool:
         if above is not None and Holder(pid, above.start_ticks) == wanted:
             return True
     return False
+
+
+def _is_in_container(holder: Holder, job_dir: str) -> bool:
+    """Return whether a control group of the process is named after the attempt's container.
+
+    Only the engine can put a process there, and only the agent's user can write the id.
+    """
+    try:
+        name = Path(job_dir, records.CONTAINER).read_text()
+        groups = Path(f"/proc/{holder.pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return False
+    if not CONTAINER_ID.fullmatch(name):
+        return False
+    return any(name in part for group in groups for part in group.split("/"))

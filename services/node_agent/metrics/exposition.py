@@ -18,6 +18,7 @@ from libs.common.model import WHOLE_GPU, Gpu, GpuId, JobId
 from services.node_agent.core.devices import Devices, Trouble
 from services.node_agent.core.state import Attempt
 from services.node_agent.drivers.readings import Lacking, Reading, Sample
+from services.node_agent.metrics.lines import family, labels
 from services.node_agent.metrics.series import (
     BY_LINK,
     COUNTER,
@@ -110,24 +111,25 @@ def text(
     xids: Mapping[GpuId, int] = MappingProxyType({}),
     healths: Mapping[GpuId, Health] = NO_HEALTH,
     rdma: Sequence[RdmaPort] = (),
+    more: Sequence[str] = (),
 ) -> str:
     """Return the metrics of all these devices, also of one that does not answer.
 
-    `nvidia_version` is NVIDIA's driver's, `xids` are the last Xid errors.
+    `nvidia_version` is NVIDIA's driver's, `xids` are the last Xid errors, `more` are further lines.
     """
-    marks = {gpu.uuid: _labels(_device(node, gpu) | _alone(jobs.get(gpu.uuid, ()))) for gpu in gpus}
+    marks = {gpu.uuid: labels(_device(node, gpu) | _alone(jobs.get(gpu.uuid, ()))) for gpu in gpus}
     answering = [(gpu, samples[gpu.uuid]) for gpu in gpus if gpu.uuid in samples]
     up = ((marks[gpu.uuid], int(gpu.uuid in samples)) for gpu in gpus)
-    lines = _family(*UP, GAUGE, up)
+    lines = family(*UP, GAUGE, up)
     for series in OURS:
-        lines += _family(series.name, series.help, series.kind, _values(series, answering, marks))
+        lines += family(series.name, series.help, series.kind, _values(series, answering, marks))
     lines += _dcgm_lines(gpus, answering, marks=marks, version=nvidia_version, xids=xids)
     lines += _throttle_lines(node, answering)
     lines += _link_lines(node, answering)
     lines += _share_lines(node, gpus, jobs)
     lines += _health_lines(node, gpus, healths)
     lines += _rdma_lines(node, rdma)
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *more, ""])
 
 
 def _dcgm_lines(
@@ -139,22 +141,22 @@ def _dcgm_lines(
 ) -> list[str]:
     """Return the readings of NVIDIA's devices under DCGM's names."""
     nvidias = [gpu for gpu in gpus if gpu.vendor == NVIDIA]
-    labels = {
+    names = {
         gpu.uuid: ",".join(filter(None, (marks[gpu.uuid], _version(version)))) for gpu in nvidias
     }
     samples = [(gpu, sample) for gpu, sample in answering if gpu.vendor == NVIDIA]
     lines: list[str] = []
     for series in DCGM:
-        lines += _family(series.name, series.help, series.kind, _values(series, samples, labels))
-    last_xids = ((labels[gpu.uuid], xids.get(gpu.uuid, 0)) for gpu in nvidias)
-    return lines + _family(*XID, GAUGE, last_xids)
+        lines += family(series.name, series.help, series.kind, _values(series, samples, names))
+    last_xids = ((names[gpu.uuid], xids.get(gpu.uuid, 0)) for gpu in nvidias)
+    return lines + family(*XID, GAUGE, last_xids)
 
 
 def _throttle_lines(node: str, answering: Sequence[tuple[Gpu, Sample]]) -> list[str]:
     values = (
-        (_labels(_device(node, gpu) | {"reason": why}), 1) for gpu, why in _throttled(answering)
+        (labels(_device(node, gpu) | {"reason": why}), 1) for gpu, why in _throttled(answering)
     )
-    return _family(*THROTTLED, GAUGE, values)
+    return family(*THROTTLED, GAUGE, values)
 
 
 def _link_lines(node: str, answering: Sequence[tuple[Gpu, Sample]]) -> list[str]:
@@ -165,10 +167,10 @@ def _link_lines(node: str, answering: Sequence[tuple[Gpu, Sample]]) -> list[str]
         for count in sample.link_counts
     )
     values = (
-        (_labels(_device(node, gpu) | {"link": str(each.link), "kind": each.kind}), each.count)
+        (labels(_device(node, gpu) | {"link": str(each.link), "kind": each.kind}), each.count)
         for gpu, each in counts
     )
-    return _family(*BY_LINK, COUNTER, values)
+    return family(*BY_LINK, COUNTER, values)
 
 
 def _share_lines(
@@ -176,40 +178,40 @@ def _share_lines(
 ) -> list[str]:
     shares = ((gpu, job) for gpu in gpus for job in _bounded(jobs.get(gpu.uuid, ())))
     values = (
-        (_labels(_device(node, gpu) | _job(job)), job.share / WHOLE_GPU) for gpu, job in shares
+        (labels(_device(node, gpu) | _job(job)), job.share / WHOLE_GPU) for gpu, job in shares
     )
-    return _family(*SHARES, GAUGE, values)
+    return family(*SHARES, GAUGE, values)
 
 
 def _health_lines(node: str, gpus: Sequence[Gpu], healths: Mapping[GpuId, Health]) -> list[str]:
     known = [(_device(node, gpu), healths[gpu.uuid]) for gpu in gpus if gpu.uuid in healths]
     errors = (
-        (_labels(device | {"error": name}), count)
+        (labels(device | {"error": name}), count)
         for device, health in known
         for name, count in health.errors.items()
     )
     troubles = (
-        (_labels(device | {"reason": why, "health": how}), 1)
+        (labels(device | {"reason": why, "health": how}), 1)
         for device, health in known
         for why, how in health.troubles.items()
     )
-    return [*_family(*ERRORS, COUNTER, errors), *_family(*TROUBLES, GAUGE, troubles)]
+    return [*family(*ERRORS, COUNTER, errors), *family(*TROUBLES, GAUGE, troubles)]
 
 
 def _rdma_lines(node: str, ports: Sequence[RdmaPort]) -> list[str]:
     """Return the ports that the kernel shows; a counter that cannot be read has no line."""
     marks = [(port, _port(node, port)) for port in ports]
-    states = ((_labels(mark), int(port.state == ACTIVE)) for port, mark in marks if port.state)
+    states = ((labels(mark), int(port.state == ACTIVE)) for port, mark in marks if port.state)
     counts = (
-        (_labels(mark | {"counter": name}), count)
+        (labels(mark | {"counter": name}), count)
         for port, mark in marks
         for name, count in port.counters.items()
     )
-    unknown = ((_labels(mark), len(port.unknown)) for port, mark in marks)
+    unknown = ((labels(mark), len(port.unknown)) for port, mark in marks)
     return [
-        *_family(*RDMA_ACTIVE, GAUGE, states),
-        *_family(*RDMA_COUNTER, COUNTER, counts),
-        *_family(*RDMA_UNKNOWN, GAUGE, unknown),
+        *family(*RDMA_ACTIVE, GAUGE, states),
+        *family(*RDMA_COUNTER, COUNTER, counts),
+        *family(*RDMA_UNKNOWN, GAUGE, unknown),
     ]
 
 
@@ -238,12 +240,6 @@ def _throttled(answering: Iterable[tuple[Gpu, Sample]]) -> Iterator[tuple[Gpu, s
             yield from ((gpu, why) for why in sample.throttled)
 
 
-def _family(name: str, meaning: str, kind: str, values: Iterable[tuple[str, float]]) -> list[str]:
-    """Return the lines of one metric; none if it has no value."""
-    lines = [f"{name}{{{labels}}} {value}" for labels, value in values]
-    return [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}", *lines] if lines else []
-
-
 def _device(node: str, gpu: Gpu) -> dict[str, str]:
     return {
         "gpu": str(gpu.index),
@@ -257,7 +253,7 @@ def _device(node: str, gpu: Gpu) -> dict[str, str]:
 
 
 def _version(nvidia: str) -> str:
-    return _labels({"DCGM_FI_DRIVER_VERSION": nvidia}) if nvidia else ""
+    return labels({"DCGM_FI_DRIVER_VERSION": nvidia}) if nvidia else ""
 
 
 def _pci_bus_id(gpu: Gpu) -> str:
@@ -281,11 +277,3 @@ def _bounded(jobs: Sequence[JobShare]) -> list[JobShare]:
         *jobs[:JOBS_MAX],
         JobShare(JobId(OTHER_JOBS), "", sum(job.share for job in jobs[JOBS_MAX:])),
     ]
-
-
-def _labels(pairs: Mapping[str, str]) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs.items())
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -27,6 +27,7 @@ from services.node_agent.core.state import key_of
 from services.node_agent.directories.protocol import Launch
 from services.node_agent.drivers import DeviceNodes
 from services.node_agent.machine import cgroups
+from services.node_agent.memory.pools import socket_folder
 from services.node_agent.runtimes import container as c
 from services.node_agent.runtimes.engine import Engine, names, socket_of
 from services.node_agent.runtimes.runner import VARIABLE, unmount
@@ -216,6 +217,8 @@ class Containers:
             c.mounted(str(INIT), c.INIT, True),
             c.mounted(f"{job_dir}/tether", c.TETHER, True),
         ]
+        if folder := socket_folder(env):
+            mounts.append(c.mounted(folder, folder, True))
         if launch.used.daemon:
             folder = env["CUDA_MPS_PIPE_DIRECTORY"].rpartition("/")[0]
             mounts.append(c.mounted(folder, folder))

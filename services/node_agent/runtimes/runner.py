@@ -21,6 +21,8 @@ VARIABLE: Final = "MUSTER_CONTAINER"
 FAILED: Final = 125
 # `supervision.records.FAILURE`; this script imports nothing of the project.
 FAILURE: Final = "container.err"
+# `supervisor.records.CONTAINER`.
+CONTAINER: Final = "container.id"
 READ_BYTES: Final = 65_536
 HEADER_BYTES: Final = 8
 MS_BIND: Final = 4096
@@ -84,6 +86,17 @@ def fail(text: str, job_dir: str) -> NoReturn:
         )
         os.write(descriptor, text.encode(errors="replace"))
     os._exit(FAILED)
+
+
+def note(container: str, job_dir: str) -> None:
+    """Note the container's id for the memory broker, which finds it in the control groups of the
+    container's processes.
+    """
+    path = f"{job_dir}/{CONTAINER}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    os.write(descriptor, container.encode())
+    os.close(descriptor)
 
 
 def tethered(path: str) -> int:
@@ -261,7 +274,8 @@ def main() -> None:
             found := working_directory(made["workdir"], made["ids"], made["mount"])
         ):
             mounts.append({"Type": "bind", "Source": found, "Target": made["workdir"]})
-        ask(path, "POST", f"/containers/create?name={name}", body)
+        created = ask(path, "POST", f"/containers/create?name={name}", body)
+        note(str(created.get("Id", "")), os.path.dirname(made["tether"]))
         stream = attached(path, name, made["stdin"])
         ask(path, "POST", f"/containers/{name}/start")
     except OSError as error:

@@ -23,6 +23,8 @@ EXIT = "exit.json"
 CRASH = "supervisor.err"
 # The reason why the runner of a container failed (`runtimes/runner.py`).
 FAILURE = "container.err"
+# The id of the attempt's container.
+CONTAINER = "container.id"
 
 EXIT_BYTES = 4096
 MAX_LEFTOVERS = 16

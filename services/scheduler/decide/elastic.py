@@ -99,13 +99,13 @@ def _more_room(state: State, job: Job, wanted_beside: Callable[[TenantId], int])
     closed = closed_to(state, job)
     free = ranking.members & ~own & ~closed
     free &= ~wanted_beside(job.tenant) if free else 0
-    if not free or own & closed or over_limit(state, shape.on(has + 1), held):
+    if not free or own & closed or over_limit(state, shape.on(has + 1), held, has):
         return None
     room = room_again(state, job, shape.request, own | free)
 
     def choose(nodes: int) -> Room | None:
         wanted = shape.on(nodes)
-        found = None if over_limit(state, wanted, held) else room(nodes)
+        found = None if over_limit(state, wanted, held, has) else room(nodes)
         return None if found is None or passes_limit(state, wanted, found.choice, held) else found
 
     return widest(has + 1, job.spec.most_nodes, choose)

@@ -120,7 +120,8 @@ def place_reserved(state: State) -> Sequence[AnyFact]:
     for job in in_order(state, [job for job in jobs if job.state == job_life.QUEUED]):
         if is_broken(state, job):
             return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)
-        shape, own = state.reserved[job.job_id]
+        shape, own, pools = state.reserved[job.job_id]
+        own_nodes = shape.request.nodes if pools else 0
         kept = [(member.node_id, member.gpus) for member in job.preemption.reserved]
         free = is_free(state.cluster, job)
         choice = (
@@ -135,7 +136,9 @@ def place_reserved(state: State) -> Sequence[AnyFact]:
         )
         if choice is NO_PLACEMENT:
             continue
-        limited = over_limit(state, shape, own) or passes_limit(state, shape, choice, own)
+        limited = over_limit(state, shape, own, own_nodes) or passes_limit(
+            state, shape, choice, own
+        )
         refused = limited or is_closed_to(state, job, choice) or is_early(state, job)
         if refused or (free and is_among_strangers(state.cluster, job)):
             return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)

@@ -88,6 +88,8 @@ KINDS: Final[tuple[Kind, ...]] = (
     less.gpus,
     less.nodes,
     less.shares,
+    less.pools,
+    less.larger_parts,
     less.host,
     less.constraints,
     priority,

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from libs.common.devices.means import FLAGS, lacking, why_lacking
 from libs.common.model import WHOLE_GPU, GpuId, NodeId
-from libs.common.state.cluster import Cluster, Job, Node, is_leaving, node_gpus
+from libs.common.state.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
 from services.scheduler.explain.asker import jobs_named
 from services.scheduler.placement.place import Place, fits, host_serves
-from services.scheduler.placement.resource_request import ResourceRequest
+from services.scheduler.placement.resource_request import ResourceRequest, part_bytes
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.state.state import State
 
@@ -98,6 +98,8 @@ def _exclusion(state: State, node: Node, job: Job, request: ResourceRequest) -> 
         return No(f"fewer than {request.gpus} GPUs")
     if sum(1 for view in views if request.need(view.gpu)) < request.gpus:
         uncut = sum(1 for view in views if request.need(replace(view.gpu, mig=False)))
+        if small := _pool_no(views, request):
+            return small
         return No(
             "GPUs in MIG mode, of which only instances can be used"
             if uncut >= request.gpus
@@ -114,6 +116,19 @@ def _exclusion(state: State, node: Node, job: Job, request: ResourceRequest) -> 
         return No(_plain(f"NVLink fabric not up, so only jobs with one GPU: {fabric}"))
     return _host_no(place, request) or _device_no(
         state, place, request, sharing_domain_of(state.cluster, job.tenant)
+    )
+
+
+def _pool_no(views: list[GpuView], request: ResourceRequest) -> No | None:
+    """Return the reason if only the pool rules the node's GPUs out."""
+    without = replace(request, pool=0)
+    parts = [part_bytes(view.gpu, without.need(view.gpu)) for view in views]
+    if not request.pool or sum(1 for part in parts if part) < request.gpus:
+        return None
+    what = "GPUs" if request.whole else "parts of GPUs"
+    return No(
+        f"{what} too small for the pool: {request.pool >> 20} MiB each, at most {{most}} MiB there",
+        max(parts) >> 20,
     )
 
 

@@ -1,5 +1,5 @@
-"""Changes to a smaller request: fewer GPUs or nodes, a smaller part of each GPU, fewer host
-resources, or one constraint less.
+"""Changes to a smaller request: fewer GPUs or nodes, a smaller part of each GPU, smaller pools,
+fewer host resources, or one constraint less.
 
 Pure. Smaller steps come first, so the first change that starts the job gives up the least.
 """
@@ -16,6 +16,7 @@ from services.scheduler.explain.change import Change, again, changeable
 from services.scheduler.state.state import State
 
 GIB: Final = 1 << 30
+MIB: Final = 1 << 20
 # Up to this number each smaller one is tried; above it, its eighths.
 EACH_UP_TO: Final = 9
 SHARES: Final = (75, 50, 33, 25, 20, 10, 5, 1)
@@ -62,6 +63,29 @@ def shares(state: State, job: Job) -> Iterator[Change]:
                 f"submit it again with {share} % of each GPU instead of {before}",
                 replace(job.spec, gpu_share=share),
             )
+
+
+def pools(state: State, job: Job) -> Iterator[Change]:
+    """Ask for smaller memory pools."""
+    spec = job.spec
+    if not changeable(job) or not spec.pools_on_node_bytes:
+        return
+    for field, flag in (("pool_bytes", "--pool"), ("host_pool_bytes", "--host-pool")):
+        before = getattr(spec, field)
+        for size in _eighths(before):
+            what = f"submit it again with {flag} {_mib(size)} instead of {_mib(before)}"
+            yield again(job, what, replace(spec, **{field: size}))
+
+
+def larger_parts(state: State, job: Job) -> Iterator[Change]:
+    """Ask for a larger part of each GPU, which contains the pool."""
+    spec = job.spec
+    if not changeable(job) or not spec.pool_bytes or spec.gpu_memory_bytes:
+        return
+    for share in sorted((*SHARES, WHOLE_GPU)):
+        if spec.gpu_share < share:
+            what = f"submit it again with {share} % of each GPU, which contains its pool"
+            yield again(job, what, replace(spec, gpu_share=share))
 
 
 def host(state: State, job: Job) -> Iterator[Change]:
@@ -137,6 +161,10 @@ def _below(count: int) -> list[int]:
 def _eighths(count: int) -> list[int]:
     found = [count * part // 8 for part in range(7, 0, -1)]
     return [each for each in dict.fromkeys(found) if 0 < each < count]
+
+
+def _mib(count: int) -> str:
+    return f"{count >> 20}MiB" if count >= MIB else str(count)
 
 
 def _size(count: int) -> str:

@@ -13,15 +13,22 @@ from libs.common.state.cluster import Job, tenant_of
 from libs.common.state.tenant import Tenant
 from services.scheduler.explain.change import Change
 from services.scheduler.placement.resource_request import request_of
-from services.scheduler.queueing.limits import hours_asked, hours_left, over_budget
+from services.scheduler.queueing.limits import (
+    hours_asked,
+    hours_left,
+    over_budget,
+    over_pools,
+    pools_taken,
+)
 from services.scheduler.queueing.queue import shape_of
 from services.scheduler.state.state import State
 
+MIB: Final = 1 << 20
 _FIELDS: Final = tuple(name for name in f.TenantSet.__struct_fields__ if name != "user")
 
 
 def raised(state: State, job: Job) -> Iterator[Change]:
-    """Raise the tenant's GPUs in use or its budget.
+    """Raise the tenant's GPUs in use, its memory pools or its budget.
 
     The tenant's other waiting jobs use up a higher limit too, so a limit for all of them is tried
     as well.
@@ -41,6 +48,15 @@ def raised(state: State, job: Job) -> Iterator[Change]:
             f"{job.tenant} --gpu-hours {hours})"
         )
         yield Change(what, (_set(tenant, gpu_hours=hours),), job.job_id, job.spec)
+    elif over_pools(state, shape_of(job)):
+        request = request_of(job.spec)
+        least = pools_taken(state, tenant) + request.nodes * request.pools
+        mib = -(-least // MIB)
+        what = (
+            f"raise the limit of tenant {job.tenant} to {mib} MiB of memory pools (muster tenant "
+            f"set {job.tenant} --pool {mib}MiB)"
+        )
+        yield Change(what, (_set(tenant, max_pool_bytes=mib * MIB),), job.job_id, job.spec)
     elif tenant.max_gpu_share:
         others = [
             other

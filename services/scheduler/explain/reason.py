@@ -26,7 +26,9 @@ from services.scheduler.queueing.limits import (
     hours_left,
     over_budget,
     over_limit,
+    over_pools,
     passes_limit,
+    pools_taken,
 )
 from services.scheduler.queueing.queue import Shape
 from services.scheduler.reservations.reservations import closed_to, is_early, window_words
@@ -161,6 +163,8 @@ def _limited(state: State, job: Job, shape: Shape, nodes: list[Blocker]) -> Reas
         return _budget_used_up(tenant, nodes)
     if over_budget(state, shape):
         return _over_budget(state, tenant, shape, nodes)
+    if over_pools(state, shape):
+        return _at_pool_limit(state, tenant, shape, nodes)
     if over_limit(state, shape):
         least = "" if shape.request.share else "at least "
         return _at_limit(state, tenant, f"{least}{_gpus(shape.request.least_share)}", nodes)
@@ -293,6 +297,19 @@ def _at_limit(state: State, tenant: Tenant, asked: str, nodes: list[Blocker]) ->
     )
 
 
+def _at_pool_limit(state: State, tenant: Tenant, shape: Shape, nodes: list[Blocker]) -> Reason:
+    limit = (
+        f"tenant {tenant.tenant} has {pools_taken(state, tenant) >> 20} MiB of at most "
+        f"{tenant.max_pool_bytes >> 20} MiB of memory pools"
+    )
+    asked = shape.request.nodes * shape.request.pools >> 20
+    return Reason(
+        f"{limit}, and this job asks for {asked} MiB more",
+        [blocker("tenant limit", 1, limit), *nodes],
+        "wait for the tenant's jobs to end, or ask for a smaller --pool",
+    )
+
+
 def _other_remedy(state: State, job: Job) -> str:
     """Return what is left to do when no single change makes the job possible."""
     request = request_of(job.spec)
@@ -338,7 +355,17 @@ def _mig_candidate(state: State, request: ResourceRequest) -> str:
 
 def _request(job: Job) -> str:
     share = "" if job.spec.gpu_share == WHOLE_GPU else f" ({job.spec.gpu_share} % of each)"
-    return f"{counted(job.spec.nodes, 'node')} with {counted(job.spec.gpus, 'GPU')}{share}"
+    spec = job.spec
+    pools = [
+        f" and a {name}pool of {size >> 20} MiB {each}"
+        for name, size, each in (
+            ("", spec.pool_bytes, "on each"),
+            ("host ", spec.host_pool_bytes, "on each node"),
+        )
+        if size
+    ]
+    asked = f"{counted(spec.nodes, 'node')} with {counted(spec.gpus, 'GPU')}{share}"
+    return asked + "".join(pools)
 
 
 def _gpus(share: int) -> str:

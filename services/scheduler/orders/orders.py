@@ -27,11 +27,12 @@ from libs.common.messages import (
     StopOrder,
     digest,
 )
-from libs.common.model import IMAGES, Member, NodeId
+from libs.common.model import IMAGES, POOLS, Member, NodeId
 from libs.common.state.cluster import Cluster, MemberView, known_to_agent, node_gpus
 from libs.common.state.job import Cancel, Job
 
 NO_IMAGES: Final = "image: the agent of this node is older than jobs with an image"
+NO_POOLS: Final = "pool: the agent of this node is older than memory pools"
 
 
 def start_orders(
@@ -46,7 +47,7 @@ def start_orders(
         start = _start(job, member, seq=seq, peers=peers, port=fact.port)
         yield (
             member.node_id,
-            start if _agent_knows_images(cluster, member.node_id, job) else _refusing_stop(start),
+            start if _agent_knows_all(cluster, member.node_id, job) else _refusing_stop(start),
         )
 
 
@@ -84,7 +85,7 @@ def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
     stops: list[StopOrder] = []
     for job, member in _accounted(cluster, node_id):
         start = _start(job, member, seq=job.placed_seq, peers=peers_of(cluster, job), port=job.port)
-        if _agent_knows_images(cluster, node_id, job):
+        if _agent_knows_all(cluster, node_id, job):
             starts.append(start)
         else:
             stops.append(_refusing_stop(start))
@@ -183,8 +184,9 @@ def _accounted(cluster: Cluster, node_id: NodeId) -> Iterator[tuple[Job, MemberV
             yield job, member
 
 
-def _agent_knows_images(cluster: Cluster, node_id: NodeId, job: Job) -> bool:
-    return not job.spec.image or IMAGES in cluster.nodes[node_id].isolation
+def _agent_knows_all(cluster: Cluster, node_id: NodeId, job: Job) -> bool:
+    known, spec = cluster.nodes[node_id].isolation, job.spec
+    return (not spec.image or IMAGES in known) and (not spec.pools_on_node_bytes or POOLS in known)
 
 
 def _refusing_stop(start: StartOrder) -> StopOrder:
@@ -196,7 +198,7 @@ def _refusing_stop(start: StartOrder) -> StopOrder:
         job_id=start.job_id,
         attempt=start.attempt,
         seq=start.seq,
-        reason=NO_IMAGES,
+        reason=NO_IMAGES if start.spec.image else NO_POOLS,
         signal=15,
         grace_ms=0,
     )

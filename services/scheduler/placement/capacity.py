@@ -350,7 +350,7 @@ def read_host(cluster: Cluster, place: Place) -> None:
         cpus_milli, memory_bytes = cpus_milli + cpus, memory_bytes + memory
     for job_id in node.reserved:
         spec = cluster.jobs[job_id].spec
-        cpus_milli, memory_bytes = cpus_milli + spec.cpus_milli, memory_bytes + spec.memory_bytes
+        cpus_milli, memory_bytes = cpus_milli + spec.cpus_milli, memory_bytes + spec.host_bytes
     place.cpus_free = max(0, node.cpus_milli - cpus_milli) if node.cpus_milli else UNKNOWN
     place.memory_free = max(0, node.memory_bytes - memory_bytes) if node.memory_bytes else UNKNOWN
 

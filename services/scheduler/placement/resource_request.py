@@ -38,6 +38,8 @@ class ResourceRequest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     `share` is 0 if memory or a MIG profile determines the part. `required` and `ignored` name
     topology levels. `means` are isolation means that a node must not have lost
     (`libs/common/devices/means.py`). `excluded` are nodes that refused the job lately.
+    `memory_bytes` contains the host pool. `pool` are bytes of each device, which its part must
+    contain; `pools` are all pool bytes of one node, which count against the tenant's limit.
     """
 
     nodes: int = 1
@@ -52,6 +54,8 @@ class ResourceRequest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     capability: tuple[int, int] = (0, 0)
     cpus_milli: int = 0
     memory_bytes: int = 0
+    pool: int = 0
+    pools: int = 0
     labels: tuple[tuple[str, str], ...] = ()
     node_list: tuple[NodeId, ...] = ()
     uuids: tuple[GpuId, ...] = ()
@@ -88,9 +92,12 @@ class ResourceRequest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
         the host.
         """
         if self.nodes > 1:
-            return msgspec.structs.replace(self, nodes=1)
+            return msgspec.structs.replace(self, nodes=1, pools=0)
         return msgspec.structs.replace(
-            self, cpus_milli=self.cpus_milli // STEP_MILLI * STEP_MILLI, memory_bytes=0
+            self,
+            cpus_milli=self.cpus_milli // STEP_MILLI * STEP_MILLI,
+            memory_bytes=0,
+            pools=0,
         )
 
     def need(self, gpu: Gpu) -> int:
@@ -99,6 +106,10 @@ class ResourceRequest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
         """
         if not self._serves(gpu):
             return 0
+        part = self._part(gpu)
+        return part if not self.pool or part_bytes(gpu, part) >= self.pool else 0
+
+    def _part(self, gpu: Gpu) -> int:
         if self.mig_profile:
             card = mig.card_of(gpu.mig_profiles)
             return mig.share(card, self.mig_profile) if mig.masks(card, self.mig_profile) else 0
@@ -122,6 +133,11 @@ class ResourceRequest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
         )
 
 
+def part_bytes(gpu: Gpu, hundredths: int) -> int:
+    """Return the memory of this part of the device."""
+    return gpu.memory_bytes * hundredths // WHOLE_GPU
+
+
 def request_of(spec: JobSpec, excluded: tuple[NodeId, ...] = ()) -> ResourceRequest:
     """Return the resource request of this spec."""
     levels = {level: getattr(spec, level) for level in LEVELS}
@@ -139,7 +155,9 @@ def request_of(spec: JobSpec, excluded: tuple[NodeId, ...] = ()) -> ResourceRequ
         memory_min=spec.memory_total_min_bytes,
         capability=spec.compute_capability_min,
         cpus_milli=spec.cpus_milli,
-        memory_bytes=spec.memory_bytes,
+        memory_bytes=spec.host_bytes,
+        pool=spec.pool_bytes,
+        pools=spec.pools_on_node_bytes,
         labels=tuple(sorted(spec.node_labels.items())),
         node_list=spec.node_list,
         uuids=spec.gpu_uuids,

@@ -20,6 +20,7 @@ from services.scheduler.placement.choose import NO_PLACEMENT, Choice, choose_for
 from services.scheduler.placement.forecast import UNKNOWN, earliest, latest_end_ns
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.sharing_domains import sharing_domain_of
+from services.scheduler.queueing.limits import pools_taken
 from services.scheduler.reservations.reservations import closed_to, put_off
 from services.scheduler.state.state import State
 
@@ -31,13 +32,15 @@ class HeadReservation(NamedTuple):
     """The reservation of the first waiting job.
 
     `nodes` are bits. `when_ns` is the latest time at which the job fits (wall clock; unknown from
-    UNKNOWN on). `share` is what the job counts against its tenant's limit, in hundredths of a GPU.
+    UNKNOWN on). `share` is what the job counts against its tenant's limit, in hundredths of a GPU,
+    and `pools` in bytes.
     """
 
     when_ns: int
     nodes: int
     tenant: TenantId
     share: int
+    pools: int = 0
 
 
 def reservation_for(state: State, first: Job) -> HeadReservation:
@@ -50,6 +53,7 @@ def reservation_for(state: State, first: Job) -> HeadReservation:
         nodes,
         first.tenant,
         request.total_share or request.nodes * request.gpus * WHOLE_GPU,
+        request.nodes * request.pools,
     )
 
 
@@ -122,7 +126,13 @@ def leaves_tenant_room(
 ) -> bool:
     """Return whether the tenant's limit still allows the reserved job beside this placement."""
     tenant = state.cluster.tenants[reservation.tenant]
-    if job.tenant != reservation.tenant or not tenant.max_gpu_share:
+    if job.tenant != reservation.tenant:
+        return True
+    pools = len(choice) * job.spec.pools_on_node_bytes
+    both = pools_taken(state, tenant) + reservation.pools + pools if pools else 0
+    if reservation.pools and 0 < tenant.max_pool_bytes < both:
+        return False
+    if not tenant.max_gpu_share:
         return True
     share = sum(hold.share for _, holds in choice for hold in holds)
     return (

@@ -1,5 +1,5 @@
-"""Limits that keep a job waiting although devices are free: GPUs in use and the budget of its
-tenant.
+"""Limits that keep a job waiting although devices are free: GPUs in use, memory pools and the
+budget of its tenant.
 
 Pure.
 """
@@ -37,23 +37,39 @@ def is_possible(state: State, head: Waiting) -> bool:
     return possible(state.capacity, head.shape.request)
 
 
-def over_limit(state: State, shape: Shape, own: int = 0) -> bool:
+def over_limit(state: State, shape: Shape, own: int = 0, own_nodes: int = 0) -> bool:
     """Return whether the tenant is at its limit, or this placement would exceed its budget."""
-    return at_limit(state, shape, own) or over_budget(state, shape)
+    return at_limit(state, shape, own, own_nodes) or over_budget(state, shape)
 
 
-def at_limit(state: State, shape: Shape, own: int = 0) -> bool:
+def at_limit(state: State, shape: Shape, own: int = 0, own_nodes: int = 0) -> bool:
     """Return whether the tenant's budget is used up, or this placement would exceed its GPUs in
-    use.
+    use or its memory pools.
 
     Devices reserved for the tenant's jobs count as in use, except `own`: the share reserved for
-    this job.
+    this job. Likewise its pools on `own_nodes` nodes.
     """
     tenant = state.cluster.tenants.get(shape.tenant)
     if tenant is None or tenant.exhausted:
         return tenant is not None
     taken = tenant.held_share + state.reserved_share[shape.tenant] - own
-    return 0 < tenant.max_gpu_share < taken + shape.request.least_share
+    if 0 < tenant.max_gpu_share < taken + shape.request.least_share:
+        return True
+    return over_pools(state, shape, own_nodes)
+
+
+def over_pools(state: State, shape: Shape, own_nodes: int = 0) -> bool:
+    """Return whether this placement would exceed the tenant's limit on memory pools."""
+    tenant, request = state.cluster.tenants.get(shape.tenant), shape.request
+    if tenant is None or not tenant.max_pool_bytes or not request.pools:
+        return False
+    more = (request.nodes - own_nodes) * request.pools
+    return tenant.max_pool_bytes < pools_taken(state, tenant) + more
+
+
+def pools_taken(state: State, tenant: Tenant) -> int:
+    """Return the bytes of pools that the tenant's jobs hold, or that are reserved for them."""
+    return tenant.use.held_pool_bytes + state.reserved_pools[tenant.tenant]
 
 
 def over_budget(state: State, shape: Shape) -> bool:

@@ -41,7 +41,9 @@ class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
     @property
     def limit_key(self) -> "LimitKey":
-        return LimitKey(self.tenant, self.request.least_share, self.reserved)
+        request = self.request
+        pools = request.nodes * request.pools
+        return LimitKey(self.tenant, request.least_share, self.reserved, pools)
 
     def on(self, nodes: int) -> "Shape":
         """Return the same shape with this number of nodes."""
@@ -64,6 +66,7 @@ class LimitKey(NamedTuple):
     tenant: TenantId
     least_share: int
     reserved: tuple[str, str]
+    pools: int = 0
 
 
 class LaneId(NamedTuple):

@@ -42,11 +42,10 @@ def _host_is_free(cluster: Cluster, job: Job) -> bool:
         for node in nodes
     )
     memory = all(
-        sum([memory for _, memory in node.held.values()]) + job.spec.memory_bytes
-        <= node.memory_bytes
+        sum([memory for _, memory in node.held.values()]) + job.spec.host_bytes <= node.memory_bytes
         for node in nodes
     )
-    return (cpus or not job.spec.cpus_milli) and (memory or not job.spec.memory_bytes)
+    return (cpus or not job.spec.cpus_milli) and (memory or not job.spec.host_bytes)
 
 
 def is_among_strangers(cluster: Cluster, job: Job) -> bool:

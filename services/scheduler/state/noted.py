@@ -19,8 +19,9 @@ class Noted(NamedTuple):
 
 class Kept(NamedTuple):
     """The shape of a job with reserved devices, on as many nodes, and the share that it does not
-    hold yet (in hundredths of a GPU).
+    hold yet (in hundredths of a GPU), and the bytes of its pools that it does not hold yet.
     """
 
     shape: Shape
     share: int
+    pools: int = 0

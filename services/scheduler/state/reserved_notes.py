@@ -1,4 +1,4 @@
-"""The jobs that have devices reserved, and the share that they do not hold yet.
+"""The jobs that have devices reserved, and the share and pools that they do not hold yet.
 
 Pure, and derived: a part of `State`.
 """
@@ -14,18 +14,20 @@ from services.scheduler.state.noted import Kept
 class ReservedNotes:
     """The notes on reserved devices.
 
-    `kept` is by job; `share` is the sum by tenant, in hundredths of a GPU.
+    `kept` is by job; `share` is the sum by tenant, in hundredths of a GPU, `pools` in bytes.
     """
 
     def __init__(self) -> None:
         self.kept: dict[JobId, Kept] = {}
         self.share: Counter[TenantId] = Counter()
+        self.pools: Counter[TenantId] = Counter()
 
     def note(self, cluster: Cluster, job_id: JobId, job: Job | None, wall_ns: int) -> bool:
         """Note that a fact touched this job. Return whether it has devices reserved."""
         old = self.kept.get(job_id)
         if old is not None:
             self.share[old.shape.tenant] -= old.share
+            self.pools[old.shape.tenant] -= old.pools
         if job is None or not job.preemption.reserved:
             self.kept.pop(job_id, None)
             return False
@@ -38,6 +40,12 @@ class ReservedNotes:
                 if own not in cluster.gpus[hold.uuid].holds
             ]
         )
+        without = [
+            member
+            for member in job.preemption.reserved
+            if own not in cluster.nodes[member.node_id].pools
+        ]
+        pools = len(without) * job.spec.pools_on_node_bytes
         # The nodes that a refused job avoids change with time.
         is_known = old is not None and not job.refusals.excluded
         shape = (
@@ -45,6 +53,7 @@ class ReservedNotes:
             if old is not None and is_known
             else shape_of(job, job.refusals.avoided(wall_ns))
         )
-        self.kept[job_id] = Kept(shape.on(len(job.preemption.reserved)), share)
+        self.kept[job_id] = Kept(shape.on(len(job.preemption.reserved)), share, pools)
         self.share[job.tenant] += share
+        self.pools[job.tenant] += pools
         return True

@@ -102,6 +102,7 @@ class State:
         self.reserved_notes = ReservedNotes()
         self.reserved = self.reserved_notes.kept
         self.reserved_share = self.reserved_notes.share
+        self.reserved_pools = self.reserved_notes.pools
         self.none_free: tuple[object, ...] = ()
         self.restless = Restless()
         self.refresh(Change(tuple(cluster.jobs), tuple(cluster.nodes), tuple(cluster.models)))

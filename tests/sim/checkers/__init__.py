@@ -26,7 +26,9 @@ from tests.sim.checkers.folds_stay_linear import FoldsStayLinear
 from tests.sim.checkers.gang_whole_or_not_at_all import GangWholeOrNotAtAll
 from tests.sim.checkers.gangs_grow_only_into_unwanted_nodes import GangsGrowOnlyIntoUnwantedNodes
 from tests.sim.checkers.gpu_never_shared import GpuNeverShared
+from tests.sim.checkers.grants_die_with_their_holder import GrantsDieWithTheirHolder
 from tests.sim.checkers.lost_only_after_a_lease import LostOnlyAfterALease
+from tests.sim.checkers.memory_is_never_granted_twice import MemoryIsNeverGrantedTwice
 from tests.sim.checkers.mig_placements_legal import MigPlacementsLegal
 from tests.sim.checkers.models_keep_their_replicas import ModelsKeepTheirReplicas
 from tests.sim.checkers.no_acknowledged_fact_lost import NoAcknowledgedFactLost
@@ -63,7 +65,9 @@ ALL: Final[tuple[type[Checker], ...]] = (
     GangWholeOrNotAtAll,
     GangsGrowOnlyIntoUnwantedNodes,
     GpuNeverShared,
+    GrantsDieWithTheirHolder,
     LostOnlyAfterALease,
+    MemoryIsNeverGrantedTwice,
     MigPlacementsLegal,
     ModelsKeepTheirReplicas,
     NoAcknowledgedFactLost,

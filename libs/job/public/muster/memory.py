@@ -4,10 +4,13 @@ from libs.job.device.errors import Cause, DeviceError
 from libs.job.memory.cupy_allocator import CupyAllocator, PooledMemory
 from libs.job.memory.driver import Grants, LocalGrants, MemoryDriver
 from libs.job.memory.host_driver import HostDriver
+from libs.job.memory.job_pool import HOST, BrokerGrants, job_pool
 from libs.job.memory.pool import Pool, PoolError, PoolStats
 from libs.job.memory.torch_allocator import TorchAllocator, cpu_tensor, host_buffer
 
 __all__ = [
+    "HOST",
+    "BrokerGrants",
     "Cause",
     "CupyAllocator",
     "DeviceError",
@@ -22,4 +25,5 @@ __all__ = [
     "TorchAllocator",
     "cpu_tensor",
     "host_buffer",
+    "job_pool",
 ]

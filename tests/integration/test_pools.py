@@ -1,0 +1,134 @@
+"""Memory pools of real jobs under a real agent: admitted at the start, refused beyond the pool,
+returned by the release check, and kept through the ends of agent and broker.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from libs.common import facts as f
+from libs.common.model import AttemptRef, JobId
+from services.node_agent.memory.keeper import Keeper
+from services.node_agent.memory.pools import Pools
+from tests.integration.agent_world import World
+
+MIB = 1 << 20
+ROOT = Path(__file__).parents[2]
+CLIENT = """
+import os, sys, time
+sys.path.insert(0, {root!r})
+from libs.job.memory.broker_client import BrokerClient, BrokerError
+client = BrokerClient.from_environment()
+"""
+HOLDS = (
+    CLIENT
+    + """
+got = client.grant(0, 6 << 20, "weights")
+near = client.grant(-1, 2 << 20, "staging")
+try:
+    client.grant(0, 4 << 20)
+except BrokerError as error:
+    print(error.reason, error, flush=True)
+open("holds", "w").close()
+while not os.path.exists("go"): time.sleep(0.01)
+again = client.stats()
+print(again["used"], flush=True)
+"""
+)
+
+
+@pytest_asyncio.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(tmp_path)
+    await made.scheduler.listen()
+    await made.begin()
+    yield made
+    keeper = keeper_of(made)
+    await made.end()
+    if keeper.pid:
+        _end(keeper.pid)
+
+
+def _end(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def keeper_of(world: World) -> Keeper:
+    pools: Pools = world.agent.means.pools
+    assert pools.keeper is not None
+    return pools.keeper
+
+
+async def holding(world: World, job: str = "j") -> None:
+    program = world.state_dir / "program.py"
+    program.write_text(HOLDS.format(root=str(ROOT)))
+    await world.start(
+        job,
+        f"exec {sys.executable} {program}",
+        pool_bytes=8 * MIB,
+        host_pool_bytes=2 * MIB,
+    )
+    await world.until(lambda: (world.state_dir / "holds").exists())
+
+
+def owned(world: World) -> int:
+    return sum(keeper_of(world).owned().values())
+
+
+async def output(world: World, job: str) -> str:
+    piece = await world.agent.jobs.read_output(AttemptRef(JobId(job), 1), "stdout", 0, 1 << 16)
+    assert piece is not None
+    return piece.data.decode()
+
+
+async def test_a_job_with_a_pool_gets_memory_and_its_release_returns_it(world: World) -> None:
+    await holding(world)
+    assert owned(world) == 8 * MIB
+    (world.state_dir / "go").touch()
+    released = await world.said(f.JobReleased, "j")
+    assert released.checks["pools"] == "returned"
+    said = await output(world, "j")
+    assert (
+        "quota 4194304 bytes of device 0 are more than the pool has left: 6291456 of 8388608"
+        in (said)
+    )
+    assert "{0: 6291456, -1: 2097152}" in said
+    assert (owned(world), keeper_of(world).attempts) == (0, {})
+
+
+async def test_a_job_without_a_pool_starts_no_broker(world: World) -> None:
+    await world.start("j", "env")
+    released = await world.said(f.JobReleased, "j")
+    assert "pools" not in released.checks
+    assert "MUSTER_MEMORY" not in await output(world, "j")
+    assert keeper_of(world).pid == 0
+
+
+async def test_memory_is_returned_when_the_job_is_killed(world: World) -> None:
+    await holding(world)
+    await world.agent.jobs.kill(AttemptRef(JobId("j"), 1))
+    assert (await world.said(f.JobReleased, "j")).checks["pools"] == "returned"
+    assert owned(world) == 0
+
+
+async def test_grants_live_on_while_the_agent_and_the_broker_are_replaced(world: World) -> None:
+    await holding(world)
+    first = keeper_of(world).pid
+    await world.drop()
+    await world.begin()
+    await world.until(lambda: owned(world) == 8 * MIB)
+    assert keeper_of(world).pid == first
+    os.kill(first, signal.SIGKILL)
+    await world.until(lambda: keeper_of(world).pid != first)
+    assert owned(world) == 8 * MIB
+    (world.state_dir / "go").touch()
+    assert (await world.said(f.JobReleased, "j")).checks["pools"] == "returned"
+    assert "{0: 6291456, -1: 2097152}" in await output(world, "j")
+    assert owned(world) == 0
