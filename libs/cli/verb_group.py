@@ -66,7 +66,9 @@ VERBS: Final[dict[str, Verb]] = {
     "drain": Verb(CLUSTER, "Start no new jobs on nodes or GPUs; running jobs continue."),
     "offline": Verb(CLUSTER, "Take idle nodes or GPUs out of service."),
     "online": Verb(CLUSTER, "Return nodes or GPUs to service."),
-    "topo": Verb(CLUSTER, "Show the links between the GPUs and network cards of a node."),
+    "topo": Verb(
+        CLUSTER, "Show the links between the GPUs and network cards of a node, and its RDMA ports."
+    ),
     "memory": Verb(CLUSTER, "Show the memory pools of jobs, by node and device."),
     "queue": Verb(CLUSTER, "List queues and set their policies."),
     "reserve": Verb(CLUSTER, "Reserve nodes for tenants or users for a period."),
