@@ -3,7 +3,8 @@
 Mooncake publishes a conversation trace (mean input 12,035 tokens, output 343, 40 % of the input
 seen before) and a tool agent trace (8,596, 182, 59 %); inference-perf has a load of groups that
 share a system prompt; the fourth shape is one prompt that nearly all requests begin with. The made
-traces keep means and shares; `measure` of the benchmark prints what they are. If
+traces have these shapes and print their means; the tool agents' instructions are longer than the
+published ones (mean input 13,200 tokens). If
 MUSTER_SERVING_TRACES names a folder with Mooncake's files, those are used instead
 (`conversation_trace.jsonl`, `toolagent_trace.jsonl`).
 """

@@ -54,7 +54,11 @@ class MusterGateway:
 
     def arrived(self, run: Run, asked: Asked, now_ns: int) -> None:
         waiting = Waiting(
-            self.of_tenant.get(asked.tenant, 0), self.waiting_tokens, self.waiting_tokens, 0
+            of_tenant=self.of_tenant.get(asked.tenant, 0),
+            of_model=self.waiting_tokens,
+            ahead=self.waiting_tokens,
+            tokens_per_s=0,
+            tenants=len({asked.tenant, *self.of_tenant}),
         )
         verdict = admit(Arrival(asked.input_tokens, asked.band), waiting, self.bounds, now_ns)
         if not isinstance(verdict, Admitted):
@@ -96,8 +100,9 @@ class MusterGateway:
 
     def _count(self, asked: Asked, sign: int) -> None:
         self.waiting_tokens += sign * asked.input_tokens
-        tokens = self.of_tenant.get(asked.tenant, 0) + sign * asked.input_tokens
-        self.of_tenant[asked.tenant] = tokens
+        tokens = self.of_tenant.pop(asked.tenant, 0) + sign * asked.input_tokens
+        if tokens:
+            self.of_tenant[asked.tenant] = tokens
 
     def _pump(self, run: Run, now_ns: int) -> None:
         """Send waiting requests while a replica has room."""

@@ -128,6 +128,22 @@ def test_requests_beyond_the_bounds_are_refused_and_those_that_wait_too_long_too
     assert BOUNDS.wait_ns > bounds.wait_ns
 
 
+def test_tenants_that_ask_most_do_not_fill_the_model_for_the_others() -> None:
+    """Ten tenants flood a model with a small bound; one asks for less than its share."""
+    bounds = BOUNDS._replace(tenant_tokens=40_000, model_tokens=100_000)
+    arrivals = [
+        ask(name, name / 100, f"greedy{name % 10}" if name % 100 else "modest", (name, 9_999_999))
+        for name in range(3_000)
+    ]
+    run = play(arrivals, 1, gateway=MusterGateway(hashes, bounds=bounds))
+    how = {
+        tenant: [run.outcomes[each.name].how for each in arrivals if each.tenant == tenant]
+        for tenant in ("modest", "greedy1")
+    }
+    assert REFUSED in how["greedy1"]
+    assert how["modest"] == [ANSWERED] * 30
+
+
 def test_what_a_tenant_is_charged_is_what_it_used() -> None:
     arrivals = [ask(name, name, "a", (name,), output=10) for name in range(5)]
     fairness = Fairness()

@@ -35,10 +35,18 @@ def test_a_tenant_whose_waiting_tokens_are_too_many_is_refused_with_the_time_of_
 def test_each_lower_band_may_fill_less_of_the_model() -> None:
     assert [BOUNDS.of_band(band) for band in range(4)] == [4_000, 3_000, 2_000, 2_000]
     assert BOUNDS._replace(bands=1).of_band(0) == 4_000
-    waiting = Waiting(of_tenant=0, of_model=2_950, ahead=2_950, tokens_per_s=0)
-    verdicts = [admit(Arrival(60, band), waiting, BOUNDS, 0) for band in range(3)]
+    bounds = BOUNDS._replace(tenant_tokens=4_000)
+    waiting = Waiting(of_tenant=2_900, of_model=2_950, ahead=2_950, tokens_per_s=0, tenants=2)
+    verdicts = [admit(Arrival(60, band), waiting, bounds, 0) for band in range(3)]
     refused = Refused(admission.MODEL_FULL, 429, admission.UNKNOWN_S)
     assert verdicts == [Admitted(60 * SECOND_NS), refused, refused]
+
+
+def test_a_full_model_refuses_no_tenant_below_an_equal_part() -> None:
+    full = Waiting(of_tenant=700, of_model=4_000, ahead=4_000, tokens_per_s=100, tenants=4)
+    assert admit(Arrival(300), full, BOUNDS, 0) == Admitted(60 * SECOND_NS)
+    more = full._replace(of_tenant=600, tenants=5)
+    assert admit(Arrival(300), more, BOUNDS, 0) == Refused(admission.MODEL_FULL, 429, 40)
 
 
 def test_a_request_larger_than_a_bound_may_wait_alone() -> None:
@@ -81,9 +89,11 @@ def test_waiting_tokens_never_exceed_the_bounds_by_more_than_one_lone_request(
     for tenant, tokens, band, leaves in steps:
         own = [size for each, size in queue if each == tenant]
         total = sum(size for _, size in queue)
-        waiting = Waiting(sum(own), total, total, 100)
+        tenants = len({tenant} | {each for each, _ in queue})
+        waiting = Waiting(sum(own), total, total, 100, tenants)
+        bound = (4_000, 3_000, 2_000)[band]
         fits = (not own or sum(own) + tokens <= 1_000) and (
-            not queue or total + tokens <= (4_000, 3_000, 2_000)[band]
+            not queue or total + tokens <= bound or sum(own) + tokens <= bound / tenants
         )
         verdict = admit(Arrival(tokens, band), waiting, BOUNDS, 0)
         assert isinstance(verdict, Admitted) == fits

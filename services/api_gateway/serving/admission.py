@@ -53,13 +53,15 @@ class Waiting(NamedTuple):
     """What waits for the model now, in tokens.
 
     `ahead` will be served before the new request; `tokens_per_s` is the rate at which the model's
-    replicas take waiting tokens, 0 if it is not known.
+    replicas take waiting tokens, 0 if it is not known. `tenants` counts those with waiting requests
+    and the one that asks.
     """
 
     of_tenant: int
     of_model: int
     ahead: int
     tokens_per_s: int
+    tenants: int = 1
 
 
 class Admitted(NamedTuple):
@@ -80,7 +82,8 @@ def admit(arrival: Arrival, waiting: Waiting, bounds: Bounds, now_ns: int) -> Ad
     """Return whether the request may wait, and until when or when to try again.
 
     A request that is larger than a bound may wait if nothing else does, because no other moment is
-    better for it.
+    better for it. A full model refuses no tenant that has less than an equal part of the bound:
+    otherwise those who ask most often would get what becomes free.
     """
     expires_ns = now_ns + bounds.wait_ns
     if arrival.deadline_ns:
@@ -89,9 +92,14 @@ def admit(arrival: Arrival, waiting: Waiting, bounds: Bounds, now_ns: int) -> Ad
             return Refused(TOO_LATE, 503, retry_after_s(waiting))
     if waiting.of_tenant and waiting.of_tenant + arrival.tokens > bounds.tenant_tokens:
         return Refused(TENANT_FULL, 429, retry_after_s(waiting))
-    if waiting.of_model and waiting.of_model + arrival.tokens > bounds.of_band(arrival.band):
+    if waiting.of_model and _fills_model(arrival, waiting, bounds.of_band(arrival.band)):
         return Refused(MODEL_FULL, 429, retry_after_s(waiting))
     return Admitted(expires_ns)
+
+
+def _fills_model(arrival: Arrival, waiting: Waiting, bound: int) -> bool:
+    own = waiting.of_tenant + arrival.tokens
+    return waiting.of_model + arrival.tokens > bound and own * waiting.tenants > bound
 
 
 def ahead_ns(waiting: Waiting) -> int:
