@@ -37,8 +37,9 @@ from services.node_agent.drivers.readings import (
     Sample,
     SetPowerCap,
 )
+from tests.sim.disk import JobFiles
 from tests.sim.loop import Process
-from tests.sim.machine import CARD, JobFiles, Machine
+from tests.sim.machine import CARD, Machine
 
 LAUNCH_S: Final = 0.003
 LAUNCH_SLOW_S: Final = 4.0

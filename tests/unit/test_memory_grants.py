@@ -143,3 +143,59 @@ def test_numbers_are_not_reused_after_a_restart() -> None:
     made = books()
     g.restore(made, g.Grant(grant=41, key="a.1", device=0, bytes=STEP, purpose="", holder=ME))
     assert granted(made, STEP).grant == 42
+
+
+def test_a_job_names_its_devices_in_its_own_order() -> None:
+    mapped = g.Attempt(
+        key="m.1", tenant="t", token=b"M", limits={3: STEP, 5: STEP}, job_dir="/m", ordinals=(5, 3)
+    )
+    assert [g.number_of(mapped, ordinal) for ordinal in (0, 1)] == [5, 3]
+    assert [g.ordinal_of(mapped, device) for device in (5, 3, g.HOST)] == [0, 1, g.HOST]
+    for ordinal in (-1, 2, 3, 5):
+        with pytest.raises(g.Refusal, match="use one of 1, 0"):
+            g.number_of(mapped, ordinal)
+    with_host = g.Attempt(
+        key="h.1", tenant="t", token=b"H", limits={g.HOST: STEP}, job_dir="/h", ordinals=(5,)
+    )
+    assert g.number_of(with_host, g.HOST) == g.HOST
+    with pytest.raises(g.Refusal):
+        g.number_of(with_host, 0)
+
+
+def test_a_closed_device_gives_no_memory_and_keeps_what_is_granted() -> None:
+    made = books()
+    grant = granted(made, STEP)
+    g.close_device(made, 0, "its driver hangs")
+    assert refused(made, STEP) == "driver"
+    assert made.grants == {grant.grant: grant}
+    g.add_device(made, 0, capacity=64 * MIB, granularity=STEP, revocable=True)
+    assert granted(made, STEP).bytes == STEP
+
+
+def test_a_device_that_was_never_usable_is_in_the_books() -> None:
+    made = g.Books()
+    g.close_device(made, 4, "no library")
+    g.admit(made, g.Attempt(key="a.1", tenant="t", token=b"A", limits={4: STEP}, job_dir="/a"))
+    with pytest.raises(g.Refusal, match="device 4 gives no memory: no library"):
+        g.check(made, key="a.1", device=4, size=1, purpose="")
+    g.restore(made, g.Grant(9, key="a.1", device=4, bytes=STEP, purpose="", holder=ME))
+    assert g.died(made, ME) == []
+    assert made.grants[9].holder is None
+
+
+def test_an_attempt_has_at_most_so_many_grants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(g, "GRANTS_OF_ATTEMPT_MAX", 1)
+    made = books()
+    granted(made, STEP)
+    assert refused(made, STEP) == "grants"
+    g.remove(made, 1)
+    assert made.count == {}
+
+
+def test_the_sums_of_an_attempt_stay_while_it_has_other_grants() -> None:
+    made = books()
+    first, second = granted(made, STEP), granted(made, STEP)
+    g.remove(made, first.grant)
+    assert (made.used, made.count) == ({("a.1", 0): STEP}, {"a.1": 1})
+    g.remove(made, second.grant)
+    assert (made.used, made.count) == ({}, {})
