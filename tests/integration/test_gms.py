@@ -229,7 +229,7 @@ async def test_a_wrong_checkpoint_is_refused_every_time(
     await published(resident.socket, 1)
     engine = Engine()
     refused = named = 0
-    for number in range(WRONG_CHECKPOINTS):
+    for _ in range(WRONG_CHECKPOINTS):
         path = shards / f"{chance.randrange(3)}.safetensors"
         before = path.read_bytes()
         path.write_bytes(_damaged(before, chance))
@@ -239,7 +239,6 @@ async def test_a_wrong_checkpoint_is_refused_every_time(
             await weights.admit("w", msgspec.structs.replace(admitted, key="x.1", content=wrong))
         refused += found.value.reason == "content"
         named += (await asked(engine, "named", resident.socket, *wrong))[0] == "failed"
-        assert number < WRONG_CHECKPOINTS
     assert (refused, named) == (WRONG_CHECKPOINTS, WRONG_CHECKPOINTS)
     assert await asked(engine, "named", resident.socket, *good) == ["connected", "ro"]
     engine.kill()

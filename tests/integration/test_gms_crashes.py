@@ -47,6 +47,7 @@ class Schedule:
         self.state: dict[str, Any] = {}
         self.engines = [Engine() for _ in range(2)]
         self.loaded = ["" for _ in self.engines]
+        self.reads = [False for _ in self.engines]
         self.surely = ""
         self.loads = 0
 
@@ -60,14 +61,29 @@ class Schedule:
         await self.ask("serve", self.entry)
         await self.ask("admit", "m", self.attempt)
 
+    async def publish(self) -> None:
+        """Let the first engine publish weights that the second one maps."""
+        writer, reader = self.engines
+        for engine, *words in (
+            (writer, "connect", self.entry.socket, "rw"),
+            (writer, "load", "s0", MIB),
+            (writer, "commit"),
+            (reader, "connect", self.entry.socket, "ro"),
+            (reader, "read"),
+        ):
+            await asyncio.to_thread(engine.ask, *words)
+        self.surely, self.reads = "s0", [False, True]
+
     def choose(self, place: int) -> tuple[object, ...]:
         """Return what an engine does next: mostly the step that follows its last one."""
         socket = self.entry.socket
         if self.loaded[place] and self.chance.random() < 0.8:
             return ("commit",)
+        if self.reads[place] and self.chance.random() < 0.8:
+            return ("verify",)  # it keeps its mappings, while the other engine tries to write
         match self.chance.randrange(6):
             case 0 | 1:
-                wanted = self.chance.choice(["rw", "ro", "rw_or_ro", "rw_or_ro"])
+                wanted = "rw" if any(self.reads) else self.chance.choice(["ro", "rw_or_ro"])
                 return ("connect", socket, wanted, LOCK_MS)
             case 2 | 3:
                 self.loads += 1
@@ -107,6 +123,8 @@ class Schedule:
             case "connect" if words[2] == "rw" and answer[1:2] != ["None"]:
                 self.surely = ""
         self.loaded[place] = str(words[1]) if answer[:1] == ["loaded"] else ""
+        if words[0] != "verify" or not answer:
+            self.reads[place] = answer[:1] == ["read"] and answer[1] != "0"
 
     async def kill_server(self) -> None:
         """Kill the server of this moment; the agent starts the next one."""
@@ -198,6 +216,7 @@ async def test_kill_9_at_any_step_of_the_protocol_loses_nothing(tmp_path: Path, 
     schedule = Schedule(tmp_path, seed)
     try:
         await schedule.begin()
+        await schedule.publish()
         for _ in range(STEPS):
             await schedule.step()
         await schedule.end()
