@@ -10,13 +10,15 @@ from msgspec.structs import replace
 from libs.common import facts as f
 from libs.common.devices.means import ENFORCED
 from libs.common.messages import StopOrder
-from libs.common.model import POOLS, JobId, NodeId, TenantId
-from libs.common.state.cluster import Cluster
+from libs.common.model import POOLS, JobId, NodeId, Serve, TenantId
+from libs.common.state.cluster import Cluster, Job
 from services.scheduler.decide.decide import decide
 from services.scheduler.explain.explain import explain
 from services.scheduler.orders.orders import NO_POOLS, start_orders
+from services.scheduler.placement.forecast import UNKNOWN
+from services.scheduler.queueing.backfill import HeadReservation, leaves_tenant_room
 from services.scheduler.state.state import State
-from tests.given import ended, given, member, placed, registered, started, waiting
+from tests.given import ended, given, member, placed, registered, spec, started, waiting
 
 GIB = 1 << 30
 J, A = JobId("j"), NodeId("a")
@@ -154,3 +156,25 @@ def test_a_reserved_pool_counts_against_the_limit() -> None:
     assert state.reserved_pools[TenantId("default")] == 8 * GIB
     facts = decide(state, 0)
     assert [fact.job_id for fact in facts if isinstance(fact, f.JobPlaced)] == ["j"]
+
+
+def test_a_backfilled_job_leaves_the_first_one_room_in_the_tenant_s_limit() -> None:
+    """The first job waits for both GPUs; a short one with a pool would take its room."""
+    state = given(
+        node(),
+        LIMIT,
+        *waiting("k"),
+        placed("k", member("a", 0)),
+        *waiting("j", gpus=2, pool_bytes=4 * GIB),
+    )
+    reservation = HeadReservation(UNKNOWN, 1, TenantId("default"), 200, 8 * GIB)
+    choice = [(A, member("a", 1).gpus)]
+    for pool, leaves in ((2 * GIB, True), (3 * GIB, False), (0, True)):
+        job = Job(JobId("short"), spec(pool_bytes=pool), TenantId("default"), "u", 9)
+        assert leaves_tenant_room(state, reservation, job, choice) is leaves
+
+
+def test_a_replica_is_told_no_other_pool_because_its_model_submits_it() -> None:
+    job = waiting("j", pool_bytes=90 * GIB, serve=Serve("m", 1))
+    changes = why(node(), job)["changes"]
+    assert not any("--pool" in what or "contains its pool" in what for what in changes)
