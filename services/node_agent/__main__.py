@@ -34,6 +34,7 @@ from services.node_agent.directories.tenant_numbers import TenantNumbers
 from services.node_agent.drivers import sysfs
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver
+from services.node_agent.fabric import choice
 from services.node_agent.fabric.rdma import ports
 from services.node_agent.health.listen import listen, policy_of, watch_of
 from services.node_agent.health.watch import Watch
@@ -112,6 +113,7 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Ho
         if simulated
         else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     )
+    offered = choice.offer()
     return Machine(
         node_id=settings.node_id,
         address=settings.node_address,
@@ -132,6 +134,8 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Ho
         labels=settings.labels,
         rack=settings.node_rack,
         spine=settings.node_spine,
+        transport=offered.transport,
+        transport_why=offered.why,
         sockets=SOCKETS if simulated else sysfs.sockets(),
         isolation=isolation,
         numas={} if simulated else sysfs.numas(),

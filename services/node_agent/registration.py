@@ -92,6 +92,8 @@ def registration(
         labels=machine.labels,
         rack=machine.rack,
         spine=machine.spine,
+        transport=machine.transport,
+        transport_why=machine.transport_why,
         sockets=machine.sockets,
         isolation={**isolation(machine.isolation, driver, gpus), **more},
         tells_health=True,

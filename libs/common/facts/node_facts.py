@@ -37,7 +37,8 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     `takes_controls`: the agent obeys GpuControlRequested. `drivers` maps names of drivers to
     versions. `absent` are devices of `gpus` that no driver shows although it answers: another node
     that shows such a device gets it. `left_out` names what the agent left out because a fact is
-    limited in size.
+    limited in size. `transport` is what the agent offers for links between nodes, rdma or tcp, and
+    `transport_why` the reason; empty: the agent does not say it.
     """
 
     node_id: NodeId
@@ -63,3 +64,5 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     drivers: dict[str, str] = {}  # noqa: RUF012
     absent: tuple[GpuId, ...] = ()
     left_out: tuple[str, ...] = ()
+    transport: str = ""
+    transport_why: str = ""

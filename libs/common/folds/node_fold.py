@@ -58,6 +58,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     node.takes_controls, node.drivers, node.distrusted = fact.takes_controls, fact.drivers, ""
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     node.absent, node.left_out = fact.absent, fact.left_out
+    node.transport, node.transport_why = fact.transport, fact.transport_why
     others = claim_fold.take_inventory(cluster, node, fact, stamp)
     if replaced and fact.tells_health:
         forget_health(cluster, node)

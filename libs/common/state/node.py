@@ -59,6 +59,8 @@ class Node(msgspec.Struct):
     absent: tuple[GpuId, ...] = ()
     gpus_ignored: int = 0
     left_out: tuple[str, ...] = ()
+    transport: str = ""
+    transport_why: str = ""
     accounted: dict[str, AttemptRef] = {}
     members: dict[JobId, int] = {}
     cpus_milli: int = 0

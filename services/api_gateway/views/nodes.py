@@ -104,6 +104,8 @@ class NodeShown(msgspec.Struct):
     `ignored_reason` describe the last one. `contested` holds, by UUID, the GPUs that other nodes
     register too. `gpus_ignored` counts the GPUs that are ignored because the node has named too
     many UUIDs. `left_out` names what the agent did not register because it exceeds a node's bounds.
+    `transport` is what the node offers for links to other nodes, rdma or tcp, and `transport_why`
+    the reason.
     """
 
     id: str
@@ -139,6 +141,8 @@ class NodeShown(msgspec.Struct):
     contested: dict[str, ContestShown]
     gpus_ignored: int
     left_out: tuple[str, ...]
+    transport: str
+    transport_why: str
 
 
 class NodeFull(msgspec.Struct):
@@ -224,6 +228,8 @@ def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
         contested=_contested(cluster, node),
         gpus_ignored=node.gpus_ignored,
         left_out=node.left_out,
+        transport=node.transport,
+        transport_why=node.transport_why,
     )
 
 

@@ -241,6 +241,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     rack: str = ""
     spine: str = ""
+    transport: str = ""
+    transport_why: str = ""
     sockets: tuple[int, ...] = ()
     isolation: dict[str, str] = {}
     numas: Mapping[int, Numa] = {}
