@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from libs.job.transport.errors import Cause, LinkError
+from libs.job.transport.errors import Cause, LinkError, WireFault
 from libs.job.transport.frames import Kind
 from libs.job.transport.memory import Data, Received, Region, RemoteRegion, Slot, flat
 from libs.job.transport.progress import Connected, Progress, Wire
@@ -115,7 +115,10 @@ class Link:
         """Let this link's peer, and no other, read or write memory; send it `region.remote`."""
         view = flat(view)
         with self._lock:
-            key, address, close = self.carrier.register(view, readable, writable)
+            try:
+                key, address, close = self.carrier.register(view, readable, writable)
+            except WireFault as fault:
+                raise LinkError(fault.cause, self.peer, fault.detail) from fault
             remote = RemoteRegion(key, address, len(view), readable, writable)
             region = Region(view, remote, lambda: self._take_back(key, close))
             self.traffic.regions[key] = region

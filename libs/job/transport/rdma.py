@@ -37,9 +37,12 @@ class RdmaCarrier:
         self._receives = buffers + CONTROL_SLOTS
         self.verbs = verbs.modules()
         self.port = port
-        self.context = self.verbs.Context(name=port.device)
-        self.domain = self.verbs.PD(self.context)
-        self.mtu = int(self.context.query_port(port.number).active_mtu)
+        try:
+            self.context = self.verbs.Context(name=port.device)
+            self.domain = self.verbs.PD(self.context)
+            self.mtu = int(self.context.query_port(port.number).active_mtu)
+        except self.verbs.PyverbsError as error:
+            raise WireFault(Cause.NO_RDMA, f"{port.device} cannot be opened: {error}") from error
         self.regions: dict[int, tuple[int, int, Any]] = {}
         self._pair: QueuePair | None = None
         self._slots: list[Slot] = []
@@ -53,8 +56,12 @@ class RdmaCarrier:
         return list(self._slots)
 
     def memory(self, view: memoryview, access: int) -> Foreign:
-        """Register memory with the card; the caller closes what this returns."""
-        return self.verbs.MR(self.domain, len(view), access, address=verbs.address_of(view))
+        """Register memory with the card; the caller closes what this returns. Raises WireFault."""
+        try:
+            return self.verbs.MR(self.domain, len(view), access, address=verbs.address_of(view))
+        except self.verbs.PyverbsError as error:
+            detail = f"{len(view)} bytes cannot be registered ({error}): check `ulimit -l`"
+            raise WireFault(Cause.REGION, detail) from error
 
     def register(
         self, view: memoryview, readable: bool, writable: bool
@@ -105,8 +112,9 @@ class RdmaCarrier:
             if not pair.connected:
                 pair.connect(peer)
             return RdmaWire(self, pair, stream, session, sink, checksum)
-        except self.verbs.PyverbsError as error:
+        except (WireFault, self.verbs.PyverbsError) as error:
             pair.close()
+            stream.close()
             raise WireFault(Cause.BROKEN, f"the queue pair failed: {error}") from error
 
     def close(self) -> None:
@@ -161,8 +169,7 @@ class RdmaWire:
     def pump(self) -> bool:
         """Take the completions that are there; return whether there were any."""
         found, self._seen = self._seen, []
-        _, more = self._pair.queue.poll(COMPLETIONS_AT_ONCE)
-        found += more
+        found += self._poll()
         for completion in found:
             self._completed(completion)
         self._post_slots()
@@ -193,7 +200,10 @@ class RdmaWire:
         while time.monotonic() < spin_s:
             if self._look():
                 return
-        self._pair.queue.req_notify()
+        try:
+            self._pair.queue.req_notify()
+        except self._lib.PyverbsError as error:
+            raise WireFault(Cause.BROKEN, f"the completion queue failed: {error}") from error
         if self._look():
             return
         poll = select.poll()
@@ -221,9 +231,16 @@ class RdmaWire:
         self._stream.close()
 
     def _look(self) -> bool:
-        _, found = self._pair.queue.poll(COMPLETIONS_AT_ONCE)
+        found = self._poll()
         self._seen += found
         return bool(found)
+
+    def _poll(self) -> list[Foreign]:
+        try:
+            _, found = self._pair.queue.poll(COMPLETIONS_AT_ONCE)
+        except self._lib.PyverbsError as error:
+            raise WireFault(Cause.BROKEN, f"the completion queue failed: {error}") from error
+        return list(found)
 
     def _check_stream(self) -> None:
         try:

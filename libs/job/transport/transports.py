@@ -28,6 +28,8 @@ HANDSHAKES_MAX: Final = 32
 BACKLOG: Final = 128
 # Links that were opened and not accepted by the program yet.
 WAITING_MAX: Final = 64
+# Causes that do not pass by waiting.
+FINAL: Final = (Cause.REFUSED, Cause.NO_RDMA, Cause.REGION)
 LOOK_S: Final = 0.2
 DIAL_AGAIN_S: Final = 0.05
 
@@ -49,7 +51,7 @@ class TcpTransport:
 
     def __init__(self, access: Access, options: Options | None = None) -> None:
         self.name = "tcp"
-        self._opening = Opening(access, options or Options(), TcpCarrier)
+        self._opening = Opening(access, options or Options(), self.name, TcpCarrier)
 
     def listen(self, host: str, port: int = 0) -> "Listener":
         """Listen for peers. Raises LinkError."""
@@ -68,7 +70,9 @@ class RdmaTransport:
         self.name = "rdma"
         self.port = verbs.usable_port()
         wanted = options or Options()
-        self._opening = Opening(access, wanted, lambda: RdmaCarrier(self.port, wanted.buffers))
+        self._opening = Opening(
+            access, wanted, self.name, lambda: RdmaCarrier(self.port, wanted.buffers)
+        )
 
     def listen(self, host: str, port: int = 0) -> "Listener":
         """Listen for peers. Raises LinkError."""
@@ -92,9 +96,12 @@ def chosen(access: Access, options: Options | None = None) -> tuple[Transport, s
 class Opening:
     """The common part of both ways to open a link. `carrier` makes a new carrier for each link."""
 
-    def __init__(self, access: Access, options: Options, carrier: Callable[[], Carrier]) -> None:
+    def __init__(
+        self, access: Access, options: Options, wire: str, carrier: Callable[[], Carrier]
+    ) -> None:
         self.access = access
         self.options = options
+        self.wire = wire
         self.carrier = carrier
 
     def hello(self, session: str, received: int, wire: str) -> h.Hello:
@@ -134,12 +141,14 @@ def dialled(opening: Opening, address: str, within_s: float) -> Link:
     host_and_port(address)
     by_s = time.monotonic() + within_s
     while True:
-        carrier = opening.carrier()
+        carrier: Carrier | None = None
         try:
+            carrier = opening.carrier()
             return _first(opening, carrier, address, by_s)
         except WireFault as fault:
-            carrier.close()
-            if fault.cause is Cause.REFUSED or time.monotonic() + DIAL_AGAIN_S >= by_s:
+            if carrier is not None:
+                carrier.close()
+            if fault.cause in FINAL or time.monotonic() + DIAL_AGAIN_S >= by_s:
                 raise LinkError(fault.cause, address, fault.detail) from fault
         time.sleep(DIAL_AGAIN_S)
 
@@ -269,7 +278,10 @@ class Listener:
                     continue
             try:
                 stream, where = self._server.accept()
-            except OSError:
+            except TimeoutError:
+                continue
+            except OSError:  # for example no descriptor is left: those that are open may end
+                time.sleep(LOOK_S)
                 continue
             with self._changed:
                 self._handshakes += 1
@@ -300,10 +312,10 @@ class Listener:
         theirs = conversation.take()
         peer = h.unpack_hello(theirs)
         known = self._links.get(peer.session)
-        carrier = known.carrier if known else self._opening.carrier()
-        if peer.wire != carrier.name:
-            raise WireFault(Cause.REFUSED, f"this listener serves {carrier.name}, not {peer.wire}")
-        own = self._opening.hello(peer.session, -1, carrier.name)
+        wire = self._opening.wire
+        if peer.wire != wire:
+            raise WireFault(Cause.REFUSED, f"this listener serves {wire}, not {peer.wire}")
+        own = self._opening.hello(peer.session, -1, wire)
         mine = own.pack()
         conversation.send(mine)
         said = h.transcript(theirs, mine)
@@ -313,23 +325,37 @@ class Listener:
         if known is None and peer.received >= 0:
             raise WireFault(Cause.LOST, "this listener does not know the link (was it restarted?)")
         if known is None:
-            self._begin(conversation, carrier, self._opening.agreed(name, own, peer), proof, answer)
+            self._begin(conversation, self._opening.agreed(name, own, peer), proof, answer)
         elif known.peer != name:
             raise WireFault(Cause.REFUSED, f"the link belongs to {known.peer}, not to {name}")
         else:
             self._resume(conversation, known, proof, answer)
 
     def _begin(
+        self, conversation: h.Conversation, agreed: Agreed, proof: bytes, answer: h.Answer
+    ) -> None:
+        with self._changed:
+            if len(self._waiting) >= WAITING_MAX or self._closed:
+                raise WireFault(Cause.REFUSED, f"{WAITING_MAX} links wait to be accepted")
+        carrier = self._opening.carrier()
+        try:
+            link = self._link(conversation, carrier, agreed, proof, answer)
+        except WireFault:
+            carrier.close()
+            raise
+        with self._changed:
+            self._waiting.append(link)
+            self._changed.notify_all()
+
+    def _link(
         self,
         conversation: h.Conversation,
         carrier: Carrier,
         agreed: Agreed,
         proof: bytes,
         answer: h.Answer,
-    ) -> None:
-        with self._changed:
-            if len(self._waiting) >= WAITING_MAX or self._closed:
-                raise WireFault(Cause.REFUSED, f"{WAITING_MAX} links wait to be accepted")
+    ) -> Link:
+        """Return a new link over this connection. Raises WireFault."""
         link = Link(
             agreed,
             carrier,
@@ -343,9 +369,7 @@ class Listener:
         )
         self._links[agreed.session] = link
         link.start(wire)
-        with self._changed:
-            self._waiting.append(link)
-            self._changed.notify_all()
+        return link
 
     def _forget(self, session: str) -> None:
         self._links.pop(session, None)
