@@ -8,7 +8,7 @@ GUARD := services/node_agent/supervisor/guard
 INIT := services/node_agent/runtimes/init
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack memory check fix sim chaos bench docs e2e netns rdma guard init
+.PHONY: help up down clean test test-drivers test-containers gpu attack memory check fix sim chaos bench docs e2e netns fabric rdma guard init
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -71,7 +71,10 @@ e2e: $(STAMP) ## the black-box suite against docker compose, or against processe
 	@$(BIN)/python -m tests.e2e
 
 netns: $(STAMP) ## a second host in a network namespace joins, runs a gang, is removed (needs root)
-	@$(BIN)/python -m pytest -rs tests/netns
+	@$(BIN)/python -m pytest -rs tests/netns/test_second_host.py
+
+fabric: $(STAMP) ## plant slow nodes and links among 16 network namespaces and find them (MUSTER_FABRIC_SEEDS=20; needs root)
+	@$(BIN)/python -m pytest -rs -s tests/netns/test_fabric.py
 
 rdma: $(STAMP) ## links over real verbs, in a QEMU guest with Soft-RoCE; says so where the guest cannot run
 	@$(BIN)/python -m tests.guest

@@ -86,7 +86,11 @@ STAY: Final[dict[str, str]] = {
         supervisor_client.STATUS_TIMEOUT_S supervisor_client.STOP_TIMEOUT_S vendor_process.DEATH_S
         operator_command.DEATH_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S
         zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
+    "the bounds of one probe of the fabric: beyond MUSTER_FABRIC_PAIR_MS both ends must agree": """
+        allowance.SAVED_NS exchange.QUICK_S prober.MEET_S prober.GRACE_S
+        decide.fabric.ROUND_MORE_NS decide.fabric.KNOWN_NS decide.fabric.HOUR_NS""",
     "a pause before something is tried or looked at again; no caller waits for its end": """
+        prober.DIAL_AGAIN_S prober.ACCEPT_AGAIN_S cli.verbs.fabric.POLL_S
         api_gateway.channels.channel.AWAY_S api_gateway.channels.channel.RETRY_S connection.LINGER_S
         records.DRAIN_S
         admission.GONE_S

@@ -35,6 +35,11 @@ NUMBERS: Final = {
     "run_ms": (0, 1 << 38),
     "at_ns": (0, 1 << 62),
     "grace_s": (0, 1 << 31),
+    "bandwidth": (0, 1 << 43),
+    "small_bandwidth": (0, 1 << 43),
+    "rtt_ns": (0, 1 << 38),
+    "received": (0, 1 << 43),
+    "number": (0, 1 << 31),
 }
 COUNTS: Final = {
     "gpus": 256,

@@ -5,8 +5,8 @@ Reads: all facts (views)
 Writes: JobSubmitted, CancelRequested, TenantSet, KeyCreated, KeyRotated, KeyRevoked,
   AccessRecorded, SecretSet, SecretRemoved, NodeInvited, NodeJoined, NodeRemovalRequested,
   NodeRevoked, ModelDeployed, ModelScaled, ModelUndeployed, NodeDeclaredDead, GpuServiceSet,
-  GpuControlRequested, QueueSet, JobUpdated, RequeueRequested, AllocationExtended,
-  ReservationSet, ReservationCleared
+  GpuControlRequested, FabricTestRequested, NodeDrainCleared, QueueSet, JobUpdated,
+  RequeueRequested, AllocationExtended, ReservationSet, ReservationCleared
 Decides: whether a request is valid and authorised, whether the log has room for it, which replica
   serves it
 Never: places a job

@@ -4,6 +4,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from libs.common.state.cluster import Cluster
+
 BUCKETS_S: Final = (
     0.0005,
     0.001,
@@ -82,6 +84,40 @@ class ModelTelemetry:
         self.retries.labels(self._label(model)).inc()
 
 
+class FabricTelemetry:
+    """Metrics of the measured fabric, from the verdicts of its tests."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.capacity = Gauge(
+            "muster_fabric_node_bytes_per_second",
+            "Bandwidth that a node's links carry, as measured last",
+            ("node",),
+            registry=registry,
+        )
+        self.suspect = Gauge(
+            "muster_fabric_node_suspect",
+            "1 if the last test of the fabric suspects the node",
+            ("node",),
+            registry=registry,
+        )
+        self.links = Gauge(
+            "muster_fabric_suspect_links", "Links that are slower than usual", registry=registry
+        )
+        self.racks = Gauge("muster_fabric_racks", "Measured racks", registry=registry)
+        self.drains = Gauge(
+            "muster_fabric_drained_nodes", "Nodes that the scheduler drained", registry=registry
+        )
+
+    def survey(self, cluster: Cluster) -> None:
+        """Take over the present verdicts."""
+        for node_id, view in cluster.fabric.nodes.items():
+            self.capacity.labels(node_id).set(view.capacity)
+            self.suspect.labels(node_id).set(int(bool(view.reason)))
+        self.links.set(len(cluster.fabric.links))
+        self.racks.set(len(dict.fromkeys(cluster.fabric.racks.values())))
+        self.drains.set(sum(node.is_drained for node in cluster.nodes.values()))
+
+
 class Telemetry:
     """The metrics of one gateway.
 
@@ -112,6 +148,7 @@ class Telemetry:
             registry=self.registry,
         )
         self.models = ModelTelemetry(self.registry)
+        self.fabric = FabricTelemetry(self.registry)
         self.fill = Gauge(
             "muster_gateway_log_filled_ratio",
             "Used part of the stream's bytes",
@@ -122,8 +159,9 @@ class Telemetry:
         self.requests.labels(method, route, str(status)).inc()
         self.latency.labels(method, route).observe(seconds)
 
-    def survey(self, seq: int, lag: int, fill: float) -> None:
-        self.seq.set(seq)
+    def survey(self, cluster: Cluster, lag: int, fill: float) -> None:
+        self.seq.set(cluster.seq)
+        self.fabric.survey(cluster)
         self.lag.set(lag)
         self.fill.set(fill)
 

@@ -35,6 +35,7 @@ from services.node_agent.drivers import sysfs
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver
 from services.node_agent.fabric import choice
+from services.node_agent.fabric.probes.prober import TcpProber, open_prober
 from services.node_agent.fabric.rdma import ports
 from services.node_agent.health.listen import listen, policy_of, watch_of
 from services.node_agent.health.watch import Watch
@@ -224,11 +225,25 @@ def _agent(
             Containers(jobs.jobs_dir, settings.container_engine),
             Pools(state_dir.resolve(), machine.memory_bytes, machine.numas),
         ),
+        prober=_prober(settings),
     )
     agent.pulse = Pulse(settings.alive_file, CORE, HEARTBEATS)
     if isinstance(driver, SimulatedDriver):
         driver.running = lambda: works(agent.state, jobs.device_s)
     return agent
+
+
+def _prober(settings: Settings) -> TcpProber | None:
+    """Return the prober of the fabric; None without an address of this machine."""
+    try:
+        return open_prober(settings.node_address, SystemClock())
+    except OSError as error:
+        logger.warning(
+            "cannot listen on %s (%s): fabric tests leave this node out",
+            settings.node_address,
+            error,
+        )
+        return None
 
 
 async def _metrics(

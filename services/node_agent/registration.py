@@ -23,6 +23,7 @@ from services.node_agent.device_work import DeviceWork
 from services.node_agent.devices.device_holders import isolation
 from services.node_agent.directories.protocol import Machine, Memory
 from services.node_agent.drivers import Driver
+from services.node_agent.fabric.probes.prober import FabricProber
 from services.node_agent.health import lost_devices
 from services.node_agent.jobs.means import Means
 from services.node_agent.peers.peers import Peers
@@ -42,6 +43,7 @@ async def registration_facts(
     means: Means,
     peers: Peers | None,
     now_ns: int,
+    prober: FabricProber,
 ) -> list[NodeFact]:
     """Return the facts of a registration: the node, then the troubles of its devices."""
     fact = registration(
@@ -54,6 +56,7 @@ async def registration_facts(
         peers=peers,
         more=means.isolation(devices.inventory),
     )
+    fact = replace(fact, fabric_address=prober.address)
     troubles = await lost_devices.registration_facts(
         driver=devices.driver,
         inventory=devices.inventory,

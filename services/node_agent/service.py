@@ -39,6 +39,7 @@ from services.node_agent.device_work import DeviceWork
 from services.node_agent.devices.sampling import Sampling
 from services.node_agent.directories.protocol import JobSupervisors, Machine, Memory, Prober
 from services.node_agent.drivers import Driver
+from services.node_agent.fabric.probes.prober import FabricProber, NoProber, report
 from services.node_agent.health import lost_devices
 from services.node_agent.heartbeats import Heartbeats
 from services.node_agent.incarnation import next_incarnation
@@ -48,6 +49,7 @@ from services.node_agent.jobs.beginning import Ground, begin
 from services.node_agent.jobs.closing import Closing
 from services.node_agent.jobs.files import FileAnswers
 from services.node_agent.jobs.means import Means
+from services.node_agent.jobs.probe import probe_replica
 from services.node_agent.peers.peers import Peers
 from services.node_agent.registration import fenced_words, registration_facts
 
@@ -81,6 +83,7 @@ class Agent:
         channels: Channels | None = None,
         sampling: Sampling | None = None,
         means: Means | None = None,
+        prober: FabricProber | None = None,
     ) -> None:
         self.node_id = NodeId(machine.node_id)
         self.machine = machine
@@ -91,12 +94,12 @@ class Agent:
         self.memory = memory
         self.probe = probe
         self.peers = peers
+        self.prober = prober or NoProber()
         self.sampling = sampling or Sampling(driver, 0)
         self.means = means or Means()
         self.state = s.begin(self.node_id, 0, ())
         self.state.release_ns = machine.release_ms * 1_000_000
-        self.inbox: deque[o.Observation] = deque()
-        self.wake = asyncio.Event()
+        self.inbox, self.wake = deque[o.Observation](), asyncio.Event()
         self.pulse = NO_PULSE
         self.alarm: asyncio.TimerHandle | None = None
         self.desired = DesiredState(bus, self.node_id)
@@ -112,9 +115,8 @@ class Agent:
             channels=channels,
             served=self._replica_answered,
         )
-        self.writer = Writer(
-            log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq
-        )
+        own = subjects.node(machine.node_id)
+        self.writer = Writer(log, clock, own, seen=lambda: self.state.desired_seq)
         self.heartbeats = self._new_heartbeats()
         self.devices = DeviceWork(
             machine,
@@ -163,6 +165,7 @@ class Agent:
             if self.answers.channels is not None:
                 await self.answers.channels.close()
             await self.means.close()
+            await self.prober.close()
             await self.jobs.close()
 
     async def _kill_all(self) -> None:
@@ -245,6 +248,7 @@ class Agent:
             means=self.means,
             peers=self.peers,
             now_ns=self.clock.boot_ns(),
+            prober=self.prober,
         )
         if self.peers is not None:
             self.peers.registered(incarnation)
@@ -311,7 +315,8 @@ class Agent:
             case a.CheckRelease():
                 self._spawn(self.devices.check_release(action))
             case a.ProbeReplica():
-                self._spawn(self._probe(action))
+                address = self.machine.address
+                self._spawn(probe_replica(self.probe, address, action, self.tell))
             case a.ForgetJob():
                 self.means.forget(s.key_of(action.ref))
                 self._spawn(self.closing.close(action))
@@ -327,6 +332,8 @@ class Agent:
                 await self.memory.keep(kept_devices.FILE, data)
             case a.AskDesired():
                 self._spawn(self._ask_desired())
+            case a.ProbeFabric(order):
+                self._spawn(report(self.prober, self.node_id, order, self.writer))
             case a.RegisterAgain(reason):
                 logger.warning("node %s registers again: %s", self.node_id, reason)
                 await self._register(
@@ -355,14 +362,6 @@ class Agent:
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         self.tasks.spawn(work)
-
-    async def _probe(self, action: a.ProbeReplica) -> None:
-        self.tell(
-            o.Probed(
-                s.key_of(action.ref),
-                await self.probe(self.machine.address, action.port, action.path, action.answer_s),
-            )
-        )
 
     def _record(self, action: a.Record) -> None:
         def stored(future: asyncio.Future[int]) -> None:

@@ -55,6 +55,7 @@ from services.scheduler.orders.desired_pages import DesiredPages
 from services.scheduler.orders.outbox import Outbox
 from services.scheduler.plugins.plugged import Plugged
 from services.scheduler.questions.desk import QuestionDesk
+from services.scheduler.state.fabric_rules import fabric_rules
 from services.scheduler.state.state import State
 
 SILENCE_CHECK_NS: Final = 100_000_000
@@ -92,7 +93,7 @@ class Scheduler:
         self.settings = settings
         self.leadership = leadership
         self.store = store
-        self.state = State(Cluster(), settings.placement, settings.grow_after_s)
+        self.state = self._new_state(Cluster())
         self.acked = Cluster()
         self.roster = PresentRoster()
         self.stocks = Stocks()
@@ -123,7 +124,11 @@ class Scheduler:
         self.claimed = False
         self.stopping = False
         self.extended = False
-        self.outbox = Outbox(bus)
+        self.outbox = Outbox(bus, self.state.fabric_rules)
+
+    def _new_state(self, cluster: Cluster) -> State:
+        given = self.settings
+        return State(cluster, given.placement, given.grow_after_s, fabric_rules(given))
 
     def decide(self, now_ns: int) -> Sequence[AnyFact]:
         """Return the facts of the next decision, at `now_ns` by the wall clock."""
@@ -225,9 +230,7 @@ class Scheduler:
     async def _replay(self) -> None:
         """Restore both folds from the newest snapshot and the log after it."""
         self.acked, self.stocks = await snapshot_store.begin(self.log, self.store), Stocks()
-        self.state = self.shell.state = State(
-            snapshot.copy(self.acked), self.settings.placement, self.settings.grow_after_s
-        )
+        self.state = self.shell.state = self._new_state(snapshot.copy(self.acked))
         await self.shell.replay()
 
     async def _begin_term(self) -> None:

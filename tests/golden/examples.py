@@ -13,6 +13,7 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact, kind_of
+from libs.common.facts.fabric_facts import LinkSuspected, NodeMeasured, PairMeasured
 from libs.common.model import (
     AttemptRef,
     Gpu,
@@ -221,6 +222,51 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
         outcome="denied",
         detail="no permission",
     ),
+    f.FabricTestRequested(test="test-1", nodes=(NODE, NodeId("node-2")), user="ada"),
+    f.FabricTestBegun(
+        test="test-1",
+        purpose="requested",
+        nodes=(NODE, NodeId("node-2")),
+        left_out=("node-3: it runs jobs",),
+    ),
+    f.FabricRoundOrdered(
+        test="test-1",
+        number=2,
+        pairs=((NODE, NodeId("node-2")),),
+        stage=1,
+        planned=1,
+        targets=("node-1",),
+    ),
+    f.FabricProbed(
+        node_id=NODE,
+        test="test-1",
+        number=2,
+        peer=NodeId("node-2"),
+        bandwidth=1_000_000,
+        small_bandwidth=500_000,
+        rtt_ns=40_000,
+        received=200_000,
+        engine="tcp",
+        error="node-2 stalled",
+    ),
+    f.FabricRoundClosed(
+        test="test-1",
+        number=2,
+        pairs=(PairMeasured(NODE, NodeId("node-2"), 1_000, 900, 500, 40_000, "x"),),
+        at_ns=5,
+    ),
+    f.FabricTestEnded(
+        test="test-1",
+        outcome="done",
+        detail="x",
+        nodes=(NodeMeasured(NODE, 900, 950, 10, 7, 500, "slow"),),
+        links=(LinkSuspected(NODE, NodeId("node-2"), 300, 333),),
+        racks=((NODE, NodeId("node-2")),),
+        measured_first=True,
+        at_ns=6,
+    ),
+    f.NodeDrained(node_id=NODE, test="node-1@6", evidence="slow", at_ns=7),
+    f.NodeDrainCleared(node_id=NODE, test="node-1@6", user="ada"),
 )
 
 

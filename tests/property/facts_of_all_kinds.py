@@ -30,7 +30,7 @@ from libs.common.model import (
 from libs.common.state.cluster import Cluster, Job, Model, Node, all_over, owes_nothing
 from libs.common.state.ordering import POLICIES
 from services.scheduler.leases.renewals import is_empty
-from tests.property import facts_of_devices
+from tests.property import facts_of_devices, facts_of_fabric
 from tests.property.fact_values import (
     JOBS,
     KEYS,
@@ -126,6 +126,7 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         yield f.ModelScaled(name=name, replicas=chance.randrange(4))
         yield f.ModelUndeployed(name=name)
     yield from facts_of_devices.by_gateways(cluster, chance)
+    yield from facts_of_fabric.by_gateways(cluster, chance)
     for node in cluster.nodes.values():
         if not node.usable:
             yield f.NodeDeclaredDead(
@@ -171,6 +172,7 @@ def by_quota(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
 
 
 def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
+    yield from facts_of_fabric.by_scheduler(cluster, chance)
     yield f.TermBegan(
         instance=chance.choice("ab"),
         orders={"mine": chance.choice("12")} if chance.random() < 0.5 else {},

@@ -79,6 +79,19 @@ SELDOM: Final = {
         ),
         0.1,
     ),
+    **dict.fromkeys(
+        (
+            "fabric.test_requested",
+            "fabric.test_begun",
+            "fabric.round_ordered",
+            "fabric.round_closed",
+            "fabric.test_ended",
+            "node.drained",
+            "node.drain_cleared",
+        ),
+        0.1,
+    ),
+    "fabric.probed": 0.3,
     **dict.fromkeys(("reservation.set", "reservation.cleared"), 0.02),
     **dict.fromkeys(
         ("job.admitted", "job.queued", "job.placed", "job.finished", "job.released"), 3.0

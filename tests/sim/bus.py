@@ -49,6 +49,8 @@ class Network:
         self.cut: dict[str, float] = {}
         self.apart: dict[str, float] = {}
         self.channels: dict[str, Any] = {}
+        # The machines that probe now, by pair and round (`fabric.py`).
+        self.probing: dict[tuple[object, ...], dict[str, None]] = {}
         self._found: dict[str, list[SimSubscription]] = {}
 
     def heal(self, away: Sequence[str]) -> None:

@@ -12,4 +12,5 @@ SETTINGS: Final = Settings(
     stop_lease_ms=20_000,
     cluster_id="simulated",
     grow_after_s=2,
+    fabric_drain=1,
 )

@@ -35,7 +35,7 @@ from services.quota.service import Quota
 from services.quota.state import State as QuotaState
 from services.scheduler.service import Scheduler
 from services.scheduler.state.state import State as SchedulerState
-from tests.sim import allocations, controls, devices, faults, operators, strikes
+from tests.sim import allocations, controls, devices, fabric, faults, operators, strikes
 from tests.sim.auditor import Archive, Auditor, keep_trimming
 from tests.sim.bus import CONTROL, Network
 from tests.sim.client import Client
@@ -98,6 +98,7 @@ class World:
         self.disks_lost: dict[str, None] = {}
         self.lying = frozenset(blow.target for blow in plan.blows if blow.kind == faults.LYING)
         self.found: Found | None = None
+        self.capacities = fabric.capacities_of(plan.seed, len(plan.nodes))
         self.cause: BaseException | None = None
         self.machines = {
             f"n{index}": self._machine(f"n{index}", gpus) for index, gpus in enumerate(plan.nodes)
@@ -108,7 +109,6 @@ class World:
         self.servers = Servers(self)
 
     # -- the parts
-    # ----------------------------------------------------------------------------------------------
 
     def _machine(self, node_id: str, gpus: int) -> SimMachine:
         machine = SimMachine(
@@ -207,6 +207,7 @@ class World:
             probe=machine.probe,
             peers=peers,
             means=Means(pools=SimPools(machine.brokers[-1])),  # type: ignore[arg-type]
+            prober=fabric.SimProber(self.network, slot.host, self.capacities),
         )
         slot.service.state.devices.policy = HEALTH
         await among(peers, machine.disk.incarnation, slot.service.run(asyncio.Event()))
@@ -242,7 +243,6 @@ class World:
         )
 
     # -- what is watched
-    # ----------------------------------------------------------------------------------------
 
     def violate(self, checker: str, message: str, cause: BaseException | None = None) -> None:
         """Record the first broken rule, which ends the run."""
@@ -278,7 +278,6 @@ class World:
         return next((member.gpus for member in members if member.node_id == node_id), ())
 
     # -- the run
-    # ---------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Run the storm, the calm and the end."""
@@ -290,6 +289,7 @@ class World:
             self.loop.call_at(at_s, allocations.extend, self)
         devices.begin(self)
         controls.begin(self)
+        fabric.begin(self)
         await self._until(lambda: self.loop.now >= self.plan.storm_s, self.plan.storm_s + 1.0)
         self.clear()
         await self._until(self._all_ended, self.plan.storm_s + CALM_MAX_S)
@@ -316,7 +316,8 @@ class World:
 
     def _quiet(self) -> bool:
         """Return whether all is read, nothing is in flight and every node is back."""
-        if not operators.all_nodes_settled(self.reference) or len(self.archive.entries) < len(
+        settled = operators.all_nodes_settled(self.reference)
+        if not (settled and fabric.is_at_rest(self.reference)) or len(self.archive.entries) < len(
             self.stream.entries
         ):
             return False
@@ -343,7 +344,6 @@ class World:
             self.violate("no_service_dies_of_a_bug", f"{context.get('message')}: {error!r}", error)
 
     # -- what goes wrong
-    # ----------------------------------------------------------------------------------------
 
     def clear(self) -> None:
         """End the storm: join, power on and start everything again, except what lasts."""

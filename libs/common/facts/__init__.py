@@ -23,6 +23,14 @@ from libs.common.facts.device_facts import GpuFaulted as GpuFaulted
 from libs.common.facts.device_facts import GpuRecovered as GpuRecovered
 from libs.common.facts.device_facts import GpuServiceSet as GpuServiceSet
 from libs.common.facts.device_facts import JobOverShare as JobOverShare
+from libs.common.facts.fabric_facts import FabricProbed as FabricProbed
+from libs.common.facts.fabric_facts import FabricRoundClosed as FabricRoundClosed
+from libs.common.facts.fabric_facts import FabricRoundOrdered as FabricRoundOrdered
+from libs.common.facts.fabric_facts import FabricTestBegun as FabricTestBegun
+from libs.common.facts.fabric_facts import FabricTestEnded as FabricTestEnded
+from libs.common.facts.fabric_facts import FabricTestRequested as FabricTestRequested
+from libs.common.facts.fabric_facts import NodeDrainCleared as NodeDrainCleared
+from libs.common.facts.fabric_facts import NodeDrained as NodeDrained
 from libs.common.facts.fact import Fact as Fact
 from libs.common.facts.fact import Ignored as Ignored
 from libs.common.facts.fact import Unknown as Unknown
@@ -119,6 +127,8 @@ GatewayFact = (
     | NodeDeclaredDead
     | GpuServiceSet
     | GpuControlRequested
+    | FabricTestRequested
+    | NodeDrainCleared
     | OrderFact
 )
 QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed
@@ -134,7 +144,11 @@ JobDecision = (
     | AllocationWarned
 )
 TermFact = TermBegan | PluginDisabled | ClusterConfigured | LeaseExtended
-SchedulerFact = TermFact | JobDecision | ReplicasScaled | NodeLost | NodeReturned | NodeRemoved
+FabricDecision = (
+    FabricTestBegun | FabricRoundOrdered | FabricRoundClosed | FabricTestEnded | NodeDrained
+)
+NodeDecision = NodeLost | NodeReturned | NodeRemoved | FabricDecision
+SchedulerFact = TermFact | JobDecision | ReplicasScaled | NodeDecision
 NodeJobFact = (
     JobStarted
     | JobCheckpointed
@@ -145,7 +159,8 @@ NodeJobFact = (
     | ReplicaReady
     | ReplicaUnready
 )
-NodeFact = NodeRegistered | NodeJobFact | GpuFaulted | GpuRecovered | GpuErrorSeen | GpuControlled
+GpuFact = GpuFaulted | GpuRecovered | GpuErrorSeen | GpuControlled
+NodeFact = NodeRegistered | NodeJobFact | GpuFact | FabricProbed
 AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 
 

@@ -39,6 +39,7 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     that shows such a device gets it. `left_out` names what the agent left out because a fact is
     limited in size. `transport` is what the agent offers for links between nodes, rdma or tcp, and
     `transport_why` the reason; empty: the agent does not say it.
+    `fabric_address` ("ip:port") is where the agent takes probes of the fabric; empty: nowhere.
     """
 
     node_id: NodeId
@@ -66,3 +67,4 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     left_out: tuple[str, ...] = ()
     transport: str = ""
     transport_why: str = ""
+    fabric_address: str = ""

@@ -76,7 +76,27 @@ class ControlOrder(msgspec.Struct, frozen=True):
     in_force: str = ""
 
 
-AnyOrder = Order | ControlOrder
+class ProbeOrder(msgspec.Struct, frozen=True):
+    """An order to measure the link to `peer` for one round of a fabric test.
+
+    Both nodes of the pair get one. The node that `dials` connects to `address` ("ip:port") of the
+    peer; the other one waits for it. `token` is known to these two nodes only and proves that the
+    scheduler ordered the pair. The probe takes at most `pair_ms`, and sends at most `bulk_count`
+    messages of `bulk_bytes` in each direction.
+    """
+
+    test: str
+    number: int
+    peer: NodeId
+    address: str
+    dials: bool
+    token: bytes
+    pair_ms: int
+    bulk_bytes: int
+    bulk_count: int
+
+
+AnyOrder = Order | ControlOrder | ProbeOrder
 Told = TypeVar("Told", bound=AnyOrder)
 
 
@@ -86,6 +106,7 @@ class Orders(msgspec.Struct, frozen=True):
     epoch: int
     orders: tuple[Order, ...]
     controls: tuple[ControlOrder, ...] = ()
+    probes: tuple[ProbeOrder, ...] = ()
 
 
 class Vitals(msgspec.Struct, frozen=True):

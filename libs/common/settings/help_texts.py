@@ -63,6 +63,19 @@ HELP: Final = {
         "Scheduler: run time after which a gang with fewer nodes than its maximum may be "
         "restarted with more."
     ),
+    "fabric_every_s": (
+        "Seconds between tests of the fabric that begin while no job waits. Only idle nodes are "
+        "measured. 0: only when an operator asks."
+    ),
+    "fabric_pair_ms": "Milliseconds for which one pair of nodes may measure its link.",
+    "fabric_bulk_kib": (
+        "Size in KiB of the large messages of a fabric test; each direction sends at most 16."
+    ),
+    "fabric_drain": (
+        "1: the scheduler drains suspect nodes, at most one node or 5 % of the nodes in an hour. "
+        "0: operators do."
+    ),
+    "fabric_measured_racks": "1: measured racks count before those that nodes declare.",
     "gateway_host": "Address that the gateway listens on.",
     "gateway_port": "Port that the gateway listens on.",
     "gateway_tls_host": (

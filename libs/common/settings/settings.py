@@ -44,6 +44,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stop_lease_ms: int = 600_000
     placement: str = "fragmentation"
     grow_after_s: int = 300
+    fabric_every_s: int = 86_400
+    fabric_pair_ms: int = 200
+    fabric_bulk_kib: int = 8_192
+    fabric_drain: int = 0
+    fabric_measured_racks: int = 0
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
     gateway_tls_host: str = ""

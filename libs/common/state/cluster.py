@@ -23,6 +23,7 @@ from libs.common.model import (
 from libs.common.state.arrivals import Arrivals
 from libs.common.state.device import Claim as Claim
 from libs.common.state.device import GpuView as GpuView
+from libs.common.state.fabric import Fabric
 from libs.common.state.identity import Key as Key
 from libs.common.state.identity import Membership as Membership
 from libs.common.state.identity import Secret as Secret
@@ -127,6 +128,7 @@ class Cluster(msgspec.Struct):
     dependents: dict[JobId, dict[JobId, None]] = {}
     # The last live singleton by `tenant/user/name`.
     singletons: dict[str, JobId] = {}
+    fabric: Fabric = msgspec.field(default_factory=Fabric)
     # The hour since 1970 up to which use has decayed.
     use_hour: int = 0
     writers: dict[str, WriterMark] = {}

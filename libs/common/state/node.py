@@ -28,6 +28,11 @@ class Node(msgspec.Struct):
     last registration: devices that no driver shows, devices beyond UUIDS_MAX, and what the agent
     left out.
 
+    `fabric_address` is where its agent takes probes; empty: nowhere. `measured_rack` is its rack as
+    measured; with `measured_first` it counts before the declared one. `drained_by` is
+    the fabric test for which the scheduler drained it, `drain_cleared` the one whose drain an
+    operator ended.
+
     `distrusted` is why the node gets no placements although it is usable; a registration ends it.
     `revoked` is why the servers refuse its key for ever. `ignored` counts commits of the node that
     readers ignored since it first registered; the other two fields are about the last one.
@@ -68,6 +73,12 @@ class Node(msgspec.Struct):
     labels: dict[str, str] = {}
     rack: str = ""
     spine: str = ""
+    fabric_address: str = ""
+    measured_rack: str = ""
+    measured_first: bool = False
+    drained_by: str = ""
+    drain_evidence: str = ""
+    drain_cleared: str = ""
     sockets: tuple[int, ...] = ()
     isolation: dict[str, str] = {}
     drivers: dict[str, str] = {}
@@ -88,7 +99,19 @@ class Node(msgspec.Struct):
     @property
     def takes_work(self) -> bool:
         """True if new work may be placed on the node."""
-        return self.usable and not self.distrusted and not self.revoked
+        return self.usable and not (self.distrusted or self.revoked or self.is_drained)
+
+    @property
+    def is_drained(self) -> bool:
+        """True if the scheduler drained the node, and no operator has returned it."""
+        return self.drained_by not in ("", self.drain_cleared)
+
+    @property
+    def network_rack(self) -> str:
+        """The rack that placement uses: the declared one, else the measured one."""
+        if self.measured_rack and (self.measured_first or not self.rack):
+            return self.measured_rack
+        return self.rack
 
     @property
     def declared_dead(self) -> bool:

@@ -27,6 +27,8 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.ReservationSet: CHANGES,
     f.GpuControlRequested: CHANGES,
     f.GpuServiceSet: CHANGES,
+    f.FabricTestRequested: CHANGES,
+    f.NodeDrainCleared: ENDINGS,
     f.AccessRecorded: RECORDS,
     f.SecretSet: RECORDS,
     f.KeyCreated: RECORDS,

@@ -36,6 +36,7 @@ from services.api_gateway.http.answer_types import (
 )
 from services.api_gateway.intents.secret_intents import SecretShown
 from services.api_gateway.views.allocations import AllocationShown, HoldShown
+from services.api_gateway.views.fabric import FabricShown, TestShown
 from services.api_gateway.views.identity import KeyShown, TenantShown
 from services.api_gateway.views.jobs import JobShown
 from services.api_gateway.views.memory import NodeMemoryShown
@@ -133,6 +134,9 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("PUT", "/v1/gpus/{uuid}/controls/{control}"): Answer((202,), GpuFull),
     ("PUT", "/v1/nodes/{node_id}/controls/{control}"): Answer((202,), NodeFull),
     ("GET", "/v1/inventory"): Answer(kind=Inventory),
+    ("GET", "/v1/fabric"): Answer(kind=FabricShown),
+    ("POST", "/v1/fabric/tests"): Answer((202,), TestShown),
+    ("GET", "/v1/fabric/tests/{test}"): Answer(kind=TestShown),
     ("GET", "/v1/cluster"): Answer(kind=ClusterShown),
     ("GET", "/v1/memory"): _list("nodes", NodeMemoryShown),
     ("GET", "/v1/allocations"): _list("allocations", HoldShown),

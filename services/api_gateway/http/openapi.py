@@ -39,6 +39,7 @@ from services.api_gateway.intents import (
     prune_intents,
     reservation_intents,
 )
+from services.api_gateway.intents.fabric_intents import FabricTestBody
 from services.api_gateway.intents.identity_intents import KeyBody, TenantBody
 from services.api_gateway.intents.membership_intents import InviteBody, JoinBody
 from services.api_gateway.intents.order_intents import QueueBody
@@ -193,6 +194,7 @@ BODIES: Final[
         reservation_intents.RANGES,
         ("duration",),
     ),
+    ("POST", "/v1/fabric/tests"): (FabricTestBody, (), ()),
     ("PUT", "/v1/tenants/{name}"): (TenantBody, identity_intents.RANGES, ()),
     ("POST", "/v1/keys"): (KeyBody, (), ("user",)),
     ("PUT", "/v1/secrets/{name}"): (None, (), ("value",)),

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common.state.cluster import GpuView, node_gpus
+from libs.common.facts import GatewayFact
+from libs.common.state.cluster import GpuView, Node, node_gpus
 from services.api_gateway.http.nodes import known_gpu, known_node
 from services.api_gateway.http.queries import (
     Query,
@@ -15,7 +16,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     signed_body_of,
 )
-from services.api_gateway.intents import device_intents
+from services.api_gateway.intents import device_intents, fabric_intents
 from services.api_gateway.views.nodes import gpu_seen, node_full
 
 router = APIRouter(tags=["nodes"])
@@ -39,7 +40,7 @@ async def set_node_service(request: Request, node_id: str) -> Response:
     """Set the service state of all devices that the node has now."""
     gateway = gateway_without_query(request)
     node = known_node(gateway, node_id)
-    await _set(request, list(node_gpus(gateway.cluster, node)))
+    await _set(request, list(node_gpus(gateway.cluster, node)), node)
     return answer(
         node_full(
             principal_of(request), gateway.cluster, node, gateway.pulse.heard_ns(node.node_id)
@@ -47,8 +48,10 @@ async def set_node_service(request: Request, node_id: str) -> Response:
     )
 
 
-async def _set(request: Request, views: Sequence[GpuView]) -> None:
+async def _set(request: Request, views: Sequence[GpuView], node: Node | None = None) -> None:
     gateway, body = gateway_without_query(request), await signed_body_of(request)
-    facts = device_intents.service(body, views, gateway.cluster)
+    facts: list[GatewayFact] = list(device_intents.service(body, views, gateway.cluster))
+    if node is not None:
+        facts += fabric_intents.drain_clearance(node, body)
     if facts:
         await gateway.record(*facts)

@@ -17,6 +17,7 @@ from libs.common.life.gpu_life import QUARANTINED
 from libs.common.model import JobId
 from libs.common.quantities import counted
 from services.api_gateway.times import rfc3339
+from services.api_gateway.views.fabric_words import FABRIC_WORDS
 
 SEQS_PER_JOB: Final = 1_000
 FIRST_KEPT: Final = 100
@@ -331,4 +332,5 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
         + (f" ({x.detail})" if x.detail else "")
     ),
     f.GpuRecovered: lambda x: f"GPU {x.uuid} on {x.node_id} recovered",
+    **FABRIC_WORDS,
 }

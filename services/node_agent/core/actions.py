@@ -8,7 +8,7 @@ observation.
 import msgspec
 
 from libs.common.facts import NodeFact
-from libs.common.messages import ControlOrder, StartOrder
+from libs.common.messages import ControlOrder, ProbeOrder, StartOrder
 from libs.common.model import AttemptRef, GpuId
 from services.node_agent.core.observations import Mark
 
@@ -130,6 +130,12 @@ class RegisterAgain(msgspec.Struct, frozen=True):
     reason: str
 
 
+class ProbeFabric(msgspec.Struct, frozen=True):
+    """Measure the link to a peer once, and record what this node saw."""
+
+    order: ProbeOrder
+
+
 Action = (
     ExtendLease
     | ReplaceLease
@@ -146,4 +152,5 @@ Action = (
     | KeepDevices
     | AskDesired
     | RegisterAgain
+    | ProbeFabric
 )

@@ -38,6 +38,8 @@ from services.node_agent.drivers.readings import WEDGED
 
 ATTEMPTS_MAX: Final = 8_192
 OVER_KEPT: Final = 20_000
+# Ordered probes that wait for the agent. A node is in one pair of a round.
+PROBES_MAX: Final = 4
 # Time between TERM and KILL for an attempt that the desired state does not contain.
 UNWANTED_GRACE_MS: Final = 5_000
 # A bit mask of all memory slices of a device.
@@ -184,6 +186,7 @@ def _orders_came(state: State, orders: Orders) -> None:
         return
     state.epoch = orders.epoch
     dc.add_orders(state.controls, orders.controls)
+    state.probes = [*state.probes, *orders.probes][-PROBES_MAX:]
     for order in orders.orders:
         if order.seq > state.desired_seq:
             _accept_order(state, order)

@@ -52,7 +52,8 @@ def decide(state: State, now_ns: int) -> list[a.Action]:
     if state.changed and not state.lost and not state.unstored:
         state.changed = False
         return [a.RegisterAgain("its devices have changed")]
-    actions = _write_lease(state)
+    actions = [*_write_lease(state), *(a.ProbeFabric(order) for order in state.probes)]
+    state.probes = []
     facts: list[NodeFact] = []
     marks: list[Mark] = []
     actions += _device_actions(state, now_ns)

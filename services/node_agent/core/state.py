@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.messages import digest
+from libs.common.messages import ProbeOrder, digest
 from libs.common.model import AttemptRef, NodeId, attempt_key
 from services.node_agent.core import controls as dc
 from services.node_agent.core import devices as d
@@ -40,7 +40,8 @@ class State(msgspec.Struct, kw_only=True):
     `touched` holds the attempts that the next `decide` must consider, `timers` when it must
     consider an attempt although nothing happened. `changed`: the devices differ from those that the
     node registered. `unstored` counts commits that the log has not acknowledged. `release_ns`
-    bounds how long a device may take to be clean after a job.
+    bounds how long a device may take to be clean after a job. `probes` are
+    ordered probes of the fabric that have still to begin.
     """
 
     node_id: NodeId
@@ -67,6 +68,7 @@ class State(msgspec.Struct, kw_only=True):
     changed: bool = False
     unstored: int = 0
     controls: dc.Controls = msgspec.field(default_factory=dc.Controls)
+    probes: list[ProbeOrder] = []
 
 
 def begin(

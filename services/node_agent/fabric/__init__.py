@@ -1,1 +1,1 @@
-"""The node's network: its RDMA ports, and links to other nodes."""
+"""The node's network: its RDMA ports, links to other nodes, and probes that measure them."""

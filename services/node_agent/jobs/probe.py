@@ -5,10 +5,16 @@ listens on the loopback alone does not become ready on a machine that others mus
 simulation's machines. Tests: tests/integration/test_probe.py.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import aiohttp
 from yarl import URL
+
+from services.node_agent.core import actions as a
+from services.node_agent.core import observations as o
+from services.node_agent.core.state import key_of
+from services.node_agent.directories.protocol import Prober
 
 PROBE_S: Final = 2.0
 HEADERS: Final = {"User-Agent": "muster-probe", "Connection": "close"}
@@ -37,3 +43,11 @@ async def probe(
         return f"no connection: {error.strerror or error}"
     except aiohttp.ClientError:
         return "its answer is not HTTP"
+
+
+async def probe_replica(
+    prober: Prober, address: str, action: a.ProbeReplica, tell: Callable[[o.Observation], None]
+) -> None:
+    """Probe a replica once and report the answer."""
+    answer = await prober(address, action.port, action.path, action.answer_s)
+    tell(o.Probed(key_of(action.ref), answer))

@@ -16,6 +16,7 @@ from services.scheduler.explain.asker import job_named
 from services.scheduler.explain.changes import cheapest
 from services.scheduler.explain.classes import Blocker, blocker
 from services.scheduler.explain.estimate import estimate
+from services.scheduler.explain.measured import measured_racks, racks_in_words
 from services.scheduler.explain.trial import RunOnCopy, copied, placed_now, prepare
 from services.scheduler.state.state import State
 
@@ -42,7 +43,9 @@ def explain(state: State, job_id: JobId, run_on_copy: RunOnCopy = copied) -> Ans
         return (
             _silent(state, job, silent)
             if silent
-            else answer(state, job_id, job.state, _explain_active(job))
+            else answer(
+                state, job_id, job.state, _explain_active(job) + _quoted(state.cluster, job)
+            )
         )
     prepare(state)
     placed = placed_now(state, job_id)
@@ -51,7 +54,8 @@ def explain(state: State, job_id: JobId, run_on_copy: RunOnCopy = copied) -> Ans
             state,
             job_id,
             job_life.QUEUED,
-            f"it fits, and is about to be placed on {', '.join(placed.members)}",
+            f"it fits, and is about to be placed on {', '.join(placed.members)}"
+            + _quoted(state.cluster, placed),
         )
     return prove(state, job, run_on_copy)
 
@@ -67,7 +71,7 @@ def prove(state: State, job: Job, run_on_copy: RunOnCopy) -> Answer:
         state,
         job_id=job.job_id,
         job_state=job.state,
-        text=text + _serves_on(state.cluster, job),
+        text=text + racks_in_words(state.cluster, job) + _serves_on(state.cluster, job),
         blockers=blockers,
         remedy=found[0] if found else otherwise,
     )
@@ -107,6 +111,12 @@ def no_answer(job_id: str, job_state: str, text: str, at: int) -> Answer:
         "estimate": None,
         "at": at,
     }
+
+
+def _quoted(cluster: Cluster, job: Job) -> str:
+    """Return the measurement behind the choice of a gang's nodes, as a clause."""
+    words = measured_racks(cluster, job.members) if job.state not in job_life.ENDED else ""
+    return f"; {words}" if words else ""
 
 
 def _explain_active(job: Job) -> str:

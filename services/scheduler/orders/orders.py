@@ -5,11 +5,13 @@ job that was never placed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from typing import Final
 
 from libs.common import reasons
 from libs.common.facts import (
     AnyFact,
+    FabricRoundOrdered,
     GpuControlRequested,
     JobPlaced,
     JobPreempted,
@@ -23,6 +25,7 @@ from libs.common.messages import (
     Desired,
     Orders,
     Peer,
+    ProbeOrder,
     StartOrder,
     StopOrder,
     digest,
@@ -30,7 +33,11 @@ from libs.common.messages import (
 from libs.common.model import IMAGES, POOLS, Member, NodeId
 from libs.common.state.cluster import Cluster, MemberView, known_to_agent, node_gpus
 from libs.common.state.job import Cancel, Job
+from services.scheduler.state.fabric_rules import MS, FabricRules
 
+TOKEN_BYTES: Final = 32
+# Large messages that a probe sends in each direction, at most.
+BULK_COUNT: Final = 16
 NO_IMAGES: Final = "image: the agent of this node is older than jobs with an image"
 NO_POOLS: Final = "pool: the agent of this node is older than memory pools"
 
@@ -131,8 +138,40 @@ def _stop_of(job: Job, seq: int) -> StopOrder | None:
 
 def message(epoch: int, part: Sequence[AnyOrder]) -> Orders:
     """Return the message with these orders for one node."""
-    of_jobs = tuple(order for order in part if not isinstance(order, ControlOrder))
-    return Orders(epoch, of_jobs, tuple(order for order in part if isinstance(order, ControlOrder)))
+    return Orders(
+        epoch,
+        tuple(order for order in part if isinstance(order, StartOrder | StopOrder)),
+        tuple(order for order in part if isinstance(order, ControlOrder)),
+        tuple(order for order in part if isinstance(order, ProbeOrder)),
+    )
+
+
+def probe_orders(
+    cluster: Cluster, fact: FabricRoundOrdered, rules: FabricRules, key: bytes
+) -> Iterator[tuple[NodeId, ProbeOrder]]:
+    """Yield the two orders of each pair of a round.
+
+    `key` is a secret of this scheduler process. The token of a pair is a signature with it, so
+    no other node can know it, and it is worth nothing in another round.
+    """
+    for first, second in fact.pairs:
+        text = f"{fact.test} {fact.number} {first} {second}".encode()
+        token = blake2b(text, key=key, digest_size=TOKEN_BYTES).digest()
+        for node_id, peer in ((first, second), (second, first)):
+            yield (
+                node_id,
+                ProbeOrder(
+                    test=fact.test,
+                    number=fact.number,
+                    peer=peer,
+                    address=cluster.nodes[peer].fabric_address,
+                    dials=node_id == first,
+                    token=token,
+                    pair_ms=rules.pair_ns // MS,
+                    bulk_bytes=rules.bulk_bytes,
+                    bulk_count=BULK_COUNT,
+                ),
+            )
 
 
 def control_orders(

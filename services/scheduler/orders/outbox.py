@@ -8,17 +8,30 @@ answer to the node's next heartbeat reveals that (`orders.node_digest`).
 """
 
 import asyncio
+import secrets
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from libs.common import subjects
-from libs.common.facts import AnyFact, JobPlaced, JobPreempted, JobStopOrdered, Unknown
+from libs.common.facts import (
+    AnyFact,
+    FabricRoundOrdered,
+    JobPlaced,
+    JobPreempted,
+    JobStopOrdered,
+    Unknown,
+)
 from libs.common.messages import AnyOrder, by_bytes
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster
 from libs.common.transport.bus import Bus
 from services.scheduler.orders import orders
+from services.scheduler.state.fabric_rules import FabricRules
+
+# The key with which this process signs the tokens of probes.
+FABRIC_KEY_BYTES: Final = 32
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -26,8 +39,10 @@ _encode = msgspec.msgpack.Encoder().encode
 class Outbox:
     """The orders that are not sent yet."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, fabric_rules: FabricRules) -> None:
         self.bus = bus
+        self.fabric_rules = fabric_rules
+        self.fabric_key = secrets.token_bytes(FABRIC_KEY_BYTES)
         self.outgoing: asyncio.Queue[tuple[NodeId, list[AnyOrder]]] = asyncio.Queue()
 
     def acknowledged(self, working: Cluster, seq: int, facts: Sequence[AnyFact]) -> None:
@@ -35,6 +50,18 @@ class Outbox:
         for fact in facts:
             if isinstance(fact, JobPlaced | JobStopOrdered | JobPreempted):
                 self._order(working, seq, fact)
+            elif isinstance(fact, FabricRoundOrdered):
+                self._probe(working, fact)
+
+    def _probe(self, working: Cluster, fact: FabricRoundOrdered) -> None:
+        """Queue the probes of a round, unless it is closed already."""
+        test = working.fabric.tests.get(fact.test)
+        if test is None or test.number != fact.number or not test.pairs:
+            return
+        for node_id, order in orders.probe_orders(
+            working, fact, self.fabric_rules, self.fabric_key
+        ):
+            self.outgoing.put_nowait((node_id, [order]))
 
     def _order(
         self, working: Cluster, seq: int, fact: JobPlaced | JobStopOrdered | JobPreempted

@@ -302,6 +302,7 @@ def _is_built_as(place: Place, views: list[GpuView], node: Node) -> bool:
     return (
         same
         and place.incarnation == node.incarnation
+        and place.rack == node.network_rack
         and place.hardware.single == _is_single(views)
     )
 

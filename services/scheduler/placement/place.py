@@ -67,7 +67,7 @@ class Place:
         self.node_id: Final[NodeId] = node.node_id
         self.node = node
         self.incarnation: Final = node.incarnation
-        self.rack: Final = node.rack
+        self.rack: Final = node.network_rack
         self.spine: Final = node.spine
         self.jobs: Final = jobs
         self.views: Final = views

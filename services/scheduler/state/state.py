@@ -50,6 +50,7 @@ from services.scheduler.state.buckets import (
     bucket_for,
     turns_ns,
 )
+from services.scheduler.state.fabric_rules import DEFAULT_RULES, FabricRules, RoundClock
 from services.scheduler.state.node_notes import NodeNotes
 from services.scheduler.state.noted import Noted
 from services.scheduler.state.outlook import Outlook
@@ -66,8 +67,15 @@ class State:
     agrees with it. `now_ns` is this machine's boot clock at the last decision.
     """
 
-    def __init__(self, cluster: Cluster, placement: str = DEFAULT, grow_after_s: int = 0) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        placement: str = DEFAULT,
+        grow_after_s: int = 0,
+        fabric_rules: FabricRules = DEFAULT_RULES,
+    ) -> None:
         self.cluster = cluster
+        self.fabric_rules, self.round_clock = fabric_rules, RoundClock()
         # The tenant that asks for an explanation (`explain/asker.py`).
         self.asker: TenantId | None = None
         self.epoch = 0

@@ -1,0 +1,1 @@
+"""Probes: two agents measure the link between them, as the scheduler ordered."""

@@ -1,0 +1,14 @@
+"""Planted bugs about tests of the fabric; see `planted.py`."""
+
+import pytest
+
+from services.scheduler.decide import fabric
+
+
+def nodes_are_probed_whatever_runs_there(patch: pytest.MonkeyPatch) -> None:
+    """A node with jobs is measured like an idle one."""
+    patch.setattr(
+        fabric,
+        "why_not",
+        lambda cluster, node: "" if node.usable and node.fabric_address else "it is away",
+    )
