@@ -82,8 +82,6 @@ SELDOM: Final = {
     **dict.fromkeys(
         (
             "fabric.test_requested",
-            "fabric.test_begun",
-            "fabric.round_ordered",
             "fabric.round_closed",
             "fabric.test_ended",
             "node.drained",

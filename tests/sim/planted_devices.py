@@ -31,7 +31,7 @@ def operators_device_service_is_ignored(patch: pytest.MonkeyPatch) -> None:
 def a_quarantined_device_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """The agent never checks a quarantined device again."""
 
-    async def watch(*arguments: object) -> None:
+    async def watch(*arguments: object, **named: object) -> None:
         await asyncio.Event().wait()
 
     patch.setattr(device_work, "watch", watch)

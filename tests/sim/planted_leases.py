@@ -64,9 +64,9 @@ def renewed_peers_count_for_the_majority(patch: pytest.MonkeyPatch) -> None:
     answered = gossip.answered
 
     def credulous(
-        state: gossip.Gossip, peer: NodeId, nonce: bytes, unrenewed_ms: int, now_ns: int
+        gossip: gossip.Gossip, peer: NodeId, nonce: bytes, peer_unrenewed_ms: int, now_ns: int
     ) -> int:
-        return answered(state, peer, nonce, 60_000, now_ns)
+        return answered(gossip, peer, nonce, 60_000, now_ns)
 
     patch.setattr(gossip, "answered", credulous)
 

@@ -76,6 +76,19 @@ def test_a_healed_link_leaves_the_suspects_with_the_next_test() -> None:
     assert given.state.cluster.fabric.links == {}
 
 
+def test_only_nodes_of_the_test_confirm_a_suspect() -> None:
+    given = FabricWorld(8)
+    given.capacity[given.names[3]] = FAST // 2
+    given.end()
+    some = tuple(given.names[2:6])
+    given.rounds.clear()
+    hear(given.state, f.FabricTestRequested(test="t2", nodes=some))
+    given.run()
+    ordered = [order for order in given.rounds if order.test == "t2"]
+    assert max(order.stage for order in ordered) > 0
+    assert {node for order in ordered for pair in order.pairs for node in pair} == set(some)
+
+
 def test_a_silent_node_costs_one_deadline_per_round_and_is_named() -> None:
     given = FabricWorld(6)
     given.silent[given.names[2]] = None

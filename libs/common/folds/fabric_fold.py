@@ -155,7 +155,8 @@ def _take_racks(cluster: Cluster, fact: f.FabricTestEnded) -> tuple[NodeId, ...]
     for node in cluster.nodes.values():
         before = node.network_rack
         node.measured_rack = fabric.racks.get(node.node_id, "")
-        node.measured_first = fact.measured_first
+        # A node without a measured rack may register before or after this fact.
+        node.measured_first = fact.measured_first and bool(node.measured_rack)
         if node.network_rack != before:
             changed.append(node.node_id)
     return tuple(changed)

@@ -178,6 +178,7 @@ def _result(pair: Pair, probes: dict[NodeId, Probe]) -> PairMeasured:
 
 def _next_round(state: State, test: FabricTest) -> Sequence[AnyFact]:
     """Order the next round: of the tournament, then of confirmations of what it suspects."""
+    among = dict.fromkeys(test.nodes)
     busy = [node_id for node_id in test.nodes if _why_not(state.cluster, node_id)]
     planned = rounds_of(test.nodes, test.test)
     for index in range(test.planned, len(planned)):
@@ -191,7 +192,9 @@ def _next_round(state: State, test: FabricTest) -> Sequence[AnyFact]:
         if stage > test.stage:
             targets = tuple(each for each in found if test.stage == 0 or each in targets)
         done = test.confirmed if stage == test.stage else {}
-        left = _unconfirmed(verdict, known, targets, done)
+        # Nodes of earlier tests may be busy or gone now: only nodes of this test confirm.
+        tested = {pair: bw for pair, bw in known.items() if all(node in among for node in pair)}
+        left = _unconfirmed(verdict, tested, targets, done)
         pairs = disjoint(left, busy)
         if pairs:
             return (_order(test, pairs, stage, len(planned), targets),)
