@@ -50,7 +50,7 @@ RATES: Final[dict[str, tuple[Callable[[int, float], list[Asked]], float]]] = {
 
 
 class Result(NamedTuple):
-    """What one rule did with one trace. Times in milliseconds."""
+    """The result of one rule for one trace. Times in milliseconds."""
 
     ttft: list[float]
     hit_pct: float

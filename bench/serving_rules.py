@@ -34,7 +34,7 @@ class Rule(Protocol):
 
 
 class Counts:
-    """What a router counts for each replica."""
+    """The counts that a router keeps for each replica."""
 
     def __init__(self) -> None:
         self.outstanding: dict[int, int] = {}

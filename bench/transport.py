@@ -121,7 +121,7 @@ def compiled(folder: str) -> str:
 
 
 def in_c(program: str, folder: str, serve: str, ask: str, *words: str) -> float:
-    """What the program in C prints: seconds, or microseconds of a round trip."""
+    """Return what the program in C prints: seconds, or microseconds of a round trip."""
     port = Path(folder) / "port"
     port.unlink(missing_ok=True)
     server = subprocess.Popen([program, serve, str(port), *words])

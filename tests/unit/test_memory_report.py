@@ -1,4 +1,4 @@
-"""What the agent tells about granted memory: by device, attempt and purpose, within bounds."""
+"""The agent's report about granted memory: by device, attempt and purpose, within bounds."""
 
 from libs.common.messages.memory_messages import DeviceMemory, MemoryReport, UsedMemory
 from libs.common.model import JobId

@@ -23,7 +23,7 @@ class DeviceMemory(msgspec.Struct, frozen=True):
 
 
 class UsedMemory(msgspec.Struct, frozen=True):
-    """What an attempt holds of one device for one purpose, in its own words."""
+    """The bytes that an attempt holds of one device for one purpose, in its own words."""
 
     job_id: JobId
     attempt: int

@@ -46,7 +46,7 @@ class PairView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Probe(msgspec.Struct, frozen=True, array_like=True):
-    """What one node of an ordered pair reported."""
+    """The report of one node of an ordered pair."""
 
     bandwidth: int = 0
     small: int = 0

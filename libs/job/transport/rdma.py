@@ -29,7 +29,7 @@ SPIN_S: Final = 50e-6
 
 
 class RdmaCarrier:
-    """What a link needs of RDMA, over all its connections: device, domain and registrations."""
+    """The RDMA objects of a link, for all its connections: device, domain and registrations."""
 
     name: Final = "rdma"
 

@@ -50,7 +50,7 @@ class Arrival(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What waits for the model now, in tokens.
+    """The tokens that wait for the model now.
 
     `ahead` will be served before the new request; `tokens_per_s` is the rate at which the model's
     replicas take waiting tokens, 0 if it is not known. `tenants` counts those with waiting requests

@@ -36,7 +36,7 @@ NOT_YET: Final = "not_yet"
 
 
 class Targets(NamedTuple):
-    """What the model's owner asked for. A target of 0 is not set.
+    """The request of the model's owner. A target of 0 is not set.
 
     `queue_ns`: waiting tokens are to be gone in this time. `idle_ns`: without any request for this
     long the model may have no replica.
@@ -51,7 +51,7 @@ class Targets(NamedTuple):
 
 
 class Signals(NamedTuple):
-    """What was observed. `replicas` counts those that start too.
+    """The observations. `replicas` counts those that start too.
 
     `replica_tokens_per_s` is the rate of one replica, 0 if it is not known.
     """

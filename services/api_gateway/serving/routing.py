@@ -44,7 +44,7 @@ Replica = TypeVar("Replica", bound=Hashable)
 
 
 class Candidate(NamedTuple):
-    """What the rule knows about one replica.
+    """The rule's knowledge about one replica.
 
     `has_room`: its unprocessed tokens allow one more request; `has_place`: its outstanding requests
     do.
@@ -132,7 +132,7 @@ def _least(candidates: Sequence[Candidate], places: Sequence[int], turn: int) ->
 
 
 class Prompt(NamedTuple):
-    """What the router needs to know of a request: its estimated tokens and bytes, the hashes of its
+    """A request as the router sees it: its estimated tokens and bytes, the hashes of its
     blocks, and a hash of its session (0 if it names none).
     """
 

@@ -33,7 +33,7 @@ class PairShown(msgspec.Struct):
 
 
 class NodeFabricShown(msgspec.Struct):
-    """What a node can do, in bytes per second, its baseline, and why it is a suspect (or empty)."""
+    """The rate of a node in bytes per second, its baseline, and why it is a suspect (or "")."""
 
     node: str
     capacity: int

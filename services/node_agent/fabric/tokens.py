@@ -1,4 +1,4 @@
-"""Who may open a link between agents: nodes of the roster, with a token for one tenant.
+"""The right to open a link between agents: nodes of the roster, with a token for one tenant.
 
 The node that serves a link signs the token with its nkey: for one tenant, one dialling node and a
 short time. It travels over the bus, where the gateway asks for it on behalf of the tenant and gives

@@ -57,7 +57,7 @@ class Piece(Protocol):
 
 
 class Source(Protocol):
-    """What creates memory of one driver. Every method raises DeviceError."""
+    """A creator of memory with one driver. Every method raises DeviceError."""
 
     revocable: bool
 

@@ -1,4 +1,4 @@
-"""What the agent tells about granted memory: to the gateway, and as metrics.
+"""The agent's report about granted memory: to the gateway, and as metrics.
 
 Pure. A job may give its grants any purpose, so the purposes that are told are bounded. Tests:
 tests/unit/test_memory_report.py.

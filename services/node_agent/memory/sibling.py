@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Owner(Protocol):
-    """What follows from the life of the process."""
+    """The functions to call when the process begins, ends or speaks."""
 
     def found(self) -> None:
         """A process of an earlier agent answers; it sends all that it has next."""

@@ -1,4 +1,4 @@
-"""What the measured fabric says about a gang's nodes, for the answer of `why`.
+"""The measured fabric between a gang's nodes in words, for the answer of `why`.
 
 Pure. Only a rack that was measured is quoted: a declared one needs no proof. Tests:
 tests/unit/test_why_measured.py.

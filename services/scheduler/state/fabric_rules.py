@@ -1,4 +1,4 @@
-"""What operators set for tests of the fabric, and when this process first saw each round.
+"""Settings for tests of the fabric, and when this process first saw each round.
 
 Pure, and derived: a part of `State`. Rounds are timed by this machine's boot clock.
 """

@@ -13,7 +13,7 @@ SHARE_PARTS: Final = 4
 
 
 class Allowance:
-    """What is left of the time for probes, on the boot clock."""
+    """The time that is left for probes, on the boot clock."""
 
     def __init__(self, now_ns: int) -> None:
         self.left_ns = SAVED_NS

@@ -58,7 +58,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """What this end saw: bytes per second that it received, and its shortest round trip."""
+    """The bytes per second that this end received, and its shortest round trip."""
 
     bandwidth: int
     small_bandwidth: int

@@ -40,7 +40,7 @@ GRACE_S: Final = 0.3
 # After a failed accept, for example without a free descriptor.
 ACCEPT_AGAIN_S: Final = 0.5
 BACKLOG: Final = 8
-# Bounds of an order, whoever sent it.
+# Bounds of every order, also one of a lying sender.
 PAIR_S_MAX: Final = 2.0
 BULK_BYTES_MAX: Final = 64 << 20
 BULK_COUNT_MAX: Final = 64

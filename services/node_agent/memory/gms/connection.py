@@ -22,7 +22,7 @@ RECEIVE_BYTES: Final = 64 << 10
 
 
 class Phase(Enum):
-    """What a connection does now."""
+    """The state of a connection."""
 
     NEW = "it has sent no handshake"
     WAITING = "it waits for a lock"

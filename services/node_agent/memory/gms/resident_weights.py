@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class Noted(msgspec.Struct):
-    """What is left when agent and server end together."""
+    """The entries that are left when agent and server end together."""
 
     entries: list[s.Entry] = []
     admissions: list[tuple[str, s.Admission]] = []

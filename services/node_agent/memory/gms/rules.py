@@ -1,4 +1,4 @@
-"""Who may connect to an entry, who gets its lock, and what a writer may do: GMS and its limits.
+"""The rights to connect to an entry, to get its lock, and to write: GMS and its limits.
 
 Pure. A connection is a lock: one writer, or many readers of a published layout. A writer begins
 with nothing, and what it did not commit ends with it. A published layout stays without any process

@@ -18,7 +18,7 @@ EVENTS_MAX: Final = 256
 
 
 class Lock(StrEnum):
-    """What a session may do: write one layout alone, or read a published one with others."""
+    """The mode of a session: write one layout alone, or read a published one with others."""
 
     RW = "rw"
     RO = "ro"
