@@ -166,6 +166,11 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     ),
     "online": (case("online node-2", "node-2"), case("online node-9", "node-9", 1)),
     "topo": (case("topo node-1", "GPU0"),),
+    "memory": (case("memory", "NODE"), case("memory no-such", "no-such", 1)),
+    "fabric test": (
+        case("fabric test node-1 node-2", "test-"),
+        case("fabric test node-9", "node-9", 1),
+    ),
     "queue list": (case("queue list", "default"),),
     "queue set": (case("queue set night --policy fifo", "night"),),
     "reserve": (

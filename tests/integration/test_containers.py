@@ -243,7 +243,7 @@ async def test_exec_beside_a_container_is_refused_because_it_would_run_as_the_ag
 ) -> None:
     await world.place(order(world, "j", "while true; do sleep 0.05; done"))
     await world.said(f.JobStarted, "j")
-    with pytest.raises(Refused, match="beside a job in a container"):
+    with pytest.raises(Refused, match="where muster exec does not work yet"):
         await world.agent.jobs.begin_exec(AttemptRef(JobId("j"), 1), {}, [])  # type: ignore[attr-defined]
     await world.scheduler.send(world.stop_order("j", grace_ms=100))
     await world.said(f.JobReleased, "j")
