@@ -96,5 +96,4 @@ def _whole(pages: list[Desired]) -> Desired:
         starts=starts,
         stops=stops,
         controls=first.controls,
-        keeps=first.keeps,
     )

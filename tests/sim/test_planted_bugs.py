@@ -10,7 +10,6 @@ from tests.sim import (
     planted,
     planted_devices,
     planted_fabric,
-    planted_kept,
     planted_leases,
     planted_log,
     planted_memory,
@@ -65,7 +64,6 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.a_reservation_is_kept_only_once_it_has_begun: 30,
     planted.a_backfilled_job_delays_the_reservation: 5,
     planted.the_array_limit_is_ignored: 30,
-    planted_kept.a_placement_evicts_no_resident_data: 60,
     planted_times.a_placement_is_as_old_as_its_decision: 5,
     planted_fabric.nodes_are_probed_whatever_runs_there: 20,
 }

@@ -160,8 +160,3 @@ class NodeDrainCleared(Fact, frozen=True, tag="node.drain_cleared"):
     node_id: NodeId
     test: str
     user: str = ""
-
-
-FabricDecision = (
-    FabricTestBegun | FabricRoundOrdered | FabricRoundClosed | FabricTestEnded | NodeDrained
-)
