@@ -90,7 +90,7 @@ async def output(world: World, job: str) -> str:
 
 async def test_a_job_with_a_pool_gets_memory_and_its_release_returns_it(world: World) -> None:
     await holding(world)
-    assert owned(world) == 8 * MIB
+    await world.until(lambda: owned(world) == 8 * MIB)
     (world.state_dir / "go").touch()
     released = await world.said(f.JobReleased, "j")
     assert released.checks["pools"] == "returned"
