@@ -49,7 +49,7 @@ class Scaled(MusterGateway):
 
     def ticked(self, run: Run, now_ns: int) -> None:
         super().ticked(run, now_ns)
-        # A start is announced by a call too; the law is asked once a second.
+        # A replica that becomes ready also causes a call here; the law is computed once a second.
         if now_ns % SECOND_NS or now_ns == self._decided_ns:
             return
         self._decided_ns = now_ns

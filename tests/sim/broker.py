@@ -1,7 +1,7 @@
 """The memory broker of a simulated machine, over the real books
 (`services/node_agent/memory/grants.py`).
 
-What exists is counted apart from the books, in `SimBroker.memory`, which the checkers read. Jobs
+`SimBroker.memory` counts what exists, apart from the books; the checkers read it. Jobs
 ask for all they may have and for more, return some, and die.
 """
 

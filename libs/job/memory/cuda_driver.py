@@ -165,7 +165,7 @@ class CudaDriver:
                 self._contexts.add(device)
 
     def _properties_of(self, device: int) -> AllocationProperties:
-        """Return the properties of memory on the device; the driver is asked once per device."""
+        """Return the properties of memory on the device. Calls the driver once per device."""
         found = self._properties.get(device)
         if found is None:
             for attribute, what in ((VIRTUAL_MEMORY, "virtual memory"), (POSIX_EXPORT, "export")):

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 BLOCK_BYTES: Final = 256
 HASH_BYTES: Final = 8
-# The first MiB of a prompt is looked at; what follows does not change the choice.
+# The index reads the first MiB of a prompt; later bytes do not change the choice.
 BLOCKS_MAX: Final = 4_096
 BYTES_MAX: Final = 64 << 20
 TTL_NS: Final = 600 * 1_000_000_000

@@ -1,7 +1,7 @@
 """Memory that can be revoked is free when its holder has ended, and all memory of an attempt when
 the node has released it. At the end of a run nothing is left.
 
-What lives on a node that lies is left out: its key may say that a job is over.
+The checker leaves out nodes that lie: their keys may report that a job is over.
 """
 
 from libs.common.change import IGNORED, Change, Stamp

@@ -1,7 +1,7 @@
 """The memory of all entries: it carries changes out, in an order that survives a kill at any point.
 
-A change is told to the agent before its effect is visible to an engine, and a layout is told to be
-gone before its memory is freed. What the kernel took from this process before a kill is delivered,
+The server reports a change to the agent before an engine can see its effect, and the end of a
+layout before it frees the memory. What the kernel took from this process before a kill is delivered,
 so the agent never serves a layout whose memory is gone (docs/decisions/0046). Tests:
 tests/integration/test_gms_crashes.py.
 """
