@@ -39,8 +39,8 @@ CONTROL_SEND_S: Final = 5.0
 DEVICE_S: Final = 30.0
 # A call of a vendor's driver takes at most this long.
 DRIVER_CALL_S: Final = "10"
-# The keeper pings the broker every PING_S and kills it after ANSWER_S without an answer. A large host
-# grant may keep the broker busy for a while.
+# The keeper pings the broker every PING_S and kills it after ANSWER_S without an answer: a large
+# host grant may keep the broker busy for a while.
 PING_S: Final = 10.0
 ANSWER_S: Final = 120.0
 

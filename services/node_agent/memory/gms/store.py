@@ -1,8 +1,8 @@
 """The memory of all entries: it carries changes out, in an order that survives a kill at any point.
 
 The server reports a change to the agent before an engine can see its effect, and the end of a
-layout before it frees the memory. What the kernel took from this process before a kill is delivered,
-so the agent never serves a layout whose memory is gone (docs/decisions/0046). Tests:
+layout before it frees the memory. The kernel delivers what this process sent before a kill, so the
+agent never serves a layout whose memory is gone (docs/decisions/0046). Tests:
 tests/integration/test_gms_crashes.py.
 """
 
