@@ -74,7 +74,7 @@ netns: $(STAMP) ## a second host in a network namespace joins, runs a gang, is r
 	@$(BIN)/python -m pytest -rs tests/netns/test_second_host.py
 
 fabric: $(STAMP) ## plant slow nodes and links among 16 network namespaces and find them (MUSTER_FABRIC_SEEDS=20; needs root)
-	@$(BIN)/python -m pytest -rs -s tests/netns/test_fabric.py
+	@MUSTER_FABRIC_SEEDS=$(or $(MUSTER_FABRIC_SEEDS),20) $(BIN)/python -m pytest -rs -s tests/netns/test_fabric.py
 
 rdma: $(STAMP) ## links over real verbs, in a QEMU guest with Soft-RoCE; says so where the guest cannot run
 	@$(BIN)/python -m tests.guest

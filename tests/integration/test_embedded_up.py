@@ -86,7 +86,7 @@ def start(state: Path) -> "subprocess.Popen[str]":
     lines = []
     for line in process.stdout:
         lines.append(line)
-        if "stop     Ctrl-C" in line:
+        if "  stop     `" in line:
             return process
     raise AssertionError("".join(lines))
 

@@ -1,7 +1,8 @@
 """A slow node and a slow link are found among 16 namespaces, by the agent's own prober over real
-links and by the scheduler's own rules: `make fabric`, which needs root.
+links and by the scheduler's own rules: `make fabric`, which needs root and a machine that does nothing else.
 
-MUSTER_FABRIC_SEEDS is how many times faults are planted (20).
+MUSTER_FABRIC_SEEDS is how many times faults are planted. Without it nothing runs here: what a busy
+machine measures says nothing about a fabric.
 """
 
 import os
@@ -29,7 +30,7 @@ from tests.netns.fabric_links import Links
 from tests.tidy import ROOT
 
 COUNT: Final = 16
-SEEDS: Final = int(os.environ.get("MUSTER_FABRIC_SEEDS", "20"))
+SEEDS: Final = int(os.environ.get("MUSTER_FABRIC_SEEDS", "0"))
 RATE_KBIT: Final = 20_000
 RULES: Final = FabricRules(pair_ns=400 * MS, bulk_bytes=64 << 10)
 KEY: Final = b"k" * 32
@@ -130,6 +131,8 @@ class Fabric:
 
 @pytest.fixture(scope="module")
 def fabric() -> Iterator[Fabric]:
+    if not SEEDS:
+        pytest.skip("it measures speeds: run `make fabric`")
     if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
         pytest.skip("a fabric of network namespaces needs root, `ip` and `tc`")
     links = Links(COUNT)
