@@ -1,5 +1,5 @@
 """A slow node and a slow link are found among 16 namespaces, by the agent's own prober over real
-links and by the scheduler's own rules: `make fabric`, which needs root and a machine that does nothing else.
+links and by the scheduler's own rules: `make fabric`, on a machine that does nothing else, as root.
 
 MUSTER_FABRIC_SEEDS is how many times faults are planted. Without it nothing runs here: what a busy
 machine measures says nothing about a fabric.
