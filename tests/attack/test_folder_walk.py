@@ -212,4 +212,4 @@ def test_folders_nested_deeper_than_any_stack_are_measured_and_removed(tmp_path:
     assert size_of(top) >= len(SECRET)
     assert remove_tree(top)
     assert not top.exists()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before

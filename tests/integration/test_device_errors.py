@@ -163,7 +163,8 @@ async def test_a_fatal_error_of_a_switch_ends_the_job_with_several_gpus_and_no_o
     await runs(world, "one", GpuId("GPU-n-2"))
     world.switch(12028, "Non-fatal, Link 32 egress non-posted PRIV error (First)")
     await world.until(lambda: len(world.facts(f.GpuErrorSeen)) == 3)
-    assert world.of("pair") == ["job.started"] and world.facts(f.GpuFaulted) == []
+    await world.until(lambda: world.of("pair") == ["job.started"])
+    assert world.facts(f.GpuFaulted) == []
     world.switch(24007, "Fatal, Link 30 sourcetrack timeout error")
     finished = await world.said(f.JobFinished, "pair")
     assert (finished.reason, finished.detail) == (

@@ -17,6 +17,7 @@ from services.node_agent.fabric.probes.frames import DIAL, NONCE_BYTES, SERVE, h
 from services.node_agent.fabric.probes.prober import (
     GRACE_S,
     MEET_S,
+    USED_UP,
     Measured,
     NoProber,
     TcpProber,
@@ -140,14 +141,14 @@ async def test_one_probe_runs_at_a_time(pair: tuple[TcpProber, TcpProber]) -> No
     first = asyncio.ensure_future(pair[0].probe(order("other", pair[1].address, dials=False)))
     await asyncio.sleep(0)
     second = await pair[0].probe(order("other", pair[1].address, dials=True))
-    assert second.error == "another probe is under way here"
+    assert second == Measured(error="another probe is under way here", refused=True)
     await first
 
 
 async def test_an_agent_refuses_probes_beyond_its_time(pair: tuple[TcpProber, TcpProber]) -> None:
     pair[0].allowance.spend(2 * SAVED_NS)
     found = await pair[0].probe(order("other", pair[1].address, dials=True))
-    assert found.error == "this agent's time for probes is used up"
+    assert found == Measured(error=USED_UP, refused=True)
 
 
 async def test_an_order_with_an_invalid_address_fails(pair: tuple[TcpProber, TcpProber]) -> None:
@@ -157,7 +158,7 @@ async def test_an_order_with_an_invalid_address_fails(pair: tuple[TcpProber, Tcp
 
 async def test_an_agent_that_cannot_listen_takes_no_probes() -> None:
     found = await NoProber().probe(order("other", "", dials=True))
-    assert found.error == "this agent takes no probes"
+    assert found == Measured(error="this agent takes no probes", refused=True)
     await NoProber().close()
 
 

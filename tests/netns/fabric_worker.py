@@ -10,13 +10,14 @@ import msgspec
 
 from libs.common.messages import ProbeOrder
 from libs.common.process.clock import SystemClock
+from services.node_agent.fabric.probes.allowance import Allowance
 from services.node_agent.fabric.probes.prober import open_prober
 
 
 async def main(host: str) -> None:
     prober = open_prober(host, SystemClock())
     # The test probes more often than an agent may.
-    prober.allowance.left_ns = 1 << 62
+    prober.allowance = Allowance(now_ns=0, saved_ns=1 << 62)
     print(prober.address, flush=True)
     orders = asyncio.StreamReader(limit=1 << 20)
     protocol = asyncio.StreamReaderProtocol(orders)

@@ -124,6 +124,7 @@ class Fabric:
                     received=found.received.received,
                     engine="tcp",
                     error=found.error,
+                    refused=found.refused,
                 )
             )
         return reports

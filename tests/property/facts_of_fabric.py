@@ -32,7 +32,13 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
             results = tuple(
                 PairMeasured(*pair, chance.randrange(9), chance.randrange(9)) for pair in test.pairs
             )
-            yield f.FabricRoundClosed(test=name, number=test.number, pairs=results, at_ns=5)
+            yield f.FabricRoundClosed(
+                test=name,
+                number=test.number,
+                pairs=results,
+                at_ns=5,
+                refused=((chance.choice(nodes), "it is busy"),) if chance.random() < 0.2 else (),
+            )
         else:
             pairs = tuple(zip(nodes[::2], nodes[1::2], strict=False))
             yield f.FabricRoundOrdered(
@@ -66,6 +72,7 @@ def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
                     peer=peer,
                     bandwidth=chance.randrange(9),
                     error=chance.choice(("", "it stalled")),
+                    refused=chance.random() < 0.2,
                 )
 
 

@@ -51,6 +51,8 @@ class Network:
         self.channels: dict[str, Any] = {}
         # The machines that probe now, by pair and round (`fabric.py`).
         self.probing: dict[tuple[object, ...], dict[str, None]] = {}
+        # Fabric tests that the run has still to see ended.
+        self.tests_awaited: list[str] = []
         self._found: dict[str, list[SimSubscription]] = {}
 
     def heal(self, away: Sequence[str]) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 from libs.common import facts as f
 from libs.common.messages import ProbeOrder
 from libs.common.model import NodeId
-from libs.common.state.cluster import Cluster
+from services.node_agent.fabric.probes.allowance import Allowance
 from services.node_agent.fabric.probes.exchange import Received
-from services.node_agent.fabric.probes.prober import MEET_S, Measured
+from services.node_agent.fabric.probes.prober import MEET_S, USED_UP, Measured
 from tests.sim.bus import Network
 
 if TYPE_CHECKING:
@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 
 PART_OF_SEEDS: Final = 0.4
 TESTS_MAX: Final = 3
-# Tests begin before jobs do, while they run, and after them.
+# Tests begin before jobs do and while they run; one begins after them.
 WITHIN_S: Final = 16.0
 SLOW_PART: Final = 0.3
 FAST: Final = 2_500_000
 PROBE_S: Final = 0.2
 RETURN_AFTER_S: Final = 3.0
 LOOK_EVERY_S: Final = 0.5
+# An agent's time for probes is used up after a few of them.
+SAVED_NS: Final = 1_000_000_000
 SUBJECT: Final = "probe"
+AFTER_JOBS: Final = "test-after-jobs"
 
 
 class SimProber:
@@ -41,8 +44,18 @@ class SimProber:
         self.address = f"{host}:1"
         self.host = host
         self.capacities = capacities
+        self.allowance = Allowance(_now_ns(), SAVED_NS)
 
     async def probe(self, order: ProbeOrder) -> Measured:
+        begun_ns = _now_ns()
+        if not self.allowance.may_begin(begun_ns):
+            return Measured(error=USED_UP, refused=True)
+        try:
+            return await self._measured(order)
+        finally:
+            self.allowance.spend(_now_ns() - begun_ns)
+
+    async def _measured(self, order: ProbeOrder) -> Measured:
         meeting = (order.test, order.number, *sorted((self.host, order.peer)))
         there = self.network.probing.setdefault(meeting, {})
         there[self.host] = None
@@ -57,6 +70,10 @@ class SimProber:
         return
 
 
+def _now_ns() -> int:
+    return int(asyncio.get_running_loop().time() * 1e9)
+
+
 def capacities_of(seed: int, count: int) -> dict[str, int]:
     """Return what the machines of this seed can do."""
     dice = random.Random(f"fabric {seed}")
@@ -69,6 +86,8 @@ def begin(world: "World") -> None:
         return
     for number in range(dice.randint(1, TESTS_MAX)):
         world.loop.call_at(dice.uniform(0.5, WITHIN_S), ask, world, f"test-{number}")
+    world.network.tests_awaited.append(AFTER_JOBS)
+    world.loop.call_later(LOOK_EVERY_S, ask_when_idle, world)
     world.loop.call_later(LOOK_EVERY_S, give_back, world, {})
 
 
@@ -79,6 +98,14 @@ def ask(world: "World", test: str) -> None:
         return
     _say(world, f.FabricTestRequested(test=test))
     world.loop.call_later(LOOK_EVERY_S, ask, world, test)
+
+
+def ask_when_idle(world: "World") -> None:
+    """Ask for a test once all jobs have ended, because busy nodes are not measured."""
+    if world.all_ended():
+        ask(world, AFTER_JOBS)
+    else:
+        world.loop.call_later(LOOK_EVERY_S, ask_when_idle, world)
 
 
 def give_back(world: "World", seen: dict[tuple[NodeId, str], float]) -> None:
@@ -97,8 +124,9 @@ def _say(world: "World", fact: f.FabricTestRequested | f.NodeDrainCleared) -> No
         gateway.process.deliver(gateway.service.say, fact)
 
 
-def is_at_rest(cluster: Cluster) -> bool:
-    """Return whether no test waits or runs, and no node is drained."""
-    fabric = cluster.fabric
-    drained = any(node.is_drained for node in cluster.nodes.values())
-    return not fabric.requests and not fabric.tests and not drained
+def is_at_rest(world: "World") -> bool:
+    """Return whether no test waits or runs, the awaited ones have ended, and no node is drained."""
+    fabric = world.reference.fabric
+    drained = any(node.is_drained for node in world.reference.nodes.values())
+    missing = any(test not in fabric.ended for test in world.network.tests_awaited)
+    return not fabric.requests and not fabric.tests and not drained and not missing

@@ -12,3 +12,8 @@ def nodes_are_probed_whatever_runs_there(patch: pytest.MonkeyPatch) -> None:
         "why_not",
         lambda cluster, node: "" if node.usable and node.fabric_address else "it is away",
     )
+
+
+def a_refused_probe_counts_as_failed(patch: pytest.MonkeyPatch) -> None:
+    """A node whose time for probes is used up is judged like one whose links fail."""
+    patch.setattr(fabric, "_refused", lambda probes: {})

@@ -66,6 +66,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.the_array_limit_is_ignored: 30,
     planted_times.a_placement_is_as_old_as_its_decision: 5,
     planted_fabric.nodes_are_probed_whatever_runs_there: 20,
+    planted_fabric.a_refused_probe_counts_as_failed: 20,
 }
 
 

@@ -292,7 +292,7 @@ class World:
         fabric.begin(self)
         await self._until(lambda: self.loop.now >= self.plan.storm_s, self.plan.storm_s + 1.0)
         self.clear()
-        await self._until(self._all_ended, self.plan.storm_s + CALM_MAX_S)
+        await self._until(self.all_ended, self.plan.storm_s + CALM_MAX_S)
         await self._until(
             self._quiet, max(self.loop.now + QUIET_MAX_S, self.plan.over_s + BACK_MAX_S)
         )
@@ -309,7 +309,7 @@ class World:
         while self.found is None and self.loop.now < limit_s and not done():
             await asyncio.sleep(LOOK_EVERY_S)
 
-    def _all_ended(self) -> bool:
+    def all_ended(self) -> bool:
         if len(self.acts_acked) < len(self.acts):
             return False
         return next(live_jobs(self.reference), None) is None and not self.truth.living()
@@ -317,7 +317,7 @@ class World:
     def _quiet(self) -> bool:
         """Return whether all is read, nothing is in flight and every node is back."""
         settled = operators.all_nodes_settled(self.reference)
-        if not (settled and fabric.is_at_rest(self.reference)) or len(self.archive.entries) < len(
+        if not (settled and fabric.is_at_rest(self)) or len(self.archive.entries) < len(
             self.stream.entries
         ):
             return False

@@ -21,6 +21,7 @@ class FabricWorld:
         self.links: dict[str, int] = {}
         self.silent: dict[NodeId, None] = {}
         self.errors: dict[NodeId, str] = {}
+        self.refusing: dict[NodeId, str] = {}
         nodes = [
             registered(name, 2, fabric_address=f"10.0.0.{number}:7000")
             for number, name in enumerate(self.names)
@@ -71,7 +72,8 @@ class FabricWorld:
             small_bandwidth=value // 2,
             rtt_ns=50_000,
             engine="tcp",
-            error=self.errors.get(node_id, ""),
+            error=self.refusing.get(node_id, self.errors.get(node_id, "")),
+            refused=node_id in self.refusing,
         )
 
     def end(self, *nodes: str) -> f.FabricTestEnded:

@@ -275,3 +275,34 @@ def test_both_nodes_of_a_pair_get_one_order_with_one_token_of_that_round() -> No
 
 def test_a_pair_that_was_never_measured_has_no_bandwidth() -> None:
     assert PairView().bandwidth == 0
+
+
+def test_a_node_that_refuses_probes_is_no_suspect_and_is_named() -> None:
+    given = FabricWorld(6)
+    given.refusing[given.names[2]] = "its time is used up"
+    given.capacity[given.names[4]] = FAST // 2
+    ended = given.end()
+    assert [node.node_id for node in ended.nodes if node.reason] == ["n04"]
+    assert ended.links == ()
+    assert "n02 took no probe: its time is used up" in ended.detail
+    assert not any("n02" in key for key in given.state.cluster.fabric.pairs)
+
+
+def test_a_test_that_every_node_refuses_fails_and_suspects_none() -> None:
+    given = FabricWorld(10)
+    given.refusing = dict.fromkeys(given.names, "busy")
+    ended = given.end()
+    assert ended.outcome == FAILED
+    assert ended.detail.startswith("nothing was measured: ")
+    assert ended.detail.endswith(" and others took no probe: busy")
+    assert not [node for node in ended.nodes if node.reason] and ended.links == ()
+
+
+def test_a_refusal_keeps_the_last_result_of_a_link() -> None:
+    given = FabricWorld(6)
+    given.end()
+    before = dict(given.state.cluster.fabric.pairs)
+    given.refusing = dict.fromkeys(given.names, "busy")
+    hear(given.state, f.FabricTestRequested(test="t2"))
+    given.run()
+    assert given.state.cluster.fabric.pairs == before

@@ -80,6 +80,7 @@ def test_an_example_sets_every_field_to_other_than_its_default() -> None:
 LEFT_AT_DEFAULT = (
     "tenant.set.max_pool_bytes",
     "usage.charged.cpu_ms",
+    *("fabric.probed.refused", "fabric.round_closed.refused"),
     "node.registered.fabric_address",
     "usage.charged.memory_ms",
     "usage.charged.hour",

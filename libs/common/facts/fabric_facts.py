@@ -58,7 +58,8 @@ class FabricProbed(Fact, frozen=True, tag="fabric.probed"):
 
     `bandwidth` and `small_bandwidth` (64 KiB messages) are what this node received. `rtt_ns` is the
     shortest round trip that it saw, `received` its bytes, `engine` the transport. A probe that
-    failed has an `error` that names the peer.
+    failed has an `error` that names the peer. With `refused` the agent did not begin, for the
+    reason in `error`; that says nothing about the link.
     """
 
     node_id: NodeId
@@ -71,6 +72,7 @@ class FabricProbed(Fact, frozen=True, tag="fabric.probed"):
     received: int = 0
     engine: str = ""
     error: str = ""
+    refused: bool = False
 
 
 class PairMeasured(msgspec.Struct, frozen=True, array_like=True):
@@ -90,12 +92,17 @@ class PairMeasured(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FabricRoundClosed(Fact, frozen=True, tag="fabric.round_closed"):
-    """The scheduler took the results of a round at `at_ns` (wall clock)."""
+    """The scheduler took the results of a round at `at_ns` (wall clock).
+
+    A pair of which a node refused to measure has no result; `refused` are these nodes, each with
+    its reason.
+    """
 
     test: str
     number: int
     pairs: tuple[PairMeasured, ...]
     at_ns: int = 0
+    refused: tuple[tuple[NodeId, str], ...] = ()
 
 
 class NodeMeasured(msgspec.Struct, frozen=True, array_like=True):

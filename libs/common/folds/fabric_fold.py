@@ -72,6 +72,7 @@ def probed(cluster: Cluster, fact: f.FabricProbed, stamp: Stamp) -> Change:
         max(0, fact.rtt_ns),
         fact.engine[:TEXT_MAX],
         fact.error[:TEXT_MAX],
+        fact.refused,
     )
     return Change()
 
@@ -81,10 +82,12 @@ def round_closed(cluster: Cluster, fact: f.FabricRoundClosed, stamp: Stamp) -> C
     test = fabric.tests.get(fact.test)
     if test is None or fact.number != test.number or not test.pairs:
         return IGNORED
+    test.refused |= dict(fact.refused)
+    for pair in test.pairs:
+        test.confirmed[pair_key(*pair)] = None
     for result in fact.pairs:
         key = pair_key(result.a, result.b)
         fabric.pairs[key] = _measured(fabric.pairs.pop(key, PairView()), result, fact.at_ns)
-        test.confirmed[key] = None
         test.measured += not result.error
     while len(fabric.pairs) > PAIRS_KEPT:
         del fabric.pairs[next(iter(fabric.pairs))]

@@ -53,6 +53,7 @@ class Probe(msgspec.Struct, frozen=True, array_like=True):
     rtt_ns: int = 0
     engine: str = ""
     error: str = ""
+    refused: bool = False
 
 
 class FabricTest(msgspec.Struct):
@@ -60,6 +61,7 @@ class FabricTest(msgspec.Struct):
 
     `number` is the last ordered round and `pairs` are its pairs, none once it is closed. `probes`
     are the reports for it so far. `confirmed` are the pairs that the present stage has measured.
+    `refused` are the nodes that took no probe at least once, and why.
     """
 
     test: str
@@ -74,6 +76,7 @@ class FabricTest(msgspec.Struct):
     probes: dict[NodeId, Probe] = {}
     confirmed: dict[str, None] = {}
     measured: int = 0
+    refused: dict[NodeId, str] = {}
 
 
 class EndedTest(msgspec.Struct, frozen=True):

@@ -147,16 +147,29 @@ def _go_on(state: State, test: FabricTest, now_ns: int) -> Sequence[AnyFact]:
     if len(test.nodes) < 2:
         words = "fewer than two nodes can be measured now"
         return _end(state, test, FAILED, f"{words}: {', '.join(test.left_out[:NAMED_MAX])}")
-    return _next_round(state, test) or _end(state, test, DONE, "")
+    more = _next_round(state, test)
+    if more:
+        return more
+    if test.refused and not test.measured:
+        return _end(state, test, FAILED, f"nothing was measured: {_refusals(test)}")
+    return _end(state, test, DONE, "")
 
 
 def _closed(state: State, test: FabricTest) -> FabricRoundClosed:
+    refused = _refused(test.probes)
+    measured = [pair for pair in test.pairs if not any(node in refused for node in pair)]
     return FabricRoundClosed(
         test=test.test,
         number=test.number,
-        pairs=tuple(_result(pair, test.probes) for pair in test.pairs),
+        pairs=tuple(_result(pair, test.probes) for pair in measured),
         at_ns=state.wall_ns,
+        refused=tuple(refused.items()),
     )
+
+
+def _refused(probes: dict[NodeId, Probe]) -> dict[NodeId, str]:
+    """Return the nodes that took no probe in this round, and why."""
+    return {node_id: probe.error for node_id, probe in probes.items() if probe.refused}
 
 
 def _result(pair: Pair, probes: dict[NodeId, Probe]) -> PairMeasured:
@@ -259,7 +272,7 @@ def _end(state: State, test: FabricTest, outcome: str, detail: str) -> Sequence[
     ended = FabricTestEnded(
         test=test.test,
         outcome=outcome,
-        detail=detail or (changed if verdict.shifted else _unreached(state, test)),
+        detail=detail or (changed if verdict.shifted else _unmeasured(state, test)),
         nodes=(
             *(_node(state, verdict, each, each in found) for each in tested if each not in failing),
             *(NodeMeasured(each, 0, part=0, reason=why) for each, why in failing.items()),
@@ -304,6 +317,23 @@ def _failing_links(state: State, test: FabricTest) -> list[str]:
         if view is not None and view.error and not any(node in failing for node in pair):
             found.append(pair_key(*pair))
     return found
+
+
+def _unmeasured(state: State, test: FabricTest) -> str:
+    """Return in words what the test could not measure, and why."""
+    return "; ".join(words for words in (_refusals(test), _unreached(state, test)) if words)
+
+
+def _refusals(test: FabricTest) -> str:
+    """Return the reasons of the nodes that took no probe; a reason that many gave appears once."""
+    nodes: dict[str, list[NodeId]] = {}
+    for node_id, reason in test.refused.items():
+        nodes.setdefault(reason, []).append(node_id)
+    return "; ".join(
+        f"{', '.join(named[:NAMED_MAX])}{' and others' if len(named) > NAMED_MAX else ''} "
+        f"took no probe: {reason}"
+        for reason, named in list(nodes.items())[:NAMED_MAX]
+    )
 
 
 def _unreached(state: State, test: FabricTest) -> str:

@@ -1,9 +1,18 @@
-"""A round of a fabric test is ordered only between idle nodes of the test, each in one pair; every
-test ends; and the scheduler drains at most one node or 5 % of them in an hour, only suspects.
+"""Probes measure idle nodes: a round is ordered only between idle nodes, each in one pair.
+
+Every test ends, and a probe that an agent refused has no result. The scheduler drains at most one
+node or 5 % of them in an hour, only suspects.
 """
 
 from libs.common.change import Stamp
-from libs.common.facts import AnyFact, Commit, FabricRoundOrdered, NodeDrained, Unknown
+from libs.common.facts import (
+    AnyFact,
+    Commit,
+    FabricRoundClosed,
+    FabricRoundOrdered,
+    NodeDrained,
+    Unknown,
+)
 from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
 
@@ -18,6 +27,8 @@ class ProbesMeasureIdleNodes(Checker):
     ) -> None:
         if isinstance(fact, FabricRoundOrdered):
             self._round(cluster, fact, commit)
+        if isinstance(fact, FabricRoundClosed):
+            self._results(cluster, fact)
         if isinstance(fact, NodeDrained):
             self._drain(cluster, fact)
 
@@ -32,6 +43,13 @@ class ProbesMeasureIdleNodes(Checker):
                 self.fail(f"{node_id} is to be probed while it runs {', '.join(node.members)}")
             if not node.usable and commit.seen >= node.registered_seq:
                 self.fail(f"{node_id} is to be probed although it is {node.state}")
+
+    def _results(self, cluster: Cluster, fact: FabricRoundClosed) -> None:
+        test = cluster.fabric.tests.get(fact.test)
+        for pair in fact.pairs:
+            reports = [test.probes.get(node_id) for node_id in (pair.a, pair.b)] if test else []
+            if any(report is not None and report.refused for report in reports):
+                self.fail(f"{pair.a} and {pair.b} have a result, and one refused to measure")
 
     def _drain(self, cluster: Cluster, fact: NodeDrained) -> None:
         view = cluster.fabric.nodes.get(fact.node_id)

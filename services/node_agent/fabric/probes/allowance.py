@@ -13,15 +13,15 @@ SHARE_PARTS: Final = 4
 
 
 class Allowance:
-    """The time that is left for probes, on the boot clock."""
+    """The time that is left for probes, on the boot clock; `saved_ns` at most."""
 
-    def __init__(self, now_ns: int) -> None:
-        self.left_ns = SAVED_NS
+    def __init__(self, now_ns: int, saved_ns: int = SAVED_NS) -> None:
+        self.left_ns = self.saved_ns = saved_ns
         self.seen_ns = now_ns
 
     def may_begin(self, now_ns: int) -> bool:
         """Return whether a probe may begin now."""
-        self.left_ns = min(SAVED_NS, self.left_ns + (now_ns - self.seen_ns) // SHARE_PARTS)
+        self.left_ns = min(self.saved_ns, self.left_ns + (now_ns - self.seen_ns) // SHARE_PARTS)
         self.seen_ns = now_ns
         return self.left_ns > 0
 

@@ -44,15 +44,20 @@ BACKLOG: Final = 8
 PAIR_S_MAX: Final = 2.0
 BULK_BYTES_MAX: Final = 64 << 20
 BULK_COUNT_MAX: Final = 64
+USED_UP: Final = "its time for probes is used up, a quarter of each minute comes back"
 
 logger = logging.getLogger(__name__)
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """The result of a probe: what this end received, or an error that names the peer."""
+    """The result of a probe: what this end received, or an error that names the peer.
+
+    With `refused` the probe did not begin, for a reason of this end alone.
+    """
 
     received: Received = Received(0, 0, 0, 0)
     error: str = ""
+    refused: bool = False
 
 
 class FabricProber(Protocol):
@@ -79,7 +84,7 @@ class NoProber:
     address = ""
 
     async def probe(self, order: ProbeOrder) -> Measured:
-        return Measured(error="this agent takes no probes")
+        return Measured(error="this agent takes no probes", refused=True)
 
     async def close(self) -> None:
         return
@@ -117,9 +122,9 @@ class TcpProber:
         """Measure the link to the order's peer."""
         begun_ns = self.clock.boot_ns()
         if self.busy:
-            return Measured(error="another probe is under way here")
+            return Measured(error="another probe is under way here", refused=True)
         if not self.allowance.may_begin(begun_ns):
-            return Measured(error="this agent's time for probes is used up")
+            return Measured(error=USED_UP, refused=True)
         self.busy = True
         try:
             return await self._measured(order)
@@ -188,6 +193,7 @@ async def report(prober: FabricProber, node_id: NodeId, order: ProbeOrder, write
         received=found.received.received,
         engine=prober.engine,
         error=found.error,
+        refused=found.refused,
     )
     writer.put([fact])
 
