@@ -26,6 +26,8 @@ def main(path: str, server: str) -> None:
     say("start")
     threading.Thread(target=beat, daemon=True).start()
     sys.argv = sys.argv[2:]
+    # As `python SERVER` would, so that the server finds the modules beside it.
+    sys.path.insert(0, os.path.dirname(server))
     runpy.run_path(server, run_name="__main__")
 
 
