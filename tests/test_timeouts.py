@@ -92,7 +92,10 @@ STAY: Final[dict[str, str]] = {
     "a pause before something is tried or looked at again; no caller waits for its end": """
         prober.DIAL_AGAIN_S prober.ACCEPT_AGAIN_S cli.verbs.fabric.POLL_S
         api_gateway.channels.channel.AWAY_S api_gateway.channels.channel.RETRY_S connection.LINGER_S
-        records.DRAIN_S
+        records.DRAIN_S keeping.AGAIN_NS keeping.LOOK_NS standbys.LOOK_S dispatch.PROMOTION_LOOK_S
+        dispatch.PROMOTION_S standby_runner.AGAIN_FIRST_S standby_runner.AGAIN_MAX_S
+        standby_runner.LOCK_LOOK_S standby_runner.LOCK_WAIT_S standby_runner.LOOK_S
+        standby_runner.PROBE_EVERY_S standby_runner.PROBE_S standby_runner.STEADY_S
         admission.GONE_S
         revoking.AGAIN_S
         admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S

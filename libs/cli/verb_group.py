@@ -55,6 +55,7 @@ VERBS: Final[dict[str, Verb]] = {
     "redeploy": Verb(
         MODELS, "Replace a model's replicas one by one, with a new or the same command."
     ),
+    "model": Verb(MODELS, "Keep data of models on nodes, so that replicas start faster."),
     "undeploy": Verb(MODELS, "Stop serving a model."),
     "nodes": Verb(CLUSTER, "List nodes, or show one with its GPUs."),
     "node": Verb(CLUSTER, "Add a machine to the cluster, remove one, or declare it dead."),
@@ -109,7 +110,7 @@ OTHER_NAMES: Final = {
     "show": "describe", "inspect": "describe", "explain": "why", "sinfo": "nodes", "output": "logs",
     "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f",
     "tail": "logs -f",
-    "serve": "deploy", "model": "models", "deployments": "models", "rollout": "redeploy",
+    "serve": "deploy", "deployments": "models", "rollout": "redeploy",
     "resize": "scale",
     "keys": "key list", "tenants": "tenant list", "token": "key", "auth": "login",
     "logout": "login", "id": "whoami",

@@ -58,6 +58,9 @@ SPREAD_NODE: Final = "node"
 SPREAD_RACK: Final = "rack"
 SPREAD_NONE: Final = "none"
 SPREADS: Final = (SPREAD_NODE, SPREAD_RACK, SPREAD_NONE)
+# The standby of a replica serves on a port so far below the replica's own. The scheduler gives out
+# as many ports (services/scheduler/state/ports.py), so no other replica of the node has it.
+STANDBY_STEP: Final = 3_268
 
 
 class Serve(msgspec.Struct, frozen=True):
@@ -68,6 +71,7 @@ class Serve(msgspec.Struct, frozen=True):
     ready replica every `health_interval_s`, with a timeout of `health_timeout_s` (0: the agent's
     setting), and reports it unready after `health_failures` failed probes in a row. `spread` keeps
     replicas on different nodes or racks where possible (`services/scheduler/models/spread.py`).
+    With `standby` a second engine may wait on the same devices, on `standby_port`.
     """
 
     model: str
@@ -78,6 +82,7 @@ class Serve(msgspec.Struct, frozen=True):
     health_interval_s: int = 5
     health_timeout_s: int = 0
     health_failures: int = 3
+    standby: bool = False
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -344,6 +349,11 @@ class AttemptRef(msgspec.Struct, frozen=True, order=True):
 
     job_id: JobId
     attempt: int
+
+
+def standby_port(port: int) -> int:
+    """Return the second port of a replica with a standby."""
+    return port - STANDBY_STEP
 
 
 def attempt_key(job_id: str, attempt: int) -> str:

@@ -1,4 +1,4 @@
-"""docs/{job,gpu,node}-life.md: a diagram and a table for each table of libs/common/life/."""
+"""docs/{job,gpu,node,kept}-life.md: a diagram and a table for each table of libs/common/life/."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -6,6 +6,7 @@ from typing import Final
 from libs.common.facts import KINDS
 from libs.common.life import gpu_life as gpu
 from libs.common.life import job_life as job
+from libs.common.life import kept_life as kept
 from libs.common.life import node_life as node
 from libs.common.subjects import WRITER_OF
 from libs.docs.markdown import block, code, page, prose, table
@@ -28,6 +29,12 @@ an event means that one of the node's devices is not healthy after it. A lost no
 again stays unreachable until the scheduler records NodeReturned, when agent and scheduler agree on
 what runs there. After `node.replaced` the node is unreachable until the scheduler records NodeLost
 for the previous incarnation.
+"""
+
+KEPT: Final = """
+An entry is one tier of a model on one node: compile products (artefact) or weight files in memory
+(host). The scheduler chooses the node, the node measures the bytes, the scheduler grants them, and
+the node fills and verifies the entry. Compile products use no memory, so they need no grant.
 """
 
 # Events that are not kinds of facts, with their causes.
@@ -97,6 +104,18 @@ def node_life() -> str:
         BY_THE_TABLES,
         rows(node.NODE_LIFE),
         f"New work is placed on a node that is {_list(node.USABLE)}.",
+    )
+
+
+def kept_life() -> str:
+    return page(
+        "A kept entry's life",
+        prose(KEPT),
+        diagram(kept.KEPT_LIFE, ()),
+        BY_THE_TABLES,
+        rows(kept.KEPT_LIFE),
+        f"An entry that is {_list(kept.HOLDS_BYTES)} has bytes of the ledger. "
+        "`model.keep_dropped`, and a new `model.keep_requested`, remove the entry in any state.",
     )
 
 

@@ -54,6 +54,7 @@ from services.node_agent.peers.kept_roster import RosterFile
 from services.node_agent.peers.peer_messages import NONCE_BYTES, Signer
 from services.node_agent.peers.peers import Peers, among
 from services.node_agent.peers.peers_udp import open_channel
+from services.node_agent.resident.resident import Resident
 from services.node_agent.runtimes.containers import Containers
 from services.node_agent.service import Agent
 from services.node_agent.sharing.daemons import Program
@@ -142,6 +143,7 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Ho
         numas={} if simulated else sysfs.numas(),
         users=users,
         numbers=numbers,
+        keeps=True,
     )
 
 
@@ -224,6 +226,7 @@ def _agent(
             shares,
             Containers(jobs.jobs_dir, settings.container_engine),
             Pools(state_dir.resolve(), machine.memory_bytes, machine.numas),
+            _resident(settings, machine),
         ),
         prober=_prober(settings),
     )
@@ -244,6 +247,16 @@ def _prober(settings: Settings) -> TcpProber | None:
             error,
         )
         return None
+
+
+def _resident(settings: Settings, machine: Machine) -> Resident:
+    """Return the resident data of models: compile products below the state directory, weights on a
+    tmpfs, in a folder that is this agent's alone.
+    """
+    state_dir = Path(settings.state)
+    digest = sha256(bytes(state_dir.resolve())).hexdigest()[:GROUP_DIGITS]
+    memory_dir = Path(settings.kept_memory_dir) / f"muster-{settings.node_id}-{digest}"
+    return Resident(machine, state_dir, memory_dir, settings.kept_artefact_bytes)
 
 
 async def _metrics(

@@ -96,4 +96,5 @@ def _whole(pages: list[Desired]) -> Desired:
         starts=starts,
         stops=stops,
         controls=first.controls,
+        keeps=first.keeps,
     )

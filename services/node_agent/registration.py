@@ -57,6 +57,13 @@ async def registration_facts(
         more=means.isolation(devices.inventory),
     )
     fact = replace(fact, fabric_address=prober.address)
+    logger.info(
+        "node %s, incarnation %d, %d devices, %d attempts",
+        machine.node_id,
+        state.incarnation,
+        len(devices.inventory),
+        len(fact.attempts),
+    )
     troubles = await lost_devices.registration_facts(
         driver=devices.driver,
         inventory=devices.inventory,
@@ -101,6 +108,7 @@ def registration(
         isolation={**isolation(machine.isolation, driver, gpus), **more},
         tells_health=True,
         takes_controls=True,
+        keeps=machine.keeps,
         drivers=dict(driver.versions),
         absent=tuple(uuid for uuid, each in driver.absent.items() if each.lost),
     )

@@ -104,7 +104,7 @@ class Agent:
         self.alarm: asyncio.TimerHandle | None = None
         self.desired = DesiredState(bus, self.node_id)
         self.registered = asyncio.Event()
-        self.closing = Closing(self.node_id, jobs, outputs)
+        self.closing = Closing(self.node_id, jobs, outputs, self.means.resident)
         self.files = FileAnswers(machine.node_id, bus, jobs.root_of)
         self.answers = Answers(
             node_id=machine.node_id,
@@ -113,7 +113,7 @@ class Agent:
             jobs=jobs,
             expected=self._is_known,
             channels=channels,
-            served=self._replica_answered,
+            served=lambda key: self.tell(o.ReplicaAnswered(key)),
         )
         own = subjects.node(machine.node_id)
         self.writer = Writer(log, clock, own, seen=lambda: self.state.desired_seq)
@@ -193,6 +193,7 @@ class Agent:
         serve(checkpoints.watch(lambda: self.state, self.jobs, self.tell), "checkpoints")
         serve(self.devices.watch_returning(), "returning")
         serve(self.sampling.run(), "sampling")
+        serve(self.means.resident.watch(lambda: self.state), "standbys")
         serve(self.devices.watch_jobs(), "hangs")
         await stop.wait()
         await self._drain()
@@ -209,6 +210,7 @@ class Agent:
         )
         await self.means.pools.listen(self.bus, self.node_id)
         await self.means.adopt(adopted, self.tell, self.devices.inventory)
+        await self.means.resident.start(self.tell, lambda: self.state.keeps)
         await self._register(await self._first_incarnation(), adopted)
         self._spawn(self.devices.clear_instances())
 
@@ -256,20 +258,12 @@ class Agent:
         registered.add_done_callback(self._was_registered)
         self.heartbeats.registered_as(registered)
         self.wake.set()
-        logger.info(
-            "node %s, incarnation %d, %d devices, %d attempts",
-            self.node_id,
-            incarnation,
-            len(self.devices.inventory),
-            len(adopted),
-        )
 
     def _was_registered(self, future: asyncio.Future[int]) -> None:
         if was_stored(future):
             self.registered.set()
 
     async def _pump(self) -> None:
-        """Apply observations and act on them, for ever."""
         while True:
             await self.wake.wait()
             self.wake.clear()
@@ -320,6 +314,8 @@ class Agent:
             case a.ForgetJob():
                 self.means.forget(s.key_of(action.ref))
                 self._spawn(self.closing.close(action))
+            case a.KeepData():
+                self._spawn(self.means.resident.carry_out(action))
             case a.Record():
                 self._record(action)
             case a.ResetDevice():
@@ -357,7 +353,6 @@ class Agent:
         )
 
     def _close_answers(self) -> None:
-        """Take no new orders and questions, and send no more heartbeats."""
         self.answers.closed = self.heartbeats.closed = True
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
@@ -379,11 +374,7 @@ class Agent:
         return None
 
     def _is_known(self, ref: AttemptRef) -> bool:
-        """Return whether the agent knows the attempt, even if nothing of it is on disk yet."""
         return s.key_of(ref) in self.state.attempts
-
-    def _replica_answered(self, key: str) -> None:
-        self.tell(o.ReplicaAnswered(key))
 
     async def _send_heartbeats(self) -> None:
         await self.registered.wait()

@@ -5,9 +5,11 @@ Owns: the order of the queue, every placement, the end of every attempt, the los
 Reads: all facts
 Writes: TermBegan, PluginDisabled, ClusterConfigured, LeaseExtended, JobQueued, ElementBegun,
   JobPlaced, JobStopOrdered, JobPreempted, DevicesReserved, JobRequeued, JobClosed,
-  AllocationWarned, ReplicasScaled, NodeLost, NodeReturned, NodeRemoved,
+  AllocationWarned, ReplicasScaled, KeptPlaced, KeptGranted, KeptEvicted, NodeLost,
+  NodeReturned, NodeRemoved,
   FabricTestBegun, FabricRoundOrdered, FabricRoundClosed, FabricTestEnded, NodeDrained
-Decides: order, placement, preemption, retries, stops, replicas of models, node loss; GPUs in use
+Decides: order, placement, preemption, retries, stops, replicas of models and what they
+  keep on nodes, node loss; GPUs in use
   per tenant at placement
 Never: contacts a node's devices; sends an order or a lease for a fact that the log has not
   acknowledged (`why` and `whatif` read the working state, which may be ahead of the log)

@@ -166,9 +166,8 @@ class Scheduler:
 
     def folded(self, entry: Entry, commit: Commit) -> None:
         """Fold a commit of any writer into `acked`."""
-        self.stocks.follow(
-            self.acked, fold.apply_entry(self.acked, entry.seq, entry.subject, commit)
-        )
+        changes = fold.apply_entry(self.acked, entry.seq, entry.subject, commit)
+        self.stocks.follow(self.acked, changes)
         self.roster.note(commit.facts)
         for fact in commit.facts:
             if isinstance(fact, ReplicasScaled):
@@ -177,6 +176,7 @@ class Scheduler:
                 self.leases.returned(self.acked, fact.node_id, self.clock.boot_ns())
         if self.claimed:
             self.outbox.controls(self.acked, entry.seq, commit.facts)
+            self.outbox.keeps(self.acked, entry.seq, commit.facts, changes)
 
     def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:
         """Order what the log has just acknowledged."""

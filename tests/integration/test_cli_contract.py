@@ -124,6 +124,24 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
         case(f"models {MODEL}", "starting"),
         case("models -o json", MODEL),
     ),
+    "model keep": (
+        case(f"model keep {MODEL} --tier artefact"),
+        case("model keep no-such --tier artefact", "no-such", 1),
+    ),
+    "model kept": (
+        case(
+            f"model kept {MODEL}",
+            "artefact",
+            before=(("model", "keep", MODEL, "--tier", "artefact"),),
+        ),
+    ),
+    "model drop": (
+        case(
+            f"model drop {MODEL} --tier artefact",
+            before=(("model", "keep", MODEL, "--tier", "artefact"),),
+        ),
+        case(f"model drop {MODEL} --tier host", "keeps no tier host", 2),
+    ),
     "scale": (case(f"scale {MODEL} 2"),),
     "redeploy": (case("redeploy d2 -- sleep 601", before=(model("d2"),)), case("undeploy d2")),
     "undeploy": (case("undeploy d3", before=(model("d3"),)),),

@@ -13,7 +13,7 @@ from libs.common.model import (
     NodeId,
 )
 from libs.common.state.cluster import Cluster
-from tests.property import facts_of_devices, facts_of_fabric
+from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept
 from tests.property.fact_values import (
     DIRECTORIES,
     GPUS,
@@ -29,6 +29,7 @@ def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         yield _registration(cluster, node_id, chance)
     yield from facts_of_devices.by_nodes(cluster, chance)
     yield from facts_of_fabric.by_nodes(cluster, chance)
+    yield from facts_of_kept.by_nodes(cluster, chance)
     for job in cluster.jobs.values():
         for node_id in job.members:
             yield from _of_member(job.job_id, job.attempt, node_id, chance)

@@ -26,7 +26,7 @@ from libs.common.model import (
     Timing,
 )
 from libs.common.state.cluster import Cluster
-from tests.property import facts_of_devices, facts_of_fabric
+from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept
 from tests.property.fact_values import (
     GPUS,
     JOBS,
@@ -172,6 +172,15 @@ def wild(chance: Random) -> AnyFact:
         f.ReplicaReady(job_id=job_id, attempt=attempt, node_id=node_id),
         f.ReplicaUnready(job_id=job_id, attempt=attempt, node_id=node_id, reason=word),
         facts_of_fabric.wild(chance, node_id, chance.choice(NODES), number),
+        *facts_of_kept.wild(
+            chance,
+            model=model,
+            node_id=node_id,
+            uuid=uuid,
+            job_id=job_id,
+            word=word,
+            number=number,
+        ),
         *facts_of_devices.wild(
             chance=chance, node_id=node_id, uuid=uuid, word=word, number=number, jobs=attempts
         ),

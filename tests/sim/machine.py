@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from libs.common.devices import mig
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId
 from services.node_agent.core.observations import Exit
+from services.node_agent.core.standby import port_after
 from services.node_agent.core.state import key_of
 from services.node_agent.directories import protocol as protocol
 from services.node_agent.drivers.simulated_mig import Instances
@@ -203,6 +204,8 @@ class Machine:
         self.supervised: dict[AttemptRef, Supervised] = {}
         # Supervisors of a lost state directory; no agent will ever find them.
         self.forsaken: list[Supervised] = []
+        # Bytes of resident data, and deaths of engines with a standby.
+        self.resident, self.deaths = dict[str, int](), dict[str, int]()
         self.up = False
         self.boot = 0
         # The last one is the present agent's.
@@ -234,6 +237,7 @@ class Machine:
         self.forsaken.clear()
         self.brokers.clear()
         self.begin_broker()
+        self.resident.clear()
         if lose_disk:
             self.disk = self._new_disk()
 
@@ -323,8 +327,9 @@ class Machine:
     async def probe(self, address: str, port: int, path: str, within_s: float = 0) -> str:
         """Probe a server on this machine as `services.node_agent.jobs.probe` does."""
         await asyncio.sleep(PROBE_S)
-        for supervised in self.supervised.values():
-            if supervised.behaviour.port == str(port):
+        for ref, supervised in self.supervised.items():
+            own = supervised.behaviour.port
+            if own and port == port_after(int(own), self.deaths.get(key_of(ref), 0)):
                 age_ms = 1e3 * (self.loop.now - supervised.running.began_s)
                 return "" if age_ms >= supervised.behaviour.ready_ms else "status 503"
         return "no connection"
@@ -354,6 +359,7 @@ def identity_of(machine: Machine) -> protocol.Machine:
         rack=f"r{int(machine.node_id[1:]) // 2}",
         spine="x",
         sockets=SOCKETS,
+        keeps=True,
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from libs.common.model import JobId
-from libs.common.state.cluster import Job, Model, is_ready
+from libs.common.state.cluster import Cluster, Job, Model, is_ready
 from services.node_agent.core import serving
 from services.scheduler.models import models
 from tests.sim import faults
@@ -81,9 +81,11 @@ def agents_restarted(seed: int) -> faults.Plan:
 _addition = models._addition
 
 
-def _only_at_first(model: Model) -> object:
+def _only_at_first(cluster: Cluster, model: Model) -> object:
     return (
-        _addition(model) if model.next_ordinal <= model.generation * model.spec.replicas else None
+        _addition(cluster, model)
+        if model.next_ordinal <= model.generation * model.spec.replicas
+        else None
     )
 
 

@@ -16,6 +16,7 @@ from libs.common.model import CONTINUE, WHOLE_GPU, JobId, JobSpec, TenantId
 from tests.sim.allocations import allocation_acts
 from tests.sim.arrays import array_acts
 from tests.sim.elastic import with_sizes
+from tests.sim.kept import kept_acts
 from tests.sim.machine import Behaviour
 from tests.sim.models import model_acts
 from tests.sim.orders import with_orders
@@ -95,6 +96,7 @@ def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
         with_pools(seed, with_sizes(seed, with_preemption(seed, with_orders(seed, acts, storm_s))))
         + array_acts(seed)
         + model_acts(seed, storm_s)
+        + kept_acts(seed)
         + allocation_acts(seed)
         + turn_acts(seed, storm_s)
     )

@@ -28,7 +28,6 @@ from libs.common.transport.snapshot_store import MemorySnapshots
 from services.audit.trim.trim import Policy
 from services.audit.trim.trimmer import Trimmer
 from services.node_agent.core.devices import Policy as DevicePolicy
-from services.node_agent.jobs.means import Means
 from services.node_agent.peers.peers import among
 from services.node_agent.service import Agent
 from services.quota.service import Quota
@@ -48,7 +47,7 @@ from tests.sim.machine import Machine as SimMachine
 from tests.sim.machine import identity_of
 from tests.sim.meter import Meter
 from tests.sim.peers import peers_of
-from tests.sim.pools import SimPools
+from tests.sim.residents import means_of
 from tests.sim.result import Found, Result, result_of
 from tests.sim.servers import Servers
 from tests.sim.settings import SETTINGS
@@ -206,7 +205,7 @@ class World:
             memory=memory,
             probe=machine.probe,
             peers=peers,
-            means=Means(pools=SimPools(machine.brokers[-1])),  # type: ignore[arg-type]
+            means=means_of(machine),
             prober=fabric.SimProber(self.network, slot.host, self.capacities),
         )
         slot.service.state.devices.policy = HEALTH

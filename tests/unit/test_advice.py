@@ -30,6 +30,7 @@ OTHERS: Final = (
     "libs/docs/*.py",
     "libs/embedded/*.py",
     "services/audit/commands.py",
+    "services/node_agent/resident/standby*.py",
     "services/scheduler/simulate/*.py",
 )
 

@@ -4,7 +4,7 @@ agrees.
 
 import pytest
 
-from libs.common.life import gpu_life, job_life, node_life
+from libs.common.life import gpu_life, job_life, kept_life, node_life
 from libs.common.life.gpu_life import HEALTH_LIFE, SHOWN, shown
 from libs.common.life.job_life import ENDED, JOB_LIFE, LIVE, MEMBER_ENDED, MEMBER_LIFE, MEMBER_OVER
 from libs.common.life.node_life import NODE_LIFE
@@ -15,6 +15,7 @@ TABLES = {
     "member": (MEMBER_LIFE, ""),
     "gpu": (HEALTH_LIFE, gpu_life.HEALTHY),
     "node": (NODE_LIFE, ""),
+    "kept": (kept_life.KEPT_LIFE, ""),
 }
 
 

@@ -23,6 +23,7 @@ from libs.common.facts.device_facts import GpuFaulted as GpuFaulted
 from libs.common.facts.device_facts import GpuRecovered as GpuRecovered
 from libs.common.facts.device_facts import GpuServiceSet as GpuServiceSet
 from libs.common.facts.device_facts import JobOverShare as JobOverShare
+from libs.common.facts.fabric_facts import FabricDecision as FabricDecision
 from libs.common.facts.fabric_facts import FabricProbed as FabricProbed
 from libs.common.facts.fabric_facts import FabricRoundClosed as FabricRoundClosed
 from libs.common.facts.fabric_facts import FabricRoundOrdered as FabricRoundOrdered
@@ -31,9 +32,12 @@ from libs.common.facts.fabric_facts import FabricTestEnded as FabricTestEnded
 from libs.common.facts.fabric_facts import FabricTestRequested as FabricTestRequested
 from libs.common.facts.fabric_facts import NodeDrainCleared as NodeDrainCleared
 from libs.common.facts.fabric_facts import NodeDrained as NodeDrained
+from libs.common.facts.fact import NUMBER_MAX as NUMBER_MAX
 from libs.common.facts.fact import Fact as Fact
 from libs.common.facts.fact import Ignored as Ignored
 from libs.common.facts.fact import Unknown as Unknown
+from libs.common.facts.fact import kind_of as kind_of
+from libs.common.facts.fact import next_number as next_number
 from libs.common.facts.identity_facts import AccessRecorded as AccessRecorded
 from libs.common.facts.identity_facts import KeyCreated as KeyCreated
 from libs.common.facts.identity_facts import KeyRevoked as KeyRevoked
@@ -53,6 +57,14 @@ from libs.common.facts.job_facts import JobStarted as JobStarted
 from libs.common.facts.job_facts import JobStopOrdered as JobStopOrdered
 from libs.common.facts.job_facts import JobSubmitted as JobSubmitted
 from libs.common.facts.job_facts import UsageCharged as UsageCharged
+from libs.common.facts.kept_facts import KeptDecision as KeptDecision
+from libs.common.facts.kept_facts import KeptEvicted as KeptEvicted
+from libs.common.facts.kept_facts import KeptGranted as KeptGranted
+from libs.common.facts.kept_facts import KeptObserved as KeptObserved
+from libs.common.facts.kept_facts import KeptPlaced as KeptPlaced
+from libs.common.facts.kept_facts import ModelKeepDropped as ModelKeepDropped
+from libs.common.facts.kept_facts import ModelKeepRequested as ModelKeepRequested
+from libs.common.facts.kept_facts import StandbyPromoted as StandbyPromoted
 from libs.common.facts.limit_facts import BudgetExhausted as BudgetExhausted
 from libs.common.facts.limit_facts import BudgetRenewed as BudgetRenewed
 from libs.common.facts.membership_facts import NodeInvited as NodeInvited
@@ -96,7 +108,6 @@ COMMIT_BYTES_MAX: Final = 512 << 10
 ENVELOPE_BYTES: Final = 1 << 10
 # Errors that a decoder raises for malformed bytes.
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-NUMBER_MAX: Final = 1 << 53
 
 
 OrderFact = (
@@ -124,6 +135,8 @@ GatewayFact = (
     | ModelDeployed
     | ModelScaled
     | ModelUndeployed
+    | ModelKeepRequested
+    | ModelKeepDropped
     | NodeDeclaredDead
     | GpuServiceSet
     | GpuControlRequested
@@ -144,11 +157,8 @@ JobDecision = (
     | AllocationWarned
 )
 TermFact = TermBegan | PluginDisabled | ClusterConfigured | LeaseExtended
-FabricDecision = (
-    FabricTestBegun | FabricRoundOrdered | FabricRoundClosed | FabricTestEnded | NodeDrained
-)
 NodeDecision = NodeLost | NodeReturned | NodeRemoved | FabricDecision
-SchedulerFact = TermFact | JobDecision | ReplicasScaled | NodeDecision
+SchedulerFact = TermFact | JobDecision | ReplicasScaled | KeptDecision | NodeDecision
 NodeJobFact = (
     JobStarted
     | JobCheckpointed
@@ -158,6 +168,8 @@ NodeJobFact = (
     | JobReleased
     | ReplicaReady
     | ReplicaUnready
+    | KeptObserved
+    | StandbyPromoted
 )
 GpuFact = GpuFaulted | GpuRecovered | GpuErrorSeen | GpuControlled
 NodeFact = NodeRegistered | NodeJobFact | GpuFact | FabricProbed
@@ -222,16 +234,6 @@ _facts = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
 _fact = msgspec.msgpack.Decoder(AnyFact)
 _outline = msgspec.msgpack.Decoder(_Outline)
 _kind = msgspec.msgpack.Decoder(_Kind)
-
-
-def next_number(number: int) -> int:
-    """Return the number of a writer's next commit; after NUMBER_MAX it is 1 again."""
-    return number % NUMBER_MAX + 1
-
-
-def kind_of(fact: AnyFact | Unknown) -> str:
-    """Return the dotted kind of a fact."""
-    return fact.name if isinstance(fact, Unknown) else str(fact.__struct_config__.tag)
 
 
 def encode(commit: Commit) -> bytes:

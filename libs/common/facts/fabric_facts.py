@@ -167,3 +167,8 @@ class NodeDrainCleared(Fact, frozen=True, tag="node.drain_cleared"):
     node_id: NodeId
     test: str
     user: str = ""
+
+
+FabricDecision = (
+    FabricTestBegun | FabricRoundOrdered | FabricRoundClosed | FabricTestEnded | NodeDrained
+)

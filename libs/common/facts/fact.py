@@ -1,6 +1,10 @@
 """The base of all facts. Pure; other packages import facts from `facts/__init__.py` only."""
 
+from typing import Final
+
 import msgspec
+
+NUMBER_MAX: Final = 1 << 53
 
 
 class Fact(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True):
@@ -24,3 +28,13 @@ class Ignored(Unknown, frozen=True, tag="!"):
     """
 
     reason: str = ""
+
+
+def next_number(number: int) -> int:
+    """Return the number of a writer's next commit; after NUMBER_MAX it is 1 again."""
+    return number % NUMBER_MAX + 1
+
+
+def kind_of(fact: Fact) -> str:
+    """Return the dotted kind of a fact."""
+    return fact.name if isinstance(fact, Unknown) else str(fact.__struct_config__.tag)

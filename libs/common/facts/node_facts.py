@@ -40,6 +40,7 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     limited in size. `transport` is what the agent offers for links between nodes, rdma or tcp, and
     `transport_why` the reason; empty: the agent does not say it.
     `fabric_address` ("ip:port") is where the agent takes probes of the fabric; empty: nowhere.
+    `keeps`: the agent can keep resident data of models.
     """
 
     node_id: NodeId
@@ -68,3 +69,4 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     transport: str = ""
     transport_why: str = ""
     fabric_address: str = ""
+    keeps: bool = False

@@ -57,6 +57,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     )
     node.takes_controls, node.drivers, node.distrusted = fact.takes_controls, fact.drivers, ""
     node.fabric_address = fact.fabric_address
+    node.keeps = fact.keeps
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     node.absent, node.left_out = fact.absent, fact.left_out
     node.transport, node.transport_why = fact.transport, fact.transport_why

@@ -10,7 +10,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId
+from libs.common.messages.node_orders import ControlOrder as ControlOrder
+from libs.common.messages.node_orders import KeepList as KeepList
+from libs.common.messages.node_orders import KeepOrder as KeepOrder
+from libs.common.messages.node_orders import ProbeOrder as ProbeOrder
+from libs.common.model import AttemptRef, GpuHold, JobId, JobSpec, NodeId
 
 # Bytes of the orders in one message. A single order may be larger: its spec is part of one fact,
 # and it has at most 1,024 peers. Well below the server's limit (`bus.MESSAGE_BYTES_MAX`).
@@ -59,44 +63,7 @@ class StopOrder(msgspec.Struct, frozen=True, tag="stop"):
 Order = StartOrder | StopOrder
 
 
-class ControlOrder(msgspec.Struct, frozen=True):
-    """A control that a device should have (`device_controls.py`).
-
-    `request` is the sequence of the commit that requested it; 0: no request. `outcome` and `detail`
-    are what the log knows about it, empty until the node has reported. `in_force` is the value that
-    the device has.
-    """
-
-    uuid: GpuId
-    control: str
-    value: str
-    request: int
-    outcome: str = ""
-    detail: str = ""
-    in_force: str = ""
-
-
-class ProbeOrder(msgspec.Struct, frozen=True):
-    """An order to measure the link to `peer` for one round of a fabric test.
-
-    Both nodes of the pair get one. The node that `dials` connects to `address` ("ip:port") of the
-    peer; the other one waits for it. `token` is known to these two nodes only and proves that the
-    scheduler ordered the pair. The probe takes at most `pair_ms`, and sends at most `bulk_count`
-    messages of `bulk_bytes` in each direction.
-    """
-
-    test: str
-    number: int
-    peer: NodeId
-    address: str
-    dials: bool
-    token: bytes
-    pair_ms: int
-    bulk_bytes: int
-    bulk_count: int
-
-
-AnyOrder = Order | ControlOrder | ProbeOrder
+AnyOrder = Order | ControlOrder | ProbeOrder | KeepList
 Told = TypeVar("Told", bound=AnyOrder)
 
 
@@ -107,6 +74,7 @@ class Orders(msgspec.Struct, frozen=True):
     orders: tuple[Order, ...]
     controls: tuple[ControlOrder, ...] = ()
     probes: tuple[ProbeOrder, ...] = ()
+    keeps: KeepList | None = None
 
 
 class Vitals(msgspec.Struct, frozen=True):
@@ -216,8 +184,9 @@ class DesiredAsk(msgspec.Struct, frozen=True):
 class Desired(msgspec.Struct, frozen=True):
     """The desired state of one node as of commit `seq`, or one page of it.
 
-    It has every attempt that the node should account for, every stop, and all controls of its
-    devices. Only all `pages` of one (epoch, incarnation, seq) together are valid.
+    It has every attempt that the node should account for, every stop, all controls of its devices,
+    and all that it keeps of models. Only all `pages` of one (epoch, incarnation, seq) together are
+    valid.
     """
 
     epoch: int
@@ -228,6 +197,7 @@ class Desired(msgspec.Struct, frozen=True):
     page: int = 0
     pages: int = 1
     controls: tuple[ControlOrder, ...] = ()
+    keeps: tuple[KeepOrder, ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -254,19 +224,28 @@ def digest(
     attempts: Iterable[AttemptRef],
     stops: Iterable[tuple[AttemptRef, int, int]],
     controls: Iterable[tuple[str, str, int]] = (),
+    keeps: Iterable[tuple[str, str, int]] = (),
 ) -> str:
     """Return a short hash of what a node should run.
 
     Scheduler and agent both compute it. If they differ, the agent asks for the desired state.
     `stops` are (attempt, signal, grace in ms); of several stops of one attempt the shortest grace
-    counts, on both sides. `controls` are (device, control, request).
+    counts, on both sides. `controls` are (device, control, request), `keeps` are `keep_lines`.
     """
     lines = [f"{ref.job_id}.{ref.attempt}" for ref in sorted(attempts)] + ["-"]
     lines += [
         f"{ref.job_id}.{ref.attempt} {signal} {grace_ms}" for ref, signal, grace_ms in sorted(stops)
     ]
     lines += [f"{uuid} {control} {request}" for uuid, control, request in sorted(controls)]
+    lines += [f"{model} {tier} {request}" for model, tier, request in sorted(keeps)]
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
+
+
+def keep_lines(keeps: Iterable[KeepOrder]) -> list[tuple[str, str, int]]:
+    """Return what the digest says about resident data. A grant changes it."""
+    return [
+        (each.model, f"{each.tier} {each.number} {each.granted}", each.request) for each in keeps
+    ]
 
 
 class OutputAsk(msgspec.Struct, frozen=True):

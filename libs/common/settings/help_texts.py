@@ -202,6 +202,8 @@ HELP: Final = {
         "oldest first."
     ),
     "keep_jobs": "Agent: number of ended jobs whose output is kept.",
+    "kept_artefact_bytes": "Agent: bytes of compile products of models that the node keeps.",
+    "kept_memory_dir": "Agent: folder on a tmpfs in which weights of models are kept in memory.",
     "tail_hours": (
         "How long the last 64 KiB of each job's output are stored away from its node. It applies "
         "when the bucket is created."

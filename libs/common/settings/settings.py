@@ -103,6 +103,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_hours: int = 720
     keep_bytes: int = 8 << 30
     keep_jobs: int = 2_000
+    kept_artefact_bytes: int = 20 << 30
+    kept_memory_dir: str = "/dev/shm"
     tail_hours: int = 720
     tail_bytes: int = 2 << 30
     release_ms: int = 30_000
@@ -228,6 +230,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
             "log_connect_ms",
         ),
         *("log_append_ms", "up_ready_ms", "up_stop_ms", "keep_hours", "keep_bytes", "keep_jobs"),
+        "kept_artefact_bytes",
         *(
             "tail_hours",
             "tail_bytes",

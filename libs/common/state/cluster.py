@@ -36,6 +36,7 @@ from libs.common.state.job import is_draining as is_draining
 from libs.common.state.job import is_ready as is_ready
 from libs.common.state.job import waits_for as waits_for
 from libs.common.state.job import was_on as was_on
+from libs.common.state.kept import Kept as Kept
 from libs.common.state.node import Node as Node
 from libs.common.state.ordering import JobQueue
 from libs.common.state.plugins import Plugins
@@ -121,6 +122,8 @@ class Cluster(msgspec.Struct):
     ended: dict[JobId, int] = {}
     uncharged: dict[str, Charge] = {}
     models: dict[str, Model] = {}
+    # By `<model>/<tier>`.
+    kept: dict[str, Kept] = {}
     queues: dict[str, JobQueue] = {}
     reservations: dict[str, Reservation] = {}
     plugins: Plugins = msgspec.field(default_factory=Plugins)
@@ -218,8 +221,12 @@ def ready_replicas(cluster: Cluster, name: str) -> list[Endpoint]:
     """Return the addresses of the model's ready replicas, the oldest first."""
     model = cluster.models.get(name)
     jobs = [cluster.jobs[job_id] for job_id in model.jobs] if model is not None else []
-    return [
-        Endpoint(job.job_id, cluster.nodes[next(iter(job.members))].address, job.port)
-        for job in jobs
-        if is_ready(job)
-    ]
+    return [endpoint_of(cluster, job) for job in jobs if is_ready(job)]
+
+
+def endpoint_of(cluster: Cluster, job: Job) -> Endpoint:
+    """Return the address of a replica: the port of its placement, or of the standby that was
+    promoted.
+    """
+    member = next(iter(job.members.values()))
+    return Endpoint(job.job_id, cluster.nodes[member.node_id].address, member.port or job.port)

@@ -68,7 +68,7 @@ class GpuView(msgspec.Struct):
 
     `holds` are in hundredths, by attempt key. `parts` are the holds that are isolated from others
     (MPS, MIG, time slices). `alone`: only jobs with one GPU of the node may use the device, because
-    its fabric is not up.
+    its fabric is not up. `kept` is what resident data holds of its memory, in bytes by `kept_key`.
     """
 
     node_id: NodeId
@@ -84,6 +84,7 @@ class GpuView(msgspec.Struct):
     errors: list[GpuError] = []
     controls: dict[str, Control] = {}
     alone: bool = False
+    kept: dict[str, int] = {}
 
     @property
     def held(self) -> int:

@@ -33,6 +33,9 @@ class MemberView(msgspec.Struct):
     ready: bool = False
     ready_ns: int = 0
     ended_ns: int = 0
+    # For a replica with a standby: how often one was promoted, and the port on which it serves.
+    promotions: int = 0
+    port: int = 0
 
 
 class Cancel(msgspec.Struct, frozen=True, order=True):

@@ -3,13 +3,16 @@
 Pure. It ensures that the holds of a device never exceed the whole device: `can_hold` refuses such a
 hold, and only `hold` and `release` change `GpuView.holds`, `GpuView.parts`, `Node.held`,
 `Node.pools` and the sums of a tenant. A release frees only the hold of the same (job, attempt,
-GPU); a second release frees nothing.
+GPU); a second release frees nothing. Resident data of models has bytes beside the holds: of
+the node's memory and of its devices (`keep`).
 """
 
 from collections.abc import Sequence
 
-from libs.common.model import WHOLE_GPU, GpuHold, attempt_key
+from libs.common.facts import KeptGranted
+from libs.common.model import WHOLE_GPU, GpuHold, NodeId, attempt_key
 from libs.common.state.cluster import Cluster, GpuView, Job, MemberView, tenant_of
+from libs.common.state.kept import KeptEntry, kept_key
 
 
 def can_hold(cluster: Cluster, gpus: Sequence[GpuHold]) -> bool:
@@ -82,3 +85,49 @@ def release(cluster: Cluster, job: Job, member: MemberView) -> None:
     cpus_milli, memory_bytes = node.held.pop(key, (0, 0))
     tenant.use.held_cpus_milli -= cpus_milli
     tenant.use.held_memory_bytes -= memory_bytes
+
+
+def can_keep(cluster: Cluster, fact: KeptGranted) -> bool:
+    """Return whether the node and its devices have the bytes, beside all that is held and kept.
+
+    A node that does not report its memory has none to keep data in.
+    """
+    key = kept_key(fact.model, fact.tier)
+    own = cluster.nodes[fact.node_id].kept.get(key, 0)
+    if fact.host_bytes and fact.host_bytes > free_host_bytes(cluster, fact.node_id) + own:
+        return False
+    return all(
+        (view := cluster.gpus.get(uuid)) is not None
+        and size + sum(each for other, each in view.kept.items() if other != key)
+        <= view.gpu.memory_bytes
+        for uuid, size in fact.gpu_bytes.items()
+    )
+
+
+def free_host_bytes(cluster: Cluster, node_id: NodeId) -> int:
+    """Return the memory of the node that neither attempts nor resident data have; below 0 if they
+    have more than the node reports.
+    """
+    node = cluster.nodes[node_id]
+    held = sum([memory for _, memory in node.held.values()])
+    return node.memory_bytes - held - sum(node.kept.values())
+
+
+def keep(cluster: Cluster, key: str, entry: KeptEntry, fact: KeptGranted) -> None:
+    """Give resident data its bytes of the node and of its devices, instead of those it had."""
+    let_go_of_kept(cluster, key, entry)
+    entry.host_bytes, entry.gpu_bytes = fact.host_bytes, dict(fact.gpu_bytes)
+    if entry.host_bytes:
+        cluster.nodes[entry.node_id].kept[key] = entry.host_bytes
+    for uuid, size in entry.gpu_bytes.items():
+        if (view := cluster.gpus.get(uuid)) is not None:
+            view.kept[key] = size
+
+
+def let_go_of_kept(cluster: Cluster, key: str, entry: KeptEntry) -> None:
+    """Release what the entry has. Harmless when repeated."""
+    cluster.nodes[entry.node_id].kept.pop(key, None)
+    for uuid in entry.gpu_bytes:
+        if (view := cluster.gpus.get(uuid)) is not None:
+            view.kept.pop(key, None)
+    entry.host_bytes, entry.gpu_bytes = 0, {}

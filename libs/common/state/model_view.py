@@ -12,6 +12,7 @@ from libs.common.state.cluster import (
     Endpoint,
     Job,
     Model,
+    endpoint_of,
     is_draining,
     is_ready,
     ready_replicas,
@@ -32,10 +33,12 @@ SHARED_FIELDS: Final = tuple(
 )
 
 
-def replica_spec(spec: ModelSpec, name: str, generation: int) -> JobSpec:
+def replica_spec(spec: ModelSpec, name: str, generation: int, standby: bool = False) -> JobSpec:
     """Return the JobSpec of a replica. It is not requeued: its model creates another replica."""
     probe = spec.health_interval_s, spec.health_timeout_s, spec.health_failures
-    serve = Serve(name, generation, spec.health_path, spec.startup_timeout_s, spec.spread, *probe)
+    serve = Serve(
+        name, generation, spec.health_path, spec.startup_timeout_s, spec.spread, *probe, standby
+    )
     return JobSpec(
         **{field: getattr(spec, field) for field in SHARED_FIELDS},
         name=name,
@@ -73,10 +76,7 @@ def routable(cluster: Cluster, name: str) -> list[Endpoint]:
         return ready
     model = cluster.models.get(name)
     jobs = [job for job in replicas(cluster, model) if may_answer(job)] if model is not None else []
-    return [
-        Endpoint(job.job_id, cluster.nodes[next(iter(job.members))].address, job.port)
-        for job in jobs
-    ]
+    return [endpoint_of(cluster, job) for job in jobs]
 
 
 def counts(cluster: Cluster, model: Model) -> str:

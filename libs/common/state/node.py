@@ -32,6 +32,8 @@ class Node(msgspec.Struct):
     measured; with `measured_first` it counts before the declared one. `drained_by` is
     the fabric test for which the scheduler drained it, `drain_cleared` the one whose drain an
     operator ended.
+    `kept` is what resident data holds of its memory, in bytes by `kept_key`; `keeps`: its agent can
+    hold such data.
 
     `distrusted` is why the node gets no placements although it is usable; a registration ends it.
     `revoked` is why the servers refuse its key for ever. `ignored` counts commits of the node that
@@ -83,6 +85,8 @@ class Node(msgspec.Struct):
     isolation: dict[str, str] = {}
     drivers: dict[str, str] = {}
     takes_controls: bool = False
+    keeps: bool = False
+    kept: dict[str, int] = {}
     held: dict[str, tuple[int, int]] = {}
     pools: dict[str, int] = {}
     reserved: dict[JobId, Member] = {}

@@ -39,6 +39,7 @@ from services.api_gateway.views.allocations import AllocationShown, HoldShown
 from services.api_gateway.views.fabric import FabricShown, TestShown
 from services.api_gateway.views.identity import KeyShown, TenantShown
 from services.api_gateway.views.jobs import JobShown
+from services.api_gateway.views.kept import KeptList, KeptShown
 from services.api_gateway.views.memory import NodeMemoryShown
 from services.api_gateway.views.models import ModelShown
 from services.api_gateway.views.nodes import GpuFull, NodeFull, NodeShown
@@ -115,6 +116,9 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("PATCH", "/v1/deployments/{name}"): Answer(kind=ModelShown),
     ("DELETE", "/v1/deployments/{name}"): Answer((202,), ModelShown),
     ("POST", "/v1/deployments/{name}/redeploy"): Answer((202,), ModelShown),
+    ("GET", "/v1/kept"): Answer(kind=KeptList),
+    ("PUT", "/v1/deployments/{name}/kept/{tier}"): Answer((200, 201), KeptShown),
+    ("DELETE", "/v1/deployments/{name}/kept/{tier}"): GONE,
     ("GET", "/v1/models"): Answer(kind=ServedModels),
     ("GET", "/v1/models/{id}"): Answer(kind=ServedModel),
     ("POST", "/v1/chat/completions"): Answer(media=(JSON, EVENTS)),

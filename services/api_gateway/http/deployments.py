@@ -132,7 +132,7 @@ async def list_deployments(request: Request) -> Response:
 async def show_deployment(request: Request, name: str) -> Response:
     """Show one model with its replicas."""
     gateway, _ = await settled(request, Query)
-    return answer(model_shown(gateway.cluster, _model(request, name)))
+    return answer(model_shown(gateway.cluster, visible_model(request, name)))
 
 
 @router.patch("/v1/deployments/{name}", openapi_extra=documented(Query, model_intents.SCALE_FIELDS))
@@ -174,10 +174,10 @@ async def redeploy(request: Request, name: str) -> Response:
 async def why(request: Request, name: str) -> Response:
     """Explain the model's state: the scheduler's answer."""
     await settled(request, Query)
-    return await ask_why(request, {"model": _model(request, name).name})
+    return await ask_why(request, {"model": visible_model(request, name).name})
 
 
-def _model(request: Request, name: str) -> Model:
+def visible_model(request: Request, name: str) -> Model:
     """Return the model if the principal may see it. Raises Problem 404."""
     model = gateway_of(request).cluster.models.get(name)
     if model is None or not roles.sees(principal_of(request), model.tenant):
@@ -192,7 +192,7 @@ def _model(request: Request, name: str) -> Model:
 
 def _deployed(request: Request, name: str) -> Model:
     """Return the model if it is deployed and the principal may change it. Raises Problem."""
-    model = _model(request, name)
+    model = visible_model(request, name)
     roles.check_change(principal_of(request), f"model {model.name}", model.tenant, model.user)
     if not model.deployed:
         raise Problem(

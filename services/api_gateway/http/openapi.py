@@ -32,6 +32,7 @@ from services.api_gateway.http.queries import bounds_of
 from services.api_gateway.intents import (
     identity_intents,
     job_intents,
+    kept_intents,
     model_intents,
     order_intents,
     placement_fields,
@@ -41,6 +42,7 @@ from services.api_gateway.intents import (
 )
 from services.api_gateway.intents.fabric_intents import FabricTestBody
 from services.api_gateway.intents.identity_intents import KeyBody, TenantBody
+from services.api_gateway.intents.kept_intents import KeepBody
 from services.api_gateway.intents.membership_intents import InviteBody, JoinBody
 from services.api_gateway.intents.order_intents import QueueBody
 from services.api_gateway.intents.reservation_intents import ReservationBody
@@ -187,6 +189,7 @@ BODIES: Final[
     ("POST", "/v1/deployments"): (ModelSpec, model_intents.RANGES, ("name", "command")),
     ("POST", "/v1/deployments/{name}/redeploy"): (ModelSpec, model_intents.RANGES, ()),
     ("PATCH", "/v1/deployments/{name}"): (None, (), ("replicas",)),
+    ("PUT", "/v1/deployments/{name}/kept/{tier}"): (KeepBody, kept_intents.RANGES, ()),
     ("PATCH", "/v1/jobs/{ref}"): (JobSpec, job_intents.RANGES, ()),
     ("PUT", "/v1/queues/{name}"): (QueueBody, order_intents.QUEUE_RANGES, ("policy",)),
     ("PUT", "/v1/reservations/{name}"): (

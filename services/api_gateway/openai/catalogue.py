@@ -7,8 +7,10 @@ request.
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from libs.common.life import kept_life
 from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Endpoint, Model
+from libs.common.state.kept import kept_key
 
 
 class Served(NamedTuple):
@@ -28,6 +30,10 @@ class Catalogue(Protocol):
 
     def ready(self, name: str) -> Sequence[Endpoint]:
         """Return the replicas that requests may go to."""
+        ...
+
+    def has_standby(self, name: str) -> bool:
+        """Return whether a standby may take over from a replica that died."""
         ...
 
     def why_not(self, name: str) -> str:
@@ -50,6 +56,12 @@ class Deployed:
 
     def ready(self, name: str) -> Sequence[Endpoint]:
         return model_view.routable(self.cluster(), name)
+
+    def has_standby(self, name: str) -> bool:
+        kept = self.cluster().kept.get(kept_key(name, kept_life.STANDBY))
+        return kept is not None and any(
+            entry.state in kept_life.HOLDS_BYTES for entry in kept.entries.values()
+        )
 
     def why_not(self, name: str) -> str:
         model = self.cluster().models.get(name)
@@ -85,6 +97,9 @@ class Listed:
 
     def ready(self, name: str) -> Sequence[Endpoint]:
         return self.models[name][1]
+
+    def has_standby(self, name: str) -> bool:
+        return False
 
     def why_not(self, name: str) -> str:
         return self.models[name][2]

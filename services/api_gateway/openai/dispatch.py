@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 # Retry-After while no replica is ready.
 STARTING_S: Final = 5
+# How long a request waits for a standby to take over, and how often it looks.
+PROMOTION_S: Final = 5.0
+PROMOTION_LOOK_S: Final = 0.01
 # The status, in metrics only, of a request whose client disconnected.
 CLIENT_GONE: Final = 499
 
@@ -105,9 +108,7 @@ class Dispatch:
         tried: list[Endpoint] = []
         failure: ReplicaFailed | None = None
         for _ in range(self.settings.model_attempts):
-            endpoint = self.balancer.pick(
-                self.gateway.models.ready(call.fields.model), tried, time.monotonic()
-            )
+            endpoint = await self._next(call.fields.model, tried)
             if endpoint is None:
                 break
             try:
@@ -127,6 +128,20 @@ class Dispatch:
             "try again",
             "upstream_error",
         )
+
+    async def _next(self, model: str, tried: list[Endpoint]) -> Endpoint | None:
+        """Return the replica to try next, None if there is none.
+
+        If every replica failed and one may have a standby, wait until the standby serves.
+        """
+        until = time.monotonic() + PROMOTION_S
+        while True:
+            now = time.monotonic()
+            endpoint = self.balancer.pick(self.gateway.models.ready(model), tried, now)
+            waits = bool(tried) and now < until and self.gateway.models.has_standby(model)
+            if endpoint is not None or not waits:
+                return endpoint
+            await asyncio.sleep(PROMOTION_LOOK_S)
 
     async def _try(
         self,

@@ -243,6 +243,24 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
         f"model {x.name} scaled to {counted(x.replicas, 'replica')} by {_user(x.user)}"
     ),
     f.ModelUndeployed: lambda x: f"model {x.name} undeployed by {_user(x.user)}",
+    f.ModelKeepRequested: lambda x: (
+        f"model {x.model} keeps the tier {x.tier}, requested by {_user(x.user)}"
+    ),
+    f.ModelKeepDropped: lambda x: (
+        f"model {x.model} no longer keeps the tier {x.tier}, by {_user(x.user)}"
+    ),
+    f.KeptPlaced: lambda x: f"node {x.node_id} keeps {x.model}/{x.tier}",
+    f.KeptGranted: lambda x: (
+        f"node {x.node_id} has {x.host_bytes + sum(x.gpu_bytes.values())} bytes for "
+        f"{x.model}/{x.tier}"
+    ),
+    f.KeptEvicted: lambda x: f"node {x.node_id} gives up {x.model}/{x.tier}: {x.reason}",
+    f.KeptObserved: lambda x: (
+        f"{x.model}/{x.tier} on {x.node_id} is {x.state}" + (f": {x.detail}" if x.detail else "")
+    ),
+    f.StandbyPromoted: lambda x: (
+        f"the standby on {x.node_id} took over after {x.took_ms} ms, on port {x.port}: {x.reason}"
+    ),
     f.NodeInvited: lambda x: (
         f"{'invitation' if x.secret_hash else 'end of the invitation'} of node {x.node_id} by "
         f"{_user(x.user)}"

@@ -104,7 +104,7 @@ def _replica(cluster: Cluster, model: Model, job: Job) -> ReplicaShown:
         ready=is_ready(job),
         node_id=node_id,
         address=node.address if node is not None else "",
-        port=job.port,
+        port=(member.port if member is not None else 0) or job.port,
         started_at=rfc3339(job.started_ns),
         ready_at=rfc3339(member.ready_ns if member is not None else 0),
         detail=member.detail if member is not None else "",

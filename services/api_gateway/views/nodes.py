@@ -127,6 +127,7 @@ class NodeShown(msgspec.Struct):
     cpus_milli_held: int
     memory_bytes: int
     memory_bytes_held: int
+    memory_bytes_kept: int
     labels: dict[str, str]
     rack: str
     spine: str
@@ -214,6 +215,7 @@ def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
         cpus_milli_held=sum(cpus for cpus, _ in node.held.values()),
         memory_bytes=node.memory_bytes,
         memory_bytes_held=sum(memory for _, memory in node.held.values()),
+        memory_bytes_kept=sum(node.kept.values()),
         labels=node.labels,
         rack=node.rack,
         spine=node.spine,

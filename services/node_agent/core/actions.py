@@ -8,7 +8,7 @@ observation.
 import msgspec
 
 from libs.common.facts import NodeFact
-from libs.common.messages import ControlOrder, ProbeOrder, StartOrder
+from libs.common.messages import ControlOrder, KeepOrder, ProbeOrder, StartOrder
 from libs.common.model import AttemptRef, GpuId
 from services.node_agent.core.observations import Mark
 
@@ -77,12 +77,22 @@ class ProbeReplica(msgspec.Struct, frozen=True):
 class ForgetJob(msgspec.Struct, frozen=True):
     """Copy the end of the output streams to the store, then close the directory.
 
-    The attempt's last fact is in the log.
+    The attempt's last fact is in the log. `healthy`: it was a replica that answered until it was
+    stopped, and was ready `ready_ms` after its start (0: unknown).
     """
 
     ref: AttemptRef
     rank: int
     streams: tuple[str, ...] = ()
+    healthy: bool = False
+    ready_ms: int = 0
+
+
+class KeepData(msgspec.Struct, frozen=True):
+    """Bring an entry of resident data to its desired state, or `remove` it."""
+
+    order: KeepOrder
+    remove: bool = False
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -145,6 +155,7 @@ Action = (
     | CheckRelease
     | ProbeReplica
     | ForgetJob
+    | KeepData
     | Record
     | ResetDevice
     | ControlDevice

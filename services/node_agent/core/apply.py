@@ -15,7 +15,7 @@ from libs.common.model import AttemptRef, GpuId, attempt_key
 from libs.common.reasons import HUNG, MPS_LOST
 from services.node_agent.core import controls as dc
 from services.node_agent.core import devices as d
-from services.node_agent.core import hangs, hits, serving, shares
+from services.node_agent.core import hangs, hits, keeping, serving, shares, standby
 from services.node_agent.core import observations as o
 from services.node_agent.core.attempt import SIGTERM, shorter_stop
 from services.node_agent.core.attempt import Attempt as Attempt
@@ -92,6 +92,10 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
             dc.note_reset(state.controls, state.devices, state.node_id, seen)
         case o.DevicesListed(modes, changed):
             state.controls.modes, state.changed = modes, state.changed or changed
+        case o.KeepSeen():
+            keeping.note_seen(state.keeps, state.node_id, seen)
+        case o.KeepDone(model, tier):
+            keeping.note_done(state.keeps, model, tier)
         case o.DeviceControlled(order):
             dc.note_outcome(state.controls, state.devices, state.node_id, order)
         case _:
@@ -187,6 +191,8 @@ def _orders_came(state: State, orders: Orders) -> None:
     state.epoch = orders.epoch
     dc.add_orders(state.controls, orders.controls)
     state.probes = [*state.probes, *orders.probes][-PROBES_MAX:]
+    if orders.keeps is not None:
+        keeping.replace_list(state.keeps, orders.keeps.seq, orders.keeps.entries)
     for order in orders.orders:
         if order.seq > state.desired_seq:
             _accept_order(state, order)
@@ -244,6 +250,7 @@ def _accept_start(state: State, key: str, attempt: Attempt | None, order: StartO
         attempt.hang or hangs.hang_of(order.spec.hang_timeout_s),
         attempt.share or shares.share_of(order.gpus),
     )
+    attempt.standby = attempt.standby or standby.standby_of(order)
     if attempt.health is None:
         attempt.health = (
             serving.new_health if attempt.phase == WAITING else serving.adopted_health
@@ -313,6 +320,7 @@ def _desired_came(state: State, desired: Desired) -> None:
         return
     state.epoch, state.desired_seq = desired.epoch, desired.seq
     dc.replace_orders(state.controls, state.devices, desired.controls, desired.seq)
+    keeping.replace_list(state.keeps, desired.seq, desired.keeps)
     orders: tuple[Order, ...] = (*desired.starts, *desired.stops)
     for order in orders:
         _accept_order(state, order)
@@ -348,9 +356,13 @@ def _attempt_changed(attempt: Attempt, seen: o.AttemptObservation, now_ns: int) 
         case o.Probed():
             if attempt.health is not None:
                 serving.note_probe(attempt.health, seen.wrong, now_ns)
+                if attempt.health.ready and attempt.began_ns and not attempt.ready_ms:
+                    attempt.ready_ms = max(1, (now_ns - attempt.began_ns) // MS)
         case o.ReplicaAnswered():
             if attempt.health is not None:
                 serving.note_request(attempt.health)
+        case o.StandbySeen():
+            standby.follow(attempt.standby, attempt.health, seen)
         case o.Checkpointed():
             attempt.checkpointed_ns = max(attempt.checkpointed_ns, seen.at_ns)
         case o.ProgressSampled():

@@ -12,6 +12,7 @@ from libs.common.model import AttemptRef, GpuId
 from libs.common.reasons import TIME_LIMIT
 from services.node_agent.core import hangs, hits, serving, shares
 from services.node_agent.core import observations as o
+from services.node_agent.core.standby import Standby
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -29,9 +30,10 @@ class Attempt(msgspec.Struct, kw_only=True):
     `queued` and `stored` are levels (`state.STARTED_LEVEL` ...): how far its facts were handed to
     the log, and how far the log acknowledged them. `ordered` is the scheduler's stop; `stop` is the
     one in force, which may be the agent's own; `stop_sent` is the one that the supervisor received.
-    `health` is set for replicas, `hit` after a device error, `slices` for MIG instances (memory
-    slices per device). `checkpoint_at_stop_ns` is the last checkpoint before the stop was sent: a
-    later one is the answer to the stop.
+    `health` is set for replicas, `ready_ms` once one is ready: the time since its start. `standby`
+    is set for replicas that have one, `hit` after a device error, `slices` for MIG instances
+    (memory slices per device). `checkpoint_at_stop_ns` is the last checkpoint before the stop was
+    sent: a later one is the answer to the stop.
     """
 
     ref: AttemptRef
@@ -62,6 +64,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     unclean: dict[GpuId, str] = {}
     refusal: str = ""
     health: serving.Health | None = None
+    ready_ms: int = 0
+    standby: Standby | None = None
     checkpointed_ns: int = 0
     checkpoint_recorded_ns: int = 0
     checkpoint_due_ns: int = 0

@@ -12,7 +12,7 @@ from libs.common.life.job_life import CANCELLED
 from libs.common.model import NodeId
 from libs.common.reasons import BY_THE_AGENT, STOPPED, TIME_LIMIT
 from services.node_agent.core import devices as d
-from services.node_agent.core import serving, shares
+from services.node_agent.core import serving, shares, standby
 from services.node_agent.core import state as s
 from services.node_agent.core.observations import Exit
 from services.node_agent.core.serving import Health
@@ -160,7 +160,8 @@ def ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
         attempt.queued = s.STARTED_LEVEL
         ready.append(_started(attempt, node_id))
     ready += (
-        _health_facts(attempt, node_id)
+        standby.facts(attempt.standby, ref, node_id)
+        + _health_facts(attempt, node_id)
         + _checkpoint_facts(attempt, node_id, now_ns)
         + _share_facts(state, attempt, now_ns)
     )

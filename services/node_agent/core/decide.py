@@ -12,11 +12,11 @@ from typing import Final
 
 from libs.common.devices.partition import on_cards_of
 from libs.common.facts import NodeFact
-from libs.common.reasons import NODE_LOST, OVER_SHARE
+from libs.common.reasons import BY_THE_AGENT, NODE_LOST, OVER_SHARE, STOPPED
 from services.node_agent.core import actions as a
 from services.node_agent.core import controls as dc
 from services.node_agent.core import devices as d
-from services.node_agent.core import hangs, kept_devices, serving, shares
+from services.node_agent.core import hangs, keeping, kept_devices, serving, shares
 from services.node_agent.core import state as s
 from services.node_agent.core.attempt import SIGTERM, limit_at_ns, stop_at_limit
 from services.node_agent.core.attempt_facts import (
@@ -72,7 +72,9 @@ def decide(state: State, now_ns: int) -> list[a.Action]:
     of_devices = [] if state.changed else d.facts(state.devices, state.node_id, RECORD_FACTS_MAX)
     if of_devices or state.devices.unsaved:
         actions.append(a.KeepDevices(kept_devices.encode(state.devices)))
-    facts = [*of_devices, *([] if state.changed else dc.facts(state.controls)), *facts]
+    actions += [a.KeepData(order, gone) for order, gone in keeping.take_due(state.keeps)]
+    of_controls = [] if state.changed else dc.facts(state.controls)
+    facts = [*of_devices, *of_controls, *keeping.facts(state.keeps), *facts]
     if facts:
         state.unstored += 1
         actions.append(a.Record(tuple(facts), tuple(marks)))
@@ -277,10 +279,29 @@ def _set_timer(state: State, key: str, attempt: Attempt, now_ns: int) -> None:
 def _forget(state: State) -> list[a.Action]:
     """Close the directories of attempts that left the state."""
     actions: list[a.Action] = [
-        a.ForgetJob(attempt.ref, attempt.rank, _streams(attempt)) for attempt in state.to_forget
+        a.ForgetJob(
+            ref=attempt.ref,
+            rank=attempt.rank,
+            streams=_streams(attempt),
+            healthy=_ended_healthy(attempt),
+            ready_ms=attempt.ready_ms,
+        )
+        for attempt in state.to_forget
     ]
     state.to_forget.clear()
     return actions
+
+
+def _ended_healthy(attempt: Attempt) -> bool:
+    """Return whether a replica answered its probes until it was stopped, or exited with 0.
+
+    Only such a replica may leave compile products for others.
+    """
+    end, health = attempt.exit, attempt.health
+    if end is None or health is None or health.ready is not True or attempt.hit is not None:
+        return False
+    own = attempt.stop is not None and attempt.stop.reason in BY_THE_AGENT
+    return end.exit_code == 0 or (end.reason == STOPPED and not own)
 
 
 def _streams(attempt: Attempt) -> tuple[str, ...]:

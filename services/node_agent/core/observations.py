@@ -143,6 +143,15 @@ class ReplicaAnswered(msgspec.Struct, frozen=True):
     key: str
 
 
+class StandbySeen(msgspec.Struct, frozen=True):
+    """A replica reports that its standby serves, after `number` promotions."""
+
+    key: str
+    number: int
+    took_ms: int = 0
+    reason: str = ""
+
+
 class ShareLost(msgspec.Struct, frozen=True):
     """The isolation of an attempt on a shared device is gone: it cannot go on."""
 
@@ -229,6 +238,28 @@ class DevicesListed(msgspec.Struct, frozen=True):
     changed: bool
 
 
+class KeepSeen(msgspec.Struct, frozen=True):
+    """What was seen of an entry of resident data; the fields are those of KeptObserved."""
+
+    model: str
+    tier: str
+    request: int
+    number: int
+    state: str
+    size_bytes: int = 0
+    content: str = ""
+    files: dict[str, str] = {}
+    restore_ms: int = 0
+    detail: str = ""
+
+
+class KeepDone(msgspec.Struct, frozen=True):
+    """The work on an entry of resident data has ended."""
+
+    model: str
+    tier: str
+
+
 class FactsStored(msgspec.Struct, frozen=True):
     """The log acknowledged a commit of this agent."""
 
@@ -245,6 +276,7 @@ AttemptObservation = (
     | ReleaseChecked
     | Probed
     | ReplicaAnswered
+    | StandbySeen
     | Checkpointed
     | ProgressSampled
     | ShareSampled
@@ -261,6 +293,8 @@ Observation = (
     | ShareLost
     | EvidenceSaved
     | DeviceObservation
+    | KeepSeen
+    | KeepDone
     | FactsStored
 )
 

@@ -8,6 +8,7 @@ probe, and nothing is recorded until then. Tests: tests/unit/test_agent_serving.
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.common.messages import StartOrder
 from libs.common.reasons import STARTUP_TIMEOUT, UNHEALTHY
@@ -108,6 +109,12 @@ def note_probe(health: Health, wrong: str, now_ns: int) -> None:
     health.probe_at_ns = now_ns + (
         min(AGAIN_NS, every_ns) if health.was_ready else EVERY_STARTING_NS
     )
+
+
+def move(health: Health, port: int) -> None:
+    """Probe another port from now on."""
+    health.probe = replace(health.probe, port=port)
+    health.probe_at_ns, health.failures = 0, 0
 
 
 def note_request(health: Health) -> None:

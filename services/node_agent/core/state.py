@@ -15,7 +15,7 @@ from libs.common.messages import ProbeOrder, digest
 from libs.common.model import AttemptRef, NodeId, attempt_key
 from services.node_agent.core import controls as dc
 from services.node_agent.core import devices as d
-from services.node_agent.core import hangs, serving, shares
+from services.node_agent.core import hangs, keeping, serving, shares
 from services.node_agent.core import observations as o
 from services.node_agent.core.attempt import Attempt as Attempt
 from services.node_agent.core.attempt import Stop as Stop
@@ -69,6 +69,7 @@ class State(msgspec.Struct, kw_only=True):
     unstored: int = 0
     controls: dc.Controls = msgspec.field(default_factory=dc.Controls)
     probes: list[ProbeOrder] = []
+    keeps: keeping.Keeps = msgspec.field(default_factory=keeping.Keeps)
 
 
 def begin(
@@ -87,6 +88,7 @@ def begin(
             before.release_ns,
             before.devices,
         )
+        state.keeps = before.keeps
         state.controls, state.unstored = before.controls, before.unstored
         state.attempts, state.timers, state.touched = before.attempts, before.timers, before.touched
         state.lease_epoch, state.lease_deadline_ns = before.lease_epoch, before.lease_deadline_ns
@@ -133,7 +135,7 @@ def accounted(state: State) -> list[AttemptRef]:
 
 
 def local_digest(state: State) -> str:
-    """Return the digest of this node's attempts, stops and device controls.
+    """Return the digest of this node's attempts, stops, device controls and resident data.
 
     The scheduler computes it from the log over the members that are placed, started or finished on
     this node. The two agree once all facts are acknowledged and all orders have arrived.
@@ -143,6 +145,7 @@ def local_digest(state: State) -> str:
         accounted(state),
         ((ref, stop.signal, stop.grace_ms) for ref, stop in ordered if stop is not None),
         dc.digest_entries(state.controls),
+        keeping.digest_entries(state.keeps),
     )
 
 

@@ -17,6 +17,8 @@ from services.node_agent.directories.accounts import Account
 from services.node_agent.directories.unpacking import FILES
 
 OWN: Final = "own"
+# Copies of compile products that a replica may use and change (`resident/`).
+CACHE: Final = "cache"
 # Any user may enter a folder of this mode; only the owner may list it.
 PASSABLE: Final = 0o711
 # A job on simulated devices may write to this file how many seconds it has kept them busy
@@ -36,8 +38,9 @@ def give(jobs_dir: Path, job_dir: str, account: Account) -> None:
     folder = os.open(job_dir, FOLDER)
     try:
         os.fchmod(folder, 0o700)
-        with contextlib.suppress(FileNotFoundError):
-            give_tree(folder, FILES, account.uid, account.gid)
+        for name in (FILES, CACHE):
+            with contextlib.suppress(FileNotFoundError):
+                give_tree(folder, name, account.uid, account.gid)
         _make_own(folder, account)
         _make_file(folder, DEVICE_SECONDS, account)
         for path in (jobs_dir.parent, jobs_dir):

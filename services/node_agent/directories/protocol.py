@@ -5,13 +5,18 @@ simulation's. `Memory` keeps the incarnation, the directory's name and small fil
 (`incarnation.IncarnationFile`).
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from libs.common.model import AttemptRef, GpuId
+from libs.common.messages import StartOrder
+from libs.common.model import AttemptRef, Gpu, GpuId
+from services.node_agent.core.actions import KeepData
+from services.node_agent.core.keeping import Keeps
 from services.node_agent.core.observations import Adopted, Observation, Probe
+from services.node_agent.core.state import State
 from services.node_agent.core.used import Used
 from services.node_agent.directories.accounts import ALL_OTHERS, SELF, Account
 from services.node_agent.directories.retention import Keep, Pruned
@@ -214,6 +219,60 @@ class Memory(Protocol):
         ...
 
 
+class Residence(Protocol):
+    """The resident data of models on this node (`resident/`)."""
+
+    async def start(self, tell: OnEvent, keeps: Callable[[], Keeps]) -> None:
+        """Find what earlier agents kept. `keeps` returns what is wanted now."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything; the data stays."""
+        ...
+
+    async def watch(self, state: Callable[[], State]) -> None:
+        """Follow the standbys of this node's replicas, for ever."""
+        ...
+
+    async def carry_out(self, action: KeepData) -> None:
+        """Bring one entry to its desired state, and report it."""
+        ...
+
+    async def prepare(
+        self, launch: Launch, order: StartOrder, gpus: Sequence[Gpu], drivers: Mapping[str, str]
+    ) -> Launch:
+        """Return the launch of a replica with its part of the resident data."""
+        ...
+
+    async def finished(self, ref: AttemptRef, healthy: bool, ready_ms: int) -> None:
+        """Keep what a replica leaves for others, if it finished healthy."""
+        ...
+
+
+class NoResident:
+    """A node that keeps no data of models (the simulation)."""
+
+    async def start(self, tell: OnEvent, keeps: Callable[[], Keeps]) -> None:
+        """There is nothing to find."""
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    async def watch(self, state: Callable[[], State]) -> None:
+        await asyncio.Event().wait()
+
+    async def carry_out(self, action: KeepData) -> None:
+        """The scheduler sends no orders to such a node."""
+
+    async def prepare(
+        self, launch: Launch, order: StartOrder, gpus: Sequence[Gpu], drivers: Mapping[str, str]
+    ) -> Launch:
+        return launch
+
+    async def finished(self, ref: AttemptRef, healthy: bool, ready_ms: int) -> None:
+        """Nothing is kept."""
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """The description of this machine.
 
@@ -248,3 +307,4 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     numas: Mapping[int, Numa] = {}
     users: dict[str, str] = msgspec.field(default_factory=lambda: {ALL_OTHERS: SELF})
     numbers: TenantNumbers = TenantNumbers()
+    keeps: bool = False

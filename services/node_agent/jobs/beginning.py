@@ -14,7 +14,12 @@ from libs.common.model import Gpu, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from services.node_agent.core import observations as o
 from services.node_agent.devices.instances import Instances
-from services.node_agent.directories.protocol import AlreadyStarted, JobSupervisors, Launch, Machine
+from services.node_agent.directories.protocol import (
+    AlreadyStarted,
+    JobSupervisors,
+    Launch,
+    Machine,
+)
 from services.node_agent.drivers import Driver
 from services.node_agent.health.preflight import Preflight
 from services.node_agent.health.scrubbing import Scrub
@@ -99,12 +104,13 @@ async def _ready(
             launch, workdir=await ground.jobs.unpack(launch.ref, order.spec.upload, pieces, wanted)
         )
     try:
+        versions = ground.driver.versions
+        launch = await ground.means.resident.prepare(launch, order, inventory, versions)
         return await ground.means.hold(
             launch, order, inventory=inventory, nodes=ground.driver.nodes, wanted=wanted
         )
     except Refused:
-        if order.spec.upload:
-            await ground.jobs.discard(launch.ref)
+        await ground.jobs.discard(launch.ref)
         raise
 
 

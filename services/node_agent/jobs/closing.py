@@ -14,7 +14,7 @@ from libs.common.errors import Unavailable
 from libs.common.model import AttemptRef, NodeId
 from libs.common.transport.kv import OutputStore, output_key
 from services.node_agent.core import actions as a
-from services.node_agent.directories.protocol import JobSupervisors
+from services.node_agent.directories.protocol import JobSupervisors, NoResident, Residence
 from services.node_agent.jobs.answers import STREAMS
 
 TAIL_BYTES: Final = 64 << 10
@@ -31,10 +31,17 @@ logger = logging.getLogger(__name__)
 class Closing:
     """The closing of attempts on one node."""
 
-    def __init__(self, node_id: NodeId, jobs: JobSupervisors, outputs: OutputStore) -> None:
+    def __init__(
+        self,
+        node_id: NodeId,
+        jobs: JobSupervisors,
+        outputs: OutputStore,
+        resident: Residence | None = None,
+    ) -> None:
         self.node_id = node_id
         self.jobs = jobs
         self.outputs = outputs
+        self.resident: Residence = resident or NoResident()
         self.at_once = asyncio.Semaphore(COPIES_AT_ONCE)
         self.waiting = 0
 
@@ -49,6 +56,7 @@ class Closing:
 
     async def close(self, action: a.ForgetJob) -> None:
         """Close an attempt. If too many wait, it is forgotten at once and copied later."""
+        await self.resident.finished(action.ref, action.healthy, action.ready_ms)
         copied = self.waiting < COPIES_WAITING_MAX
         if copied:
             self.waiting += 1

@@ -1,5 +1,5 @@
-"""The means of an attempt besides its process: a place on shared devices, memory pools, and a
-container. The attempt has them until its release.
+"""The means of an attempt besides its process: a place on shared devices, memory pools, a
+container, and its part of resident data. The attempt has them until its release.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -9,7 +9,7 @@ from libs.common.messages import StartOrder
 from libs.common.model import Gpu, GpuId
 from services.node_agent.core.observations import Adopted, Observation
 from services.node_agent.core.state import key_of
-from services.node_agent.directories.protocol import Launch
+from services.node_agent.directories.protocol import Launch, NoResident, Residence
 from services.node_agent.drivers import DeviceNodes
 from services.node_agent.memory.pools import RETURNED, Pools
 from services.node_agent.runtimes.containers import GONE, Containers
@@ -17,7 +17,7 @@ from services.node_agent.sharing.shares import Shares
 
 
 class Means:
-    """Shared devices, memory pools and containers of one agent.
+    """Shared devices, memory pools, containers and resident data of one agent.
 
     Without arguments there are none (the simulation).
     """
@@ -27,9 +27,11 @@ class Means:
         shares: Shares | None = None,
         containers: Containers | None = None,
         pools: Pools | None = None,
+        resident: Residence | None = None,
     ) -> None:
         self.shares, self.containers = shares or Shares(), containers or Containers()
         self.pools = pools or Pools()
+        self.resident: Residence = resident or NoResident()
 
     async def adopt(
         self,
@@ -97,6 +99,7 @@ class Means:
 
     async def close(self) -> None:
         """Let go of everything; daemons and containers live on."""
+        self.resident.close()
         await self.containers.close()
         await self.pools.close()
         await self.shares.close()

@@ -37,6 +37,7 @@ from services.scheduler.decide.stops import (
     stop_unsaved,
     stop_unstarted,
 )
+from services.scheduler.models.keeping import keep, with_evictions
 from services.scheduler.models.models import scale
 from services.scheduler.state.state import State
 
@@ -91,8 +92,8 @@ def decide(
         or withdraw(state)
         or scale(state, now_ns if wall_ns is None else wall_ns, observed.quiet)
         or enqueue(state)
-        or place_reserved(state)
-        or place(state)
+        or with_evictions(state.cluster, place_reserved(state) or place(state))
+        or keep(state, now_ns if wall_ns is None else wall_ns)
         or preempt(state)
         or grow(state)
         or drain_suspect(state)

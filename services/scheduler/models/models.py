@@ -14,8 +14,10 @@ from typing import Final
 from libs.common import reasons
 from libs.common.facts import ReplicasScaled
 from libs.common.folds.model_fold import ordinal_of, replica_id
+from libs.common.life import kept_life
 from libs.common.model import JobId, NodeId, Replica
 from libs.common.state.cluster import Cluster, Job, Model, is_ready
+from libs.common.state.kept import kept_key
 from libs.common.state.model_view import may_answer, replica_spec
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.state.state import State
@@ -64,7 +66,7 @@ def scaling(
         model.replicas + SURGE - len(heard),
         2 * model.replicas + SURGE - len(present),
     )
-    return _addition(model) if missing > 0 and now_ns >= backoff_until_ns(model) else None
+    return _addition(cluster, model) if missing > 0 and now_ns >= backoff_until_ns(model) else None
 
 
 def _outdated(model: Model, present: list[Job], heard: list[Job]) -> list[JobId]:
@@ -130,17 +132,19 @@ def _retirement(model: Model, retire: list[JobId], reason: str, now_ns: int) -> 
     )
 
 
-def _addition(model: Model) -> ReplicasScaled:
+def _addition(cluster: Cluster, model: Model) -> ReplicasScaled:
     """Return the fact that adds one replica; one at a time, so that a fact holds the command and
     its environment once.
     """
+    kept = cluster.kept.get(kept_key(model.name, kept_life.STANDBY))
+    standby = kept is not None and kept.tenant == model.tenant
     return ReplicasScaled(
         model=model.name,
         generation=model.generation,
         add=(
             Replica(
                 replica_id(model.name, model.next_ordinal),
-                replica_spec(model.spec, model.name, model.generation),
+                replica_spec(model.spec, model.name, model.generation, standby),
             ),
         ),
         reason=reasons.CRASHED if model.crashes else reasons.WANTED,

@@ -98,4 +98,5 @@ def _page(whole: Desired, part: list[Order], number: int, count: int) -> Desired
         page=number,
         pages=count,
         controls=controls,
+        keeps=() if number else whole.keeps,
     )

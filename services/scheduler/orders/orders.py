@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Final
 
 from libs.common import reasons
+from libs.common.change import Change
 from libs.common.facts import (
     AnyFact,
     FabricRoundOrdered,
@@ -16,19 +17,27 @@ from libs.common.facts import (
     JobPlaced,
     JobPreempted,
     JobStopOrdered,
+    KeptEvicted,
+    KeptGranted,
+    KeptPlaced,
+    ModelKeepDropped,
+    ModelKeepRequested,
     Unknown,
 )
-from libs.common.life import job_life
+from libs.common.life import job_life, kept_life
 from libs.common.messages import (
     AnyOrder,
     ControlOrder,
     Desired,
+    KeepList,
+    KeepOrder,
     Orders,
     Peer,
     ProbeOrder,
     StartOrder,
     StopOrder,
     digest,
+    keep_lines,
 )
 from libs.common.model import IMAGES, POOLS, Member, NodeId
 from libs.common.state.cluster import Cluster, MemberView, known_to_agent, node_gpus
@@ -38,6 +47,7 @@ from services.scheduler.state.fabric_rules import MS, FabricRules
 TOKEN_BYTES: Final = 32
 # Large messages that a probe sends in each direction, at most.
 BULK_COUNT: Final = 16
+KEEPS: Final = (ModelKeepRequested, ModelKeepDropped, KeptPlaced, KeptGranted, KeptEvicted)
 NO_IMAGES: Final = "image: the agent of this node is older than jobs with an image"
 NO_POOLS: Final = "pool: the agent of this node is older than memory pools"
 
@@ -107,6 +117,7 @@ def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
         starts=tuple(starts),
         stops=tuple(stops),
         controls=controls,
+        keeps=tuple(keeps_of(cluster, node_id)),
     )
 
 
@@ -116,7 +127,8 @@ def node_digest(cluster: Cluster, node_id: NodeId) -> str:
     ordered = ((job.ref, _stop_of(job, cluster.seq)) for job in accounted)
     stops = [(ref, stop.signal, stop.grace_ms) for ref, stop in ordered if stop is not None]
     controls = [(each.uuid, each.control, each.request) for each in controls_of(cluster, node_id)]
-    return digest([job.ref for job in accounted], stops, controls)
+    keeps = keep_lines(keeps_of(cluster, node_id))
+    return digest([job.ref for job in accounted], stops, controls, keeps)
 
 
 def _stop_of(job: Job, seq: int) -> StopOrder | None:
@@ -138,12 +150,11 @@ def _stop_of(job: Job, seq: int) -> StopOrder | None:
 
 def message(epoch: int, part: Sequence[AnyOrder]) -> Orders:
     """Return the message with these orders for one node."""
-    return Orders(
-        epoch,
-        tuple(order for order in part if isinstance(order, StartOrder | StopOrder)),
-        tuple(order for order in part if isinstance(order, ControlOrder)),
-        tuple(order for order in part if isinstance(order, ProbeOrder)),
-    )
+    of_jobs = tuple(order for order in part if isinstance(order, StartOrder | StopOrder))
+    controls = tuple(order for order in part if isinstance(order, ControlOrder))
+    probes = tuple(order for order in part if isinstance(order, ProbeOrder))
+    keeps = [order for order in part if isinstance(order, KeepList)]
+    return Orders(epoch, of_jobs, controls, probes, keeps[-1] if keeps else None)
 
 
 def probe_orders(
@@ -209,6 +220,42 @@ def controls_of(cluster: Cluster, node_id: NodeId) -> Iterator[ControlOrder]:
                     detail=control.detail,
                     in_force=control.in_force,
                 )
+
+
+def keep_lists(
+    cluster: Cluster, facts: Iterable[AnyFact | Unknown], changes: Iterable[Change], seq: int
+) -> Iterator[tuple[NodeId, KeepList]]:
+    """Yield what the nodes keep that commit `seq` is about. A lost list is sent again after the
+    digest of a heartbeat differs.
+    """
+    nodes = dict.fromkeys(
+        node_id
+        for fact, change in zip(facts, changes, strict=True)
+        if isinstance(fact, KEEPS)
+        for node_id in change.nodes
+    )
+    for node_id in nodes:
+        yield node_id, KeepList(seq, tuple(keeps_of(cluster, node_id)))
+
+
+def keeps_of(cluster: Cluster, node_id: NodeId) -> Iterator[KeepOrder]:
+    """Yield what the node keeps of models; none if its agent is too old."""
+    for kept in cluster.kept.values() if cluster.nodes[node_id].keeps else ():
+        entry = kept.entries.get(node_id)
+        if entry is not None and entry.state != kept_life.EVICTED:
+            yield KeepOrder(
+                model=kept.model,
+                tier=kept.tier,
+                tenant=kept.tenant,
+                request=kept.request,
+                number=entry.number,
+                state=entry.state,
+                granted=entry.host_bytes or max(entry.gpu_bytes.values(), default=0),
+                weights=kept.weights,
+                files=kept.files,
+                content=entry.content,
+                user=kept.user,
+            )
 
 
 def _accounted(cluster: Cluster, node_id: NodeId) -> Iterator[tuple[Job, MemberView]]:

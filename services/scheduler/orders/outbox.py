@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from libs.common import subjects
+from libs.common.change import Change
 from libs.common.facts import (
     AnyFact,
     FabricRoundOrdered,
@@ -80,6 +81,17 @@ class Outbox:
         """Queue the device controls that commit `seq` requested."""
         for node_id, control in orders.control_orders(acked, facts, seq):
             self.outgoing.put_nowait((node_id, [control]))
+
+    def keeps(
+        self,
+        acked: Cluster,
+        seq: int,
+        facts: Iterable[AnyFact | Unknown],
+        changes: Iterable[Change],
+    ) -> None:
+        """Queue what the nodes keep of models that commit `seq` is about."""
+        for node_id, kept in orders.keep_lists(acked, facts, changes, seq):
+            self.outgoing.put_nowait((node_id, [kept]))
 
     async def send(self, epoch: Callable[[], int]) -> None:
         """Send orders for ever, those of one node and one moment in as few messages as possible."""

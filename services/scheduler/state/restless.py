@@ -5,9 +5,10 @@ Pure, and derived: a part of `State`. It also holds the replicas that finish the
 they are stopped.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from heapq import heappop, heappush
 
+from libs.common.change import Change
 from libs.common.model import JobId, NodeId
 
 
@@ -15,14 +16,34 @@ class Restless:
     """The models and nodes to check again.
 
     `models` may need more or fewer replicas. `draining` are retired replicas that are not stopped
-    yet. `quiet` are the silent nodes at the last check.
+    yet. `quiet` are the silent nodes at the last check. `kept_stale`: what nodes keep of models
+    must be checked again; at `kept_look_ns` it is checked although nothing changed.
     """
 
     def __init__(self) -> None:
         self.models: dict[str, None] = {}
         self.draining: dict[JobId, None] = {}
         self.quiet: tuple[NodeId, ...] = ()
+        self.kept_stale = True
+        self.kept_look_ns = 0
         self._timers: list[tuple[int, str]] = []
+
+    def note(self, change: Change) -> None:
+        """Check again what a commit changed."""
+        self.models.update(dict.fromkeys(change.models))
+        self.kept_stale = self.kept_stale or bool(change.nodes or change.models)
+
+    def note_replica(
+        self, job_id: JobId, model: str, deployed: Container[str], draining: bool
+    ) -> None:
+        """Check the model of a replica that changed, if it is still deployed."""
+        self.kept_stale = True
+        if model in deployed:
+            self.models[model] = None
+        if draining:
+            self.draining[job_id] = None
+        else:
+            self.draining.pop(job_id, None)
 
     def wake(self, models: Iterable[str], now_ns: int, quiet: tuple[NodeId, ...]) -> None:
         """Check models again although no fact touched them, when a wait is over or the set of live

@@ -308,7 +308,7 @@ class State:
         self.capacity.learn(self.cluster)
         for job_id in change.jobs:
             self._reclassify(job_id)
-        self.restless.models.update(dict.fromkeys(change.models))
+        self.restless.note(change)
 
     def _note_address(self, node_id: NodeId) -> None:
         """Move the ports of the node's jobs if the node registered with another address."""
@@ -338,19 +338,16 @@ class State:
             if (at_ns := turns_ns(job, self.wall_ns)) > 0:
                 heappush(self.turns, (at_ns, job_id))
             if job.spec.serve is not None:
-                self._note_draining(job)
+                self._note_replica(job, job.spec.serve.model)
             if job.spec.preemptible:
                 self.preemptible.note(job)
                 self.capacity.touch(job.members)
-            if job.spec.serve is not None and job.spec.serve.model in self.cluster.models:
-                self.restless.models[job.spec.serve.model] = None
 
-    def _note_draining(self, job: Job) -> None:
-        if is_draining(job, self.wall_ns):
-            self.restless.draining[job.job_id] = None
+    def _note_replica(self, job: Job, model: str) -> None:
+        draining = is_draining(job, self.wall_ns)
+        self.restless.note_replica(job.job_id, model, self.cluster.models, draining)
+        if draining:
             heappush(self.turns, (job.drain_until_ns, job.job_id))
-        else:
-            self.restless.draining.pop(job.job_id, None)
 
     def _note_attempt(self, job: Job) -> None:
         """Keep the port and the start limit of the current attempt.

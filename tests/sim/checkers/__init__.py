@@ -44,6 +44,7 @@ from tests.sim.checkers.removed_only_when_empty import RemovedOnlyWhenEmpty
 from tests.sim.checkers.replay_equals_live import ReplayEqualsLive
 from tests.sim.checkers.reservations_are_kept import ReservationsAreKept
 from tests.sim.checkers.reserved_devices_stay_reserved import ReservedDevicesStayReserved
+from tests.sim.checkers.resident_data_gives_way import ResidentDataGivesWay
 from tests.sim.checkers.shares_never_exceed_a_device import SharesNeverExceedADevice
 from tests.sim.checkers.started_only_when_placed import StartedOnlyWhenPlaced
 from tests.sim.checkers.tenants_never_share_a_gpu import TenantsNeverShareAGpu
@@ -84,6 +85,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     QuotaNeverExceeded,
     RemovedOnlyWhenEmpty,
     ReplayEqualsLive,
+    ResidentDataGivesWay,
     SharesNeverExceedADevice,
     StartedOnlyWhenPlaced,
     TenantsNeverShareAGpu,

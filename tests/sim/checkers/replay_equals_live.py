@@ -78,6 +78,9 @@ def comparable(cluster: Cluster) -> dict[str, Any]:
     del told["ignored"]
     for model in told["models"].values():
         model["last_crash_ns"] = 0
+    for kept in told["kept"].values():
+        for entry in kept["entries"].values():
+            entry["at_ns"] = 0
     for job in told["jobs"].values():
         job |= {name: 0 for name in job if name.endswith("_ns") and name != "placed_ns"}
         if job["state"] in ENDED:

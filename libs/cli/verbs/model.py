@@ -1,0 +1,180 @@
+"""`muster model keep|kept|drop`: keep data of models on nodes between their replicas."""
+
+import os
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+
+from libs.cli.flags.sizes import parse_size, show_size
+from libs.cli.gateway import ask, model_path
+from libs.cli.profile import read_profile
+from libs.cli.terminal.output import listed, print_table, print_value
+from libs.cli.terminal.table import Column, state_colour
+from libs.common.errors import Refused
+from libs.common.life.kept_life import ACCEPTED
+
+COLUMNS: Final = (
+    Column("MODEL"),
+    Column("TIER"),
+    Column("NODE"),
+    Column("STATE", colour_of=state_colour),
+    Column("SIZE", right=True),
+    Column("SAVES", right=True),
+    Column("DETAIL", flexible=True),
+)
+
+
+@click.group(short_help="Keep data of models on nodes, so that replicas start faster.")
+def command() -> None:
+    """Keep data of models on nodes, so that replicas start faster."""
+
+
+@command.command()
+@click.argument("name")
+@click.option(
+    "--tier",
+    type=click.Choice(ACCEPTED),
+    required=True,
+    help=(
+        "What to keep: compile products on disk (artefact), weight files in memory (host), or a "
+        "second engine beside each replica (standby)."
+    ),
+)
+@click.option("--node", "node_list", multiple=True, metavar="NODE", help="Keep it on this node.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Keep it on N nodes of the scheduler's choice. Default: the nodes of the replicas.",
+)
+@click.option(
+    "--weights",
+    metavar="PATH",
+    help="Folder with the model's weight files on each node, for example /models/llama.",
+)
+@click.option(
+    "--sha256sums",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Output of sha256sum in that folder: only this checkpoint is accepted.",
+)
+@click.option(
+    "--size",
+    metavar="SIZE",
+    help="Memory of each device that a standby uses, for example 3G. Default: 3G.",
+)
+def keep(
+    name: str,
+    tier: str,
+    node_list: tuple[str, ...],
+    nodes: int | None,
+    weights: str | None,
+    sha256sums: str | None,
+    size: str | None,
+) -> None:
+    """Keep one tier of a model on nodes between its replicas.
+
+    \b
+    muster model keep chat --tier artefact
+    muster model keep chat --tier host --weights /models/llama --nodes 2
+    muster model keep chat --tier standby
+    """
+    profile = read_profile()
+    body: dict[str, Any] = {
+        "nodes": nodes,
+        "node_list": list(node_list) or None,
+        "weights": weights,
+        "files": _read_sums(sha256sums) if sha256sums else None,
+        "size_bytes": _read_size(size) if size else None,
+        "user": profile.user,
+    }
+    given = {field: value for field, value in body.items() if value is not None}
+    ask(profile, "PUT", model_path(name, "kept", tier), body=given)
+
+
+def _read_size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--size") from error
+
+
+def _read_sums(path: str) -> dict[str, str]:
+    """Return the hashes of a file that sha256sum printed, by path."""
+    files: dict[str, str] = {}
+    with open(path, encoding="utf-8") as stream:
+        for number, line in enumerate(stream, 1):
+            digest, _, name = line.rstrip("\n").partition("  ")
+            if not name:
+                raise Refused(
+                    f"{path}, line {number}: {line[:64]!r} is not a line of sha256sum: give "
+                    "'HASH  PATH' lines"
+                )
+            files[os.path.normpath(name)] = digest
+    return files
+
+
+@command.command()
+@click.argument("name", required=False)
+@listed
+def kept(name: str | None, form: str, no_headers: bool) -> None:
+    """List what is kept, of all models or of one.
+
+    SAVES is the time that a start takes longer without the entry.
+
+    \b
+    muster model kept
+    muster model kept chat -o json
+    """
+    found = [
+        each
+        for each in ask(read_profile(), "GET", "/v1/kept")["kept"]
+        if name is None or each["model"] == name
+    ]
+    if not print_value(found, form):
+        rows = [row for each in found for row in _rows(each)]
+        print_table(COLUMNS, rows, not no_headers, form == "wide")
+
+
+def _rows(kept: dict[str, Any]) -> list[list[str]]:
+    entries = kept["entries"] or [
+        {"node_id": "-", "state": "requested", "detail": "no replica of the model runs"}
+    ]
+    return [
+        [
+            str(kept["model"]),
+            str(kept["tier"]),
+            str(entry["node_id"]),
+            str(entry["state"]),
+            show_size(entry.get("size_bytes") or 0),
+            f"{entry['restore_ms'] / 1_000:.1f}s" if entry.get("restore_ms") else "-",
+            str(entry["detail"]),
+        ]
+        for entry in entries
+    ]
+
+
+@command.command()
+@click.argument("name")
+@click.option("--tier", type=click.Choice(ACCEPTED), help="Drop this tier. Default: all tiers.")
+def drop(name: str, tier: str | None) -> None:
+    """Keep a model's data no longer. The nodes remove it.
+
+    \b
+    muster model drop chat --tier host
+    """
+    profile = read_profile()
+    tiers = [
+        each["tier"]
+        for each in ask(profile, "GET", "/v1/kept")["kept"]
+        if each["model"] == name and tier in (None, each["tier"])
+    ]
+    if not tiers:
+        raise Refused(
+            f"model {name} keeps {f'no tier {tier}' if tier else 'nothing'}: `muster model kept` "
+            "lists what is kept"
+        )
+    for each in tiers:
+        path = model_path(name, "kept", quote(each, safe=""))
+        ask(profile, "DELETE", path, body={"user": profile.user})

@@ -1,0 +1,131 @@
+"""Requests to keep a tier of a model, or to drop it.
+
+Pure. Whether nodes have the bytes is the scheduler's decision. Tests:
+tests/unit/test_gateway_kept_intents.py.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from libs.common.errors import Refused
+from libs.common.facts import ModelKeepDropped, ModelKeepRequested, check_fact_size
+from libs.common.life import kept_life
+from libs.common.model import NodeId
+from libs.common.state.cluster import Cluster, Model
+from libs.common.state.kept import Kept, kept_key
+from services.api_gateway.intents import job_intents
+from services.api_gateway.intents.fields import check_one_of, check_range, convert, names_of
+
+NODES_MAX: Final = 1_024
+FILES_MAX: Final = 256
+PATH_MAX: Final = 1_024
+SIZE_MAX: Final = 1 << 50
+SHA256: Final = re.compile(r"[0-9a-f]{64}")
+DROP_FIELDS: Final = ("user",)
+# A parked engine takes 2 to 3 GiB of each device.
+STANDBY_BYTES: Final = 3 << 30
+RANGES: Final = (("nodes", 0, NODES_MAX), ("size_bytes", 0, SIZE_MAX))
+
+
+class KeepBody(msgspec.Struct, frozen=True):
+    """What to keep of a model; see ModelKeepRequested."""
+
+    nodes: int = 0
+    node_list: tuple[NodeId, ...] = ()
+    weights: str = ""
+    files: dict[str, str] = {}
+    size_bytes: int = 0
+    user: str = ""
+
+
+FIELDS: Final = names_of(KeepBody)
+
+
+def keeping(cluster: Cluster, model: Model, tier: str, body: object) -> ModelKeepRequested:
+    """Return the fact for `PUT /v1/deployments/{name}/kept/{tier}`. Raises Refused."""
+    check_one_of("tier", tier, kept_life.ACCEPTED)
+    values = job_intents.body_fields({} if body is None else body, FIELDS)
+    user = job_intents.take_user(values)
+    wish = convert(values, KeepBody)
+    for name, low, high in RANGES:
+        check_range(name, getattr(wish, name), low, high)
+    if wish.nodes and wish.node_list:
+        raise Refused("nodes: give either nodes or node_list, not both")
+    _check_tier(wish, tier)
+    _check_nodes(cluster, wish.node_list)
+    _check_weights(wish, tier)
+    made = ModelKeepRequested(
+        model=model.name,
+        tier=tier,
+        nodes=wish.nodes,
+        node_list=wish.node_list,
+        weights=wish.weights.rstrip("/"),
+        files=wish.files,
+        size_bytes=(wish.size_bytes or STANDBY_BYTES) if tier == kept_life.STANDBY else 0,
+        tenant=model.tenant,
+        user=user or model.user,
+    )
+    check_fact_size(made)
+    return made
+
+
+def dropping(model: Model, kept: Kept, body: object) -> ModelKeepDropped:
+    """Return the fact for `DELETE /v1/deployments/{name}/kept/{tier}`. Raises Refused."""
+    values = job_intents.body_fields({} if body is None else body, DROP_FIELDS)
+    return ModelKeepDropped(model=model.name, tier=kept.tier, user=job_intents.take_user(values))
+
+
+def kept_of(cluster: Cluster, model: Model, tier: str) -> Kept | None:
+    """Return the request for this tier of the model; None if there is none."""
+    return cluster.kept.get(kept_key(model.name, tier))
+
+
+def _check_tier(wish: KeepBody, tier: str) -> None:
+    """Raise Refused for fields that the tier does not have."""
+    if tier != kept_life.STANDBY:
+        if wish.size_bytes:
+            raise Refused(f"size_bytes: the tier {tier} is measured: leave the field out")
+        return
+    for name in ("nodes", "node_list", "weights", "files"):
+        if getattr(wish, name):
+            raise Refused(f"{name}: a standby is beside each replica: leave the field out")
+
+
+def _check_nodes(cluster: Cluster, nodes: tuple[NodeId, ...]) -> None:
+    for node_id in nodes:
+        node = cluster.nodes.get(node_id)
+        if node is None:
+            raise Refused(
+                f"node_list: node {node_id[:64]!r} does not exist: GET /v1/nodes lists the nodes"
+            )
+        if not node.keeps:
+            raise Refused(
+                f"node_list: the agent of node {node_id} (version {node.version or 'unknown'}) is "
+                "older than resident data: upgrade it"
+            )
+
+
+def _check_weights(wish: KeepBody, tier: str) -> None:
+    """Raise Refused unless the weights and their hashes fit the tier."""
+    if tier == kept_life.HOST and not wish.weights:
+        raise Refused(
+            "weights: missing: the tier host needs the folder with the model's weight files, "
+            "for example /models/llama"
+        )
+    if wish.weights and (
+        not wish.weights.startswith("/")
+        or len(wish.weights) > PATH_MAX
+        or not wish.weights.isprintable()
+        or "/../" in f"{wish.weights}/"
+    ):
+        raise Refused(f"weights: {wish.weights[:64]!r} is not valid: give an absolute path")
+    if len(wish.files) > FILES_MAX:
+        raise Refused(f"files: {len(wish.files)} are too many: give at most {FILES_MAX}")
+    for path, digest in wish.files.items():
+        if not SHA256.fullmatch(digest):
+            raise Refused(
+                f"files: {digest[:64]!r} of {path[:64]!r} is not a SHA-256: give 64 hexadecimal "
+                "digits, as sha256sum prints them"
+            )

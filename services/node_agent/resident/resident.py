@@ -1,0 +1,312 @@
+"""The resident data of one node: carries out the scheduler's orders, and gives replicas their part.
+
+One thread works on it, so that neither heartbeats nor starts of other jobs wait for a disk. The
+simulation has none of it (`directories.protocol.NoResident`). Tests:
+tests/integration/test_resident_data.py.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from libs.common.errors import Refused
+from libs.common.life import kept_life
+from libs.common.messages import KeepOrder, StartOrder
+from libs.common.model import AttemptRef, Gpu
+from libs.common.safety.folder_walk import remove_tree
+from libs.common.state.kept import kept_key
+from services.node_agent.core import actions as a
+from services.node_agent.core.keeping import Keeps
+from services.node_agent.core.keeping import content_of as content_kept
+from services.node_agent.core.observations import KeepDone, KeepSeen, Observation
+from services.node_agent.core.state import State, key_of
+from services.node_agent.directories import accounts
+from services.node_agent.directories.accounts import Account
+from services.node_agent.directories.job_ownership import CACHE
+from services.node_agent.directories.protocol import Launch, Machine
+from services.node_agent.machine import synced_file
+from services.node_agent.resident import fingerprint, standbys
+from services.node_agent.resident.artefacts import ArtefactStore
+from services.node_agent.resident.engine import packages_of
+from services.node_agent.resident.standbys import Standbys
+from services.node_agent.resident.trees import Differs, content_of
+from services.node_agent.resident.weights import HostWeights
+
+# Variables of engines that name the folders of their compile products.
+CACHES: Final = {
+    "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
+    "TRITON_CACHE_DIR": "triton",
+    "VLLM_CACHE_ROOT": "vllm",
+    "SGLANG_CACHE_DIR": "sglang",
+    "SGLANG_DG_CACHE_DIR": "deep_gemm",
+    "DG_JIT_CACHE_DIR": "deep_gemm",
+    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+    "CUDA_CACHE_PATH": "cuda",
+}
+# For other engines: the folder itself.
+ARTEFACTS: Final = "MUSTER_MODEL_ARTEFACTS"
+WEIGHTS: Final = "MUSTER_MODEL_WEIGHTS"
+CONFIGURATION: Final = "config.json"
+# Says for the next agent which compile products an attempt makes.
+NOTE: Final = "artefact.json"
+Made = TypeVar("Made")
+
+
+class Resident:
+    """The resident data below one agent's folders; `directories.protocol.Residence`."""
+
+    def __init__(
+        self, machine: Machine, state_dir: Path, memory_dir: Path, artefact_bytes: int
+    ) -> None:
+        self.machine = machine
+        self.jobs_dir = state_dir.resolve() / "jobs"
+        self.artefacts = ArtefactStore(state_dir.resolve() / "artefacts", artefact_bytes)
+        self.weights = HostWeights(memory_dir)
+        # Filling memory may take minutes; a replica that starts must not wait for it.
+        self.fills = ThreadPoolExecutor(1, "fills")
+        self.thread = ThreadPoolExecutor(1, "artefacts")
+        self.tell: Callable[[Observation], None] = lambda seen: None
+        self.keeps: Callable[[], Keeps] = Keeps
+        self.standbys = Standbys(self.jobs_dir)
+        self.removing = 0
+        self.removed = asyncio.Event()
+        self.removed.set()
+
+    async def start(self, tell: Callable[[Observation], None], keeps: Callable[[], Keeps]) -> None:
+        """Find what earlier agents kept. `keeps` returns what is wanted now."""
+        loop = asyncio.get_running_loop()
+        self.tell, self.keeps = (lambda seen: _ignore(loop.call_soon_threadsafe(tell, seen))), keeps
+        await self._run(self.artefacts.load)
+        await self._run(self.weights.load)
+
+    def close(self) -> None:
+        for threads in (self.fills, self.thread):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    async def watch(self, state: Callable[[], State]) -> None:
+        """Follow the standbys of this node's replicas, for ever."""
+        while True:
+            for seen in self.standbys.look(state()):
+                self.tell(seen)
+            await asyncio.sleep(standbys.LOOK_S)
+
+    async def carry_out(self, action: a.KeepData) -> None:
+        """Bring one entry to its desired state, and report it."""
+        order = action.order
+        try:
+            if action.remove:
+                await self._remove(order)
+            elif order.tier == kept_life.HOST:
+                loop = asyncio.get_running_loop()
+                self._say(await loop.run_in_executor(self.fills, self._bring, order))
+            else:
+                self._say(await self._run(self._bring, order))
+        finally:
+            self.tell(KeepDone(order.model, order.tier))
+
+    def _say(self, seen: KeepSeen | None) -> None:
+        if seen is not None:
+            self.tell(seen)
+
+    async def _remove(self, order: KeepOrder) -> None:
+        self.removing += 1
+        self.removed.clear()
+        try:
+            store = self.weights if order.tier == kept_life.HOST else self.artefacts
+            if order.tier in (kept_life.HOST, kept_life.ARTEFACT):
+                await self._run(store.remove, order.tenant, order.model)
+        finally:
+            self.removing -= 1
+            if not self.removing:
+                self.removed.set()
+
+    def _bring(self, order: KeepOrder) -> KeepSeen | None:
+        """Work on one entry in the thread; return what became of it, None if it is as it was."""
+        try:
+            if order.tier == kept_life.ARTEFACT:
+                return self._artefact(order)
+            return self._host(order) if order.tier == kept_life.HOST else None
+        except (Refused, Differs) as error:
+            return _seen(order, kept_life.FAILED, detail=str(error))
+        except OSError as error:
+            return _seen(order, kept_life.FAILED, detail=error.strerror or str(error))
+
+    def _artefact(self, order: KeepOrder) -> KeepSeen | None:
+        found = self.artefacts.known.get((order.tenant, order.model))
+        if found is None:
+            return (
+                _seen(order, kept_life.FAILED, detail="the node has lost its compile products")
+                if order.state == kept_life.READY
+                else None
+            )
+        return _seen(
+            order,
+            kept_life.READY,
+            size_bytes=found.size_bytes,
+            content=found.content,
+            restore_ms=found.saves_ms,
+        )
+
+    def _host(self, order: KeepOrder) -> KeepSeen:
+        ids = account.ids if (account := self._account(order)) is not None else ()
+        if not order.granted:
+            size = self.weights.measure(order, ids)
+            return _seen(order, kept_life.MEASURED, size_bytes=size)
+        began_ns = time.monotonic_ns()
+        filled = self.weights.verified(order)
+        took_ms = 0
+        if filled is None:
+            if order.state == kept_life.READY:
+                self.tell(_seen(order, kept_life.FILLING, detail="the node lost it"))
+            filled = self.weights.fill(order, ids)
+            took_ms = max(1, (time.monotonic_ns() - began_ns) // 1_000_000)
+        return _seen(
+            order,
+            kept_life.READY,
+            size_bytes=filled.size_bytes,
+            content=content_of(filled.files),
+            files=filled.files,
+            restore_ms=took_ms,
+        )
+
+    def _account(self, order: KeepOrder) -> Account | None:
+        """Return the user that reads the weights; None for the agent's own. Raises Refused."""
+        if accounts.shares_agent(self.machine.users, order.tenant, order.user):
+            return None
+        return accounts.account_of(
+            self.machine.users, self.machine.numbers, order.tenant, order.user
+        )
+
+    async def prepare(
+        self,
+        launch: Launch,
+        order: StartOrder,
+        gpus: Sequence[Gpu],
+        drivers: Mapping[str, str],
+    ) -> Launch:
+        """Return the launch of a replica with its part of the resident data.
+
+        Waits for removals: a job gets the memory that was taken from resident data.
+        """
+        await self.removed.wait()
+        serve = order.spec.serve
+        if serve is None or order.spec.image:
+            return launch
+        if serve.standby:
+            folder = str(self.jobs_dir / key_of(launch.ref))
+            argv = standbys.argv_of(order, folder, launch.account is not None)
+            launch = replace(launch, argv=argv)
+        env: dict[str, str] = {}
+        host = self._wanted(serve.model, kept_life.HOST)
+        if host is not None and host.tenant == order.tenant:
+            path = self.weights.path_of(order.tenant, serve.model)
+            env |= {WEIGHTS: path} if path else {}
+        kept = self._wanted(serve.model, kept_life.ARTEFACT)
+        if kept is not None and kept.tenant == order.tenant:
+            env |= await self._run(self._lend, launch, order, gpus, drivers, kept)
+        return replace(launch, env={**env, **launch.env}) if env else launch
+
+    def _lend(
+        self,
+        launch: Launch,
+        order: StartOrder,
+        gpus: Sequence[Gpu],
+        drivers: Mapping[str, str],
+        kept: KeepOrder,
+    ) -> dict[str, str]:
+        """Give the replica its own copy of the compile products; return the variables."""
+        folder = self.jobs_dir / key_of(launch.ref)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        cache = folder / CACHE
+        cache.mkdir(mode=0o700, exist_ok=True)
+        configuration = _hash_of(kept.weights) if kept.weights else ""
+        packages = packages_of(order.spec.command[0], launch.env)
+        key = fingerprint.key_of(order, gpus, drivers, packages, configuration)
+        warm, content = False, content_kept(self.keeps(), kept)
+        try:
+            warm = self.artefacts.lend(kept.tenant, kept.model, key, content, cache)
+        except Differs as error:
+            self.tell(_seen(kept, kept_life.FAILED, detail=f"refused before use: {error}"))
+        note = {"model": kept.model, "tenant": kept.tenant, "key": key, "warm": warm}
+        synced_file.replace(
+            folder / NOTE,
+            json.dumps({**note, "ids": launch.account.ids if launch.account else []}).encode(),
+        )
+        for name in dict.fromkeys(CACHES.values()):
+            (cache / name).mkdir(mode=0o700, exist_ok=True)
+        variables = {variable: str(cache / name) for variable, name in CACHES.items()}
+        return {**variables, ARTEFACTS: str(cache)}
+
+    async def finished(self, ref: AttemptRef, healthy: bool, ready_ms: int) -> None:
+        """Store what a replica compiled, if it finished healthy; remove its copy in any case."""
+        folder = self.jobs_dir / key_of(ref)
+        if (folder / NOTE).exists():
+            await self._run(self._save, folder, healthy, ready_ms)
+
+    def _save(self, folder: Path, healthy: bool, ready_ms: int) -> None:
+        try:
+            note = json.loads((folder / NOTE).read_bytes())
+            kept = self._wanted(note["model"], kept_life.ARTEFACT)
+            if not healthy or kept is None or kept.tenant != note["tenant"]:
+                return
+            made, out = self.artefacts.save(
+                kept.tenant, kept.model, note["key"], str(folder / CACHE), note["ids"], ready_ms
+            )
+        except (Refused, OSError, ValueError, KeyError) as error:
+            if (kept := self._wanted(_model_in(folder), kept_life.ARTEFACT)) is not None:
+                self.tell(_seen(kept, kept_life.FAILED, detail=str(error)))
+            return
+        finally:
+            remove_tree(folder / CACHE)
+        for each in out:
+            if (gone := self._wanted(each.model, kept_life.ARTEFACT)) is not None:
+                why = f"its bytes were needed for {kept.model}, which saves more time per byte"
+                self.tell(_seen(gone, kept_life.FAILED, detail=why))
+        if made is not None:
+            self.tell(
+                _seen(
+                    kept,
+                    kept_life.READY,
+                    size_bytes=made.size_bytes,
+                    content=made.content,
+                    restore_ms=made.saves_ms,
+                )
+            )
+
+    def _wanted(self, model: str, tier: str) -> KeepOrder | None:
+        return self.keeps().wanted.get(kept_key(model, tier))
+
+    async def _run(self, work: Callable[..., Made], *arguments: object) -> Made:
+        return await asyncio.get_running_loop().run_in_executor(self.thread, work, *arguments)
+
+
+def _ignore(handle: object) -> None:
+    """Drop the handle of a call that another thread asked for."""
+
+
+def _seen(order: KeepOrder, state: str, **fields: object) -> KeepSeen:
+    return KeepSeen(order.model, order.tier, order.request, order.number, state, **fields)  # type: ignore[arg-type]
+
+
+def _hash_of(weights: str) -> str:
+    """Return the SHA-256 of the model's configuration; empty if there is none."""
+    try:
+        with open(os.path.join(weights, CONFIGURATION), "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def _model_in(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / NOTE).read_bytes()).get("model", ""))
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,122 @@
+"""Copies folders of a job's user with the SHA-256 of every file, and compares them.
+
+Files are opened as the job's user, so the agent reads nothing for a user that the user could not
+read. Nothing here waits for a pipe or a device: other things than files are left out. Tests:
+tests/unit/test_resident_trees.py.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from libs.common.errors import Refused
+from services.node_agent.directories.acting_as import acting_as
+
+# One list of files is part of a fact.
+FILES_MAX: Final = 256
+PATH_MAX: Final = 160
+PIECE_BYTES: Final = 8 << 20
+READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class Differs(Exception):
+    """A file is not what it should be; the text names it."""
+
+
+def listed(
+    top: str, ids: Sequence[int], follow: bool, files_max: int = FILES_MAX
+) -> dict[str, int]:
+    """Return the files below a folder with their sizes, by path.
+
+    `follow`: links to files count as files, as in the cache of Hugging Face. Raises Refused.
+    """
+    found: dict[str, int] = {}
+    try:
+        with acting_as(ids):
+            for folder, _, names in os.walk(top, onerror=_fail):
+                for name in names:
+                    path = os.path.join(folder, name)
+                    status = os.stat(path, follow_symlinks=follow)
+                    if stat.S_ISREG(status.st_mode):
+                        found[os.path.relpath(path, top)] = status.st_size
+                    if len(found) > files_max:
+                        raise Refused(f"{top} has more than {files_max} files")
+    except OSError as error:
+        raise Refused(f"{error.filename or top} cannot be read: {error.strerror}") from error
+    if long := [path for path in found if len(path) > PATH_MAX or not path.isprintable()]:
+        raise Refused(f"{top} has the file name {long[0][:PATH_MAX]!r}, which cannot be recorded")
+    return dict(sorted(found.items()))
+
+
+def _fail(error: OSError) -> None:
+    raise error
+
+
+def copied(
+    source: str,
+    target: Path,
+    paths: Iterable[str],
+    ids: Sequence[int],
+    expected: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Copy files below one folder to another, and return their SHA-256.
+
+    Raises Differs at the first file that has not the `expected` hash, Refused for one that cannot
+    be read, and OSError for one that cannot be written.
+    """
+    hashes: dict[str, str] = {}
+    for path in paths:
+        to = target / path
+        to.parent.mkdir(parents=True, exist_ok=True)
+        hashes[path] = _copy(f"{source}/{path}", to, ids)
+        if expected is not None and hashes[path] != expected.get(path):
+            raise Differs(
+                f"{path} has the SHA-256 {hashes[path][:12]}, and "
+                f"{expected.get(path, 'none')[:12]} is recorded"
+            )
+    if expected is not None and (missing := expected.keys() - hashes.keys()):
+        raise Differs(f"{sorted(missing)[0]} is recorded and not there")
+    return hashes
+
+
+def _copy(source: str, target: Path, ids: Sequence[int]) -> str:
+    try:
+        with acting_as(ids):
+            descriptor = os.open(source, READ)
+    except OSError as error:
+        raise Refused(f"{source} cannot be read: {error.strerror}") from error
+    digest = hashlib.sha256()
+    with open(descriptor, "rb", buffering=0) as stream, open(target, "xb", buffering=0) as to:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Refused(f"{source} is not a file")
+        while piece := stream.read(PIECE_BYTES):
+            digest.update(piece)
+            _write(to.fileno(), piece)
+    return digest.hexdigest()
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def hashes_of(top: Path, paths: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of the agent's own files; those that are missing are left out."""
+    found: dict[str, str] = {}
+    for path in paths:
+        try:
+            with open(top / path, "rb") as stream:
+                found[path] = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError:
+            continue
+    return found
+
+
+def content_of(files: Mapping[str, str]) -> str:
+    """Return one SHA-256 over all files and their hashes."""
+    lines = "".join(f"{digest}  {path}\n" for path, digest in sorted(files.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()

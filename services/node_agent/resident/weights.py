@@ -1,0 +1,154 @@
+"""Weight files of models in the node's memory: folders on a tmpfs that belongs to the agent.
+
+A folder is filled only if the SHA-256 of every file is the recorded one; otherwise nothing of it
+stays. Its name is random and its parents cannot be listed, so only a replica that was told the path
+can open it. Tests: tests/unit/test_resident_trees.py.
+"""
+
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common.errors import Refused
+from libs.common.messages import KeepOrder
+from libs.common.safety.folder_walk import remove_tree
+from services.node_agent.machine import synced_file
+from services.node_agent.resident import trees
+
+MANIFEST: Final = "manifest.json"
+NAME_BYTES: Final = 16
+PASSABLE: Final = 0o711
+READABLE: Final = 0o444
+
+
+class Filled(msgspec.Struct):
+    """One filled folder, `name` below the root."""
+
+    name: str
+    model: str
+    tenant: str
+    request: int
+    size_bytes: int
+    files: dict[str, str]
+
+
+class HostWeights:
+    """The folders of one agent."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.known: dict[tuple[str, str], Filled] = {}
+
+    def load(self) -> None:
+        """Find the folders of earlier agents. They count once `verified` has read them."""
+        if not self._is_own():
+            return
+        try:
+            found = msgspec.json.decode((self.root / MANIFEST).read_bytes(), type=list[Filled])
+        except (OSError, msgspec.DecodeError):
+            found = []
+        self.known = {(each.tenant, each.model): each for each in found}
+        names = {each.name for each in found}
+        for folder in self.root.iterdir():
+            if folder.name != MANIFEST and folder.name not in names:
+                remove_tree(folder)
+
+    def _is_own(self) -> bool:
+        """Return whether the root exists and belongs to this user: others may write beside it."""
+        try:
+            found = os.lstat(self.root)
+        except FileNotFoundError:
+            return False
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+    def _make_root(self) -> None:
+        """Create the root. Raises Refused if another user has created it."""
+        self.root.mkdir(mode=PASSABLE, parents=True, exist_ok=True)
+        if not self._is_own():
+            raise Refused(
+                f"{self.root} belongs to another user: remove it, or set MUSTER_KEPT_MEMORY_DIR to "
+                "another tmpfs"
+            )
+        os.chmod(self.root, PASSABLE)
+
+    def measure(self, order: KeepOrder, ids: Sequence[int]) -> int:
+        """Return the bytes of the weight files. Raises Refused."""
+        sizes = trees.listed(order.weights, ids, follow=True)
+        if not sizes:
+            raise Refused(f"{order.weights} has no files")
+        return sum(sizes.values())
+
+    def fill(self, order: KeepOrder, ids: Sequence[int]) -> Filled:
+        """Copy the weight files into memory, within the granted bytes.
+
+        Raises Differs for a checkpoint that is not the recorded one, and Refused. Then no file of
+        it is left.
+        """
+        sizes = trees.listed(order.weights, ids, follow=True)
+        self._make_root()
+        size, free = sum(sizes.values()), shutil.disk_usage(self.root).free
+        if size > order.granted:
+            raise Refused(f"{order.weights} has {size} bytes now, and {order.granted} were granted")
+        if size > free:
+            raise Refused(
+                f"{self.root} has {free} bytes free, and {size} are needed: enlarge the tmpfs, or "
+                "set MUSTER_KEPT_MEMORY_DIR to a larger one"
+            )
+        self.remove(order.tenant, order.model)
+        name = secrets.token_hex(NAME_BYTES)
+        folder = self.root / name
+        try:
+            folder.mkdir(mode=PASSABLE)
+            expected = order.files or None
+            files = trees.copied(order.weights, folder, sizes, ids, expected)
+            _open_up(folder)
+        except (trees.Differs, Refused, OSError):
+            remove_tree(folder)
+            raise
+        filled = Filled(name, order.model, order.tenant, order.request, size, files)
+        self.known[order.tenant, order.model] = filled
+        self._note()
+        return filled
+
+    def verified(self, order: KeepOrder) -> Filled | None:
+        """Return the folder that an earlier agent filled for this request, if every file is still
+        the recorded one; else remove it.
+        """
+        found = self.known.get((order.tenant, order.model))
+        if found is None:
+            return None
+        expected = order.files or found.files
+        whole = trees.hashes_of(self.root / found.name, found.files) == expected
+        if found.request == order.request and whole:
+            return found
+        self.remove(order.tenant, order.model)
+        return None
+
+    def path_of(self, tenant: str, model: str) -> str:
+        """Return the folder with the model's weights; empty if they are not in memory."""
+        found = self.known.get((tenant, model))
+        return str(self.root / found.name) if found is not None else ""
+
+    def remove(self, tenant: str, model: str) -> None:
+        """Remove a folder. Harmless when repeated."""
+        found = self.known.pop((tenant, model), None)
+        if found is not None:
+            remove_tree(self.root / found.name)
+            self._note()
+
+    def _note(self) -> None:
+        synced_file.replace(self.root / MANIFEST, msgspec.json.encode(list(self.known.values())))
+
+
+def _open_up(folder: Path) -> None:
+    """Let any user read the files, and enter the folders without listing them."""
+    for here, _, names in os.walk(folder):
+        os.chmod(here, PASSABLE)
+        for name in names:
+            os.chmod(os.path.join(here, name), READABLE)

@@ -1,0 +1,124 @@
+"""The agent's core and resident data: orders, work in turn, reports."""
+
+from typing import Any
+
+from libs.common.facts import KeptObserved, NodeFact
+from libs.common.life import kept_life
+from libs.common.messages import Desired, KeepList, KeepOrder, Orders
+from services.node_agent.core import actions as a
+from services.node_agent.core import keeping
+from services.node_agent.core import observations as o
+from services.node_agent.core import state as s
+from services.node_agent.core.keeping import content_of
+from tests.given_node import EPOCH, INCARNATION, NODE, Node
+
+
+def order(model: str = "chat", tier: str = "host", **fields: Any) -> KeepOrder:
+    given = {"request": 7, "number": 1, "state": kept_life.REQUESTED} | fields
+    return KeepOrder(model=model, tier=tier, tenant="default", **given)
+
+
+def told(*orders: KeepOrder, seq: int = 20) -> o.OrdersReceived:
+    return o.OrdersReceived(Orders(EPOCH, (), (), keeps=KeepList(seq, orders)))
+
+
+def seen(state: str, **fields: Any) -> o.KeepSeen:
+    given = {"request": 7, "number": 1} | fields
+    return o.KeepSeen(model="chat", tier="host", state=state, **given)
+
+
+def done(model: str = "chat", tier: str = "host") -> o.KeepDone:
+    return o.KeepDone(model, tier)
+
+
+def work(actions: list[a.Action]) -> list[tuple[str, bool]]:
+    return [
+        (action.order.model, action.remove) for action in actions if isinstance(action, a.KeepData)
+    ]
+
+
+def recorded(actions: list[a.Action]) -> list[NodeFact]:
+    return [fact for each in actions if isinstance(each, a.Record) for fact in each.facts]
+
+
+def test_an_order_is_carried_out_once_and_its_result_is_recorded() -> None:
+    node = Node()
+    assert work(node.see(told(order()))) == [("chat", False)]
+    assert work(node.see(told(order(), seq=21))) == []
+    facts = recorded(node.see(seen(kept_life.MEASURED, size_bytes=9), done()))
+    assert facts == [
+        KeptObserved(
+            node_id=NODE,
+            model="chat",
+            tier="host",
+            request=7,
+            number=1,
+            state=kept_life.MEASURED,
+            size_bytes=9,
+        )
+    ]
+
+
+def test_a_grant_is_new_work_and_waits_for_the_work_before() -> None:
+    node = Node()
+    node.see(told(order()))
+    assert work(node.see(told(order(granted=9), seq=21))) == []
+    assert work(node.see(done())) == [("chat", False)]
+    assert node.state.keeps.wanted["chat/host"].granted == 9
+
+
+def test_an_entry_that_is_no_longer_listed_is_removed_after_its_work() -> None:
+    node = Node()
+    node.see(told(order()))
+    assert work(node.see(told(seq=21))) == []
+    assert recorded(node.see(seen(kept_life.READY))) == []
+    assert work(node.see(done())) == [("chat", True)]
+    assert work(node.see(done())) == []
+
+
+def test_a_later_placement_removes_the_data_of_the_earlier_one_first() -> None:
+    node = Node()
+    node.see(told(order()))
+    node.see(done())
+    assert work(node.see(told(order(number=2), seq=21))) == [("chat", True)]
+    assert work(node.see(done())) == [("chat", False)]
+    assert recorded(node.see(seen(kept_life.READY))) == []
+    assert len(recorded(node.see(seen(kept_life.READY, number=2)))) == 1
+
+
+def test_an_older_list_changes_nothing() -> None:
+    node = Node()
+    node.see(told(order(), seq=21))
+    assert work(node.see(told(seq=20), done())) == []
+    assert list(node.state.keeps.wanted) == ["chat/host"]
+
+
+def test_the_desired_state_brings_the_whole_list_and_the_digest_covers_it() -> None:
+    node = Node()
+    before = s.local_digest(node.state)
+    wanted = Desired(EPOCH, INCARNATION, 30, (), (), keeps=(order(), order("other")))
+    assert work(node.see(o.DesiredReceived(wanted))) == [("chat", False), ("other", False)]
+    assert s.local_digest(node.state) != before
+
+
+def test_the_content_that_a_use_must_match_is_the_last_report_or_what_the_log_has() -> None:
+
+    node = Node()
+    node.see(told(order(content="old")))
+    node.see(done())
+    keeps = node.state.keeps
+    assert content_of(keeps, keeps.wanted["chat/host"]) == "old"
+    node.see(seen(kept_life.READY, content="new"))
+    assert content_of(keeps, keeps.wanted["chat/host"]) == "new"
+    node.see(seen(kept_life.FAILED))
+    assert content_of(keeps, keeps.wanted["chat/host"]) == "old"
+
+
+def test_reports_beyond_the_bound_of_one_commit_are_dropped() -> None:
+
+    node = Node()
+    node.see(told(order()))
+    node.see(done())
+    for _ in range(keeping.FACTS_MAX + 1):
+        keeping.note_seen(node.state.keeps, NODE, seen(kept_life.READY))
+    assert len(keeping.facts(node.state.keeps)) == keeping.FACTS_MAX

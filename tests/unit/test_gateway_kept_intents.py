@@ -1,0 +1,82 @@
+"""Requests to keep a tier of a model: what is recorded, and what is refused in which words."""
+
+from typing import Any
+
+import pytest
+
+from libs.common.errors import Refused
+from libs.common.facts import ModelKeepDropped, ModelKeepRequested
+from libs.common.model import ModelSpec, NodeId, TenantId
+from libs.common.state.cluster import Cluster, Model, Node
+from libs.common.state.kept import Kept
+from services.api_gateway.intents import kept_intents as intents
+
+MODEL = Model("chat", TenantId("physics"), "ada", ModelSpec(command=("serve",)), 7, 1)
+DIGEST = "ab" * 32
+
+
+def cluster() -> Cluster:
+    return Cluster(
+        nodes={
+            NodeId("a"): Node(NodeId("a"), "healthy", keeps=True),
+            NodeId("old"): Node(NodeId("old"), "healthy"),
+        }
+    )
+
+
+def keep(tier: str = "host", **body: Any) -> ModelKeepRequested:
+    return intents.keeping(cluster(), MODEL, tier, body or None)
+
+
+def test_a_request_records_what_to_keep_for_the_tenant_of_the_model() -> None:
+    files = {"one.bin": DIGEST}
+    made = keep(weights="/models/chat/", files=files, node_list=["a"], user="bob")
+    assert made == ModelKeepRequested(
+        model="chat",
+        tier="host",
+        node_list=(NodeId("a"),),
+        weights="/models/chat",
+        files=files,
+        tenant=TenantId("physics"),
+        user="bob",
+    )
+    assert keep("artefact").user == "ada"
+    assert keep("standby").size_bytes == intents.STANDBY_BYTES
+    assert keep("standby", size_bytes=9).size_bytes == 9
+
+
+@pytest.mark.parametrize(
+    ("tier", "body", "words"),
+    [
+        ("attic", {}, "tier: 'attic' is not known: give one of artefact, host, standby"),
+        ("host", {}, "weights: missing"),
+        ("host", {"weights": "models"}, "give an absolute path"),
+        ("host", {"weights": "/models/../etc"}, "give an absolute path"),
+        ("host", {"weights": "/m", "nodes": 2, "node_list": ["a"]}, "not both"),
+        ("host", {"weights": "/m", "nodes": 5_000}, "nodes: 5000 is out of bounds"),
+        ("host", {"weights": "/m", "node_list": ["x"]}, "node 'x' does not exist"),
+        ("host", {"weights": "/m", "node_list": ["old"]}, "older than resident data"),
+        ("host", {"weights": "/m", "files": {"one": "xyz"}}, "'xyz' of 'one' is not a SHA-256"),
+        ("host", {"weights": "/m", "files": dict.fromkeys(map(str, range(257)), DIGEST)}, "256"),
+        ("standby", {"nodes": 1}, "nodes: a standby is beside each replica"),
+        ("standby", {"weights": "/m"}, "weights: a standby is beside each replica"),
+        ("artefact", {"size_bytes": 1}, "size_bytes: the tier artefact is measured"),
+        ("host", {"weight": "/m"}, "did you mean 'weights'"),
+    ],
+)
+def test_a_request_that_cannot_be_kept_is_refused(
+    tier: str, body: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(Refused, match=words.replace("(", r"\(")):
+        keep(tier, **body)
+
+
+def test_a_drop_records_the_tier() -> None:
+    kept = Kept("chat", "host", TenantId("physics"), "ada", 9)
+    assert intents.dropping(MODEL, kept, {"user": "bob"}) == ModelKeepDropped(
+        model="chat", tier="host", user="bob"
+    )
+    known = cluster()
+    assert intents.kept_of(known, MODEL, "host") is None
+    known.kept[kept.key] = kept
+    assert intents.kept_of(known, MODEL, "host") is kept
