@@ -139,7 +139,7 @@ class Scheduler:
             self.silence_checked = now
             self.renewals.check(self.state.cluster, now)
             silent = self.renewals.losable(
-                self.state.cluster, self.leases.silent(self.state.cluster, now), now
+                self.state.cluster, self.leases.silent(self.state.cluster, self.acked, now), now
             )
             quiet = self.leases.quiet(self.state.cluster, now)
             removable = self.renewals.removable(self.state.cluster)

@@ -53,7 +53,7 @@ class Watchdog:
     async def _look(self) -> None:
         while True:
             now_ns = self.clock.boot_ns()
-            for node_id, incarnation in self.leases.silent(self.cluster, now_ns):
+            for node_id, incarnation in self.leases.silent(self.cluster, self.cluster, now_ns):
                 await self.writer.commit([f.NodeLost(node_id=node_id, incarnation=incarnation)])
             await asyncio.sleep(LOOK_S)
 

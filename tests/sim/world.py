@@ -60,11 +60,11 @@ from tests.sim.workload import Shape, workload
 # Virtual seconds after the storm within which every job must have ended.
 CALM_MAX_S: Final = 400.0
 # Once every job has ended, the cluster comes to rest: within a pause, a new term and some
-# heartbeats, or when the last node is back.
-QUIET_MAX_S: Final = 20.0
+# heartbeats, a fabric test, or when the last node is back.
+QUIET_MAX_S: Final = 30.0
 # That node waits for its next start, registers, hears that there is a new roster and names it: at
 # most a heartbeat each.
-BACK_MAX_S: Final = 4.0
+BACK_MAX_S: Final = 14.0
 LOOK_EVERY_S: Final = 0.25
 # A page of a node's desired state holds two or three simulated jobs.
 PAGE_BYTES: Final = 1_000

@@ -286,6 +286,8 @@ def test_a_node_that_refuses_probes_is_no_suspect_and_is_named() -> None:
     assert ended.links == ()
     assert "n02 took no probe: its time is used up" in ended.detail
     assert not any("n02" in key for key in given.state.cluster.fabric.pairs)
+    asked = [order for order in given.rounds if any("n02" in pair for pair in order.pairs)]
+    assert len(asked) == 1
 
 
 def test_a_test_that_every_node_refuses_fails_and_suspects_none() -> None:

@@ -22,6 +22,7 @@ class Term:
 
     def __init__(self, state: Cluster | None = None) -> None:
         self.cluster = state or cluster()
+        self.acked = self.cluster
         self.leases = Leases()
         self.now = 0
         self.leases.begin(self.cluster, 0)
@@ -37,7 +38,7 @@ class Term:
             for node_id in heard:
                 self.leases.hear(self.cluster, node_id, self.now, taken)
                 self.leases.grant(self.cluster, node_id, self.now)
-            for node_id, _ in self.leases.silent(self.cluster, self.now):
+            for node_id, _ in self.leases.silent(self.cluster, self.acked, self.now):
                 found[node_id] = None
         return list(found)
 
@@ -72,7 +73,7 @@ def test_scheduler_that_was_paused_declares_no_node_lost_for_that_silence() -> N
     term = Term()
     term.run(60_000 * MS, A, B, C)
     term.now += 60_000 * MS
-    assert term.leases.silent(term.cluster, term.now) == []
+    assert term.leases.silent(term.cluster, term.acked, term.now) == []
     assert term.run(term.now + LEASE, A, B) == []
 
 
@@ -132,6 +133,22 @@ def test_a_node_that_came_back_is_counted_from_when_the_log_has_it() -> None:
     assert term.run(60_000 * MS + 2 * LEASE + MARGIN + 2 * STEP, A, B) == [C]
 
 
+def test_a_node_whose_return_the_log_has_not_yet_is_not_lost() -> None:
+    """A log that takes nothing for longer than a lease ends no node that is heard."""
+    state, acked = cluster(), cluster()
+    term = Term(state)
+    term.acked = acked
+    for each in (state, acked):
+        tell(each, f.NodeLost(node_id=C, incarnation=1, reason="silent"))
+        tell(each, registered("c", incarnation=2))
+    tell(state, f.NodeReturned(node_id=C, incarnation=2))
+    assert term.run(60_000 * MS, A, B) == []
+    tell(acked, f.NodeReturned(node_id=C, incarnation=2))
+    term.leases.returned(acked, C, term.now)
+    assert term.run(60_000 * MS + LEASE + MARGIN, A, B) == []
+    assert term.run(60_000 * MS + LEASE + MARGIN + 2 * STEP, A, B) == [C]
+
+
 def replaced(state: Cluster) -> None:
     """Node c begins with another state directory."""
     tell(state, registered("c", incarnation=2, directory="one"))
@@ -147,7 +164,7 @@ def test_a_replaced_incarnation_counts_as_silent_after_a_lease_and_a_margin() ->
     tell(term.cluster, registered("c", incarnation=4, directory="other"))
     assert term.run(last + LEASE + MARGIN, A, B) == []
     term.now += STEP
-    assert term.leases.silent(term.cluster, term.now + STEP) == [(C, 2)]
+    assert term.leases.silent(term.cluster, term.acked, term.now + STEP) == [(C, 2)]
 
 
 def test_a_replaced_incarnation_that_may_hold_the_long_lease_of_a_planned_stop_is_waited_for() -> (

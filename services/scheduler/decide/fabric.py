@@ -190,9 +190,16 @@ def _result(pair: Pair, probes: dict[NodeId, Probe]) -> PairMeasured:
 
 
 def _next_round(state: State, test: FabricTest) -> Sequence[AnyFact]:
-    """Order the next round: of the tournament, then of confirmations of what it suspects."""
+    """Order the next round: of the tournament, then of confirmations of what it suspects.
+
+    A node that refused once takes no further part in the test.
+    """
     among = dict.fromkeys(test.nodes)
-    busy = [node_id for node_id in test.nodes if _why_not(state.cluster, node_id)]
+    busy = [
+        node_id
+        for node_id in test.nodes
+        if node_id in test.refused or _why_not(state.cluster, node_id)
+    ]
     planned = rounds_of(test.nodes, test.test)
     for index in range(test.planned, len(planned)):
         pairs = disjoint(planned[index], busy)

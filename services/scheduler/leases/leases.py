@@ -90,11 +90,13 @@ class Leases:
             node.node_id in self.taken for node in cluster.nodes.values() if _counts(node)
         )
 
-    def silent(self, cluster: Cluster, now: int) -> list[tuple[NodeId, int]]:
+    def silent(self, cluster: Cluster, acked: Cluster, now: int) -> list[tuple[NodeId, int]]:
         """Return the (node, incarnation) pairs whose last possible lease ended more than a margin
         ago.
 
-        For a node whose agent was replaced, the incarnation is the last one that was replaced.
+        For a node whose agent was replaced, the incarnation is the last one that was replaced. A
+        node whose return the log has not yet acknowledged is not silent: it may be heard, and gets
+        no lease for that reason alone.
         """
         self._watch(cluster, now)
         if self._hears_nothing(cluster, now):
@@ -103,7 +105,9 @@ class Leases:
         return [
             (node.node_id, node.replaced[-1] if node.replaced else node.incarnation)
             for node in cluster.nodes.values()
-            if _counts(node) and self._held_until(node.node_id) + margin < now
+            if _counts(node)
+            and self._held_until(node.node_id) + margin < now
+            and _life(node) == _life(acked.nodes.get(node.node_id))
         ]
 
     def quiet(self, cluster: Cluster, now: int) -> list[NodeId]:
@@ -167,6 +171,11 @@ class Leases:
         usable = [node.node_id for node in cluster.nodes.values() if node.usable]
         heard = sum(1 for node_id in usable if self.heard.get(node_id, 0) >= since)
         return 2 * heard < len(usable)
+
+
+def _life(node: Node | None) -> tuple[object, ...]:
+    """Return what tells one life of a node from another."""
+    return (node.usable, node.incarnation, *node.replaced) if node is not None else ()
 
 
 def _counts(node: Node) -> bool:
