@@ -4,10 +4,12 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from nats.aio.msg import Msg
 from nats.js.api import DiscardPolicy
 
 from libs.common import subjects
 from libs.common.errors import Corrupt, Trimmed
+from libs.common.transport.feed_nats import Feed
 from libs.common.transport.log import AppendRefused, Entry, Log, TrimmableLog
 from libs.common.transport.log_jetstream import JetStreamLog
 from libs.common.transport.log_memory import MemoryLog
@@ -166,6 +168,27 @@ async def test_a_slow_reader_loses_nothing(logs: Logs) -> None:
             if len(found) == MANY:
                 break
     assert found == entries
+
+
+async def test_the_end_of_the_log_is_read_although_it_was_lost_on_the_way(
+    jetstream: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broken connection loses what was sent into it, and nothing new is written after that."""
+    log = await jetstream()
+    entries = await filled(log, 16)
+    keep = Feed._on_message
+    lost: list[int] = []
+
+    async def lossy(self: Feed, msg: Msg) -> None:
+        data = (msg.headers or {}).get("Status") != "100"
+        if data and len(lost) < 4 and self.after >= 12:
+            lost.append(self.after)
+            return
+        await keep(self, msg)
+
+    monkeypatch.setattr(Feed, "_on_message", lossy)
+    assert await read(log, 0, 16) == entries
+    assert len(lost) == 4
 
 
 async def test_a_log_that_ends_before_the_reader_s_place_was_lost(logs: Logs) -> None:

@@ -26,6 +26,8 @@ GAP_PAUSE_S: Final = 0.25
 UNSUBSCRIBE_S: Final = 1.0
 # Without a message or a server heartbeat for this long, the feed ends.
 SILENCE_S: Final = 3.0
+# In a server's heartbeat: the last stream sequence that it has delivered.
+DELIVERED: Final = "Nats-Last-Stream"
 # Number of tokens in a delivery's reply subject without domain and account.
 SHORT_REPLY: Final = 9
 
@@ -104,6 +106,7 @@ class Feed:
         if msg.headers is not None and msg.headers.get("Status") == "100":
             if msg.reply:
                 await _ignore_errors(self.client.publish(msg.reply))
+            self._heartbeat(int(msg.headers.get(DELIVERED, 0)))
             return
         seq = _sequence(msg.reply)
         if seq == self.after + 1:
@@ -115,6 +118,21 @@ class Feed:
             )
             self.broken = True
         self.grown.set()
+
+    def _heartbeat(self, delivered: int) -> None:
+        """Compare what came with the sequence up to which the server has delivered.
+
+        What it sent into a connection that broke does not come again, and while nothing new is
+        written no skip shows that.
+        """
+        if delivered > self.after:
+            logger.warning(
+                "the subscription lost commits after %d, delivered up to %d: subscribing again",
+                self.after,
+                delivered,
+            )
+            self.broken = True
+            self.grown.set()
 
 
 def _sequence(reply: str) -> int:
