@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -63,6 +64,12 @@ def files_in(folder: Path) -> dict[str, tuple[int, str]]:
         for path in folder.glob("**/*")
         if path.is_file()
     }
+
+
+def in_memory() -> list[str]:
+    """Return the SHA-256 of each shard that an agent of this machine keeps in memory."""
+    shards = Path("/dev/shm").glob("muster-*/*/shards/one.bin")
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in shards]
 
 
 async def ask(cluster: Chaos, method: str, path: str, status: int, body: object = None) -> Any:
@@ -205,6 +212,28 @@ async def test_a_wrong_checkpoint_is_refused(cluster: Chaos, weights: Path) -> N
     await entry(cluster, "wrong", "host", "ready")
     await ask(cluster, "DELETE", "/v1/deployments/wrong", 202)
     await ask(cluster, "DELETE", "/v1/deployments/wrong/kept/host", 204)
+
+
+async def test_weights_that_were_dropped_while_the_agent_was_away_leave_the_memory(
+    cluster: Chaos, weights: Path
+) -> None:
+    """The agent stands still, the tier is dropped, and another agent begins."""
+    await deploy(cluster, "away")
+    await keep(cluster, "away", "host", weights=str(weights))
+    await entry(cluster, "away", "host", "ready")
+    digest = files_in(weights)["shards/one.bin"][1]
+
+    async def is_gone() -> bool:
+        return digest not in in_memory()
+
+    assert digest in in_memory()
+    agent = cluster.ticket("node-1")
+    assert agent is not None
+    os.kill(agent.pid, signal.SIGSTOP)
+    await ask(cluster, "DELETE", "/v1/deployments/away/kept/host", 204)
+    os.kill(agent.pid, signal.SIGKILL)
+    await until(is_gone, "the weights are gone")
+    await ask(cluster, "DELETE", "/v1/deployments/away", 202)
 
 
 async def test_what_cannot_be_kept_is_refused_with_the_reason(cluster: Chaos) -> None:

@@ -18,9 +18,10 @@ from services.node_agent.core import keeping
 from services.node_agent.core import state as s
 from services.node_agent.core.actions import KeepData
 from services.node_agent.core.keeping import Keeps
-from services.node_agent.core.observations import KeepDone, KeepSeen, StandbySeen
+from services.node_agent.core.observations import KeepDone, KeepHeld, KeepSeen, StandbySeen
 from services.node_agent.directories.protocol import Launch, OnEvent
 from services.node_agent.jobs.means import Means
+from services.node_agent.resident.resident import held_order
 from tests.sim.pools import SimPools
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 # the room.
 WEIGHTS_BYTES_PER_GPU: Final = 7 << 27
 LOOK_S: Final = 0.5
+TENANT: Final = "default"
 DIES: Final = 0.02
 LOST: Final = 0.05
 
@@ -47,6 +49,8 @@ class SimResident:
 
     async def start(self, tell: OnEvent, keeps: Callable[[], Keeps]) -> None:
         self.tell, self.keeps = tell, keeps
+        held = [key.rpartition("/") for key in self.machine.resident]
+        tell(KeepHeld(tuple(held_order(tier, TENANT, model) for model, _, tier in held)))
 
     def close(self) -> None:
         """The memory stays."""

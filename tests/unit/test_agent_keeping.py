@@ -10,6 +10,7 @@ from services.node_agent.core import keeping
 from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
 from services.node_agent.core.keeping import content_of
+from services.node_agent.resident.resident import held_order
 from tests.given_node import EPOCH, INCARNATION, NODE, Node
 
 
@@ -29,6 +30,10 @@ def seen(state: str, **fields: Any) -> o.KeepSeen:
 
 def done(model: str = "chat", tier: str = "host") -> o.KeepDone:
     return o.KeepDone(model, tier)
+
+
+def held(model: str, tenant: str = "default") -> o.KeepHeld:
+    return o.KeepHeld((held_order("host", tenant, model),))
 
 
 def work(actions: list[a.Action]) -> list[tuple[str, bool]]:
@@ -122,3 +127,23 @@ def test_reports_beyond_the_bound_of_one_commit_are_dropped() -> None:
     for _ in range(keeping.FACTS_MAX + 1):
         keeping.note_seen(node.state.keeps, NODE, seen(kept_life.READY))
     assert len(keeping.facts(node.state.keeps)) == keeping.FACTS_MAX
+
+
+def test_what_an_earlier_agent_kept_and_is_no_longer_listed_is_removed() -> None:
+    node = Node()
+    assert work(node.see(held("old"), held("chat"))) == []
+    assert work(node.see(told(order()))) == [("old", True), ("chat", False)]
+    assert work(node.see(done("old"), told(order(), seq=21))) == []
+
+
+def test_what_an_earlier_agent_kept_for_another_tenant_is_removed_first() -> None:
+    node = Node()
+    node.see(held("chat", "other"))
+    assert work(node.see(told(order()))) == [("chat", True)]
+    assert work(node.see(done())) == [("chat", False)]
+
+
+def test_what_is_found_after_the_first_list_is_compared_with_it() -> None:
+    node = Node()
+    node.see(told(order()), done())
+    assert work(node.see(held("chat"), held("old"))) == [("old", True)]

@@ -94,6 +94,8 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
             state.controls.modes, state.changed = modes, state.changed or changed
         case o.KeepSeen():
             keeping.note_seen(state.keeps, state.node_id, seen)
+        case o.KeepHeld(entries):
+            keeping.note_held(state.keeps, entries)
         case o.KeepDone(model, tier):
             keeping.note_done(state.keeps, model, tier)
         case o.DeviceControlled(order):

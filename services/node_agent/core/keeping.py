@@ -6,7 +6,7 @@ grant, or a later request, makes it due again. One piece of work per entry runs 
 recorded for reports about the present request only. Tests: tests/unit/test_agent_keeping.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -27,7 +27,8 @@ class Keeps(msgspec.Struct):
     """The wanted entries, and the work on them.
 
     `seq` is the sequence of the last list. `todo` must be carried out, `busy` is under way,
-    `surplus` must be removed. `content` is the SHA-256 of what this node reported last.
+    `surplus` must be removed. `content` is the SHA-256 of what this node reported last. `held` is
+    what earlier agents left, until the first list says whether it is wanted.
     """
 
     seq: int = 0
@@ -35,6 +36,7 @@ class Keeps(msgspec.Struct):
     todo: dict[str, None] = {}
     busy: dict[str, None] = {}
     surplus: dict[str, KeepOrder] = {}
+    held: dict[str, KeepOrder] = {}
     content: dict[str, str] = {}
     unrecorded: list[NodeFact] = []
 
@@ -49,6 +51,7 @@ def replace_list(keeps: Keeps, seq: int, orders: Iterable[KeepOrder]) -> None:
         return
     keeps.seq = seq
     listed = {key_of(order): order for order in orders}
+    _give_up(keeps, listed)
     for key, known in keeps.wanted.items():
         wanted = listed.get(key)
         if wanted is None or _placement(wanted) != _placement(known):
@@ -60,6 +63,21 @@ def replace_list(keeps: Keeps, seq: int, orders: Iterable[KeepOrder]) -> None:
         if known_before is None or _is_due(known_before, order):
             keeps.todo[key] = None
     keeps.wanted = listed
+
+
+def note_held(keeps: Keeps, entries: Iterable[KeepOrder]) -> None:
+    """Note what earlier agents left. What is not wanted any more must be removed."""
+    keeps.held |= {key_of(entry): entry for entry in entries}
+    if keeps.seq:
+        _give_up(keeps, keeps.wanted)
+
+
+def _give_up(keeps: Keeps, wanted: Mapping[str, KeepOrder]) -> None:
+    """Remove what earlier agents left and is not wanted by the same tenant."""
+    for key, entry in keeps.held.items():
+        if key not in wanted or wanted[key].tenant != entry.tenant:
+            keeps.surplus[key] = entry
+    keeps.held = {}
 
 
 def _is_due(known: KeepOrder, order: KeepOrder) -> bool:

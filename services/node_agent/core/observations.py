@@ -6,7 +6,7 @@ Pure. An observation says what happened. `decide.py` says what follows.
 import msgspec
 
 from libs.common.devices.error_catalogue import Seen
-from libs.common.messages import ControlOrder, Desired, Lease, Orders
+from libs.common.messages import ControlOrder, Desired, KeepOrder, Lease, Orders
 from libs.common.model import AttemptRef, GpuId
 from libs.common.reasons import EXITED
 from services.node_agent.core.devices import Trouble
@@ -260,6 +260,12 @@ class KeepDone(msgspec.Struct, frozen=True):
     tier: str
 
 
+class KeepHeld(msgspec.Struct, frozen=True):
+    """Resident data that earlier agents of this node left, as the orders that would remove it."""
+
+    entries: tuple[KeepOrder, ...]
+
+
 class FactsStored(msgspec.Struct, frozen=True):
     """The log acknowledged a commit of this agent."""
 
@@ -295,6 +301,7 @@ Observation = (
     | DeviceObservation
     | KeepSeen
     | KeepDone
+    | KeepHeld
     | FactsStored
 )
 

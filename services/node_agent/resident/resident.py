@@ -26,7 +26,7 @@ from libs.common.state.kept import kept_key
 from services.node_agent.core import actions as a
 from services.node_agent.core.keeping import Keeps
 from services.node_agent.core.keeping import content_of as content_kept
-from services.node_agent.core.observations import KeepDone, KeepSeen, Observation
+from services.node_agent.core.observations import KeepDone, KeepHeld, KeepSeen, Observation
 from services.node_agent.core.state import State, key_of
 from services.node_agent.directories import accounts
 from services.node_agent.directories.accounts import Account
@@ -86,6 +86,8 @@ class Resident:
         self.tell, self.keeps = (lambda seen: _ignore(loop.call_soon_threadsafe(tell, seen))), keeps
         await self._run(self.artefacts.load)
         await self._run(self.weights.load)
+        stores = ((kept_life.ARTEFACT, self.artefacts.known), (kept_life.HOST, self.weights.known))
+        tell(KeepHeld(tuple(held_order(tier, *owner) for tier, known in stores for owner in known)))
 
     def close(self) -> None:
         for threads in (self.fills, self.thread):
@@ -286,6 +288,13 @@ class Resident:
 
     async def _run(self, work: Callable[..., Made], *arguments: object) -> Made:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work, *arguments)
+
+
+def held_order(tier: str, tenant: str, model: str) -> KeepOrder:
+    """Return the order that removes what an earlier agent kept."""
+    return KeepOrder(
+        model=model, tier=tier, tenant=tenant, request=0, number=0, state=kept_life.READY
+    )
 
 
 def _ignore(handle: object) -> None:
