@@ -166,6 +166,8 @@ async def test_kill_9_at_any_step_loses_no_byte(keeper: Keeper, tmp_path: Path, 
                 continue
             case 2:  # not while the broker is away: both at once have a test of their own
                 await until(lambda: is_up(current), "no broker was started")  # noqa: B023
+                # A broker answers holders once it has all grants of the one before.
+                await asked(holdings[1 - place], "stats")
                 await current.close()
                 current = Keeper(tmp_path / "memory", devices(CAPACITY))
                 await current.open(["job.1"])

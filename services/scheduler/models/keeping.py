@@ -59,8 +59,10 @@ def keep(state: State, wall_ns: int) -> Sequence[AnyFact]:
 
 def with_evictions(cluster: Cluster, facts: Sequence[AnyFact]) -> Sequence[AnyFact]:
     """Return the facts of a placement, preceded by the evictions that it needs."""
+    if not cluster.kept:
+        return facts
     first: list[AnyFact] = []
-    for fact in facts if cluster.kept else ():
+    for fact in facts:
         if isinstance(fact, JobPlaced):
             need = cluster.jobs[fact.job_id].spec.memory_bytes
             for member in fact.members:
