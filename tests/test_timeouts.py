@@ -101,7 +101,7 @@ STAY: Final[dict[str, str]] = {
         admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S
         audit.service.RETRY_S call.LAST_WORDS_S
         cancellation.LAST_WORD_S closing.COPY_AGAIN_S closing.LOOK_EVERY_S process.service.TICK_S
-        disk_watch.EVERY_S dispatch.STARTING_S
+        disk_watch.EVERY_S queues.STARTING_S queues.TICK_S queues.WAIT_MORE_S
         gateway.SURVEY_EVERY_S gateways.ASK_AGAIN_S http.audit.FOLLOW_WAIT_S kv_nats.CREATE_AGAIN_S
         limited.RETRY_S limited.SILENT_NS
         log_jetstream.CREATE_AGAIN_S feed_nats.GAP_PAUSE_S feed_nats.UNSUBSCRIBE_S
@@ -139,7 +139,7 @@ STAY: Final[dict[str, str]] = {
     "a token's protocol: both nodes count on it": """
         tokens.VALID_MAX_S tokens.APART_NS tokens.SECOND_NS""",
     "the default of an argument for which a setting is given": """
-        records.FLUSH_S balancer.SUSPECT_S  vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S
+        records.FLUSH_S vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S
         profile.AWAY_S""",
     (
         "a scrape: Prometheus has a limit of its own, and this one is longer than any answer takes"
@@ -156,8 +156,9 @@ STAY: Final[dict[str, str]] = {
         serving.admission.RETRY_MAX_S serving.admission.UNKNOWN_S
         autoscaling.GROW_AFTER_NS autoscaling.GROW_EVERY_NS autoscaling.MEAN_NS
         autoscaling.SHRINK_AFTER_NS autoscaling.SHRINK_EVERY_NS
-        fairness.SLOT_NS fairness.STARVED_NS
-        loads.AVOID_MAX_NS loads.AVOID_NS loads.LATE_FLOOR_NS loads.REPORT_NS
+        fairness.SLOT_NS fairness.STARVED_NS late_binding.RATE_S shares.WINDOW_NS
+        loads.AVOID_MAX_NS loads.AVOID_NS loads.LATE_FLOOR_NS loads.PROCESSED_MAX_NS
+        loads.REPORT_NS
         prefix_index.TTL_NS routing.EQUAL_NS routing.PENALTY_NS""",
     "SQLite's own wait for another process of the same file": "store.BUSY_MS",
     "a command at a terminal: the user can end it, and chooses MUSTER_AWAY_S": """

@@ -36,6 +36,17 @@ REPLICA_COLUMNS: Final = (
 )
 
 
+SHARE_COLUMNS: Final = (
+    Column("TENANT"),
+    Column("PRIORITY"),
+    Column("WEIGHT", right=True),
+    Column("WAITING", right=True),
+    Column("TOKENS WAITING", right=True),
+    Column("TOKENS/MIN", right=True),
+    Column("SHARE", right=True),
+)
+
+
 def row(model: Model, now: datetime) -> list[str]:
     """Return the cells of COLUMNS."""
     share = int(model.get("gpu_share") or 100)
@@ -64,6 +75,26 @@ def replica_row(replica: dict[str, Any], now: datetime) -> list[str]:
         age(replica.get("started_at"), now),
         age(replica.get("ready_at"), now),
         str(replica.get("detail") or ""),
+    ]
+
+
+def queue_line(queue: dict[str, Any]) -> str:
+    """Return a line about the requests that wait in the gateway."""
+    count = int(queue["waiting_requests"])
+    requests = "1 request waits" if count == 1 else f"{count} requests wait"
+    return f"{requests} with {queue['waiting_tokens']} input tokens (in this gateway)"
+
+
+def share_row(share: dict[str, Any]) -> list[str]:
+    """Return the cells of SHARE_COLUMNS."""
+    return [
+        str(share["tenant"]),
+        str(share["priority"]),
+        str(share["weight"]),
+        str(share["waiting_requests"]),
+        str(share["waiting_tokens"]),
+        str(share["tokens"]),
+        f"{share['percent']} %",
     ]
 
 

@@ -39,10 +39,10 @@ from services.api_gateway.agents.revoking import NodeWrites
 from services.api_gateway.agents.secret_answers import SecretAnswers
 from services.api_gateway.agents.upload_answers import UploadAnswers
 from services.api_gateway.channels.followers import Followers
-from services.api_gateway.openai.balancer import Balancer
 from services.api_gateway.openai.catalogue import Catalogue, Deployed
 from services.api_gateway.openai.limited import Limited
 from services.api_gateway.openai.metering import Meter
+from services.api_gateway.openai.queues import Queues
 from services.api_gateway.openai.reporter import Reporter
 from services.api_gateway.openai.upstream import Upstream
 from services.api_gateway.problems import Problem
@@ -158,8 +158,8 @@ class Gateway:
             lambda: self.cluster, self.bus, self.clock, settings.limits_answer_ms / 1_000
         )
         self.upstream = Upstream(settings)
-        self.balancer = Balancer(settings.model_suspect_ms / 1_000)
-        self.reporter = Reporter(lambda: self.cluster, self.balancer, self.bus, settings.instance)
+        queues = self.queues = Queues(self)
+        self.reporter = Reporter(lambda: self.cluster, queues.open, self.bus, settings.instance)
 
     def _set_state(self, cluster: Cluster, history: History) -> None:
         self.cluster = cluster
@@ -280,6 +280,7 @@ class Gateway:
             except Unavailable:
                 pass  # /readyz shows that the reader hears nothing
             self.telemetry.survey(self.cluster, self.lag, self.fill)
+            self.queues.look()
             await asyncio.sleep(SURVEY_EVERY_S)
 
     async def _take_pulse(self) -> None:

@@ -4,7 +4,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from libs.common.state.cluster import Cluster
+from libs.common.state.cluster import Cluster, Endpoint
+from services.api_gateway.serving.late_binding import LateBinding
 
 BUCKETS_S: Final = (
     0.0005,
@@ -61,6 +62,24 @@ class ModelTelemetry:
             ("model",),
             registry=registry,
         )
+        self.waiting = Gauge(
+            "muster_model_requests_waiting",
+            "Requests that wait in this gateway for a replica with room",
+            ("model",),
+            registry=registry,
+        )
+        self.waiting_tokens = Gauge(
+            "muster_model_waiting_tokens",
+            "Input tokens of the waiting requests",
+            ("model",),
+            registry=registry,
+        )
+        self.jain = Gauge(
+            "muster_model_jain_index",
+            "Jain's index of the shares of waiting tenants in the last minute; 1: all are equal",
+            ("model", "priority"),
+            registry=registry,
+        )
         self._known: set[str] = set()
 
     def _label(self, model: str) -> str:
@@ -79,6 +98,14 @@ class ModelTelemetry:
         self.requests.labels(label, route, str(status), "true" if streamed else "false").inc()
         if streamed and first_s:
             self.first_token.labels(label).observe(first_s)
+
+    def queued(self, model: str, rules: LateBinding[Endpoint], priorities: tuple[str, ...]) -> None:
+        """Take over the present state of the model's queue."""
+        label = self._label(model)
+        self.waiting.labels(label).set(rules.waiting_requests)
+        self.waiting_tokens.labels(label).set(rules.waiting_tokens)
+        for band, priority in enumerate(priorities):
+            self.jain.labels(label, priority).set(rules.shares.jain(band))
 
     def retried(self, model: str) -> None:
         self.retries.labels(self._label(model)).inc()

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from services.api_gateway.serving.admission import Bounds
-from services.api_gateway.serving.fairness import Fairness, Flow
+from services.api_gateway.serving.fairness import SCALE, Fairness, Flow
 from tests.sim.engine import Asked, EngineSettings
 from tests.sim.serving import ANSWERED, BROKEN, REFUSED, SECOND_NS, Failure, Outcome, Run
 from tests.sim.serving_gateway import BOUNDS, MusterGateway
@@ -148,4 +148,4 @@ def test_what_a_tenant_is_charged_is_what_it_used() -> None:
     arrivals = [ask(name, name, "a", (name,), output=10) for name in range(5)]
     fairness = Fairness()
     play(arrivals, gateway=MusterGateway(hashes, fairness=fairness))
-    assert fairness.counter(Flow(0, "a")) == 5 * (512 + 2 * 10) * 1_000
+    assert fairness.counter(Flow(0, "a")) == 5 * (512 + 2 * 10) * SCALE

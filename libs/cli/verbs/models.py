@@ -4,7 +4,16 @@ import click
 
 from libs.cli.gateway import ask, ask_all, model_path
 from libs.cli.jobs import command_line, utc_now
-from libs.cli.models import COLUMNS, REPLICA_COLUMNS, Model, replica_row, row
+from libs.cli.models import (
+    COLUMNS,
+    REPLICA_COLUMNS,
+    SHARE_COLUMNS,
+    Model,
+    queue_line,
+    replica_row,
+    row,
+    share_row,
+)
 from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.output import listed, print_table, print_value
 from libs.cli.terminal.table import clean
@@ -17,7 +26,9 @@ from libs.cli.terminal.table import clean
 def command(name: str | None, every: bool, form: str, no_headers: bool) -> None:
     """List models, or show one with its replicas.
 
-    For one model, the command also prints the scheduler's explanation of its state.
+    For one model, the command also prints the scheduler's explanation of its state, the requests
+    that wait in the gateway, and the tenants' shares of the last minute (output tokens count
+    twice).
 
     \b
     muster models
@@ -41,10 +52,18 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
         return
     print_table(COLUMNS, [row(model, utc_now())], not no_headers, form == "wide")
     print(f"\ncommand  {clean(command_line(model))}")
-    print(f"why      {clean(str(ask(profile, 'GET', model_path(name, 'why'))['answer']))}\n")
+    print(f"why      {clean(str(ask(profile, 'GET', model_path(name, 'why'))['answer']))}")
+    queue = model.get("queue")
+    if queue is not None:
+        print(f"queue    {queue_line(queue)}")
+    print()
     print_table(
         REPLICA_COLUMNS,
         [replica_row(replica, utc_now()) for replica in model["replicas"]],
         not no_headers,
         form == "wide",
     )
+    if queue is not None and queue["shares"]:
+        print()
+        shares = [share_row(share) for share in queue["shares"]]
+        print_table(SHARE_COLUMNS, shares, not no_headers, form == "wide")

@@ -122,7 +122,31 @@ HELP: Final = {
         "Value of `max_tokens` that counts against a token limit if the request does not set it."
     ),
     "model_suspect_ms": (
-        "How long a replica that failed a request is avoided while other replicas are ready."
+        "How long a replica that failed a request is avoided while other replicas are ready. "
+        "Each further failure without an answer in between doubles it, up to a minute."
+    ),
+    "model_wait_ms": (
+        "Longest time that a request waits in the gateway for a replica that has room; then the "
+        "answer is 503."
+    ),
+    "model_waiting_tokens": (
+        "Input tokens that may wait for one model in one gateway. Requests of low priority may "
+        "fill half of it."
+    ),
+    "model_tenant_waiting_tokens": (
+        "Input tokens of one tenant that may wait for one model in one gateway."
+    ),
+    "model_room_tokens": (
+        "A replica gets no more requests while so many of their input tokens are unprocessed "
+        "(five times as many if it holds the prompt in its cache). 0: no bound, so that requests "
+        "wait in the model server instead."
+    ),
+    "model_room_requests": (
+        "Largest number of requests that one gateway has open at one replica. 0: no bound."
+    ),
+    "model_prefix_bytes": (
+        "Memory of one gateway for remembering, for each model, which replica was sent which "
+        "prompts."
     ),
     "limits_answer_ms": (
         "Gateway: time for the quota service to grant a share of a tenant's requests or tokens "

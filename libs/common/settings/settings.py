@@ -71,6 +71,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model_answer_bytes: int = 128 << 20
     model_output_tokens: int = 4_096
     model_suspect_ms: int = 3_000
+    model_wait_ms: int = 600_000
+    model_waiting_tokens: int = 16_000_000
+    model_tenant_waiting_tokens: int = 4_000_000
+    model_room_tokens: int = 2_048
+    model_room_requests: int = 1_024
+    model_prefix_bytes: int = 64 << 20
     limits_answer_ms: int = 2_000
     upload_bytes: int = 256 << 20
     upload_files: int = 50_000
@@ -243,6 +249,8 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
         *("probe_ms", "model_suspect_ms", "access_flush_ms"),
         *("mps_start_ms", "mps_quit_ms"),
         *("model_requests_max", "model_body_bytes", "model_answer_bytes", "model_output_tokens"),
+        *("model_wait_ms", "model_waiting_tokens", "model_tenant_waiting_tokens"),
+        *("model_room_tokens", "model_room_requests", "model_prefix_bytes"),
     ),
 }
 

@@ -32,7 +32,7 @@ from services.api_gateway.http.queries import (
 )
 from services.api_gateway.intents import model_intents, pool_fields, secret_intents
 from services.api_gateway.problems import Denied, Problem
-from services.api_gateway.views.models import model_shown
+from services.api_gateway.views.models import model_shown, queue_shown
 
 router = APIRouter(tags=["deployments"])
 
@@ -130,9 +130,12 @@ async def list_deployments(request: Request) -> Response:
 
 @router.get("/v1/deployments/{name}", openapi_extra=documented(Query))
 async def show_deployment(request: Request, name: str) -> Response:
-    """Show one model with its replicas."""
+    """Show one model with its replicas, and its queue of requests in this gateway."""
     gateway, _ = await settled(request, Query)
-    return answer(model_shown(gateway.cluster, visible_model(request, name)))
+    shown = model_shown(gateway.cluster, visible_model(request, name))
+    queue, eyes = gateway.queues.get(name), roles.eyes(principal_of(request))
+    rules = queue.rules if queue is not None else None
+    return answer(replace(shown, queue=queue_shown(gateway.cluster, rules, eyes)))
 
 
 @router.patch("/v1/deployments/{name}", openapi_extra=documented(Query, model_intents.SCALE_FIELDS))

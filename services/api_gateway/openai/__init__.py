@@ -2,6 +2,7 @@
 the replicas.
 
 A request passes `app.py` (which endpoint), `request.py` (what it asks), `metering.py` (may it),
-`balancer.py` (which replica), and `call.py`, which relays the answer. No request needs the log:
-what is read is the gateway's fold, so an election of the stream or a dead scheduler stops none.
+`queues.py` (when, and which replica), and `call.py`, which relays the answer. No request needs the
+log: what is read is the gateway's fold, so an election of the stream or a dead scheduler stops
+none.
 """

@@ -21,6 +21,7 @@ from services.api_gateway.openai.metering import UNLIMITED, Grant
 from services.api_gateway.openai.request import RequestFields, choices_of
 
 EVENT_STREAM: Final = "text/event-stream"
+EVENT: Final = b"data:"
 JSON: Final = "application/json"
 # How long a client may take to read the error at the end of a broken stream.
 LAST_WORDS_S: Final = 5.0
@@ -38,7 +39,7 @@ UNFINISHED: Final = ApiError(
 NO_CACHE: Final = (b"cache-control", b"no-cache")
 
 
-def _ignore_answer() -> None:
+def _ignore_answer(events: int) -> None:
     """Do nothing: no listener is set yet."""
 
 
@@ -67,8 +68,8 @@ class Call:
     """The state of one request.
 
     `status` is the status of the client's answer, 0 until then. `tokens` are the used tokens as the
-    replicas counted them, None while unknown. `heard` is called when a replica sends something that
-    is not a failure.
+    replicas counted them, None while unknown; `usage` is the present replica's own count. `heard`
+    is called when a replica sends something that is not a failure, with the number of its events.
     """
 
     def __init__(
@@ -96,7 +97,8 @@ class Call:
         self.status = 0
         self.streaming = False
         self.first_s = 0.0
-        self.heard: Callable[[], None] = _ignore_answer
+        self.usage: Usage | None = None
+        self.heard: Callable[[int], None] = _ignore_answer
 
     async def relay(
         self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str
@@ -122,11 +124,10 @@ class Call:
             replica=replica,
         )
         if answer.status < SERVER_ERROR:
-            self.heard()
+            self.heard(0)
         if answer.status in BUSY:
             raise ReplicaFailed(f"answered {answer.status}", answer)
-        if self.metered:
-            self._count(usage_of(answer.body))
+        self._count(usage_of(answer.body))
         await self.finish(answer, replica)
 
     async def _read(self, content: aiohttp.StreamReader) -> bytes:
@@ -160,13 +161,13 @@ class Call:
     async def _relay_stream(
         self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str
     ) -> None:
-        events = Events(self.metered, self.strips_usage, several=choices_of(self.fields) > 1)
+        events = Events(True, self.strips_usage, several=choices_of(self.fields) > 1)
         content, kind, send = response.content, response.headers["content-type"], self.send
         self.streaming = True
         while piece := await _next_piece(content, events):
             guard.heard(idle_s)
-            self.heard()
             whole = events.feed(piece)
+            self.heard(whole.count(EVENT))
             self._count(events.usage)
             if whole:
                 if not self.status:
@@ -185,6 +186,7 @@ class Call:
     def _count(self, usage: Usage | None) -> None:
         if usage is not None:
             self.tokens = usage.tokens
+            self.usage = usage
 
     async def _begin(
         self, status: int, content_type: str, headers: list[tuple[bytes, bytes]], replica: str = ""

@@ -96,10 +96,10 @@ class Listed:
         return [served for served, _, _ in self.models.values()]
 
     def ready(self, name: str) -> Sequence[Endpoint]:
-        return self.models[name][1]
+        return self.models[name][1] if name in self.models else ()
 
     def has_standby(self, name: str) -> bool:
         return False
 
     def why_not(self, name: str) -> str:
-        return self.models[name][2]
+        return self.models[name][2] if name in self.models else "it was undeployed"

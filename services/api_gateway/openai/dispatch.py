@@ -1,5 +1,5 @@
-"""Sends a request to a replica: reserve tokens, set the guard, try replicas one after the other,
-settle the tokens.
+"""Sends a request to a replica: reserve tokens, set the guard, wait for a replica with room, try
+replicas one after the other, settle the tokens.
 
 Metrics count every outcome, and the client gets an error whenever that is still possible. Tests:
 tests/integration/test_openai_*.py.
@@ -19,12 +19,11 @@ from services.api_gateway.openai import request, upstream
 from services.api_gateway.openai.call import Call, ReplicaFailed
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import GONE, SILENT, Guard
+from services.api_gateway.openai.queues import ModelQueue, Request
 
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
 
-# Retry-After while no replica is ready.
-STARTING_S: Final = 5
 # How long a request waits for a standby to take over, and how often it looks.
 PROMOTION_S: Final = 5.0
 PROMOTION_LOOK_S: Final = 0.01
@@ -33,21 +32,17 @@ CLIENT_GONE: Final = 499
 
 
 class Dispatch:
-    """Sends requests to replicas.
-
-    All HTTP servers of a gateway share its balancer, which counts outstanding requests.
-    """
+    """Sends requests to replicas. All HTTP servers of a gateway share its queues."""
 
     def __init__(self, gateway: "Gateway") -> None:
         self.gateway = gateway
         self.settings = gateway.settings
-        self.balancer = gateway.balancer
 
     async def run(self, call: Call, principal: Principal, receive: Receive) -> None:
         """Reserve tokens, dispatch the request, and settle the tokens."""
         meter = self.gateway.meter
         if not meter.counts(principal):
-            await self._guarded(call, receive)
+            await self._guarded(call, principal, receive)
             return
         unbounded = self.settings.model_output_tokens
         worst = request.worst_case_tokens(call.fields, call.body, call.path, unbounded)
@@ -58,11 +53,11 @@ class Dispatch:
         if call.fields.streams and not call.fields.usage_asked:
             call.body, call.strips_usage = request.with_usage(call.body), True
         try:
-            await self._guarded(call, receive)
+            await self._guarded(call, principal, receive)
         finally:
             meter.settle(call.grant, call.tokens)
 
-    async def _guarded(self, call: Call, receive: Receive) -> None:
+    async def _guarded(self, call: Call, principal: Principal, receive: Receive) -> None:
         """Dispatch under the guard.
 
         Whatever ends the request, the client gets an answer and metrics count it.
@@ -72,7 +67,7 @@ class Dispatch:
         telemetry.models.began(call.fields.model)
         status = 0
         try:
-            await self._dispatch(call, guard)
+            await self._dispatch(call, principal, guard)
         except ApiError as error:
             guard.close()
             await call.refuse(error)
@@ -102,23 +97,24 @@ class Dispatch:
                 first_s=call.first_s,
             )
 
-    async def _dispatch(self, call: Call, guard: Guard) -> None:
-        """Try ready replicas until one answers or nothing is left to try. Raises ApiError."""
+    async def _dispatch(self, call: Call, principal: Principal, guard: Guard) -> None:
+        """Try replicas until one answers or nothing is left to try. Raises ApiError."""
         headers = upstream.headers_for(call.scope["request_id"], call.scope["headers"])
-        tried: list[Endpoint] = []
-        failure: ReplicaFailed | None = None
-        for _ in range(self.settings.model_attempts):
-            endpoint = await self._next(call.fields.model, tried)
-            if endpoint is None:
+        queue = self.gateway.queues.of(call.fields.model)
+        asked = queue.request(call, principal.tenant)
+        failure = ReplicaFailed("was not tried")
+        for number in range(max(1, self.settings.model_attempts)):
+            if number and not await self._has_left(queue, asked):
                 break
+            endpoint = await queue.bind(asked, guard)
             try:
-                await self._try(call, guard, endpoint=endpoint, headers=headers, tried=tried)
+                await self._try(
+                    call, guard, endpoint=endpoint, headers=headers, queue=queue, asked=asked
+                )
                 return
             except ReplicaFailed as error:
                 failure = error
                 self.gateway.telemetry.models.retried(call.fields.model)
-        if failure is None:
-            raise self._none_ready(call.fields.model)
         if failure.answer is not None:
             await call.finish(failure.answer)
             return
@@ -129,19 +125,17 @@ class Dispatch:
             "upstream_error",
         )
 
-    async def _next(self, model: str, tried: list[Endpoint]) -> Endpoint | None:
-        """Return the replica to try next, None if there is none.
+    async def _has_left(self, queue: ModelQueue, asked: Request) -> bool:
+        """Return whether a ready replica has not been tried.
 
         If every replica failed and one may have a standby, wait until the standby serves.
         """
         until = time.monotonic() + PROMOTION_S
-        while True:
-            now = time.monotonic()
-            endpoint = self.balancer.pick(self.gateway.models.ready(model), tried, now)
-            waits = bool(tried) and now < until and self.gateway.models.has_standby(model)
-            if endpoint is not None or not waits:
-                return endpoint
+        while not queue.has_left(asked):
+            if time.monotonic() >= until or not self.gateway.models.has_standby(queue.name):
+                return False
             await asyncio.sleep(PROMOTION_LOOK_S)
+        return True
 
     async def _try(
         self,
@@ -149,52 +143,44 @@ class Dispatch:
         guard: Guard,
         endpoint: Endpoint,
         headers: CIMultiDict[str],
-        tried: list[Endpoint],
+        queue: ModelQueue,
+        asked: Request,
     ) -> None:
-        """Try one replica.
+        """Try the replica to which the request is bound.
 
         Raises ReplicaFailed while nothing was sent to the client, ApiError later.
         """
         response = None
-        self.balancer.begin(endpoint)
-        before, call.tokens = call.tokens, None
+        before, call.tokens, call.usage = call.tokens, None, None
         try:
             response = await self.gateway.upstream.post(endpoint, call.path, headers, call.body)
-            call.heard = partial(self.gateway.reporter.answered, endpoint)
+            call.heard = partial(queue.heard, asked, endpoint)
             await call.relay(response, guard, self.settings.model_idle_ms / 1_000, endpoint.job_id)
             if call.status >= 400:
                 call.tokens = before
         except ReplicaFailed as error:
-            tried.append(endpoint)
+            queue.failed(asked)
             if error.answer is not None:
                 call.tokens = before
             raise
         except upstream.FAILURES as error:
-            self.balancer.failed(endpoint, time.monotonic())
             if call.status:
+                queue.failed(asked, is_broken=True)
                 raise ApiError(
                     502, f"the model's replica {upstream.describe(error)}", "upstream_error"
                 ) from error
+            queue.failed(asked, is_tried=not upstream.never_sent(error))
             if upstream.unprocessed(error):
                 call.tokens = before
-            if not upstream.never_sent(error):
-                tried.append(endpoint)
             raise ReplicaFailed(upstream.describe(error)) from error
+        except asyncio.CancelledError:
+            if guard.reason == SILENT:
+                queue.failed(asked, is_broken=True)
+            raise
         finally:
             if response is not None:
                 response.close()
-            self.balancer.end(endpoint)
-            self.gateway.reporter.ended(endpoint)
-
-    def _none_ready(self, name: str) -> ApiError:
-        why = self.gateway.models.why_not(name)
-        return ApiError(
-            503,
-            f"the model {name!r} has no ready replica: {why}",
-            "model_not_ready",
-            "model",
-            retry_after_s=STARTING_S,
-        )
+            queue.end(asked, call)
 
 
 def _clear_cancellation(task: "asyncio.Task[object] | None") -> None:

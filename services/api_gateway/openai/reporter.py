@@ -22,7 +22,7 @@ from libs.common.messages.outstanding import Answered, Outstanding, encode
 from libs.common.model import JobId, NodeId, attempt_key
 from libs.common.state.cluster import Cluster, Endpoint
 from libs.common.transport.bus import Bus
-from services.api_gateway.openai.balancer import Balancer
+from services.api_gateway.openai.open_requests import OpenRequests
 
 EVERY_S: Final = 1.0
 # The least time between two reports.
@@ -33,10 +33,10 @@ class Reporter:
     """The reporter of one gateway. `cluster` returns the current fold."""
 
     def __init__(
-        self, cluster: Callable[[], Cluster], balancer: Balancer, bus: Bus, instance: str
+        self, cluster: Callable[[], Cluster], requests: OpenRequests, bus: Bus, instance: str
     ) -> None:
         self.cluster = cluster
-        self.balancer = balancer
+        self.requests = requests
         self.bus = bus
         self.subject: Final = subjects.outstanding(instance)
         self._changed = asyncio.Event()
@@ -48,7 +48,7 @@ class Reporter:
 
     def ended(self, endpoint: Endpoint) -> None:
         """Note the end of a request. The last one at a retired replica is reported at once."""
-        if endpoint not in self.balancer.outstanding and self._is_retired(endpoint.job_id):
+        if endpoint not in self.requests.counts and self._is_retired(endpoint.job_id):
             self._changed.set()
 
     def answered(self, endpoint: Endpoint) -> None:
@@ -97,7 +97,7 @@ class Reporter:
         fold.
         """
         counts: dict[JobId, int] = {}
-        for endpoint, count in self.balancer.outstanding.items():
+        for endpoint, count in self.requests.counts.items():
             if self._is_retired(endpoint.job_id):
                 counts[endpoint.job_id] = counts.get(endpoint.job_id, 0) + count
         return Outstanding(self.cluster().seq, counts)

@@ -39,6 +39,8 @@ class RequestFields(msgspec.Struct):
     best_of: int | None = None
     prompt: msgspec.Raw = msgspec.Raw(b"null")
     messages: msgspec.Raw = msgspec.Raw(b"null")
+    tools: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = msgspec.Raw()
 
     @property
     def streams(self) -> bool:
@@ -52,6 +54,12 @@ class RequestFields(msgspec.Struct):
     def bounded(self) -> bool:
         """True if the request sets `max_tokens` or `max_completion_tokens`."""
         return self.max_tokens is not None or self.max_completion_tokens is not None
+
+    def text(self, path: str) -> bytes:
+        """Return the JSON text of the prompt, in the order in which model servers read it."""
+        if path == CHAT:
+            return bytes(self.tools) + bytes(self.messages)
+        return bytes(self.prompt) if path == COMPLETIONS else bytes(self.input)
 
 
 _request_fields: Final = msgspec.json.Decoder(RequestFields)

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
-# A counter counts thousandths of a token divided by the weight.
-SCALE: Final = 1_000
+# A counter counts millionths of a token divided by the weight: no weight makes a token free.
+SCALE: Final = 1_000_000
 # An output token costs an engine about as much as two input tokens.
 OUTPUT_COST: Final = 2
 SECOND_NS: Final = 1_000_000_000
@@ -76,6 +76,13 @@ class Fairness:
 
     def arrive(self, flow: Flow, weight: int, now_ns: int) -> None:
         """Count one more waiting request of the flow."""
+        self._entered(flow, weight).append(now_ns)
+
+    def put_back(self, flow: Flow, weight: int, arrived_ns: int) -> None:
+        """Count a request again that was taken: it is the flow's first one."""
+        self._entered(flow, weight).appendleft(arrived_ns)
+
+    def _entered(self, flow: Flow, weight: int) -> deque[int]:
         assert weight > 0, f"the weight of {flow} is {weight}"
         band = self._bands.setdefault(flow.band, _Band())
         if flow.tenant not in band.waiting:
@@ -83,7 +90,7 @@ class Fairness:
             band.waiting[flow.tenant] = deque()
             band.forget_idle()
         band.weights[flow.tenant] = weight
-        band.waiting[flow.tenant].append(now_ns)
+        return band.waiting[flow.tenant]
 
     def choose(
         self,
@@ -136,7 +143,7 @@ class Fairness:
         self._remember(flow.band, tokens, now_ns)
 
     def counter(self, flow: Flow) -> int:
-        """Return the flow's counter in thousandths of a token divided by its weight."""
+        """Return the flow's counter in millionths of a token divided by its weight."""
         band = self._bands.get(flow.band)
         return band.counters.get(flow.tenant, band.level) if band is not None else 0
 

@@ -6,6 +6,7 @@ adds what other gateways sent to it. Pure. Tests: tests/unit/test_serving_loads.
 tests/unit/test_serving_routing.py with one test per rule of docs/serving.md.
 """
 
+import heapq
 from collections import deque
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
@@ -25,6 +26,9 @@ LATE_FLOOR_NS: Final = 2 * SECOND_NS
 LATE_IN_A_ROW: Final = 3
 AVOID_NS: Final = 3 * SECOND_NS
 AVOID_MAX_NS: Final = 60 * SECOND_NS
+# A stream without a first token counts as processed when it is late, after this time at most: one
+# request that never begins must not close its replica to all others.
+PROCESSED_MAX_NS: Final = 30 * SECOND_NS
 # A report that is older than this says nothing about now.
 REPORT_NS: Final = 10 * SECOND_NS
 # Changes of the own count that are kept, to compare a report with the count at its time.
@@ -34,19 +38,47 @@ Replica = TypeVar("Replica", bound=Hashable)
 
 
 class Sent(Generic[Replica]):
-    """A request that was sent to a replica. `miss` are the input tokens that its cache lacks."""
+    """A request that was sent to a replica.
 
-    __slots__ = ("began_ns", "expected_ns", "miss", "queue", "replica", "started")
+    `miss` are the input tokens that its cache lacks, `pending` those that still count as
+    unprocessed. The first token of an answer that is not streamed cannot be seen.
+    """
+
+    __slots__ = (
+        "began_ns",
+        "expected_ns",
+        "is_streamed",
+        "miss",
+        "pending",
+        "queue",
+        "replica",
+        "started",
+    )
 
     def __init__(
-        self, replica: Replica, miss: int, queue: int, began_ns: int, expected_ns: int
+        self,
+        replica: Replica,
+        miss: int,
+        queue: int,
+        began_ns: int,
+        expected_ns: int,
+        is_streamed: bool = True,
     ) -> None:
         self.replica = replica
         self.miss = miss
+        self.pending = miss
         self.queue = queue
         self.began_ns = began_ns
         self.expected_ns = expected_ns
+        self.is_streamed = is_streamed
         self.started = False
+
+    @property
+    def processed_ns(self) -> int:
+        """When the input counts as processed if no first token was seen."""
+        if not self.is_streamed:
+            return self.began_ns + self.expected_ns
+        return self.began_ns + min(PROCESSED_MAX_NS, _late_after_ns(self))
 
 
 class Load(Generic[Replica]):
@@ -94,10 +126,10 @@ class Load(Generic[Replica]):
     def _is_fresh(self, now_ns: int) -> bool:
         return now_ns - self.reported_ns < REPORT_NS
 
-    def avoid(self, now_ns: int) -> None:
+    def avoid(self, now_ns: int, first_ns: int = AVOID_NS) -> None:
         """Avoid the replica for a while, twice as long each time until it answers in time."""
         self.late = 0
-        self.avoid_until_ns = now_ns + min(AVOID_MAX_NS, AVOID_NS << self.avoided)
+        self.avoid_until_ns = now_ns + min(AVOID_MAX_NS, first_ns << self.avoided)
         self.avoided = min(self.avoided + 1, 8)
 
     def count_at(self, at_ns: int) -> int:
@@ -109,10 +141,13 @@ class Load(Generic[Replica]):
 
 
 class Loads(Generic[Replica]):
-    """The loads of one model's replicas."""
+    """The loads of one model's replicas. `avoid_ns` is how long one is avoided the first time."""
 
-    def __init__(self) -> None:
+    def __init__(self, avoid_ns: int = AVOID_NS) -> None:
+        self.avoid_ns = avoid_ns
         self._loads: dict[Replica, Load[Replica]] = {}
+        self._unprocessed: list[tuple[int, int, Sent[Replica]]] = []
+        self._number = 0
 
     def of(self, replica: Replica) -> Load[Replica]:
         found = self._loads.get(replica)
@@ -120,15 +155,50 @@ class Loads(Generic[Replica]):
             found = self._loads[replica] = Load()
         return found
 
-    def begin(self, replica: Replica, miss: int, now_ns: int) -> Sent[Replica]:
+    def known(self) -> list[Replica]:
+        """Return all replicas that have a load."""
+        return list(self._loads)
+
+    def begin(
+        self, replica: Replica, miss: int, now_ns: int, is_streamed: bool = True
+    ) -> Sent[Replica]:
         """Count a request; call it before the request is sent."""
         load = self.of(replica)
-        sent = Sent(replica, miss, load.pending, now_ns, load.expected_ns(miss))
+        sent = Sent(
+            replica=replica,
+            miss=miss,
+            queue=load.pending,
+            began_ns=now_ns,
+            expected_ns=load.expected_ns(miss),
+            is_streamed=is_streamed,
+        )
         load.changes.append((now_ns, load.outstanding))
         load.outstanding += 1
         load.pending += miss
         load.waiting[id(sent)] = sent
+        self._number += 1
+        heapq.heappush(self._unprocessed, (sent.processed_ns, self._number, sent))
         return sent
+
+    def settle(self, now_ns: int) -> None:
+        """Count inputs as processed whose time is over.
+
+        A stream stays among those without a first token, so that its replica can be silent.
+        """
+        while self._unprocessed and self._unprocessed[0][0] <= now_ns:
+            _, _, sent = heapq.heappop(self._unprocessed)
+            load = self._loads.get(sent.replica)
+            if load is None or load.waiting.get(id(sent)) is not sent:
+                continue
+            if sent.is_streamed:
+                load.pending -= sent.pending
+                sent.pending = 0
+            else:
+                self._start(load, sent)
+
+    def next_ns(self) -> int | None:
+        """Return when `settle` may change something; None if never."""
+        return self._unprocessed[0][0] if self._unprocessed else None
 
     def first_token(self, sent: Sent[Replica], now_ns: int) -> None:
         """Note that the request's answer began; learn the replica's rate from it."""
@@ -146,7 +216,7 @@ class Loads(Generic[Replica]):
             return
         load.late += 1
         if load.late >= LATE_IN_A_ROW:
-            load.avoid(now_ns)
+            load.avoid(now_ns, self.avoid_ns)
 
     def end(self, sent: Sent[Replica], now_ns: int) -> None:
         """Count a request no longer; call it however the request ended."""
@@ -159,7 +229,7 @@ class Loads(Generic[Replica]):
 
     def failed(self, replica: Replica, now_ns: int) -> None:
         """Note that the replica refused a connection or broke one."""
-        self.of(replica).avoid(now_ns)
+        self.of(replica).avoid(now_ns, self.avoid_ns)
 
     def report(self, replica: Replica, running: int, full: bool, at_ns: int) -> None:
         """Take the replica's own report of the time `at_ns`. An older one than the last is ignored.
@@ -180,7 +250,8 @@ class Loads(Generic[Replica]):
     def _start(self, load: Load[Replica], sent: Sent[Replica]) -> None:
         if not sent.started:
             sent.started = True
-            load.pending -= sent.miss
+            load.pending -= sent.pending
+            sent.pending = 0
             del load.waiting[id(sent)]
 
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from services.api_gateway.serving.loads import Loads, Sent
+from services.api_gateway.serving.loads import AVOID_NS, Loads, Sent
 from services.api_gateway.serving.prefix_index import BLOCK_BYTES, PrefixIndex
 
 MS_NS: Final = 1_000_000
@@ -164,9 +164,10 @@ class Router(Generic[Replica]):
         held_room_tokens: int = HELD_ROOM_TOKENS,
         room_requests: int = ROOM_REQUESTS,
         penalty_ns: int = PENALTY_NS,
+        avoid_ns: int = AVOID_NS,
     ) -> None:
         self.index: PrefixIndex[Replica] = index if index is not None else PrefixIndex()
-        self.loads: Loads[Replica] = Loads()
+        self.loads: Loads[Replica] = Loads(avoid_ns)
         self.room_tokens = room_tokens
         self.held_room_tokens = held_room_tokens
         self.room_requests = room_requests
@@ -178,6 +179,7 @@ class Router(Generic[Replica]):
         self, prompt: Prompt, replicas: Sequence[Replica], now_ns: int, waited_ns: int = 0
     ) -> Route[Replica]:
         """Return the replica for the prompt among `replicas`. Nothing is counted yet."""
+        self.loads.settle(now_ns)
         blocks = self.index.matches(prompt.hashes, replicas, now_ns) if prompt.hashes else ()
         session = self._sessions.get(prompt.session) if prompt.session else None
         candidates = [
@@ -190,7 +192,9 @@ class Router(Generic[Replica]):
             return Route(None, why, prompt.tokens)
         return Route(replicas[place], why, prompt.tokens - candidates[place].matched)
 
-    def send(self, prompt: Prompt, route: Route[Replica], now_ns: int) -> Sent[Replica]:
+    def send(
+        self, prompt: Prompt, route: Route[Replica], now_ns: int, is_streamed: bool = True
+    ) -> Sent[Replica]:
         """Count the request at its replica, and note that the replica's cache will hold its prompt.
 
         Call it before the request is sent, and `loads.end` however the request ends.
@@ -203,12 +207,18 @@ class Router(Generic[Replica]):
             self._sessions.move_to_end(prompt.session)
             if len(self._sessions) > SESSIONS_MAX:
                 self._sessions.popitem(last=False)
-        return self.loads.begin(route.replica, route.miss, now_ns)
+        return self.loads.begin(route.replica, route.miss, now_ns, is_streamed)
 
     def forget(self, replica: Replica) -> None:
         """Forget a replica that was restarted or is gone."""
         self.index.forget(replica)
         self.loads.forget(replica)
+
+    def keep_only(self, replicas: Sequence[Replica]) -> None:
+        """Forget all other replicas, as soon as they have no request left."""
+        for replica in self.loads.known():
+            if replica not in replicas and not self.loads.of(replica).outstanding:
+                self.forget(replica)
 
     def _candidate(
         self, prompt: Prompt, blocks: int, replica: Replica, session: Replica | None, now_ns: int

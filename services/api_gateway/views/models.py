@@ -3,12 +3,20 @@
 Pure. The field names are the API's contract: the command line relies on them.
 """
 
+from typing import Final
+
 import msgspec
 
-from libs.common.model import NodeId
+from libs.common.model import NodeId, TenantId
 from libs.common.state import model_view
-from libs.common.state.cluster import Cluster, Job, Model, is_ready
+from libs.common.state.cluster import Cluster, Endpoint, Job, Model, is_ready
+from libs.common.state.tenant import Tenant
+from services.api_gateway.serving.fairness import Flow
+from services.api_gateway.serving.late_binding import LateBinding
 from services.api_gateway.times import rfc3339
+
+# The priorities of requests, by their band.
+PRIORITIES: Final = ("normal", "low")
 
 
 class ReplicaShown(msgspec.Struct):
@@ -26,11 +34,38 @@ class ReplicaShown(msgspec.Struct):
     detail: str
 
 
+class ShareShown(msgspec.Struct):
+    """One tenant's requests of one priority.
+
+    `tokens` are those of the last minute: input that no cache held, and output twice. `percent` is
+    their part of the tokens of all tenants.
+    """
+
+    tenant: str
+    priority: str
+    weight: int
+    waiting_requests: int
+    waiting_tokens: int
+    tokens: int
+    percent: int
+
+
+class QueueShown(msgspec.Struct):
+    """A model's requests in the gateway that answers.
+
+    They wait for a replica with room. `shares` names only tenants that the principal may see.
+    """
+
+    waiting_requests: int
+    waiting_tokens: int
+    shares: list[ShareShown]
+
+
 class ModelShown(msgspec.Struct):
     """A model with its replicas.
 
     `wanted` is the requested number of replicas; `ready` replicas, of any generation, serve now.
-    `last_crash` is empty before the first crash.
+    `last_crash` is empty before the first crash. `queue` is set only where one model is shown.
     """
 
     name: str
@@ -59,6 +94,7 @@ class ModelShown(msgspec.Struct):
     labels: dict[str, str]
     replicas: list[ReplicaShown]
     warnings: list[str] = []
+    queue: QueueShown | None = None
 
 
 def model_shown(cluster: Cluster, model: Model) -> ModelShown:
@@ -90,6 +126,43 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         health_failures=spec.health_failures,
         labels=spec.labels,
         replicas=[_replica(cluster, model, job) for job in model_view.replicas(cluster, model)],
+    )
+
+
+def queue_shown(
+    cluster: Cluster, rules: LateBinding[Endpoint] | None, tenant: str | None
+) -> QueueShown:
+    """Show a model's queue, None before the first request, with the shares of `tenant` alone or,
+    for None, of all tenants.
+    """
+    if rules is None:
+        return QueueShown(0, 0, [])
+    tokens = rules.shares.tokens()
+    flows = sorted(tokens | rules.of_flow)
+    total = sum(tokens.values())
+    return QueueShown(
+        waiting_requests=rules.waiting_requests,
+        waiting_tokens=rules.waiting_tokens,
+        shares=[
+            _share(cluster, rules, flow, tokens.get(flow, 0), total)
+            for flow in flows
+            if tenant is None or flow.tenant == tenant
+        ],
+    )
+
+
+def _share(
+    cluster: Cluster, rules: LateBinding[Endpoint], flow: Flow, tokens: int, total: int
+) -> ShareShown:
+    known = cluster.tenants.get(TenantId(flow.tenant), Tenant(TenantId(flow.tenant)))
+    return ShareShown(
+        tenant=flow.tenant,
+        priority=PRIORITIES[flow.band],
+        weight=known.weight,
+        waiting_requests=len(rules.queues.get(flow, ())),
+        waiting_tokens=rules.of_flow.get(flow, 0),
+        tokens=tokens,
+        percent=round(100 * tokens / total) if total else 0,
     )
 
 

@@ -1,0 +1,384 @@
+"""The queues of requests in this gateway: each waits until a replica of its model has room.
+
+The decisions are those of services/api_gateway/serving; this file has the futures, the timers and
+the answers to requests that may not wait. A request that finds room at once never sleeps. Tests:
+tests/integration/test_openai_queues.py.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from libs.common.model import TenantId
+from libs.common.settings.settings import Settings
+from libs.common.state.cluster import Endpoint
+from libs.common.state.tenant import Tenant
+from services.api_gateway.openai.call import Call
+from services.api_gateway.openai.errors import ApiError
+from services.api_gateway.openai.events import TOKENS_MAX
+from services.api_gateway.openai.guard import Guard
+from services.api_gateway.openai.images import images_of
+from services.api_gateway.openai.open_requests import OpenRequests
+from services.api_gateway.serving.admission import TENANT_FULL, Bounds, Refused
+from services.api_gateway.serving.fairness import SECOND_NS, Flow
+from services.api_gateway.serving.late_binding import LateBinding, Ticket
+from services.api_gateway.serving.prefix_index import PrefixIndex, chain
+from services.api_gateway.serving.routing import (
+    HELD_ROOM_TOKENS,
+    MS_NS,
+    ROOM_TOKENS,
+    Prompt,
+    Router,
+)
+from services.api_gateway.serving.token_estimate import TokenEstimate, script_of
+from services.api_gateway.views.models import PRIORITIES
+
+if TYPE_CHECKING:
+    from services.api_gateway.gateway import Gateway
+
+# While requests wait, the rules are asked again after this time at the latest: a wait for a holder
+# ends, a replica is avoided no longer, a replica becomes ready.
+TICK_S: Final = 0.1
+# How much longer than a request may wait its guard is patient.
+WAIT_MORE_S: Final = 5.0
+# Output tokens of a stream are charged in portions of so many.
+PORTION: Final = 64
+# Without a bound.
+NO_BOUND: Final = 1 << 62
+# Retry-After while no replica is ready.
+STARTING_S: Final = 5
+# The bands, by the words of the header X-Muster-Priority.
+BANDS: Final = {name.encode(): band for band, name in enumerate(PRIORITIES)}
+SESSION: Final = b"x-muster-session"
+PRIORITY: Final = b"x-muster-priority"
+# The weight of a tenant that has no settings.
+WEIGHT: Final = Tenant(TenantId("")).weight
+
+
+class Request:
+    """A request in its model's queue, and what is needed to learn from its answer.
+
+    `size` and `script` are those of its text; `size` is 0 if its tokens say nothing about text.
+    `tries` counts the replicas that it was or will be sent to.
+    """
+
+    __slots__ = ("future", "script", "size", "ticket", "tries", "uncharged")
+
+    def __init__(self, ticket: Ticket[Endpoint], size: int, script: str) -> None:
+        self.ticket = ticket
+        self.size = size
+        self.script = script
+        self.tries = 0
+        self.uncharged = 0
+        self.future: asyncio.Future[ApiError | None] | None = None
+
+
+class ModelQueue:
+    """The queue of one model."""
+
+    def __init__(self, gateway: "Gateway", name: str) -> None:
+        settings = gateway.settings
+        self.gateway = gateway
+        self.name = name
+        self.estimate = TokenEstimate()
+        self.rules: LateBinding[Endpoint] = LateBinding(bounds(settings), router(settings))
+        self._waiting: dict[Ticket[Endpoint], Request] = {}
+        self._tick: asyncio.TimerHandle | None = None
+
+    def request(self, call: Call, tenant: str) -> Request:
+        """Return the request of a call, with its estimated tokens. Raises ApiError 400."""
+        text = call.fields.text(call.path)
+        images = images_of(bytes(call.fields.messages))
+        size, script = len(text) - images.body_bytes, script_of(text)
+        session, band = _wishes(call.scope["headers"], tenant)
+        salt = tenant.encode()
+        prompt = Prompt(
+            tokens=self.estimate.tokens(size, script) + images.tokens,
+            size=max(1, len(text)),
+            hashes=chain(salt, text),
+            session=session,
+        )
+        known = self.gateway.cluster.tenants.get(TenantId(tenant))
+        weight = max(1, known.weight) if known is not None else WEIGHT
+        ticket: Ticket[Endpoint] = Ticket(
+            Flow(band, tenant), prompt, weight, is_streamed=call.fields.streams
+        )
+        return Request(ticket, 0 if images.tokens else size, script)
+
+    async def bind(self, request: Request, guard: Guard) -> Endpoint:
+        """Wait for a replica that has room, and count the request there.
+
+        Raises ApiError: 503 if no replica is ready or the time is over, 429 if too much waits.
+        """
+        ready, now_ns = self._ready(), self._now_ns()
+        if not ready:
+            raise self.none_ready()
+        if request.tries:
+            self.rules.put_back(request.ticket, now_ns)
+        elif (refused := self.rules.arrive(request.ticket, now_ns)) is not None:
+            raise self._refusal(request.ticket.flow, refused)
+        request.tries += 1
+        self._waiting[request.ticket] = request
+        self._pump(ready, now_ns)
+        if request.ticket.sent is None:
+            await self._wait(request, guard)
+        assert request.ticket.sent is not None, "a bound request has a replica"
+        return request.ticket.sent.replica
+
+    async def _wait(self, request: Request, guard: Guard) -> None:
+        loop, patience_s = asyncio.get_running_loop(), guard.patience_s
+        wait_s = (request.ticket.expires_ns - self._now_ns()) / SECOND_NS
+        request.future = loop.create_future()
+        timer = loop.call_later(wait_s, self._expire, request)
+        guard.heard(wait_s + WAIT_MORE_S)
+        try:
+            error = await request.future
+        except asyncio.CancelledError:
+            self._left(request)
+            raise
+        finally:
+            timer.cancel()
+            request.future = None
+        if error is not None:
+            raise error
+        guard.heard(patience_s)
+
+    def has_left(self, request: Request) -> bool:
+        """Return whether a ready replica has not been tried."""
+        return any(endpoint not in request.ticket.tried for endpoint in self._ready())
+
+    def heard(self, request: Request, endpoint: Endpoint, events: int) -> None:
+        """Note a piece of the replica's answer with so many events, about a token each."""
+        ticket, sent = request.ticket, request.ticket.sent
+        self.gateway.reporter.answered(endpoint)
+        if sent is not None and sent.is_streamed and not sent.started:
+            self.rules.first_token(ticket, self._now_ns())
+            self.pump()
+        request.uncharged += events
+        if request.uncharged >= PORTION:
+            self._charge(request)
+
+    def failed(self, request: Request, is_broken: bool = False, is_tried: bool = True) -> None:
+        """Note that the replica failed the request.
+
+        `is_broken`: the client had a part of the answer. `is_tried`: it is not to be tried again.
+        """
+        ticket, now_ns = request.ticket, self._now_ns()
+        assert ticket.sent is not None, "the request is not bound"
+        self.rules.failed(ticket, now_ns)
+        if not is_broken:
+            request.uncharged = 0
+            self.rules.give_back(ticket, now_ns)
+        if is_tried:
+            ticket.tried = (*ticket.tried, ticket.sent.replica)
+
+    def end(self, request: Request, call: Call | None = None) -> None:
+        """Count the request no longer at its replica; learn from the usage of its answer."""
+        ticket, now_ns = request.ticket, self._now_ns()
+        assert ticket.sent is not None, "the request is not bound"
+        endpoint = ticket.sent.replica
+        usage = call.usage if call is not None else None
+        if request.uncharged:
+            self._charge(request)
+        if usage is not None and usage.prompt_tokens > 0:
+            inputs = min(TOKENS_MAX, usage.prompt_tokens)
+            outputs = min(TOKENS_MAX, max(0, usage.completion_tokens))
+            self.rules.correct(ticket, inputs, outputs, now_ns)
+            self.estimate.learn(request.size, request.script, inputs)
+        self.rules.end(ticket, now_ns)
+        self.gateway.queues.open.end(endpoint)
+        self.gateway.reporter.ended(endpoint)
+        self.pump()
+
+    def pump(self) -> None:
+        """Bind the requests for which there is room now."""
+        if self._waiting:
+            self._pump(self._ready(), self._now_ns())
+
+    def look(self) -> None:
+        """Do what is due every few seconds."""
+        self.rules.look(self._ready(), self._now_ns())
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no request waits or is at a replica."""
+        loads = self.rules.router.loads
+        return not self._waiting and not any(loads.of(each).outstanding for each in loads.known())
+
+    def refuse_all(self) -> None:
+        """End the wait of all requests, because the model is gone."""
+        for request in list(self._waiting.values()):
+            self._give_up(request, self.none_ready())
+
+    def none_ready(self) -> ApiError:
+        """Return the error for a model without a ready replica."""
+        why = self.gateway.models.why_not(self.name)
+        return ApiError(
+            503,
+            f"the model {self.name!r} has no ready replica: {why}",
+            "model_not_ready",
+            "model",
+            retry_after_s=STARTING_S,
+        )
+
+    def _pump(self, ready: Sequence[Endpoint], now_ns: int) -> None:
+        skipped: set[Flow] = set()
+        while (ticket := self.rules.next(ready, now_ns, skipped)) is not None:
+            assert ticket.sent is not None, "a bound request has a replica"
+            self.gateway.queues.open.begin(ticket.sent.replica)
+            _answer(self._waiting.pop(ticket), None)
+        if self._waiting:
+            self._wake_later(now_ns)
+
+    def _expire(self, request: Request) -> None:
+        if request.ticket.is_waiting:
+            self._give_up(request, self._too_late(request.ticket))
+            self.pump()
+
+    def _give_up(self, request: Request, error: ApiError) -> None:
+        del self._waiting[request.ticket]
+        self.rules.withdraw(request.ticket, self._now_ns())
+        _answer(request, error)
+
+    def _left(self, request: Request) -> None:
+        """Take out a request whose client left, also if it has just been bound."""
+        if request.ticket.is_waiting:
+            del self._waiting[request.ticket]
+            self.rules.withdraw(request.ticket, self._now_ns())
+            self.pump()
+        elif request.ticket.sent is not None:
+            self.rules.give_back(request.ticket, self._now_ns())
+            self.end(request)
+
+    def _charge(self, request: Request) -> None:
+        self.rules.charge_output(request.ticket, request.uncharged, self._now_ns())
+        request.uncharged = 0
+
+    def _wake_later(self, now_ns: int) -> None:
+        """Ask the rules again when something may change by itself."""
+        loop, due_ns = asyncio.get_running_loop(), self.rules.router.loads.next_ns()
+        due_s = loop.time() + TICK_S
+        if due_ns is not None:
+            due_s = min(due_s, loop.time() + max(0, due_ns - now_ns) / SECOND_NS)
+        if self._tick is not None:
+            if self._tick.when() <= due_s:
+                return
+            self._tick.cancel()
+        self._tick = loop.call_at(due_s, self._wake)
+
+    def _wake(self) -> None:
+        self._tick = None
+        if self.gateway.models.get(self.name) is None:
+            self.refuse_all()
+        self.pump()
+
+    def _ready(self) -> Sequence[Endpoint]:
+        return self.gateway.models.ready(self.name)
+
+    def _now_ns(self) -> int:
+        return self.gateway.clock.boot_ns()
+
+    def _refusal(self, flow: Flow, refused: Refused) -> ApiError:
+        if refused.reason == TENANT_FULL:
+            tokens, setting = self.rules.of_tenant[flow.tenant], "TENANT_WAITING_TOKENS"
+            text = f"{tokens} input tokens of tenant {flow.tenant} wait"
+        else:
+            tokens, setting = self.rules.waiting_tokens, "WAITING_TOKENS"
+            text = f"{tokens} input tokens of all tenants wait"
+        error = ApiError(
+            refused.status,
+            f"{text} for the model {self.name!r}, and this request would exceed the bound: try "
+            f"again in {refused.retry_after_s} s, or raise MUSTER_MODEL_{setting}",
+            "queue_full",
+            retry_after_s=refused.retry_after_s,
+        )
+        error.type = "tokens"
+        return error
+
+    def _too_late(self, ticket: Ticket[Endpoint]) -> ApiError:
+        waited_s = self.gateway.settings.model_wait_ms / 1_000
+        return ApiError(
+            503,
+            f"no replica of the model {self.name!r} had room for this request within "
+            f"{waited_s:g} s: try again, or add replicas with `muster scale`",
+            "overloaded",
+            retry_after_s=self.rules.retry_after_s(ticket.flow, self._now_ns()),
+        )
+
+
+class Queues:
+    """The queues of all models in one gateway, and its open requests at replicas.
+
+    All HTTP servers of the gateway share them.
+    """
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self.gateway = gateway
+        self.open = OpenRequests()
+        self.queues: dict[str, ModelQueue] = {}
+
+    def of(self, name: str) -> ModelQueue:
+        """Return the queue of a deployed model."""
+        found = self.queues.get(name)
+        if found is None:
+            found = self.queues[name] = ModelQueue(self.gateway, name)
+        return found
+
+    def get(self, name: str) -> ModelQueue | None:
+        return self.queues.get(name)
+
+    def look(self) -> None:
+        """Do what is due every few seconds, and drop the queues of models that are gone."""
+        for name, queue in list(self.queues.items()):
+            if self.gateway.models.get(name) is None:
+                queue.refuse_all()
+                if queue.is_idle:
+                    del self.queues[name]
+            else:
+                queue.look()
+            self.gateway.telemetry.models.queued(name, queue.rules, PRIORITIES)
+
+
+def bounds(settings: Settings) -> Bounds:
+    """Return the bounds of a model's waiting requests."""
+    return Bounds(
+        tenant_tokens=settings.model_tenant_waiting_tokens,
+        model_tokens=settings.model_waiting_tokens,
+        lowest_tokens=settings.model_waiting_tokens // 2,
+        bands=len(BANDS),
+        wait_ns=settings.model_wait_ms * MS_NS,
+    )
+
+
+def router(settings: Settings) -> Router[Endpoint]:
+    """Return the router of a model."""
+    room = settings.model_room_tokens
+    return Router(
+        index=PrefixIndex(settings.model_prefix_bytes),
+        room_tokens=room or NO_BOUND,
+        held_room_tokens=room * HELD_ROOM_TOKENS // ROOM_TOKENS or NO_BOUND,
+        room_requests=settings.model_room_requests or NO_BOUND,
+        avoid_ns=settings.model_suspect_ms * MS_NS,
+    )
+
+
+def _answer(request: Request, error: ApiError | None) -> None:
+    if request.future is not None and not request.future.done():
+        request.future.set_result(error)
+
+
+def _wishes(headers: Iterable[tuple[bytes, bytes]], tenant: str) -> tuple[int, int]:
+    """Return the hash of the session, 0 if none is named, and the band. Raises ApiError 400."""
+    session = band = 0
+    for name, value in headers:
+        if name == SESSION and value:
+            key = tenant.encode() + b"\0" + value
+            session = int.from_bytes(blake2b(key, digest_size=8).digest()) or 1
+        elif name == PRIORITY:
+            known = BANDS.get(value.strip().lower())
+            if known is None:
+                shown = value[:64].decode("latin-1")
+                raise ApiError(400, f"the header X-Muster-Priority is {shown!r}: use normal or low")
+            band = known
+    return session, band

@@ -1,0 +1,262 @@
+"""Holds the waiting requests of one model, and binds each to a replica when that replica has room.
+
+The order of the calls into admission, fairness and routing is decided here, so the gateway and the
+simulated gateway of tests/sim agree. Pure. Tests: tests/unit/test_serving_late_binding.py.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Sequence
+from typing import Final, Generic, TypeVar
+
+from services.api_gateway.serving.admission import (
+    Arrival,
+    Bounds,
+    Refused,
+    Waiting,
+    admit,
+    retry_after_s,
+)
+from services.api_gateway.serving.fairness import OUTPUT_COST, SECOND_NS, Fairness, Flow
+from services.api_gateway.serving.loads import Sent
+from services.api_gateway.serving.routing import WAITS, Prompt, Router
+from services.api_gateway.serving.shares import Shares
+
+# The rate at which waiting tokens are taken is that of the last seconds.
+RATE_S: Final = 10
+
+Replica = TypeVar("Replica", bound=Hashable)
+
+
+class Ticket(Generic[Replica]):
+    """One request: it waits until it is bound, then it is at a replica.
+
+    `sent` is its place at the replica, None while it has none. `tried` are replicas that failed it.
+    `input_charged` and `output_charged` are the tokens charged for the present try.
+    """
+
+    __slots__ = (
+        "arrived_ns",
+        "expires_ns",
+        "flow",
+        "input_charged",
+        "is_streamed",
+        "is_waiting",
+        "output_charged",
+        "prompt",
+        "sent",
+        "tried",
+        "weight",
+    )
+
+    def __init__(
+        self, flow: Flow, prompt: Prompt, weight: int = 1, is_streamed: bool = True
+    ) -> None:
+        self.flow = flow
+        self.prompt = prompt
+        self.weight = weight
+        self.is_streamed = is_streamed
+        self.arrived_ns = 0
+        self.expires_ns = 0
+        self.is_waiting = False
+        self.sent: Sent[Replica] | None = None
+        self.tried: tuple[Replica, ...] = ()
+        self.input_charged = 0
+        self.output_charged = 0
+
+
+class Rate:
+    """Tokens per second, measured over the last RATE_S seconds."""
+
+    def __init__(self) -> None:
+        self._slots: deque[tuple[int, int]] = deque()
+
+    def add(self, tokens: int, now_ns: int) -> None:
+        slot = now_ns // SECOND_NS
+        if self._slots and self._slots[-1][0] == slot:
+            self._slots[-1] = slot, self._slots[-1][1] + tokens
+        else:
+            self._slots.append((slot, tokens))
+        self._drop(slot)
+
+    def per_s(self, now_ns: int) -> int:
+        """Return the rate; 0 if nothing was taken of late."""
+        slot = now_ns // SECOND_NS
+        self._drop(slot)
+        if not self._slots:
+            return 0
+        return sum(tokens for _, tokens in self._slots) // (slot - self._slots[0][0] + 1)
+
+    def _drop(self, slot: int) -> None:
+        while self._slots and self._slots[0][0] <= slot - RATE_S:
+            self._slots.popleft()
+
+
+class LateBinding(Generic[Replica]):
+    """The requests of one model in one gateway.
+
+    For each arrival call `arrive`, then `next` until it returns None. Call `next` again whenever
+    something may have changed: a first token, an end, a replica, or time.
+    """
+
+    def __init__(
+        self, bounds: Bounds, router: Router[Replica], fairness: Fairness | None = None
+    ) -> None:
+        self.bounds = bounds
+        self.router = router
+        self.fairness = fairness if fairness is not None else Fairness()
+        self.shares = Shares()
+        self.rate = Rate()
+        self.queues: dict[Flow, OrderedDict[Ticket[Replica], None]] = {}
+        self.of_tenant: dict[str, int] = {}
+        self.of_flow: dict[Flow, int] = {}
+        self.waiting_tokens = 0
+        self.waiting_requests = 0
+
+    def arrive(self, ticket: Ticket[Replica], now_ns: int) -> Refused | None:
+        """Let the request wait; return the refusal if it may not."""
+        verdict = admit(
+            Arrival(ticket.prompt.tokens, ticket.flow.band),
+            self._waiting(ticket.flow, now_ns),
+            self.bounds,
+            now_ns,
+        )
+        if isinstance(verdict, Refused):
+            return verdict
+        ticket.arrived_ns = now_ns
+        ticket.expires_ns = verdict.expires_ns
+        self._queue(ticket)
+        self.fairness.arrive(ticket.flow, ticket.weight, now_ns)
+        return None
+
+    def put_back(self, ticket: Ticket[Replica], now_ns: int) -> None:
+        """Let a request wait again whose replica failed. It keeps its place before later ones."""
+        ticket.expires_ns = now_ns + self.bounds.wait_ns
+        self._queue(ticket)
+        self.queues[ticket.flow].move_to_end(ticket, last=False)
+        self.fairness.put_back(ticket.flow, ticket.weight, ticket.arrived_ns)
+
+    def retry_after_s(self, flow: Flow, now_ns: int) -> int:
+        """Return after how many seconds the requests ahead of the flow's next one are gone."""
+        return retry_after_s(self._waiting(flow, now_ns))
+
+    def next(
+        self, replicas: Sequence[Replica], now_ns: int, skipped: set[Flow]
+    ) -> Ticket[Replica] | None:
+        """Bind the request whose turn it is, and return it; None if no more can be bound now.
+
+        `skipped` is empty at first, and collects the flows whose first request waits for a replica
+        of its own.
+        """
+        while (flow := self.fairness.choose(now_ns, skipped=skipped)) is not None:
+            ticket = next(iter(self.queues[flow]))
+            left = replicas
+            if ticket.tried:
+                left = [each for each in replicas if each not in ticket.tried] or replicas
+            waited_ns = now_ns - self.fairness.arrived_ns(flow)
+            route = self.router.route(ticket.prompt, left, now_ns, waited_ns)
+            if route.why == WAITS or (route.replica is None and len(left) < len(replicas)):
+                skipped.add(flow)
+                continue
+            if route.replica is None:
+                return None
+            self.fairness.take(flow, now_ns)
+            self._leave_queue(ticket)
+            self.rate.add(ticket.prompt.tokens, now_ns)
+            ticket.input_charged = ticket.output_charged = 0
+            self._charge(ticket, route.miss, 0, now_ns)
+            ticket.sent = self.router.send(ticket.prompt, route, now_ns, ticket.is_streamed)
+            return ticket
+        return None
+
+    def withdraw(self, ticket: Ticket[Replica], now_ns: int) -> None:
+        """Remove a waiting request, because its client left or its time is over."""
+        self.fairness.take(ticket.flow, now_ns, ticket.arrived_ns)
+        self._leave_queue(ticket)
+
+    def first_token(self, ticket: Ticket[Replica], now_ns: int) -> None:
+        """Note the first piece of a streamed answer."""
+        if ticket.sent is not None and ticket.is_streamed:
+            self.router.loads.first_token(ticket.sent, now_ns)
+
+    def charge_output(self, ticket: Ticket[Replica], tokens: int, now_ns: int) -> None:
+        """Charge so many more output tokens."""
+        self._charge(ticket, 0, tokens, now_ns)
+
+    def correct(
+        self, ticket: Ticket[Replica], input_tokens: int, output_tokens: int, now_ns: int
+    ) -> None:
+        """Charge what the replica counted, instead of what was estimated.
+
+        The part of the prompt that the replica's cache held stays free. Call it before `end`.
+        """
+        assert ticket.sent is not None, "the request is not bound"
+        miss = input_tokens * ticket.sent.miss // max(1, ticket.prompt.tokens)
+        self._charge(
+            ticket, miss - ticket.input_charged, output_tokens - ticket.output_charged, now_ns
+        )
+
+    def failed(self, ticket: Ticket[Replica], now_ns: int) -> None:
+        """Note that the replica failed the request, so that it is avoided for a while."""
+        assert ticket.sent is not None, "the request is not bound"
+        self.router.loads.failed(ticket.sent.replica, now_ns)
+
+    def give_back(self, ticket: Ticket[Replica], now_ns: int) -> None:
+        """Take back what the request was charged, because its tenant got nothing."""
+        self._charge(ticket, -ticket.input_charged, -ticket.output_charged, now_ns)
+
+    def end(self, ticket: Ticket[Replica], now_ns: int) -> None:
+        """Count the request at its replica no longer; call it however the try ended."""
+        assert ticket.sent is not None, "the request is not bound"
+        self.router.loads.end(ticket.sent, now_ns)
+        ticket.sent = None
+
+    def look(self, replicas: Sequence[Replica], now_ns: int) -> None:
+        """Forget replicas that are gone, and end a span of the shares.
+
+        Call it every few seconds.
+        """
+        self.router.keep_only(replicas)
+        waiting = {flow: next(iter(queue)).weight for flow, queue in self.queues.items()}
+        self.shares.look(waiting, now_ns)
+
+    def _charge(self, ticket: Ticket[Replica], inputs: int, outputs: int, now_ns: int) -> None:
+        if not inputs and not outputs:
+            return
+        ticket.input_charged += inputs
+        ticket.output_charged += outputs
+        self.fairness.charge(ticket.flow, inputs, outputs, now_ns)
+        self.shares.charge(ticket.flow, inputs + OUTPUT_COST * outputs)
+
+    def _waiting(self, flow: Flow, now_ns: int) -> Waiting:
+        of_tenant = self.of_tenant.get(flow.tenant, 0)
+        ahead = sum(tokens for each, tokens in self.of_flow.items() if each.band <= flow.band)
+        return Waiting(
+            of_tenant=of_tenant,
+            of_model=self.waiting_tokens,
+            ahead=ahead,
+            tokens_per_s=self.rate.per_s(now_ns),
+            tenants=len(self.of_tenant) + (flow.tenant not in self.of_tenant),
+        )
+
+    def _queue(self, ticket: Ticket[Replica]) -> None:
+        ticket.is_waiting = True
+        self.queues.setdefault(ticket.flow, OrderedDict())[ticket] = None
+        self._count(ticket, 1)
+
+    def _leave_queue(self, ticket: Ticket[Replica]) -> None:
+        ticket.is_waiting = False
+        queue = self.queues[ticket.flow]
+        del queue[ticket]
+        if not queue:
+            del self.queues[ticket.flow]
+        self._count(ticket, -1)
+
+    def _count(self, ticket: Ticket[Replica], sign: int) -> None:
+        tokens = sign * ticket.prompt.tokens
+        self.waiting_requests += sign
+        self.waiting_tokens += tokens
+        flow = ticket.flow
+        if of_tenant := self.of_tenant.pop(flow.tenant, 0) + tokens:
+            self.of_tenant[flow.tenant] = of_tenant
+        if of_flow := self.of_flow.pop(flow, 0) + tokens:
+            self.of_flow[flow] = of_flow
