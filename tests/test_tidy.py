@@ -91,6 +91,7 @@ PURE: Final = (
     "services/api_gateway/access/allowance.py",
     "services/api_gateway/agents/node_budget.py",
     "services/api_gateway/openai/images.py",
+    "services/api_gateway/openai/open_requests.py",
     "services/api_gateway/openai/purse.py",
     "services/api_gateway/access/room.py",
     "services/api_gateway/serving/*.py",

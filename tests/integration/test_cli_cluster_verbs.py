@@ -206,3 +206,38 @@ def test_prune_names_the_nodes_that_did_not_answer(world: World) -> None:
 def test_prune_without_a_limit_sends_no_request(world: World) -> None:
     assert world.run("prune")[0] == 2
     assert world.seen == []
+
+
+def test_a_model_s_queue_and_its_tenants_shares_are_printed(world: World) -> None:
+    share = {
+        "tenant": "research",
+        "priority": "low",
+        "weight": 300,
+        "waiting_requests": 1,
+        "waiting_tokens": 512,
+        "tokens": 4096,
+        "percent": 75,
+    }
+    model = {
+        "name": "chat",
+        "state": "ready",
+        "ready": 1,
+        "wanted": 1,
+        "gpus": 1,
+        "generation": 1,
+        "crashes": 0,
+        "command": ["serve"],
+        "replicas": [],
+        "queue": {"waiting_requests": 1, "waiting_tokens": 512, "shares": [share]},
+    }
+    world.routes["GET /v1/deployments/chat"] = model
+    world.routes["GET /v1/deployments/chat/why"] = {"answer": "1 of 1 replicas are ready"}
+    code, text, _ = world.run("models", "chat")
+    assert code == 0
+    assert "queue    1 request waits with 512 input tokens (in this gateway)" in text
+    [line] = [line for line in text.splitlines() if "research" in line]
+    assert line.split() == ["research", "low", "300", "1", "512", "4096", "75", "%"]
+    del model["queue"]
+    code, text, _ = world.run("models", "chat")
+    assert code == 0, "a gateway of an earlier version gives no queue"
+    assert "TENANT" not in text

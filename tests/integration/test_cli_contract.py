@@ -122,6 +122,7 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "models": (
         case("models", MODEL),
         case(f"models {MODEL}", "starting"),
+        case(f"models {MODEL}", "queue    0 requests wait with 0 input tokens"),
         case("models -o json", MODEL),
     ),
     "model keep": (

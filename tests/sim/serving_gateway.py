@@ -53,12 +53,15 @@ class MusterGateway:
 
     def arrived(self, run: Run, asked: Asked, now_ns: int) -> None:
         ticket = self._ticket(asked)
-        if self.rules.arrive(ticket, now_ns) is not None:
-            run.refuse(asked, now_ns)
-            return
         self._tickets[asked.name] = ticket
-        self._waiting[id(ticket)] = asked
-        self._pump(run, now_ns)
+        if self.rules.at_once(ticket, run.ready, now_ns):
+            self._send(run, asked, ticket, now_ns)
+        elif self.rules.arrive(ticket, now_ns) is None:
+            self._waiting[id(ticket)] = asked
+            self._pump(run, now_ns)
+        else:
+            del self._tickets[asked.name]
+            run.refuse(asked, now_ns)
 
     def _ticket(self, asked: Asked) -> Ticket[int]:
         size = TOKEN_BYTES * asked.input_tokens
@@ -97,10 +100,12 @@ class MusterGateway:
         """Send waiting requests while a replica has room."""
         skipped: set[Flow] = set()
         while (ticket := self.rules.next(run.ready, now_ns, skipped)) is not None:
-            assert ticket.sent is not None, "a bound request has a replica"
-            asked = self._waiting.pop(id(ticket))
-            self._running[asked.name] = asked, ticket.sent.replica
-            run.send(asked, ticket.sent.replica, now_ns)
+            self._send(run, self._waiting.pop(id(ticket)), ticket, now_ns)
+
+    def _send(self, run: Run, asked: Asked, ticket: Ticket[int], now_ns: int) -> None:
+        assert ticket.sent is not None, "a bound request has a replica"
+        self._running[asked.name] = asked, ticket.sent.replica
+        run.send(asked, ticket.sent.replica, now_ns)
 
     def _charge_output(
         self, run: Run, asked: Asked, replica: int, now_ns: int, is_open: bool

@@ -166,3 +166,19 @@ def test_jain_is_one_for_equal_shares_and_a_part_for_one_owner() -> None:
     assert jain([3, 3, 3]) == pytest.approx(1.0)
     assert jain([1, 0, 0, 0]) == pytest.approx(0.25)
     assert jain([]) == pytest.approx(1.0)
+
+
+def test_a_request_that_is_put_back_is_its_flow_s_first_one() -> None:
+    fair = Fairness()
+    arrive(fair, A, now_ns=5)
+    fair.put_back(A, 1, 3)
+    assert fair.arrived_ns(A) == 3
+    fair.take(A, 6)
+    assert fair.arrived_ns(A) == 5
+
+
+def test_a_large_weight_makes_no_token_free() -> None:
+    fair = Fairness()
+    arrive(fair, A, weight=1_000_000)
+    fair.charge(A, 1, 0, 0)
+    assert fair.counter(A) == 1

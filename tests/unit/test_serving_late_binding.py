@@ -1,5 +1,7 @@
 """Late binding: what waits, what is bound, and what is counted and charged for it."""
 
+from random import Random
+
 from services.api_gateway.serving import loads
 from services.api_gateway.serving.admission import MODEL_FULL, TENANT_FULL, Bounds, Refused
 from services.api_gateway.serving.fairness import SCALE, SECOND_NS, Flow
@@ -100,6 +102,38 @@ class TestBinding:
         assert replica_of(other) != replica_of(busy)
         found.first_token(other, 1)
         assert bound(found, "r", "s", now_ns=SECOND_NS) == [waits]
+
+
+class TestAtOnce:
+    def test_a_request_that_finds_room_and_no_queue_never_waits(self) -> None:
+        found, one = rules(), ticket()
+        assert found.at_once(one, ("r",), 7)
+        assert (replica_of(one), one.arrived_ns, found.waiting_requests) == ("r", 7, 0)
+        assert found.fairness.counter(A) == 2_000 * SCALE // 100
+
+    def test_it_waits_behind_others_and_for_room(self) -> None:
+        found = rules()
+        assert not found.at_once(ticket(), (), 0)
+        assert found.at_once(ticket(), ("r",), 0)
+        assert not found.at_once(ticket(B), ("r",), 0)
+        arrived(found, ticket(B))
+        assert not found.at_once(ticket(B, 1), ("r", "s"), 0)
+
+    def test_the_counters_are_those_of_a_request_that_passed_the_queue(self) -> None:
+        chance, quick, slow = Random(1), rules(), rules()
+        for number in range(300):
+            flow = chance.choice((A, B, LOW))
+            tokens = chance.randrange(1, 2_000)
+            at_once, queued = ticket(flow, tokens), ticket(flow, tokens)
+            assert quick.at_once(at_once, ("r",), number)
+            arrived(slow, queued, now_ns=number)
+            assert bound(slow, "r", now_ns=number) == [queued]
+            for found, one in ((quick, at_once), (slow, queued)):
+                found.end(one, number)
+            counters = [
+                [found.fairness.counter(each) for each in (A, B, LOW)] for found in (quick, slow)
+            ]
+            assert counters[0] == counters[1]
 
 
 class TestRefusals:

@@ -104,3 +104,59 @@ def test_a_report_is_compared_with_the_own_count_of_its_time() -> None:
     assert found.of("r").running(50) == 3 + 4, "an older report is ignored"
     found.report("r", 3, False, 60)
     assert found.of("r").running(60) == 3
+
+
+def test_the_input_of_an_answer_without_a_stream_counts_for_the_expected_time() -> None:
+    found: Loads[str] = Loads()
+    load = found.of("r")
+    assert found.next_ns() is None
+    whole = found.begin("r", 16_000, 0, is_streamed=False)
+    assert found.next_ns() == SECOND_NS
+    found.settle(SECOND_NS - 1)
+    assert load.pending == 16_000
+    found.settle(SECOND_NS)
+    assert (load.pending, load.outstanding, load.waiting) == (0, 1, {})
+    found.first_token(whole, 60 * SECOND_NS)
+    assert (load.rate, load.late) == (loads.FIRST_RATE, 0)
+    found.end(whole, 60 * SECOND_NS)
+    assert (load.pending, load.outstanding) == (0, 0)
+
+
+def test_a_late_stream_closes_its_replica_no_longer_and_can_still_make_it_silent() -> None:
+    found: Loads[str] = Loads()
+    load = found.of("r")
+    sent = [found.begin("r", 1_000, 0) for _ in range(3)]
+    found.settle(loads.LATE_FLOOR_NS)
+    assert (load.pending, len(load.waiting)) == (0, 3)
+    assert load.is_avoided(loads.LATE_FLOOR_NS + 1)
+    found.first_token(sent[0], loads.LATE_FLOOR_NS + 1)
+    assert (load.pending, load.late) == (0, 1)
+    for each in sent:
+        found.end(each, loads.LATE_FLOOR_NS + 1)
+    assert (load.pending, load.outstanding) == (0, 0)
+
+
+def test_a_stream_is_late_after_a_bounded_time() -> None:
+    found: Loads[str] = Loads()
+    sent = found.begin("r", 10_000_000, 0)
+    assert sent.processed_ns == loads.PROCESSED_MAX_NS
+
+
+def test_what_began_ended_or_is_forgotten_is_not_settled() -> None:
+    found: Loads[str] = Loads()
+    began, ended, forgotten = (found.begin(name, 100, 0) for name in ("r", "r", "s"))
+    found.first_token(began, 1)
+    found.end(ended, 1)
+    found.forget("s")
+    assert found.known() == ["r"]
+    found.begin("s", 100, 2)
+    found.settle(loads.LATE_FLOOR_NS)
+    assert (found.of("r").pending, found.of("s").pending) == (0, 100)
+    assert forgotten.pending == 100
+
+
+def test_the_first_time_that_a_failed_replica_is_avoided_can_be_chosen() -> None:
+    found: Loads[str] = Loads(avoid_ns=SECOND_NS)
+    found.failed("r", 0)
+    assert found.of("r").is_avoided(SECOND_NS - 1)
+    assert not found.of("r").is_avoided(SECOND_NS)

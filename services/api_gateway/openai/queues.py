@@ -18,7 +18,7 @@ from services.api_gateway.openai.call import Call
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import TOKENS_MAX
 from services.api_gateway.openai.guard import Guard
-from services.api_gateway.openai.images import images_of
+from services.api_gateway.openai.images import NO_IMAGES, images_of
 from services.api_gateway.openai.open_requests import OpenRequests
 from services.api_gateway.serving.admission import TENANT_FULL, Bounds, Refused
 from services.api_gateway.serving.fairness import SECOND_NS, Flow
@@ -89,7 +89,8 @@ class ModelQueue:
     def request(self, call: Call, tenant: str) -> Request:
         """Return the request of a call, with its estimated tokens. Raises ApiError 400."""
         text = call.fields.text(call.path)
-        images = images_of(bytes(call.fields.messages))
+        has_images = b'"image_url"' in text
+        images = images_of(bytes(call.fields.messages)) if has_images else NO_IMAGES
         size, script = len(text) - images.body_bytes, script_of(text)
         session, band = _wishes(call.scope["headers"], tenant)
         salt = tenant.encode()
@@ -114,17 +115,25 @@ class ModelQueue:
         ready, now_ns = self._ready(), self._now_ns()
         if not ready:
             raise self.none_ready()
+        ticket = request.ticket
+        if not request.tries and self.rules.at_once(ticket, ready, now_ns):
+            assert ticket.sent is not None, "a bound request has a replica"
+            self.gateway.queues.open.begin(ticket.sent.replica)
+        else:
+            self._enter(request, ready, now_ns)
+        request.tries += 1
+        if ticket.sent is None:
+            await self._wait(request, guard)
+        assert ticket.sent is not None, "a bound request has a replica"
+        return ticket.sent.replica
+
+    def _enter(self, request: Request, ready: Sequence[Endpoint], now_ns: int) -> None:
         if request.tries:
             self.rules.put_back(request.ticket, now_ns)
         elif (refused := self.rules.arrive(request.ticket, now_ns)) is not None:
             raise self._refusal(request.ticket.flow, refused)
-        request.tries += 1
         self._waiting[request.ticket] = request
         self._pump(ready, now_ns)
-        if request.ticket.sent is None:
-            await self._wait(request, guard)
-        assert request.ticket.sent is not None, "a bound request has a replica"
-        return request.ticket.sent.replica
 
     async def _wait(self, request: Request, guard: Guard) -> None:
         loop, patience_s = asyncio.get_running_loop(), guard.patience_s
@@ -224,7 +233,7 @@ class ModelQueue:
 
     def _pump(self, ready: Sequence[Endpoint], now_ns: int) -> None:
         skipped: set[Flow] = set()
-        while (ticket := self.rules.next(ready, now_ns, skipped)) is not None:
+        while self._waiting and (ticket := self.rules.next(ready, now_ns, skipped)) is not None:
             assert ticket.sent is not None, "a bound request has a replica"
             self.gateway.queues.open.begin(ticket.sent.replica)
             _answer(self._waiting.pop(ticket), None)

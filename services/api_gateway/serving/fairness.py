@@ -133,6 +133,19 @@ class Fairness:
         if not queue:
             del band.waiting[flow.tenant]
 
+    def serve_at_once(self, flow: Flow, weight: int) -> None:
+        """Do what `arrive` and `take` do together for a request that never waits.
+
+        Call it only while nothing waits.
+        """
+        band = self._bands.get(flow.band)
+        if band is None:
+            band = self._bands[flow.band] = _Band()
+        band.forget_idle()
+        counter = max(band.counters.get(flow.tenant, 0), band.level)
+        band.counters[flow.tenant] = band.level = counter
+        band.weights[flow.tenant] = weight
+
     def charge(self, flow: Flow, input_tokens: int, output_tokens: int, now_ns: int) -> None:
         """Charge tokens to the flow. Negative numbers correct an estimate that was too high."""
         tokens = input_tokens + OUTPUT_COST * output_tokens

@@ -18,7 +18,7 @@ from services.api_gateway.serving.admission import (
 )
 from services.api_gateway.serving.fairness import OUTPUT_COST, SECOND_NS, Fairness, Flow
 from services.api_gateway.serving.loads import Sent
-from services.api_gateway.serving.routing import WAITS, Prompt, Router
+from services.api_gateway.serving.routing import WAITS, Prompt, Route, Router
 from services.api_gateway.serving.shares import Shares
 
 # The rate at which waiting tokens are taken is that of the last seconds.
@@ -94,8 +94,9 @@ class Rate:
 class LateBinding(Generic[Replica]):
     """The requests of one model in one gateway.
 
-    For each arrival call `arrive`, then `next` until it returns None. Call `next` again whenever
-    something may have changed: a first token, an end, a replica, or time.
+    For each arrival call `at_once`; if that binds nothing, `arrive`, then `next` until it returns
+    None. Call `next` again whenever something may have changed: a first token, an end, a replica,
+    or time.
     """
 
     def __init__(
@@ -111,6 +112,20 @@ class LateBinding(Generic[Replica]):
         self.of_flow: dict[Flow, int] = {}
         self.waiting_tokens = 0
         self.waiting_requests = 0
+
+    def at_once(self, ticket: Ticket[Replica], replicas: Sequence[Replica], now_ns: int) -> bool:
+        """Bind a request that arrives while nothing waits, if a replica has room; return whether it
+        is bound. The result is that of `arrive` and `next`, at less cost.
+        """
+        if self.waiting_requests:
+            return False
+        route = self.router.route(ticket.prompt, replicas, now_ns)
+        if route.replica is None:
+            return False
+        ticket.arrived_ns = now_ns
+        self.fairness.serve_at_once(ticket.flow, ticket.weight)
+        self._send(ticket, route, now_ns)
+        return True
 
     def arrive(self, ticket: Ticket[Replica], now_ns: int) -> Refused | None:
         """Let the request wait; return the refusal if it may not."""
@@ -161,12 +176,15 @@ class LateBinding(Generic[Replica]):
                 return None
             self.fairness.take(flow, now_ns)
             self._leave_queue(ticket)
-            self.rate.add(ticket.prompt.tokens, now_ns)
-            ticket.input_charged = ticket.output_charged = 0
-            self._charge(ticket, route.miss, 0, now_ns)
-            ticket.sent = self.router.send(ticket.prompt, route, now_ns, ticket.is_streamed)
+            self._send(ticket, route, now_ns)
             return ticket
         return None
+
+    def _send(self, ticket: Ticket[Replica], route: Route[Replica], now_ns: int) -> None:
+        self.rate.add(ticket.prompt.tokens, now_ns)
+        ticket.input_charged = ticket.output_charged = 0
+        self._charge(ticket, route.miss, 0, now_ns)
+        ticket.sent = self.router.send(ticket.prompt, route, now_ns, ticket.is_streamed)
 
     def withdraw(self, ticket: Ticket[Replica], now_ns: int) -> None:
         """Remove a waiting request, because its client left or its time is over."""

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from services.api_gateway.serving.loads import AVOID_NS, Loads, Sent
+from services.api_gateway.serving.loads import AVOID_NS, SECOND_NS, Loads, Sent
 from services.api_gateway.serving.prefix_index import BLOCK_BYTES, PrefixIndex
 
 MS_NS: Final = 1_000_000
@@ -79,25 +79,25 @@ def choose(
     """
     if not candidates:
         return Choice(-1, NONE_LEFT)
-    open_places = [place for place, each in enumerate(candidates) if not each.is_vetoed]
-    if not open_places:
+    healthy = [
+        place for place, each in enumerate(candidates) if not each.is_vetoed and not each.is_avoided
+    ] or [place for place, each in enumerate(candidates) if not each.is_vetoed]
+    if not healthy:
         return Choice(-1, ALL_FULL)
-    healthy = [place for place in open_places if not candidates[place].is_avoided] or open_places
     healthy = [place for place in healthy if candidates[place].has_place]
     free = [place for place in healthy if candidates[place].has_room]
     if not free:
         return Choice(-1, NO_ROOM)
-    fewest = min(candidates[place].running for place in free)
-    others = [
-        place
-        for place in free
-        if candidates[place].running <= fewest + UNBALANCED
-        and not _is_wanted(candidates[place], tokens)
-    ]
     wanted = [place for place in healthy if _is_wanted(candidates[place], tokens)]
-    wanted = [place for place in wanted if candidates[place].has_room] or wanted
+    others = free
+    if wanted:
+        others = [place for place in free if not _is_wanted(candidates[place], tokens)]
+    if len(free) > 1:
+        most = min(candidates[place].running for place in free) + UNBALANCED
+        others = [place for place in others if candidates[place].running <= most]
     if not wanted:
         return Choice(_least(candidates, others, turn), LEAST_WAIT)
+    wanted = [place for place in wanted if candidates[place].has_room] or wanted
     held = _least(candidates, wanted, turn)
     if others:
         other = _least(candidates, others, turn)
@@ -120,6 +120,8 @@ def _is_held(matched: int, tokens: int) -> bool:
 
 
 def _least(candidates: Sequence[Candidate], places: Sequence[int], turn: int) -> int:
+    if len(places) == 1:
+        return places[0]
     count = len(candidates)
     return min(
         places,
@@ -226,17 +228,18 @@ class Router(Generic[Replica]):
         load = self.loads.of(replica)
         matched = prompt.matched(blocks)
         miss = prompt.tokens - matched
-        running = load.running(now_ns)
-        has_session = replica == session
+        running = load.running(now_ns) if load.elsewhere else load.outstanding
+        has_session = session is not None and replica == session
         is_held = has_session or _is_held(matched, prompt.tokens)
         room = self.held_room_tokens if is_held else self.room_tokens
+        pending = load.pending
         return Candidate(
             matched=matched,
-            expected_ns=load.expected_ns(miss),
+            expected_ns=(pending + miss) * SECOND_NS // load.rate,
             running=running,
-            has_room=load.pending == 0 or load.pending + miss <= room,
+            has_room=pending == 0 or pending + miss <= room,
             has_place=running < self.room_requests,
-            is_vetoed=load.is_vetoed(now_ns),
+            is_vetoed=load.full and load.is_vetoed(now_ns),
             is_avoided=load.is_avoided(now_ns),
             has_session=has_session,
         )
