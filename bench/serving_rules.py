@@ -124,7 +124,7 @@ class RoundRobin:
 
 
 class LeastRequests:
-    """The fewest outstanding requests, equals in turns: what Muster's gateway does today."""
+    """The fewest outstanding requests, equals in turns: what Muster's gateway did before."""
 
     def __init__(self) -> None:
         self.turn = 0

@@ -311,6 +311,27 @@ class TestRouting:
             await world.ask("POST", CHAT, json=body(1, delay_s=0))
             assert numbers(replica) == [0, 1]
 
+    async def test_a_replica_that_breaks_a_stream_or_stays_silent_is_avoided(
+        self, tmp_path: Path
+    ) -> None:
+        async with replicas_world(tmp_path, 1, model_answer_ms=300, model_suspect_ms=1) as (
+            world,
+            [replica],
+        ):
+            [endpoint] = world.gateway.models.ready("m")
+            load = queue_of(world).rules.router.loads.of(endpoint)
+            broken = body(0, delay_s=0, stream=True, x_die="middle")
+            async with world.session.post(world.url + CHAT, json=broken) as response:
+                assert "upstream_error" in await response.text()
+            assert load.avoided == 1
+            await world.ask("POST", CHAT, 504, json=body(1, delay_s=30))
+            assert load.avoided == 2
+            stream = body(2, delay_s=0, stream=True, x_finish=1)
+            async with world.session.post(world.url + CHAT, json=stream) as response:
+                await response.read()
+            assert load.avoided == 0, "it answered in time"
+            assert numbers(replica) == [0, 1, 2]
+
     async def test_a_request_whose_replica_dies_goes_before_those_that_wait(
         self, tmp_path: Path
     ) -> None:

@@ -34,7 +34,7 @@ class ReplicaShown(msgspec.Struct):
     detail: str
 
 
-class ShareShown(msgspec.Struct):
+class ModelShareShown(msgspec.Struct):
     """One tenant's requests of one priority.
 
     `tokens` are those of the last minute: input that no cache held, and output twice. `percent` is
@@ -50,7 +50,7 @@ class ShareShown(msgspec.Struct):
     percent: int
 
 
-class QueueShown(msgspec.Struct):
+class ModelQueueShown(msgspec.Struct):
     """A model's requests in the gateway that answers.
 
     They wait for a replica with room. `shares` names only tenants that the principal may see.
@@ -58,7 +58,7 @@ class QueueShown(msgspec.Struct):
 
     waiting_requests: int
     waiting_tokens: int
-    shares: list[ShareShown]
+    shares: list[ModelShareShown]
 
 
 class ModelShown(msgspec.Struct):
@@ -94,7 +94,7 @@ class ModelShown(msgspec.Struct):
     labels: dict[str, str]
     replicas: list[ReplicaShown]
     warnings: list[str] = []
-    queue: QueueShown | None = None
+    queue: ModelQueueShown | None = None
 
 
 def model_shown(cluster: Cluster, model: Model) -> ModelShown:
@@ -131,16 +131,16 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
 
 def queue_shown(
     cluster: Cluster, rules: LateBinding[Endpoint] | None, tenant: str | None
-) -> QueueShown:
+) -> ModelQueueShown:
     """Show a model's queue, None before the first request, with the shares of `tenant` alone or,
     for None, of all tenants.
     """
     if rules is None:
-        return QueueShown(0, 0, [])
+        return ModelQueueShown(0, 0, [])
     tokens = rules.shares.tokens()
     flows = sorted(tokens | rules.of_flow)
     total = sum(tokens.values())
-    return QueueShown(
+    return ModelQueueShown(
         waiting_requests=rules.waiting_requests,
         waiting_tokens=rules.waiting_tokens,
         shares=[
@@ -153,9 +153,9 @@ def queue_shown(
 
 def _share(
     cluster: Cluster, rules: LateBinding[Endpoint], flow: Flow, tokens: int, total: int
-) -> ShareShown:
+) -> ModelShareShown:
     known = cluster.tenants.get(TenantId(flow.tenant), Tenant(TenantId(flow.tenant)))
-    return ShareShown(
+    return ModelShareShown(
         tenant=flow.tenant,
         priority=PRIORITIES[flow.band],
         weight=known.weight,
