@@ -366,6 +366,8 @@ async def test_tokens_are_charged_as_the_replica_counted_them(tmp_path: Path) ->
         async with world.session.post(world.url + CHAT, json=stream) as response:
             await response.read()
         assert list(rules.shares.tokens().values()) == [used + 19]
+        await world.ask("POST", CHAT, 400, json=body(2, delay_s=0, x_status=400))
+        assert list(rules.shares.tokens().values()) == [used + 19], "a refusal costs nothing"
 
 
 async def test_the_queue_is_measured_and_the_estimate_learns(tmp_path: Path) -> None:

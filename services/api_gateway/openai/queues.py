@@ -48,6 +48,8 @@ PORTION: Final = 64
 NO_BOUND: Final = 1 << 62
 # Retry-After while no replica is ready.
 STARTING_S: Final = 5
+# An answer with this status or a higher one, and without usage, costs its tenant nothing.
+REFUSED: Final = 400
 # The bands, by the words of the header X-Muster-Priority.
 BANDS: Final = {name.encode(): band for band, name in enumerate(PRIORITIES)}
 SESSION: Final = b"x-muster-session"
@@ -171,15 +173,16 @@ class ModelQueue:
     def failed(self, request: Request, is_broken: bool = False, is_tried: bool = True) -> None:
         """Note that the replica failed the request.
 
-        `is_broken`: the client had a part of the answer. `is_tried`: it is not to be tried again.
+        `is_broken`: the client had a part of the answer. `is_tried`: the replica saw the request,
+        or accepts no connection; it is avoided, and not tried again for this request.
         """
         ticket, now_ns = request.ticket, self._now_ns()
         assert ticket.sent is not None, "the request is not bound"
-        self.rules.failed(ticket, now_ns)
         if not is_broken:
             request.uncharged = 0
             self.rules.give_back(ticket, now_ns)
         if is_tried:
+            self.rules.failed(ticket, now_ns)
             ticket.tried = (*ticket.tried, ticket.sent.replica)
 
     def end(self, request: Request, call: Call | None = None) -> None:
@@ -195,6 +198,8 @@ class ModelQueue:
             outputs = min(TOKENS_MAX, max(0, usage.completion_tokens))
             self.rules.correct(ticket, inputs, outputs, now_ns)
             self.estimate.learn(request.size, request.script, inputs)
+        elif call is not None and call.status >= REFUSED:
+            self.rules.give_back(ticket, now_ns)
         self.rules.end(ticket, now_ns)
         self.gateway.queues.open.end(endpoint)
         self.gateway.reporter.ended(endpoint)
