@@ -2,7 +2,7 @@
 
 The decisions are those of services/api_gateway/serving; this file has the futures, the timers and
 the answers to requests that may not wait. A request that finds room at once never sleeps. Tests:
-tests/integration/test_openai_queues.py.
+tests/integration/test_openai_queues.py and test_openai_routing.py.
 """
 
 import asyncio
