@@ -156,7 +156,8 @@ STAY: Final[dict[str, str]] = {
         serving.admission.RETRY_MAX_S serving.admission.UNKNOWN_S
         autoscaling.GROW_AFTER_NS autoscaling.GROW_EVERY_NS autoscaling.MEAN_NS
         autoscaling.SHRINK_AFTER_NS autoscaling.SHRINK_EVERY_NS
-        fairness.SLOT_NS fairness.STARVED_NS late_binding.RATE_S shares.WINDOW_NS
+        fairness.SLOT_NS fairness.STARVED_NS late_binding.PASSED_NS late_binding.RATE_S
+        shares.WINDOW_NS
         loads.AVOID_MAX_NS loads.AVOID_NS loads.LATE_FLOOR_NS loads.PROCESSED_MAX_NS
         loads.REPORT_NS
         prefix_index.TTL_NS routing.EQUAL_NS routing.PENALTY_NS""",

@@ -5,7 +5,7 @@ from random import Random
 from services.api_gateway.serving import loads
 from services.api_gateway.serving.admission import MODEL_FULL, TENANT_FULL, Bounds, Refused
 from services.api_gateway.serving.fairness import SCALE, SECOND_NS, Flow
-from services.api_gateway.serving.late_binding import RATE_S, LateBinding, Rate, Ticket
+from services.api_gateway.serving.late_binding import PASSED_NS, RATE_S, LateBinding, Rate, Ticket
 from services.api_gateway.serving.routing import Prompt, Router
 
 A, B, LOW = Flow(0, "a"), Flow(0, "b"), Flow(1, "a")
@@ -236,6 +236,23 @@ class TestAnotherTry:
         arrived(found, other)
         assert bound(found, "r", "s") == [other]
         assert replica_of(other) == "r"
+
+    def test_it_is_passed_for_a_short_time_and_then_an_untried_replica_drains(self) -> None:
+        found, first = rules(), ticket(tokens=4_000)
+        arrived(found, first)
+        bound(found, "r")
+        self.failed(found, first)
+        found.router.loads.of("r").avoid_until_ns = 0
+        others, now_ns = [ticket(B, 400) for _ in range(5)], 0
+        for each in others:
+            each.sent = found.router.loads.begin("s", 400, 0)
+        while first.is_waiting and now_ns < 10 * SECOND_NS:
+            now_ns += SECOND_NS // 100
+            found.end(others.pop(0), now_ns)
+            arrived(found, *(ticket(B, 400) for _ in range(10 - found.waiting_requests)))
+            others += [each for each in bound(found, "r", "s", now_ns=now_ns) if each is not first]
+        assert PASSED_NS <= now_ns <= 2 * PASSED_NS
+        assert replica_of(first) == "s"
 
     def test_a_tried_replica_is_better_than_none(self) -> None:
         found, first = rules(), ticket()

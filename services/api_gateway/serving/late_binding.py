@@ -23,6 +23,9 @@ from services.api_gateway.serving.shares import Shares
 
 # The rate at which waiting tokens are taken is that of the last seconds.
 RATE_S: Final = 10
+# A request whose replica failed lets others pass for this time, if the untried replicas have no
+# room. Then it blocks them, so that an untried replica drains: otherwise others refill it forever.
+PASSED_NS: Final = SECOND_NS // 2
 
 Replica = TypeVar("Replica", bound=Hashable)
 
@@ -30,7 +33,8 @@ Replica = TypeVar("Replica", bound=Hashable)
 class Ticket(Generic[Replica]):
     """One request: it waits until it is bound, then it is at a replica.
 
-    `sent` is its place at the replica, None while it has none. `tried` are replicas that failed it.
+    `sent` is its place at the replica, None while it has none. `tried` are replicas that failed it,
+    and `put_back_ns` is when it was put back last.
     `input_charged` and `output_charged` are the tokens charged for the present try.
     """
 
@@ -43,6 +47,7 @@ class Ticket(Generic[Replica]):
         "is_waiting",
         "output_charged",
         "prompt",
+        "put_back_ns",
         "sent",
         "tried",
         "weight",
@@ -57,6 +62,7 @@ class Ticket(Generic[Replica]):
         self.is_streamed = is_streamed
         self.arrived_ns = 0
         self.expires_ns = 0
+        self.put_back_ns = 0
         self.is_waiting = False
         self.sent: Sent[Replica] | None = None
         self.tried: tuple[Replica, ...] = ()
@@ -146,6 +152,7 @@ class LateBinding(Generic[Replica]):
     def put_back(self, ticket: Ticket[Replica], now_ns: int) -> None:
         """Let a request wait again whose replica failed. It keeps its place before later ones."""
         ticket.expires_ns = now_ns + self.bounds.wait_ns
+        ticket.put_back_ns = now_ns
         self._queue(ticket)
         self.queues[ticket.flow].move_to_end(ticket, last=False)
         self.fairness.put_back(ticket.flow, ticket.weight, ticket.arrived_ns)
@@ -160,7 +167,7 @@ class LateBinding(Generic[Replica]):
         """Bind the request whose turn it is, and return it; None if no more can be bound now.
 
         `skipped` is empty at first, and collects the flows whose first request waits for a replica
-        of its own.
+        of its own. A request whose replica failed waits so for PASSED_NS at most.
         """
         while (flow := self.fairness.choose(now_ns, skipped=skipped)) is not None:
             ticket = next(iter(self.queues[flow]))
@@ -169,7 +176,8 @@ class LateBinding(Generic[Replica]):
                 left = [each for each in replicas if each not in ticket.tried] or replicas
             waited_ns = now_ns - self.fairness.arrived_ns(flow)
             route = self.router.route(ticket.prompt, left, now_ns, waited_ns)
-            if route.why == WAITS or (route.replica is None and len(left) < len(replicas)):
+            may_be_passed = len(left) < len(replicas) and now_ns < ticket.put_back_ns + PASSED_NS
+            if route.why == WAITS or (route.replica is None and may_be_passed):
                 skipped.add(flow)
                 continue
             if route.replica is None:
