@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from libs.common import facts as f
 from libs.common.model import ModelSpec
 from services.api_gateway.openai import queues
@@ -201,6 +203,15 @@ class TestRefusals:
             await until(lambda: world.gateway.queues.open.counts == {})
             world.gateway.queues.look()
             assert world.gateway.queues.get("m") is None
+
+    async def test_a_prompt_is_not_read_while_no_replica_is_ready(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with replicas_world(tmp_path, 1) as (world, [_]):
+            world.gateway.models = Listed(served())
+            monkeypatch.delattr(queues, "chain")
+            answer = await world.ask("POST", CHAT, 503, json=body(0))
+            assert answer["error"]["code"] == "model_not_ready"
 
 
 class TestRoom:

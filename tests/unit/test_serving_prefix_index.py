@@ -1,6 +1,8 @@
 """The prefix index: which replica holds how much of a prompt."""
 
 import tracemalloc
+from collections.abc import Iterator
+from typing import Any
 
 from services.api_gateway.serving.prefix_index import (
     BLOCK_BYTES,
@@ -91,3 +93,27 @@ def test_the_index_needs_no_more_memory_than_its_bound() -> None:
         tracemalloc.stop()
     assert index.used_bytes <= bytes_max
     assert held <= bytes_max
+
+
+class Counted(tuple[int, ...]):
+    """Hashes that count how often one is read."""
+
+    reads = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        Counted.reads += 1
+        return super().__getitem__(place)
+
+    def __iter__(self) -> Iterator[int]:
+        for place in range(len(self)):
+            yield self[place]
+
+
+def test_the_match_of_a_long_prompt_reads_few_of_its_blocks() -> None:
+    index: PrefixIndex[int] = PrefixIndex()
+    hashes = tuple(range(1, BLOCKS_MAX + 1))
+    for replica in range(8):
+        index.add(hashes[: 500 * (replica + 1)], replica, 0)
+    matched = index.matches(Counted(hashes), range(8), 0)
+    assert matched == [500, 1_000, 1_500, 2_000, 2_500, 3_000, 3_500, 4_000]
+    assert Counted.reads <= 8 * BLOCKS_MAX.bit_length() + 1

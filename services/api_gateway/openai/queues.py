@@ -6,12 +6,10 @@ tests/integration/test_openai_queues.py and test_openai_routing.py.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from hashlib import blake2b
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from libs.common.model import TenantId
-from libs.common.settings.settings import Settings
 from libs.common.state.cluster import Endpoint
 from libs.common.state.tenant import Tenant
 from services.api_gateway.openai.call import Call
@@ -20,17 +18,13 @@ from services.api_gateway.openai.events import TOKENS_MAX
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.images import NO_IMAGES, images_of
 from services.api_gateway.openai.open_requests import OpenRequests
-from services.api_gateway.serving.admission import TENANT_FULL, Bounds, Refused
+from services.api_gateway.openai.order_headers import requested_order
+from services.api_gateway.openai.queue_settings import bounds, router
+from services.api_gateway.serving.admission import TENANT_FULL, Refused
 from services.api_gateway.serving.fairness import SECOND_NS, Flow
 from services.api_gateway.serving.late_binding import LateBinding, Ticket
-from services.api_gateway.serving.prefix_index import PrefixIndex, chain
-from services.api_gateway.serving.routing import (
-    HELD_ROOM_TOKENS,
-    MS_NS,
-    ROOM_TOKENS,
-    Prompt,
-    Router,
-)
+from services.api_gateway.serving.prefix_index import chain
+from services.api_gateway.serving.routing import Prompt
 from services.api_gateway.serving.token_estimate import TokenEstimate, script_of
 from services.api_gateway.views.models import PRIORITIES
 
@@ -44,16 +38,10 @@ TICK_S: Final = 0.1
 WAIT_MORE_S: Final = 5.0
 # Output tokens of a stream are charged in portions of so many.
 PORTION: Final = 64
-# Without a bound.
-NO_BOUND: Final = 1 << 62
 # Retry-After while no replica is ready.
 STARTING_S: Final = 5
 # An answer with this status or a higher one, and without usage, costs its tenant nothing.
 REFUSED: Final = 400
-# The bands, by the words of the header X-Muster-Priority.
-BANDS: Final = {name.encode(): band for band, name in enumerate(PRIORITIES)}
-SESSION: Final = b"x-muster-session"
-PRIORITY: Final = b"x-muster-priority"
 # The weight of a tenant that has no settings.
 WEIGHT: Final = Tenant(TenantId("")).weight
 
@@ -89,12 +77,17 @@ class ModelQueue:
         self._tick: asyncio.TimerHandle | None = None
 
     def request(self, call: Call, tenant: str) -> Request:
-        """Return the request of a call, with its estimated tokens. Raises ApiError 400."""
+        """Return the request of a call, with its estimated tokens.
+
+        Raises ApiError: 503 if no replica is ready, 400 if a header is wrong.
+        """
+        if not self._ready():
+            raise self.none_ready()
         text = call.fields.text(call.path)
         has_images = b'"image_url"' in text
         images = images_of(bytes(call.fields.messages)) if has_images else NO_IMAGES
         size, script = len(text) - images.body_bytes, script_of(text)
-        session, band = _wishes(call.scope["headers"], tenant)
+        session, band = requested_order(call.scope["headers"], tenant)
         salt = tenant.encode()
         prompt = Prompt(
             tokens=self.estimate.tokens(size, script) + images.tokens,
@@ -354,45 +347,6 @@ class Queues:
             self.gateway.telemetry.models.queued(name, queue.rules, PRIORITIES)
 
 
-def bounds(settings: Settings) -> Bounds:
-    """Return the bounds of a model's waiting requests."""
-    return Bounds(
-        tenant_tokens=settings.model_tenant_waiting_tokens,
-        model_tokens=settings.model_waiting_tokens,
-        lowest_tokens=settings.model_waiting_tokens // 2,
-        bands=len(BANDS),
-        wait_ns=settings.model_wait_ms * MS_NS,
-    )
-
-
-def router(settings: Settings) -> Router[Endpoint]:
-    """Return the router of a model."""
-    room = settings.model_room_tokens
-    return Router(
-        index=PrefixIndex(settings.model_prefix_bytes),
-        room_tokens=room or NO_BOUND,
-        held_room_tokens=room * HELD_ROOM_TOKENS // ROOM_TOKENS or NO_BOUND,
-        room_requests=settings.model_room_requests or NO_BOUND,
-        avoid_ns=settings.model_suspect_ms * MS_NS,
-    )
-
-
 def _answer(request: Request, error: ApiError | None) -> None:
     if request.future is not None and not request.future.done():
         request.future.set_result(error)
-
-
-def _wishes(headers: Iterable[tuple[bytes, bytes]], tenant: str) -> tuple[int, int]:
-    """Return the hash of the session, 0 if none is named, and the band. Raises ApiError 400."""
-    session = band = 0
-    for name, value in headers:
-        if name == SESSION and value:
-            key = tenant.encode() + b"\0" + value
-            session = int.from_bytes(blake2b(key, digest_size=8).digest()) or 1
-        elif name == PRIORITY:
-            known = BANDS.get(value.strip().lower())
-            if known is None:
-                shown = value[:64].decode("latin-1")
-                raise ApiError(400, f"the header X-Muster-Priority is {shown!r}: use normal or low")
-            band = known
-    return session, band

@@ -7,6 +7,7 @@ bytes, the least recently used go first, and an entry that was not used for `ttl
 Pure. Tests: tests/unit/test_serving_prefix_index.py, tests/property/test_serving_prefixes.py.
 """
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from hashlib import blake2b
@@ -51,24 +52,23 @@ class PrefixIndex(Generic[Replica]):
     def matches(self, hashes: Sequence[int], replicas: Sequence[Replica], now_ns: int) -> list[int]:
         """Return, for each replica, how many blocks of the prompt its cache holds from the start
         on.
+
+        The length is found by bisection, because this is asked at every step of the queue: a
+        replica that holds a block holds all blocks before it, and those are forgotten later.
         """
-        lengths = [0] * len(replicas)
-        alive = [
-            (place, number)
-            for place, replica in enumerate(replicas)
-            if (number := self._numbers.get(replica)) is not None
-        ]
+        if not hashes or hashes[0] not in self._seen_ns:
+            return [0] * len(replicas)
         oldest_ns = max(0, now_ns - self.ttl_ns)
-        for length, each in enumerate(hashes, start=1):
-            holders = self._seen_ns.get(each)
-            if holders is None:
-                break
-            alive = [pair for pair in alive if holders.get(pair[1], -1) >= oldest_ns]
-            if not alive:
-                break
-            for place, _ in alive:
-                lengths[place] = length
-        return lengths
+        return [self._length(hashes, replica, oldest_ns) for replica in replicas]
+
+    def _length(self, hashes: Sequence[int], replica: Replica, oldest_ns: int) -> int:
+        number = self._numbers.get(replica)
+        if number is None:
+            return 0
+        seen_ns, nothing = self._seen_ns, dict[int, int]()
+        return bisect_left(
+            hashes, True, key=lambda each: seen_ns.get(each, nothing).get(number, -1) < oldest_ns
+        )
 
     def add(self, hashes: Sequence[int], replica: Replica, now_ns: int) -> None:
         """Note that the replica gets the prompt. The first blocks count as the newest, so that a
