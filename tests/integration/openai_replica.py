@@ -3,10 +3,10 @@
 
 `python -m tests.integration.openai_replica PORT` runs it as a process that can be killed;
 `running()` in this one, where a test can look at what it received. Fields: x_status (answer this),
-x_delay_s (before anything), x_gap_s (between chunks), x_chunks, x_die ("before", "head", "middle",
-"finished", "done": the connection is cut there), x_finish (so many choices end with a
-finish_reason), x_indexes (so many choices take turns), x_no_done. With `wants_uuid` it answers an
-empty 400 to a request whose x-request-id is no UUID, as some servers do.
+x_delay_s (before anything), x_gap_s (between chunks), x_comment_s (after a comment), x_chunks,
+x_die ("before", "head", "middle", "finished", "done": the connection is cut there), x_finish (so
+many choices end with a finish_reason), x_indexes (so many choices take turns), x_no_done. With
+`wants_uuid` it answers an empty 400 to a request whose x-request-id is no UUID, as some servers do.
 """
 
 import asyncio
@@ -94,6 +94,9 @@ class Replica:
         await response.prepare(request)
         if asked.get("x_die") == "head":
             _cut(request)
+        if "x_comment_s" in asked:
+            await response.write(b": no data: yet\n\n")
+            await asyncio.sleep(asked["x_comment_s"])
         chunks = asked.get("x_chunks", 3)
         for number in range(chunks):
             if number == chunks // 2 and asked.get("x_die") == "middle":

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from libs.embedded.servers import free_ports
 from services.api_gateway.openai.catalogue import Listed
+from services.api_gateway.serving.loads import FIRST_RATE
+from tests.integration.gateway_world import World
 from tests.integration.openai_replica import running
 from tests.integration.openai_world import CHAT, served
 from tests.integration.test_openai_failures import replicas_world, retries, until
@@ -115,3 +117,28 @@ class TestRouting:
             blocker.end(taken, 1)
             await asyncio.gather(first, *later)
             assert numbers(replica) == [0, 1, 2]
+
+
+class TestRate:
+    async def test_an_error_answer_says_nothing_about_a_replica_s_rate(
+        self, tmp_path: Path
+    ) -> None:
+        async with replicas_world(tmp_path, 1) as (world, [_]):
+            for number in range(3):
+                text = f"{number} " + 4 * LONG
+                asked = body(number, text, 0, stream=True, x_status=400)
+                await world.ask("POST", CHAT, 400, json=asked)
+            assert _rate(world) == FIRST_RATE
+
+    async def test_a_comment_is_no_first_token(self, tmp_path: Path) -> None:
+        async with replicas_world(tmp_path, 1) as (world, [_]):
+            asked = body(0, 4 * LONG, 0, stream=True, x_comment_s=0.5, x_finish=1)
+            async with world.session.post(world.url + CHAT, json=asked) as response:
+                await response.read()
+            assert _rate(world) < FIRST_RATE
+
+
+def _rate(world: World) -> int:
+    loads = queue_of(world).rules.router.loads
+    [rate] = [loads.of(each).rate for each in loads.known()]
+    return rate

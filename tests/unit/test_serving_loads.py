@@ -38,6 +38,15 @@ def test_a_small_prompt_says_nothing_about_the_rate() -> None:
     assert found.of("r").rate == loads.FIRST_RATE
 
 
+def test_the_rate_stays_below_what_an_engine_can_do() -> None:
+    found: Loads[str] = Loads()
+    for number in range(1_000):
+        sent = found.begin("r", 100_000, number)
+        found.first_token(sent, number + 1)
+        found.end(sent, number + 1)
+    assert loads.RATE_MAX - loads.RATE_STEP <= found.of("r").rate <= loads.RATE_MAX
+
+
 def test_three_late_first_tokens_in_a_row_make_a_replica_avoided_for_a_growing_while() -> None:
     found: Loads[str] = Loads()
     load, now_ns = found.of("r"), 0

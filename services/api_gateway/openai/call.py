@@ -22,6 +22,7 @@ from services.api_gateway.openai.request import RequestFields, choices_of
 
 EVENT_STREAM: Final = "text/event-stream"
 EVENT: Final = b"data:"
+LATER_EVENT: Final = b"\n" + EVENT
 JSON: Final = "application/json"
 # How long a client may take to read the error at the end of a broken stream.
 LAST_WORDS_S: Final = 5.0
@@ -29,6 +30,8 @@ BUSY: Final = (502, 503)
 # The statuses of an answer; interim answers (1xx) are not passed on.
 OK: Final = 200
 STATUS_MAX: Final = 599
+# An answer with this status or a higher one has no tokens.
+CLIENT_ERROR: Final = 400
 # An answer with this status or a higher one does not show that the replica is alive.
 SERVER_ERROR: Final = 500
 UNFINISHED: Final = ApiError(
@@ -69,7 +72,8 @@ class Call:
 
     `status` is the status of the client's answer, 0 until then. `tokens` are the used tokens as the
     replicas counted them, None while unknown; `usage` is the present replica's own count. `heard`
-    is called when a replica sends something that is not a failure, with the number of its events.
+    is called when a replica sends something that is not a failure, with the number of events with
+    tokens in it.
     """
 
     def __init__(
@@ -167,7 +171,7 @@ class Call:
         while piece := await _next_piece(content, events):
             guard.heard(idle_s)
             whole = events.feed(piece)
-            self.heard(whole.count(EVENT))
+            self.heard(_events_in(whole) if response.status < CLIENT_ERROR else 0)
             self._count(events.usage)
             if whole:
                 if not self.status:
@@ -229,6 +233,11 @@ async def _next_piece(content: aiohttp.StreamReader, events: Events) -> bytes:
         if not events.done:
             raise
         return b""
+
+
+def _events_in(whole: bytes) -> int:
+    """Return how many lines begin an event's data; comments and text within the data do not."""
+    return whole.count(LATER_EVENT) + whole.startswith(EVENT)
 
 
 def _last_words(error: ApiError) -> bytes:

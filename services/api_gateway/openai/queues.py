@@ -38,10 +38,10 @@ TICK_S: Final = 0.1
 WAIT_MORE_S: Final = 5.0
 # Output tokens of a stream are charged in portions of so many.
 PORTION: Final = 64
-# Retry-After while no replica is ready.
-STARTING_S: Final = 5
 # An answer with this status or a higher one, and without usage, costs its tenant nothing.
 REFUSED: Final = 400
+# Retry-After while no replica is ready.
+STARTING_S: Final = 5
 # The weight of a tenant that has no settings.
 WEIGHT: Final = Tenant(TenantId("")).weight
 
@@ -153,10 +153,13 @@ class ModelQueue:
         return any(endpoint not in request.ticket.tried for endpoint in self._ready())
 
     def heard(self, request: Request, endpoint: Endpoint, events: int) -> None:
-        """Note a piece of the replica's answer with so many events, about a token each."""
+        """Note a piece of the replica's answer with so many events, about a token each.
+
+        Without an event it shows only that the replica is alive.
+        """
         ticket, sent = request.ticket, request.ticket.sent
         self.gateway.reporter.answered(endpoint)
-        if sent is not None and sent.is_streamed and not sent.started:
+        if events and sent is not None and sent.is_streamed and not sent.started:
             self.rules.first_token(ticket, self._now_ns())
             self.pump()
         request.uncharged += events

@@ -15,6 +15,8 @@ SECOND_NS: Final = 1_000_000_000
 # Input tokens per second of a replica that was not measured yet.
 FIRST_RATE: Final = 16_000
 RATE_MIN: Final = 50
+# A faster first token did not need the engine's work: for example, its cache held the prompt.
+RATE_MAX: Final = 500_000
 # Smaller requests say more about the engine's step than about its rate.
 MEASURED_TOKENS: Final = 512
 # Each measurement moves the rate by this part of the difference.
@@ -209,7 +211,7 @@ class Loads(Generic[Replica]):
         took_ns = max(1, now_ns - sent.began_ns)
         work = sent.queue + sent.miss
         if work >= MEASURED_TOKENS:
-            seen = max(RATE_MIN, work * SECOND_NS // took_ns)
+            seen = min(RATE_MAX, max(RATE_MIN, work * SECOND_NS // took_ns))
             load.rate = max(RATE_MIN, load.rate + (seen - load.rate) // RATE_STEP)
         if took_ns <= _late_after_ns(sent):
             load.late = load.avoided = 0
