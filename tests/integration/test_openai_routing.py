@@ -119,6 +119,18 @@ class TestRouting:
             assert numbers(replica) == [0, 1, 2]
 
 
+async def test_a_good_answer_resets_how_long_its_replica_is_avoided(tmp_path: Path) -> None:
+    async with replicas_world(tmp_path, 1) as (world, [_]):
+        await world.ask("POST", CHAT, 502, json=body(0, delay_s=0, x_die="before"))
+        loads = queue_of(world).rules.router.loads
+        [load] = [loads.of(each) for each in loads.known()]
+        assert load.avoided
+        await world.ask("POST", CHAT, 400, json=body(1, delay_s=0, x_status=400))
+        assert load.avoided
+        await world.ask("POST", CHAT, json=body(2, delay_s=0))
+        assert not load.avoided
+
+
 class TestRate:
     async def test_an_error_answer_says_nothing_about_a_replica_s_rate(
         self, tmp_path: Path

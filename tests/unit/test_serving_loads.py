@@ -4,6 +4,12 @@ from services.api_gateway.serving import loads
 from services.api_gateway.serving.loads import SECOND_NS, Loads
 
 
+def fail(found: Loads[str], now_ns: int) -> None:
+    sent = found.begin("r", 10, now_ns)
+    found.failed(sent, now_ns)
+    found.end(sent, now_ns)
+
+
 def test_pending_tokens_end_with_the_first_token_and_the_request_with_its_end() -> None:
     found: Loads[str] = Loads()
     load = found.of("r")
@@ -76,10 +82,38 @@ def test_three_late_first_tokens_in_a_row_make_a_replica_avoided_for_a_growing_w
 
 def test_a_failing_replica_is_avoided_up_to_a_bound() -> None:
     found: Loads[str] = Loads()
+    load, now_ns = found.of("r"), 0
     for _ in range(20):
-        found.failed("r", 0)
-    assert found.of("r").is_avoided(loads.AVOID_MAX_NS - 1)
-    assert not found.of("r").is_avoided(loads.AVOID_MAX_NS)
+        now_ns = load.avoid_until_ns
+        fail(found, now_ns)
+    assert load.is_avoided(now_ns + loads.AVOID_MAX_NS - 1)
+    assert not load.is_avoided(now_ns + loads.AVOID_MAX_NS)
+
+
+def test_one_broken_connection_counts_once_for_all_its_requests() -> None:
+    found: Loads[str] = Loads()
+    sent = [found.begin("r", 10, 0) for _ in range(6)]
+    for each in sent:
+        found.failed(each, 5)
+        found.end(each, 5)
+    assert found.of("r").avoid_until_ns == 5 + loads.AVOID_NS
+    late = found.begin("r", 10, 5)
+    found.failed(late, 60 * SECOND_NS)
+    assert found.of("r").avoid_until_ns == 5 + loads.AVOID_NS, "it began before the failure"
+    fail(found, 6)
+    assert found.of("r").avoid_until_ns == 5 + loads.AVOID_NS, "the replica is avoided already"
+
+
+def test_a_complete_answer_resets_how_long_a_replica_is_avoided() -> None:
+    found: Loads[str] = Loads()
+    fail(found, 0)
+    fail(found, 60 * SECOND_NS)
+    assert found.of("r").avoid_until_ns == 60 * SECOND_NS + 2 * loads.AVOID_NS
+    good = found.begin("r", 10, 70 * SECOND_NS, is_streamed=False)
+    found.answered(good)
+    found.end(good, 71 * SECOND_NS)
+    fail(found, 80 * SECOND_NS)
+    assert found.of("r").avoid_until_ns == 80 * SECOND_NS + loads.AVOID_NS
 
 
 def test_a_silent_replica_with_several_requests_is_avoided() -> None:
@@ -166,6 +200,6 @@ def test_what_began_ended_or_is_forgotten_is_not_settled() -> None:
 
 def test_the_first_time_that_a_failed_replica_is_avoided_can_be_chosen() -> None:
     found: Loads[str] = Loads(avoid_ns=SECOND_NS)
-    found.failed("r", 0)
+    fail(found, 0)
     assert found.of("r").is_avoided(SECOND_NS - 1)
     assert not found.of("r").is_avoided(SECOND_NS)

@@ -162,7 +162,7 @@ def test_rule_6_one_hot_prefix_is_spread_over_replicas() -> None:
 def test_rule_7_a_slow_or_silent_or_failing_replica_leaves_the_rotation() -> None:
     router: Router[str] = Router()
     router.index.add(prompt(10).hashes, A, 0)
-    router.loads.failed(A, 0)
+    router.loads.failed(router.loads.begin(A, 0, 0), 0)
     assert router.route(prompt(10), (A, B), 0).replica == B
     assert router.route(prompt(10), (A,), 0).replica == A, "it is better than none"
     assert router.route(prompt(10), (A, B), loads.AVOID_NS).replica == A

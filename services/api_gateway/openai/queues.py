@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from libs.common.model import TenantId
 from libs.common.state.cluster import Endpoint
 from libs.common.state.tenant import Tenant
-from services.api_gateway.openai.call import Call
+from services.api_gateway.openai.call import CLIENT_ERROR, Call
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import TOKENS_MAX
 from services.api_gateway.openai.guard import Guard
@@ -38,8 +38,6 @@ TICK_S: Final = 0.1
 WAIT_MORE_S: Final = 5.0
 # Output tokens of a stream are charged in portions of so many.
 PORTION: Final = 64
-# An answer with this status or a higher one, and without usage, costs its tenant nothing.
-REFUSED: Final = 400
 # Retry-After while no replica is ready.
 STARTING_S: Final = 5
 # The weight of a tenant that has no settings.
@@ -194,8 +192,11 @@ class ModelQueue:
             outputs = min(TOKENS_MAX, max(0, usage.completion_tokens))
             self.rules.correct(ticket, inputs, outputs, now_ns)
             self.estimate.learn(request.size, request.script, inputs)
-        elif call is not None and call.status >= REFUSED:
+        elif call is not None and call.status >= CLIENT_ERROR:
+            # An error answer without usage costs its tenant nothing.
             self.rules.give_back(ticket, now_ns)
+        if call is not None and 0 < call.status < CLIENT_ERROR and not call.streaming:
+            self.rules.answered(ticket)
         self.rules.end(ticket, now_ns)
         self.gateway.queues.open.end(endpoint)
         self.gateway.reporter.ended(endpoint)

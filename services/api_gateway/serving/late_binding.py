@@ -224,7 +224,12 @@ class LateBinding(Generic[Replica]):
     def failed(self, ticket: Ticket[Replica], now_ns: int) -> None:
         """Note that the replica failed the request, so that it is avoided for a while."""
         assert ticket.sent is not None, "the request is not bound"
-        self.router.loads.failed(ticket.sent.replica, now_ns)
+        self.router.loads.failed(ticket.sent, now_ns)
+
+    def answered(self, ticket: Ticket[Replica]) -> None:
+        """Note a complete answer without an error. Call it before `end`."""
+        assert ticket.sent is not None, "the request is not bound"
+        self.router.loads.answered(ticket.sent)
 
     def give_back(self, ticket: Ticket[Replica], now_ns: int) -> None:
         """Take back what the request was charged, because its tenant got nothing."""

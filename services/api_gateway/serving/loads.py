@@ -92,6 +92,7 @@ class Load(Generic[Replica]):
         self.rate = FIRST_RATE
         self.late = 0
         self.avoided = 0
+        self.avoid_since_ns = -1
         self.avoid_until_ns = 0
         self.elsewhere = 0
         self.full = False
@@ -128,9 +129,16 @@ class Load(Generic[Replica]):
     def _is_fresh(self, now_ns: int) -> bool:
         return now_ns - self.reported_ns < REPORT_NS
 
-    def avoid(self, now_ns: int, first_ns: int = AVOID_NS) -> None:
-        """Avoid the replica for a while, twice as long each time until it answers in time."""
+    def avoid(self, began_ns: int, now_ns: int, first_ns: int = AVOID_NS) -> None:
+        """Avoid the replica for a while, twice as long each time until it answers in time.
+
+        `began_ns` is when the observed request was sent. If that was before the replica was avoided
+        last, or it is avoided now, the observation is part of the same failure.
+        """
         self.late = 0
+        if began_ns <= self.avoid_since_ns or now_ns < self.avoid_until_ns:
+            return
+        self.avoid_since_ns = now_ns
         self.avoid_until_ns = now_ns + min(AVOID_MAX_NS, first_ns << self.avoided)
         self.avoided = min(self.avoided + 1, 8)
 
@@ -218,7 +226,7 @@ class Loads(Generic[Replica]):
             return
         load.late += 1
         if load.late >= LATE_IN_A_ROW:
-            load.avoid(now_ns, self.avoid_ns)
+            load.avoid(sent.began_ns, now_ns, self.avoid_ns)
 
     def end(self, sent: Sent[Replica], now_ns: int) -> None:
         """Count a request no longer; call it however the request ended."""
@@ -229,9 +237,13 @@ class Loads(Generic[Replica]):
         load.changes.append((now_ns, load.outstanding))
         load.outstanding -= 1
 
-    def failed(self, replica: Replica, now_ns: int) -> None:
-        """Note that the replica refused a connection or broke one."""
-        self.of(replica).avoid(now_ns, self.avoid_ns)
+    def failed(self, sent: Sent[Replica], now_ns: int) -> None:
+        """Note that the replica refused the request's connection or broke it."""
+        self.of(sent.replica).avoid(sent.began_ns, now_ns, self.avoid_ns)
+
+    def answered(self, sent: Sent[Replica]) -> None:
+        """Note that the replica answered the request completely, and without an error."""
+        self.of(sent.replica).avoided = 0
 
     def report(self, replica: Replica, running: int, full: bool, at_ns: int) -> None:
         """Take the replica's own report of the time `at_ns`. An older one than the last is ignored.
