@@ -15,7 +15,9 @@ import pytest
 from libs.common import facts as f
 from libs.common.model import ModelSpec
 from services.api_gateway.openai import queues
+from services.api_gateway.openai.call import Call
 from services.api_gateway.openai.catalogue import Listed
+from services.api_gateway.openai.request import COMPLETIONS, read
 from tests.integration.gateway_world import World
 from tests.integration.openai_replica import Replica, running
 from tests.integration.openai_world import CHAT, error_of, served
@@ -265,6 +267,27 @@ class TestRoom:
             world.gateway.models = Listed(served(replica.port, other.port))
             await call
             assert numbers(other) == [0]
+
+
+async def test_images_count_only_in_the_messages_of_a_chat(tmp_path: Path) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 40_000}}
+    fields = {"model": "m", "messages": [{"role": "user", "content": [image]}]}
+    async with replicas_world(tmp_path, 1) as (world, [_]):
+        asked = call_of(COMPLETIONS, {**fields, "prompt": ["image_url"] * 100})
+        request = queue_of(world).request(asked, "default")
+        assert request.size == len(asked.fields.prompt)
+        assert request.ticket.prompt.tokens == request.size // 4
+        chat = queue_of(world).request(call_of(CHAT, fields), "default")
+        assert chat.ticket.prompt.tokens < 10_000
+
+
+def call_of(path: str, fields: dict[str, Any]) -> Call:
+    sent = json.dumps(fields).encode()
+    return Call({"headers": []}, ignore, path, read(sent), sent, 1 << 20)
+
+
+async def ignore(message: Any) -> None:
+    """Send nothing: the call is never answered."""
 
 
 async def test_tokens_are_charged_as_the_replica_counted_them(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from services.api_gateway.openai.images import NO_IMAGES, images_of
 from services.api_gateway.openai.open_requests import OpenRequests
 from services.api_gateway.openai.order_headers import requested_order
 from services.api_gateway.openai.queue_settings import bounds, router
+from services.api_gateway.openai.request import CHAT
 from services.api_gateway.serving.admission import TENANT_FULL, Refused
 from services.api_gateway.serving.fairness import SECOND_NS, Flow
 from services.api_gateway.serving.late_binding import LateBinding, Ticket
@@ -82,9 +83,9 @@ class ModelQueue:
         if not self._ready():
             raise self.none_ready()
         text = call.fields.text(call.path)
-        has_images = b'"image_url"' in text
+        has_images = call.path == CHAT and b'"image_url"' in text
         images = images_of(bytes(call.fields.messages)) if has_images else NO_IMAGES
-        size, script = len(text) - images.body_bytes, script_of(text)
+        size, script = max(0, len(text) - images.body_bytes), script_of(text)
         session, band = requested_order(call.scope["headers"], tenant)
         salt = tenant.encode()
         prompt = Prompt(
