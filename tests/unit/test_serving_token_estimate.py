@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from services.api_gateway.serving.token_estimate import (
     ASCII,
+    LEARNT_BYTES,
     MIXED,
     OTHER,
     TokenEstimate,
@@ -20,14 +21,14 @@ def test_an_unlearnt_text_has_four_bytes_per_token_and_at_least_one_token() -> N
 def test_the_estimate_approaches_what_replicas_count() -> None:
     estimate = TokenEstimate()
     for _ in range(200):
-        estimate.learn(1_000, ASCII, 500)
+        estimate.learn(2_000, ASCII, 1_000)
     assert 490 <= estimate.tokens(1_000) <= 500
 
 
 def test_each_script_has_its_own_ratio() -> None:
     estimate = TokenEstimate()
     for _ in range(200):
-        estimate.learn(900, OTHER, 600)
+        estimate.learn(1_800, OTHER, 1_200)
     assert estimate.tokens(900, OTHER) > 550
     assert estimate.tokens(900) == 225
 
@@ -42,8 +43,18 @@ def test_scripts_are_told_apart_by_the_end_of_the_text() -> None:
 def test_a_report_that_is_not_about_text_changes_nothing() -> None:
     estimate = TokenEstimate()
     estimate.learn(0, ASCII, 100)
-    estimate.learn(100, ASCII, 0)
+    estimate.learn(4_000, ASCII, 0)
     assert estimate.tokens(4_000) == 1_000
+
+
+def test_a_small_prompt_teaches_nothing_because_of_the_chat_template() -> None:
+    estimate = TokenEstimate()
+    for _ in range(200):
+        estimate.learn(32, ASCII, 36)
+        estimate.learn(LEARNT_BYTES - 1, ASCII, 900)
+    assert estimate.tokens(4_000) == 1_000
+    estimate.learn(LEARNT_BYTES, ASCII, 900)
+    assert estimate.tokens(4_000) > 1_000
 
 
 @settings(deadline=None)

@@ -14,6 +14,8 @@ STEP: Final = 20
 # A report beyond one token per byte, or far below a token per kilobyte, is not about text.
 RATIO_MAX: Final = MILLION
 RATIO_MIN: Final = MILLION // 1_024
+# Smaller prompts teach nothing: most of their tokens are those of the model's chat template.
+LEARNT_BYTES: Final = 1_024
 # Bytes that decide the class of script.
 LOOKED_AT: Final = 512
 ASCII: Final = "ascii"
@@ -41,8 +43,8 @@ class TokenEstimate:
         return max(1, size * self._ratios[script] // MILLION)
 
     def learn(self, size: int, script: str, prompt_tokens: int) -> None:
-        """Learn from `usage.prompt_tokens` of a prompt of `size` bytes."""
-        if size <= 0 or prompt_tokens <= 0:
+        """Learn from `usage.prompt_tokens` of a prompt of `size` bytes, if it is large enough."""
+        if size < LEARNT_BYTES or prompt_tokens <= 0:
             return
         seen = min(RATIO_MAX, max(RATIO_MIN, prompt_tokens * MILLION // size))
         self._ratios[script] += (seen - self._ratios[script]) // STEP
