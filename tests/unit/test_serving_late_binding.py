@@ -254,6 +254,18 @@ class TestAnotherTry:
         assert PASSED_NS <= now_ns <= 2 * PASSED_NS
         assert replica_of(first) == "s"
 
+    def test_all_its_waits_together_are_bounded_without_the_time_at_replicas(self) -> None:
+        found, first, passed_ns = rules(), ticket(), 10 * SECOND_NS
+        assert found.at_once(first, ("r", "s"), 0)
+        assert first.expires_ns == BOUNDS.wait_ns
+        found.end(first, passed_ns)
+        found.put_back(first, passed_ns)
+        assert first.expires_ns == BOUNDS.wait_ns + passed_ns
+        assert bound(found, "r", "s", now_ns=4 * passed_ns) == [first]
+        found.end(first, 5 * passed_ns)
+        found.put_back(first, 5 * passed_ns)
+        assert first.expires_ns == BOUNDS.wait_ns + 2 * passed_ns, "it waited for 30 seconds"
+
     def test_a_tried_replica_is_better_than_none(self) -> None:
         found, first = rules(), ticket()
         arrived(found, first)

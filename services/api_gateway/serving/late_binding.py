@@ -35,6 +35,7 @@ class Ticket(Generic[Replica]):
 
     `sent` is its place at the replica, None while it has none. `tried` are replicas that failed it,
     and `put_back_ns` is when it was put back last.
+    `expires_ns` is when its time to wait is over; the time at replicas does not count.
     `input_charged` and `output_charged` are the tokens charged for the present try.
     """
 
@@ -129,6 +130,7 @@ class LateBinding(Generic[Replica]):
         if route.replica is None:
             return False
         ticket.arrived_ns = now_ns
+        ticket.expires_ns = now_ns + self.bounds.wait_ns
         self.fairness.serve_at_once(ticket.flow, ticket.weight)
         self._send(ticket, route, now_ns)
         return True
@@ -150,8 +152,10 @@ class LateBinding(Generic[Replica]):
         return None
 
     def put_back(self, ticket: Ticket[Replica], now_ns: int) -> None:
-        """Let a request wait again whose replica failed. It keeps its place before later ones."""
-        ticket.expires_ns = now_ns + self.bounds.wait_ns
+        """Let a request wait again whose replica failed.
+
+        It keeps its place before later ones, and what is left of its time to wait.
+        """
         ticket.put_back_ns = now_ns
         self._queue(ticket)
         self.queues[ticket.flow].move_to_end(ticket, last=False)
@@ -239,6 +243,7 @@ class LateBinding(Generic[Replica]):
         """Count the request at its replica no longer; call it however the try ended."""
         assert ticket.sent is not None, "the request is not bound"
         self.router.loads.end(ticket.sent, now_ns)
+        ticket.expires_ns += now_ns - ticket.sent.began_ns
         ticket.sent = None
 
     def look(self, replicas: Sequence[Replica], now_ns: int) -> None:
