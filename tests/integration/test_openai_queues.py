@@ -150,6 +150,22 @@ class TestRefusals:
                 assert waiting(world) == 2
             await asyncio.gather(*calls)
 
+    async def test_one_tenant_s_waiting_requests_hold_a_quarter_of_the_open_ones(
+        self, tmp_path: Path
+    ) -> None:
+        async with (
+            replicas_world(tmp_path, 1, model_requests_max=8, **ONE) as (world, [_]),
+            tenant(world, "modest") as modest,
+        ):
+            async with blocked(world):
+                calls = [await send(world, number) for number in range(2)]
+                error = (await world.ask("POST", CHAT, 429, json=body(2)))["error"]
+                assert (error["type"], error["code"]) == ("requests", "queue_full")
+                assert "2 requests of tenant default wait" in error["message"]
+                assert "MUSTER_MODEL_REQUESTS_MAX" in error["message"]
+                calls.append(await send(modest, 3))
+            await asyncio.gather(*calls)
+
     async def test_a_full_model_is_a_429(self, tmp_path: Path) -> None:
         async with replicas_world(tmp_path, 1, model_waiting_tokens=600, **ONE) as (world, [_]):
             async with blocked(world):

@@ -32,6 +32,14 @@ def test_a_tenant_whose_waiting_tokens_are_too_many_is_refused_with_the_time_of_
     assert admit(Arrival(100), waiting, BOUNDS, 0) == Refused(admission.TENANT_FULL, 429, 10)
 
 
+def test_a_tenant_with_too_many_waiting_requests_is_refused_however_small_they_are() -> None:
+    bounds = BOUNDS._replace(tenant_requests=3)
+    waiting = Waiting(of_tenant=2, of_model=2, ahead=2, tokens_per_s=1, tenant_requests=2)
+    assert admit(Arrival(1), waiting, bounds, 0) == Admitted(60 * SECOND_NS)
+    refused = admit(Arrival(1), waiting._replace(tenant_requests=3), bounds, 0)
+    assert refused == Refused(admission.TENANT_REQUESTS, 429, 2)
+
+
 def test_each_lower_band_may_fill_less_of_the_model() -> None:
     assert [BOUNDS.of_band(band) for band in range(4)] == [4_000, 3_000, 2_000, 2_000]
     assert BOUNDS._replace(bands=1).of_band(0) == 4_000

@@ -3,7 +3,13 @@
 from random import Random
 
 from services.api_gateway.serving import loads
-from services.api_gateway.serving.admission import MODEL_FULL, TENANT_FULL, Bounds, Refused
+from services.api_gateway.serving.admission import (
+    MODEL_FULL,
+    TENANT_FULL,
+    TENANT_REQUESTS,
+    Bounds,
+    Refused,
+)
 from services.api_gateway.serving.fairness import SCALE, SECOND_NS, Flow
 from services.api_gateway.serving.late_binding import PASSED_NS, RATE_S, LateBinding, Rate, Ticket
 from services.api_gateway.serving.routing import Prompt, Router
@@ -146,6 +152,18 @@ class TestRefusals:
         assert found.retry_after_s(A, 0) == 5
         assert found.retry_after_s(A, 3 * SECOND_NS) == 18
         arrived(found, ticket(tokens=1_000))
+
+    def test_a_tenant_s_requests_for_all_models_are_counted_together(self) -> None:
+        bounds, counts = BOUNDS._replace(tenant_requests=2), dict[str, int]()
+        one, other = (Rules(bounds, Router(), requests_of=counts) for _ in range(2))
+        first = ticket(tokens=1)
+        arrived(one, first)
+        arrived(other, ticket(LOW, 1))
+        assert counts == {"a": 2}
+        assert one.arrive(ticket(tokens=1), 0) == Refused(TENANT_REQUESTS, 429, 5)
+        arrived(one, ticket(B, 1))
+        one.withdraw(first, 0)
+        arrived(other, ticket(tokens=1))
 
     def test_a_full_model_refuses_who_has_more_than_an_equal_part(self) -> None:
         found = rules()

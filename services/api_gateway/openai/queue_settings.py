@@ -11,6 +11,8 @@ from services.api_gateway.serving.prefix_index import PrefixIndex
 from services.api_gateway.serving.routing import HELD_ROOM_TOKENS, MS_NS, ROOM_TOKENS, Router
 from services.api_gateway.views.models import PRIORITIES
 
+# One tenant's waiting requests may hold this part of the gateway's open requests.
+TENANT_PART: Final = 4
 # Without a bound.
 NO_BOUND: Final = 1 << 62
 
@@ -23,6 +25,7 @@ def bounds(settings: Settings) -> Bounds:
         lowest_tokens=settings.model_waiting_tokens // 2,
         bands=len(PRIORITIES),
         wait_ns=settings.model_wait_ms * MS_NS,
+        tenant_requests=max(1, settings.model_requests_max // TENANT_PART),
     )
 
 

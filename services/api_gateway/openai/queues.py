@@ -21,7 +21,7 @@ from services.api_gateway.openai.open_requests import OpenRequests
 from services.api_gateway.openai.order_headers import requested_order
 from services.api_gateway.openai.queue_settings import bounds, router
 from services.api_gateway.openai.request import CHAT
-from services.api_gateway.serving.admission import TENANT_FULL, Refused
+from services.api_gateway.serving.admission import TENANT_FULL, TENANT_REQUESTS, Refused
 from services.api_gateway.serving.fairness import SECOND_NS, Flow
 from services.api_gateway.serving.late_binding import LateBinding, Ticket
 from services.api_gateway.serving.prefix_index import chain
@@ -66,12 +66,14 @@ class Request:
 class ModelQueue:
     """The queue of one model."""
 
-    def __init__(self, gateway: "Gateway", name: str) -> None:
+    def __init__(self, gateway: "Gateway", name: str, requests_of: dict[str, int]) -> None:
         settings = gateway.settings
         self.gateway = gateway
         self.name = name
         self.estimate = TokenEstimate()
-        self.rules: LateBinding[Endpoint] = LateBinding(bounds(settings), router(settings))
+        self.rules: LateBinding[Endpoint] = LateBinding(
+            bounds(settings), router(settings), requests_of=requests_of
+        )
         self._waiting: dict[Ticket[Endpoint], Request] = {}
         self._tick: asyncio.TimerHandle | None = None
 
@@ -294,18 +296,21 @@ class ModelQueue:
     def _refusal(self, flow: Flow, refused: Refused) -> ApiError:
         if refused.reason == TENANT_FULL:
             tokens, setting = self.rules.of_tenant[flow.tenant], "TENANT_WAITING_TOKENS"
-            text = f"{tokens} input tokens of tenant {flow.tenant} wait"
+            text = f"{tokens} input tokens of tenant {flow.tenant} wait for the model {self.name!r}"
+        elif refused.reason == TENANT_REQUESTS:
+            requests, setting = self.rules.requests_of[flow.tenant], "REQUESTS_MAX"
+            text = f"{requests} requests of tenant {flow.tenant} wait in this gateway"
         else:
             tokens, setting = self.rules.waiting_tokens, "WAITING_TOKENS"
-            text = f"{tokens} input tokens of all tenants wait"
+            text = f"{tokens} input tokens of all tenants wait for the model {self.name!r}"
         error = ApiError(
             refused.status,
-            f"{text} for the model {self.name!r}, and this request would exceed the bound: try "
-            f"again in {refused.retry_after_s} s, or raise MUSTER_MODEL_{setting}",
+            f"{text}, and this request would exceed the bound: try again in "
+            f"{refused.retry_after_s} s, or raise MUSTER_MODEL_{setting}",
             "queue_full",
             retry_after_s=refused.retry_after_s,
         )
-        error.type = "tokens"
+        error.type = "requests" if refused.reason == TENANT_REQUESTS else "tokens"
         return error
 
     def _too_late(self, ticket: Ticket[Endpoint]) -> ApiError:
@@ -322,19 +327,20 @@ class ModelQueue:
 class Queues:
     """The queues of all models in one gateway, and its open requests at replicas.
 
-    All HTTP servers of the gateway share them.
+    All HTTP servers of the gateway share them. `requests_of` counts each tenant's waiting requests.
     """
 
     def __init__(self, gateway: "Gateway") -> None:
         self.gateway = gateway
         self.open = OpenRequests()
         self.queues: dict[str, ModelQueue] = {}
+        self.requests_of: dict[str, int] = {}
 
     def of(self, name: str) -> ModelQueue:
         """Return the queue of a deployed model."""
         found = self.queues.get(name)
         if found is None:
-            found = self.queues[name] = ModelQueue(self.gateway, name)
+            found = self.queues[name] = ModelQueue(self.gateway, name, self.requests_of)
         return found
 
     def get(self, name: str) -> ModelQueue | None:

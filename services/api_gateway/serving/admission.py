@@ -1,6 +1,7 @@
 """Decides whether a request may wait for a model.
 
-Waiting requests are bounded in tokens: for each tenant, and for the model as a whole. Each lower
+Waiting requests are bounded in tokens: for each tenant, and for the model as a whole. The number of
+a tenant's waiting requests is bounded too. Each lower
 band may fill less of the model's bound, so that a flood of a low band leaves room for a higher one.
 A request that cannot meet its deadline is refused at once. Pure. Tests:
 tests/unit/test_serving_admission.py.
@@ -14,6 +15,7 @@ UNKNOWN_S: Final = 5
 RETRY_MAX_S: Final = 600
 # Reasons of a refusal.
 TENANT_FULL: Final = "tenant_full"
+TENANT_REQUESTS: Final = "tenant_requests"
 MODEL_FULL: Final = "model_full"
 TOO_LATE: Final = "too_late"
 
@@ -22,7 +24,8 @@ class Bounds(NamedTuple):
     """Bounds of one model's waiting requests.
 
     The highest band may fill the model up to `model_tokens`, the lowest one up to `lowest_tokens`.
-    `wait_ns` is the longest time that a request waits.
+    `wait_ns` is the longest time that a request waits. `tenant_requests` bounds the requests of one
+    tenant that wait for all models of the gateway, 0 for no bound: each holds a connection.
     """
 
     tenant_tokens: int
@@ -30,6 +33,7 @@ class Bounds(NamedTuple):
     lowest_tokens: int
     bands: int
     wait_ns: int
+    tenant_requests: int = 0
 
     def of_band(self, band: int) -> int:
         """Return how many tokens may wait for the model when a request of `band` (0 is the highest)
@@ -54,7 +58,7 @@ class Waiting(NamedTuple):
 
     `ahead` will be served before the new request; `tokens_per_s` is the rate at which the model's
     replicas take waiting tokens, 0 if it is not known. `tenants` counts those with waiting requests
-    and the one that asks.
+    and the one that asks. `tenant_requests` are the tenant's requests that wait for any model.
     """
 
     of_tenant: int
@@ -62,6 +66,7 @@ class Waiting(NamedTuple):
     ahead: int
     tokens_per_s: int
     tenants: int = 1
+    tenant_requests: int = 0
 
 
 class Admitted(NamedTuple):
@@ -90,6 +95,8 @@ def admit(arrival: Arrival, waiting: Waiting, bounds: Bounds, now_ns: int) -> Ad
         expires_ns = min(expires_ns, arrival.deadline_ns)
         if now_ns + ahead_ns(waiting) >= arrival.deadline_ns:
             return Refused(TOO_LATE, 503, retry_after_s(waiting))
+    if 0 < bounds.tenant_requests <= waiting.tenant_requests:
+        return Refused(TENANT_REQUESTS, 429, retry_after_s(waiting))
     if waiting.of_tenant and waiting.of_tenant + arrival.tokens > bounds.tenant_tokens:
         return Refused(TENANT_FULL, 429, retry_after_s(waiting))
     if waiting.of_model and _fills_model(arrival, waiting, bounds.of_band(arrival.band)):

@@ -103,11 +103,15 @@ class LateBinding(Generic[Replica]):
 
     For each arrival call `at_once`; if that binds nothing, `arrive`, then `next` until it returns
     None. Call `next` again whenever something may have changed: a first token, an end, a replica,
-    or time.
+    or time. `requests_of` counts each tenant's waiting requests; all models of a gateway share it.
     """
 
     def __init__(
-        self, bounds: Bounds, router: Router[Replica], fairness: Fairness | None = None
+        self,
+        bounds: Bounds,
+        router: Router[Replica],
+        fairness: Fairness | None = None,
+        requests_of: dict[str, int] | None = None,
     ) -> None:
         self.bounds = bounds
         self.router = router
@@ -115,6 +119,7 @@ class LateBinding(Generic[Replica]):
         self.shares = Shares()
         self.rate = Rate()
         self.queues: dict[Flow, OrderedDict[Ticket[Replica], None]] = {}
+        self.requests_of: dict[str, int] = requests_of if requests_of is not None else {}
         self.of_tenant: dict[str, int] = {}
         self.of_flow: dict[Flow, int] = {}
         self.waiting_tokens = 0
@@ -272,6 +277,7 @@ class LateBinding(Generic[Replica]):
             ahead=ahead,
             tokens_per_s=self.rate.per_s(now_ns),
             tenants=len(self.of_tenant) + (flow.tenant not in self.of_tenant),
+            tenant_requests=self.requests_of.get(flow.tenant, 0),
         )
 
     def _queue(self, ticket: Ticket[Replica]) -> None:
@@ -292,6 +298,8 @@ class LateBinding(Generic[Replica]):
         self.waiting_requests += sign
         self.waiting_tokens += tokens
         flow = ticket.flow
+        if requests := self.requests_of.pop(flow.tenant, 0) + sign:
+            self.requests_of[flow.tenant] = requests
         if of_tenant := self.of_tenant.pop(flow.tenant, 0) + tokens:
             self.of_tenant[flow.tenant] = of_tenant
         if of_flow := self.of_flow.pop(flow, 0) + tokens:
