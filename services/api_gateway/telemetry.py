@@ -1,5 +1,6 @@
 """The gateway's metrics, in their own registry: requests, latency, lag, the log's fill level."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -99,13 +100,24 @@ class ModelTelemetry:
         if streamed and first_s:
             self.first_token.labels(label).observe(first_s)
 
-    def queued(self, model: str, rules: LateBinding[Endpoint], priorities: tuple[str, ...]) -> None:
-        """Take over the present state of the model's queue."""
-        label = self._label(model)
-        self.waiting.labels(label).set(rules.waiting_requests)
-        self.waiting_tokens.labels(label).set(rules.waiting_tokens)
-        for band, priority in enumerate(priorities):
-            self.jain.labels(label, priority).set(rules.shares.jain(band))
+    def queued(
+        self, queues: Mapping[str, LateBinding[Endpoint]], priorities: tuple[str, ...]
+    ) -> None:
+        """Take over the present state of all models' queues, and drop the series of deleted ones.
+
+        Models that share a series are summed; of their Jain indices the lowest counts.
+        """
+        for gauge in (self.waiting, self.waiting_tokens, self.jain):
+            gauge.clear()
+        lowest: dict[tuple[str, str], float] = {}
+        for model, rules in queues.items():
+            label = self._label(model)
+            self.waiting.labels(label).inc(rules.waiting_requests)
+            self.waiting_tokens.labels(label).inc(rules.waiting_tokens)
+            for band, priority in enumerate(priorities):
+                index = min(rules.shares.jain(band), lowest.get((label, priority), 1.0))
+                lowest[label, priority] = index
+                self.jain.labels(label, priority).set(index)
 
     def retried(self, model: str) -> None:
         self.retries.labels(self._label(model)).inc()

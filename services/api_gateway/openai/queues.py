@@ -355,7 +355,9 @@ class Queues:
                     del self.queues[name]
             else:
                 queue.look()
-            self.gateway.telemetry.models.queued(name, queue.rules, PRIORITIES)
+        self.gateway.telemetry.models.queued(
+            {name: queue.rules for name, queue in self.queues.items()}, PRIORITIES
+        )
 
 
 def _answer(request: Request, error: ApiError | None) -> None:
