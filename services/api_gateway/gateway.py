@@ -280,7 +280,7 @@ class Gateway:
             except Unavailable:
                 pass  # /readyz shows that the reader hears nothing
             self.telemetry.survey(self.cluster, self.lag, self.fill)
-            self.queues.look()
+            self.queues.refresh()
             await asyncio.sleep(SURVEY_EVERY_S)
 
     async def _take_pulse(self) -> None:

@@ -219,7 +219,7 @@ class TestRefusals:
                 world.gateway.models = Listed()
                 assert "was undeployed" in (await call)["error"]["message"]
             await until(lambda: world.gateway.queues.open.counts == {})
-            world.gateway.queues.look()
+            world.gateway.queues.refresh()
             assert world.gateway.queues.get("m") is None
 
     async def test_a_prompt_is_not_read_while_no_replica_is_ready(
@@ -329,7 +329,7 @@ async def test_the_queue_is_measured_and_the_estimate_learns(tmp_path: Path) -> 
         async with blocked(world):
             call = await send(world, 0, text=LONG)
             before = queue_of(world).rules.waiting_tokens
-            world.gateway.queues.look()
+            world.gateway.queues.refresh()
             async with world.session.get(world.url + "/metrics") as response:
                 text = await response.text()
             assert 'muster_model_requests_waiting{model="m"} 1.0' in text

@@ -303,23 +303,23 @@ class TestTime:
         assert found.router.loads.next_ns() == expected_ns
         assert bound(found, "r", now_ns=expected_ns) == [second]
 
-    def test_look_forgets_replicas_that_are_gone_once_they_are_idle(self) -> None:
+    def test_refresh_forgets_replicas_that_are_gone_once_they_are_idle(self) -> None:
         found, one = rules(), ticket(hashes=(1, 2, 3))
         arrived(found, one)
         bound(found, "r")
-        found.look(("s",), 0)
+        found.refresh(("s",), 0)
         assert found.router.loads.known() == ["r"]
         found.end(one, 0)
-        found.look(("s",), 0)
+        found.refresh(("s",), 0)
         assert found.router.loads.known() == []
         assert found.router.index.matches((1, 2, 3), ("r",), 0) == [0]
 
-    def test_look_measures_who_waited(self) -> None:
+    def test_refresh_measures_who_waited(self) -> None:
         found = rules()
         arrived(found, ticket(), ticket(), ticket(B))
-        found.look(("r",), 0)
+        found.refresh(("r",), 0)
         bound(found, "r")
-        found.look(("r",), SECOND_NS)
+        found.refresh(("r",), SECOND_NS)
         assert found.shares.jain(0) == 0.5
 
 

@@ -1,6 +1,6 @@
-"""Sends a request to a replica: reserve tokens, set the guard, wait for a replica with room, try
-replicas one after the other, settle the tokens.
+"""Sends a request to a replica with room, and to another if that one fails.
 
+It reserves tokens, sets the guard, waits for a replica, tries replicas, and settles the tokens.
 Metrics count every outcome, and the client gets an error whenever that is still possible. Tests:
 tests/integration/test_openai_*.py.
 """
@@ -104,7 +104,7 @@ class Dispatch:
         asked = queue.request(call, principal.tenant)
         failure = ReplicaFailed("was not tried")
         for number in range(max(1, self.settings.model_attempts)):
-            if number and not await self._has_left(queue, asked):
+            if number and not await self._has_untried(queue, asked):
                 break
             endpoint = await queue.bind(asked, guard)
             try:
@@ -125,13 +125,13 @@ class Dispatch:
             "upstream_error",
         )
 
-    async def _has_left(self, queue: ModelQueue, asked: Request) -> bool:
+    async def _has_untried(self, queue: ModelQueue, asked: Request) -> bool:
         """Return whether a ready replica has not been tried.
 
         If every replica failed and one may have a standby, wait until the standby serves.
         """
         until = time.monotonic() + PROMOTION_S
-        while not queue.has_left(asked):
+        while not queue.has_untried(asked):
             if time.monotonic() >= until or not self.gateway.models.has_standby(queue.name):
                 return False
             await asyncio.sleep(PROMOTION_LOOK_S)

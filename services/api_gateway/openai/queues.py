@@ -32,14 +32,14 @@ from services.api_gateway.views.models import PRIORITIES
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
 
-# While requests wait, the rules are asked again after this time at the latest: a wait for a holder
-# ends, a replica is avoided no longer, a replica becomes ready.
+# While requests wait, the queue asks the rules again at least this often. A replica may have become
+# ready meanwhile, or be avoided no longer, or a request may have waited long enough for its holder.
 TICK_S: Final = 0.1
-# How much longer than a request may wait its guard is patient.
+# The guard of a waiting request allows so much more time than the request may wait.
 WAIT_MORE_S: Final = 5.0
-# Output tokens of a stream are charged in portions of so many.
+# The output tokens of a stream are charged each time that so many have come.
 PORTION: Final = 64
-# Retry-After while no replica is ready.
+# The header Retry-After has this value while no replica is ready.
 STARTING_S: Final = 5
 # The weight of a tenant that has no settings.
 WEIGHT: Final = Tenant(TenantId("")).weight
@@ -140,7 +140,7 @@ class ModelQueue:
         try:
             error = await request.future
         except asyncio.CancelledError:
-            self._left(request)
+            self._client_left(request)
             raise
         finally:
             timer.cancel()
@@ -149,7 +149,7 @@ class ModelQueue:
             raise error
         guard.heard(patience_s)
 
-    def has_left(self, request: Request) -> bool:
+    def has_untried(self, request: Request) -> bool:
         """Return whether a ready replica has not been tried."""
         return any(endpoint not in request.ticket.tried for endpoint in self._ready())
 
@@ -210,9 +210,9 @@ class ModelQueue:
         if self._waiting:
             self._pump(self._ready(), self._now_ns())
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Do what is due every few seconds."""
-        self.rules.look(self._ready(), self._now_ns())
+        self.rules.refresh(self._ready(), self._now_ns())
 
     @property
     def is_idle(self) -> bool:
@@ -255,7 +255,7 @@ class ModelQueue:
         self.rules.withdraw(request.ticket, self._now_ns())
         _answer(request, error)
 
-    def _left(self, request: Request) -> None:
+    def _client_left(self, request: Request) -> None:
         """Take out a request whose client left, also if it has just been bound."""
         if request.ticket.is_waiting:
             del self._waiting[request.ticket]
@@ -346,7 +346,7 @@ class Queues:
     def get(self, name: str) -> ModelQueue | None:
         return self.queues.get(name)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Do what is due every few seconds, and drop the queues of models that are gone."""
         for name, queue in list(self.queues.items()):
             if self.gateway.models.get(name) is None:
@@ -354,7 +354,7 @@ class Queues:
                 if queue.is_idle:
                     del self.queues[name]
             else:
-                queue.look()
+                queue.refresh()
         self.gateway.telemetry.models.queued(
             {name: queue.rules for name, queue in self.queues.items()}, PRIORITIES
         )

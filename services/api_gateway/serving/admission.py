@@ -36,8 +36,9 @@ class Bounds(NamedTuple):
     tenant_requests: int = 0
 
     def of_band(self, band: int) -> int:
-        """Return how many tokens may wait for the model when a request of `band` (0 is the highest)
-        arrives.
+        """Return how many tokens may wait for the model when a request of `band` arrives.
+
+        Band 0 is the highest.
         """
         if self.bands < 2:
             return self.model_tokens

@@ -156,8 +156,10 @@ class Autoscaling:
         return number, held_by
 
     def _recent(self, want: int, now_ns: int) -> tuple[int, int]:
-        """Return the lowest wanted number of the time before growth, and the highest of the time
-        before shrinking.
+        """Return the lowest and the highest number that was wanted recently.
+
+        The lowest one is that of the time before growth, the highest that of the time before
+        shrinking.
         """
         _add(self._wants, want, now_ns, SHRINK_AFTER_NS)
         late = [each for when, each in self._wants if now_ns - when <= GROW_AFTER_NS]

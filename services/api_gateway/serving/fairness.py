@@ -120,8 +120,9 @@ class Fairness:
         return min(near, key=lambda flow: (-match(flow), counters[flow.tenant], flow.tenant))
 
     def take(self, flow: Flow, now_ns: int, arrived_ns: int | None = None) -> None:
-        """Remove a waiting request of the flow: the first, or the one that arrived at `arrived_ns`
-        and gave up.
+        """Remove a waiting request of the flow.
+
+        It is the first one, or the one that arrived at `arrived_ns` and gave up.
         """
         band = self._bands[flow.band]
         queue = band.waiting[flow.tenant]

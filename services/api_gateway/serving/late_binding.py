@@ -126,8 +126,9 @@ class LateBinding(Generic[Replica]):
         self.waiting_requests = 0
 
     def at_once(self, ticket: Ticket[Replica], replicas: Sequence[Replica], now_ns: int) -> bool:
-        """Bind a request that arrives while nothing waits, if a replica has room; return whether it
-        is bound. The result is that of `arrive` and `next`, at less cost.
+        """Bind a request that arrives while nothing waits, and return whether a replica has room.
+
+        The result is that of `arrive` and `next`, at less cost.
         """
         if self.waiting_requests:
             return False
@@ -251,14 +252,14 @@ class LateBinding(Generic[Replica]):
         ticket.expires_ns += now_ns - ticket.sent.began_ns
         ticket.sent = None
 
-    def look(self, replicas: Sequence[Replica], now_ns: int) -> None:
+    def refresh(self, replicas: Sequence[Replica], now_ns: int) -> None:
         """Forget replicas that are gone, and end a span of the shares.
 
         Call it every few seconds.
         """
         self.router.keep_only(replicas)
         waiting = {flow: next(iter(queue)).weight for flow, queue in self.queues.items()}
-        self.shares.look(waiting, now_ns)
+        self.shares.refresh(waiting, now_ns)
 
     def _charge(self, ticket: Ticket[Replica], inputs: int, outputs: int, now_ns: int) -> None:
         if not inputs and not outputs:

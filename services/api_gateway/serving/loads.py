@@ -1,6 +1,6 @@
-"""Counts what each replica has to do: outstanding requests, and input tokens that are sent and not
-processed yet; and notices replicas that are slow or silent.
+"""Counts the work of each replica, and notices replicas that are slow or silent.
 
+The work is the outstanding requests, and the input tokens that are sent and not processed yet.
 A request is counted before it is sent. The own count is the one source: a replica's report only
 adds what other gateways sent to it. Pure. Tests: tests/unit/test_serving_loads.py, and
 tests/unit/test_serving_routing.py with one test per rule of docs/serving.md.
@@ -101,8 +101,9 @@ class Load(Generic[Replica]):
         self.changes: deque[tuple[int, int]] = deque(maxlen=CHANGES_MAX)
 
     def running(self, now_ns: int) -> int:
-        """Return the requests at the replica: the own ones, and those that its last report showed
-        beyond them.
+        """Return how many requests the replica has.
+
+        They are the own ones, and those that its last report showed beyond them.
         """
         return self.outstanding + (self.elsewhere if self._is_fresh(now_ns) else 0)
 
@@ -115,9 +116,7 @@ class Load(Generic[Replica]):
         return self.full and self._is_fresh(now_ns)
 
     def is_avoided(self, now_ns: int) -> bool:
-        """Return whether errors or late first tokens were observed recently, or whether it is
-        silent now.
-        """
+        """Return whether the replica failed or was late recently, or is silent now."""
         return now_ns < self.avoid_until_ns or self._is_silent(now_ns)
 
     def _is_silent(self, now_ns: int) -> bool:

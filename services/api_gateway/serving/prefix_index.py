@@ -1,6 +1,6 @@
-"""Remembers which replica has processed which prompt, to find the replica whose cache holds the
-longest prefix of a new one.
+"""Remembers which replica has processed which prompt.
 
+So the router finds the replica whose cache holds the longest prefix of a new prompt.
 A prompt is cut into blocks of 256 bytes. Each block's hash includes the hash of the block before it
 and the tenant's salt, so a hash stands for a whole prefix of one tenant. Entries are bounded in
 bytes, the least recently used go first, and an entry that was not used for `ttl_ns` does not count.
@@ -50,8 +50,7 @@ class PrefixIndex(Generic[Replica]):
         self._last = 0
 
     def matches(self, hashes: Sequence[int], replicas: Sequence[Replica], now_ns: int) -> list[int]:
-        """Return, for each replica, how many blocks of the prompt its cache holds from the start
-        on.
+        """Return how many of the prompt's first blocks each replica's cache holds.
 
         The length is found by bisection, because this is asked at every step of the queue: a
         replica that holds a block holds all blocks before it, and those are forgotten later.
@@ -71,8 +70,9 @@ class PrefixIndex(Generic[Replica]):
         )
 
     def add(self, hashes: Sequence[int], replica: Replica, now_ns: int) -> None:
-        """Note that the replica gets the prompt. The first blocks count as the newest, so that a
-        prefix outlives what follows it.
+        """Note that the replica gets the prompt.
+
+        The first blocks count as the newest, so that a prefix outlives what follows it.
         """
         number = self._numbers.get(replica)
         if number is None:

@@ -1,6 +1,6 @@
-"""Chooses the replica for a request: the one whose cache holds its prompt, until that one is so
-busy that another would answer clearly sooner.
+"""Chooses the replica for a request.
 
+It is the one whose cache holds the prompt, until another would answer clearly sooner.
 The rule (`choose`) needs the matched tokens and the load of each replica. `Router` holds both for
 one model: the prefix index, the loads and the sessions. Pure. Tests:
 tests/unit/test_serving_routing.py has one test per rule of docs/serving.md;
@@ -74,8 +74,9 @@ def choose(
     penalty_ns: int = PENALTY_NS,
     waited_ns: int = 0,
 ) -> Choice:
-    """Return the replica for a prompt of `tokens` that has waited for `waited_ns`. `turn` decides
-    between equal ones.
+    """Return the replica for a prompt of `tokens` that has waited for `waited_ns`.
+
+    `turn` decides between equal ones.
     """
     if not candidates:
         return Choice(-1, NONE_LEFT)
@@ -134,8 +135,10 @@ def _least(candidates: Sequence[Candidate], places: Sequence[int], turn: int) ->
 
 
 class Prompt(NamedTuple):
-    """A request as the router sees it: its estimated tokens and bytes, the hashes of its
-    blocks, and a hash of its session (0 if it names none).
+    """A request as the router sees it.
+
+    It has the estimated tokens and bytes of its prompt, the hashes of the prompt's blocks, and a
+    hash of its session (0 if it names none).
     """
 
     tokens: int

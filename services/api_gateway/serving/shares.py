@@ -1,6 +1,6 @@
 """Measures what each flow got of a model in the last minute, and how equal that is.
 
-Tokens are counted as they are charged. The time is cut into spans by `look`; Jain's index compares
+Tokens are counted as they are charged. `refresh` cuts the time into spans. Jain's index compares
 only flows that had requests waiting at both ends of a span, because a tenant that asks for little
 gets little of its own accord. Pure. Tests: tests/unit/test_serving_shares.py.
 """
@@ -36,7 +36,7 @@ class Shares:
         now = self._spans[-1].tokens
         now[flow] = now.get(flow, 0) + tokens
 
-    def look(self, waiting: Mapping[Flow, int], now_ns: int) -> None:
+    def refresh(self, waiting: Mapping[Flow, int], now_ns: int) -> None:
         """End a span and begin the next. `waiting` are the weights of the flows that wait now."""
         last = self._spans[-1]
         last.waiting = {flow: last.waiting[flow] for flow in waiting if flow in last.waiting}
@@ -53,8 +53,9 @@ class Shares:
         return {flow: max(0, tokens) for flow, tokens in found.items()}
 
     def jain(self, band: int) -> float:
-        """Return Jain's index of the tokens for each unit of weight that the band's flows got in
-        the spans in which they waited; 1.0 if fewer than two waited.
+        """Return Jain's index of what the band's flows got; 1.0 if fewer than two waited.
+
+        It compares the tokens for each unit of weight, in the spans in which the flows waited.
         """
         got: dict[Flow, list[float]] = {}
         for span in list(self._spans)[:-1]:
