@@ -1,5 +1,5 @@
-"""How chance makes facts about resident data: what could be said now by the gateways, the scheduler
-and the nodes, and what nobody right would say.
+"""Random facts about resident data: those that gateways, the scheduler and the nodes could record
+now, and invalid ones.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What models keep on nodes between their replicas: the requests, and one entry per node.
+"""The data that models keep on nodes between replicas: the requests, and one entry per node.
 
 Pure. `folds/kept_fold.py` changes it; the bytes are in the ledger (`ledger.keep`).
 """

@@ -30,7 +30,7 @@ RANGES: Final = (("nodes", 0, NODES_MAX), ("size_bytes", 0, SIZE_MAX))
 
 
 class KeepBody(msgspec.Struct, frozen=True):
-    """What to keep of a model; see ModelKeepRequested."""
+    """The body of a request to keep a tier; the fields are those of ModelKeepRequested."""
 
     nodes: int = 0
     node_list: tuple[NodeId, ...] = ()

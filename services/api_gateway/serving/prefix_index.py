@@ -52,8 +52,8 @@ class PrefixIndex(Generic[Replica]):
     def matches(self, hashes: Sequence[int], replicas: Sequence[Replica], now_ns: int) -> list[int]:
         """Return how many of the prompt's first blocks each replica's cache holds.
 
-        The length is found by bisection, because this is asked at every step of the queue: a
-        replica that holds a block holds all blocks before it, and those are forgotten later.
+        A replica that holds a block also holds all blocks before it, so bisection finds the length.
+        The queue calls this at each of its steps, and a prompt has thousands of blocks.
         """
         if not hashes or hashes[0] not in self._seen_ns:
             return [0] * len(replicas)

@@ -239,7 +239,7 @@ class DevicesListed(msgspec.Struct, frozen=True):
 
 
 class KeepSeen(msgspec.Struct, frozen=True):
-    """What was seen of an entry of resident data; the fields are those of KeptObserved."""
+    """A report about an entry of resident data; the fields are those of KeptObserved."""
 
     model: str
     tier: str

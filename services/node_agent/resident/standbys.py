@@ -34,7 +34,7 @@ REPORT_BYTES: Final = 1_024
 
 
 class Report(msgspec.Struct):
-    """What a runner reports.
+    """The report of a runner.
 
     `number` counts the promotions, `ready` says whether a standby is ready now.
     """
@@ -69,7 +69,7 @@ def argv_of(order: StartOrder, job_dir: str, has_account: bool) -> tuple[str, ..
 
 
 class Standbys:
-    """What the replicas' runners reported last, by attempt."""
+    """The last reports of the replicas' runners, by attempt."""
 
     def __init__(self, jobs_dir: Path) -> None:
         self.jobs_dir = jobs_dir
