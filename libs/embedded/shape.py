@@ -90,8 +90,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def gateway(self) -> str:
         """The address of the gateway for a client on this machine."""
-        # nosec B104
-        return f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{self.port}"
+        host = "127.0.0.1" if self.host == "0.0.0.0" else self.host  # nosec B104
+        return f"http://{host}:{self.port}"
 
     @property
     def nats(self) -> str:

@@ -110,7 +110,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_bytes: int = 8 << 30
     keep_jobs: int = 2_000
     kept_artefact_bytes: int = 20 << 30
-    kept_memory_dir: str = "/dev/shm"
+    kept_memory_dir: str = "/dev/shm"  # nosec B108
     tail_hours: int = 720
     tail_bytes: int = 2 << 30
     release_ms: int = 30_000

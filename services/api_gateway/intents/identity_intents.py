@@ -185,7 +185,7 @@ def key_creation(body: object, cluster: Cluster, own_tenant: str, now_ns: int) -
     expires_ns = now_ns + expires_s * NS if expires_s else 0
     return KeyCreated(
         key_id="",  # the route creates the secret and fills in the id and the hash
-        secret_hash="",
+        secret_hash="",  # nosec B106
         tenant=TenantId(tenant),
         user=user,
         role=key.role,

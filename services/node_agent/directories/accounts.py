@@ -109,7 +109,7 @@ def account_of(users: Mapping[str, str], numbers: TenantNumbers, tenant: str, us
 def _tenant_account(numbers: TenantNumbers, tenant: str) -> Account:
     uid = numbers.number(tenant)
     groups = tuple(each.gr_gid for each in grp.getgrall() if each.gr_name in DEVICE_GROUPS)
-    return Account(name=tenant, uid=uid, gid=uid, groups=groups, home="", shell="/bin/sh")
+    return Account(name=tenant, uid=uid, gid=uid, groups=groups, home="", shell="/bin/sh")  # nosec B604
 
 
 def account(name: str) -> Account:
@@ -125,7 +125,7 @@ def account(name: str) -> Account:
             "Create it, or change MUSTER_JOB_USERS on this node"
         ) from None
     groups = tuple(group for group in os.getgrouplist(name, found.pw_gid) if group != found.pw_gid)
-    return Account(
+    return Account(  # nosec B604
         name,
         uid=found.pw_uid,
         gid=found.pw_gid,
