@@ -13,6 +13,7 @@ from bench.cluster import Cluster, running
 from libs.common.model import Gpu
 from services.node_agent.drivers import DeviceNodes
 from services.node_agent.drivers.local import LocalDriver
+from tests import cgroups
 
 
 class Machine(NamedTuple):
@@ -48,5 +49,8 @@ async def _look() -> tuple[Machine, str]:
 
 @pytest.fixture(scope="session")
 def cluster(machine: Machine) -> Iterator[Cluster]:
-    with running(nodes=0, gpus=0, local={}) as made:
+    with (
+        cgroups.below() as parent,
+        running(nodes=0, gpus=0, local={"MUSTER_CGROUP": parent}) as made,
+    ):
         yield made

@@ -54,7 +54,7 @@ async def run(
     session: aiohttp.ClientSession, *words: str, gpus: int = 1
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run the program as a job; return the job and the program's output."""
-    wish = WISH if gpus else {"gpus": 0, "env": FOUND_BY}
+    wish = WISH if gpus else {"gpus": 0, "cpus": 1, "env": FOUND_BY}
     job = await ended(session, await submit(session, *PROGRAM, *words, **wish))
     assert job["state"] == "completed", (
         job,

@@ -2,6 +2,7 @@
 returned by the release check, and kept through the ends of agent and broker.
 """
 
+import asyncio
 import os
 import signal
 import sys
@@ -132,3 +133,20 @@ async def test_grants_live_on_while_the_agent_and_the_broker_are_replaced(world:
     assert (await world.said(f.JobReleased, "j")).checks["pools"] == "returned"
     assert "{0: 6291456, -1: 2097152}" in await output(world, "j")
     assert owned(world) == 0
+
+
+async def test_the_receipt_names_returned_memory_when_the_device_is_clean_later(
+    world: World,
+) -> None:
+    """A driver may free a device's memory only after the processes have ended: the release check
+    is then repeated.
+    """
+    (gpu,) = (each.uuid for each in world.driver.gpus[:1])
+    world.driver.held[gpu] = "a test holds it"
+    await holding(world)
+    await world.agent.jobs.kill(AttemptRef(JobId("j"), 1))
+    await world.until(lambda: owned(world) == 0)
+    await asyncio.sleep(0.3)
+    del world.driver.held[gpu]
+    assert (await world.said(f.JobReleased, "j")).checks["pools"] == "returned"
+    assert world.agent.means.pools.returned == set()

@@ -286,6 +286,11 @@ class Cuda:
         self.within(index, ("cuMemcpyDtoH_v2", ctypes.addressof(host), address, len(into)))
 
     def write(self, index: int, address: int, data: bytes | bytearray) -> None:
-        """Copy from the host to the device."""
+        """Copy from the host to the device and wait for the end.
+
+        Without the wait a small copy is still under way when the driver's call returns, and ends in
+        CUDA_ERROR_LAUNCH_FAILED if its memory is unmapped next.
+        """
         host = ctypes.create_string_buffer(bytes(data), len(data))
-        self.within(index, ("cuMemcpyHtoD_v2", address, ctypes.addressof(host), len(data)))
+        copy = ("cuMemcpyHtoD_v2", address, ctypes.addressof(host), len(data))
+        self.within(index, copy, ("cuCtxSynchronize",))

@@ -229,6 +229,7 @@ class Hip:
         self.within(index, ("hipMemcpyDtoH", ctypes.addressof(host), address, len(into)))
 
     def write(self, index: int, address: int, data: bytes | bytearray) -> None:
-        """Copy from the host to the device."""
+        """Copy from the host to the device and wait for the end, as in cuda.py."""
         host = ctypes.create_string_buffer(bytes(data), len(data))
-        self.within(index, ("hipMemcpyHtoD", address, ctypes.addressof(host), len(data)))
+        copy = ("hipMemcpyHtoD", address, ctypes.addressof(host), len(data))
+        self.within(index, copy, ("hipDeviceSynchronize",))

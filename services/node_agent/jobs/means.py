@@ -95,6 +95,7 @@ class Means:
 
     def forget(self, key: str) -> None:
         self.shares.forget(key)
+        self.pools.forget(key)
         self.containers.forget(key)
 
     async def close(self) -> None:

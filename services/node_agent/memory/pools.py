@@ -64,6 +64,8 @@ class Pools:
         self.keeper: Keeper | None = None
         if state_dir is not None:
             self.keeper = Keeper(state_dir / FOLDER, [host(host_bytes)])
+        # Attempts whose memory came back: a release check may be repeated before it is clean.
+        self.returned: set[str] = set()
         self._opening: asyncio.Task[None] | None = None
 
     def adopt(self, keys: Collection[str], inventory: Sequence[Gpu]) -> None:
@@ -123,11 +125,17 @@ class Pools:
         if self.keeper is None:
             return {}
         await self._opened()
+        if key in self.returned:
+            return {POOLS: RETURNED}
         if key not in self.keeper.attempts:
             return {}
         if await self.keeper.release(key):
+            self.returned.add(key)
             return {POOLS: RETURNED}
         return {POOLS: "not known: the memory broker does not answer"}
+
+    def forget(self, key: str) -> None:
+        self.returned.discard(key)
 
     def report(self) -> MemoryReport:
         """Return what the broker has granted."""
