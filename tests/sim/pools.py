@@ -89,6 +89,9 @@ class SimPools:
         self.broker.released(key)
         return {POOLS: RETURNED}
 
+    def forget(self, key: str) -> None:
+        """Released attempts are in no book."""
+
     def report(self) -> MemoryReport:
         return MemoryReport()
 
