@@ -17,12 +17,12 @@ NODES_MIN = 4
 PASSED_MIN = 5
 
 
-def test_every_rule_holds_in_seeds_100_to_149() -> None:
-    hold(stormy(100, 50))
+def test_every_rule_holds_in_seeds_50_to_74() -> None:
+    hold(stormy(50, 25))
 
 
-def test_every_rule_holds_in_seeds_150_to_199() -> None:
-    hold(stormy(150, 50))
+def test_every_rule_holds_in_seeds_75_to_99() -> None:
+    hold(stormy(75, 25))
 
 
 def test_every_rule_holds_without_a_fault() -> None:
