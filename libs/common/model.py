@@ -24,6 +24,10 @@ PER_MONTH: Final = "month"
 PRIORITY_MAX: Final = 100
 NODES_MAX: Final = 1024
 GPUS_PER_NODE_MAX: Final = 64
+# Sizes that a job may ask for. The memory broker grants in steps of a device's granularity, which
+# is 2 MiB on today's devices.
+BYTES_MAX: Final = 1 << 50
+POOL_BYTES_MIN: Final = 2 << 20
 # Largest number of devices of one job, because one commit records all of them.
 DEVICES_MAX: Final = 16_384
 # Values of `on_control_loss`: what happens to a job when its node's lease ends.

@@ -364,3 +364,31 @@ def test_an_error_in_a_manifest_names_its_line(text: str, expected: str) -> None
 def test_an_invalid_fraction_of_a_gpu_is_refused(annotation: str) -> None:
     with pytest.raises(Refused, match=r"k\.yaml:3: kaiwo\.ai/gpu-"):
         limited("{}", annotation)
+
+
+def test_annotations_ask_for_memory_pools() -> None:
+    written = limited("{nvidia.com/gpu: 2}", "{muster/pool: 8Gi, muster/host-pool: 500M}")
+    assert written.warnings == ()
+    spec = submission(written.job, JobId("j1")).spec
+    assert (spec.pool_bytes, spec.host_pool_bytes) == (8 * GIB, 500_000_000)
+    assert "pool_bytes" not in limited("{nvidia.com/gpu: 2}").job
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        ("{muster/pool: much}", "annotation muster/pool must be a quantity such as 16Gi"),
+        ("{muster/pool: 8GiB}", "annotation muster/pool must be a quantity such as 16Gi"),
+        ('{muster/pool: "0"}', "annotation muster/pool: '0': a pool has at least 2097152 bytes"),
+        ("{muster/host-pool: 500m}", "annotation muster/host-pool: '500m': a pool has at least"),
+        ("{muster/host-pool: 9Pi}", "annotation muster/host-pool: '9Pi': a pool has at least"),
+    ],
+)
+def test_an_invalid_pool_is_refused_with_its_line(annotation: str, expected: str) -> None:
+    with pytest.raises(Refused) as caught:
+        limited("{nvidia.com/gpu: 1}", annotation)
+    assert str(caught.value).startswith(f"k.yaml:3: {expected}")
+
+
+def test_an_unknown_annotation_of_muster_gives_a_warning() -> None:
+    assert named(limited("{}", "{muster/pol: 8Gi}")) == ["k.yaml:3: annotation muster/pol"]

@@ -294,6 +294,45 @@ def test_an_invalid_value_is_refused_with_its_line(line: str, expected: str) -> 
     assert fault(line).startswith(expected)
 
 
+def with_own(*lines: str) -> Written:
+    """Return the job of a script with two GPUs and these `#MUSTER` lines."""
+    own = "".join(f"#MUSTER {line}\n" for line in lines)
+    return read_script(f"#!/bin/sh\n#SBATCH -G 2\n{own}true\n", "x.sbatch", {})
+
+
+def test_a_muster_line_asks_for_memory_pools() -> None:
+    written = with_own("--pool=8GiB  # of each GPU", "--host-pool 512MiB")
+    assert written.warnings == ()
+    spec = submission(written.job, JobId("j9")).spec
+    assert (spec.pool_bytes, spec.host_pool_bytes) == (8 * GIB, GIB // 2)
+    assert not {"pool_bytes", "host_pool_bytes"} & {*read("--gpus=1").job}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--pool=much", "x.sbatch:3: --pool=much: 'much' is not a size: write bytes"),
+        ("--host-pool=-1", "x.sbatch:3: --host-pool=-1: '-1' is not a size"),
+        ("--pool=0", "x.sbatch:3: --pool=0: a pool has at least 2097152 bytes (2MiB)"),
+        ("--pool=1MiB", "x.sbatch:3: --pool=1MiB: a pool has at least 2097152 bytes"),
+        ("--pool=9999TiB", "x.sbatch:3: --pool=9999TiB: a pool has at least"),
+        ("--pool", "x.sbatch:3: --pool needs a value"),
+        ("--gpus=2", "x.sbatch:3: --gpus in a #MUSTER line: only --pool and --host-pool are"),
+        ("--pol=2G", "x.sbatch:3: --pol in a #MUSTER line: only --pool and --host-pool are"),
+    ],
+)
+def test_an_invalid_muster_line_is_refused_with_its_line(line: str, expected: str) -> None:
+    with pytest.raises(Refused) as caught:
+        with_own(line)
+    assert str(caught.value).startswith(expected)
+
+
+def test_a_muster_line_after_the_first_command_is_ignored_with_a_warning() -> None:
+    written = read_script("#!/bin/sh\n#MUSTERED\ntrue\n#MUSTER --pool=2G\n", "x", {})
+    assert written.warnings == ("x:4: #MUSTER after the first command: ignored, as in Slurm",)
+    assert "pool_bytes" not in written.job
+
+
 def test_a_script_with_an_unsupported_interpreter_is_refused() -> None:
     with pytest.raises(
         Refused, match=r"x\.sbatch:1: '#!/usr/bin/awk -f' does not name a supported interpreter"

@@ -1,7 +1,7 @@
 """Converts a Kubernetes Pod or Job with one container to a job.
 
-It reads the command, resources, node selection and retries, `kaiwo.ai` annotations, and
-thousandths of `amd.com/gpu`. Each part that a job cannot honour is a warning with its line
+It reads the command, resources, node selection and retries, `kaiwo.ai` and `muster` annotations,
+and thousandths of `amd.com/gpu`. Each part that a job cannot honour is a warning with its line
 (`kubernetes_tree.py`). Pure. Tests: tests/unit/test_cli_kubernetes.py.
 """
 
@@ -13,8 +13,9 @@ from typing import Any, Final
 from yaml.nodes import MappingNode, Node
 
 from libs.cli.formats.job_fields import Written
-from libs.cli.formats.kubernetes_tree import Reading, Section
+from libs.cli.formats.kubernetes_tree import Reading, Section, quantity_of
 from libs.cli.formats.kubernetes_where import where
+from libs.cli.formats.pools import POOLS, pool_bytes
 from libs.cli.formats.yaml_nodes import fault, place
 from libs.common import arrays
 from libs.common.model import MIG, MPS, TIME_SLICE, WHOLE_GPU
@@ -29,6 +30,8 @@ VENDORS: Final = {
 MIG_RESOURCE: Final = "nvidia.com/mig-"
 ISOLATIONS: Final = {"none": "", "mps": MPS, "mig": MIG, "time-slicing": TIME_SLICE}
 KAIWO: Final = "kaiwo.ai/"
+# Annotations for what Kubernetes does not have, by the fields of a job.
+OWN: Final = {f"muster/{name}": field for name, field in POOLS.items()}
 # The default of Kubernetes for a Job.
 BACKOFF_LIMIT: Final = 6
 
@@ -89,12 +92,16 @@ def _named(*metadata: Section) -> dict[str, Any]:
 
 
 def _annotations(*metadata: Section) -> dict[str, tuple[str, Node]]:
-    """Return the `kaiwo.ai` annotations; warn about others."""
+    """Return the `kaiwo.ai` annotations without that prefix, and those of `OWN`; warn about
+    others.
+    """
     found = {}
     for section in metadata:
         for key, value, node in section.section("annotations").pairs():
             if key.startswith(KAIWO):
                 found[key.removeprefix(KAIWO)] = (value, node)
+            elif key in OWN:
+                found[key] = (value, node)
             else:
                 section.reading.warn(node, f"annotation {key}: not honoured")
     return found
@@ -199,6 +206,7 @@ def _resources(box: Section, annotations: Mapping[str, tuple[str, Node]]) -> dic
             limits, requests, 1 if "gpu_share" in sharing or "gpu_memory_bytes" in sharing else 0
         )
         | sharing
+        | _pools(box.reading, annotations)
     )
     cpus, memory = (_quantity(limits, requests, key) for key in ("cpu", "memory"))
     if cpus or not job["gpus"]:
@@ -260,6 +268,8 @@ def _sharing(reading: Reading, annotations: Mapping[str, tuple[str, Node]]) -> d
     """Return the fields for Kaiwo's annotations about parts of a GPU."""
     job: dict[str, Any] = {}
     for name, (value, node) in annotations.items():
+        if name in OWN:
+            continue
         text = f"annotation {KAIWO}{name}"
         if name == "gpu-fraction":
             job["gpu_share"] = _hundredths(reading, node, value)
@@ -273,6 +283,23 @@ def _sharing(reading: Reading, annotations: Mapping[str, tuple[str, Node]]) -> d
             job["isolation"] = ISOLATIONS[value]
         elif name != "gpu-sharing" or value != "true":
             reading.warn(node, f"{text}: not honoured")
+    return job
+
+
+def _pools(reading: Reading, annotations: Mapping[str, tuple[str, Node]]) -> dict[str, Any]:
+    """Return the memory pools of the job. Raises Refused for a size that is not one of a pool."""
+    job: dict[str, Any] = {}
+    for name in sorted(OWN.keys() & annotations.keys()):
+        value, node = annotations[name]
+        size = quantity_of(value)
+        if size is None:
+            raise reading.fault(
+                node, f"annotation {name} must be a quantity such as 16Gi, not {value!r}"
+            )
+        try:
+            job[OWN[name]] = pool_bytes(size)
+        except ValueError as error:
+            raise reading.fault(node, f"annotation {name}: {value!r}: {error}") from None
     return job
 
 

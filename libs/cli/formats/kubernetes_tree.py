@@ -47,6 +47,12 @@ class Reading:
         return tuple(text for _, text in sorted(self.warned))
 
 
+def quantity_of(text: str) -> Fraction | None:
+    """Return a quantity such as `500m` or `16Gi`; None for another text."""
+    match = _QUANTITY.fullmatch(text)
+    return None if match is None else Fraction(match[1]) * _FACTORS[match[2] or ""]
+
+
 def _reason(key: str) -> str:
     return f": {REASONS[key]}" if key in REASONS else ""
 
@@ -123,13 +129,13 @@ class Section:
         node = self.take(key)
         if node is None:
             return None
-        match = _QUANTITY.fullmatch(self._text(key, node))
-        if match is None:
+        size = quantity_of(self._text(key, node))
+        if size is None:
             raise self.reading.fault(
                 node,
                 f"'{self.path}{key}' must be a quantity such as 2, 500m or 16Gi, not {what(node)}",
             )
-        return Fraction(match[1]) * _FACTORS[match[2] or ""]
+        return size
 
     def pairs(self) -> list[tuple[str, str, Node]]:
         """Return all entries as (key, string, node)."""

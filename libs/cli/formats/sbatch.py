@@ -2,8 +2,8 @@
 
 Each flag that a job cannot honour is a warning with its line: `train.sbatch:4: --mail-type: ...`.
 Two differences from Slurm need no flag: the script runs once on each node, and the job does not get
-the submitter's environment. Pure. Tables: sbatch_flags.py. Parsers: sbatch_values.py. Tests:
-tests/unit/test_cli_sbatch.py.
+the submitter's environment. `#MUSTER` lines have the flags that Slurm does not know. Pure. Tables:
+sbatch_flags.py. Parsers: sbatch_values.py, pools.py. Tests: tests/unit/test_cli_sbatch.py.
 """
 
 import re
@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from libs.cli.formats import sbatch_values as values
 from libs.cli.formats.job_fields import Written
-from libs.cli.formats.sbatch_flags import ALONE, HONOURED, MAY_TAKE, NOT_HONOURED, SHORT
+from libs.cli.formats.pools import POOLS, read_pool
+from libs.cli.formats.sbatch_flags import ALONE, HONOURED, MAY_TAKE, NOT_HONOURED, OWN, SHORT
 from libs.common.devices.mig import PROFILES
 from libs.common.errors import Refused
 from libs.common.model import PREFERRED, REQUIRED
@@ -24,6 +25,7 @@ from libs.common.state.ordering import SINGLETON
 T = TypeVar("T")
 
 DIRECTIVE: Final = "#SBATCH"
+OWN_DIRECTIVE: Final = "#MUSTER"
 # Interpreters that run a script from an argument, by the option for it.
 INTERPRETERS: Final = (
     ("-c", re.compile(r"(ba|da|k|z|c|tc|fi)?sh|python[0-9.]*")),
@@ -109,6 +111,8 @@ def read_script(text: str, name: str, environ: Mapping[str, str]) -> Written:
         if found:
             job[field] = found
     job |= _restart(script) | _order(script) | _nearness(script) | _resources(script)
+    for flag in sorted(POOLS.keys() & script.flags.keys()):
+        job[POOLS[flag]] = script.value(flag, read_pool, 0)
     return Written(name, job, script.warnings)
 
 
@@ -134,14 +138,11 @@ def _gather(script: Script, lines: Sequence[str]) -> None:
     """Collect the flags of the directives, which end at the first command."""
     begun = False
     for number, line in enumerate(lines, start=1):
-        if line.startswith(DIRECTIVE):
-            if begun:
-                script.warn(
-                    number,
-                    "#SBATCH after the first command: ignored, as in Slurm",
-                )
-            else:
-                _directive(script, number, line.removeprefix(DIRECTIVE))
+        kind = _kind(line)
+        if kind and begun:
+            script.warn(number, f"{kind} after the first command: ignored, as in Slurm")
+        elif kind:
+            _directive(script, number, line.removeprefix(kind), own=kind == OWN_DIRECTIVE)
         elif line.strip() and not line.lstrip().startswith("#"):
             begun = True
             if own := SLURMS_OWN.search(line + " "):
@@ -155,14 +156,27 @@ def _gather(script: Script, lines: Sequence[str]) -> None:
                 )
 
 
-def _directive(script: Script, line: int, text: str) -> None:
+def _kind(line: str) -> str:
+    """Return the word with which a directive begins; empty for any other line."""
+    if line.startswith(DIRECTIVE):
+        return DIRECTIVE
+    return OWN_DIRECTIVE if line.split(maxsplit=1)[:1] == [OWN_DIRECTIVE] else ""
+
+
+def _directive(script: Script, line: int, text: str, own: bool) -> None:
     try:
         words = shlex.split(_COMMENT.sub("", text))
     except ValueError as error:
         raise Refused(f"{script.name}:{line}: {text.strip()!r} cannot be read: {error}") from None
     for flag, value in _flags(script, line, words):
-        if flag in HONOURED:
+        if flag in (OWN if own else HONOURED):
             script.flags[flag] = Flag(line, value)
+        elif own:
+            only = " and ".join(f"--{name}" for name in OWN)
+            raise Refused(
+                f"{script.name}:{line}: --{flag} in a {OWN_DIRECTIVE} line: only {only} are "
+                f"supported there; write the flags of sbatch after {DIRECTIVE}"
+            )
         elif flag in NOT_HONOURED:
             script.warn(line, f"--{flag}: not honoured: {NOT_HONOURED[flag]}")
         else:

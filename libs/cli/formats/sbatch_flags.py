@@ -5,6 +5,8 @@ Tables only, for `sbatch.py`.
 
 from typing import Final
 
+from libs.cli.formats.pools import POOLS
+
 SHORT: Final = {
     "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint",
     "c": "cpus-per-task", "D": "chdir",
@@ -32,6 +34,9 @@ HONOURED: Final = (
     "export", "switches", "dependency", "hold",
     "array", "reservation",
 )  # fmt: skip
+
+# Flags of `#MUSTER` lines. For Slurm such a line is a comment.
+OWN: Final = tuple(POOLS)
 
 _OUTPUT: Final = "Muster keeps the output: use muster logs JOB"
 _TENANT: Final = "your key determines the tenant, the user and the limits"
@@ -68,6 +73,7 @@ NOT_HONOURED: Final = {
     "gpu-freq": "jobs cannot set GPU clocks; operators can, with muster gpu clocks",
     "gpus-per-socket": "request GPUs per node: --gpus-per-node",
     "gres-flags": _BINDING,
+    "host-pool": "sbatch does not know it: write #MUSTER --host-pool=SIZE in a line of its own",
     "hint": _BINDING,
     "input": "use muster run, which forwards standard input",
     "licenses": "licences are not counted",
@@ -89,6 +95,7 @@ NOT_HONOURED: Final = {
     "parsable": "muster submit prints the id and nothing else",
     "partition": "there are no partitions: use muster submit --gpu-model or --node-label",
     "power": "jobs cannot limit power; operators can, with muster gpu power",
+    "pool": "sbatch does not know it: write #MUSTER --pool=SIZE in a line of its own",
     "prefer": "use node labels: muster submit --node-label K=V",
     "priority": "use muster submit --priority, 0 to 100; Slurm's values differ",
     "profile": "muster top shows what runs",

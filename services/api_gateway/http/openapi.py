@@ -15,6 +15,7 @@ from libs.common.devices import mig
 from libs.common.life import gpu_life
 from libs.common.messages import PruneAsk
 from libs.common.model import (
+    BYTES_MAX,
     GPUS_PER_NODE_MAX,
     ID_PATTERN,
     ISOLATIONS,
@@ -104,7 +105,7 @@ DURATIONS: Final = (
 # Fields of bodies that no struct has: aliases, and fields of requests about an existing thing.
 SIZE: Final[Schema] = {
     "anyOf": [
-        {"type": "integer", "minimum": 0, "maximum": placement_fields.BYTES_MAX},
+        {"type": "integer", "minimum": 0, "maximum": BYTES_MAX},
         {"type": "string"},
     ]
 }

@@ -11,7 +11,8 @@ from typing import Any, Final
 from libs.common import model
 from libs.common.devices import mig
 from libs.common.errors import Refused
-from libs.common.model import ID_PATTERN, LEVEL_WORDS, LEVELS, WHOLE_GPU, JobSpec
+from libs.common.model import BYTES_MAX, ID_PATTERN, LEVEL_WORDS, LEVELS, WHOLE_GPU, JobSpec
+from libs.common.quantities import SIZES, bytes_of
 from services.api_gateway.intents.fields import check_range
 
 # Fields that users may write instead of a field of JobSpec.
@@ -28,7 +29,6 @@ ALIASES: Final = (
 WORDS_MAX: Final = 64
 WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/+:-]{0,127}")
 CPUS_MILLI_MAX: Final = 10_000_000
-BYTES_MAX: Final = 1 << 50
 RANGES: Final = (
     ("cpus_milli", 0, CPUS_MILLI_MAX),
     ("memory_bytes", 0, BYTES_MAX),
@@ -39,7 +39,6 @@ RANGES: Final = (
 )
 # The form of a strategy's name. The scheduler knows which exist, because plug-ins add some.
 STRATEGY: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-_SIZE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([KMGT])(i?)B?", re.IGNORECASE)
 CAPABILITY_MAX: Final = 999
 CAPABILITY: Final = re.compile(r"(\d{1,3})\.(\d{1,3})")
 
@@ -73,21 +72,15 @@ def unchanged(value: object, _: str) -> object:
 
 
 def size_bytes(value: object, field: str) -> int:
-    """Return bytes; "40GiB" and "40G" are 40 * 2^30, "40GB" is 40 * 10^9. Raises Refused."""
+    """Return the bytes of a number or of a text for `bytes_of`. Raises Refused."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is not None:
-        number, unit, binary = found.groups()
-        decimal = str(value).strip().upper().endswith("B") and not binary
-        return int(
-            float(number) * (1_000 if decimal else 1_024) ** ("KMGT".index(unit.upper()) + 1)
-        )
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 18:
-        return int(value)
-    raise Refused(
-        f'{field}: {value!r} is not a size: write bytes, or for example "512MiB" or "40GiB"'
-    )
+    try:
+        if isinstance(value, str):
+            return bytes_of(value)
+    except ValueError as error:
+        raise Refused(f"{field}: {error}") from None
+    raise Refused(f"{field}: {value!r} is not a size: {SIZES}")
 
 
 def thousandths(value: object, field: str) -> int:

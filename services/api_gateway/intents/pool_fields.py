@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from libs.common.errors import Refused
-from libs.common.model import WHOLE_GPU, JobSpec
+from libs.common.model import POOL_BYTES_MIN, WHOLE_GPU, JobSpec
 from libs.common.state.cluster import Cluster
 
-# The broker grants in steps of a device's granularity, which is 2 MiB on today's devices.
-POOL_BYTES_MIN: Final = 2 << 20
 # Fields of JobSpec, by the names that users write.
 NAMES: Final = {"pool": "pool_bytes", "host_pool": "host_pool_bytes"}
 
