@@ -62,14 +62,14 @@ def hold(cluster: Cluster, job: Job, member: MemberView) -> None:
         view.holds[key] = hold.share
         if hold.isolation:
             view.parts[key] = hold
-    node = cluster.nodes[member.node_id]
-    if job.spec.pools_on_node_bytes:
-        node.pools[key] = job.spec.pools_on_node_bytes
-        tenant.use.held_pool_bytes += job.spec.pools_on_node_bytes
-    if job.spec.cpus_milli or job.spec.host_bytes:
-        node.held[key] = (job.spec.cpus_milli, job.spec.host_bytes)
-        tenant.use.held_cpus_milli += job.spec.cpus_milli
-        tenant.use.held_memory_bytes += job.spec.host_bytes
+    node, spec = cluster.nodes[member.node_id], job.spec
+    if pools := spec.pools_on_node_bytes:
+        node.pools[key] = pools
+        tenant.use.held_pool_bytes += pools
+    if spec.cpus_milli or spec.host_bytes:
+        node.held[key] = (spec.cpus_milli, spec.host_bytes)
+        tenant.use.held_cpus_milli += spec.cpus_milli
+        tenant.use.held_memory_bytes += spec.host_bytes
 
 
 def release(cluster: Cluster, job: Job, member: MemberView) -> None:

@@ -125,8 +125,6 @@ class Capacity:
 
     def closed_to(self, tenant: str) -> int:
         """Return the nodes that accept no jobs of this tenant, as bits."""
-        if not self.exclusive:
-            return 0
         if tenant not in self._closed:
             if len(self._closed) >= REQUESTS_MAX:
                 del self._closed[next(iter(self._closed))]  # the oldest

@@ -53,9 +53,10 @@ def at_limit(state: State, shape: Shape, own: int = 0, own_nodes: int = 0) -> bo
     if tenant is None or tenant.exhausted:
         return tenant is not None
     taken = tenant.held_share + state.reserved_share[shape.tenant] - own
-    if 0 < tenant.max_gpu_share < taken + shape.request.least_share:
+    request = shape.request
+    if 0 < tenant.max_gpu_share < taken + request.least_share:
         return True
-    return over_pools(state, shape, own_nodes)
+    return bool(request.pools) and over_pools(state, shape, own_nodes)
 
 
 def over_pools(state: State, shape: Shape, own_nodes: int = 0) -> bool:

@@ -36,13 +36,17 @@ def own_reservation(state: State, job: Job) -> Reservation | None:
 
 def pass_of(state: State, job: Job) -> str:
     """Return the name of the job's reservation; empty for jobs that wait for unreserved nodes."""
-    own = own_reservation(state, job) if state.cluster.reservations else None
+    if not state.cluster.reservations:
+        return ""
+    own = own_reservation(state, job)
     return own.name if own is not None else ""
 
 
 def is_early(state: State, job: Job) -> bool:
     """Return whether the job's own reservation has not begun yet."""
-    own = own_reservation(state, job) if state.cluster.reservations else None
+    if not state.cluster.reservations:
+        return False
+    own = own_reservation(state, job)
     return own is not None and state.wall_ns < own.start_ns
 
 
@@ -78,7 +82,8 @@ def nodes_of(state: State, kept: Reservation) -> int:
 
 def closed_to(state: State, job: Job) -> int:
     """Return the nodes on which the job may not start now, as bits."""
-    closed = state.capacity.closed_to(job.tenant)
+    capacity = state.capacity
+    closed = capacity.closed_to(job.tenant) if capacity.exclusive else 0
     if not state.cluster.reservations:
         return closed
     own = own_reservation(state, job)

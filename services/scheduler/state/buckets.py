@@ -85,7 +85,7 @@ def wants_stop(job: Job, wall_ns: int) -> bool:
 
     A retired replica finishes its answers first.
     """
-    if job.state == job_life.RELEASING or is_draining(job, wall_ns):
+    if job.state == job_life.RELEASING or (job.drain_until_ns and is_draining(job, wall_ns)):
         return False
     if is_saving(job) and has_saved(job):
         return True
