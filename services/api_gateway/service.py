@@ -71,12 +71,13 @@ async def _answer_until(
 ) -> None:
     """Answer HTTP until `stop` is set or a server ends.
 
-    Then let open requests end, and record them.
+    Then refuse requests that wait for a replica, let the other open ones end, and record them.
     """
     stopping = asyncio.create_task(until(stop), name="stop")
     listening = [asyncio.create_task(_listen(server), name="http") for server in servers]
     try:
         await asyncio.wait((stopping, *listening), return_when=asyncio.FIRST_COMPLETED)
+        gateway.queues.stop()
         for server in servers:
             server.should_exit = True
         await asyncio.wait(listening, timeout=2 * gateway.settings.gateway_stop_ms / 1_000)

@@ -222,6 +222,19 @@ class TestRefusals:
             world.gateway.queues.refresh()
             assert world.gateway.queues.get("m") is None
 
+    async def test_a_gateway_that_stops_refuses_what_waits_and_lets_the_rest_end(
+        self, tmp_path: Path
+    ) -> None:
+        async with replicas_world(tmp_path, 1, **ONE) as (world, [replica]):
+            first = await send(world, -1, delay_s=0.5)
+            call = asyncio.create_task(world.ask("POST", CHAT, 503, json=body(0)))
+            await until(lambda: waiting(world) == 1)
+            world.gateway.queues.stop()
+            for answer in (await call, await world.ask("POST", CHAT, 503, json=body(1))):
+                assert answer["error"]["code"] == "gateway_stopping"
+            assert "choices" in await first
+            assert numbers(replica) == [-1]
+
     async def test_a_prompt_is_not_read_while_no_replica_is_ready(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

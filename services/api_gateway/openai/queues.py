@@ -41,6 +41,8 @@ WAIT_MORE_S: Final = 5.0
 PORTION: Final = 64
 # The header Retry-After has this value while no replica is ready.
 STARTING_S: Final = 5
+# And this one when the gateway stops: another gateway, or the next one, answers.
+STOPPING_S: Final = 1
 # The weight of a tenant that has no settings.
 WEIGHT: Final = Tenant(TenantId("")).weight
 
@@ -124,6 +126,8 @@ class ModelQueue:
         return ticket.sent.replica
 
     def _enter(self, request: Request, ready: Sequence[Endpoint], now_ns: int) -> None:
+        if self.gateway.queues.is_stopping:
+            raise _stopping()
         if request.tries:
             self.rules.put_back(request.ticket, now_ns)
         elif (refused := self.rules.arrive(request.ticket, now_ns)) is not None:
@@ -220,10 +224,10 @@ class ModelQueue:
         loads = self.rules.router.loads
         return not self._waiting and not any(loads.of(each).outstanding for each in loads.known())
 
-    def refuse_all(self) -> None:
-        """End the wait of all requests, because the model is gone."""
+    def refuse_all(self, error: ApiError) -> None:
+        """End the wait of all requests, because the model is gone or the gateway stops."""
         for request in list(self._waiting.values()):
-            self._give_up(request, self.none_ready())
+            self._give_up(request, error)
 
     def none_ready(self) -> ApiError:
         """Return the error for a model without a ready replica."""
@@ -284,7 +288,7 @@ class ModelQueue:
     def _wake(self) -> None:
         self._tick = None
         if self.gateway.models.get(self.name) is None:
-            self.refuse_all()
+            self.refuse_all(self.none_ready())
         self.pump()
 
     def _ready(self) -> Sequence[Endpoint]:
@@ -335,6 +339,7 @@ class Queues:
         self.open = OpenRequests()
         self.queues: dict[str, ModelQueue] = {}
         self.requests_of: dict[str, int] = {}
+        self.is_stopping = False
 
     def of(self, name: str) -> ModelQueue:
         """Return the queue of a deployed model."""
@@ -346,11 +351,17 @@ class Queues:
     def get(self, name: str) -> ModelQueue | None:
         return self.queues.get(name)
 
+    def stop(self) -> None:
+        """End the wait of all requests, and let no other wait. Those at replicas go on."""
+        self.is_stopping = True
+        for queue in self.queues.values():
+            queue.refuse_all(_stopping())
+
     def refresh(self) -> None:
         """Do what is due every few seconds, and drop the queues of models that are gone."""
         for name, queue in list(self.queues.items()):
             if self.gateway.models.get(name) is None:
-                queue.refuse_all()
+                queue.refuse_all(queue.none_ready())
                 if queue.is_idle:
                     del self.queues[name]
             else:
@@ -358,6 +369,15 @@ class Queues:
         self.gateway.telemetry.models.queued(
             {name: queue.rules for name, queue in self.queues.items()}, PRIORITIES
         )
+
+
+def _stopping() -> ApiError:
+    return ApiError(
+        503,
+        "this gateway stops, and no replica had room for the request yet: send it again",
+        "gateway_stopping",
+        retry_after_s=STOPPING_S,
+    )
 
 
 def _answer(request: Request, error: ApiError | None) -> None:
