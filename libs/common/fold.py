@@ -99,10 +99,12 @@ def apply(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> Change:
     cluster.facts += 1
     if isinstance(fact, Ignored):
         return _distrust(cluster, stamp, fact.reason)
-    kept = _bounded(fact) if stamp.writer == subjects.NODE_KIND else fact
-    if kept is None:
-        return _distrust(cluster, stamp, f"{f.kind_of(fact)}: one of its lists is too long")
-    change = _fold(cluster, kept, stamp) if _entitled(cluster, kept, stamp) else IGNORED
+    if stamp.writer == subjects.NODE_KIND:
+        bounded = _bounded(fact)
+        if bounded is None:
+            return _distrust(cluster, stamp, f"{f.kind_of(fact)}: one of its lists is too long")
+        fact = bounded
+    change = _fold(cluster, fact, stamp) if _entitled(cluster, fact, stamp) else IGNORED
     if change is IGNORED:
         cluster.ignored += 1
     return change

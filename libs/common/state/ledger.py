@@ -56,8 +56,8 @@ def hold(cluster: Cluster, job: Job, member: MemberView) -> None:
     """Give the member's devices, and its part of the host, to the job's current attempt."""
     key, views = attempt_key(job.job_id, job.attempt), cluster.gpus
     tenant = tenant_of(cluster, job.tenant)
-    tenant.held_share += sum([hold.share for hold in member.gpus])
     for hold in member.gpus:
+        tenant.held_share += hold.share
         view = views[hold.uuid]
         view.holds[key] = hold.share
         if hold.isolation:

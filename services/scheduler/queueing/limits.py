@@ -52,11 +52,12 @@ def at_limit(state: State, shape: Shape, own: int = 0, own_nodes: int = 0) -> bo
     tenant = state.cluster.tenants.get(shape.tenant)
     if tenant is None or tenant.exhausted:
         return tenant is not None
-    taken = tenant.held_share + state.reserved_share[shape.tenant] - own
-    request = shape.request
-    if 0 < tenant.max_gpu_share < taken + request.least_share:
+    if shape.request.pools and over_pools(state, shape, own_nodes):
         return True
-    return bool(request.pools) and over_pools(state, shape, own_nodes)
+    if tenant.max_gpu_share <= 0:
+        return False
+    taken = tenant.held_share + state.reserved_share[shape.tenant] - own
+    return tenant.max_gpu_share < taken + shape.request.least_share
 
 
 def over_pools(state: State, shape: Shape, own_nodes: int = 0) -> bool:

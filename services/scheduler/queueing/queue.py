@@ -199,8 +199,7 @@ class Lane:
         blocked: dict[BlockedGroup, None] = {}
         self.is_scanned = True
         try:
-            while self._has_next():
-                entry = self.front[0]
+            while (entry := self._next()) is not None:
                 group = self.groups[entry.shape]
                 if checks is not None and group not in allowed:
                     if group in blocked or group is self.never or checks.is_group_blocked(entry):
@@ -230,20 +229,18 @@ class Lane:
         if len(self.front) > SPARE + 2 * len(self.by_shape):
             self._rebuild_front()
 
-    def _has_next(self) -> bool:
-        """Drop stale entries, and return whether an entry that was not scanned yet is
-        at the front.
-        """
+    def _next(self) -> Waiting | None:
+        """Drop stale entries, and return the entry at the front; None if all were scanned."""
         while self.front:
             entry = self.front[0]
             group = self.groups.get(entry.shape)
             if group is None or not group.firsts or group.firsts[0] is not entry:
                 heappop(self.front)
             elif self.waiting.get(entry.job_id) is entry:
-                return True
+                return entry
             else:
                 self._drop_stale(entry, group)
-        return False
+        return None
 
     def _drop_stale(self, entry: Waiting, group: BlockedGroup) -> None:
         """Remove the stale entry at the front."""

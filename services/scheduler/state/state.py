@@ -130,12 +130,12 @@ class State:
 
         Reservations begin and end with time alone, so their phases are part of it.
         """
+        phases = self._phases() if self.cluster.reservations else ()
+        return (self.capacity.version, self.queue.version, phases)
+
+    def _phases(self) -> tuple[object, ...]:
         now, kept = self.wall_ns, self.cluster.reservations.values()
-        return (
-            self.capacity.version,
-            self.queue.version,
-            *((each, now < each.start_ns, now < each.end_ns) for each in kept),
-        )
+        return tuple([(each, now < each.start_ns, now < each.end_ns) for each in kept])
 
     def apply_entry(self, seq: int, subject: str, commit: Commit) -> None:
         """Fold a commit of the log."""
@@ -180,8 +180,8 @@ class State:
                 self._follow_placement(fact)
             else:
                 self.refresh(change)
-            if isinstance(fact, PluginDisabled):
-                self._reorder()
+                if isinstance(fact, PluginDisabled):
+                    self._reorder()
 
     def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
         """Pass over an own commit that came back: its sequence, and so the time of its placements,
