@@ -143,7 +143,7 @@ def is_pruned(job_dir: Path) -> bool:
 def _scan(job_dir: str) -> Scanned:
     """Read one directory from the disk. Its last change was when the attempt was forgotten."""
     names = os.listdir(job_dir)
-    tenant = str(records.read_summary(job_dir).get("note", {}).get("tenant", ""))
+    tenant = str(records.read_forgotten(job_dir).get("note", {}).get("tenant", ""))
     kept = Kept(os.path.basename(job_dir), _size(job_dir), os.stat(job_dir).st_mtime_ns, tenant)
     return Scanned(kept, records.EXIT not in names, UNCOPIED in names)
 

@@ -98,7 +98,7 @@ class Resident:
         while True:
             for seen in self.standbys.look(state()):
                 self.tell(seen)
-            await asyncio.sleep(standbys.LOOK_S)
+            await asyncio.sleep(self.standbys.pause_s(state()))
 
     async def carry_out(self, action: a.KeepData) -> None:
         """Bring one entry to its desired state, and report it."""
@@ -249,9 +249,13 @@ class Resident:
 
     async def finished(self, ref: AttemptRef, healthy: bool, ready_ms: int) -> None:
         """Store what a replica compiled, if it finished healthy; remove its copy in any case."""
-        folder = self.jobs_dir / key_of(ref)
-        if (folder / NOTE).exists():
-            await self._run(self._save, folder, healthy, ready_ms)
+        key = key_of(ref)
+        if self._has_note(key):
+            await self._run(self._save, self.jobs_dir / key, healthy, ready_ms)
+
+    def _has_note(self, key: str) -> bool:
+        """Return whether the attempt got a copy of compile products. Most jobs got none."""
+        return os.path.exists(f"{self.jobs_dir}/{key}/{NOTE}")
 
     def _save(self, folder: Path, healthy: bool, ready_ms: int) -> None:
         try:

@@ -25,6 +25,8 @@ from services.node_agent.core.observations import KeepSeen, Observation, Standby
 from services.node_agent.directories.job_ownership import OWN
 
 LOOK_S: Final = 0.05
+# While no attempt here has a standby: looking every LOOK_S would cost each node 2 ms per second.
+LOOK_IDLE_S: Final = 0.5
 RUNNER: Final = str(Path(__file__).with_name("standby_runner.py"))
 # Below the job's own folder, and below the attempt's.
 REPORT: Final = "standby-report"
@@ -74,6 +76,12 @@ class Standbys:
     def __init__(self, jobs_dir: Path) -> None:
         self.jobs_dir = jobs_dir
         self.ready: dict[str, tuple[str, int, bool]] = {}
+
+    @staticmethod
+    def pause_s(state: s.State) -> float:
+        """Return the seconds until the next look."""
+        some = any(attempt.standby is not None for attempt in state.attempts.values())
+        return LOOK_S if some else LOOK_IDLE_S
 
     def look(self, state: s.State) -> list[Observation]:
         """Tell each runner whether its bytes are granted, and return what the runners report."""

@@ -130,7 +130,18 @@ def read_summary(job_dir: str) -> dict[str, Any]:
     """Return the first line of the marker, also of a forgotten one; empty if a power cut destroyed
     it.
     """
-    marker = _read(f"{job_dir}/{MARKER}") or _read(f"{job_dir}/{DONE}")
+    marker = _read(f"{job_dir}/{MARKER}")
+    return _first_line(marker) if marker else read_forgotten(job_dir)
+
+
+def read_forgotten(job_dir: str) -> dict[str, Any]:
+    """Return the first line of the marker of a forgotten attempt; empty if a power cut destroyed
+    it.
+    """
+    return _first_line(_read(f"{job_dir}/{DONE}"))
+
+
+def _first_line(marker: bytes) -> dict[str, Any]:
     return _parse(marker.partition(b"\n")[0]) or {}
 
 
