@@ -96,7 +96,7 @@ STAY: Final[dict[str, str]] = {
         dispatch.PROMOTION_S standby_runner.AGAIN_FIRST_S standby_runner.AGAIN_MAX_S
         standby_runner.LOCK_LOOK_S standby_runner.LOCK_WAIT_S standby_runner.LOOK_S
         standby_runner.PROBE_EVERY_S standby_runner.PROBE_S standby_runner.STEADY_S
-        standbys.LOOK_IDLE_S admission.GONE_S
+        standbys.LOOK_IDLE_S admission.GONE_S queues.STOPPING_S
         revoking.AGAIN_S
         admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S
         audit.service.RETRY_S call.LAST_WORDS_S
