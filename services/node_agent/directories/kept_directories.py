@@ -10,11 +10,12 @@ import contextlib
 import os
 import time
 from collections import deque
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from libs.common.model import AttemptRef, attempt_of
-from libs.common.safety.folder_walk import remove_tree, size_of
+from libs.common.safety.folder_walk import BLOCK_BYTES, remove_tree, size_of
 from services.node_agent.directories.retention import Keep, Kept, Pruned, Shelf, surplus
 from services.node_agent.supervisor import records
 
@@ -69,9 +70,8 @@ class KeptDirectories:
         Its own folders may hold many files, so a thread measures them.
         """
         job_dir = f"{self.jobs_dir}/{name}"
-        with os.scandir(job_dir) as entries:
-            deep = any(entry.is_dir(follow_symlinks=False) for entry in entries)
-        self._add(await asyncio.to_thread(_scan, job_dir) if deep else _scan(job_dir))
+        flat = _scan_flat(job_dir)
+        self._add(flat if flat is not None else await asyncio.to_thread(_scan, job_dir))
 
     def _add(self, scanned: Scanned) -> None:
         kept = scanned.kept
@@ -141,10 +141,28 @@ def is_pruned(job_dir: Path) -> bool:
 
 
 def _scan(job_dir: str) -> Scanned:
-    """Read one directory from the disk. Its last change was when the attempt was forgotten."""
-    names = os.listdir(job_dir)
+    """Read one directory from the disk."""
+    return _scanned(job_dir, os.listdir(job_dir), _size(job_dir))
+
+
+def _scan_flat(job_dir: str) -> Scanned | None:
+    """Read a directory that holds files only, each with one name; None for any other."""
+    size, names = 0, []
+    with os.scandir(job_dir) as entries:
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False)
+            if entry.is_dir(follow_symlinks=False) or status.st_nlink > 1:
+                return None
+            names.append(entry.name)
+            if entry.name != records.DONE:
+                size += status.st_blocks * BLOCK_BYTES
+    return _scanned(job_dir, names, size)
+
+
+def _scanned(job_dir: str, names: Collection[str], size: int) -> Scanned:
+    """Return what the directory holds. Its last change was when the attempt was forgotten."""
     tenant = str(records.read_forgotten(job_dir).get("note", {}).get("tenant", ""))
-    kept = Kept(os.path.basename(job_dir), _size(job_dir), os.stat(job_dir).st_mtime_ns, tenant)
+    kept = Kept(os.path.basename(job_dir), size, os.stat(job_dir).st_mtime_ns, tenant)
     return Scanned(kept, records.EXIT not in names, UNCOPIED in names)
 
 
