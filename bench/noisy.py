@@ -4,7 +4,8 @@ One embedded cluster. Quiet rounds and attack rounds take turns. An attack runs 
 own, with the key of another tenant's member, at a bounded rate, on loopback. The quiet tenant runs
 `date` jobs one after the other, and reads each job from the gateway. Both sides share the machine's
 cores. The attacker's process yields to all others (nice 19), because a real attacker computes on a
-machine of its own; its jobs do not. `plain_jobs` is no attack and shows what any submissions cost.
+machine of its own; its jobs do not. `nothing` sends no request: it shows how far two measurements
+without an attack differ here. `plain_jobs` is no attack and shows what any submissions cost.
 QUICK=1: fewer samples, so that a p99 is the greatest value. ATTACK=name: this attack only.
 """
 
@@ -87,6 +88,12 @@ async def blocked(session: aiohttp.ClientSession) -> str:
     return f"afterany:{job}"
 
 
+async def nothing(session: aiohttp.ClientSession) -> None:
+    """Send no request."""
+    print("ready", flush=True)
+    await asyncio.sleep(ATTACK_S)
+
+
 async def plain(session: aiohttp.ClientSession) -> None:
     """Submit small jobs that wait: no attack, but the same rate, to compare the attacks with."""
     after = [await blocked(session)]
@@ -162,6 +169,7 @@ async def connections(session: aiohttp.ClientSession) -> None:
 
 
 ATTACKS: Final[dict[str, Act]] = {
+    "nothing": nothing,
     "plain_jobs": plain,
     "patterns": patterns,
     "dependencies": dependencies,
