@@ -28,7 +28,7 @@ STAY: Final[dict[str, str]] = {
         allowance.MINUTE_NS allowance.SECOND_NS node_budget.SECOND_NS retention.SECOND_NS
         node_budget.BYTES_PER_S
         ordering.SECOND_NS devices.SECOND_NS hangs.SECOND_NS counters.SECOND_NS telemetry.BUCKETS_S
-        times._NS trimmer.HOUR_NS""",
+        times._NS trimmer.HOUR_NS links.rates.SECOND_NS links.serving.SECOND_NS""",
     "what every fold must hold alike, or all schedulers decide alike": """
         ordering.HALF_LIFE_MS model_fold.STEADY_NS models.models.BACKOFF_MAX_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
@@ -136,7 +136,9 @@ STAY: Final[dict[str, str]] = {
         compression.ZSTD_BYTES_PER_S handshake.HANDSHAKE_S link.WITHIN_S link.LINGER_S
         progress.IDLE_S progress.TURN_S progress.DIAL_AGAIN_S transports.LOOK_S
         transports.DIAL_AGAIN_S rdma.SPIN_S""",
-    "a token's protocol: both nodes count on it": """
+    "the protocol of links between agents: both nodes count on it": """
+        grants.VALID_S links.serving.IDLE_S links.serving.LOOK_S links.links.ACCEPT_S
+        links.links.GIVE_UP_S
         tokens.VALID_MAX_S tokens.APART_NS tokens.SECOND_NS""",
     "the default of an argument for which a setting is given": """
         records.FLUSH_S vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S

@@ -9,6 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from libs.common.devices.device_controls import hot_policy
 from libs.common.devices.means import only_tenants
 from libs.common.errors import Refused, Unavailable
@@ -43,6 +45,7 @@ from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.jobs.environment import passed_on
 from services.node_agent.jobs.means import Means
 from services.node_agent.jobs.probe import probe
+from services.node_agent.links import opening
 from services.node_agent.machine.cgroup_files import CONTROLLERS
 from services.node_agent.machine.cgroups import Home, prepare
 from services.node_agent.machine.processes import boot_id
@@ -209,6 +212,9 @@ def _agent(
         settings.mps_control, settings.mps_start_ms / 1_000, settings.mps_quit_ms / 1_000
     )
     shares = Shares(state_dir, program, home.dirs)
+    links = opening.links_of(settings, jobs, peers)
+    if links is not None:
+        machine = msgspec.structs.replace(machine, link_address=links.address)
     agent = Agent(
         machine,
         log=JetStreamLog(client),
@@ -230,6 +236,7 @@ def _agent(
         ),
         prober=_prober(settings),
     )
+    agent.links = links
     agent.pulse = Pulse(settings.alive_file, CORE, HEARTBEATS)
     if isinstance(driver, SimulatedDriver):
         driver.running = lambda: works(agent.state, jobs.device_s)

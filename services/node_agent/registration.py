@@ -104,6 +104,7 @@ def registration(
         spine=machine.spine,
         transport=machine.transport,
         transport_why=machine.transport_why,
+        link_address=machine.link_address,
         sockets=machine.sockets,
         isolation={**isolation(machine.isolation, driver, gpus), **more},
         tells_health=True,

@@ -50,6 +50,7 @@ from services.node_agent.jobs.closing import Closing
 from services.node_agent.jobs.files import FileAnswers
 from services.node_agent.jobs.means import Means
 from services.node_agent.jobs.probe import probe_replica
+from services.node_agent.links.links import Links
 from services.node_agent.peers.peers import Peers
 from services.node_agent.registration import fenced_words, registration_facts
 
@@ -65,8 +66,10 @@ class Agent:
     """The agent of one node.
 
     `run` is its whole life: it returns after `stop`, and raises Fenced if another agent writes
-    under this node's name.
+    under this node's name. `links` takes links of other agents; None: this node has none.
     """
+
+    links: Links | None = None
 
     def __init__(
         self,
@@ -162,6 +165,8 @@ class Agent:
             if self.alarm is not None:
                 self.alarm.cancel()
             self.files.close()
+            if self.links is not None:
+                await self.links.close()
             if self.answers.channels is not None:
                 await self.answers.channels.close()
             await self.means.close()
@@ -203,6 +208,8 @@ class Agent:
         await self.bus.subscribe(subjects.orders(self.node_id), self._on_orders)
         await self.answers.listen()
         await self.files.listen()
+        if self.links is not None:
+            await self.links.listen(self.bus)
         await self.bus.subscribe(
             subjects.ask_node(self.node_id, "topology"),
             self.devices.answer_topology,

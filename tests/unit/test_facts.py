@@ -83,6 +83,7 @@ LEFT_AT_DEFAULT = (
     "usage.charged.cpu_ms",
     *("fabric.probed.refused", "fabric.round_closed.refused"),
     "node.registered.fabric_address",
+    "node.registered.link_address",
     "usage.charged.memory_ms",
     "usage.charged.hour",
     *("gpu.faulted.verdict", "gpu.faulted.source", "gpu.faulted.alone", "gpu.recovered.checks"),

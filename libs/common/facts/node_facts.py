@@ -40,7 +40,8 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     limited in size. `transport` is what the agent offers for links between nodes, rdma or tcp, and
     `transport_why` the reason; empty: the agent does not say it.
     `fabric_address` ("ip:port") is where the agent takes probes of the fabric; empty: nowhere.
-    `keeps`: the agent can keep resident data of models.
+    `keeps`: the agent can keep resident data of models. `link_address` ("ip:port") is where the
+    agent takes links of other agents; empty: nowhere.
     """
 
     node_id: NodeId
@@ -70,3 +71,4 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     transport_why: str = ""
     fabric_address: str = ""
     keeps: bool = False
+    link_address: str = ""

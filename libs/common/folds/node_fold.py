@@ -56,7 +56,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
         fact.isolation,
     )
     node.takes_controls, node.drivers, node.distrusted = fact.takes_controls, fact.drivers, ""
-    node.fabric_address = fact.fabric_address
+    node.fabric_address, node.link_address = fact.fabric_address, fact.link_address
     node.keeps = fact.keeps
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     node.absent, node.left_out = fact.absent, fact.left_out

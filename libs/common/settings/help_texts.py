@@ -207,6 +207,10 @@ HELP: Final = {
     "trim_every_s": "Interval at which the trimmer checks the log.",
     "node_id": "Name of this node, [a-z0-9-]{1,63}.",
     "node_address": "Address at which other nodes reach this one (MASTER_ADDR).",
+    "link_port": "Agent: port at which it takes links of other agents. 0: a free port.",
+    "link_tenant_bytes_per_s": (
+        "Agent: bytes per second that it sends over links for each tenant. 0: no bound."
+    ),
     "node_cpus": "CPUs of this node that jobs may request. 0: all that the agent may use.",
     "node_memory_gib": "Host memory of this node that jobs may request. 0: all of it.",
     "node_labels": "Labels of this node that jobs may request, for example pool=a,disk=nvme.",

@@ -96,6 +96,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trim_every_s: int = 60
     node_id: str = ""
     node_address: str = "127.0.0.1"
+    link_port: int = 0
+    link_tenant_bytes_per_s: int = 1 << 30
     node_cpus: int = 0
     node_memory_gib: int = 0
     node_labels: str = ""

@@ -28,6 +28,7 @@ class Node(msgspec.Struct):
     last registration: devices that no driver shows, devices beyond UUIDS_MAX, and what the agent
     left out.
 
+    `link_address` is where its agent takes links of other agents; empty: nowhere.
     `fabric_address` is where its agent takes probes; empty: nowhere. `measured_rack` is its rack as
     measured; with `measured_first` it counts before the declared one. `drained_by` is
     the fabric test for which the scheduler drained it, `drain_cleared` the one whose drain an
@@ -76,6 +77,7 @@ class Node(msgspec.Struct):
     rack: str = ""
     spine: str = ""
     fabric_address: str = ""
+    link_address: str = ""
     measured_rack: str = ""
     measured_first: bool = False
     drained_by: str = ""

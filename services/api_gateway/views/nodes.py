@@ -105,7 +105,7 @@ class NodeShown(msgspec.Struct):
     register too. `gpus_ignored` counts the GPUs that are ignored because the node has named too
     many UUIDs. `left_out` names what the agent did not register because it exceeds a node's bounds.
     `transport` is what the node offers for links to other nodes, rdma or tcp, and `transport_why`
-    the reason.
+    the reason. `link_address` is where its agent takes links of other agents; empty: nowhere.
     """
 
     id: str
@@ -144,6 +144,7 @@ class NodeShown(msgspec.Struct):
     left_out: tuple[str, ...]
     transport: str
     transport_why: str
+    link_address: str
 
 
 class NodeFull(msgspec.Struct):
@@ -232,6 +233,7 @@ def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
         left_out=node.left_out,
         transport=node.transport,
         transport_why=node.transport_why,
+        link_address=node.link_address,
     )
 
 

@@ -298,6 +298,10 @@ class JobDirectories:
             else None
         )
 
+    def tenant_of(self, ref: AttemptRef) -> str:
+        """Return the tenant of an attempt; empty if nothing of it is here."""
+        return str(records.read_summary(self._dir(ref)).get("note", {}).get("tenant", ""))
+
     async def forget(self, ref: AttemptRef, copied: bool) -> None:
         if not copied:
             self.kept.hold(key_of(ref))

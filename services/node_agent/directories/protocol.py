@@ -302,6 +302,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     spine: str = ""
     transport: str = ""
     transport_why: str = ""
+    link_address: str = ""
     sockets: tuple[int, ...] = ()
     isolation: dict[str, str] = {}
     numas: Mapping[int, Numa] = {}

@@ -31,13 +31,32 @@ NAME_MAX: Final = 128
 
 
 class LinkToken(msgspec.Struct, frozen=True, array_like=True, tag="link"):
-    """Permission for `dialler` to open links to `listener` for one tenant, until a wall time."""
+    """Permission for `dialler` to open links to `listener` for one tenant, until a wall time.
+
+    `nonce` names the grant, which allows one session (`links/grants.py`): `direction` of the bytes
+    as the dialler sees it, below `path` in the working directory of an attempt.
+    """
 
     cluster_id: str
     listener: NodeId
     dialler: NodeId
     tenant: str
     until_ns: int
+    nonce: str = ""
+    job_id: str = ""
+    attempt: int = 0
+    direction: str = ""
+    path: bytes = b""
+
+
+class Purpose(NamedTuple):
+    """The one thing that a token allows: see `LinkToken`."""
+
+    nonce: str
+    job_id: str
+    attempt: int
+    direction: str
+    path: bytes
 
 
 class _Signed(msgspec.Struct, frozen=True, array_like=True):
@@ -52,16 +71,18 @@ class _Proof(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Admitted(NamedTuple):
-    """The other side of a link: its node, and the tenant for which the link is."""
+    """The other side of a link: its node, the tenant for which the link is, and the grant."""
 
     node_id: NodeId
     tenant: str
+    nonce: str = ""
 
     @classmethod
     def of(cls, name: str) -> "Admitted":
         """Return the parts of `link.peer`."""
-        node, _, tenant = name.partition("/")
-        return cls(NodeId(node), tenant)
+        node, _, rest = name.partition("/")
+        tenant, _, nonce = rest.partition("/")
+        return cls(NodeId(node), tenant, nonce)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -79,7 +100,13 @@ class LinkKey:
         self.public = str(self._pair.public_key.decode())
 
     def token(
-        self, cluster_id: str, dialler: NodeId, tenant: str, now_ns: int, valid_s: int
+        self,
+        cluster_id: str,
+        dialler: NodeId,
+        tenant: str,
+        now_ns: int,
+        valid_s: int,
+        purpose: Purpose | None = None,
     ) -> bytes:
         """Return a token for links to this node. Raises ValueError."""
         if not 0 < valid_s <= VALID_MAX_S:
@@ -88,7 +115,8 @@ class LinkKey:
             if not text or len(text) > NAME_MAX or "/" in text:
                 raise ValueError(f"the {name} {text!r} must have 1 to {NAME_MAX} characters, no /")
         until_ns = now_ns + valid_s * SECOND_NS
-        body = _encode(LinkToken(cluster_id, self.node_id, dialler, tenant, until_ns))
+        more = purpose or ()
+        body = _encode(LinkToken(cluster_id, self.node_id, dialler, tenant, until_ns, *more))
         return _encode(_Signed(body, self.sign(TOKEN_CONTEXT + body)))
 
     def sign(self, data: bytes) -> bytes:
@@ -100,6 +128,7 @@ class NodeAccess:
     """Access of one agent: see `libs.job.transport.access.Access`.
 
     `token` is what the listening node signed for this node and one tenant; a listener needs none.
+    `admit` raises Refused for a valid token that the listener does not honour.
     """
 
     def __init__(
@@ -108,7 +137,9 @@ class NodeAccess:
         roster: Callable[[], Roster],
         wall_ns: Callable[[], int],
         token: bytes = b"",
+        admit: Callable[[LinkToken], None] = lambda token: None,
     ) -> None:
+        self.admit = admit
         self.key = key
         self.roster = roster
         self.wall_ns = wall_ns
@@ -159,4 +190,5 @@ class NodeAccess:
         if now_ns > token.until_ns + APART_NS:
             late_s = (now_ns - token.until_ns) / SECOND_NS
             raise Refused(f"the token for tenant {token.tenant} ended {late_s:.0f} s ago")
-        return token.tenant
+        self.admit(token)
+        return f"{token.tenant}/{token.nonce}" if token.nonce else token.tenant

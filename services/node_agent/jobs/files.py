@@ -77,29 +77,32 @@ class FileAnswers:
             ask = _ask.decode(data)
         except msgspec.DecodeError as error:
             return _encode(FilePart(fault=UNREADABLE, text=f"not a FileAsk: {error}"))
+        loop = asyncio.get_running_loop()
         return _encode(
-            await asyncio.get_running_loop().run_in_executor(self.threads, self._part, ask)
+            await loop.run_in_executor(self.threads, part_of, self.node_id, self.root_of, ask)
         )
 
-    def _part(self, ask: FileAsk) -> FilePart:
-        try:
-            found = self.root_of(AttemptRef(ask.job_id, ask.attempt))
-            if found is None:
-                text = (
-                    f"node {self.node_id} has nothing of job {ask.job_id}, attempt "
-                    f"{ask.attempt}: it did not run there, or is pruned"
-                )
-                raise Fault(PRUNED, text)
-            root, fixed, ids = found
-            with acting_as(ids):
-                return read(root, fixed, ask)
-        except Fault as fault:
-            return FilePart(fault=fault.word, text=str(fault))
-        except (FileNotFoundError, NotADirectoryError):
-            return FilePart(fault=MISSING, text=f"no such file: {_shown(ask.path)}")
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else str(error)
-            return FilePart(fault=UNREADABLE, text=f"{_shown(ask.path)} cannot be read: {why}")
+
+def part_of(node_id: str, root_of: RootOf, ask: FileAsk) -> FilePart:
+    """Return one part of a file or folder of an attempt, or the fault."""
+    try:
+        found = root_of(AttemptRef(ask.job_id, ask.attempt))
+        if found is None:
+            text = (
+                f"node {node_id} has nothing of job {ask.job_id}, attempt "
+                f"{ask.attempt}: it did not run there, or is pruned"
+            )
+            raise Fault(PRUNED, text)
+        root, fixed, ids = found
+        with acting_as(ids):
+            return read(root, fixed, ask)
+    except Fault as fault:
+        return FilePart(fault=fault.word, text=str(fault))
+    except (FileNotFoundError, NotADirectoryError):
+        return FilePart(fault=MISSING, text=f"no such file: {_shown(ask.path)}")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        return FilePart(fault=UNREADABLE, text=f"{_shown(ask.path)} cannot be read: {why}")
 
 
 def read(root: str, fixed: bool, ask: FileAsk) -> FilePart:

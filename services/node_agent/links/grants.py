@@ -1,0 +1,86 @@
+"""The grants of one agent: which tokens it signed, and which of them a session has used.
+
+A grant allows one session, whose connections may break and come back. A restarted agent knows no
+grant, so a token from before is refused. Safe for threads. Tests: tests/attack/test_agent_links.py.
+"""
+
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from libs.common.errors import Refused
+from libs.common.messages.link_messages import PATH_BYTES_MAX, READ, LinkAsk
+from libs.job.transport.access import Refused as NoAccess
+from services.node_agent.fabric.tokens import SECOND_NS, LinkKey, LinkToken, Purpose
+
+GRANTS_MAX: Final = 1_024
+GRANTS_PER_TENANT: Final = 256
+VALID_S: Final = 3_600
+NONCE_BYTES: Final = 16
+FRESH: Final = "fresh"
+OPEN: Final = "open"
+
+
+class Grants:
+    """Grants by nonce. A grant leaves when its session or its time ends."""
+
+    def __init__(self, key: LinkKey, wall_ns: Callable[[], int]) -> None:
+        self.key, self.wall_ns = key, wall_ns
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[LinkAsk, int]] = {}
+        self._states: dict[str, str] = {}
+
+    def sign(self, cluster_id: str, ask: LinkAsk) -> bytes:
+        """Return the token of a new grant. Raises Refused."""
+        if ask.direction != READ:
+            raise Refused(f"direction: {ask.direction[:64]!r} is unknown: use {READ}")
+        if len(ask.path) > PATH_BYTES_MAX or b"\0" in ask.path:
+            raise Refused(f"path: give at most {PATH_BYTES_MAX} bytes, without a NUL byte")
+        nonce = secrets.token_hex(NONCE_BYTES)
+        purpose = Purpose(nonce, ask.job_id, ask.attempt, ask.direction, ask.path)
+        now_ns = self.wall_ns()
+        try:
+            token = self.key.token(
+                cluster_id, ask.dialler, ask.tenant, now_ns=now_ns, valid_s=VALID_S, purpose=purpose
+            )
+        except ValueError as error:
+            raise Refused(str(error)) from error
+        with self._lock:
+            self._make_room(ask.tenant, now_ns)
+            self._known[nonce] = ask, now_ns + VALID_S * SECOND_NS
+            self._states[nonce] = FRESH
+        return token
+
+    def admit(self, token: LinkToken) -> None:
+        """Check the grant of a token whose signature is right. Raises Refused of links."""
+        with self._lock:
+            if token.nonce not in self._known:
+                raise NoAccess("the token was used, or signed before the agent restarted")
+
+    def begin(self, nonce: str) -> LinkAsk | None:
+        """Return the grant for a new session; None if a session has it already."""
+        with self._lock:
+            if self._states.get(nonce) != FRESH:
+                return None
+            self._states[nonce] = OPEN
+            return self._known[nonce][0]
+
+    def end(self, nonce: str) -> None:
+        """End a grant together with its session."""
+        with self._lock:
+            self._known.pop(nonce, None)
+            self._states.pop(nonce, None)
+
+    def _make_room(self, tenant: str, now_ns: int) -> None:
+        for nonce in [name for name, (_, until_ns) in self._known.items() if until_ns <= now_ns]:
+            if self._states[nonce] == FRESH:
+                del self._known[nonce], self._states[nonce]
+        tenants = Counter(ask.tenant for ask, _ in self._known.values())
+        if tenants[tenant] >= GRANTS_PER_TENANT or len(self._known) >= GRANTS_MAX:
+            raise Refused(
+                f"node {self.key.node_id} has {len(self._known)} tokens for links outstanding, "
+                f"{tenants[tenant]} of tenant {tenant}: at most {GRANTS_MAX} and "
+                f"{GRANTS_PER_TENANT} are signed. Wait until copies end"
+            )

@@ -1,0 +1,35 @@
+"""Opens the listener for links as the settings and the peers of this agent allow."""
+
+import logging
+import time
+
+from libs.common.model import NodeId
+from libs.common.settings.settings import Settings
+from libs.job.transport.errors import LinkError
+from services.node_agent.directories.job_directories import JobDirectories
+from services.node_agent.fabric.tokens import LinkKey
+from services.node_agent.jobs.files import part_of
+from services.node_agent.links.links import Links
+from services.node_agent.peers.peers import Peers
+
+logger = logging.getLogger(__name__)
+
+
+def links_of(settings: Settings, jobs: JobDirectories, peers: Peers | None) -> Links | None:
+    """Return the links of this agent; None without a key, a roster or an address of this node."""
+    if settings.nkey_seed is None or peers is None:
+        return None
+    try:
+        return Links(
+            key=LinkKey(NodeId(settings.node_id), settings.nkey_seed),
+            roster=lambda: peers.gossip.roster,
+            wall_ns=time.time_ns,
+            tenant_of=jobs.tenant_of,
+            part=lambda ask: part_of(settings.node_id, jobs.root_of, ask),
+            host=settings.node_address,
+            port=settings.link_port,
+            bytes_per_s=settings.link_tenant_bytes_per_s,
+        )
+    except LinkError as error:
+        logger.warning("%s: other nodes cannot open links to this one", error)
+        return None
