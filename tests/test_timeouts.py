@@ -91,6 +91,7 @@ STAY: Final[dict[str, str]] = {
         decide.fabric.ROUND_MORE_NS decide.fabric.KNOWN_NS decide.fabric.HOUR_NS""",
     "a pause before something is tried or looked at again; no caller waits for its end": """
         prober.DIAL_AGAIN_S prober.ACCEPT_AGAIN_S cli.verbs.fabric.POLL_S
+        cli.verbs.cp.LOOK_FIRST_S cli.verbs.cp.LOOK_MAX_S
         api_gateway.channels.channel.AWAY_S api_gateway.channels.channel.RETRY_S connection.LINGER_S
         records.DRAIN_S keeping.AGAIN_NS keeping.LOOK_NS standbys.LOOK_S dispatch.PROMOTION_LOOK_S
         dispatch.PROMOTION_S standby_runner.AGAIN_FIRST_S standby_runner.AGAIN_MAX_S
@@ -138,7 +139,8 @@ STAY: Final[dict[str, str]] = {
         transports.DIAL_AGAIN_S rdma.SPIN_S""",
     "the protocol of links between agents: both nodes count on it": """
         grants.VALID_S links.serving.IDLE_S links.serving.LOOK_S links.links.ACCEPT_S
-        links.links.GIVE_UP_S
+        links.links.GIVE_UP_S links.asking.ANSWER_S links.asking.LOOK_S links.copies.COPY_S
+        links.copies.CONNECT_S
         tokens.VALID_MAX_S tokens.APART_NS tokens.SECOND_NS""",
     "the default of an argument for which a setting is given": """
         records.FLUSH_S vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S

@@ -35,7 +35,7 @@ VERBS: Final[dict[str, Verb]] = {
         "List, describe, cancel or kill jobs.",
     ),
     "logs": Verb(JOBS, "Print the output of a job."),
-    "cp": Verb(JOBS, "Copy a file or folder from a job to this machine."),
+    "cp": Verb(JOBS, "Copy a file or folder from a job to this machine or another node."),
     "exec": Verb(JOBS, "Run a command or a shell inside a running job."),
     "port-forward": Verb(JOBS, "Forward a local port to a port of a running job."),
     "cancel": Verb(JOBS, "Stop jobs: send a signal, then SIGKILL after a grace period."),

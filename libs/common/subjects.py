@@ -63,7 +63,7 @@ ROSTER: Final = "roster"  # roster.<node>: agent -> scheduler, answered by every
 OUTSTANDING: Final = "outstanding"
 ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
 # ask.node.<node>.<verb>: gateway -> agent: output, stdin, channel, files, prune, topology,
-# memory
+# memory, link, copy
 NODE_ASK: Final = "ask.node"
 # ask.scheduler.<verb>: gateway -> scheduler: why, inventory; trimmer -> scheduler: position
 SCHEDULER_ASK: Final = "ask.scheduler"

@@ -22,6 +22,11 @@ MISSING: Final = "missing"
 PRUNED: Final = "pruned"
 OUTSIDE: Final = "outside"
 UNREADABLE: Final = "unreadable"
+# Faults of links and copies between nodes: a bound is reached; the target cannot be written; the
+# other node is away or breaks the rules.
+BUSY: Final = "busy"
+UNWRITABLE: Final = "unwritable"
+BROKEN: Final = "broken"
 
 
 class FileAsk(msgspec.Struct, frozen=True):

@@ -212,12 +212,19 @@ def remove_tree(path: str | os.PathLike[str]) -> bool:
     with contextlib.suppress(OSError):
         holder = os.open(parent or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for _ in range(REMOVE_PASSES):
-                if _remove(holder, name):
-                    return True
+            if remove_below(holder, name):
+                return True
         finally:
             os.close(holder)
     return not os.path.lexists(path)
+
+
+def remove_below(holder: int, name: str) -> bool:
+    """Remove an entry of the open folder `holder`, with everything in it.
+
+    Return whether it is gone. Raises OSError.
+    """
+    return any(_remove(holder, name) for _ in range(REMOVE_PASSES))
 
 
 def _remove(holder: int, name: str) -> bool:

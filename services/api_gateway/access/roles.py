@@ -64,6 +64,8 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("GET", "/v1/jobs/{ref}/output"): READ,
     ("GET", "/v1/jobs/{ref}/attach"): READ,
     ("GET", "/v1/jobs/{ref}/files"): CHANGE,
+    ("POST", "/v1/jobs/{ref}/copies"): CHANGE,
+    ("GET", "/v1/jobs/{ref}/copies/{copy}"): CHANGE,
     ("PUT", "/v1/jobs/{ref}/stdin"): CHANGE,
     ("GET", "/v1/jobs/{ref}/exec"): CHANGE,
     ("GET", "/v1/jobs/{ref}/forward"): CHANGE,

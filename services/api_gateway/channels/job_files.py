@@ -17,6 +17,7 @@ from libs.common import facts as f
 from libs.common import subjects
 from libs.common.errors import Unavailable
 from libs.common.messages.file_messages import (
+    BUSY,
     FILE,
     LINK,
     MISSING,
@@ -33,7 +34,7 @@ from services.api_gateway.problems import Problem
 
 BLOCK: Final = tarfile.BLOCKSIZE
 DEPTH_MAX: Final = 100
-STATUS: Final = {MISSING: 404, PRUNED: 410, OUTSIDE: 422, UNREADABLE: 409}
+STATUS: Final = {MISSING: 404, PRUNED: 410, OUTSIDE: 422, UNREADABLE: 409, BUSY: 503}
 
 _encode = msgspec.msgpack.Encoder().encode
 _part = msgspec.msgpack.Decoder(FilePart)

@@ -13,6 +13,7 @@ import msgspec
 from libs.common.devices.topology import Topology
 from libs.common.state.inventory import Inventory
 from services.api_gateway.access.roles import Principal
+from services.api_gateway.channels.job_copies import CopyShown
 from services.api_gateway.http.answer_types import (
     AccessList,
     ClusterShown,
@@ -93,6 +94,8 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/jobs/{ref}/output"): Answer(media=(BYTES,)),
     ("GET", "/v1/jobs/{ref}/attach"): Answer(media=(LINES,)),
     ("GET", "/v1/jobs/{ref}/files"): Answer(media=(BYTES, TAR)),
+    ("POST", "/v1/jobs/{ref}/copies"): Answer((202,), CopyShown),
+    ("GET", "/v1/jobs/{ref}/copies/{copy}"): Answer(kind=CopyShown),
     ("PUT", "/v1/jobs/{ref}/stdin"): Answer(kind=Taken),
     ("GET", "/v1/jobs/{ref}/exec"): Answer((101,), media=()),
     ("GET", "/v1/jobs/{ref}/forward"): Answer((101,), media=()),

@@ -42,10 +42,9 @@ async def files(request: Request, ref: str) -> Response:
     """
     gateway, query = await settled(request, FilesQuery)
     job = job_to_change(request, ref)
-    path = query.path.encode("utf-8", "surrogateescape")
-    if len(path) > PATH_BYTES_MAX or b"\0" in path:
-        raise Refused(f"path: not valid: give at most {PATH_BYTES_MAX} bytes, without a NUL byte")
-    found = JobFiles(gateway, job, query.attempt or job.attempt, await _node(gateway, job, query))
+    path = path_bytes("path", query.path, PATH_BYTES_MAX)
+    node_id = await node_of(gateway, job, query.attempt, query.node_id)
+    found = JobFiles(gateway, job, query.attempt or job.attempt, node_id)
     first = await found.part(path)
     if first.kind == FILE:
         headers = {"x-muster-mode": f"{first.mode:o}", **UNBUFFERED}
@@ -53,32 +52,43 @@ async def files(request: Request, ref: str) -> Response:
     return StreamingResponse(found.archive(path, first), media_type=TAR, headers=UNBUFFERED)
 
 
-async def _node(gateway: Gateway, job: Job, query: FilesQuery) -> NodeId:
-    """Return the node whose files to read. Raises Refused and Problem."""
-    if not 0 <= query.attempt <= job.attempt:
+def path_bytes(field: str, path: str, longest: int) -> bytes:
+    """Return a path of a request as bytes. Raises Refused."""
+    found = path.encode("utf-8", "surrogateescape")
+    if len(found) > longest or b"\0" in found:
+        raise Refused(f"{field}: not valid: give at most {longest} bytes, without a NUL byte")
+    return found
+
+
+async def node_of(gateway: Gateway, job: Job, attempt: int, node_id: str) -> NodeId:
+    """Return the node whose files to read; 0 is the current attempt, an empty node the first.
+
+    Raises Refused and Problem.
+    """
+    if not 0 <= attempt <= job.attempt:
         raise Refused(
-            f"attempt: job {job.job_id} has no attempt {query.attempt}: give 1 to {job.attempt}, "
+            f"attempt: job {job.job_id} has no attempt {attempt}: give 1 to {job.attempt}, "
             "or 0 for the current one"
         )
-    reader = Reader(gateway, job, attempt=query.attempt or job.attempt, rank=0, stream="stdout")
+    reader = Reader(gateway, job, attempt=attempt or job.attempt, rank=0, stream="stdout")
     await reader.find()
     if reader.node_id is None and reader.attempt == job.attempt:
         raise Problem(425, f"job {job.job_id} has no files yet: it is {job.state}", state=job.state)
-    if query.node_id:
-        if NodeId(query.node_id) not in gateway.cluster.nodes:
+    if node_id:
+        if NodeId(node_id) not in gateway.cluster.nodes:
             raise Problem(
                 404,
                 (
-                    f"node_id: node {query.node_id[:64]!r} does not exist: GET "
+                    f"node_id: node {node_id[:64]!r} does not exist: GET "
                     f"/v1/jobs/{job.job_id} shows the job's nodes"
                 ),
             )
-        return NodeId(query.node_id)
+        return NodeId(node_id)
     if reader.node_id is None:
         raise Problem(
             410,
             (
-                f"the node of attempt {query.attempt} of job {job.job_id} is not in the log any "
+                f"the node of attempt {attempt} of job {job.job_id} is not in the log any "
                 "more: give node_id"
             ),
         )

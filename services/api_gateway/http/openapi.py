@@ -41,6 +41,7 @@ from services.api_gateway.intents import (
     prune_intents,
     reservation_intents,
 )
+from services.api_gateway.intents.copy_intents import CopyBody
 from services.api_gateway.intents.fabric_intents import FabricTestBody
 from services.api_gateway.intents.identity_intents import KeyBody, TenantBody
 from services.api_gateway.intents.kept_intents import KeepBody
@@ -191,6 +192,7 @@ BODIES: Final[
     ("POST", "/v1/deployments/{name}/redeploy"): (ModelSpec, model_intents.RANGES, ()),
     ("PATCH", "/v1/deployments/{name}"): (None, (), ("replicas",)),
     ("PUT", "/v1/deployments/{name}/kept/{tier}"): (KeepBody, kept_intents.RANGES, ()),
+    ("POST", "/v1/jobs/{ref}/copies"): (CopyBody, (), ("to_node", "to_job")),
     ("PATCH", "/v1/jobs/{ref}"): (JobSpec, job_intents.RANGES, ()),
     ("PUT", "/v1/queues/{name}"): (QueueBody, order_intents.QUEUE_RANGES, ("policy",)),
     ("PUT", "/v1/reservations/{name}"): (

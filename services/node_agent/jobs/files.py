@@ -110,7 +110,7 @@ def read(root: str, fixed: bool, ask: FileAsk) -> FilePart:
 
     `fixed`: the root itself may not be a link. Raises Fault, OSError and ValueError.
     """
-    with _opened(root, fixed, ask.path) as descriptor:
+    with opened(root, fixed, ask.path) as descriptor:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             return _names(descriptor, ask.after)
@@ -126,8 +126,11 @@ def read(root: str, fixed: bool, ask: FileAsk) -> FilePart:
 
 
 @contextmanager
-def _opened(root: str, fixed: bool, path: bytes) -> Iterator[int]:
-    """Open a file or folder below the root, or the root itself."""
+def opened(root: str, fixed: bool, path: bytes) -> Iterator[int]:
+    """Open a file or folder below the root, or the root itself.
+
+    Raises Fault and OSError.
+    """
     top = (
         os.path.join(os.path.realpath(os.path.dirname(root)), os.path.basename(root))
         if fixed
@@ -152,16 +155,24 @@ def _opened(root: str, fixed: bool, path: bytes) -> Iterator[int]:
 
 
 def _names(folder: int, after: bytes) -> FilePart:
-    """Return the next names in order; only files, folders and links are listed."""
+    """Return the next names in order; only files, folders and links are listed.
+
+    Names and targets of links have at most PART_BYTES together, so that an answer fits a message.
+    """
     with os.scandir(folder) as entries:
         found = heapq.nsmallest(
             PART_NAMES + 1, (name for entry in entries if (name := os.fsencode(entry.name)) > after)
         )
-    page = found[:PART_NAMES]
-    named = [each for name in page if (each := _named(folder, name)) is not None]
-    return FilePart(
-        FOLDER, names=tuple(named), last=page[-1] if page else after, more=len(found) > len(page)
-    )
+    named, size, last = list[Named](), 0, after
+    for name in found[:PART_NAMES]:
+        each = _named(folder, name)
+        size += len(name) + (len(each.target) if each is not None else 0)
+        if named and size > PART_BYTES:
+            break
+        last = name
+        if each is not None:
+            named.append(each)
+    return FilePart(FOLDER, names=tuple(named), last=last, more=bool(found) and last != found[-1])
 
 
 def _named(folder: int, name: bytes) -> Named | None:

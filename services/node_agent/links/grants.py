@@ -11,9 +11,11 @@ from collections.abc import Callable
 from typing import Final
 
 from libs.common.errors import Refused
+from libs.common.messages.file_messages import BUSY
 from libs.common.messages.link_messages import PATH_BYTES_MAX, READ, LinkAsk
 from libs.job.transport.access import Refused as NoAccess
 from services.node_agent.fabric.tokens import SECOND_NS, LinkKey, LinkToken, Purpose
+from services.node_agent.jobs.files import Fault
 
 GRANTS_MAX: Final = 1_024
 GRANTS_PER_TENANT: Final = 256
@@ -33,7 +35,7 @@ class Grants:
         self._states: dict[str, str] = {}
 
     def sign(self, cluster_id: str, ask: LinkAsk) -> bytes:
-        """Return the token of a new grant. Raises Refused."""
+        """Return the token of a new grant. Raises Refused, or Fault BUSY if there are too many."""
         if ask.direction != READ:
             raise Refused(f"direction: {ask.direction[:64]!r} is unknown: use {READ}")
         if len(ask.path) > PATH_BYTES_MAX or b"\0" in ask.path:
@@ -79,8 +81,9 @@ class Grants:
                 del self._known[nonce], self._states[nonce]
         tenants = Counter(ask.tenant for ask, _ in self._known.values())
         if tenants[tenant] >= GRANTS_PER_TENANT or len(self._known) >= GRANTS_MAX:
-            raise Refused(
+            raise Fault(
+                BUSY,
                 f"node {self.key.node_id} has {len(self._known)} tokens for links outstanding, "
                 f"{tenants[tenant]} of tenant {tenant}: at most {GRANTS_MAX} and "
-                f"{GRANTS_PER_TENANT} are signed. Wait until copies end"
+                f"{GRANTS_PER_TENANT} are signed. Wait until copies end",
             )

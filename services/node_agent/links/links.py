@@ -16,7 +16,7 @@ import msgspec
 
 from libs.common.errors import Refused
 from libs.common.messages import Roster
-from libs.common.messages.file_messages import MISSING, OUTSIDE, PRUNED, FileAsk, FilePart
+from libs.common.messages.file_messages import OUTSIDE, PRUNED, FileAsk, FilePart
 from libs.common.messages.link_messages import ASK_BYTES_MAX, LinkAsk, LinkGranted
 from libs.common.model import AttemptRef, NodeId
 from libs.common.subjects import ask_node
@@ -26,6 +26,8 @@ from libs.job.transport.link import Link
 from libs.job.transport.traffic import Options
 from libs.job.transport.transports import TcpTransport
 from services.node_agent.fabric.tokens import Admitted, LinkKey, NodeAccess
+from services.node_agent.jobs.files import Fault
+from services.node_agent.links.copies import Copies
 from services.node_agent.links.grants import Grants
 from services.node_agent.links.rates import Rates
 from services.node_agent.links.serving import Session
@@ -46,7 +48,10 @@ class Links:
     """The links that other agents open to this one. Raises LinkError if it cannot listen.
 
     `tenant_of` returns the tenant of an attempt that is here; `part` reads a part of a file of it.
+    `copies` fetches from other nodes; None: this node only serves.
     """
+
+    copies: Copies | None = None
 
     def __init__(
         self,
@@ -73,8 +78,10 @@ class Links:
         self._accepting.start()
 
     async def listen(self, bus: Bus) -> None:
-        """Answer gateways that ask for tokens."""
+        """Answer gateways that ask for tokens and copies."""
         await bus.subscribe(ask_node(self.key.node_id, "link"), self._on_ask, concurrent=True)
+        if self.copies is not None:
+            await self.copies.listen(bus)
 
     async def close(self) -> None:
         """Take no more links, and end those that are open."""
@@ -83,6 +90,8 @@ class Links:
     def stop(self) -> None:
         """End all sessions and their threads; waits for them."""
         self._closed.set()
+        if self.copies is not None:
+            self.copies.stop()
         self._accepting.join()
         self._listener.close()
         for thread in list(self._threads):
@@ -119,7 +128,9 @@ class Links:
         try:
             token = self.grants.sign(self.roster().cluster_id, ask)
         except Refused as error:
-            return LinkGranted(fault=MISSING, text=str(error))
+            return LinkGranted(fault=OUTSIDE, text=str(error))
+        except Fault as fault:
+            return LinkGranted(fault=fault.word, text=str(fault))
         return LinkGranted(token=token, address=self.address)
 
     def _accept(self) -> None:

@@ -9,6 +9,7 @@ from libs.job.transport.errors import LinkError
 from services.node_agent.directories.job_directories import JobDirectories
 from services.node_agent.fabric.tokens import LinkKey
 from services.node_agent.jobs.files import part_of
+from services.node_agent.links.copies import Copies
 from services.node_agent.links.links import Links
 from services.node_agent.peers.peers import Peers
 
@@ -19,9 +20,10 @@ def links_of(settings: Settings, jobs: JobDirectories, peers: Peers | None) -> L
     """Return the links of this agent; None without a key, a roster or an address of this node."""
     if settings.nkey_seed is None or peers is None:
         return None
+    key = LinkKey(NodeId(settings.node_id), settings.nkey_seed)
     try:
-        return Links(
-            key=LinkKey(NodeId(settings.node_id), settings.nkey_seed),
+        links = Links(
+            key=key,
             roster=lambda: peers.gossip.roster,
             wall_ns=time.time_ns,
             tenant_of=jobs.tenant_of,
@@ -33,3 +35,11 @@ def links_of(settings: Settings, jobs: JobDirectories, peers: Peers | None) -> L
     except LinkError as error:
         logger.warning("%s: other nodes cannot open links to this one", error)
         return None
+    links.copies = Copies(
+        key=key,
+        roster=lambda: peers.gossip.roster,
+        wall_ns=time.time_ns,
+        tenant_of=jobs.tenant_of,
+        root_of=jobs.root_of,
+    )
+    return links

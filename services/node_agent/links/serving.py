@@ -31,6 +31,8 @@ from services.node_agent.links.rates import Rates
 IDLE_S: Final = 30.0
 LOOK_S: Final = 0.2
 SECOND_NS: Final = 1_000_000_000
+# Bytes of a path in a message.
+SHOWN_MAX: Final = 128
 
 _request = msgspec.msgpack.Decoder(LinkRequest)
 _encode = msgspec.msgpack.Encoder().encode
@@ -79,9 +81,10 @@ class Session:
         if isinstance(request, SumAsk):
             return self._summed(request)
         if not is_below(request.path, self.ask.path):
-            return FilePart(
-                fault=OUTSIDE, text="the path is not below the one that the token names"
+            text = (
+                f"{_shown(request.path)} is not below {_shown(self.ask.path)}: ask for paths there"
             )
+            return FilePart(fault=OUTSIDE, text=text)
         if request.offset < 0:
             return FilePart(fault=UNREADABLE, text=f"offset {request.offset}: give 0 or more")
         ask = FileAsk(
@@ -101,7 +104,7 @@ class Session:
 
     def _summed(self, request: SumAsk) -> Sum:
         if (request.path, request.size_bytes) != (self._path, self._sent):
-            return Sum(fault=f"the file was not sent whole and in order: {self._sent} bytes were")
+            return Sum(fault=f"the file was not sent whole, only {self._sent} bytes: read it again")
         return Sum(self._sum.hexdigest())
 
 
@@ -116,3 +119,7 @@ def is_below(path: bytes, top: bytes) -> bool:
     if granted == b".":
         return not wanted.startswith(b"/")
     return wanted == granted or wanted.startswith(granted.rstrip(b"/") + b"/")
+
+
+def _shown(path: bytes) -> str:
+    return path[:SHOWN_MAX].decode("utf-8", "backslashreplace") or "."
