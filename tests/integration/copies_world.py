@@ -18,6 +18,7 @@ class Fetching:
 
     def __init__(self, root: Path, serving: Serving, answer_s: float, copy_s: float) -> None:
         self.root, self.serving = root, serving
+        self.ids: list[int] = []
         self.numbers = iter(range(1_000_000))
         self.copies = Copies(
             key=DIALLER,
@@ -30,7 +31,7 @@ class Fetching:
         )
 
     def _root_of(self, ref: AttemptRef) -> tuple[str, bool, list[int]] | None:
-        return (str(self.root), False, []) if ref.job_id in ("j2", "j3") else None
+        return (str(self.root), False, self.ids) if ref.job_id in ("j2", "j3") else None
 
     def request(
         self,

@@ -65,7 +65,7 @@ class Writers:
     async def schedule(self, *facts: AnyFact) -> int:
         return await self.write(subjects.SCHEDULER, *facts, epoch=self.epoch)
 
-    async def register(self, node_id: str, gpus: int = 2) -> int:
+    async def register(self, node_id: str, gpus: int = 2, link_address: str = "") -> int:
         devices = tuple(
             Gpu(
                 uuid=GpuId(f"{node_id}-g{i}"),
@@ -82,6 +82,7 @@ class Writers:
             address="10.0.0.1",
             gpus=devices,
             takes_controls=True,
+            link_address=link_address,
         )
         return await self.write(subjects.node(node_id), fact, epoch=1)
 

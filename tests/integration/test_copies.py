@@ -5,12 +5,16 @@ import resource
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from libs.common.messages.copy_messages import COPIED, FAILED, UNKNOWN, CopyLook, CopyState
 from libs.common.messages.file_messages import MISSING, OUTSIDE, PART_BYTES, PRUNED, UNWRITABLE
 from libs.common.subjects import ask_node
 from libs.common.transport.bus_memory import MemoryBus
 from tests.integration.copies_world import WITHIN_S, fetching_at
+
+# A user that is neither root nor one of the system's.
+OTHER_USER = 54_321
 
 
 def test_a_file_is_copied_with_its_mode_and_replaces_a_file(tmp_path: Path) -> None:
@@ -123,6 +127,30 @@ def test_a_write_that_fails_midway_leaves_nothing_behind(tmp_path: Path) -> None
         assert (done.state, done.fault) == (FAILED, UNWRITABLE)
         assert done.text == "node dialler cannot write 'b': File too large"
         assert fetching.names() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_a_copy_is_written_as_the_user_of_its_job(tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:-2]):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    with fetching_at(tmp_path) as fetching:
+        (fetching.serving.root / "out/deep").mkdir(parents=True)
+        (fetching.serving.root / "out/deep/a").write_bytes(bytes(2 * PART_BYTES))
+        (fetching.serving.root / "out/b").symlink_to("deep/a")
+        (fetching.root / "closed").mkdir(0o700)
+        (fetching.root / "own").mkdir()
+        os.chown(fetching.root / "own", OTHER_USER, OTHER_USER)
+        fetching.root.chmod(0o755)
+        fetching.ids = [OTHER_USER, OTHER_USER]
+        assert fetching.copied("out", "own").state == COPIED
+        made = [fetching.root / f"own/out{name}" for name in ("", "/deep", "/deep/a", "/b")]
+        assert {path.lstat().st_uid for path in made} == {OTHER_USER}
+        for path in ("closed", ""):
+            done = fetching.copied("out", path)
+            assert (done.state, done.fault) == (FAILED, UNWRITABLE)
+            assert "Permission denied" in done.text
+        assert os.listdir(fetching.root / "closed") == []
+        assert os.geteuid() == 0
 
 
 async def test_a_gateway_starts_a_copy_and_looks_at_it_over_the_bus(tmp_path: Path) -> None:

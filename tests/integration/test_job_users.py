@@ -23,7 +23,7 @@ from services.node_agent.directories.accounts import Account
 from services.node_agent.directories.acting_as import acting_as
 from services.node_agent.directories.job_directories import JobDirectories
 from services.node_agent.directories.protocol import Launch
-from services.node_agent.jobs.files import FileAnswers
+from services.node_agent.jobs.files import FileAnswers, part_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job another user")
 USER = "daemon"
@@ -190,7 +190,10 @@ class Reader:
 
     def read(self, path: Path | str, ref: AttemptRef = REF) -> FilePart:
         return self.answers.threads.submit(
-            self.answers._part, FileAsk(ref.job_id, ref.attempt, str(path).encode())
+            part_of,
+            self.answers.node_id,
+            self.answers.root_of,
+            FileAsk(ref.job_id, ref.attempt, str(path).encode()),
         ).result(WAIT_S)
 
 
