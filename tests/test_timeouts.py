@@ -140,7 +140,7 @@ STAY: Final[dict[str, str]] = {
     "the protocol of links between agents: both nodes count on it": """
         grants.VALID_S links.serving.IDLE_S links.serving.LOOK_S links.links.ACCEPT_S
         links.links.GIVE_UP_S links.asking.ANSWER_S links.asking.LOOK_S links.copies.COPY_S
-        links.copies.CONNECT_S
+        links.copies.CONNECT_S links.members.KNOWN_S links.members.LOOK_S
         tokens.VALID_MAX_S tokens.APART_NS tokens.SECOND_NS""",
     "the default of an argument for which a setting is given": """
         records.FLUSH_S vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S

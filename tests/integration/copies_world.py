@@ -1,5 +1,6 @@
 """A node that fetches from the serving node of `links_world.py`. For the tests of copies."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,21 +9,27 @@ from pathlib import Path
 from libs.common.messages.copy_messages import COPYING, CopyStart, CopyState
 from libs.common.model import AttemptRef, JobId, NodeId
 from services.node_agent.links.copies import Copies
+from services.node_agent.links.members import Members
 from tests.integration.links_world import DIALLER, NOW_NS, ROSTER, Serving, serving_at
 
 WITHIN_S = 20.0
 
 
 class Fetching:
-    """The node `dialler`, whose job j2 of tenant red has the working directory `root`."""
+    """The node `dialler`, whose job j2 of tenant red has the working directory `root`.
+
+    `asked`: the node asked for a newer roster than `roster`.
+    """
 
     def __init__(self, root: Path, serving: Serving, answer_s: float, copy_s: float) -> None:
         self.root, self.serving = root, serving
         self.ids: list[int] = []
+        self.roster = ROSTER
+        self.asked = threading.Event()
         self.numbers = iter(range(1_000_000))
         self.copies = Copies(
             key=DIALLER,
-            roster=lambda: ROSTER,
+            members=Members(DIALLER.node_id, lambda: self.roster, self.asked.set, known_s=WITHIN_S),
             wall_ns=lambda: NOW_NS,
             tenant_of=lambda ref: {"j2": "red", "j3": "blue"}.get(ref.job_id, ""),
             root_of=self._root_of,

@@ -1,5 +1,6 @@
 """Links of a serving node over real sockets, and a dialler with its own key. For the link tests."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from libs.job.transport.transports import TcpTransport
 from services.node_agent.fabric.tokens import LinkKey, NodeAccess
 from services.node_agent.jobs.files import part_of
 from services.node_agent.links.links import Links
+from services.node_agent.links.members import Members
 
 NOW_NS = 10**18
 WITHIN_S = 5.0
@@ -34,14 +36,19 @@ ROSTER = Roster(
 
 
 class Serving:
-    """A serving node whose job j1 of tenant red has the working directory `root`."""
+    """A serving node whose job j1 of tenant red has the working directory `root`.
+
+    `asked`: the node asked for a newer roster than `roster`.
+    """
 
     def __init__(self, root: Path, bytes_per_s: int = 0) -> None:
         self.root = root
         self.now_ns = NOW_NS
+        self.roster = ROSTER
+        self.asked = threading.Event()
         self.links = Links(
             key=SERVER,
-            roster=lambda: ROSTER,
+            members=Members(SERVER.node_id, lambda: self.roster, self.asked.set, known_s=WITHIN_S),
             wall_ns=lambda: self.now_ns,
             tenant_of=lambda ref: "red" if ref.job_id == "j1" else "",
             part=lambda ask: part_of("server", self._root_of, ask),

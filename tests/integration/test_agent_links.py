@@ -20,6 +20,7 @@ from services.node_agent.directories.job_directories import JobDirectories
 from services.node_agent.fabric.tokens import NodeAccess
 from services.node_agent.jobs.files import part_of
 from services.node_agent.links.links import Links
+from services.node_agent.links.members import Members
 from tests.integration.agent_world import NODE, world_at
 from tests.integration.links_world import (
     DIALLER,
@@ -130,7 +131,7 @@ async def test_a_real_agent_signs_tokens_for_its_jobs_and_serves_them(tmp_path: 
         assert isinstance(jobs, JobDirectories)
         agent.links = Links(
             key=key(NODE, 1),
-            roster=lambda: roster_of(NODE),
+            members=Members(NodeId(NODE), lambda: roster_of(NODE)),
             wall_ns=lambda: NOW_NS,
             tenant_of=jobs.tenant_of,
             part=lambda ask: part_of(NODE, jobs.root_of, ask),

@@ -11,6 +11,7 @@ from services.node_agent.jobs.files import part_of
 from services.node_agent.links import grants
 from services.node_agent.links.copies import Copies
 from services.node_agent.links.links import Links
+from services.node_agent.links.members import Members
 from tests.integration.gateway_world import Json, World, gateway_world
 from tests.integration.links_world import DIALLER, NOW_NS, ROSTER, SERVER
 
@@ -22,7 +23,7 @@ class Nodes:
         self.world, self.root = world, root
         self.links = Links(
             key=SERVER,
-            roster=lambda: ROSTER,
+            members=Members(SERVER.node_id, lambda: ROSTER),
             wall_ns=lambda: NOW_NS,
             tenant_of=self._tenant_of,
             part=lambda ask: part_of("server", self._root_of, ask),
@@ -30,7 +31,7 @@ class Nodes:
         )
         self.copies = Copies(
             key=DIALLER,
-            roster=lambda: ROSTER,
+            members=Members(DIALLER.node_id, lambda: ROSTER),
             wall_ns=lambda: NOW_NS,
             tenant_of=self._tenant_of,
             root_of=self._root_of,

@@ -166,7 +166,10 @@ class NodeAccess:
         known = {entry.node_id: entry for entry in self.roster().nodes if not entry.removed}
         entry = known.get(said.node_id)
         if entry is None or not entry.key:
-            raise Refused(f"node {said.node_id!r} is not a member of this cluster")
+            raise Refused(
+                f"node {self.key.node_id} has no key of node {said.node_id!r}: that node is not a "
+                "member of this cluster, or registered a moment ago"
+            )
         try:
             VerifyKey(public_nkey.raw(entry.key)).verify(data, said.signature)
         except (BadSignatureError, ValueError):

@@ -17,7 +17,6 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import MusterError
-from libs.common.messages import Roster
 from libs.common.messages.copy_messages import (
     COPIED,
     COPYING,
@@ -40,6 +39,7 @@ from services.node_agent.jobs.files import Fault, RootOf
 from services.node_agent.links.asking import AHEAD, ANSWER_S, Peer
 from services.node_agent.links.fetching import Fetch, Progress
 from services.node_agent.links.landing import landing
+from services.node_agent.links.members import Members
 
 COPIES_MAX: Final = 8
 COPIES_PER_TENANT: Final = 4
@@ -70,7 +70,7 @@ class Copy:
         self.fault: Fault | None = None
 
     def state(self) -> CopyState:
-        """Return what a gateway is told."""
+        """Return the state for gateways."""
         start, done, fault = self.start, self.progress, self.fault
         ended_s = self.ended_s
         return CopyState(
@@ -97,14 +97,14 @@ class Copies:
     def __init__(
         self,
         key: LinkKey,
-        roster: Callable[[], Roster],
+        members: Members,
         wall_ns: Callable[[], int],
         tenant_of: Callable[[AttemptRef], str],
         root_of: RootOf,
         answer_s: float = ANSWER_S,
         copy_s: float = COPY_S,
     ) -> None:
-        self.key, self.roster, self.wall_ns = key, roster, wall_ns
+        self.key, self.members, self.wall_ns = key, members, wall_ns
         self.tenant_of, self.root_of = tenant_of, root_of
         self.answer_s, self.copy_s = answer_s, copy_s
         self._closed = threading.Event()
@@ -117,7 +117,7 @@ class Copies:
         await bus.subscribe(ask_node(self.key.node_id, "copy"), self._on_ask, concurrent=True)
 
     def stop(self) -> None:
-        """End all copies; what they wrote is removed. Waits for their threads."""
+        """End all copies, remove what they wrote, and wait for their threads."""
         self._closed.set()
         for thread in list(self._threads):
             thread.join()
@@ -129,6 +129,7 @@ class Copies:
             return _encode(CopyState("", fault=OUTSIDE, text=f"not a CopyRequest: {error}"))
         if isinstance(ask, CopyLook):
             return _encode(self.look(ask.copy))
+        await self.members.wait_for(ask.node_id)
         return _encode(await asyncio.to_thread(self.begin, ask))
 
     def look(self, copy: str) -> CopyState:
@@ -145,9 +146,13 @@ class Copies:
         )
 
     def begin(self, start: CopyStart) -> CopyState:
-        """Start a copy, unless the target is not here or too many run. Repeating is harmless."""
+        """Start a copy, unless a node or the target is unknown, or too many copies run.
+
+        Repeating is harmless.
+        """
         try:
             found = self._target(start)
+            self.members.check(start.node_id)
             with self._lock:
                 copy = self._copies.get(start.copy)
                 if copy is not None:
@@ -171,7 +176,8 @@ class Copies:
             raise Fault(
                 PRUNED,
                 f"node {self.key.node_id} has no directory of job {start.job_id}, attempt "
-                f"{start.attempt}: it does not run there, or is pruned",
+                f"{start.attempt}: it does not run there, or is pruned. "
+                "`muster describe` shows the nodes of a job",
             )
         if tenant != start.tenant:
             text = f"job {start.job_id} does not belong to tenant {start.tenant[:64]!r}"
@@ -202,7 +208,9 @@ class Copies:
             copy.fault = fault
         except (FileNotFoundError, NotADirectoryError):
             shown = start.path.decode("utf-8", "backslashreplace")
-            copy.fault = Fault(MISSING, f"no folder for {shown!r} on node {self.key.node_id}")
+            copy.fault = Fault(
+                MISSING, f"no folder for {shown!r} on node {self.key.node_id}: make it"
+            )
         except (OSError, ValueError, MusterError) as error:
             copy.fault = Fault(UNWRITABLE, f"node {self.key.node_id} cannot write: {error}")
         finally:
@@ -216,19 +224,25 @@ class Copies:
         source = os.path.normpath(start.source_path or b".")
         name = start.source_job_id.encode() if source == b"." else os.path.basename(source)
         target = landing(self.key.node_id, found, start.path, name)
-        access = NodeAccess(self.key, self.roster, self.wall_ns, start.token)
+        access = NodeAccess(self.key, self.members.roster, self.wall_ns, start.token)
         options = Options(AHEAD, buffer_bytes=ANSWER_BYTES_MAX, give_up_s=self.answer_s)
         with closing(target):
             within_s = min(CONNECT_S, self.answer_s)
             try:
                 link = TcpTransport(access, options).connect(start.address, within_s)
             except LinkError as error:
-                text = f"no link to node {start.node_id} at {start.address}: {error.detail}"
-                raise Fault(BROKEN, text) from error
+                raise Fault(
+                    BROKEN,
+                    f"no link to node {start.node_id} at {start.address}: {error.detail}. See the "
+                    "state of both nodes with `muster nodes`, then copy again",
+                ) from error
             with link:
                 if link.peer != start.node_id:
-                    text = f"node {link.peer} answers at {start.address}, not {start.node_id}"
-                    raise Fault(BROKEN, text)
+                    raise Fault(
+                        BROKEN,
+                        f"node {link.peer} answers at {start.address}, not {start.node_id}: copy "
+                        "again",
+                    )
                 peer = Peer(link, start.node_id, lambda: self._check_going(copy), self.answer_s)
                 Fetch(peer, target, start.copy, copy.progress).run(start.source_path)
         copy.placed = target.placed

@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Refused
-from libs.common.messages import Roster
 from libs.common.messages.file_messages import OUTSIDE, PRUNED, FileAsk, FilePart
 from libs.common.messages.link_messages import ASK_BYTES_MAX, LinkAsk, LinkGranted
 from libs.common.model import AttemptRef, NodeId
@@ -29,6 +28,7 @@ from services.node_agent.fabric.tokens import Admitted, LinkKey, NodeAccess
 from services.node_agent.jobs.files import Fault
 from services.node_agent.links.copies import Copies
 from services.node_agent.links.grants import Grants
+from services.node_agent.links.members import Members
 from services.node_agent.links.rates import Rates
 from services.node_agent.links.serving import Session
 
@@ -56,7 +56,7 @@ class Links:
     def __init__(
         self,
         key: LinkKey,
-        roster: Callable[[], Roster],
+        members: Members,
         wall_ns: Callable[[], int],
         tenant_of: Callable[[AttemptRef], str],
         part: Callable[[FileAsk], FilePart],
@@ -64,10 +64,10 @@ class Links:
         port: int = 0,
         bytes_per_s: int = 0,
     ) -> None:
-        self.key, self.roster, self.tenant_of, self.part = key, roster, tenant_of, part
+        self.key, self.members, self.tenant_of, self.part = key, members, tenant_of, part
         self.grants = Grants(key, wall_ns)
         self.rates = Rates(bytes_per_s)
-        access = NodeAccess(key, roster, wall_ns, admit=self.grants.admit)
+        access = NodeAccess(key, members.roster, wall_ns, admit=self.grants.admit)
         self._listener = TcpTransport(access, BUFFERS).listen(host, port)
         self.address = self._listener.address
         self._closed = threading.Event()
@@ -108,6 +108,7 @@ class Links:
             ask = _ask.decode(data)
         except msgspec.DecodeError as error:
             return _encode(LinkGranted(fault=OUTSIDE, text=f"not a LinkAsk: {error}"))
+        await self.members.wait_for(ask.dialler)
         return _encode(await asyncio.to_thread(self.grant, ask))
 
     def grant(self, ask: LinkAsk) -> LinkGranted:
@@ -126,7 +127,8 @@ class Links:
         if first.fault:
             return LinkGranted(fault=first.fault, text=first.text)
         try:
-            token = self.grants.sign(self.roster().cluster_id, ask)
+            self.members.check(ask.dialler)
+            token = self.grants.sign(self.members.roster().cluster_id, ask)
         except Refused as error:
             return LinkGranted(fault=OUTSIDE, text=str(error))
         except Fault as fault:

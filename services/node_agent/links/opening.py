@@ -11,6 +11,7 @@ from services.node_agent.fabric.tokens import LinkKey
 from services.node_agent.jobs.files import part_of
 from services.node_agent.links.copies import Copies
 from services.node_agent.links.links import Links
+from services.node_agent.links.members import Members
 from services.node_agent.peers.peers import Peers
 
 logger = logging.getLogger(__name__)
@@ -21,10 +22,11 @@ def links_of(settings: Settings, jobs: JobDirectories, peers: Peers | None) -> L
     if settings.nkey_seed is None or peers is None:
         return None
     key = LinkKey(NodeId(settings.node_id), settings.nkey_seed)
+    members = Members(key.node_id, lambda: peers.gossip.roster, fetch_soon=peers.fetch_soon)
     try:
         links = Links(
             key=key,
-            roster=lambda: peers.gossip.roster,
+            members=members,
             wall_ns=time.time_ns,
             tenant_of=jobs.tenant_of,
             part=lambda ask: part_of(settings.node_id, jobs.root_of, ask),
@@ -37,7 +39,7 @@ def links_of(settings: Settings, jobs: JobDirectories, peers: Peers | None) -> L
         return None
     links.copies = Copies(
         key=key,
-        roster=lambda: peers.gossip.roster,
+        members=members,
         wall_ns=time.time_ns,
         tenant_of=jobs.tenant_of,
         root_of=jobs.root_of,

@@ -111,6 +111,8 @@ class Peers:
         self.gossip = g.begin(node_id, Roster(), 0, clock.boot_ns())
         self.reader = Reader(Roster())
         self.fetched_ns = 0
+        # Two fetches at once would write the same file.
+        self.fetching = asyncio.Lock()
         self.budget = Budget()
         self.addresses: frozenset[str] = frozenset()
         self.narrowed: frozenset[str] | None = None
@@ -168,20 +170,24 @@ class Peers:
         now_ns = self.clock.boot_ns()
         if lease.roster in ("", self.gossip.roster.digest) or now_ns < self.fetched_ns:
             return False
+        if self.fetching.locked():
+            return False
         self.fetched_ns = now_ns + ROSTER_EVERY_NS
         return True
 
+    def fetch_soon(self) -> None:
+        """Let the next lease fetch a new roster, even if one was fetched a moment ago."""
+        self.fetched_ns = 0
+
     async def fetch(self, bus: Bus) -> None:
         """Fetch the roster. After a failure a later lease asks again."""
-        await asyncio.sleep(ask_jitter_ns(self.gossip.node_id) / 1e9)
-        try:
-            await self.take(
-                _roster.decode(
-                    await bus.request(subjects.roster(self.gossip.node_id), b"", FETCH_TIMEOUT_S)
-                )
-            )
-        except (Unavailable, msgspec.DecodeError) as error:
-            logger.debug("no roster: %s", error)
+        subject = subjects.roster(self.gossip.node_id)
+        async with self.fetching:
+            await asyncio.sleep(ask_jitter_ns(self.gossip.node_id) / 1e9)
+            try:
+                await self.take(_roster.decode(await bus.request(subject, b"", FETCH_TIMEOUT_S)))
+            except (Unavailable, msgspec.DecodeError) as error:
+                logger.debug("no roster: %s", error)
 
     async def take(self, roster: Roster) -> None:
         """Store a roster, then use it."""
