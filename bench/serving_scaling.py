@@ -10,7 +10,7 @@ from typing import Final
 
 from bench.cluster import QUICK, quantile, say
 from bench.serving_traces import SECOND_NS, hashing, waves
-from services.api_gateway.serving.autoscaling import Autoscaling, Scaling, Signals, Targets
+from services.scheduler.models.autoscaling import Autoscaling, Scaling, Signals, Targets
 from tests.sim.engine import Asked, EngineSettings
 from tests.sim.serving import Run
 from tests.sim.serving_gateway import MusterGateway

@@ -25,6 +25,7 @@ STAY: Final[dict[str, str]] = {
         rates.WINDOW_NS
         reading.AT_NS requests.NS_PER_S
         admission.SECOND_NS autoscaling.SECOND_NS fairness.SECOND_NS loads.SECOND_NS routing.MS_NS
+        demand.MS_NS demand.US_NS latencies.SECOND_NS latencies.US_NS
         allowance.MINUTE_NS allowance.SECOND_NS node_budget.SECOND_NS retention.SECOND_NS
         node_budget.BYTES_PER_S
         ordering.SECOND_NS devices.SECOND_NS hangs.SECOND_NS counters.SECOND_NS telemetry.BUCKETS_S
@@ -97,7 +98,7 @@ STAY: Final[dict[str, str]] = {
         dispatch.PROMOTION_S standby_runner.AGAIN_FIRST_S standby_runner.AGAIN_MAX_S
         standby_runner.LOCK_LOOK_S standby_runner.LOCK_WAIT_S standby_runner.LOOK_S
         standby_runner.PROBE_EVERY_S standby_runner.PROBE_S standby_runner.STEADY_S
-        standbys.LOOK_IDLE_S admission.GONE_S queues.STOPPING_S
+        standbys.LOOK_IDLE_S admission.GONE_S errors.STOPPING_S
         revoking.AGAIN_S
         admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S
         audit.service.RETRY_S call.LAST_WORDS_S
@@ -158,6 +159,7 @@ STAY: Final[dict[str, str]] = {
         "a rule of serving, measured by bench/serving.py: what an operator chooses are its inputs"
     ): """
         serving.admission.RETRY_MAX_S serving.admission.UNKNOWN_S
+        demand.EVERY_NS demand.FRESH_NS latencies.WINDOW_NS
         autoscaling.GROW_AFTER_NS autoscaling.GROW_EVERY_NS autoscaling.MEAN_NS
         autoscaling.SHRINK_AFTER_NS autoscaling.SHRINK_EVERY_NS
         fairness.SLOT_NS fairness.STARVED_NS late_binding.PASSED_NS late_binding.RATE_S

@@ -85,6 +85,17 @@ def queue_line(queue: dict[str, Any]) -> str:
     return f"{requests} with {queue['waiting_tokens']} input tokens (in this gateway)"
 
 
+def scaling_line(targets: dict[str, Any]) -> str:
+    """Return the bounds and targets of a model that scales."""
+    wanted = [
+        f"first token in {targets['first_token_ms']} ms" if targets["first_token_ms"] else "",
+        f"{targets['per_token_ms']} ms a token" if targets["per_token_ms"] else "",
+        f"{targets['concurrency']} requests a replica" if targets["concurrency"] else "",
+    ]
+    bounds = f"{targets['replicas_min']} to {targets['replicas_max']} replicas"
+    return f"{bounds}; {', '.join(filter(None, wanted))}"
+
+
 def share_row(share: dict[str, Any]) -> list[str]:
     """Return the cells of SHARE_COLUMNS."""
     return [

@@ -262,6 +262,7 @@ _FOLDS: Final = {
     f.JobRequeued: job_fold.requeued,
     f.JobClosed: job_fold.closed,
     f.AllocationWarned: allocation_fold.warned,
+    f.ModelAutoscaled: model_fold.autoscaled,
     f.ReplicasScaled: model_fold.replicas_scaled,
     f.KeptPlaced: kept_fold.placed,
     f.KeptGranted: kept_fold.granted,

@@ -10,6 +10,8 @@ from typing import Final, NewType
 
 import msgspec
 
+from libs.common.scaling_targets import ScalingTargets
+
 JobId = NewType("JobId", str)
 NodeId = NewType("NodeId", str)
 GpuId = NewType("GpuId", str)
@@ -240,8 +242,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The specification of a model's replicas; each is a job on one node.
 
-    `{port}` in the command stands for the port of the replica. Fields that JobSpec has too mean the
-    same and apply to each replica (`model_view.replica_spec`).
+    With `scaling` the scheduler changes the number of replicas, and `replicas` is the number to
+    begin with. `{port}` in the command stands for the port of the replica. Fields that JobSpec has
+    too mean the same and apply to each replica (`model_view.replica_spec`).
     """
 
     command: tuple[str, ...]
@@ -284,6 +287,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     health_interval_s: int = 5
     health_timeout_s: int = 0
     health_failures: int = 3
+    scaling: ScalingTargets | None = None
 
 
 class Replica(msgspec.Struct, frozen=True):

@@ -159,7 +159,7 @@ class Gateway:
         )
         self.upstream = Upstream(settings)
         queues = self.queues = Queues(self)
-        self.reporter = Reporter(lambda: self.cluster, queues.open, self.bus, settings.instance)
+        self.reporter = Reporter(lambda: self.cluster, queues, self.bus, settings.instance)
 
     def _set_state(self, cluster: Cluster, history: History) -> None:
         self.cluster = cluster

@@ -5,7 +5,7 @@ Owns: the order of the queue, every placement, the end of every attempt, the los
 Reads: all facts
 Writes: TermBegan, PluginDisabled, ClusterConfigured, LeaseExtended, JobQueued, ElementBegun,
   JobPlaced, JobStopOrdered, JobPreempted, DevicesReserved, JobRequeued, JobClosed,
-  AllocationWarned, ReplicasScaled, KeptPlaced, KeptGranted, KeptEvicted, NodeLost,
+  AllocationWarned, ModelAutoscaled, ReplicasScaled, KeptPlaced, KeptGranted, KeptEvicted, NodeLost,
   NodeReturned, NodeRemoved,
   FabricTestBegun, FabricRoundOrdered, FabricRoundClosed, FabricTestEnded, NodeDrained
 Decides: order, placement, preemption, retries, stops, replicas of models and what they

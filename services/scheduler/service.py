@@ -50,6 +50,7 @@ from services.scheduler.leases.leases import Leadership, Leases
 from services.scheduler.leases.renewals import Renewals
 from services.scheduler.leases.roster import PresentRoster
 from services.scheduler.leases.take_over import TakeOver, opening_facts
+from services.scheduler.models.demand import Demand
 from services.scheduler.models.drains import Drains
 from services.scheduler.orders.desired_pages import DesiredPages
 from services.scheduler.orders.outbox import Outbox
@@ -102,6 +103,7 @@ class Scheduler:
         self.questions = QuestionDesk(lambda: self.state, clock, settings.ask_past_ms)
         self.renewals = Renewals()
         self.drains = Drains()
+        self.demand = Demand()
         self.senders = Senders()
         append_s = settings.log_append_ms / 1_000
         self.writer = Writer(
@@ -141,15 +143,13 @@ class Scheduler:
             silent = self.renewals.losable(
                 self.state.cluster, self.leases.silent(self.state.cluster, self.acked, now), now
             )
-            quiet = self.leases.quiet(self.state.cluster, now)
-            removable = self.renewals.removable(self.state.cluster)
-            drained = self.drains.drained(self.acked, self.state.restless.draining, now, now_ns)
             self.observed = Observations(
                 silent=tuple(silent),
-                quiet=tuple(quiet),
-                removable=tuple(removable),
+                quiet=tuple(self.leases.quiet(self.state.cluster, now)),
+                removable=tuple(self.renewals.removable(self.state.cluster)),
                 faults=tuple(self.plugins.faults),
-                drained=drained,
+                drained=self.drains.drained(self.acked, self.state.restless.draining, now, now_ns),
+                wanted=self.demand.wanted(self.acked, now),
             )
             if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(
                 self.state.cluster, now
@@ -335,7 +335,8 @@ class Scheduler:
         return _encode(self.roster.of(self.acked)) if self.acked.epoch == self.state.epoch else None
 
     async def _on_outstanding(self, subject: str, data: bytes) -> None:
-        self.drains.read(subject, data, self.clock.boot_ns())
+        now_ns = self.clock.boot_ns()
+        self.demand.hear(sender(subject), self.drains.read(subject, data, now_ns), now_ns)
 
     async def _on_desired(self, subject: str, data: bytes) -> bytes | None:
         node_id = sender(subject)

@@ -97,6 +97,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.SecretRemoved(tenant=TENANT, name="hf-token", user="ada"),
     f.ModelDeployed(name="chat", spec=MODEL, tenant=TENANT, user="ada"),
     f.ModelScaled(name="chat", replicas=3, user="ada"),
+    f.ModelAutoscaled(name="chat", generation=2, replicas=4, law="pressure 0.80 wants 4"),
     f.ModelUndeployed(name="chat", user="ada"),
     f.NodeDeclaredDead(node_id=NODE, incarnation=4, lost=3, user="ada"),
     f.NodeInvited(node_id=NODE, secret_hash="ab" * 32, expires_ns=5, user="ada"),

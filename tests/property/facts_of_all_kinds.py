@@ -206,11 +206,15 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
 
 
 def _of_model(model: Model, chance: Random) -> AnyFact:
-    """Return a scaling of the model, possibly for an earlier generation or for another tenant.
+    """Return a change of the model's replicas, possibly for an earlier generation or for another
+    tenant.
 
     The scheduler may have decided it before it read the latest facts of the gateways.
     """
     generation = chance.choice((model.generation, max(1, model.generation - 1)))
+    if chance.random() < 0.2:
+        number = chance.randrange(4)
+        return f.ModelAutoscaled(name=model.name, generation=generation, replicas=number, law="s")
     spec = JobSpec(command=("serve",), requeue=False, serve=Serve(model.name, generation))
     ordinals = range(model.next_ordinal, model.next_ordinal + chance.randrange(3))
     return f.ReplicasScaled(

@@ -142,6 +142,7 @@ def wild(chance: Random) -> AnyFact:
         ),
         f.JobRequeued(job_id=job_id, attempt=attempt, reason=word, counted=chance.random() < 0.5),
         f.JobClosed(job_id=job_id, attempt=attempt, outcome=word, exit_code=number),
+        f.ModelAutoscaled(name=model, generation=number, replicas=number, law=word),
         f.ReplicasScaled(
             model=model,
             generation=number,

@@ -29,8 +29,8 @@ def deployed(replicas: int = 2, **fields: Any) -> f.ModelDeployed:
 class World:
     """A scheduler without a log; nodes answer as the test says. `at_s` is its clock.
 
-    Gateways report at once that they have no outstanding request, unless `busy`. `said` holds all
-    facts so far.
+    Gateways report at once that they have no outstanding request, unless `busy`. `wanted` is what
+    the autoscaling law wants now. `said` holds all facts so far.
     """
 
     def __init__(self, *history: AnyFact | Sequence[AnyFact], at_s: float = 1) -> None:
@@ -39,6 +39,7 @@ class World:
         self.said: list[AnyFact] = []
         self.quiet: tuple[NodeId, ...] = ()
         self.busy = False
+        self.wanted: tuple[f.ModelAutoscaled, ...] = ()
         self.decide()
 
     @property
@@ -55,7 +56,8 @@ class World:
         now_ns = int(self.at_s * SECOND_NS)
         for _ in range(200):
             drained = () if self.busy else tuple(self.state.restless.draining)
-            facts = decide(self.state, now_ns, Observations(quiet=self.quiet, drained=drained))
+            seen = Observations(quiet=self.quiet, drained=drained, wanted=self.wanted)
+            facts = decide(self.state, now_ns, seen)
             if not facts:
                 self.said += new
                 return new

@@ -7,6 +7,7 @@ import pytest
 from libs.common.errors import Refused
 from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed
 from libs.common.model import JobId, ModelSpec, TenantId
+from libs.common.scaling_targets import ScalingTargets
 from libs.common.state.cluster import Model
 from libs.common.state.model_view import SHARED_FIELDS
 from services.api_gateway.intents.job_intents import submission
@@ -25,7 +26,8 @@ BODY: dict[str, Any] = {"name": "chat", "command": ["serve", "{port}"]}
 def known(**fields: Any) -> Model:
     spec = ModelSpec(command=("serve", "{port}"), gpu_share=50, startup_timeout_s=30, replicas=2)
     return Model(
-        name="chat", tenant=TENANT, user="ada", spec=spec, seq=7, **{"replicas": 5, **fields}
+        **{"name": "chat", "tenant": TENANT, "user": "ada", "spec": spec, "seq": 7, "replicas": 5}
+        | fields
     )
 
 
@@ -176,6 +178,58 @@ def test_a_scaling_is_a_whole_number_within_bounds() -> None:
     ):
         with pytest.raises(Refused):
             scaling(wrong, known())
+
+
+SCALES: dict[str, Any] = {"replicas_min": 0, "replicas_max": 8, "first_token_ms": 500}
+TARGETS = ScalingTargets(replicas_min=0, replicas_max=8, first_token_ms=500)
+
+
+def test_a_model_that_scales_begins_with_one_replica_or_the_least() -> None:
+    asleep = deployment({**BODY, "scaling": SCALES}, None, TENANT).spec
+    assert (asleep.scaling, asleep.replicas) == (TARGETS, 1)
+    more = {**SCALES, "replicas_min": 2, "idle_s": "10m"}
+    spec = deployment({**BODY, "scaling": more}, None, TENANT).spec
+    assert spec.replicas == 2 and spec.scaling is not None and spec.scaling.idle_s == 600
+    assert deployment({**BODY, "scaling": SCALES, "replicas": 3}, None, TENANT).spec.replicas == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("0..8", "scaling: not an object"),
+        ({"first_token_ms": 500}, "replicas_max: missing"),
+        ({**SCALES, "replicas_min": 9}, "9 is more than replicas_max 8"),
+        ({"replicas_max": 8}, "no target"),
+        ({**SCALES, "replicas_max": 1_001}, "scaling.replicas_max"),
+        ({**SCALES, "concurrency": -1}, "scaling.concurrency"),
+        ({**SCALES, "targets": 1}, "targets"),
+        ({**SCALES, "first_token_ms": "fast"}, "first_token_ms"),
+    ],
+)
+def test_a_wrong_scaling_is_refused_by_the_name_of_its_field(wrong: object, words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        deployment({**BODY, "scaling": wrong}, None, TENANT)
+
+
+def test_the_number_to_begin_with_must_be_within_the_bounds() -> None:
+    with pytest.raises(Refused, match="outside 0 to 8"):
+        deployment({**BODY, "scaling": SCALES, "replicas": 9}, None, TENANT)
+
+
+def test_a_redeployment_keeps_the_present_number_of_a_model_that_scales() -> None:
+    spec = ModelSpec(command=("serve",), scaling=TARGETS, replicas=1)
+    model = known(spec=spec, autoscaled=6, scaled_generation=1)
+    assert redeployment(None, model).spec.replicas == 6
+    narrower = redeployment({"scaling": {**SCALES, "replicas_max": 4}}, model).spec
+    assert narrower.replicas == 4 and narrower.scaling is not None
+    fixed = redeployment({"replicas": 2}, model).spec
+    assert (fixed.replicas, fixed.scaling) == (2, None)
+
+
+def test_the_number_of_a_model_that_scales_cannot_be_set() -> None:
+    spec = ModelSpec(command=("serve",), scaling=TARGETS)
+    with pytest.raises(Refused, match="keeps between 0 and 8 replicas of chat"):
+        scaling({"replicas": 2}, known(spec=spec))
 
 
 def test_an_undeployment_says_who() -> None:

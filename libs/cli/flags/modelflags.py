@@ -14,19 +14,52 @@ import click
 from libs.cli.flags import placement_flags
 from libs.cli.flags.durations import DURATION
 from libs.cli.flags.jobflags import pairs, secrets, was_given
-from libs.cli.flags.numbers import Number
+from libs.cli.flags.numbers import Milliseconds, Number, parse_replicas
 from libs.common.model import SPREADS
 
 F = TypeVar("F", bound=Callable[..., Any])
+# Flags that become fields of `scaling`.
+SCALING: Final = ("first_token_ms", "per_token_ms", "concurrency", "idle_s")
 _DEFAULT: Final = re.compile(r" \(default(: [^)]*)?\)")
 
 _FLAGS = (
     click.option(
         "-r",
         "--replicas",
-        type=int,
+        metavar="N|MIN..MAX",
+        help=(
+            "Number of replicas (default: 1), or bounds such as 0..8: then the scheduler chooses "
+            "the number by the requests. With 0, an idle model has no replica, and the first "
+            "request waits until one has started."
+        ),
+    ),
+    click.option(
+        "--target-ttft",
+        "first_token_ms",
+        type=Milliseconds(),
+        help=(
+            "With --replicas MIN..MAX: time within which 90 % of requests should get their first "
+            "token, for example 500ms."
+        ),
+    ),
+    click.option(
+        "--target-tpot",
+        "per_token_ms",
+        type=Milliseconds(),
+        help="With --replicas MIN..MAX: wanted time per output token, for example 40ms.",
+    ),
+    click.option(
+        "--target-concurrency",
+        "concurrency",
+        type=click.IntRange(1),
         metavar="N",
-        help="Number of replicas (default: 1).",
+        help="With --replicas MIN..MAX: wanted number of requests at one replica.",
+    ),
+    click.option(
+        "--idle",
+        "idle_s",
+        type=DURATION,
+        help="With --replicas 0..MAX: the time without requests after which none is kept (5m).",
     ),
     click.option(
         "-g",
@@ -160,6 +193,24 @@ def redeployment_flags(verb: F) -> F:
     return verb
 
 
+def _replicas(body: dict[str, Any]) -> dict[str, Any]:
+    """Take the flags of replicas out of `body`; return them as `replicas` or `scaling`."""
+    text = body.pop("replicas", None)
+    targets = {name: body.pop(name) for name in SCALING if name in body}
+    try:
+        number, most = parse_replicas(text) if text is not None else (0, None)
+    except ValueError as error:
+        raise click.UsageError(f"--replicas: {error}") from None
+    if most is not None:
+        return {"scaling": {"replicas_min": number, "replicas_max": most, **targets}}
+    if targets:
+        raise click.UsageError(
+            "--target-ttft, --target-tpot, --target-concurrency and --idle need bounds: give for "
+            "example --replicas 0..8"
+        )
+    return {"replicas": number} if text is not None else {}
+
+
 def model_body(command: Iterable[str], user: str, values: dict[str, Any]) -> dict[str, Any]:
     """Return the body for /v1/deployments from the values of the flags.
 
@@ -167,6 +218,7 @@ def model_body(command: Iterable[str], user: str, values: dict[str, Any]) -> dic
     invalid K=V.
     """
     body = {name: value for name, value in values.items() if was_given(name, value)}
+    body |= _replicas(body)
     words = list(command)
     if words:
         body["command"] = words

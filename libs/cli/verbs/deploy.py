@@ -23,6 +23,8 @@ def command(name: str, words: tuple[str, ...], wait: bool, **values: object) -> 
     \b
     muster deploy chat --replicas 2 -- \\
         vllm serve Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0 --port {port}
+    muster deploy chat --replicas 0..8 --target-ttft 500ms -- \\
+        vllm serve Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0 --port {port}
     muster deploy large --gpus 4 --gpu-model 'H100|H200' --interconnect required \\
         --upload . -- ./serve.sh {port}
     muster deploy tiny --fraction 0.25 --wait -- python3 examples/model_server.py --port {port}

@@ -12,6 +12,7 @@ from libs.cli.models import (
     queue_line,
     replica_row,
     row,
+    scaling_line,
     share_row,
 )
 from libs.cli.profile import Profile, read_profile
@@ -53,6 +54,10 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
     print_table(COLUMNS, [row(model, utc_now())], not no_headers, form == "wide")
     print(f"\ncommand  {clean(command_line(model))}")
     print(f"why      {clean(str(ask(profile, 'GET', model_path(name, 'why'))['answer']))}")
+    if (targets := model.get("scaling")) is not None:
+        print(f"scaling  {scaling_line(targets)}")
+        if model["law"]:
+            print(f"         {clean(model['law'])}")
     queue = model.get("queue")
     if queue is not None:
         print(f"queue    {queue_line(queue)}")

@@ -15,6 +15,8 @@ def command(name: str, replicas: int) -> None:
     \b
     muster scale chat 4
     muster scale chat 0      # keep the deployment, free its GPUs
+
+    A model that was deployed with bounds (--replicas 0..8) is scaled by the scheduler.
     """
     profile = read_profile()
     ask(profile, "PATCH", model_path(name), body={"replicas": replicas, "user": profile.user})

@@ -74,6 +74,7 @@ from libs.common.facts.membership_facts import NodeRemovalRequested as NodeRemov
 from libs.common.facts.membership_facts import NodeRemoved as NodeRemoved
 from libs.common.facts.membership_facts import NodeReturned as NodeReturned
 from libs.common.facts.membership_facts import NodeRevoked as NodeRevoked
+from libs.common.facts.model_facts import ModelAutoscaled as ModelAutoscaled
 from libs.common.facts.model_facts import ModelDeployed as ModelDeployed
 from libs.common.facts.model_facts import ModelScaled as ModelScaled
 from libs.common.facts.model_facts import ModelUndeployed as ModelUndeployed
@@ -158,7 +159,8 @@ JobDecision = (
 )
 TermFact = TermBegan | PluginDisabled | ClusterConfigured | LeaseExtended
 NodeDecision = NodeLost | NodeReturned | NodeRemoved | FabricDecision
-SchedulerFact = TermFact | JobDecision | ReplicasScaled | KeptDecision | NodeDecision
+ModelDecision = ModelAutoscaled | ReplicasScaled
+SchedulerFact = TermFact | JobDecision | ModelDecision | KeptDecision | NodeDecision
 NodeJobFact = (
     JobStarted
     | JobCheckpointed

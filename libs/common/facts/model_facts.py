@@ -29,6 +29,19 @@ class ModelScaled(Fact, frozen=True, tag="model.scaled"):
     user: str = ""
 
 
+class ModelAutoscaled(Fact, frozen=True, tag="model.autoscaled"):
+    """The scheduler set the number of replicas of a model that has `scaling`.
+
+    It counts until the next redeployment. `law` are the observations and what follows from them, in
+    words.
+    """
+
+    name: str
+    generation: int
+    replicas: int
+    law: str = ""
+
+
 class ModelUndeployed(Fact, frozen=True, tag="model.undeployed"):
     """A user undeployed a model: its replicas are retired."""
 

@@ -63,6 +63,20 @@ def scaled(cluster: Cluster, fact: f.ModelScaled, stamp: Stamp) -> Change:
     return Change((), (), (fact.name,))
 
 
+def autoscaled(cluster: Cluster, fact: f.ModelAutoscaled, stamp: Stamp) -> Change:
+    """Store the scheduler's number of replicas.
+
+    It is kept beside the user's, with its generation, so the order of this fact and of those of the
+    gateways does not matter.
+    """
+    model = cluster.models.get(fact.name)
+    if model is None or fact.replicas < 0:
+        return IGNORED
+    model.autoscaled, model.scaled_generation = fact.replicas, fact.generation
+    model.law = fact.law
+    return Change((), (), (fact.name,))
+
+
 def undeployed(cluster: Cluster, fact: f.ModelUndeployed, stamp: Stamp) -> Change:
     model = cluster.models.get(fact.name)
     if model is None or not model.deployed:

@@ -1,6 +1,6 @@
-"""Reports of gateways about their outstanding requests at replicas.
+"""Reports of gateways about the requests to models: those at replicas, and those that wait.
 
-Pure. A lost report delays a drain and loses no request.
+Pure. A lost report delays a drain or a change of replicas, and loses no request.
 """
 
 from typing import Final
@@ -10,14 +10,31 @@ import msgspec
 from libs.common.model import JobId
 
 
-class Outstanding(msgspec.Struct, frozen=True):
-    """A gateway's outstanding requests at retired replicas.
+class ModelDemand(msgspec.Struct, frozen=True):
+    """The requests to one model in one gateway.
 
-    The gateway has folded the log up to `seq`. A replica that is not named has none.
+    `outstanding` are at replicas, `waiting` have none yet, `waiting_tokens` is their input. The
+    90th percentiles are those of the last half minute, 0 without a request; `tokens_per_s` is the
+    input that all replicas take from this gateway.
+    """
+
+    outstanding: int = 0
+    waiting: int = 0
+    waiting_tokens: int = 0
+    first_token_p90_us: int = 0
+    per_token_p90_us: int = 0
+    tokens_per_s: int = 0
+
+
+class Outstanding(msgspec.Struct, frozen=True):
+    """A gateway's outstanding requests at retired replicas, and the demand for models that scale.
+
+    The gateway has folded the log up to `seq`. A replica or model that is not named has none.
     """
 
     seq: int
     requests: dict[JobId, int] = {}
+    demand: dict[str, ModelDemand] = {}
 
 
 class Answered(msgspec.Struct, frozen=True):

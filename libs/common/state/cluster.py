@@ -55,7 +55,9 @@ class Model(msgspec.Struct):
     It stays after an undeployment, so that no ordinal of a replica is ever used twice. `seq` is the
     place of its replicas in the queue. `jobs` are the replicas that have not ended, with their
     generations. `crashes` counts unrequested ends of replicas of this generation, those of one wave
-    once: a wave is the replicas below ordinal `wave`.
+    once: a wave is the replicas below ordinal `wave`. `replicas` is the number that the user set,
+    `autoscaled` the one that the scheduler set for generation `scaled_generation`, and `law` are
+    its reasons.
     """
 
     name: str
@@ -74,6 +76,19 @@ class Model(msgspec.Struct):
     last_crash_ns: int = 0
     last_crash: str = ""
     request: str = ""
+    autoscaled: int = 0
+    scaled_generation: int = 0
+    law: str = ""
+
+    @property
+    def wanted(self) -> int:
+        """Return the number of replicas to have."""
+        targets = self.spec.scaling
+        if targets is None or not self.deployed:
+            return self.replicas
+        is_scaled = self.scaled_generation == self.generation
+        wanted = self.autoscaled if is_scaled else self.replicas
+        return min(targets.replicas_max, max(targets.replicas_min, wanted))
 
 
 class Endpoint(msgspec.Struct, frozen=True):

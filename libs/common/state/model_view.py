@@ -89,10 +89,10 @@ def counts(cluster: Cluster, model: Model) -> str:
     starting = sum(1 for job in jobs if job.state in (job_life.PLACED, job_life.RUNNING)) - unready
     queued = sum(1 for job in jobs if job.state == job_life.QUEUED)
     words = [
-        f"{unready} of {model.replicas} replicas run but do not answer their health probe"
+        f"{unready} of {model.wanted} replicas run but do not answer their health probe"
         if unready
         else "",
-        f"{starting} of {model.replicas} are starting" if starting else "",
+        f"{starting} of {model.wanted} are starting" if starting else "",
         f"{queued} wait for devices" if queued else "",
     ]
     return ", ".join(word for word in words if word)
@@ -109,7 +109,7 @@ def state_of(cluster: Cluster, model: Model) -> str:
         return STOPPING if jobs else UNDEPLOYED
     wanted = [job for job in jobs if job.cancel is None]
     new = [job for job in wanted if model.jobs[job.job_id] == model.generation]
-    if len(new) == len(wanted) and sum(1 for job in new if is_ready(job)) >= model.replicas:
+    if len(new) == len(wanted) and sum(1 for job in new if is_ready(job)) >= model.wanted:
         return READY
     if model.crashes > 1:
         return CRASH_LOOPING

@@ -13,6 +13,7 @@ import msgspec
 from libs.common.errors import Refused
 from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed, check_fact_size
 from libs.common.model import SPREADS, ModelSpec, TenantId
+from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
 from libs.common.state.cluster import Model
 from services.api_gateway.intents import job_intents, placement_fields, pool_fields
@@ -43,7 +44,19 @@ RANGES: Final = (
     *(each for each in job_intents.RANGES if each[0] in model_view.SHARED_FIELDS),
 )
 # Groups of fields that exclude each other: a redeployment with one of them drops the others.
-EITHER: Final = (("gpu_share", "gpu_memory_bytes", "mig_profile"), ("workdir", "upload"))
+EITHER: Final = (
+    ("gpu_share", "gpu_memory_bytes", "mig_profile"),
+    ("workdir", "upload"),
+    ("replicas", "scaling"),
+)
+SCALING_RANGES: Final = (
+    ("replicas_min", 0, REPLICAS_MAX),
+    ("replicas_max", 1, REPLICAS_MAX),
+    ("first_token_ms", 0, 3_600_000),
+    ("per_token_ms", 0, 3_600_000),
+    ("concurrency", 0, 100_000),
+    ("idle_s", 1, job_intents.DAY_S),
+)
 
 
 def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDeployed:
@@ -67,7 +80,10 @@ def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDepl
         )
     pool_fields.refuse_zero(values)
     user = job_intents.take_user(values)
-    return _checked(ModelDeployed(name=name, spec=_spec(_read(values)), tenant=tenant, user=user))
+    fields = _read(values)
+    if (targets := fields.get("scaling")) is not None:
+        fields.setdefault("replicas", max(1, targets.replicas_min))
+    return _checked(ModelDeployed(name=name, spec=_spec(fields), tenant=tenant, user=user))
 
 
 def redeployment(body: object, known: Model) -> ModelDeployed:
@@ -75,8 +91,11 @@ def redeployment(body: object, known: Model) -> ModelDeployed:
     given = job_intents.body_fields({} if body is None else body, SPEC_FIELDS)
     user = job_intents.take_user(given)
     changes = _read(given)
+    if (targets := changes.get("scaling")) is not None:
+        present = min(targets.replicas_max, max(targets.replicas_min, known.wanted))
+        changes.setdefault("replicas", present)
     replaced = {name for names in EITHER if not changes.keys().isdisjoint(names) for name in names}
-    current = {**msgspec.structs.asdict(known.spec), "replicas": known.replicas}
+    current = {**msgspec.structs.asdict(known.spec), "replicas": known.wanted}
     values = {name: value for name, value in current.items() if name not in replaced} | changes
     return _checked(
         ModelDeployed(
@@ -89,6 +108,12 @@ def scaling(body: object, known: Model) -> ModelScaled:
     """Return the fact for `PATCH /v1/deployments/{name}`. Raises Refused."""
     values = job_intents.body_fields(body, SCALE_FIELDS)
     user, replicas = job_intents.take_user(values), values.get("replicas")
+    if (targets := known.spec.scaling) is not None:
+        raise Refused(
+            f"replicas: the scheduler keeps between {targets.replicas_min} and "
+            f"{targets.replicas_max} replicas of {known.name} by its requests: redeploy it with a "
+            "fixed number (muster redeploy --replicas N), or with another range"
+        )
     if replicas is None:
         raise Refused(f"replicas: missing: give a whole number, 0 to {REPLICAS_MAX}")
     if not isinstance(replicas, int) or isinstance(replicas, bool):
@@ -123,11 +148,47 @@ def _read(values: dict[str, Any]) -> dict[str, Any]:
     job_intents.take_alias(values, "startup_timeout", "startup_timeout_s", duration_s)
     job_intents.take_alias(values, "fraction", "gpu_share", job_intents.share_hundredths)
     placement_fields.take_aliases(values)
+    if values.get("scaling") is not None:
+        values["scaling"] = _scaling(values["scaling"])
     return values
+
+
+def _scaling(given: object) -> ScalingTargets:
+    """Return the bounds and targets of a model that scales. Raises Refused."""
+    if not isinstance(given, dict):
+        raise Refused(
+            'scaling: not an object: give for example {"replicas_min": 0, "replicas_max": 8, '
+            '"first_token_ms": 500}'
+        )
+    values = job_intents.body_fields(given, names_of(ScalingTargets))
+    if "replicas_max" not in values:
+        raise Refused("scaling.replicas_max: missing: give a whole number of at least 1")
+    values["idle_s"] = duration_s(values.get("idle_s", 300), "scaling.idle_s")
+    found = convert(values, ScalingTargets)
+    for name, low, high in SCALING_RANGES:
+        check_range(f"scaling.{name}", getattr(found, name), low, high)
+    if found.replicas_min > found.replicas_max:
+        raise Refused(
+            f"scaling.replicas_min: {found.replicas_min} is more than replicas_max "
+            f"{found.replicas_max}: give the smaller number first"
+        )
+    if not (found.first_token_ms or found.per_token_ms or found.concurrency):
+        raise Refused(
+            "scaling: no target: give first_token_ms, per_token_ms or concurrency (muster deploy: "
+            "--target-ttft, --target-tpot, --target-concurrency)"
+        )
+    return found
 
 
 def _spec(values: dict[str, Any]) -> ModelSpec:
     spec = convert(values, ModelSpec)
+    if (targets := spec.scaling) is not None and not (
+        targets.replicas_min <= spec.replicas <= targets.replicas_max
+    ):
+        raise Refused(
+            f"replicas: {spec.replicas} is the number to begin with, and outside "
+            f"{targets.replicas_min} to {targets.replicas_max}: leave it out"
+        )
     for name, low, high in RANGES:
         check_range(name, getattr(spec, name), low, high)
     job_intents.check_spec(model_view.replica_spec(spec, "", 0))

@@ -36,6 +36,10 @@ class Catalogue(Protocol):
         """Return whether a standby may take over from a replica that died."""
         ...
 
+    def scales(self, name: str) -> bool:
+        """Return whether the scheduler changes the model's number of replicas by its requests."""
+        ...
+
     def why_not(self, name: str) -> str:
         """Return what the replicas of a model without a ready one are doing."""
         ...
@@ -63,13 +67,17 @@ class Deployed:
             entry.state in kept_life.HOLDS_BYTES for entry in kept.entries.values()
         )
 
+    def scales(self, name: str) -> bool:
+        model = self.cluster().models.get(name)
+        return model is not None and model.deployed and model.spec.scaling is not None
+
     def why_not(self, name: str) -> str:
         model = self.cluster().models.get(name)
         if model is None or not model.deployed:
             return "it was undeployed"
-        if not model.replicas:
+        if not model.wanted:
             return "it is scaled to 0"
-        text = model_view.counts(self.cluster(), model) or f"0 of {model.replicas} run"
+        text = model_view.counts(self.cluster(), model) or f"0 of {model.wanted} run"
         looping = model_view.state_of(self.cluster(), model) == model_view.CRASH_LOOPING
         return (
             f"{text}; they crash repeatedly, the last one with {model.last_crash}"
@@ -99,6 +107,9 @@ class Listed:
         return self.models[name][1] if name in self.models else ()
 
     def has_standby(self, name: str) -> bool:
+        return False
+
+    def scales(self, name: str) -> bool:
         return False
 
     def why_not(self, name: str) -> str:

@@ -19,7 +19,8 @@ from services.api_gateway.openai import request, upstream
 from services.api_gateway.openai.call import Call, ReplicaFailed
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import GONE, SILENT, Guard
-from services.api_gateway.openai.queues import ModelQueue, Request
+from services.api_gateway.openai.model_request import Request
+from services.api_gateway.openai.queues import ModelQueue
 
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway

@@ -18,6 +18,8 @@ SERVER: Final = "server_error"
 WRONG_KEY: Final = "Incorrect API key provided"
 # Characters that are quoted of a replica's error that is not JSON.
 QUOTED_CHARS: Final = 500
+# Retry-After when the gateway stops: another gateway, or the next one, answers.
+STOPPING_S: Final = 1
 CODES: Final = {
     401: "invalid_api_key",
     403: "permission_denied",
@@ -127,4 +129,14 @@ def _text(found: Any) -> str:  # noqa: ANN401  JSON of any server
 def _shape(message: str, kind: str, param: str | None, code: str | None) -> bytes:
     return msgspec.json.encode(
         {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    )
+
+
+def gateway_stopping() -> ApiError:
+    """Return the error for a request that waits when the gateway stops."""
+    return ApiError(
+        503,
+        "this gateway stops, and no replica had room for the request yet: send it again",
+        "gateway_stopping",
+        retry_after_s=STOPPING_S,
     )

@@ -9,14 +9,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from libs.common.messages.outstanding import ModelDemand
 from libs.common.model import TenantId
 from libs.common.state.cluster import Endpoint
 from libs.common.state.tenant import Tenant
 from services.api_gateway.openai.call import CLIENT_ERROR, Call
-from services.api_gateway.openai.errors import ApiError
+from services.api_gateway.openai.errors import ApiError, gateway_stopping
 from services.api_gateway.openai.events import TOKENS_MAX
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.images import NO_IMAGES, images_of
+from services.api_gateway.openai.latencies import Latencies
+from services.api_gateway.openai.model_request import Request
 from services.api_gateway.openai.open_requests import OpenRequests
 from services.api_gateway.openai.order_headers import requested_order
 from services.api_gateway.openai.queue_settings import bounds, router
@@ -41,28 +44,8 @@ WAIT_MORE_S: Final = 5.0
 PORTION: Final = 64
 # The header Retry-After has this value while no replica is ready.
 STARTING_S: Final = 5
-# And this one when the gateway stops: another gateway, or the next one, answers.
-STOPPING_S: Final = 1
 # The weight of a tenant that has no settings.
 WEIGHT: Final = Tenant(TenantId("")).weight
-
-
-class Request:
-    """A request in its model's queue, and what is needed to learn from its answer.
-
-    `size` and `script` are those of its text; `size` is 0 if its tokens say nothing about text.
-    `tries` counts the replicas that it was or will be sent to.
-    """
-
-    __slots__ = ("future", "script", "size", "ticket", "tries", "uncharged")
-
-    def __init__(self, ticket: Ticket[Endpoint], size: int, script: str) -> None:
-        self.ticket = ticket
-        self.size = size
-        self.script = script
-        self.tries = 0
-        self.uncharged = 0
-        self.future: asyncio.Future[ApiError | None] | None = None
 
 
 class ModelQueue:
@@ -73,6 +56,7 @@ class ModelQueue:
         self.gateway = gateway
         self.name = name
         self.estimate = TokenEstimate()
+        self.latencies = Latencies()
         self.rules: LateBinding[Endpoint] = LateBinding(
             bounds(settings), router(settings), requests_of=requests_of
         )
@@ -84,7 +68,7 @@ class ModelQueue:
 
         Raises ApiError: 503 if no replica is ready, 400 if a header is wrong.
         """
-        if not self._ready():
+        if not self._ready() and not self._wakes():
             raise self.none_ready()
         text = call.fields.text(call.path)
         has_images = call.path == CHAT and b'"image_url"' in text
@@ -111,7 +95,7 @@ class ModelQueue:
         Raises ApiError: 503 if no replica is ready or the time is over, 429 if too much waits.
         """
         ready, now_ns = self._ready(), self._now_ns()
-        if not ready:
+        if not ready and not self._wakes():
             raise self.none_ready()
         ticket = request.ticket
         if not request.tries and self.rules.at_once(ticket, ready, now_ns):
@@ -127,13 +111,20 @@ class ModelQueue:
 
     def _enter(self, request: Request, ready: Sequence[Endpoint], now_ns: int) -> None:
         if self.gateway.queues.is_stopping:
-            raise _stopping()
+            raise gateway_stopping()
         if request.tries:
             self.rules.put_back(request.ticket, now_ns)
         elif (refused := self.rules.arrive(request.ticket, now_ns)) is not None:
             raise self._refusal(request.ticket.flow, refused)
         self._waiting[request.ticket] = request
+        if not ready:
+            # The demand is what makes the scheduler begin a replica.
+            self.gateway.reporter.wake()
         self._pump(ready, now_ns)
+
+    def _wakes(self) -> bool:
+        """Return whether requests wait while no replica is ready: if the scheduler adds one."""
+        return self.gateway.models.scales(self.name)
 
     async def _wait(self, request: Request, guard: Guard) -> None:
         loop, patience_s = asyncio.get_running_loop(), guard.patience_s
@@ -165,9 +156,13 @@ class ModelQueue:
         ticket, sent = request.ticket, request.ticket.sent
         self.gateway.reporter.answered(endpoint)
         if events and sent is not None and sent.is_streamed and not sent.started:
-            self.rules.first_token(ticket, self._now_ns())
+            now_ns = self._now_ns()
+            self.rules.first_token(ticket, now_ns)
+            self.latencies.first_token(now_ns - ticket.arrived_ns, now_ns)
+            request.first_ns, request.events = now_ns, 0
             self.pump()
         request.uncharged += events
+        request.events += events
         if request.uncharged >= PORTION:
             self._charge(request)
 
@@ -204,6 +199,9 @@ class ModelQueue:
             self.rules.give_back(ticket, now_ns)
         if call is not None and 0 < call.status < CLIENT_ERROR and not call.streaming:
             self.rules.answered(ticket)
+        if request.first_ns:
+            self.latencies.ended(now_ns - request.first_ns, request.events - 1, now_ns)
+            request.first_ns = 0
         self.rules.end(ticket, now_ns)
         self.gateway.queues.open.end(endpoint)
         self.gateway.reporter.ended(endpoint)
@@ -223,6 +221,19 @@ class ModelQueue:
         """True if no request waits or is at a replica."""
         loads = self.rules.router.loads
         return not self._waiting and not any(loads.of(each).outstanding for each in loads.known())
+
+    def demand(self) -> ModelDemand:
+        """Return what the scheduler hears of this model's requests."""
+        loads, now_ns = self.rules.router.loads, self._now_ns()
+        first_us, per_token_us = self.latencies.p90_us(now_ns)
+        return ModelDemand(
+            outstanding=sum(loads.of(each).outstanding for each in loads.known()),
+            waiting=self.rules.waiting_requests,
+            waiting_tokens=self.rules.waiting_tokens,
+            first_token_p90_us=first_us,
+            per_token_p90_us=per_token_us,
+            tokens_per_s=self.rules.rate.per_s(now_ns),
+        )
 
     def refuse_all(self, error: ApiError) -> None:
         """End the wait of all requests, because the model is gone or the gateway stops."""
@@ -245,7 +256,7 @@ class ModelQueue:
         while self._waiting and (ticket := self.rules.next(ready, now_ns, skipped)) is not None:
             assert ticket.sent is not None, "a bound request has a replica"
             self.gateway.queues.open.begin(ticket.sent.replica)
-            _answer(self._waiting.pop(ticket), None)
+            self._waiting.pop(ticket).answer(None)
         if self._waiting:
             self._wake_later(now_ns)
 
@@ -257,7 +268,7 @@ class ModelQueue:
     def _give_up(self, request: Request, error: ApiError) -> None:
         del self._waiting[request.ticket]
         self.rules.withdraw(request.ticket, self._now_ns())
-        _answer(request, error)
+        request.answer(error)
 
     def _client_left(self, request: Request) -> None:
         """Take out a request whose client left, also if it has just been bound."""
@@ -318,6 +329,8 @@ class ModelQueue:
         return error
 
     def _too_late(self, ticket: Ticket[Endpoint]) -> ApiError:
+        if not self._ready():
+            return self.none_ready()
         waited_s = self.gateway.settings.model_wait_ms / 1_000
         return ApiError(
             503,
@@ -351,11 +364,19 @@ class Queues:
     def get(self, name: str) -> ModelQueue | None:
         return self.queues.get(name)
 
+    def demand(self) -> dict[str, ModelDemand]:
+        """Return the demand for each model that scales and has requests or recent ones."""
+        return {
+            name: queue.demand()
+            for name, queue in self.queues.items()
+            if self.gateway.models.scales(name)
+        }
+
     def stop(self) -> None:
         """End the wait of all requests, and let no other wait. Those at replicas go on."""
         self.is_stopping = True
         for queue in self.queues.values():
-            queue.refuse_all(_stopping())
+            queue.refuse_all(gateway_stopping())
 
     def refresh(self) -> None:
         """Do what is due every few seconds, and drop the queues of models that are gone."""
@@ -369,17 +390,3 @@ class Queues:
         self.gateway.telemetry.models.queued(
             {name: queue.rules for name, queue in self.queues.items()}, PRIORITIES
         )
-
-
-def _stopping() -> ApiError:
-    return ApiError(
-        503,
-        "this gateway stops, and no replica had room for the request yet: send it again",
-        "gateway_stopping",
-        retry_after_s=STOPPING_S,
-    )
-
-
-def _answer(request: Request, error: ApiError | None) -> None:
-    if request.future is not None and not request.future.done():
-        request.future.set_result(error)

@@ -1,10 +1,11 @@
 """Reports this gateway's OpenAI requests to the scheduler and the nodes.
 
 The scheduler receives the number of outstanding requests at retired replicas: every second, when a
-replica is retired, and when the last request at a retired replica ends. A report reads the fold and
+replica is retired, and when the last request at a retired replica ends; and the demand for models
+that scale. A report reads the fold and
 the counts in one step. The fold decides where requests go, so a report whose fold contains a
 retirement counts every request that was sent before it. The scheduler's side is
-services/scheduler/models/drains.py.
+services/scheduler/models/drains.py and demand.py.
 
 Each node receives every second the list of its replicas that answered requests. Such a replica is
 alive, even if it is too busy to answer its probe. Tests: tests/integration/test_model_drains.py and
@@ -14,7 +15,7 @@ test_busy_models.py.
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from libs.common import subjects
 from libs.common.errors import Unavailable
@@ -22,7 +23,9 @@ from libs.common.messages.outstanding import Answered, Outstanding, encode
 from libs.common.model import JobId, NodeId, attempt_key
 from libs.common.state.cluster import Cluster, Endpoint
 from libs.common.transport.bus import Bus
-from services.api_gateway.openai.open_requests import OpenRequests
+
+if TYPE_CHECKING:
+    from services.api_gateway.openai.queues import Queues
 
 EVERY_S: Final = 1.0
 # The least time between two reports.
@@ -33,17 +36,17 @@ class Reporter:
     """The reporter of one gateway. `cluster` returns the current fold."""
 
     def __init__(
-        self, cluster: Callable[[], Cluster], requests: OpenRequests, bus: Bus, instance: str
+        self, cluster: Callable[[], Cluster], queues: "Queues", bus: Bus, instance: str
     ) -> None:
         self.cluster = cluster
-        self.requests = requests
+        self.requests, self.demand = queues.open, queues.demand
         self.bus = bus
         self.subject: Final = subjects.outstanding(instance)
         self._changed = asyncio.Event()
         self._answered: dict[JobId, None] = {}
 
     def wake(self) -> None:
-        """Report soon, because a replica was retired."""
+        """Report soon, because a replica was retired, or a request waits for a first replica."""
         self._changed.set()
 
     def ended(self, endpoint: Endpoint) -> None:
@@ -100,7 +103,7 @@ class Reporter:
         for endpoint, count in self.requests.counts.items():
             if self._is_retired(endpoint.job_id):
                 counts[endpoint.job_id] = counts.get(endpoint.job_id, 0) + count
-        return Outstanding(self.cluster().seq, counts)
+        return Outstanding(self.cluster().seq, counts, self.demand())
 
     def _is_retired(self, job_id: JobId) -> bool:
         job = self.cluster().jobs.get(job_id)

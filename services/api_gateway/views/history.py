@@ -239,6 +239,9 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
         f"model {x.name} deployed by {_user(x.user)}: {x.spec.replicas} x "
         f"{' '.join(x.spec.command)[:80]}"
     ),
+    f.ModelAutoscaled: lambda x: (
+        f"model {x.name} scaled to {counted(x.replicas, 'replica')} by the scheduler: {x.law}"
+    ),
     f.ModelScaled: lambda x: (
         f"model {x.name} scaled to {counted(x.replicas, 'replica')} by {_user(x.user)}"
     ),

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from libs.common.model import NodeId, TenantId
+from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Endpoint, Job, Model, is_ready
 from libs.common.state.tenant import Tenant
@@ -65,6 +66,7 @@ class ModelShown(msgspec.Struct):
     """A model with its replicas.
 
     `wanted` is the requested number of replicas; `ready` replicas, of any generation, serve now.
+    With `scaling` the scheduler changes `wanted`, and `law` says why it did so last.
     `last_crash` is empty before the first crash. `queue` is set only where one model is shown.
     """
 
@@ -94,6 +96,8 @@ class ModelShown(msgspec.Struct):
     labels: dict[str, str]
     replicas: list[ReplicaShown]
     warnings: list[str] = []
+    scaling: ScalingTargets | None = None
+    law: str = ""
     queue: ModelQueueShown | None = None
 
 
@@ -106,7 +110,7 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         tenant=model.tenant,
         user=model.user,
         generation=model.generation,
-        wanted=model.replicas,
+        wanted=model.wanted,
         ready=model_view.ready_count(cluster, model),
         crashes=model.crashes,
         last_crash=model.last_crash,
@@ -125,6 +129,8 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         health_timeout_s=spec.health_timeout_s,
         health_failures=spec.health_failures,
         labels=spec.labels,
+        scaling=spec.scaling,
+        law=model.law if model.scaled_generation == model.generation else "",
         replicas=[_replica(cluster, model, job) for job in model_view.replicas(cluster, model)],
     )
 

@@ -14,6 +14,7 @@ import msgspec
 
 from libs.common.facts import (
     AnyFact,
+    ModelAutoscaled,
     PluginDisabled,
 )
 from libs.common.model import JobId, NodeId
@@ -38,7 +39,7 @@ from services.scheduler.decide.stops import (
     stop_unstarted,
 )
 from services.scheduler.models.keeping import keep, with_evictions
-from services.scheduler.models.models import scale
+from services.scheduler.models.models import autoscale, scale
 from services.scheduler.state.state import State
 
 NONE: Final[tuple[AnyFact, ...]] = ()
@@ -50,7 +51,7 @@ class Observations(msgspec.Struct, frozen=True):
     `silent` are the (node, incarnation) pairs not heard for longer than a lease and its margin.
     `quiet` are nodes that missed some heartbeats. `removable` are the nodes to remove that no agent
     has in its roster any more. `faults` are faults of plug-ins. `drained` are retired replicas at
-    which no gateway has a request.
+    which no gateway has a request. `wanted` are models whose number of replicas should change.
     """
 
     silent: tuple[tuple[NodeId, int], ...] = ()
@@ -58,6 +59,7 @@ class Observations(msgspec.Struct, frozen=True):
     removable: tuple[NodeId, ...] = ()
     faults: tuple[PluginFault, ...] = ()
     drained: tuple[JobId, ...] = ()
+    wanted: tuple[ModelAutoscaled, ...] = ()
 
 
 NOTHING_OBSERVED: Final = Observations()
@@ -90,6 +92,7 @@ def decide(
         or vacate(state)
         or remove_node(state, observed.removable)
         or withdraw(state)
+        or autoscale(state, observed.wanted)
         or scale(state, now_ns if wall_ns is None else wall_ns, observed.quiet)
         or enqueue(state)
         or with_evictions(state.cluster, place_reserved(state) or place(state))

@@ -6,7 +6,6 @@ the replica is drained only when its grace is over. Gateways are known by their 
 they wrote to the log lately. Tests: tests/unit/test_scheduler_drains.py.
 """
 
-import contextlib
 from collections.abc import Iterable
 from typing import Final
 
@@ -51,13 +50,17 @@ class Drains:
         """Note the sequence at which these replicas were retired."""
         self.retired.update(dict.fromkeys(job_ids, seq))
 
-    def read(self, subject: str, data: bytes, now_ns: int) -> None:
-        """Read a gateway's message.
+    def read(self, subject: str, data: bytes, now_ns: int) -> Outstanding | None:
+        """Read a gateway's message and return it; the subject names the gateway.
 
-        The subject names the gateway. A message that cannot be read is dropped.
+        A message that cannot be read is dropped.
         """
-        with contextlib.suppress(msgspec.DecodeError):
-            self.hear(subject.partition(".")[2], decode_outstanding(data), now_ns)
+        try:
+            report = decode_outstanding(data)
+        except msgspec.DecodeError:
+            return None
+        self.hear(subject.partition(".")[2], report, now_ns)
+        return report
 
     def hear(self, instance: str, report: Outstanding, now_ns: int) -> None:
         """Note a gateway's report."""

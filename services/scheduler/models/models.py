@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from libs.common import reasons
-from libs.common.facts import ReplicasScaled
+from libs.common.facts import ModelAutoscaled, ReplicasScaled
 from libs.common.folds.model_fold import ordinal_of, replica_id
 from libs.common.life import kept_life
 from libs.common.model import JobId, NodeId, Replica
@@ -27,6 +27,20 @@ SURGE: Final = 1
 # The first crash is replaced at once, the next after 1 s, 2 s, 4 s ...
 BACKOFF_MAX_S: Final = 300
 BACKOFF_STEPS_MAX: Final = 10
+
+
+def autoscale(state: State, wanted: Sequence[ModelAutoscaled]) -> Sequence[ModelAutoscaled]:
+    """Record the next change of a model's number by the autoscaling law, if it still applies."""
+    for fact in wanted:
+        model = state.cluster.models.get(fact.name)
+        if (
+            model is not None
+            and model.deployed
+            and model.generation == fact.generation
+            and model.wanted != fact.replicas
+        ):
+            return (fact,)
+    return ()
 
 
 def scale(state: State, now_ns: int, quiet: Collection[NodeId]) -> Sequence[ReplicasScaled]:
@@ -62,9 +76,9 @@ def scaling(
     if excess := _excess(model, new):
         return _retirement(model, excess, reasons.TOO_MANY, now_ns)
     missing = min(
-        model.replicas - len(new),
-        model.replicas + SURGE - len(heard),
-        2 * model.replicas + SURGE - len(present),
+        model.wanted - len(new),
+        model.wanted + SURGE - len(heard),
+        2 * model.wanted + SURGE - len(present),
     )
     return _addition(cluster, model) if missing > 0 and now_ns >= backoff_until_ns(model) else None
 
@@ -81,13 +95,11 @@ def _outdated(model: Model, present: list[Job], heard: list[Job]) -> list[JobId]
     able = [job for job in heard if may_answer(job)]
     ready = [job for job in able if is_ready(job)]
     unready_old = [job.job_id for job in able if _is_old(model, job) and not is_ready(job)][
-        : max(0, len(able) - model.replicas)
+        : max(0, len(able) - model.wanted)
     ]
     return (
         unready_old
-        + [job.job_id for job in ready if _is_old(model, job)][
-            : max(0, len(ready) - model.replicas)
-        ]
+        + [job.job_id for job in ready if _is_old(model, job)][: max(0, len(ready) - model.wanted)]
     )
 
 
@@ -102,7 +114,7 @@ def _excess(model: Model, new: list[Job]) -> list[JobId]:
     by_worth = sorted(
         new, key=lambda job: (is_ready(job), may_answer(job), -ordinal_of(model.name, job.job_id))
     )
-    return [job.job_id for job in by_worth[: max(0, len(new) - model.replicas)]]
+    return [job.job_id for job in by_worth[: max(0, len(new) - model.wanted)]]
 
 
 def backoff_until_ns(model: Model) -> int:

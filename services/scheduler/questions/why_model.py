@@ -57,9 +57,20 @@ def _last(model: Model) -> str:
     return model.last_crash.rpartition(", ")[2]
 
 
+def _law(model: Model) -> str:
+    """Return why the scheduler wants this number of replicas; empty if the user set it."""
+    targets = model.spec.scaling
+    if targets is None:
+        return ""
+    bounds = f" (the scheduler keeps {targets.replicas_min} to {targets.replicas_max}"
+    if model.scaled_generation != model.generation:
+        return f"{bounds}, and has not changed their number yet)"
+    return f"{bounds}; its last change: {model.law})"
+
+
 def _explain_unready(state: State, model: Model, word: str) -> str:
     ready = model_view.ready_count(state.cluster, model)
-    count = f"{ready} of {model.replicas} replicas are ready"
+    count = f"{ready} of {model.wanted} replicas are ready{_law(model)}"
     if word == model_view.UNREADY:
         busy = model_view.counts(state.cluster, model)
         return (

@@ -1,7 +1,7 @@
 """Autoscaling: the law, its memory, and what holds a number back."""
 
-from services.api_gateway.serving import autoscaling
-from services.api_gateway.serving.autoscaling import (
+from services.scheduler.models import autoscaling
+from services.scheduler.models.autoscaling import (
     SECOND_NS,
     Autoscaling,
     Scaling,

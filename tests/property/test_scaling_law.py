@@ -6,7 +6,7 @@ from math import ceil, floor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.api_gateway.serving.autoscaling import SECOND_NS, Autoscaling, Signals, Targets
+from services.scheduler.models.autoscaling import SECOND_NS, Autoscaling, Signals, Targets
 
 TARGETS = Targets(least=1, most=40, first_token_ns=1_000)
 SAMPLE = st.tuples(st.integers(0, 4_000), st.integers(0, 500_000), st.integers(1, 120))

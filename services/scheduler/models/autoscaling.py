@@ -4,7 +4,8 @@ The law: the pressure is the larger of (p90 time to first token / its target) an
 output token / its target), as a mean of 45 s. Above 0.55 replicas are added, below 0.40 removed.
 Tokens that wait in the gateway are demand too, so a model without replicas gets one. Every number
 of the law is returned, so that `muster why` can print it. Pure. Tests:
-tests/unit/test_serving_autoscaling.py, tests/property/test_serving_replicas.py.
+tests/unit/test_scheduler_autoscaling.py, tests/property/test_scaling_law.py. `demand.py`
+gives it the reports of the gateways.
 """
 
 from collections import deque
@@ -38,8 +39,8 @@ NOT_YET: Final = "not_yet"
 class Targets(NamedTuple):
     """The request of the model's owner. A target of 0 is not set.
 
-    `queue_ns`: waiting tokens are to be gone in this time. `idle_ns`: without any request for this
-    long the model may have no replica.
+    `concurrency`: requests at one replica. `queue_ns`: waiting tokens are to be gone in this time.
+    `idle_ns`: without any request for this long the model may have no replica.
     """
 
     least: int
@@ -48,12 +49,14 @@ class Targets(NamedTuple):
     per_token_ns: int = 0
     queue_ns: int = 10 * SECOND_NS
     idle_ns: int = 300 * SECOND_NS
+    concurrency: int = 0
 
 
 class Signals(NamedTuple):
     """The observations. `replicas` counts those that start too.
 
-    `replica_tokens_per_s` is the rate of one replica, 0 if it is not known.
+    `outstanding` counts waiting requests too. `replica_tokens_per_s` is the rate of one replica, 0
+    if it is not known.
     """
 
     replicas: int
@@ -68,8 +71,8 @@ class Signals(NamedTuple):
 class Scaling(NamedTuple):
     """The number of replicas to have, and how it was computed.
 
-    `by_pressure` and `by_queue` are what the two parts of the law want; `held_by` says what kept
-    `replicas` away from the larger of them, empty if nothing did.
+    `by_pressure`, `by_queue` and `by_concurrency` are what the parts of the law want; `held_by`
+    says what kept `replicas` away from the largest of them, empty if nothing did.
     """
 
     replicas: int
@@ -77,6 +80,7 @@ class Scaling(NamedTuple):
     by_pressure: int
     by_queue: int
     held_by: str
+    by_concurrency: int = 0
 
 
 class Autoscaling:
@@ -99,10 +103,17 @@ class Autoscaling:
         if is_idle and self.targets.least == 0:
             return Scaling(0, pressure, 0, 0, "")
         by_pressure = _by_pressure(signals, pressure)
-        by_queue = self._by_queue(signals)
-        want = max(by_pressure, by_queue)
+        by_queue, by_concurrency = self._by_queue(signals), self._by_concurrency(signals)
+        want = max(by_pressure, by_queue, by_concurrency)
         replicas, held_by = self._held(signals, want, now_ns)
-        return Scaling(replicas, pressure, by_pressure, by_queue, held_by)
+        return Scaling(
+            replicas=replicas,
+            pressure_milli=pressure,
+            by_pressure=by_pressure,
+            by_queue=by_queue,
+            held_by=held_by,
+            by_concurrency=by_concurrency,
+        )
 
     def _pressure(self, signals: Signals) -> int:
         ratios = [
@@ -126,6 +137,10 @@ class Autoscaling:
             return 1
         tokens = signals.replica_tokens_per_s * self.targets.queue_ns // SECOND_NS
         return -(-signals.waiting_tokens // max(1, tokens))
+
+    def _by_concurrency(self, signals: Signals) -> int:
+        target = self.targets.concurrency
+        return -(-signals.outstanding // target) if target else 0
 
     def _held(self, signals: Signals, want: int, now_ns: int) -> tuple[int, str]:
         """Return the number within all bounds, and the bound that changed it last."""
