@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from services.node_agent.memory.gms.resident_weights import ResidentWeights
-from tests.gms_world import CAPACITY, Engine, admission, entry
+from tests.gms_world import DEVICES, Engine, admission, entry
 from tests.memory_world import MIB, memory_of, until
 
 
 @contextlib.asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[ResidentWeights]:
     """Serve the entry `m`, to which this process's attempt `job.1` is admitted."""
-    made = ResidentWeights(folder / "resident", "host", CAPACITY)
+    made = ResidentWeights(folder / "resident", "host", DEVICES)
     await made.open(())
     await made.serve(entry(folder))
     await made.admit("m", admission(folder))

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from services.node_agent.memory.gms.state import Admission, Entry
-from tests.memory_world import MIB
+from tests.memory_world import MIB, devices
 from tests.memory_world import attempt as broker_attempt
 
-CAPACITY = {0: 64 * MIB, 1: 64 * MIB}
+DEVICES = devices({0: 64 * MIB, 1: 64 * MIB})
 CONTENT = tuple(sorted(hashlib.sha256(name).hexdigest() for name in (b"shard 1", b"shard 2")))
 
 
@@ -218,12 +218,13 @@ AGENT = """
 import asyncio, json, sys
 from pathlib import Path
 import msgspec
+from services.node_agent.memory.device_memory import Device
 from services.node_agent.memory.gms.resident_weights import ResidentWeights
 from services.node_agent.memory.gms.state import Admission, Entry
 from services.node_agent.memory.grants import Refusal
 
-async def main(folder, capacity):
-    weights = ResidentWeights(Path(folder), "host", {int(k): v for k, v in capacity.items()})
+async def main(folder, devices):
+    weights = ResidentWeights(Path(folder), "host", msgspec.convert(devices, list[Device]))
     kinds = {"serve": (Entry,), "admit": (str, Admission), "dismiss": (str,), "drop": (str, bool)}
     while line := await asyncio.to_thread(sys.stdin.readline):
         name, *rest = json.loads(line)
@@ -249,7 +250,7 @@ class Agent:
 
     def __init__(self, folder: Path) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", AGENT, str(folder), json.dumps(CAPACITY)],
+            [sys.executable, "-c", AGENT, str(folder), json.dumps(msgspec.to_builtins(DEVICES))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from services.node_agent.memory.gms import engines
 from services.node_agent.memory.gms.resident_weights import ResidentWeights
-from tests.gms_world import CAPACITY, Engine, admission, entry
+from tests.gms_world import DEVICES, Engine, admission, entry
 from tests.memory_world import MIB
 
 HOSTILE = """
@@ -63,7 +63,7 @@ for _ in range(20):
 
 @pytest_asyncio.fixture
 async def weights(tmp_path: Path) -> AsyncIterator[ResidentWeights]:
-    made = ResidentWeights(tmp_path / "resident", "host", CAPACITY)
+    made = ResidentWeights(tmp_path / "resident", "host", DEVICES)
     await made.open(())
     for name in ("m", "n"):
         await made.serve(entry(tmp_path, name))

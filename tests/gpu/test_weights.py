@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from libs.job.device import context as public
 from libs.job.device.context import Context
+from services.node_agent.memory.device_memory import Device
 from services.node_agent.memory.gms.resident_weights import ResidentWeights
 from tests.gms_world import admission, entry
 from tests.gpu.conftest import Machine
@@ -47,9 +48,11 @@ class Engine:
 
 async def test_a_second_engine_maps_what_the_first_has_loaded(machine: Machine) -> None:
     folder = Path(tempfile.mkdtemp(prefix="muster-gms-"))  # a socket path has at most 107 bytes
-    weights = ResidentWeights(folder / "resident", "cuda", {0: 2 * PIECES * GIB})
+    first = public.devices("nvidia")[0]
+    device = Device(0, "cuda", 2 * PIECES * GIB, first.uuid, first.pci_bus)
+    weights = ResidentWeights(folder / "resident", "cuda", [device])
     try:
-        with Context(public.devices("nvidia")[0]) as context:
+        with Context(first) as context:
             await _stays(weights, folder, context)
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -14,9 +14,9 @@ import pytest_asyncio
 
 from services.node_agent.memory.gms.resident_weights import ResidentWeights, socket_name
 from services.node_agent.memory.grants import Refusal
-from tests.gms_agent import asked, exact, owned, published, reading, serving
+from tests.gms_agent import asked, exact, killed_server, owned, published, reading, serving
 from tests.gms_world import Engine, admission, entry
-from tests.memory_world import MIB, memory_of, until
+from tests.memory_world import MIB, devices, memory_of, until
 
 WRONG_CHECKPOINTS = 100
 
@@ -280,6 +280,20 @@ async def test_a_socket_that_cannot_be_created_leaves_no_entry(
         await weights.serve(missing)
     assert found.value.reason == "socket"
     assert [each.name for each in weights.entries()] == ["m"]
+
+
+async def test_a_device_that_is_added_later_has_entries_too(
+    weights: ResidentWeights, tmp_path: Path
+) -> None:
+    late = entry(tmp_path, "late", device=7)
+    with pytest.raises(Refusal, match="device 7 is unknown"):
+        await weights.serve(late)
+    weights.use(devices({7: 64 * MIB}))
+    await weights.serve(late)
+    await weights.admit("late", admission(tmp_path, "job.2"))
+    await killed_server(weights)
+    await published(late.socket, 1)
+    assert weights.owned() == {"m": 0, "late": 6 * MIB}
 
 
 def test_engines_look_for_sockets_under_the_gpu_s_id_and_the_use() -> None:

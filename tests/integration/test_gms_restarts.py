@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from services.node_agent.memory.gms.resident_weights import ResidentWeights
 from tests.gms_agent import asked, exact, killed_server, owned, published, reading, serving
-from tests.gms_world import CAPACITY, Engine, admission, entry
+from tests.gms_world import DEVICES, Engine, admission, entry
 from tests.memory_world import MIB, until
 
 
@@ -73,7 +73,7 @@ async def test_weights_of_an_agent_and_server_that_end_together_count_until_thei
     weights._task.cancel()
     os.kill(weights.pid, signal.SIGKILL)
     await weights.close()
-    again = ResidentWeights(tmp_path / "resident", "host", CAPACITY)
+    again = ResidentWeights(tmp_path / "resident", "host", DEVICES)
     await again.open(["job.1"])
     (found,) = again.entries()
     assert (found.lost, found.bytes) == (True, 32 * MIB)
@@ -87,7 +87,7 @@ async def test_weights_of_an_agent_and_server_that_end_together_count_until_thei
     await published(path, 2)
     await again.drop("m")
     await again.close()
-    third = ResidentWeights(tmp_path / "resident", "host", CAPACITY)
+    third = ResidentWeights(tmp_path / "resident", "host", DEVICES)
     await third.open(())
     assert third.entries() == []
     await third.close()
@@ -101,7 +101,7 @@ async def test_entries_of_ended_attempts_begin_empty_after_a_restart_of_the_node
     weights._task.cancel()
     os.kill(weights.pid, signal.SIGKILL)
     await weights.close()
-    again = ResidentWeights(tmp_path / "resident", "host", CAPACITY)
+    again = ResidentWeights(tmp_path / "resident", "host", DEVICES)
     await again.open(())
     (found,) = again.entries()
     assert (found.state, found.bytes, found.lost, found.attempts) == ("EMPTY", 0, False, ())

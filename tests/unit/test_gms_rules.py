@@ -29,6 +29,12 @@ def begun(**fields: object) -> tuple[s.Residents, s.Served]:
     return residents, residents.served["m"]
 
 
+def test_an_entry_on_a_device_whose_driver_fails_is_refused_with_its_words() -> None:
+    room = msgspec.structs.replace(ROOM, unusable={0: "cuInit returned 999"})
+    with pytest.raises(Refusal, match="device 0 cannot be used: cuInit returned 999"):
+        rules.serve(s.Residents(), room, entry())
+
+
 def waits(number: int, wanted: str, name: str = "m") -> rules.Waiting:
     return rules.Waiting(number, name, wanted, Holder(number, 1), "j1", None)
 

@@ -133,7 +133,7 @@ def test_a_call_that_hangs_ends_the_broker_s_work(
 def test_a_driver_without_a_library_is_unusable_and_a_word_that_is_none_too(tmp_path: Path) -> None:
     memory, books = NodeMemory(), g.Books()
     assert memory.add(books, host(MIB), "") == ""
-    assert "unknown to the memory broker" in memory.add(books, Device(3, "metal", MIB), "")
+    assert "gives no memory" in memory.add(books, Device(3, "metal", MIB), "")
     for name in ("cuda", "hip", "level_zero"):
         with contextlib.suppress(DeviceError):
             assert not source_of(name).revocable

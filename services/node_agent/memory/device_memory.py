@@ -1,12 +1,13 @@
-"""Memory of the devices of one node, as the broker creates it and takes it back.
+"""Memory of the devices of one node, for the memory broker and the weight server.
 
 `HostMemory` serves host pools, and stands for device memory on simulated devices: real bytes of a
 memfd with the size of a device's granularity. It can revoke: a truncated memfd has no pages,
 whichever process holds a copy, and the seals keep a holder from growing it. `VendorMemory` is
-device memory of a vendor's driver (libs/job/memory/*_driver.py). It makes no context, and cannot
-revoke memory that another process imported. Each piece keeps one exported descriptor, so that a
-copy of it costs no driver call. Tests: tests/integration/test_memory_broker.py,
-tests/vendors/test_broker_memory.py.
+device memory of a vendor's driver (libs/job/memory/*_driver.py). It makes no context, cannot revoke
+memory that another process imported, and cannot export memory for reading only. Each piece keeps
+one exported descriptor, so that a copy of it costs no driver call. Tests:
+tests/integration/test_memory_broker.py, tests/integration/test_gms.py,
+tests/vendors/test_broker_memory.py, tests/vendors/test_weight_memory.py.
 """
 
 import fcntl
@@ -35,7 +36,7 @@ HOST_DRIVER: Final = "host"
 
 
 class Device(msgspec.Struct, frozen=True):
-    """A device of the node by the broker's number (HOST: host memory).
+    """A device of the node by its number in this process (HOST: host memory).
 
     `driver` is host, cuda, hip or level_zero. `uuid` and `pci_bus` are those of `muster gpus`.
     """
@@ -48,9 +49,13 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Piece(Protocol):
-    """Memory that exists. `descriptor` is the broker's own."""
+    """Memory that exists. `descriptor` is this process's own."""
 
     descriptor: int
+
+    def readable(self) -> int:
+        """Return a new descriptor for a reader, for reading only if the driver has that."""
+        ...
 
     def free(self) -> None:
         """Give the memory up. Raises DeviceError."""
@@ -73,6 +78,10 @@ class HostPiece:
     def __init__(self, descriptor: int, pinned: numa_policy.Pinned | None) -> None:
         self.descriptor = descriptor
         self.pinned = pinned
+
+    def readable(self) -> int:
+        """Return a descriptor that maps the memory for reading only."""
+        return os.open(f"/proc/self/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
 
     def free(self) -> None:
         """Free the pages, also those that a holder still maps: it gets SIGBUS."""
@@ -98,6 +107,8 @@ class HostMemory:
         descriptor = -1
         try:
             descriptor = os.memfd_create("muster-pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            # Without this a process that may only read could open its descriptor again to write.
+            os.fchmod(descriptor, 0o600)
             numa_policy.allocate(descriptor, size, numa)
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         except OSError as error:
@@ -125,6 +136,10 @@ class VendorPiece:
         self.driver = driver
         self.descriptor = descriptor
         self.handle = handle
+
+    def readable(self) -> int:
+        """Return a descriptor like every other: drivers have none for reading only."""
+        return os.dup(self.descriptor)
 
     def free(self) -> None:
         """Release the memory; a process that imported it keeps it until it ends."""
@@ -205,7 +220,5 @@ DRIVER_OF: Final = {
 def source_of(name: str) -> Source:
     """Return the memory of this driver. Raises ValueError for another name."""
     if name not in DRIVERS:
-        raise ValueError(
-            f"driver {name!r} is unknown to the memory broker: use {', '.join(DRIVERS)}"
-        )
+        raise ValueError(f"driver {name!r} gives no memory: use {', '.join(DRIVERS)}")
     return DRIVERS[name]()

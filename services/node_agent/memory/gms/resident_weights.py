@@ -8,11 +8,10 @@ attempts end (docs/decisions/0046). Tests: tests/integration/test_gms_restarts.p
 
 import asyncio
 import itertools
-import json
 import logging
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.job.memory.broker_wire import Link
+from services.node_agent.memory.device_memory import Device
 from services.node_agent.memory.gms import listing
 from services.node_agent.memory.gms import state as s
 from services.node_agent.memory.gms.server import CONTROL_BYTES_MAX, CONTROL_SOCKET
@@ -77,17 +77,18 @@ class Copy:
 
 
 class ResidentWeights:
-    """Weights that stay on the devices of one node. One per agent.
+    """Weights that stay on the devices of one node. One per driver.
 
-    `capacity` maps each device number to the bytes that all entries together may use. Every call
-    raises Refusal, with a reason and a sentence, or TimeoutError if no server answers.
+    `devices` are those of the driver. Every call raises Refusal, with a reason and a sentence, or
+    TimeoutError if no server answers.
     """
 
-    def __init__(self, folder: Path, driver: str, capacity: dict[int, int]) -> None:
+    def __init__(self, folder: Path, driver: str, devices: Iterable[Device]) -> None:
         self.folder = folder
+        self.devices = {device.number: device for device in devices}
         self.pid = 0
         command = (sys.executable, "-m", "services.node_agent.memory.gms")
-        rest = (str(folder.resolve()), driver, json.dumps(capacity))
+        rest = (str(folder.resolve()), driver)
         self.sibling = SiblingProcess(
             self, folder, CONTROL_SOCKET, (*command, *rest), CONTROL_BYTES_MAX
         )
@@ -112,6 +113,17 @@ class ResidentWeights:
         keys = {key for each in self._copy.residents.served.values() for key in each.admissions}
         for key in sorted(keys - set(living)):
             await self.dismiss(key)
+
+    def use(self, devices: Iterable[Device]) -> None:
+        """Add devices of the driver, for example those that came back."""
+        found = {device.number: device for device in devices}
+        if any(self.devices.get(number) != device for number, device in found.items()):
+            self.devices |= found
+            self._tell_devices()
+
+    def _tell_devices(self) -> None:
+        found = msgspec.to_builtins(list(self.devices.values()))
+        self.sibling.send({"op": "devices", "devices": found})
 
     async def serve(self, entry: s.Entry) -> None:
         """Begin an entry and listen at its socket, whose folder exists. Harmless when repeated."""
@@ -182,6 +194,7 @@ class ResidentWeights:
 
     def started(self) -> None:
         """Give a new server everything that the last one had."""
+        self._tell_devices()
         self.sibling.send({"op": "restoring"})
         for change in s.rebuild(self._copy.residents):
             descriptor = -1
@@ -203,6 +216,7 @@ class ResidentWeights:
             case "told" if self._arriving is not None:
                 self._copy.forget()
                 self._copy, self._arriving = self._arriving, None
+                self._tell_devices()
                 self._repeat()
                 self._begin(message)
             case "ready":

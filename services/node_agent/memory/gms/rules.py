@@ -43,10 +43,14 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Room(msgspec.Struct, frozen=True):
-    """The bytes and the granularity of each device that entries may use."""
+    """The bytes and the granularity of each device that entries may use.
+
+    `unusable` is why other devices cannot be used, in the words of their driver.
+    """
 
     capacity: dict[int, int]
     granularity: dict[int, int]
+    unusable: dict[int, str] = {}
 
 
 # --- entries ---
@@ -68,6 +72,8 @@ def serve(residents: s.Residents, room: Room, entry: s.Entry) -> Sequence[s.Chan
 def _check_entry(residents: s.Residents, room: Room, entry: s.Entry) -> None:
     if not 0 < len(entry.name) <= NAME_CHARACTERS_MAX:
         raise Refusal("name", f"name: use 1 to {NAME_CHARACTERS_MAX} characters")
+    if why := room.unusable.get(entry.device):
+        raise Refusal("device", f"device {entry.device} cannot be used: {why}")
     if entry.device not in room.capacity:
         known = ", ".join(map(str, sorted(room.capacity)))
         raise Refusal(

@@ -19,13 +19,13 @@ from libs.job.memory.broker_wire import BadMessage, Ended, Link
 from services.node_agent.machine import processes
 from services.node_agent.machine.poll_loop import READ, PollLoop
 from services.node_agent.memory.broker import listening
+from services.node_agent.memory.device_memory import Device, Source
 from services.node_agent.memory.gms import rules
 from services.node_agent.memory.gms import state as s
 from services.node_agent.memory.gms.engines import Engines
 from services.node_agent.memory.gms.store import Store
 from services.node_agent.memory.grants import Holder, Refusal
 from services.node_agent.memory.peers import peer_of
-from services.node_agent.memory.physical import Physical
 
 CONTROL_SOCKET: Final = "resident.sock"
 # One value of metadata and what surrounds it, in base64.
@@ -36,8 +36,8 @@ CONTROL_S: Final = 5.0
 class Server:
     """The server; `run` serves until the process ends."""
 
-    def __init__(self, folder: str, physical: Physical, capacity: dict[int, int]) -> None:
-        self.store = Store(physical, capacity, self._tell)
+    def __init__(self, folder: str, source: Source) -> None:
+        self.store = Store(source, self._tell)
         self.store.after = self._after
         self.loop = PollLoop()
         self.engines = Engines(self.store, self.loop)
@@ -85,6 +85,9 @@ class Server:
 
     def _obey(self, link: Link, message: dict[str, Any]) -> None:
         match message["op"]:
+            case "devices":
+                for device in msgspec.convert(message["devices"], list[Device]):
+                    self.store.add(device)
             case "restoring":
                 self.restoring = True
             case "change":

@@ -6,40 +6,54 @@ agent never serves a layout whose memory is gone (docs/decisions/0046). Tests:
 tests/integration/test_gms_crashes.py.
 """
 
+import logging
 import os
 import uuid
 from collections.abc import Callable, Sequence
 
 from libs.job.device.errors import Cause, DeviceError
+from services.node_agent.memory.device_memory import Device, Piece, Source
 from services.node_agent.memory.gms import rules
 from services.node_agent.memory.gms import state as s
 from services.node_agent.memory.grants import Refusal
-from services.node_agent.memory.physical import Physical
 
 Tell = Callable[[s.Change, int], object]
 
+logger = logging.getLogger(__name__)
+
 
 class Store:
-    """The state of all entries and the physical memory behind it.
+    """The state of all entries and the memory behind it, which one driver creates.
 
-    `tell` sends a change and a descriptor (-1: none) to the agent; `after` is called when a change
-    has been applied.
+    A driver that hangs ends this process: the agent starts the next one. `tell` sends a change and
+    a descriptor (-1: none) to the agent; `after` is called when a change has been applied.
     """
 
-    def __init__(self, physical: Physical, capacity: dict[int, int], tell: Tell) -> None:
-        self.physical = physical
-        granularity = {device: physical.granularity(device) for device in capacity}
-        self.room = rules.Room(capacity, granularity)
+    def __init__(self, source: Source, tell: Tell) -> None:
+        self.source = source
+        self.devices: dict[int, Device] = {}
+        self.room = rules.Room({}, {})
         self.residents = s.Residents()
-        self.handles: dict[str, int] = {}
+        self.pieces: dict[str, Piece] = {}
         self.tell = tell
         self.after: Callable[[s.Change], object] = lambda change: None
+
+    def add(self, device: Device) -> None:
+        """Add a device to those that entries may use. One whose driver fails stays unusable."""
+        self.devices[device.number] = device
+        try:
+            self.room.granularity[device.number] = self.source.granularity(device)
+        except DeviceError as error:
+            self.room.unusable[device.number] = _said(error)
+            return
+        self.room.unusable.pop(device.number, None)
+        self.room.capacity[device.number] = device.bytes
 
     def carry_out(self, changes: Sequence[s.Change]) -> None:
         """Do what each change says, and apply it."""
         for change in changes:
             if isinstance(change, s.Freed):
-                self.physical.release(self.handles.pop(change.id))
+                self._free(self.pieces.pop(change.id))
             s.apply(self.residents, change)
             self.tell(change, -1)
             self.after(change)
@@ -48,8 +62,8 @@ class Store:
         """Apply a change of an earlier server, which the agent tells."""
         if isinstance(change, s.Kept):
             allocation = change.allocation
-            device = self.residents.served[allocation.entry].entry.device
-            self.handles[allocation.id] = self.physical.restore(
+            device = self.devices[self.residents.served[allocation.entry].entry.device]
+            self.pieces[allocation.id] = self.source.restore(
                 device, take_descriptor(), allocation.aligned_size
             )
         s.apply(self.residents, change)
@@ -61,30 +75,36 @@ class Store:
         rounded = rules.check_room(self.residents, self.room, served, size)
         entry = served.entry
         try:
-            handle = self.physical.create(entry.device, rounded)
+            piece = self.source.create(self.devices[entry.device], rounded, ())
         except DeviceError as error:
-            if error.cause == Cause.HANGS:
-                raise SystemExit(str(error)) from error
             full = error.cause == Cause.OUT_OF_MEMORY
-            raise Refusal("full" if full else "driver", str(error)) from error
+            raise Refusal("full" if full else "driver", _said(error)) from error
         name = str(uuid.uuid4())
         made = s.Allocation(name, entry.name, size, rounded, tag, served.next_slot)
-        self.handles[name] = handle
+        self.pieces[name] = piece
         s.apply(self.residents, s.Kept(made))
         self.send(made)
         return made
 
     def send(self, allocation: s.Allocation) -> None:
         """Tell the agent about memory, with its descriptor."""
-        descriptor = self.physical.export(self.handles[allocation.id])
-        try:
-            self.tell(s.Kept(allocation), descriptor)
-        finally:
-            os.close(descriptor)
+        self.tell(s.Kept(allocation), self.pieces[allocation.id].descriptor)
 
     def export(self, allocation: s.Allocation, lock: s.Lock) -> int:
         """Return a descriptor for a session; the caller closes it."""
-        handle = self.handles[allocation.id]
-        if lock == s.Lock.RW:
-            return self.physical.export(handle)
-        return self.physical.export_readable(handle)
+        piece = self.pieces[allocation.id]
+        return os.dup(piece.descriptor) if lock == s.Lock.RW else piece.readable()
+
+    def _free(self, piece: Piece) -> None:
+        try:
+            piece.free()
+        except DeviceError as error:
+            logger.warning("memory of an entry is given up: %s", _said(error))
+            os.close(piece.descriptor)
+
+
+def _said(error: DeviceError) -> str:
+    """Return what a driver said; one that hangs ends this process."""
+    if error.cause == Cause.HANGS:
+        raise SystemExit(str(error)) from error
+    return str(error)
