@@ -50,6 +50,7 @@ PURE: Final = (
     "libs/common/life/kept_life.py",
     "libs/common/state/kept.py",
     "services/scheduler/models/keeping.py",
+    "services/scheduler/models/on_devices.py",
     "services/node_agent/core/keeping.py",
     "services/node_agent/resident/fingerprint.py",
     "libs/common/state/inventory.py",

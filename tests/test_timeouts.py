@@ -68,7 +68,7 @@ STAY: Final[dict[str, str]] = {
         broker.CONTROL_S broker.ORPHAN_S keeper.CONTROL_SEND_S keeper.RELEASE_S keeper.RESPAWN_S
         gms.server.CONTROL_S sibling.CONNECT_AGAIN_S sibling.RESPAWN_S sibling.SEND_S
         resident_weights.ANSWER_S gms.engines.HANDSHAKE_NS gms.engines.MEMORY_AGAIN_NS
-        gms.engines.MEMORY_NS
+        gms.engines.MEMORY_NS gms.server.ALONE_NS gms.server.LOOK_NS weight_servers.OPEN_S
         keeper.CONNECT_AGAIN_S keeper.DEVICE_S keeper.DRIVER_CALL_S keeper.PING_S
         channels.CONNECT_S control_client.EXEC_TIMEOUT_S control_client.SIGNAL_TIMEOUT_S
         execs.HANGUP_GRACE_NS
@@ -98,7 +98,8 @@ STAY: Final[dict[str, str]] = {
         dispatch.PROMOTION_S standby_runner.AGAIN_FIRST_S standby_runner.AGAIN_MAX_S
         standby_runner.LOCK_LOOK_S standby_runner.LOCK_WAIT_S standby_runner.LOOK_S
         standby_runner.PROBE_EVERY_S standby_runner.PROBE_S standby_runner.STEADY_S
-        standbys.LOOK_IDLE_S admission.GONE_S errors.STOPPING_S
+        standbys.LOOK_IDLE_S checkpoint.SETTLED_NS device_weights.GRANT_S device_weights.LOOK_S
+        on_devices.LINGER_NS admission.GONE_S errors.STOPPING_S
         revoking.AGAIN_S
         admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S
         audit.service.RETRY_S call.LAST_WORDS_S

@@ -47,6 +47,8 @@ TIME_SLICE: Final = "time_slice"
 IMAGES: Final = "images"
 # The same for memory pools.
 POOLS: Final = "pools"
+# A node that reports this keeps weights on devices between replicas.
+WEIGHTS: Final = "weights"
 ISOLATIONS: Final = ("", MPS, MIG, TIME_SLICE)
 # Preferences of a job for each level of the topology: wait rather than cross it, cross it only if
 # necessary, ignore it.
@@ -77,7 +79,8 @@ class Serve(msgspec.Struct, frozen=True):
     ready replica every `health_interval_s`, with a timeout of `health_timeout_s` (0: the agent's
     setting), and reports it unready after `health_failures` failed probes in a row. `spread` keeps
     replicas on different nodes or racks where possible (`services/scheduler/models/spread.py`).
-    With `standby` a second engine may wait on the same devices, on `standby_port`.
+    With `standby` a second engine may wait on the same devices, on `standby_port`. With
+    `device_weights` the node offers weights that stay on its devices, before the replica starts.
     """
 
     model: str
@@ -89,6 +92,7 @@ class Serve(msgspec.Struct, frozen=True):
     health_timeout_s: int = 0
     health_failures: int = 3
     standby: bool = False
+    device_weights: bool = False
 
 
 class Allocation(msgspec.Struct, frozen=True):

@@ -51,6 +51,7 @@ from services.node_agent.machine.cgroups import Home, prepare
 from services.node_agent.machine.processes import boot_id
 from services.node_agent.memory.pools import Pools
 from services.node_agent.memory.report import metrics as memory_metrics
+from services.node_agent.memory.report import weights_metrics
 from services.node_agent.metrics import exposition
 from services.node_agent.metrics.scraping import scraped
 from services.node_agent.peers.kept_roster import RosterFile
@@ -215,6 +216,7 @@ def _agent(
     links = opening.links_of(settings, jobs, peers)
     if links is not None:
         machine = msgspec.structs.replace(machine, link_address=links.address)
+    resident = _resident(settings, machine)
     agent = Agent(
         machine,
         log=JetStreamLog(client),
@@ -232,7 +234,7 @@ def _agent(
             shares,
             Containers(jobs.jobs_dir, settings.container_engine),
             Pools(state_dir.resolve(), machine.memory_bytes, machine.numas),
-            _resident(settings, machine),
+            resident,
         ),
         prober=_prober(settings),
     )
@@ -240,6 +242,9 @@ def _agent(
     agent.pulse = Pulse(settings.alive_file, CORE, HEARTBEATS)
     if isinstance(driver, SimulatedDriver):
         driver.running = lambda: works(agent.state, jobs.device_s)
+    else:
+        driver.resident = resident.devices.servers.bytes_on
+        driver.holds = resident.processes
     return agent
 
 
@@ -284,7 +289,10 @@ async def _metrics(
         xids=watch.xids,
         healths=healths,
         rdma=await asyncio.to_thread(ports.ports),
-        more=memory_metrics(node, agent.means.pools.report()),
+        more=[
+            *memory_metrics(node, agent.means.pools.report()),
+            *weights_metrics(node, agent.means.resident.device_bytes()),
+        ],
     )
 
 

@@ -217,7 +217,10 @@ class Agent:
         )
         await self.means.pools.listen(self.bus, self.node_id)
         await self.means.adopt(adopted, self.tell, self.devices.inventory)
-        await self.means.resident.start(self.tell, lambda: self.state.keeps)
+        living = [s.key_of(found.ref) for found in adopted]
+        await self.means.resident.start(
+            self.tell, lambda: self.state.keeps, living, self.devices.inventory
+        )
         await self._register(await self._first_incarnation(), adopted)
         self._spawn(self.devices.clear_instances())
 

@@ -33,6 +33,9 @@ async def test_memory_still_in_use_makes_only_its_device_unclean(
     }
     fakes.tell("nvidia", "used_mib 1 41")
     assert await driver.unclean([SECOND]) == {}
+    fakes.tell("nvidia", "used_mib 1 2000")
+    driver.resident = lambda uuid: 1_960 << 20 if uuid == SECOND else 0
+    assert await driver.unclean([FIRST, SECOND]) == {}  # weights stay between jobs
     assert await driver.unclean([GpuId("GPU-none")]) == {
         GpuId("GPU-none"): "the driver does not know the device any more"
     }
@@ -83,6 +86,8 @@ async def test_device_without_memory_readings_is_judged_by_its_processes(
     assert [gpu.memory_bytes for gpu in await driver.inventory()] == [0, 0]
     fakes.tell("nvidia", *silent, "pid 1 4711")
     assert await driver.unclean([FIRST, SECOND]) == {SECOND: "process 4711 uses it"}
+    driver.holds = lambda: {4711}
+    assert await driver.unclean([FIRST, SECOND]) == {}  # the weight server
     fakes.tell("nvidia", *silent, "nvmlDeviceGetComputeRunningProcesses_v3 0 3")
     assert list(await driver.unclean([FIRST])) == [FIRST]
     await driver.close()

@@ -5,54 +5,19 @@ read lock, maps everything, compares the first and last bytes of each piece, say
 took, and keeps the memory until it is ended.
 """
 
-import array
 import json
 import os
 import signal
-import socket
-import struct
 import sys
 import time
-from typing import Any
-
-import msgspec
 
 from libs.job.device import context as public
 from libs.job.device.context import Context
 from libs.job.device.cuda import Cuda
 from libs.job.memory.cuda_driver import CudaDriver
+from tests.gms_client import Gms
 
 MARK = 64
-
-
-class Gms:
-    """One connection: the session's lock lives as long as it."""
-
-    def __init__(self, path: str) -> None:
-        self.stream = socket.socket(socket.AF_UNIX)
-        self.stream.connect(path)
-        self.data = b""
-
-    def ask(self, kind: str, **fields: object) -> tuple[dict[str, Any], list[int]]:
-        """Send a request; return the answer and the descriptors that came with it."""
-        body = msgspec.msgpack.encode({"type": kind, **fields})
-        self.stream.sendall(struct.pack("!I", len(body)) + body)
-        rights: list[int] = []
-        while len(self.data) < 4 or len(self.data) < 4 + struct.unpack("!I", self.data[:4])[0]:
-            data, ancillary, _, _ = self.stream.recvmsg(65_536, socket.CMSG_SPACE(4))
-            for _, _, found in ancillary:
-                rights += array.array("i", found)
-            if not data:
-                raise ConnectionError("the server closed the connection")
-            self.data += data
-        end = 4 + struct.unpack("!I", self.data[:4])[0]
-        answer, self.data = msgspec.msgpack.decode(self.data[4:end]), self.data[end:]
-        if answer["type"] == "error_response":
-            raise RuntimeError(answer["error"])
-        return answer, rights
-
-    def lock(self, kind: str) -> None:
-        self.ask("handshake_request", lock_type=kind, timeout_ms=None)
 
 
 class Mapper:

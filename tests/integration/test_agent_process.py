@@ -268,7 +268,14 @@ async def test_a_node_s_record_says_what_bounds_its_jobs_and_a_job_is_where_that
     cluster.agent()
     registered = await cluster.until(f.NodeRegistered)
     assert isinstance(registered, f.NodeRegistered)
-    assert list(registered.isolation) == [*CONTROLLERS, "users", "mig", "images", "pools"]
+    assert list(registered.isolation) == [
+        *CONTROLLERS,
+        "users",
+        "mig",
+        "images",
+        "pools",
+        "weights",
+    ]
     assert registered.isolation.pop("users").startswith("lost: ")
     lost = [name for name, state in registered.isolation.items() if state != "enforced"]
     assert all(registered.isolation[name].startswith("lost: ") for name in lost)

@@ -1,13 +1,19 @@
 """Weights, locks and bytes after the server, the agent, or both of them ended."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
+from services.node_agent.memory.device_memory import source_of
+from services.node_agent.memory.gms import server
 from services.node_agent.memory.gms.resident_weights import ResidentWeights
+from services.node_agent.memory.gms.state import Lock, Opened, Serving, Session
+from services.node_agent.memory.grants import Holder
 from tests.gms_agent import asked, exact, killed_server, owned, published, reading, serving
 from tests.gms_world import DEVICES, Engine, admission, entry
 from tests.memory_world import MIB, until
@@ -107,3 +113,20 @@ async def test_entries_of_ended_attempts_begin_empty_after_a_restart_of_the_node
     assert (found.state, found.bytes, found.lost, found.attempts) == ("EMPTY", 0, False, ())
     await again.drop("m")
     await again.close()
+
+
+async def test_a_server_without_agent_and_engine_ends_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster that is shut down for good leaves no memory on its devices."""
+    monkeypatch.setattr(server, "ALONE_NS", 10**8)
+    monkeypatch.setattr(server, "LOOK_NS", 10**7)
+    alone = server.Server(str(tmp_path), source_of("host"))
+    engine = Session(1, "m", Lock.RO, Holder(os.getpid(), 1), "job.1")
+    alone.store.add(DEVICES[0])
+    alone.store.carry_out((Serving(entry(tmp_path)), Opened(engine)))
+    running = asyncio.create_task(asyncio.to_thread(alone.run))
+    await asyncio.sleep(0.3)
+    assert not running.done()
+    alone.store.residents.served["m"].sessions.clear()
+    await asyncio.wait_for(running, 20)

@@ -163,6 +163,7 @@ async def test_process_that_had_the_device_open_before_the_job_does_not_belong_t
         DEVICE: [f"{strangers[0]} sleep"]
     }
     assert holders(NODES, processes.boot_ns_of(seen.start_ticks) + 1) == {}
+    assert holders(NODES, 0, but=strangers) == {}  # as the weight server
 
 
 def test_process_of_a_terminal_that_opened_a_device_does_not_hold_it(strangers: list[int]) -> None:

@@ -239,7 +239,7 @@ async def test_weights_that_were_dropped_while_the_agent_was_away_leave_the_memo
 async def test_what_cannot_be_kept_is_refused_with_the_reason(cluster: Chaos) -> None:
     await deploy(cluster, "refused")
     answer = await keep(cluster, "refused", "attic", 422)
-    assert "give one of artefact, host, standby" in answer["detail"]
+    assert "give one of artefact, host, gpu, standby" in answer["detail"]
     answer = await keep(cluster, "refused", "host", 422)
     assert "weights: missing" in answer["detail"]
     await keep(cluster, "nothing", "artefact", 404)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from libs.common.life import kept_life
@@ -21,7 +21,7 @@ from services.node_agent.core.keeping import Keeps
 from services.node_agent.core.observations import KeepDone, KeepHeld, KeepSeen, StandbySeen
 from services.node_agent.directories.protocol import Launch, OnEvent
 from services.node_agent.jobs.means import Means
-from services.node_agent.resident.resident import held_order
+from services.node_agent.resident.reports import held_order
 from tests.sim.pools import SimPools
 
 if TYPE_CHECKING:
@@ -47,12 +47,21 @@ class SimResident:
         self.machine = machine
         self.dice = random.Random(f"resident {machine.node_id} {machine.boot}")
 
-    async def start(self, tell: OnEvent, keeps: Callable[[], Keeps]) -> None:
+    def isolation(self) -> dict[str, str]:
+        return {}
+
+    async def start(
+        self,
+        tell: OnEvent,
+        keeps: Callable[[], Keeps],
+        living: Collection[str],
+        inventory: Sequence[Gpu],
+    ) -> None:
         self.tell, self.keeps = tell, keeps
         held = [key.rpartition("/") for key in self.machine.resident]
         tell(KeepHeld(tuple(held_order(tier, TENANT, model) for model, _, tier in held)))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """The memory stays."""
 
     async def carry_out(self, action: KeepData) -> None:
@@ -94,6 +103,15 @@ class SimResident:
         self, launch: Launch, order: StartOrder, gpus: Sequence[Gpu], drivers: Mapping[str, str]
     ) -> Launch:
         return launch
+
+    async def let_go(self, key: str) -> str:
+        return ""
+
+    def device_bytes(self) -> dict[tuple[str, str], int]:
+        return {}
+
+    def processes(self) -> Collection[int]:
+        return ()
 
     async def finished(self, ref: AttemptRef, healthy: bool, ready_ms: int) -> None:
         """A simulated replica compiles nothing."""

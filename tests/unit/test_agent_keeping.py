@@ -10,7 +10,7 @@ from services.node_agent.core import keeping
 from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
 from services.node_agent.core.keeping import content_of
-from services.node_agent.resident.resident import held_order
+from services.node_agent.resident.reports import held_order
 from tests.given_node import EPOCH, INCARNATION, NODE, Node
 
 
@@ -62,6 +62,27 @@ def test_an_order_is_carried_out_once_and_its_result_is_recorded() -> None:
             size_bytes=9,
         )
     ]
+
+
+def test_what_an_earlier_agent_left_asks_for_the_list_until_it_comes() -> None:
+    node = Node()
+    before = keeping.digest_entries(node.state.keeps)
+    node.see(held("chat"))
+    assert keeping.digest_entries(node.state.keeps) != before == []
+    assert work(node.see(told())) == [("chat", True)]
+    assert keeping.digest_entries(node.state.keeps) == []
+
+
+def test_a_grant_of_another_device_is_new_work() -> None:
+    node = Node()
+    first = order(tier="gpu", granted=9, gpu_bytes={"g1": 9})
+    assert work(node.see(told(first))) == [("chat", False)]
+    node.see(done(tier="gpu"))
+    assert work(node.see(told(first, seq=21))) == []
+    both = order(tier="gpu", granted=9, gpu_bytes={"g1": 9, "g2": 9})
+    assert work(node.see(told(both, seq=22))) == [("chat", False)]
+    lines = keeping.digest_entries(node.state.keeps)
+    assert lines == [("chat", "gpu 1 9 g1 9 g2 9", 7)]
 
 
 def test_a_grant_is_new_work_and_waits_for_the_work_before() -> None:

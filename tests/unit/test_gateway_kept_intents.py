@@ -43,12 +43,21 @@ def test_a_request_records_what_to_keep_for_the_tenant_of_the_model() -> None:
     assert keep("artefact").user == "ada"
     assert keep("standby").size_bytes == intents.STANDBY_BYTES
     assert keep("standby", size_bytes=9).size_bytes == 9
+    made = keep("gpu", size_bytes=9, weights="/m", files=files)
+    assert (made.size_bytes, made.weights, made.files) == (9, "/m", files)
+
+
+def test_weights_on_devices_are_refused_for_a_model_with_mig_instances() -> None:
+    spec = ModelSpec(command=("serve",), mig_profile="1g.10gb")
+    model = Model("small", TenantId("physics"), "ada", spec, 7, 1)
+    with pytest.raises(Refused, match="the replicas of small have MIG instances"):
+        intents.keeping(cluster(), model, "gpu", {"weights": "/m", "size_bytes": 1})
 
 
 @pytest.mark.parametrize(
     ("tier", "body", "words"),
     [
-        ("attic", {}, "tier: 'attic' is not known: give one of artefact, host, standby"),
+        ("attic", {}, "tier: 'attic' is not known: give one of artefact, host, gpu, standby"),
         ("host", {}, "weights: missing"),
         ("host", {"weights": "models"}, "give an absolute path"),
         ("host", {"weights": "/models/../etc"}, "give an absolute path"),
@@ -58,8 +67,11 @@ def test_a_request_records_what_to_keep_for_the_tenant_of_the_model() -> None:
         ("host", {"weights": "/m", "node_list": ["old"]}, "older than resident data"),
         ("host", {"weights": "/m", "files": {"one": "xyz"}}, "'xyz' of 'one' is not a SHA-256"),
         ("host", {"weights": "/m", "files": dict.fromkeys(map(str, range(257)), DIGEST)}, "256"),
-        ("standby", {"nodes": 1}, "nodes: a standby is beside each replica"),
-        ("standby", {"weights": "/m"}, "weights: a standby is beside each replica"),
+        ("standby", {"nodes": 1}, "nodes: the tier standby is beside each replica"),
+        ("standby", {"weights": "/m"}, "weights: the tier standby is beside each replica"),
+        ("gpu", {"size_bytes": 1}, "weights: missing: the tier gpu needs the folder"),
+        ("gpu", {"weights": "/m"}, "size_bytes: missing: the tier gpu needs the memory"),
+        ("gpu", {"weights": "/m", "size_bytes": 1, "nodes": 1}, "nodes: the tier gpu is beside"),
         ("artefact", {"size_bytes": 1}, "size_bytes: the tier artefact is measured"),
         ("host", {"weight": "/m"}, "did you mean 'weights'"),
     ],

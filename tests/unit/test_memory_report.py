@@ -58,6 +58,13 @@ def test_metrics_have_a_line_per_device_and_job_and_none_without_a_broker() -> N
     assert r.metrics("n", MemoryReport()) == []
 
 
+def test_metrics_of_weights_have_a_line_per_device_and_model() -> None:
+    lines = r.weights_metrics("n", {("GPU-a", "chat"): 10})
+    line = 'muster_resident_weights_bytes{UUID="GPU-a",model="chat",Hostname="n"} 10'
+    assert lines[-1] == line
+    assert r.weights_metrics("n", {}) == []
+
+
 def test_the_jobs_of_one_device_with_metrics_of_their_own_are_bounded() -> None:
     used = tuple(UsedMemory(JobId(f"j{n}"), 1, "GPU-a", "", 1) for n in range(30))
     lines = r.metrics("n", MemoryReport((DEVICE,), used, 1))

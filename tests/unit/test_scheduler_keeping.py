@@ -5,7 +5,7 @@ from typing import Any
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.life import kept_life
-from libs.common.model import NodeId, TenantId
+from libs.common.model import JobId, NodeId, TenantId
 from libs.common.state import ledger
 from services.scheduler.models import keeping
 from tests.given import registered, waiting
@@ -130,6 +130,11 @@ def test_a_job_that_needs_all_memory_evicts_everything_and_one_that_fits_evicts_
     world = two_kept()
     facts = world.hear(*waiting("j", gpus=0, memory_bytes=14 * GIB))
     assert of_kind(facts, f.KeptEvicted) == []
+
+
+def test_a_decision_that_places_nothing_evicts_nothing() -> None:
+    queued = (f.JobQueued(job_id=JobId("j")),)
+    assert keeping.with_evictions(two_kept().cluster, queued) == queued
 
 
 def test_an_evicted_entry_returns_after_a_while() -> None:

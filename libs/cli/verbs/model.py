@@ -12,7 +12,7 @@ from libs.cli.profile import read_profile
 from libs.cli.terminal.output import listed, print_table, print_value
 from libs.cli.terminal.table import Column, state_colour
 from libs.common.errors import Refused
-from libs.common.life.kept_life import ACCEPTED
+from libs.common.life.kept_life import TIERS
 
 COLUMNS: Final = (
     Column("MODEL"),
@@ -34,11 +34,11 @@ def command() -> None:
 @click.argument("name")
 @click.option(
     "--tier",
-    type=click.Choice(ACCEPTED),
+    type=click.Choice(TIERS),
     required=True,
     help=(
-        "What to keep: compile products on disk (artefact), weight files in memory (host), or a "
-        "second engine beside each replica (standby)."
+        "What to keep: compile products on disk (artefact), weight files in memory (host), loaded "
+        "weights on the devices (gpu), or a second engine beside each replica (standby)."
     ),
 )
 @click.option("--node", "node_list", multiple=True, metavar="NODE", help="Keep it on this node.")
@@ -62,7 +62,10 @@ def command() -> None:
 @click.option(
     "--size",
     metavar="SIZE",
-    help="Memory of each device that a standby uses, for example 3G. Default: 3G.",
+    help=(
+        "Memory of each device that the weights (gpu) or a standby may use, for example 20G. "
+        "Default for a standby: 3G."
+    ),
 )
 def keep(
     name: str,
@@ -78,6 +81,7 @@ def keep(
     \b
     muster model keep chat --tier artefact
     muster model keep chat --tier host --weights /models/llama --nodes 2
+    muster model keep chat --tier gpu --weights /models/llama --size 20G
     muster model keep chat --tier standby
     """
     profile = read_profile()
@@ -157,7 +161,7 @@ def _rows(kept: dict[str, Any]) -> list[list[str]]:
 
 @command.command()
 @click.argument("name")
-@click.option("--tier", type=click.Choice(ACCEPTED), help="Drop this tier. Default: all tiers.")
+@click.option("--tier", type=click.Choice(TIERS), help="Drop this tier. Default: all tiers.")
 def drop(name: str, tier: str | None) -> None:
     """Keep a model's data no longer. The nodes remove it.
 

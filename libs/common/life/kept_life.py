@@ -10,14 +10,12 @@ table.
 from typing import Final
 
 # Tiers, the cheapest first: compile products on the node's disk; weight files in its memory;
-# weights on the device, held by a daemon; a second engine that is ready to take over.
+# weights on the device, held by a weight server; a second engine that is ready to take over.
 ARTEFACT: Final = "artefact"
 HOST: Final = "host"
 GPU: Final = "gpu"
 STANDBY: Final = "standby"
 TIERS: Final = (ARTEFACT, HOST, GPU, STANDBY)
-# Those that this version can keep.
-ACCEPTED: Final = (ARTEFACT, HOST, STANDBY)
 
 REQUESTED: Final = "requested"
 MEASURED: Final = "measured"

@@ -243,9 +243,12 @@ def digest(
 
 def keep_lines(keeps: Iterable[KeepOrder]) -> list[tuple[str, str, int]]:
     """Return what the digest says about resident data. A grant changes it."""
-    return [
-        (each.model, f"{each.tier} {each.number} {each.granted}", each.request) for each in keeps
-    ]
+    return [(each.model, _keep_words(each), each.request) for each in keeps]
+
+
+def _keep_words(order: KeepOrder) -> str:
+    devices = "".join(f" {uuid} {size}" for uuid, size in sorted(order.gpu_bytes.items()))
+    return f"{order.tier} {order.number} {order.granted}{devices}"
 
 
 class OutputAsk(msgspec.Struct, frozen=True):

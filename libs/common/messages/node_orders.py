@@ -46,8 +46,9 @@ class KeepOrder(msgspec.Struct, frozen=True):
     """One tier of a model that a node keeps (`life/kept_life.py`).
 
     `request` and `number`: see KeptPlaced. `granted` is what the ledger gave it of the node's
-    memory, or of each device; 0: nothing yet. `state` and `content` are what the log knows about
-    it. The other fields are those of ModelKeepRequested.
+    memory, or of each device; 0: nothing yet. `gpu_bytes` is the same by device, for the tier gpu.
+    `state` and `content` are what the log knows about it. The other fields are those of
+    ModelKeepRequested.
     """
 
     model: str
@@ -61,6 +62,7 @@ class KeepOrder(msgspec.Struct, frozen=True):
     files: dict[str, str] = {}
     content: str = ""
     user: str = ""
+    gpu_bytes: dict[GpuId, int] = {}
 
 
 class KeepList(msgspec.Struct, frozen=True):

@@ -33,11 +33,25 @@ SHARED_FIELDS: Final = tuple(
 )
 
 
-def replica_spec(spec: ModelSpec, name: str, generation: int, standby: bool = False) -> JobSpec:
+def replica_spec(
+    spec: ModelSpec,
+    name: str,
+    generation: int,
+    standby: bool = False,
+    device_weights: bool = False,
+) -> JobSpec:
     """Return the JobSpec of a replica. It is not requeued: its model creates another replica."""
-    probe = spec.health_interval_s, spec.health_timeout_s, spec.health_failures
     serve = Serve(
-        name, generation, spec.health_path, spec.startup_timeout_s, spec.spread, *probe, standby
+        model=name,
+        generation=generation,
+        health_path=spec.health_path,
+        startup_timeout_s=spec.startup_timeout_s,
+        spread=spec.spread,
+        health_interval_s=spec.health_interval_s,
+        health_timeout_s=spec.health_timeout_s,
+        health_failures=spec.health_failures,
+        standby=standby,
+        device_weights=device_weights,
     )
     return JobSpec(
         **{field: getattr(spec, field) for field in SHARED_FIELDS},

@@ -26,6 +26,7 @@ SHA256: Final = re.compile(r"[0-9a-f]{64}")
 DROP_FIELDS: Final = ("user",)
 # A parked engine takes 2 to 3 GiB of each device.
 STANDBY_BYTES: Final = 3 << 30
+ON_DEVICES: Final = (kept_life.GPU, kept_life.STANDBY)
 RANGES: Final = (("nodes", 0, NODES_MAX), ("size_bytes", 0, SIZE_MAX))
 
 
@@ -45,7 +46,7 @@ FIELDS: Final = names_of(KeepBody)
 
 def keeping(cluster: Cluster, model: Model, tier: str, body: object) -> ModelKeepRequested:
     """Return the fact for `PUT /v1/deployments/{name}/kept/{tier}`. Raises Refused."""
-    check_one_of("tier", tier, kept_life.ACCEPTED)
+    check_one_of("tier", tier, kept_life.TIERS)
     values = job_intents.body_fields({} if body is None else body, FIELDS)
     user = job_intents.take_user(values)
     wish = convert(values, KeepBody)
@@ -54,6 +55,7 @@ def keeping(cluster: Cluster, model: Model, tier: str, body: object) -> ModelKee
     if wish.nodes and wish.node_list:
         raise Refused("nodes: give either nodes or node_list, not both")
     _check_tier(wish, tier)
+    _check_on_devices(model, wish, tier)
     _check_nodes(cluster, wish.node_list)
     _check_weights(wish, tier)
     made = ModelKeepRequested(
@@ -63,7 +65,7 @@ def keeping(cluster: Cluster, model: Model, tier: str, body: object) -> ModelKee
         node_list=wish.node_list,
         weights=wish.weights.rstrip("/"),
         files=wish.files,
-        size_bytes=(wish.size_bytes or STANDBY_BYTES) if tier == kept_life.STANDBY else 0,
+        size_bytes=wish.size_bytes or (STANDBY_BYTES if tier == kept_life.STANDBY else 0),
         tenant=model.tenant,
         user=user or model.user,
     )
@@ -84,13 +86,30 @@ def kept_of(cluster: Cluster, model: Model, tier: str) -> Kept | None:
 
 def _check_tier(wish: KeepBody, tier: str) -> None:
     """Raise Refused for fields that the tier does not have."""
-    if tier != kept_life.STANDBY:
+    if tier not in ON_DEVICES:
         if wish.size_bytes:
             raise Refused(f"size_bytes: the tier {tier} is measured: leave the field out")
         return
-    for name in ("nodes", "node_list", "weights", "files"):
+    names = ("nodes", "node_list", *(("weights", "files") if tier == kept_life.STANDBY else ()))
+    for name in names:
         if getattr(wish, name):
-            raise Refused(f"{name}: a standby is beside each replica: leave the field out")
+            raise Refused(f"{name}: the tier {tier} is beside each replica: leave the field out")
+
+
+def _check_on_devices(model: Model, wish: KeepBody, tier: str) -> None:
+    """Raise Refused if this model cannot have weights on its devices."""
+    if tier != kept_life.GPU:
+        return
+    if not wish.size_bytes:
+        raise Refused(
+            "size_bytes: missing: the tier gpu needs the memory of each device that the weights "
+            "may use, for example 20 GiB (21474836480)"
+        )
+    if model.spec.mig_profile:
+        raise Refused(
+            f"tier: the replicas of {model.name} have MIG instances, whose memory the node cannot "
+            "share: deploy the model on whole devices or fractions"
+        )
 
 
 def _check_nodes(cluster: Cluster, nodes: tuple[NodeId, ...]) -> None:
@@ -109,9 +128,9 @@ def _check_nodes(cluster: Cluster, nodes: tuple[NodeId, ...]) -> None:
 
 def _check_weights(wish: KeepBody, tier: str) -> None:
     """Raise Refused unless the weights and their hashes fit the tier."""
-    if tier == kept_life.HOST and not wish.weights:
+    if tier in (kept_life.HOST, kept_life.GPU) and not wish.weights:
         raise Refused(
-            "weights: missing: the tier host needs the folder with the model's weight files, "
+            f"weights: missing: the tier {tier} needs the folder with the model's weight files, "
             "for example /models/llama"
         )
     if wish.weights and (

@@ -81,7 +81,11 @@ def _give_up(keeps: Keeps, wanted: Mapping[str, KeepOrder]) -> None:
 
 
 def _is_due(known: KeepOrder, order: KeepOrder) -> bool:
-    return (*_placement(known), known.granted) != (*_placement(order), order.granted)
+    return (*_placement(known), known.granted, known.gpu_bytes) != (
+        *_placement(order),
+        order.granted,
+        order.gpu_bytes,
+    )
 
 
 def _placement(order: KeepOrder) -> tuple[int, int]:
@@ -149,5 +153,8 @@ def facts(keeps: Keeps) -> list[NodeFact]:
 
 
 def digest_entries(keeps: Keeps) -> list[tuple[str, str, int]]:
-    """Return the entries of the digest that the scheduler compares."""
-    return keep_lines(keeps.wanted.values())
+    """Return the entries of the digest that the scheduler compares.
+
+    What earlier agents left makes it differ, so that the first list comes even if it is empty.
+    """
+    return keep_lines((*keeps.wanted.values(), *keeps.held.values()))

@@ -8,7 +8,7 @@ children ask the driver. Tests: tests/integration/test_release.py.
 import contextlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from libs.common.devices.means import lost
@@ -20,14 +20,14 @@ from services.node_agent.machine.processes import Process
 DEVICES: Final = "devices"
 
 
-def holders(nodes: DeviceNodes, since_ns: int) -> dict[GpuId, list[str]]:
-    """Return the holders by device, for example "4711 python".
+def holders(nodes: DeviceNodes, since_ns: int, but: Collection[int] = ()) -> dict[GpuId, list[str]]:
+    """Return the holders by device, for example "4711 python", but not these processes.
 
     `since_ns` is on the boot clock. Reads every descriptor of the machine, so it must not run on
     the event loop.
     """
     devices = {os.makedev(*node): uuid for uuid, held in nodes.items() for node in held}
-    own = {os.getpid(), *processes.children(os.getpid())}
+    own = {os.getpid(), *processes.children(os.getpid()), *but}
     found: dict[GpuId, list[str]] = {}
     for pid in processes.all_pids() if devices else ():
         opened = set(map(devices.get, _opened(pid))) - {None} if pid not in own else ()

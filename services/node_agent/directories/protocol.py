@@ -6,7 +6,7 @@ simulation's. `Memory` keeps the incarnation, the directory's name and small fil
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -222,11 +222,23 @@ class Memory(Protocol):
 class Residence(Protocol):
     """The resident data of models on this node (`resident/`)."""
 
-    async def start(self, tell: OnEvent, keeps: Callable[[], Keeps]) -> None:
-        """Find what earlier agents kept. `keeps` returns what is wanted now."""
+    def isolation(self) -> dict[str, str]:
+        """Return what NodeRegistered says about resident data."""
         ...
 
-    def close(self) -> None:
+    async def start(
+        self,
+        tell: OnEvent,
+        keeps: Callable[[], Keeps],
+        living: Collection[str],
+        inventory: Sequence[Gpu],
+    ) -> None:
+        """Find what earlier agents kept. `keeps` returns what is wanted now, `living` are the keys
+        of attempts that still run.
+        """
+        ...
+
+    async def close(self) -> None:
         """Let go of everything; the data stays."""
         ...
 
@@ -241,7 +253,22 @@ class Residence(Protocol):
     async def prepare(
         self, launch: Launch, order: StartOrder, gpus: Sequence[Gpu], drivers: Mapping[str, str]
     ) -> Launch:
-        """Return the launch of a replica with its part of the resident data."""
+        """Return the launch of a replica with its part of the resident data.
+
+        Raises Refused if memory of its devices stays with resident data.
+        """
+        ...
+
+    async def let_go(self, key: str) -> str:
+        """End an attempt's access to weights; return why that failed, empty if it did not."""
+        ...
+
+    def device_bytes(self) -> dict[tuple[str, str], int]:
+        """Return the bytes of weights by device and model."""
+        ...
+
+    def processes(self) -> Collection[int]:
+        """Return processes that hold devices and that no job left."""
         ...
 
     async def finished(self, ref: AttemptRef, healthy: bool, ready_ms: int) -> None:
@@ -252,10 +279,19 @@ class Residence(Protocol):
 class NoResident:
     """A node that keeps no data of models (the simulation)."""
 
-    async def start(self, tell: OnEvent, keeps: Callable[[], Keeps]) -> None:
+    def isolation(self) -> dict[str, str]:
+        return {}
+
+    async def start(
+        self,
+        tell: OnEvent,
+        keeps: Callable[[], Keeps],
+        living: Collection[str],
+        inventory: Sequence[Gpu],
+    ) -> None:
         """There is nothing to find."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """There is nothing to let go of."""
 
     async def watch(self, state: Callable[[], State]) -> None:
@@ -268,6 +304,15 @@ class NoResident:
         self, launch: Launch, order: StartOrder, gpus: Sequence[Gpu], drivers: Mapping[str, str]
     ) -> Launch:
         return launch
+
+    async def let_go(self, key: str) -> str:
+        return ""
+
+    def device_bytes(self) -> dict[tuple[str, str], int]:
+        return {}
+
+    def processes(self) -> Collection[int]:
+        return ()
 
     async def finished(self, ref: AttemptRef, healthy: bool, ready_ms: int) -> None:
         """Nothing is kept."""

@@ -7,7 +7,7 @@ the lowest that agents have seen since the machine booted.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -76,6 +76,9 @@ class LocalDriver:
             for vendor in VENDORS
         ]
         self.baseline: dict[str, int] = {}
+        # Weights that stay on the devices between jobs, and the processes that hold them.
+        self.resident: Callable[[GpuId], int] = lambda uuid: 0
+        self.holds: Callable[[], Collection[int]] = lambda: ()
         self.hurry = False
         self.latest: dict[GpuId, Sample] = {}
         self.known: Sequence[Device] = ()
@@ -328,8 +331,8 @@ class LocalDriver:
             return "its driver does not answer" if silent else "the device is lost"
         used = sample.memory_used_bytes
         if isinstance(used, Lacking):
-            return _by_processes(sample)
-        least = self.baseline[device.pci_bus]
+            return _by_processes(sample, self.holds())
+        least = self.baseline[device.pci_bus] + self.resident(GpuId(device.uuid))
         return (
             f"{used >> 20} MiB of its memory are used, {least >> 20} MiB when it was idle"
             if used > least + SLACK_BYTES
@@ -337,11 +340,16 @@ class LocalDriver:
         )
 
 
-def _by_processes(sample: Sample) -> str:
-    """Return why a device is not clean if it does not report its memory use."""
+def _by_processes(sample: Sample, but: Collection[int]) -> str:
+    """Return why a device is not clean if it does not report its memory use.
+
+    The processes in `but` may use it.
+    """
     if isinstance(sample.processes, Lacking):
         return f"it reports neither its memory use nor its processes: {sample.processes.why}"
-    return ", ".join(f"process {each.pid} uses it" for each in sample.processes)
+    return ", ".join(
+        f"process {each.pid} uses it" for each in sample.processes if each.pid not in but
+    )
 
 
 def _gpu(device: Device, seat: Seat, links: str) -> Gpu:

@@ -50,6 +50,7 @@ class Means:
             **self.shares.isolation(inventory),
             **self.containers.isolation(),
             **self.pools.isolation(),
+            **self.resident.isolation(),
         }
 
     async def hold(
@@ -82,6 +83,7 @@ class Means:
         pooled = await self.pools.let_go(key)
         left = [f"container {said}" for said in boxed.values() if said != GONE]
         left += [f"memory pools {said}" for said in pooled.values() if said != RETURNED]
+        left += filter(None, [await self.resident.let_go(key)])
         return await self.shares.let_go(key) | pooled | boxed, left
 
     async def left(self, uuids: Collection[GpuId]) -> dict[GpuId, str]:
@@ -100,7 +102,7 @@ class Means:
 
     async def close(self) -> None:
         """Let go of everything; daemons and containers live on."""
-        self.resident.close()
+        await self.resident.close()
         await self.containers.close()
         await self.pools.close()
         await self.shares.close()

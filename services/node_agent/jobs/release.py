@@ -53,7 +53,7 @@ async def check(
         cut = dict.fromkeys(action.gpus, NO_ANSWER) if action.cut else {}
         held = dict.fromkeys(action.gpus, f"the driver did not answer for {within_s:.0f} s")
     opened = (
-        await asyncio.to_thread(holders, nodes, action.began_ns)
+        await asyncio.to_thread(holders, nodes, action.began_ns, means.resident.processes())
         if nodes and action.began_ns
         else {}
     )

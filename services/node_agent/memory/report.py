@@ -104,6 +104,16 @@ def metrics(node: str, told: MemoryReport) -> list[str]:
     ]
 
 
+def weights_metrics(node: str, held: Mapping[tuple[str, str], int]) -> list[str]:
+    """Return the gauges of weights that stay on devices, by device and model."""
+    values = (
+        (labels({"UUID": uuid, "model": model, "Hostname": node}), size)
+        for (uuid, model), size in held.items()
+    )
+    name = "muster_resident_weights_bytes"
+    return family(name, "Weights that stay between replicas", GAUGE, values) if held else []
+
+
 def _by_job(told: MemoryReport) -> dict[tuple[str, str], int]:
     found: dict[tuple[str, str], int] = {}
     count: dict[str, int] = {}

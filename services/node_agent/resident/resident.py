@@ -10,16 +10,18 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from libs.common.devices.means import lost
 from libs.common.errors import Refused
 from libs.common.life import kept_life
 from libs.common.messages import KeepOrder, StartOrder
+from libs.common.model import WEIGHTS as WEIGHTS_STAY
 from libs.common.model import AttemptRef, Gpu
 from libs.common.safety.folder_walk import remove_tree
 from libs.common.state.kept import kept_key
@@ -35,7 +37,9 @@ from services.node_agent.directories.protocol import Launch, Machine
 from services.node_agent.machine import synced_file
 from services.node_agent.resident import fingerprint, standbys
 from services.node_agent.resident.artefacts import ArtefactStore
+from services.node_agent.resident.device_weights import DeviceWeights
 from services.node_agent.resident.engine import packages_of
+from services.node_agent.resident.reports import held_order, seen_of
 from services.node_agent.resident.standbys import Standbys
 from services.node_agent.resident.trees import Differs, content_of
 from services.node_agent.resident.weights import HostWeights
@@ -76,22 +80,41 @@ class Resident:
         self.tell: Callable[[Observation], None] = lambda seen: None
         self.keeps: Callable[[], Keeps] = Keeps
         self.standbys = Standbys(self.jobs_dir)
+        self.devices = DeviceWeights(
+            folder=state_dir.resolve() / "weights",
+            sockets=memory_dir.with_name(f"muster-gms-{memory_dir.name.rpartition('-')[2]}"),
+            jobs_dir=self.jobs_dir,
+            ids_of=self._ids,
+        )
         self.removing = 0
         self.removed = asyncio.Event()
         self.removed.set()
 
-    async def start(self, tell: Callable[[Observation], None], keeps: Callable[[], Keeps]) -> None:
+    def isolation(self) -> dict[str, str]:
+        """Return whether weights can stay on this node's devices, for NodeRegistered."""
+        cleared = "the memory of devices is cleared between jobs (MUSTER_SCRUB)"
+        return {WEIGHTS_STAY: lost(cleared if self.machine.scrub else "")}
+
+    async def start(
+        self,
+        tell: Callable[[Observation], None],
+        keeps: Callable[[], Keeps],
+        living: Collection[str],
+        inventory: Sequence[Gpu],
+    ) -> None:
         """Find what earlier agents kept. `keeps` returns what is wanted now."""
         loop = asyncio.get_running_loop()
         self.tell, self.keeps = (lambda seen: _ignore(loop.call_soon_threadsafe(tell, seen))), keeps
+        self.devices.start(self.tell, keeps, living, inventory)
         await self._run(self.artefacts.load)
         await self._run(self.weights.load)
         stores = ((kept_life.ARTEFACT, self.artefacts.known), (kept_life.HOST, self.weights.known))
         tell(KeepHeld(tuple(held_order(tier, *owner) for tier, known in stores for owner in known)))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         for threads in (self.fills, self.thread):
             threads.shutdown(wait=False, cancel_futures=True)
+        await self.devices.close()
 
     async def watch(self, state: Callable[[], State]) -> None:
         """Follow the standbys of this node's replicas, for ever."""
@@ -106,6 +129,8 @@ class Resident:
         try:
             if action.remove:
                 await self._remove(order)
+            elif order.tier == kept_life.GPU:
+                self._say(await self.devices.bring(order))
             elif order.tier == kept_life.HOST:
                 loop = asyncio.get_running_loop()
                 self._say(await loop.run_in_executor(self.fills, self._bring, order))
@@ -122,6 +147,8 @@ class Resident:
         self.removing += 1
         self.removed.clear()
         try:
+            if order.tier == kept_life.GPU:
+                await self.devices.tidy()
             store = self.weights if order.tier == kept_life.HOST else self.artefacts
             if order.tier in (kept_life.HOST, kept_life.ARTEFACT):
                 await self._run(store.remove, order.tenant, order.model)
@@ -137,19 +164,19 @@ class Resident:
                 return self._artefact(order)
             return self._host(order) if order.tier == kept_life.HOST else None
         except (Refused, Differs) as error:
-            return _seen(order, kept_life.FAILED, detail=str(error))
+            return seen_of(order, kept_life.FAILED, detail=str(error))
         except OSError as error:
-            return _seen(order, kept_life.FAILED, detail=error.strerror or str(error))
+            return seen_of(order, kept_life.FAILED, detail=error.strerror or str(error))
 
     def _artefact(self, order: KeepOrder) -> KeepSeen | None:
         found = self.artefacts.known.get((order.tenant, order.model))
         if found is None:
             return (
-                _seen(order, kept_life.FAILED, detail="the node has lost its compile products")
+                seen_of(order, kept_life.FAILED, detail="the node has lost its compile products")
                 if order.state == kept_life.READY
                 else None
             )
-        return _seen(
+        return seen_of(
             order,
             kept_life.READY,
             size_bytes=found.size_bytes,
@@ -158,19 +185,19 @@ class Resident:
         )
 
     def _host(self, order: KeepOrder) -> KeepSeen:
-        ids = account.ids if (account := self._account(order)) is not None else ()
+        ids = self._ids(order)
         if not order.granted:
             size = self.weights.measure(order, ids)
-            return _seen(order, kept_life.MEASURED, size_bytes=size)
+            return seen_of(order, kept_life.MEASURED, size_bytes=size)
         began_ns = time.monotonic_ns()
         filled = self.weights.verified(order)
         took_ms = 0
         if filled is None:
             if order.state == kept_life.READY:
-                self.tell(_seen(order, kept_life.FILLING, detail="the node lost it"))
+                self.tell(seen_of(order, kept_life.FILLING, detail="the node lost it"))
             filled = self.weights.fill(order, ids)
             took_ms = max(1, (time.monotonic_ns() - began_ns) // 1_000_000)
-        return _seen(
+        return seen_of(
             order,
             kept_life.READY,
             size_bytes=filled.size_bytes,
@@ -178,6 +205,10 @@ class Resident:
             files=filled.files,
             restore_ms=took_ms,
         )
+
+    def _ids(self, order: KeepOrder) -> Sequence[int]:
+        account = self._account(order)
+        return account.ids if account is not None else ()
 
     def _account(self, order: KeepOrder) -> Account | None:
         """Return the user that reads the weights; None for the agent's own. Raises Refused."""
@@ -196,9 +227,13 @@ class Resident:
     ) -> Launch:
         """Return the launch of a replica with its part of the resident data.
 
-        Waits for removals: a job gets the memory that was taken from resident data.
+        Waits for removals: a job gets the memory that was taken from resident data. Raises Refused
+        if memory of its devices stays.
         """
         await self.removed.wait()
+        env = await self.devices.prepare(
+            launch, order, gpus, lambda: _start_of(launch, order, gpus, drivers)
+        )
         serve = order.spec.serve
         if serve is None or order.spec.image:
             return launch
@@ -206,7 +241,6 @@ class Resident:
             folder = str(self.jobs_dir / key_of(launch.ref))
             argv = standbys.argv_of(order, folder, launch.account is not None)
             launch = replace(launch, argv=argv)
-        env: dict[str, str] = {}
         host = self._wanted(serve.model, kept_life.HOST)
         if host is not None and host.tenant == order.tenant:
             path = self.weights.path_of(order.tenant, serve.model)
@@ -230,13 +264,12 @@ class Resident:
         cache = folder / CACHE
         cache.mkdir(mode=0o700, exist_ok=True)
         configuration = _hash_of(kept.weights) if kept.weights else ""
-        packages = packages_of(order.spec.command[0], launch.env)
-        key = fingerprint.key_of(order, gpus, drivers, packages, configuration)
+        key = _start_of(launch, order, gpus, drivers, configuration)
         warm, content = False, content_kept(self.keeps(), kept)
         try:
             warm = self.artefacts.lend(kept.tenant, kept.model, key, content, cache)
         except Differs as error:
-            self.tell(_seen(kept, kept_life.FAILED, detail=f"refused before use: {error}"))
+            self.tell(seen_of(kept, kept_life.FAILED, detail=f"refused before use: {error}"))
         note = {"model": kept.model, "tenant": kept.tenant, "key": key, "warm": warm}
         synced_file.replace(
             folder / NOTE,
@@ -246,6 +279,18 @@ class Resident:
             (cache / name).mkdir(mode=0o700, exist_ok=True)
         variables = {variable: str(cache / name) for variable, name in CACHES.items()}
         return {**variables, ARTEFACTS: str(cache)}
+
+    async def let_go(self, key: str) -> str:
+        """End an attempt's access to weights; return why that failed, empty if it did not."""
+        return await self.devices.let_go(key)
+
+    def device_bytes(self) -> dict[tuple[str, str], int]:
+        """Return the bytes of weights by device and model."""
+        return self.devices.servers.bytes_by_model()
+
+    def processes(self) -> Collection[int]:
+        """Return processes that hold devices and that no job left."""
+        return self.devices.servers.processes()
 
     async def finished(self, ref: AttemptRef, healthy: bool, ready_ms: int) -> None:
         """Store what a replica compiled, if it finished healthy; remove its copy in any case."""
@@ -268,17 +313,17 @@ class Resident:
             )
         except (Refused, OSError, ValueError, KeyError) as error:
             if (kept := self._wanted(_model_in(folder), kept_life.ARTEFACT)) is not None:
-                self.tell(_seen(kept, kept_life.FAILED, detail=str(error)))
+                self.tell(seen_of(kept, kept_life.FAILED, detail=str(error)))
             return
         finally:
             remove_tree(folder / CACHE)
         for each in out:
             if (gone := self._wanted(each.model, kept_life.ARTEFACT)) is not None:
                 why = f"its bytes were needed for {kept.model}, which saves more time per byte"
-                self.tell(_seen(gone, kept_life.FAILED, detail=why))
+                self.tell(seen_of(gone, kept_life.FAILED, detail=why))
         if made is not None:
             self.tell(
-                _seen(
+                seen_of(
                     kept,
                     kept_life.READY,
                     size_bytes=made.size_bytes,
@@ -294,19 +339,20 @@ class Resident:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work, *arguments)
 
 
-def held_order(tier: str, tenant: str, model: str) -> KeepOrder:
-    """Return the order that removes what an earlier agent kept."""
-    return KeepOrder(
-        model=model, tier=tier, tenant=tenant, request=0, number=0, state=kept_life.READY
-    )
-
-
 def _ignore(handle: object) -> None:
     """Drop the handle of a call that another thread asked for."""
 
 
-def _seen(order: KeepOrder, state: str, **fields: object) -> KeepSeen:
-    return KeepSeen(order.model, order.tier, order.request, order.number, state, **fields)  # type: ignore[arg-type]
+def _start_of(
+    launch: Launch,
+    order: StartOrder,
+    gpus: Sequence[Gpu],
+    drivers: Mapping[str, str],
+    configuration: str = "",
+) -> str:
+    """Return the key of the way in which a replica's engine starts. Reads its packages."""
+    packages = packages_of(order.spec.command[0], launch.env)
+    return fingerprint.key_of(order, gpus, drivers, packages, configuration)
 
 
 def _hash_of(weights: str) -> str:

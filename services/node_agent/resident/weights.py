@@ -47,7 +47,7 @@ class HostWeights:
 
     def load(self) -> None:
         """Find the folders of earlier agents. They count once `verified` has read them."""
-        if not self._is_own():
+        if not is_own(self.root):
             return
         try:
             found = msgspec.json.decode((self.root / MANIFEST).read_bytes(), type=list[Filled])
@@ -58,24 +58,6 @@ class HostWeights:
         for folder in self.root.iterdir():
             if folder.name != MANIFEST and folder.name not in names:
                 remove_tree(folder)
-
-    def _is_own(self) -> bool:
-        """Return whether the root exists and belongs to this user: others may write beside it."""
-        try:
-            found = os.lstat(self.root)
-        except FileNotFoundError:
-            return False
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-
-    def _make_root(self) -> None:
-        """Create the root. Raises Refused if another user has created it."""
-        self.root.mkdir(mode=PASSABLE, parents=True, exist_ok=True)
-        if not self._is_own():
-            raise Refused(
-                f"{self.root} belongs to another user: remove it, or set MUSTER_KEPT_MEMORY_DIR to "
-                "another tmpfs"
-            )
-        os.chmod(self.root, PASSABLE)
 
     def measure(self, order: KeepOrder, ids: Sequence[int]) -> int:
         """Return the bytes of the weight files. Raises Refused."""
@@ -91,7 +73,7 @@ class HostWeights:
         it is left.
         """
         sizes = trees.listed(order.weights, ids, follow=True)
-        self._make_root()
+        own_folder(self.root)
         size, free = sum(sizes.values()), shutil.disk_usage(self.root).free
         if size > order.granted:
             raise Refused(f"{order.weights} has {size} bytes now, and {order.granted} were granted")
@@ -144,6 +126,26 @@ class HostWeights:
 
     def _note(self) -> None:
         synced_file.replace(self.root / MANIFEST, msgspec.json.encode(list(self.known.values())))
+
+
+def is_own(folder: Path) -> bool:
+    """Return whether a folder exists and belongs to this user: others may write beside it."""
+    try:
+        found = os.lstat(folder)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def own_folder(folder: Path) -> None:
+    """Create a folder that others may enter. Raises Refused if another user has created it."""
+    folder.mkdir(mode=PASSABLE, parents=True, exist_ok=True)
+    if not is_own(folder):
+        raise Refused(
+            f"{folder} belongs to another user: remove it, or set MUSTER_KEPT_MEMORY_DIR to "
+            "another tmpfs"
+        )
+    os.chmod(folder, PASSABLE)
 
 
 def _open_up(folder: Path) -> None:

@@ -1,21 +1,31 @@
 """The rule `keep`: which nodes keep which tier of a model, and what gives way when room is needed.
 
 Pure. A node measures a tier before it gets bytes. The tiers gpu and standby live beside the
-replicas, inside the devices that those hold. Placement ignores resident data: a job always wins.
-The same decision then evicts what is cheapest to restore per byte, so that holds and resident data
-never exceed the node's memory. Tests: tests/unit/test_scheduler_keeping.py.
+replicas, inside the devices that those hold (`on_devices.py`). Placement ignores resident data: a
+job always wins. The same decision then evicts what is cheapest to restore per byte, so that holds
+and resident data never exceed the node's memory. Tests: tests/unit/test_scheduler_keeping.py.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from libs.common.devices.means import ENFORCED
 from libs.common.facts import AnyFact, JobPlaced, KeptEvicted, KeptGranted, KeptPlaced
-from libs.common.life import job_life, kept_life
-from libs.common.model import WHOLE_GPU, GpuId, NodeId
+from libs.common.life import kept_life
+from libs.common.model import WEIGHTS, NodeId
 from libs.common.state import ledger
-from libs.common.state.cluster import Cluster, Job, is_leaving
+from libs.common.state.cluster import Cluster, is_leaving
 from libs.common.state.kept import Kept, KeptEntry
 from libs.common.state.ordering import SECOND_NS
+from services.scheduler.models.on_devices import (
+    BESIDE_REPLICAS,
+    Bytes,
+    device_evictions,
+    eviction,
+    grant_on_devices,
+    lingering,
+    replicas_on,
+)
 from services.scheduler.state.state import State
 
 NONE: Final[tuple[AnyFact, ...]] = ()
@@ -31,7 +41,6 @@ NOT_CHOSEN: Final = "the node is not among the requested ones"
 TAKEN: Final = "another tenant deployed a model of this name"
 # Integer scale of milliseconds per byte.
 SCALE: Final = 1 << 40
-BESIDE_REPLICAS: Final = (kept_life.GPU, kept_life.STANDBY)
 
 
 def keep(state: State, wall_ns: int) -> Sequence[AnyFact]:
@@ -47,10 +56,11 @@ def keep(state: State, wall_ns: int) -> Sequence[AnyFact]:
             return evicted
     for key in sorted(cluster.kept):
         kept = cluster.kept[key]
+        stays = lingering(state, kept, wall_ns)
         if (
-            facts := _surplus(cluster, kept)
+            facts := _surplus(cluster, kept, stays)
             or _missing(cluster, kept, wall_ns)
-            or _grant(cluster, kept)
+            or _grant(cluster, kept, stays)
         ):
             return facts
     restless.kept_stale, restless.kept_look_ns = False, wall_ns + LOOK_NS
@@ -64,6 +74,7 @@ def with_evictions(cluster: Cluster, facts: Sequence[AnyFact]) -> Sequence[AnyFa
     first: list[AnyFact] = []
     for fact in facts:
         if isinstance(fact, JobPlaced):
+            first += device_evictions(cluster, fact)
             need = cluster.jobs[fact.job_id].spec.memory_bytes
             for member in fact.members:
                 missing = need - ledger.free_host_bytes(cluster, member.node_id)
@@ -88,7 +99,7 @@ def evictions(
         if missing <= 0:
             break
         missing -= entry.host_bytes
-        chosen.append(_evict(kept, entry, reason))
+        chosen.append(eviction(kept, entry, reason))
     return tuple(chosen)
 
 
@@ -97,29 +108,11 @@ def cost(entry: KeptEntry) -> int:
     return entry.restore_ms * SCALE // max(1, entry.host_bytes)
 
 
-def replicas_on(cluster: Cluster, model: str) -> dict[NodeId, list[Job]]:
-    """Return the placed and running replicas of a model by node."""
-    found: dict[NodeId, list[Job]] = {}
-    known = cluster.models.get(model)
-    for job_id in known.jobs if known is not None else ():
-        job = cluster.jobs[job_id]
-        for node_id in job.members if job.state in job_life.ON_NODES else ():
-            found.setdefault(node_id, []).append(job)
-    return found
+def _surplus(cluster: Cluster, kept: Kept, stays: Bytes) -> Sequence[AnyFact]:
+    """Return the eviction of one entry that must not stay.
 
-
-def _evict(kept: Kept, entry: KeptEntry, reason: str) -> KeptEvicted:
-    return KeptEvicted(
-        model=kept.model,
-        tier=kept.tier,
-        node_id=entry.node_id,
-        request=kept.request,
-        reason=reason,
-    )
-
-
-def _surplus(cluster: Cluster, kept: Kept) -> Sequence[AnyFact]:
-    """Return the eviction of one entry that must not stay."""
+    `stays` are the devices that keep their bytes without a replica.
+    """
     model = cluster.models.get(kept.model)
     taken = model is not None and model.deployed and model.tenant != kept.tenant
     replicas = replicas_on(cluster, kept.model) if kept.tier in BESIDE_REPLICAS else {}
@@ -130,11 +123,11 @@ def _surplus(cluster: Cluster, kept: Kept) -> Sequence[AnyFact]:
             else NODE_GONE
             if is_leaving(cluster, node_id)
             else NO_REPLICA
-            if kept.tier in BESIDE_REPLICAS and node_id not in replicas
+            if kept.tier in BESIDE_REPLICAS and node_id not in (*replicas, *stays)
             else ""
         )
         if reason and entry.state != kept_life.EVICTED:
-            return (_evict(kept, entry, reason),)
+            return (eviction(kept, entry, reason),)
     return NONE
 
 
@@ -147,7 +140,7 @@ def _missing(cluster: Cluster, kept: Kept, wall_ns: int) -> Sequence[AnyFact]:
         entry = kept.entries.get(node_id)
         if entry is None or (
             entry.state == kept_life.EVICTED
-            and (wall_ns >= entry.at_ns + AGAIN_NS or entry.detail == NO_REPLICA)
+            and (kept.tier in BESIDE_REPLICAS or wall_ns >= entry.at_ns + AGAIN_NS)
         ):
             return (
                 KeptPlaced(
@@ -164,7 +157,7 @@ def _missing(cluster: Cluster, kept: Kept, wall_ns: int) -> Sequence[AnyFact]:
 def _wanted(cluster: Cluster, kept: Kept) -> list[NodeId]:
     """Return the nodes that should have an entry, in order of preference."""
     replicas = replicas_on(cluster, kept.model)
-    able = [node_id for node_id in cluster.nodes if _is_able(cluster, node_id)]
+    able = [node_id for node_id in cluster.nodes if _is_able(cluster, node_id, kept.tier)]
     if kept.node_list and kept.tier not in BESIDE_REPLICAS:
         return [node_id for node_id in kept.node_list if node_id in able]
     if kept.tier in BESIDE_REPLICAS or not kept.nodes:
@@ -180,15 +173,17 @@ def _wanted(cluster: Cluster, kept: Kept) -> list[NodeId]:
     return able[: kept.nodes]
 
 
-def _is_able(cluster: Cluster, node_id: NodeId) -> bool:
+def _is_able(cluster: Cluster, node_id: NodeId, tier: str) -> bool:
     node = cluster.nodes[node_id]
+    if tier == kept_life.GPU and node.isolation.get(WEIGHTS) != ENFORCED:
+        return False
     return node.keeps and node.takes_work and not is_leaving(cluster, node_id)
 
 
-def _grant(cluster: Cluster, kept: Kept) -> Sequence[AnyFact]:
+def _grant(cluster: Cluster, kept: Kept, stays: Bytes) -> Sequence[AnyFact]:
     """Return the grant of one entry that waits for its bytes and for which there is room."""
     if kept.tier in BESIDE_REPLICAS:
-        return _grant_devices(cluster, kept)
+        return grant_on_devices(cluster, kept, stays)
     for node_id, entry in kept.entries.items():
         free = ledger.free_host_bytes(cluster, node_id)
         if entry.state == kept_life.MEASURED and entry.size_bytes <= free:
@@ -202,45 +197,3 @@ def _grant(cluster: Cluster, kept: Kept) -> Sequence[AnyFact]:
                 ),
             )
     return NONE
-
-
-def _grant_devices(cluster: Cluster, kept: Kept) -> Sequence[AnyFact]:
-    """Return the grant of bytes on the devices of a node's replicas, for one node."""
-    replicas = replicas_on(cluster, kept.model)
-    for node_id, entry in kept.entries.items():
-        waits = entry.state in (kept_life.REQUESTED, *kept_life.HOLDS_BYTES)
-        wanted = dict(_device_bytes(kept, replicas.get(node_id, ()), node_id)) if waits else {}
-        if not wanted or wanted == entry.gpu_bytes:
-            continue
-        fact = KeptGranted(
-            model=kept.model,
-            tier=kept.tier,
-            node_id=node_id,
-            request=kept.request,
-            gpu_bytes=wanted,
-        )
-        if _fits(cluster, kept, wanted, replicas[node_id]) and ledger.can_keep(cluster, fact):
-            return (fact,)
-    return NONE
-
-
-def _device_bytes(kept: Kept, jobs: Sequence[Job], node_id: NodeId) -> Iterator[tuple[GpuId, int]]:
-    for job in jobs:
-        for hold in job.members[node_id].gpus:
-            yield hold.uuid, kept.size_bytes
-
-
-def _fits(cluster: Cluster, kept: Kept, wanted: dict[GpuId, int], jobs: Sequence[Job]) -> bool:
-    """Return whether all that the model keeps on each device fits into its replicas' holds."""
-    shares = {
-        hold.uuid: hold.share
-        for job in jobs
-        for member in job.members.values()
-        for hold in member.gpus
-    }
-    for uuid, size in wanted.items():
-        view = cluster.gpus[uuid]
-        others = sum(each for key, each in view.kept.items() if key != kept.key)
-        if size + others > view.gpu.memory_bytes * shares[uuid] // WHOLE_GPU:
-            return False
-    return True

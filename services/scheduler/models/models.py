@@ -148,15 +148,24 @@ def _addition(cluster: Cluster, model: Model) -> ReplicasScaled:
     """Return the fact that adds one replica; one at a time, so that a fact holds the command and
     its environment once.
     """
-    kept = cluster.kept.get(kept_key(model.name, kept_life.STANDBY))
-    standby = kept is not None and kept.tenant == model.tenant
+    standby, device_weights = (
+        (kept := cluster.kept.get(kept_key(model.name, tier))) is not None
+        and kept.tenant == model.tenant
+        for tier in (kept_life.STANDBY, kept_life.GPU)
+    )
     return ReplicasScaled(
         model=model.name,
         generation=model.generation,
         add=(
             Replica(
                 replica_id(model.name, model.next_ordinal),
-                replica_spec(model.spec, model.name, model.generation, standby),
+                replica_spec(
+                    model.spec,
+                    model.name,
+                    model.generation,
+                    standby=standby,
+                    device_weights=device_weights,
+                ),
             ),
         ),
         reason=reasons.CRASHED if model.crashes else reasons.WANTED,

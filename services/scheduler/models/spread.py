@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from libs.common.model import SPREAD_NONE, SPREAD_RACK, NodeId, Serve
 from libs.common.state.cluster import Job
+from services.scheduler.models.on_devices import choose_with_weights
 from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.choose import NO_PLACEMENT, Choice
 from services.scheduler.placement.resource_request import ResourceRequest
@@ -25,7 +26,14 @@ Crowd = tuple[int, int, int, int]
 def choose_spread(
     state: State, backfill_pass: BackfillPass, job: Job, serve: Serve, request: ResourceRequest
 ) -> Choice:
-    """Choose for a replica as for any job, among the least crowded nodes on which it fits."""
+    """Choose for a replica as for any job, among the least crowded nodes on which it fits.
+
+    Devices that have the model's weights come first, also on a crowded node.
+    """
+    if serve.device_weights:
+        warm = choose_with_weights(state, backfill_pass, job=job, serve=serve, request=request)
+        if warm is not NO_PLACEMENT:
+            return warm
     choice = backfill_pass.choose(state, job, request)
     if choice is NO_PLACEMENT or serve.spread == SPREAD_NONE:
         return choice

@@ -255,6 +255,7 @@ def keeps_of(cluster: Cluster, node_id: NodeId) -> Iterator[KeepOrder]:
                 files=kept.files,
                 content=entry.content,
                 user=kept.user,
+                gpu_bytes=entry.gpu_bytes if kept.tier == kept_life.GPU else {},
             )
 
 

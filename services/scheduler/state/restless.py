@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable
 from heapq import heappop, heappush
 
 from libs.common.change import Change
-from libs.common.model import JobId, NodeId
+from libs.common.model import GpuId, JobId, NodeId
 
 
 class Restless:
@@ -17,7 +17,8 @@ class Restless:
 
     `models` may need more or fewer replicas. `draining` are retired replicas that are not stopped
     yet. `quiet` are the silent nodes at the last check. `kept_stale`: what nodes keep of models
-    must be checked again; at `kept_look_ns` it is checked although nothing changed.
+    must be checked again; at `kept_look_ns` it is checked although nothing changed. `kept_alone`:
+    since when devices have weights of a model without a replica of it, by key of the request.
     """
 
     def __init__(self) -> None:
@@ -26,6 +27,7 @@ class Restless:
         self.quiet: tuple[NodeId, ...] = ()
         self.kept_stale = True
         self.kept_look_ns = 0
+        self.kept_alone: dict[str, dict[GpuId, int]] = {}
         self._timers: list[tuple[int, str]] = []
 
     def note(self, change: Change) -> None:

@@ -11,7 +11,7 @@ import itertools
 import logging
 import os
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -92,6 +92,8 @@ class ResidentWeights:
         self.sibling = SiblingProcess(
             self, folder, CONTROL_SOCKET, (*command, *rest), CONTROL_BYTES_MAX
         )
+        # Called with each change of an entry that this agent did not know.
+        self.changed: Callable[[s.Change], None] = lambda change: None
         self._copy = Copy()
         self._arriving: Copy | None = None
         self._ready = asyncio.Event()
@@ -211,6 +213,8 @@ class ResidentWeights:
             case "change":
                 change: s.Change = msgspec.convert(message["change"], s.Change)
                 (self._arriving or self._copy).apply(change, link)
+                if self._arriving is None:
+                    self.changed(change)
             case "answer":
                 self._answered(message)
             case "told" if self._arriving is not None:
@@ -272,13 +276,19 @@ class ResidentWeights:
     def _note(self) -> bytes:
         residents = self._copy.residents
         served = residents.served
+        if not served:
+            return b""
         admissions = [(name, each) for name in served for each in served[name].admissions.values()]
         limits = [(*place, limit) for place, limit in residents.limits.items()]
         entries = [each.entry for each in served.values()]
         return msgspec.json.encode(Noted(entries, admissions, limits))
 
     def _write_note(self, note: bytes) -> None:
+        """Replace the note. There is none while there are no entries."""
         path = self.folder / NOTED
+        if not note:
+            path.unlink(missing_ok=True)
+            return
         fresh = path.with_suffix(".new")
         fresh.touch(mode=0o600)
         fresh.write_bytes(note)

@@ -31,10 +31,13 @@ CONTROL_SOCKET: Final = "resident.sock"
 # One value of metadata and what surrounds it, in base64.
 CONTROL_BYTES_MAX: Final = 4 << 20
 CONTROL_S: Final = 5.0
+# A server without an agent ends after this time, when no engine uses its weights.
+ALONE_NS: Final = 600 * 10**9
+LOOK_NS: Final = 10 * 10**9
 
 
 class Server:
-    """The server; `run` serves until the process ends."""
+    """The server; `run` serves until it has had no agent and no engine for a long time."""
 
     def __init__(self, folder: str, source: Source) -> None:
         self.store = Store(source, self._tell)
@@ -44,15 +47,27 @@ class Server:
         self.listeners: dict[str, tuple[socket.socket, str]] = {}
         self.watched: dict[Holder, int] = {}
         self.agent: Link | None = None
+        self.alone_since_ns = time.monotonic_ns()
         # Half of the state would be worse than none: the next agent counts all as lost.
         self.restoring = False
         self.control = listening(folder, CONTROL_SOCKET, 0o600)
         self.loop.watch(self.control.fileno(), READ, self._accept_agent)
 
     def run(self) -> None:
-        while True:
-            self.loop.run_once(self.engines.wait_ns(time.monotonic_ns()))
+        while not self._is_over(time.monotonic_ns()):
+            self.loop.run_once(self._wait_ns(time.monotonic_ns()))
             self.engines.settle(time.monotonic_ns())
+
+    def _is_over(self, now_ns: int) -> bool:
+        over = self.agent is None and now_ns >= self.alone_since_ns + ALONE_NS
+        return over and not any(each.sessions for each in self.store.residents.served.values())
+
+    def _wait_ns(self, now_ns: int) -> int | None:
+        wait_ns = self.engines.wait_ns(now_ns)
+        if self.agent is not None:
+            return wait_ns
+        alone_ns = max(LOOK_NS, self.alone_since_ns + ALONE_NS - now_ns)
+        return alone_ns if wait_ns is None else min(wait_ns, alone_ns)
 
     # --- the agent ---
 
@@ -157,6 +172,7 @@ class Server:
         self.loop.unwatch(self.agent.stream.fileno())
         self.agent.close()
         self.agent = None
+        self.alone_since_ns = time.monotonic_ns()
 
     def _send(self, message: dict[str, Any], descriptor: int = -1) -> None:
         if self.agent is not None:

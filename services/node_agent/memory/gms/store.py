@@ -62,7 +62,8 @@ class Store:
         """Apply a change of an earlier server, which the agent tells."""
         if isinstance(change, s.Kept):
             allocation = change.allocation
-            device = self.devices[self.residents.served[allocation.entry].entry.device]
+            number = self.residents.served[allocation.entry].entry.device
+            device = self.devices.get(number) or Device(number, "", 0)  # it may be gone
             self.pieces[allocation.id] = self.source.restore(
                 device, take_descriptor(), allocation.aligned_size
             )
