@@ -89,7 +89,8 @@ STAY: Final[dict[str, str]] = {
         zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
     "the bounds of one probe of the fabric: beyond MUSTER_FABRIC_PAIR_MS both ends must agree": """
         allowance.SAVED_NS exchange.QUICK_S prober.MEET_S prober.GRACE_S
-        decide.fabric.ROUND_MORE_NS decide.fabric.KNOWN_NS decide.fabric.HOUR_NS""",
+        decide.fabric.ROUND_MORE_NS fabric_findings.KNOWN_NS decide.fabric.HOUR_NS
+        fabric_rules.PREFLIGHT_NS fabric_rules.PREFLIGHT_FRESH_NS""",
     "a pause before something is tried or looked at again; no caller waits for its end": """
         prober.DIAL_AGAIN_S prober.ACCEPT_AGAIN_S cli.verbs.fabric.POLL_S
         cli.verbs.cp.LOOK_FIRST_S cli.verbs.cp.LOOK_MAX_S
@@ -127,7 +128,7 @@ STAY: Final[dict[str, str]] = {
         store_watch.ANSWER_S
         vendor_devices.STALE_S vendor_process.ANSWER_S vendor_process.BEGIN_S
         cancellation.END_AGAIN_S process.service.END_S take_over.ASK_S take_over.PAUSE_S
-        attempts.BACK_OFF_NS
+        attempts.BACK_OFF_NS decide.preflight.GIVEN_UP_WAIT_NS
         api_gateway.gateway.RETRY_AFTER_S""",
     (
         "in a job's own process, which knows no settings: the default of MUSTER_DRIVER_CALL_S"

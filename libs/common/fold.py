@@ -274,6 +274,7 @@ _FOLDS: Final = {
     f.FabricRoundOrdered: fabric_fold.round_ordered,
     f.FabricRoundClosed: fabric_fold.round_closed,
     f.FabricTestEnded: fabric_fold.test_ended,
+    f.PreflightEnded: fabric_fold.preflight_ended,
     f.NodeDrained: fabric_fold.drained,
     f.NodeRegistered: node_fold.registered,
     f.JobStarted: member_fold.started,

@@ -145,7 +145,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     `JobQueue.time_slice_s`) once it has run for `min_run_s`. It receives `checkpoint_signal`, has
     `checkpoint_grace_s` to save its work, and waits for its next attempt. With `nodes_max` an
     attempt has between `nodes` and `nodes_max` nodes, as many as are free when it is placed; a job
-    that saves its work may be restarted with more.
+    that saves its work may be restarted with more. With `preflight` the links between the nodes
+    of a gang are measured before it starts (docs/fabric.md).
     """
 
     command: tuple[str, ...]
@@ -208,6 +209,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_signal: int = 15
     min_run_s: int = 0
     nodes_max: int = 0
+    preflight: bool = False
     image: str = ""
     hang_timeout_s: int = 0
 

@@ -7,7 +7,8 @@ Writes: TermBegan, PluginDisabled, ClusterConfigured, LeaseExtended, JobQueued, 
   JobPlaced, JobStopOrdered, JobPreempted, DevicesReserved, JobRequeued, JobClosed,
   AllocationWarned, ModelAutoscaled, ReplicasScaled, KeptPlaced, KeptGranted, KeptEvicted, NodeLost,
   NodeReturned, NodeRemoved,
-  FabricTestBegun, FabricRoundOrdered, FabricRoundClosed, FabricTestEnded, NodeDrained
+  FabricTestBegun, FabricRoundOrdered, FabricRoundClosed, FabricTestEnded, PreflightEnded,
+  NodeDrained
 Decides: order, placement, preemption, retries, stops, replicas of models and what they
   keep on nodes, node loss; GPUs in use
   per tenant at placement

@@ -266,6 +266,18 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
         measured_first=True,
         at_ns=6,
     ),
+    f.PreflightEnded(
+        test="preflight-job-1-2-5",
+        job_id=JobId("job-1"),
+        attempt=2,
+        outcome="suspect",
+        detail="node-2: slow",
+        measured=1,
+        excluded=(NodeId("node-2"),),
+        excluded_until_ns=9,
+        at_ns=8,
+        not_before_ns=10,
+    ),
     f.NodeDrained(node_id=NODE, test="node-1@6", evidence="slow", at_ns=7),
     f.NodeDrainCleared(node_id=NODE, test="node-1@6", user="ada"),
     f.ModelKeepRequested(

@@ -25,7 +25,8 @@ from services.node_agent.fabric.probes.prober import Measured
 from services.scheduler.decide.decide import decide
 from services.scheduler.orders.orders import probe_orders
 from services.scheduler.state.fabric_rules import MS, FabricRules
-from tests.given import given, registered, tell
+from services.scheduler.state.state import State
+from tests.given import given, registered, tell, waiting
 from tests.netns.fabric_links import Links
 from tests.tidy import ROOT
 
@@ -89,19 +90,36 @@ class Fabric:
         state = given(
             *(registered(name, 1, fabric_address=self.addresses[name]) for name in self.names)
         )
-        state.fabric_rules = RULES
         tell(state.cluster, f.FabricTestRequested(test="t"))
-        begun_ns, rounds = time.monotonic_ns(), 0
+        made = self.decide_until(state, f.FabricTestEnded)
+        rounds = sum(1 for fact in made if isinstance(fact, f.FabricRoundOrdered))
+        ended = made[-1]
+        assert isinstance(ended, f.FabricTestEnded)
+        return ended, rounds
+
+    def start_gang(self, nodes: int) -> list[AnyFact]:
+        """Submit a gang with a preflight; return the decisions up to its placement."""
+        registrations = [
+            registered(name, 1, fabric_address=self.addresses[name]) for name in self.names
+        ]
+        state = given(*registrations, waiting("gang", nodes=nodes, gpus=1, preflight=True))
+        return self.decide_until(state, f.JobPlaced)
+
+    def decide_until(self, state: State, last: type[AnyFact]) -> list[AnyFact]:
+        """Carry out the scheduler's decisions; return them up to the first of this kind."""
+        state.fabric_rules = RULES
+        begun_ns = time.monotonic_ns()
+        made: list[AnyFact] = []
         while True:
             now_ns = time.monotonic_ns() - begun_ns
             assert now_ns < TEST_S_MAX * 1_000 * MS, "the test takes too long"
             facts = decide(state, now_ns)
             state.apply_own(facts, now_ns)
             for fact in facts:
-                if isinstance(fact, f.FabricTestEnded):
-                    return fact, rounds
+                made.append(fact)
+                if isinstance(fact, last):
+                    return made
                 if isinstance(fact, f.FabricRoundOrdered):
-                    rounds += 1
                     for report in self.measure(list(probe_orders(state.cluster, fact, RULES, KEY))):
                         tell(state.cluster, report)
 
@@ -183,6 +201,21 @@ def test_a_slow_node_and_a_slow_link_among_16_are_found(fabric: Fabric) -> None:
         f"{(time.monotonic() - begun_s) / SEEDS:.1f} s a test"
     )
     assert precision >= 0.95 and recall >= 0.95
+
+
+@pytest.mark.timeout(TEST_S_MAX + 60)
+def test_a_gang_does_not_start_on_a_node_that_its_preflight_found_slow(fabric: Fabric) -> None:
+    rates = [RATE_KBIT] * COUNT
+    rates[2] = RATE_KBIT // 2
+    fabric.links.shape(rates, {})
+    made = fabric.start_gang(5)
+    ends = [fact for fact in made if isinstance(fact, f.PreflightEnded)]
+    placed = made[-1]
+    assert isinstance(placed, f.JobPlaced)
+    nodes = [member.node_id for member in placed.members]
+    print(f"preflights: {[(end.outcome, end.measured, end.detail) for end in ends]}, on {nodes}")
+    assert ends[0].excluded == ("n02",)
+    assert len(nodes) == 5 and "n02" not in nodes
 
 
 @pytest.mark.timeout(TEST_S_MAX + 60)

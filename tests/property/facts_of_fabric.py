@@ -7,10 +7,13 @@ from typing import Final
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.facts.fabric_facts import LinkSuspected, NodeMeasured, PairMeasured
+from libs.common.life import job_life
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster
 
 TESTS: Final = ("t1", "t2")
+# Preflights begin seldom, so that the tests that gateways request get somewhere too.
+PREFLIGHT_PART: Final = 0.1
 
 
 def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
@@ -45,8 +48,38 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
                 test=name, number=test.number + 1, pairs=pairs, stage=chance.randrange(3)
             )
             yield _ended(name, nodes, chance)
+    yield from _preflights(cluster, chance)
     for node_id in nodes:
         yield f.NodeDrained(node_id=node_id, test=chance.choice(TESTS), evidence="slow", at_ns=3)
+
+
+def _preflights(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
+    """Begin a preflight of a waiting job, and end those under way."""
+    nodes = tuple(cluster.nodes)
+    for job in cluster.jobs.values():
+        name = f"preflight-{job.job_id}"
+        if name not in cluster.fabric.tests:
+            if job.state != job_life.QUEUED or chance.random() >= PREFLIGHT_PART:
+                continue
+            yield f.FabricTestBegun(
+                test=name,
+                purpose="preflight",
+                nodes=nodes,
+                job_id=job.job_id,
+                attempt=job.attempt,
+            )
+        else:
+            found = chance.random() < 0.5 and bool(nodes)
+            yield f.PreflightEnded(
+                test=name,
+                job_id=job.job_id,
+                attempt=job.attempt,
+                outcome="suspect" if found else "passed",
+                excluded=nodes[:1] if found else (),
+                excluded_until_ns=9 if found else 0,
+                at_ns=4,
+                not_before_ns=0 if found else chance.choice((0, 6)),
+            )
 
 
 def _ended(name: str, nodes: tuple[NodeId, ...], chance: Random) -> AnyFact:

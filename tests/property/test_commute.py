@@ -84,6 +84,7 @@ SELDOM: Final = {
             "fabric.test_requested",
             "fabric.round_closed",
             "fabric.test_ended",
+            "fabric.preflight_ended",
             "node.drained",
             "node.drain_cleared",
         ),

@@ -139,7 +139,7 @@ def dependencies_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """A job is queued although the jobs that it depends on have not ended."""
 
     def heedless(job: Job, wall_ns: int) -> str:
-        waits = job.has_room and not job.refusals.waits(wall_ns)
+        waits = job.has_room and not (job.preemption.reserved or job.refusals.waits(wall_ns))
         return buckets.WITHDRAW if job.cancel is not None else buckets.WAIT if waits else ""
 
     patch.setattr(buckets, "_waiting_bucket", heedless)

@@ -13,4 +13,5 @@ SETTINGS: Final = Settings(
     cluster_id="simulated",
     grow_after_s=2,
     fabric_drain=1,
+    fabric_exclude_s=3,
 )

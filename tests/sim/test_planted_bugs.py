@@ -69,6 +69,8 @@ WITHIN: Final[dict[Plant, int]] = {
     planted_times.a_placement_is_as_old_as_its_decision: 5,
     planted_fabric.nodes_are_probed_whatever_runs_there: 20,
     planted_fabric.a_refused_probe_counts_as_failed: 20,
+    planted_fabric.a_gang_starts_before_its_preflight: 10,
+    planted_fabric.a_gang_starts_on_a_suspect_of_its_preflight: 60,
 }
 
 

@@ -22,6 +22,7 @@ from tests.sim.models import model_acts
 from tests.sim.orders import with_orders
 from tests.sim.pools import with_pools
 from tests.sim.preempting import with_preemption
+from tests.sim.preflights import with_preflights
 from tests.sim.turns import turn_acts
 
 JOBS_MIN: Final = 20
@@ -92,6 +93,7 @@ def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
         acts.append((at_s, (f.JobSubmitted(job_id=job_id, spec=spec, tenant=tenant, user="u"),)))
         if dice.random() < 0.15:
             acts.append((at_s + dice.uniform(0.0, 8.0), (_cancel(dice, job_id),)))
+    acts = with_preflights(seed, acts, shape.gpus)
     acts = (
         with_pools(seed, with_sizes(seed, with_preemption(seed, with_orders(seed, acts, storm_s))))
         + array_acts(seed)

@@ -82,6 +82,7 @@ LEFT_AT_DEFAULT = (
     "tenant.set.max_pool_bytes",
     "usage.charged.cpu_ms",
     *("fabric.probed.refused", "fabric.round_closed.refused"),
+    *("fabric.test_begun.job_id", "fabric.test_begun.attempt"),
     "node.registered.fabric_address",
     "node.registered.link_address",
     "usage.charged.memory_ms",

@@ -129,4 +129,10 @@ FLAGS = (
     *NODE_FLAGS,
     *(_level(level) for level in ("rack", "spine")),
     click.option("--mixed", is_flag=True, help="Allow GPUs of different models in one job."),
+    click.option(
+        "--preflight",
+        is_flag=True,
+        help="Measure the links between the job's nodes for at most 5 s before it starts, and "
+        "avoid slow nodes (jobs of several nodes).",
+    ),
 )

@@ -96,6 +96,7 @@ FIELDS: Final[dict[str, Field]] = {
     "allow_cross_numa": Field(TRUTH, "allow_cross_numa"),
     "placement": Field(TEXT, "placement"),
     "mixed": Field(TRUTH, "mixed"),
+    "preflight": Field(TRUTH, "preflight"),
     "scheduling_policy": Field(TEXT, "scheduling_policy"),
 }
 

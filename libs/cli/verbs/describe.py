@@ -78,6 +78,7 @@ def _print_job(job: Json) -> None:
         ("Checkpoint", _checkpoints(job)),
         ("GPU errors", "; ".join(job.get("gpu_errors") or ())),
         ("Refused", _refused(job)),
+        ("Preflight", _preflight(job)),
         ("Port", job.get("port") or None),
     ):
         if text not in (None, ""):
@@ -125,6 +126,17 @@ def _refused(job: Json) -> str:
     times = _count(job.get("refusals"))
     nodes = ", ".join(job.get("excluded_nodes") or ())
     return f"{times}, lately by {nodes}: {job.get('refused_reason')}" if times else ""
+
+
+def _preflight(job: Json) -> str:
+    """Return what the last preflight of a gang found, and which nodes the job avoids."""
+    last = job.get("preflight")
+    if not last:
+        return ""
+    avoids = f", avoids {', '.join(last['excluded'])}" if last["excluded"] else ""
+    detail = f": {last['detail']}" if last["detail"] else ""
+    measured = f"{last['measured']} pairs measured of {', '.join(last['nodes'])}"
+    return f"{last['outcome']} in attempt {last['attempt']}, {measured}{avoids}{detail}"
 
 
 def _count(times: int | None) -> str:

@@ -32,6 +32,7 @@ from libs.common.facts.fabric_facts import FabricTestEnded as FabricTestEnded
 from libs.common.facts.fabric_facts import FabricTestRequested as FabricTestRequested
 from libs.common.facts.fabric_facts import NodeDrainCleared as NodeDrainCleared
 from libs.common.facts.fabric_facts import NodeDrained as NodeDrained
+from libs.common.facts.fabric_facts import PreflightEnded as PreflightEnded
 from libs.common.facts.fact import NUMBER_MAX as NUMBER_MAX
 from libs.common.facts.fact import Fact as Fact
 from libs.common.facts.fact import Ignored as Ignored

@@ -9,11 +9,19 @@ from typing import Final
 import msgspec
 
 from libs.common.facts.fact import Fact
-from libs.common.model import NodeId
+from libs.common.model import JobId, NodeId
 
 # What a test is for.
 REQUESTED: Final = "requested"
 SCHEDULED: Final = "scheduled"
+PREFLIGHT: Final = "preflight"
+
+# How a preflight ended. With SUSPECT its gang is placed again, with PASSED or UNFINISHED it starts
+# there. ABANDONED: the gang gave up its place meanwhile.
+PASSED: Final = "passed"
+SUSPECT: Final = "suspect"
+UNFINISHED: Final = "unfinished"
+ABANDONED: Final = "abandoned"
 
 
 class FabricTestRequested(Fact, frozen=True, tag="fabric.test_requested"):
@@ -27,14 +35,17 @@ class FabricTestRequested(Fact, frozen=True, tag="fabric.test_requested"):
 class FabricTestBegun(Fact, frozen=True, tag="fabric.test_begun"):
     """The scheduler began a test between these nodes, in the order of their places.
 
-    `purpose` is requested or scheduled. `left_out` names the nodes that cannot be measured now, and
-    why, one text each.
+    `purpose` is requested, scheduled or preflight. `left_out` names the nodes that cannot be
+    measured now, and why, one text each. A preflight is about `attempt` of the gang `job_id`, whose
+    place these nodes are.
     """
 
     test: str
     purpose: str
     nodes: tuple[NodeId, ...]
     left_out: tuple[str, ...] = ()
+    job_id: JobId = JobId("")
+    attempt: int = 0
 
 
 class FabricRoundOrdered(Fact, frozen=True, tag="fabric.round_ordered"):
@@ -149,6 +160,27 @@ class FabricTestEnded(Fact, frozen=True, tag="fabric.test_ended"):
     at_ns: int = 0
 
 
+class PreflightEnded(Fact, frozen=True, tag="fabric.preflight_ended"):
+    """The scheduler ended the preflight of a gang at `at_ns` (wall clock).
+
+    `outcome` is passed, suspect, unfinished or abandoned, `detail` what was found or left
+    unmeasured, `measured` the pairs with a result. If it is suspect, the gang gives up its place
+    and avoids the `excluded` nodes until `excluded_until_ns` (wall clock). If its place could not
+    be used any more, it waits for another one until `not_before_ns` (wall clock).
+    """
+
+    test: str
+    job_id: JobId
+    attempt: int
+    outcome: str
+    detail: str = ""
+    measured: int = 0
+    excluded: tuple[NodeId, ...] = ()
+    excluded_until_ns: int = 0
+    at_ns: int = 0
+    not_before_ns: int = 0
+
+
 class NodeDrained(Fact, frozen=True, tag="node.drained"):
     """The scheduler drained a suspect node at `at_ns` (wall clock), because operators allow that.
 
@@ -170,5 +202,10 @@ class NodeDrainCleared(Fact, frozen=True, tag="node.drain_cleared"):
 
 
 FabricDecision = (
-    FabricTestBegun | FabricRoundOrdered | FabricRoundClosed | FabricTestEnded | NodeDrained
+    FabricTestBegun
+    | FabricRoundOrdered
+    | FabricRoundClosed
+    | FabricTestEnded
+    | PreflightEnded
+    | NodeDrained
 )

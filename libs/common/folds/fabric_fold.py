@@ -8,7 +8,8 @@ the log must end in the same state as every other reader.
 
 from libs.common import facts as f
 from libs.common.change import IGNORED, Change, Stamp
-from libs.common.facts.fabric_facts import PairMeasured
+from libs.common.facts.fabric_facts import PASSED, SUSPECT, PairMeasured
+from libs.common.folds import preemption_fold
 from libs.common.model import NodeId
 from libs.common.state.baseline import Baseline, updated
 from libs.common.state.cluster import Cluster
@@ -23,6 +24,7 @@ from libs.common.state.fabric import (
     LinkView,
     NodeView,
     PairView,
+    Preflight,
     Probe,
     pair_key,
     pair_of,
@@ -38,10 +40,17 @@ def test_requested(cluster: Cluster, fact: f.FabricTestRequested, stamp: Stamp) 
 
 
 def test_begun(cluster: Cluster, fact: f.FabricTestBegun, stamp: Stamp) -> Change:
-    if fact.test in cluster.fabric.tests:
+    """Begin a test. A gang has one preflight: the next one replaces it."""
+    tests = cluster.fabric.tests
+    if fact.job_id:
+        for name in [each.test for each in tests.values() if each.job_id == fact.job_id]:
+            del tests[name]
+    if fact.test in tests:
         return IGNORED
     cluster.fabric.requests.pop(fact.test, None)
-    cluster.fabric.tests[fact.test] = FabricTest(fact.test, fact.purpose, fact.nodes, fact.left_out)
+    test = FabricTest(fact.test, fact.purpose, fact.nodes, fact.left_out)
+    test.job_id, test.attempt = fact.job_id, fact.attempt
+    tests[fact.test] = test
     return Change()
 
 
@@ -136,6 +145,43 @@ def test_ended(cluster: Cluster, fact: f.FabricTestEnded, stamp: Stamp) -> Chang
     while len(fabric.ended) > ENDED_KEPT:
         del fabric.ended[next(iter(fabric.ended))]
     return Change((), _take_racks(cluster, fact)) if fact.racks else Change()
+
+
+def preflight_ended(cluster: Cluster, fact: f.PreflightEnded, stamp: Stamp) -> Change:
+    """Note the result of a preflight. A suspect one ends the gang's reservation of its place."""
+    test = cluster.fabric.tests.get(fact.test)
+    if test is None or test.job_id != fact.job_id:
+        return IGNORED
+    del cluster.fabric.tests[fact.test]
+    job = cluster.jobs.get(fact.job_id)
+    if job is None or job.attempt != fact.attempt:
+        return Change()
+    job.preflight = Preflight(
+        attempt=fact.attempt,
+        nodes=test.nodes,
+        outcome=fact.outcome,
+        detail=fact.detail,
+        measured=fact.measured,
+        excluded=fact.excluded,
+        at_ns=fact.at_ns,
+        suspects=_suspects(job.preflight, test, fact),
+    )
+    freed = preemption_fold.free(cluster, job) if fact.outcome == SUSPECT else ()
+    if fact.excluded:
+        job.refusals = job.refusals.excluding(fact.excluded, fact.excluded_until_ns)
+    if fact.not_before_ns:
+        job.refusals = job.refusals.waiting_until(fact.not_before_ns)
+    return Change((fact.job_id,), freed)
+
+
+def _suspects(
+    last: Preflight | None, test: FabricTest, fact: f.PreflightEnded
+) -> dict[NodeId, int]:
+    """Return the nodes that preflights of the gang excluded, and when, after this one."""
+    cleared = test.nodes if fact.outcome == PASSED else ()
+    before = last.suspects if last is not None else {}
+    left = {node_id: at_ns for node_id, at_ns in before.items() if node_id not in cleared}
+    return {**left, **dict.fromkeys(fact.excluded, fact.at_ns)}
 
 
 def _renew_links(fabric: Fabric, test: FabricTest, fact: f.FabricTestEnded) -> None:

@@ -76,6 +76,10 @@ HELP: Final = {
         "0: operators do."
     ),
     "fabric_measured_racks": "1: measured racks count before those that nodes declare.",
+    "fabric_exclude_s": (
+        "Scheduler: seconds for which a gang avoids a node that its preflight found suspect; then "
+        "the node may be measured again."
+    ),
     "gateway_host": "Address that the gateway listens on.",
     "gateway_port": "Port that the gateway listens on.",
     "gateway_tls_host": (

@@ -49,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     fabric_bulk_kib: int = 8_192
     fabric_drain: int = 0
     fabric_measured_racks: int = 0
+    fabric_exclude_s: int = 600
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
     gateway_tls_host: str = ""

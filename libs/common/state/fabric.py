@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.model import NodeId
+from libs.common.model import JobId, NodeId
 from libs.common.state.baseline import Baseline
 
 # Pairs that are kept; the ones measured longest ago leave first. All pairs of 256 nodes fit.
@@ -61,7 +61,8 @@ class FabricTest(msgspec.Struct):
 
     `number` is the last ordered round and `pairs` are its pairs, none once it is closed. `probes`
     are the reports for it so far. `confirmed` are the pairs that the present stage has measured.
-    `refused` are the nodes that took no probe at least once, and why.
+    `refused` are the nodes that took no probe at least once, and why. A preflight is about
+    `attempt` of the gang `job_id`.
     """
 
     test: str
@@ -77,6 +78,8 @@ class FabricTest(msgspec.Struct):
     confirmed: dict[str, None] = {}
     measured: int = 0
     refused: dict[NodeId, str] = {}
+    job_id: JobId = JobId("")
+    attempt: int = 0
 
 
 class EndedTest(msgspec.Struct, frozen=True):
@@ -91,6 +94,23 @@ class EndedTest(msgspec.Struct, frozen=True):
     rounds: int
     pairs: int
     at_ns: int
+
+
+class Preflight(msgspec.Struct, frozen=True):
+    """The last preflight of a gang: of this attempt, on these nodes (`facts.PreflightEnded`).
+
+    `suspects` are the nodes that it and earlier preflights of the gang excluded, and when. A
+    preflight that passes clears its nodes.
+    """
+
+    attempt: int
+    nodes: tuple[NodeId, ...]
+    outcome: str
+    detail: str
+    measured: int
+    excluded: tuple[NodeId, ...]
+    at_ns: int
+    suspects: dict[NodeId, int] = {}
 
 
 class NodeView(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ import msgspec
 from libs.common import arrays
 from libs.common.life import job_life
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId, TenantId
+from libs.common.state.fabric import Preflight
 from libs.common.state.ordering import Ordering
 from libs.common.state.preemption import Preemption
 from libs.common.state.refusals import Refusals
@@ -107,6 +108,7 @@ class Job(msgspec.Struct):
     drain_until_ns: int = 0
     refusals: Refusals = Refusals()
     been: dict[NodeId, None] = {}
+    preflight: Preflight | None = None
 
     @property
     def ref(self) -> AttemptRef:

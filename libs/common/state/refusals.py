@@ -38,6 +38,17 @@ class Refusals(msgspec.Struct, frozen=True):
         count = self.count + bool(nodes)
         return Refusals(count, reason if nodes else self.reason, not_before_ns, excluded)
 
+    def excluding(self, nodes: Sequence[NodeId], until_ns: int) -> "Refusals":
+        """Return the refusals with these nodes excluded too, for another reason than a refusal."""
+        excluded = {**self.excluded, **dict.fromkeys(nodes, until_ns)}
+        return Refusals(self.count, self.reason, self.not_before_ns, excluded)
+
+    def waiting_until(self, not_before_ns: int) -> "Refusals":
+        """Return the refusals with a later time of the next placement, for another reason than a
+        refusal.
+        """
+        return Refusals(self.count, self.reason, not_before_ns, self.excluded)
+
     def after_a_run(self) -> "Refusals":
         """Return the refusals after an attempt that started: the count begins at 0, and exclusions
         keep their times.

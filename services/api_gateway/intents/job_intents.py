@@ -212,6 +212,11 @@ def check_spec(spec: JobSpec) -> None:
             f"{spec.most_nodes * spec.gpus} GPUs, and one job may have {model.DEVICES_MAX}: ask "
             "for fewer nodes or GPUs, or submit several jobs"
         )
+    if spec.preflight and spec.most_nodes < 2:
+        raise Refused(
+            f"preflight: it measures links between the nodes of a job, and this one has nodes: "
+            f"{spec.nodes}: give at least 2 nodes, or leave preflight out"
+        )
     placement_fields.check_placement(spec)
     pool_fields.check(spec)
     preemption_fields.check(spec)

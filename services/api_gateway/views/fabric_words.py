@@ -34,6 +34,13 @@ def _ended(fact: f.FabricTestEnded) -> str:
     return f"fabric test {fact.test} {fact.outcome}: {fact.detail or found}"
 
 
+def _preflight(fact: f.PreflightEnded) -> str:
+    avoids = f", avoids {', '.join(fact.excluded[:NAMED_MAX])}" if fact.excluded else ""
+    detail = f": {fact.detail}" if fact.detail else ""
+    measured = f"{counted(fact.measured, 'pair')} measured{avoids}{detail}"
+    return f"preflight of attempt {fact.attempt} {fact.outcome}, {measured}"
+
+
 FABRIC_WORDS: Final[dict[type[f.AnyFact], Callable[[Any], str]]] = {
     f.FabricTestRequested: lambda x: (
         f"fabric test {x.test} of {', '.join(x.nodes[:NAMED_MAX]) or 'all idle nodes'} requested "
@@ -46,6 +53,7 @@ FABRIC_WORDS: Final[dict[type[f.AnyFact], Callable[[Any], str]]] = {
     f.FabricProbed: _probed,
     f.FabricRoundClosed: _closed,
     f.FabricTestEnded: _ended,
+    f.PreflightEnded: _preflight,
     f.NodeDrained: lambda x: f"node {x.node_id} drained by the scheduler: {x.evidence}",
     f.NodeDrainCleared: lambda x: f"node {x.node_id} returned to work by {x.user or 'an operator'}",
 }

@@ -49,6 +49,23 @@ class ArrayShown(msgspec.Struct):
     states: dict[str, int]
 
 
+class PreflightShown(msgspec.Struct):
+    """The preflight of a gang: of this attempt, on these nodes.
+
+    `outcome` is passed, suspect (the gang avoids the `excluded` nodes), unfinished (it started
+    without all measurements) or abandoned. `detail` is what was found or left unmeasured,
+    `measured` the number of pairs with a result.
+    """
+
+    attempt: int
+    nodes: list[str]
+    outcome: str
+    detail: str
+    measured: int
+    excluded: list[str]
+    at: str | None
+
+
 class JobShown(msgspec.Struct):
     """A job in full.
 
@@ -60,7 +77,8 @@ class JobShown(msgspec.Struct):
     counts the job's preemptions; the last one made room for `preempted_by`. `grown` counts the
     restarts with more nodes. `reserved` lists the nodes where devices are reserved for the job.
     `refusals` counts the attempts that a node refused; `refused_reason` is the last reason, and
-    `excluded_nodes` lists the nodes that refused lately.
+    `excluded_nodes` lists the nodes that refused lately, and those that its preflight found
+    suspect. `preflight` is the last preflight of a gang: null without one.
 
     `user_id` equals `user`, and `max_execution_time` equals `time_limit_s` (null: none); other
     systems use these names. `gpu_affinity` lists the only devices that the job may use; empty means
@@ -124,6 +142,7 @@ class JobShown(msgspec.Struct):
     refusals: int = 0
     refused_reason: str = ""
     excluded_nodes: list[str] = []
+    preflight: PreflightShown | None = None
     warnings: list[str] = []
     array: ArrayShown | None = None
     element_of: str = ""
@@ -134,7 +153,23 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
     shown.refusals = job.refusals.count
     shown.refused_reason = job.refusals.reason
     shown.excluded_nodes = sorted(job.refusals.excluded)
+    shown.preflight = _preflight(job)
     return shown
+
+
+def _preflight(job: Job) -> PreflightShown | None:
+    last = job.preflight
+    if last is None:
+        return None
+    return PreflightShown(
+        attempt=last.attempt,
+        nodes=list(last.nodes),
+        outcome=last.outcome,
+        detail=last.detail,
+        measured=last.measured,
+        excluded=list(last.excluded),
+        at=rfc3339(last.at_ns),
+    )
 
 
 def _without_refusals(cluster: Cluster, job: Job, spec: JobSpec) -> JobShown:

@@ -20,7 +20,7 @@ from libs.common.facts import (
 from libs.common.model import JobId, NodeId
 from libs.common.state.plugins import PluginFault
 from services.scheduler.decide.elastic import grow
-from services.scheduler.decide.fabric import drain_suspect, measure_fabric
+from services.scheduler.decide.fabric import drain_suspect
 from services.scheduler.decide.nodes import bury_node, lose_node, remove_node, return_node, vacate
 from services.scheduler.decide.placing import (
     catch_up,
@@ -30,6 +30,7 @@ from services.scheduler.decide.placing import (
     preempt,
     withdraw,
 )
+from services.scheduler.decide.preflight import measure_links
 from services.scheduler.decide.stops import (
     expire,
     settle,
@@ -100,7 +101,7 @@ def decide(
         or preempt(state)
         or grow(state)
         or drain_suspect(state)
-        or measure_fabric(state, now_ns)
+        or measure_links(state, now_ns)
         or catch_up(state)
     )
 

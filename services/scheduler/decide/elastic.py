@@ -15,6 +15,7 @@ from libs.common.life import job_life
 from libs.common.model import TenantId
 from libs.common.state.cluster import Job, silent_nodes
 from services.scheduler.decide.choices import reserve_devices
+from services.scheduler.decide.preflight import suspects_for
 from services.scheduler.placement.choose import NO_PLACEMENT, Choice, serving
 from services.scheduler.placement.gang import widest
 from services.scheduler.placement.sharing_domains import sharing_domain_of
@@ -97,7 +98,7 @@ def _more_room(state: State, job: Job, wanted_beside: Callable[[TenantId], int])
     own = sum(1 << state.capacity.index[node_id] for node_id in job.members)
     ranking = state.capacity.ranking(shape.request, sharing_domain_of(state.cluster, job.tenant))
     closed = closed_to(state, job)
-    free = ranking.members & ~own & ~closed
+    free = ranking.members & ~own & ~closed & ~suspects_for(state, job)
     free &= ~wanted_beside(job.tenant) if free else 0
     if not free or own & closed or over_limit(state, shape.on(has + 1), held, has):
         return None

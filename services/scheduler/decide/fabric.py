@@ -6,7 +6,6 @@ were silent are named. Tests: tests/unit/test_fabric_decide.py.
 """
 
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Final
 
 from libs.common.facts import (
@@ -26,17 +25,20 @@ from libs.common.facts.fabric_facts import (
 )
 from libs.common.model import NODES_MAX, NodeId
 from libs.common.state.baseline import Baseline, updated
-from libs.common.state.cluster import Cluster, Node, is_leaving, node_gpus
+from libs.common.state.cluster import Cluster, is_leaving
 from libs.common.state.fabric import DONE, FAILED, FabricTest, Probe, pair_key, pair_of
-from services.scheduler.fabric.fit import PARTNERS_MIN
+from services.scheduler.decide.fabric_findings import (
+    failing_links,
+    findings,
+    reason_of,
+    verdict_of,
+)
 from services.scheduler.fabric.rounds import Pair, disjoint, rounds_of
 from services.scheduler.fabric.verdict import (
     STAGES,
     Verdict,
     again,
     is_link,
-    judge,
-    link_of,
     suspects,
 )
 from services.scheduler.state.fabric_rules import MS
@@ -46,8 +48,6 @@ NONE: Final[tuple[AnyFact, ...]] = ()
 # Orders and reports travel, and a node may be slow: a round waits this much longer than a pair may
 # take.
 ROUND_MORE_NS: Final = 1_500 * MS
-# Only results of this age or younger count for a verdict.
-KNOWN_NS: Final = 7 * 24 * 3_600 * 1_000 * MS
 HOUR_NS: Final = 3_600 * 1_000 * MS
 # The scheduler drains at most one node or this many percent in an hour.
 DRAINED_PERCENT: Final = 5
@@ -57,8 +57,9 @@ NAMED_MAX: Final = 8
 def measure_fabric(state: State, now_ns: int) -> Sequence[AnyFact]:
     """Return the next step of a fabric test: begin, order a round, close it, or end."""
     fabric = state.cluster.fabric
-    if fabric.tests:
-        return _go_on(state, next(iter(fabric.tests.values())), now_ns)
+    for test in fabric.tests.values():
+        if not test.job_id:
+            return _go_on(state, test, now_ns)
     if fabric.requests:
         name, nodes = next(iter(fabric.requests.items()))
         return _begin(state, name, REQUESTED, nodes)
@@ -98,16 +99,22 @@ def _is_due(state: State) -> bool:
     since_ns = max(cluster.fabric.tested_ns, min(known, default=state.wall_ns))
     if state.wall_ns - since_ns < state.fabric_rules.every_ns:
         return False
-    return sum(1 for node in cluster.nodes.values() if not why_not(cluster, node)) > 1
+    return sum(1 for node_id in cluster.nodes if not why_not(cluster, node_id)) > 1
 
 
-def why_not(cluster: Cluster, node: Node) -> str:
-    """Return why a node cannot be measured now; empty if it can."""
+def why_not(cluster: Cluster, node_id: NodeId, for_job: str = "") -> str:
+    """Return why a node cannot be measured now; empty if it can.
+
+    A node that is reserved only for this job can be.
+    """
+    node = cluster.nodes.get(node_id)
+    if node is None:
+        return "it has not registered"
     if not node.usable or node.distrusted or node.revoked:
         return f"it takes no work ({node.distrusted or node.revoked or node.state})"
     if is_leaving(cluster, node.node_id):
         return "it leaves the cluster"
-    if node.members or node.reserved:
+    if node.members or any(job_id != for_job for job_id in node.reserved):
         return "it runs jobs"
     return "" if node.fabric_address else "its agent takes no probes"
 
@@ -115,7 +122,7 @@ def why_not(cluster: Cluster, node: Node) -> str:
 def _begin(state: State, name: str, purpose: str, wanted: Sequence[NodeId]) -> Sequence[AnyFact]:
     cluster = state.cluster
     asked = wanted or [node.node_id for node in cluster.nodes.values() if node.usable]
-    reasons = {node_id: _why_not(cluster, node_id) for node_id in asked}
+    reasons = {node_id: why_not(cluster, node_id) for node_id in asked}
     nodes = [node_id for node_id, why in reasons.items() if not why][:NODES_MAX]
     left_out = tuple(f"{node_id}: {why}" for node_id, why in reasons.items() if why)
     begun = FabricTestBegun(
@@ -127,11 +134,6 @@ def _begin(state: State, name: str, purpose: str, wanted: Sequence[NodeId]) -> S
     return (begun,)
 
 
-def _why_not(cluster: Cluster, node_id: NodeId) -> str:
-    node = cluster.nodes.get(node_id)
-    return why_not(cluster, node) if node is not None else "it has not registered"
-
-
 def _place(cluster: Cluster, node_id: NodeId) -> tuple[str, str]:
     """Return the sort key that makes nodes of one place neighbours."""
     node = cluster.nodes[node_id]
@@ -140,10 +142,7 @@ def _place(cluster: Cluster, node_id: NodeId) -> tuple[str, str]:
 
 def _go_on(state: State, test: FabricTest, now_ns: int) -> Sequence[AnyFact]:
     if test.pairs:
-        waited_ns = state.round_clock.since(test.test, test.number, now_ns)
-        late = waited_ns > state.fabric_rules.pair_ns + ROUND_MORE_NS
-        reported = all(node in test.probes for pair in test.pairs for node in pair)
-        return (_closed(state, test),) if late or reported else NONE
+        return closed_round(state, test, now_ns)
     if len(test.nodes) < 2:
         words = "fewer than two nodes can be measured now"
         return _end(state, test, FAILED, f"{words}: {', '.join(test.left_out[:NAMED_MAX])}")
@@ -153,6 +152,14 @@ def _go_on(state: State, test: FabricTest, now_ns: int) -> Sequence[AnyFact]:
     if test.refused and not test.measured:
         return _end(state, test, FAILED, f"nothing was measured: {_refusals(test)}")
     return _end(state, test, DONE, "")
+
+
+def closed_round(state: State, test: FabricTest, now_ns: int) -> Sequence[AnyFact]:
+    """Close the open round if every node has reported, or it is late."""
+    waited_ns = state.round_clock.since(test.test, test.number, now_ns)
+    late = waited_ns > state.fabric_rules.pair_ns + ROUND_MORE_NS
+    reported = all(node in test.probes for pair in test.pairs for node in pair)
+    return (_closed(state, test),) if late or reported else NONE
 
 
 def _closed(state: State, test: FabricTest) -> FabricRoundClosed:
@@ -194,21 +201,30 @@ def _next_round(state: State, test: FabricTest) -> Sequence[AnyFact]:
 
     A node that refused once takes no further part in the test.
     """
-    among = dict.fromkeys(test.nodes)
     busy = [
         node_id
         for node_id in test.nodes
-        if node_id in test.refused or _why_not(state.cluster, node_id)
+        if node_id in test.refused or why_not(state.cluster, node_id)
     ]
     planned = rounds_of(test.nodes, test.test)
     for index in range(test.planned, len(planned)):
         pairs = disjoint(planned[index], busy)
         if pairs:
-            return (_order(test, pairs, 0, index + 1, ()),)
+            return (order_round(test, pairs, stage=0, planned=index + 1, targets=()),)
+    return confirmation(state, test, busy, len(planned))
+
+
+def confirmation(
+    state: State, test: FabricTest, busy: Sequence[NodeId], planned: int
+) -> Sequence[FabricRoundOrdered]:
+    """Order the next round that confirms or clears what the test suspects; nothing if none is
+    left.
+    """
+    among = dict.fromkeys(test.nodes)
     stage, targets = max(1, test.stage), test.targets
     while stage < STAGES:
         verdict, known = verdict_of(state)
-        found = (*suspects(verdict, test.nodes), *_failing_links(state, test))
+        found = (*suspects(verdict, test.nodes), *failing_links(state, test))
         if stage > test.stage:
             targets = tuple(each for each in found if test.stage == 0 or each in targets)
         done = test.confirmed if stage == test.stage else {}
@@ -217,9 +233,9 @@ def _next_round(state: State, test: FabricTest) -> Sequence[AnyFact]:
         left = _unconfirmed(verdict, tested, targets, done)
         pairs = disjoint(left, busy)
         if pairs:
-            return (_order(test, pairs, stage, len(planned), targets),)
+            return (order_round(test, pairs, stage=stage, planned=planned, targets=targets),)
         stage += 1
-    return NONE
+    return ()
 
 
 def _unconfirmed(
@@ -235,7 +251,7 @@ def _unconfirmed(
     return list(left)
 
 
-def _order(
+def order_round(
     test: FabricTest, pairs: Sequence[Pair], stage: int, planned: int, targets: tuple[str, ...]
 ) -> FabricRoundOrdered:
     return FabricRoundOrdered(
@@ -248,82 +264,31 @@ def _order(
     )
 
 
-def verdict_of(state: State) -> tuple[Verdict, dict[Pair, int]]:
-    """Return the verdict on all pairs that are known, and these pairs."""
-    cluster, fabric = state.cluster, state.cluster.fabric
-    since_ns = state.wall_ns - KNOWN_NS
-    kinds = {node.node_id: _kind(cluster, node) for node in cluster.nodes.values() if node.usable}
-    known = {
-        pair_of(key): view.bandwidth
-        for key, view in fabric.pairs.items()
-        if view.bandwidth and view.at_ns > since_ns and all(node in kinds for node in pair_of(key))
-    }
-    baselines = {node_id: view.baseline for node_id, view in fabric.nodes.items()}
-    return judge(known, kinds, baselines), known
-
-
-def _kind(cluster: Cluster, node: Node) -> str:
-    """Return what makes nodes comparable: their GPUs."""
-    return ",".join(sorted({view.gpu.model for view in node_gpus(cluster, node)}))
-
-
 def _end(state: State, test: FabricTest, outcome: str, detail: str) -> Sequence[AnyFact]:
-    verdict, known = verdict_of(state)
-    last = dict.fromkeys(test.targets) if test.stage == STAGES - 1 else {}
+    found = findings(state, test)
+    verdict, failing, slow = found.verdict, found.failing, found.nodes
     tested = [node_id for node_id in test.nodes if node_id in verdict.capacities]
-    found = [each for each in suspects(verdict, test.nodes) if each in last]
-    links = [link for link in map(link_of, found) if link in verdict.links]
-    failing, cut = _failing(state, test), _failing_links(state, test)
     changed = "most nodes are far below their own baseline: the fabric has changed"
     state.round_clock.forget(test.test)
+    # A node that is no suspect any more may be worth the stop of a running job.
+    state.none_grows, state.no_room = (), ()
     ended = FabricTestEnded(
         test=test.test,
         outcome=outcome,
         detail=detail or (changed if verdict.shifted else _unmeasured(state, test)),
         nodes=(
-            *(_node(state, verdict, each, each in found) for each in tested if each not in failing),
+            *(_node(state, verdict, each, each in slow) for each in tested if each not in failing),
             *(NodeMeasured(each, 0, part=0, reason=why) for each, why in failing.items()),
         ),
         links=(
-            *(LinkSuspected(a, b, known[a, b], verdict.links[a, b]) for a, b in links),
-            *(LinkSuspected(*pair_of(key), 0, 0) for key in cut if key in last),
+            *(LinkSuspected(a, b, found.known[a, b], verdict.links[a, b]) for a, b in found.links),
+            *(LinkSuspected(*pair_of(key), 0, 0) for key in found.cut),
         ),
         racks=_racks(verdict),
         measured_first=state.fabric_rules.measured_first,
         at_ns=state.wall_ns,
     )
     return (ended,)
-
-
-def _failing(state: State, test: FabricTest) -> dict[NodeId, str]:
-    """Return the nodes of which most probes failed, and the failure in words.
-
-    A single partner that fails or lies makes no other node a suspect.
-    """
-    failed: dict[NodeId, list[str]] = {node_id: [] for node_id in test.nodes}
-    measured = dict.fromkeys(test.nodes, 0)
-    for pair in combinations(test.nodes, 2):
-        view = state.cluster.fabric.pairs.get(pair_key(*pair))
-        for node_id in pair if view is not None else ():
-            if view is not None and view.error:
-                failed[node_id].append(view.error)
-            measured[node_id] += 1
-    return {
-        node_id: f"{len(errors)} of {measured[node_id]} probes failed: {errors[-1]}"
-        for node_id, errors in failed.items()
-        if len(errors) >= PARTNERS_MIN and 2 * len(errors) > measured[node_id]
-    }
-
-
-def _failing_links(state: State, test: FabricTest) -> list[str]:
-    """Return the links whose last probe failed, although their nodes reach others."""
-    failing = _failing(state, test)
-    found = []
-    for pair in combinations(sorted(test.nodes), 2):
-        view = state.cluster.fabric.pairs.get(pair_key(*pair))
-        if view is not None and view.error and not any(node in failing for node in pair):
-            found.append(pair_key(*pair))
-    return found
 
 
 def _unmeasured(state: State, test: FabricTest) -> str:
@@ -370,18 +335,7 @@ def _node(state: State, verdict: Verdict, node_id: NodeId, suspect: bool) -> Nod
         spread=after.spread,
         values=after.values,
         part=part if suspect else 1_000,
-        reason=_reason(verdict, node_id, before) if suspect else "",
-    )
-
-
-def _reason(verdict: Verdict, node_id: NodeId, before: Baseline) -> str:
-    mbit = verdict.capacities[node_id] * 8 / 1e6
-    if node_id in verdict.slow:
-        part = verdict.slow[node_id] / 10
-        return f"its links carry {mbit:.1f} Mbit/s, {part:.0f} % of other nodes of its kind"
-    part = verdict.fallen[node_id] / 10
-    return (
-        f"its links carry {mbit:.1f} Mbit/s, {part:.0f} % of its own {before.usual * 8 / 1e6:.1f}"
+        reason=reason_of(state, verdict, node_id) if suspect else "",
     )
 
 

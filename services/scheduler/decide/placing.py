@@ -10,7 +10,6 @@ from typing import Final
 from libs.common import reasons
 from libs.common.facts import (
     AnyFact,
-    DevicesReserved,
     JobClosed,
     JobQueued,
 )
@@ -18,8 +17,14 @@ from libs.common.life import job_life
 from libs.common.quantities import counted
 from libs.common.state.cluster import Job
 from services.scheduler.decide.arrays import next_element
-from services.scheduler.decide.choices import placement, reserve_devices
+from services.scheduler.decide.choices import reserve_devices
 from services.scheduler.decide.elastic import with_more_nodes
+from services.scheduler.decide.preflight import (
+    given_up,
+    is_under_way,
+    placed_or_measured,
+    suspects_for,
+)
 from services.scheduler.models.spread import choose_spread
 from services.scheduler.placement.choose import NO_PLACEMENT, choose_for, possible
 from services.scheduler.placement.resource_request import request_of
@@ -97,12 +102,10 @@ def place(state: State) -> Sequence[AnyFact]:
             if waiting == SCAN_MAX or backfill_pass.holds_all(state):
                 break
         elif not passes_limit(state, shape, choice):
-            return (
-                placement(
-                    state,
-                    job,
-                    with_more_nodes(state, backfill_pass, job=job, shape=shape, choice=choice),
-                ),
+            return placed_or_measured(
+                state,
+                job,
+                with_more_nodes(state, backfill_pass, job=job, shape=shape, choice=choice),
             )
     state.nothing_fits = versions
     return NONE
@@ -119,7 +122,9 @@ def place_reserved(state: State) -> Sequence[AnyFact]:
     jobs = [state.cluster.jobs[job_id] for job_id in state.reserved]
     for job in in_order(state, [job for job in jobs if job.state == job_life.QUEUED]):
         if is_broken(state, job):
-            return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)
+            return given_up(state, job)
+        if job.spec.preflight and is_under_way(state, job):
+            continue
         shape, own, pools = state.reserved[job.job_id]
         own_nodes = shape.request.nodes if pools else 0
         kept = [(member.node_id, member.gpus) for member in job.preemption.reserved]
@@ -141,8 +146,8 @@ def place_reserved(state: State) -> Sequence[AnyFact]:
         )
         refused = limited or is_closed_to(state, job, choice) or is_early(state, job)
         if refused or (free and is_among_strangers(state.cluster, job)):
-            return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)
-        return (placement(state, job, choice),)
+            return given_up(state, job)
+        return placed_or_measured(state, job, choice)
     state.none_free = versions
     return NONE
 
@@ -185,7 +190,8 @@ def _room(state: State, backfill_pass: BackfillPass, job: Job, shape: Shape) -> 
     waiting one.
     """
     reservation = backfill_pass.reservation(state)
-    room = room_for(state, job, shape.request, reservation.nodes if reservation is not None else 0)
+    excluded = reservation.nodes if reservation is not None else 0
+    room = room_for(state, job, shape.request, excluded | suspects_for(state, job))
     if (
         room is None
         or passes_limit(state, shape, room.choice)

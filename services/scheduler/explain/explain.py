@@ -16,7 +16,12 @@ from services.scheduler.explain.asker import job_named
 from services.scheduler.explain.changes import cheapest
 from services.scheduler.explain.classes import Blocker, blocker
 from services.scheduler.explain.estimate import estimate
-from services.scheduler.explain.measured import measured_racks, racks_in_words
+from services.scheduler.explain.measured import (
+    measured_racks,
+    measuring,
+    preflight_words,
+    racks_in_words,
+)
 from services.scheduler.explain.trial import RunOnCopy, copied, placed_now, prepare
 from services.scheduler.state.state import State
 
@@ -47,6 +52,8 @@ def explain(state: State, job_id: JobId, run_on_copy: RunOnCopy = copied) -> Ans
                 state, job_id, job.state, _explain_active(job) + _quoted(state.cluster, job)
             )
         )
+    if any(test.job_id == job_id for test in state.cluster.fabric.tests.values()):
+        return answer(state, job_id, job.state, measuring(job))
     prepare(state)
     placed = placed_now(state, job_id)
     if placed is not None:
@@ -114,9 +121,11 @@ def no_answer(job_id: str, job_state: str, text: str, at: int) -> Answer:
 
 
 def _quoted(cluster: Cluster, job: Job) -> str:
-    """Return the measurement behind the choice of a gang's nodes, as a clause."""
-    words = measured_racks(cluster, job.members) if job.state not in job_life.ENDED else ""
-    return f"; {words}" if words else ""
+    """Return the measurements behind the choice of a gang's nodes, as clauses."""
+    if job.state in job_life.ENDED:
+        return ""
+    words = [measured_racks(cluster, job.members), preflight_words(job)]
+    return "".join(f"; {each}" for each in words if each)
 
 
 def _explain_active(job: Job) -> str:

@@ -7,7 +7,9 @@ tests/unit/test_why_measured.py.
 from collections.abc import Collection
 from typing import Final
 
+from libs.common.facts.fabric_facts import ABANDONED
 from libs.common.model import NodeId
+from libs.common.quantities import counted
 from libs.common.state.cluster import Cluster, Job
 from libs.common.state.fabric import pair_key
 from services.scheduler.fabric.fit import median
@@ -42,6 +44,29 @@ def measured_racks(cluster: Cluster, nodes: Collection[NodeId]) -> str:
         f"rack {rack} was measured {tenths // 10}.{tenths % 10}x faster within than to {nearest}, "
         f"its nearest node outside, at {_clock(cluster.fabric.racks_ns)} UTC"
     )
+
+
+def measuring(job: Job) -> str:
+    """Return that the gang waits for its preflight, as a sentence."""
+    nodes = ", ".join(member.node_id for member in job.preemption.reserved)
+    return f"its preflight measures the links between {nodes}, for at most 5 s; then it starts"
+
+
+def preflight_words(job: Job) -> str:
+    """Return what the last preflight of the present attempt found; empty without one."""
+    last = job.preflight
+    if last is None or last.attempt != job.attempt:
+        return ""
+    detail = f" ({last.detail})" if last.detail else ""
+    return f"its preflight {last.outcome}: {counted(last.measured, 'pair')} measured{detail}"
+
+
+def lost_place_words(job: Job) -> str:
+    """Return that the gang's place became unusable during its preflight; empty otherwise."""
+    last = job.preflight
+    if last is None or last.attempt != job.attempt or last.outcome != ABANDONED:
+        return ""
+    return f"a node or device on {', '.join(last.nodes)} became unusable during its preflight"
 
 
 def racks_in_words(cluster: Cluster, job: Job) -> str:

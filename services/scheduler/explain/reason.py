@@ -17,6 +17,7 @@ from services.scheduler.decide.attempts import REFUSALS_MAX
 from services.scheduler.explain import order
 from services.scheduler.explain.asker import job_named, jobs_named
 from services.scheduler.explain.classes import Blocker, Nodes, blocker, node_blockers
+from services.scheduler.explain.measured import lost_place_words
 from services.scheduler.explain.order import Before
 from services.scheduler.placement.choose import NO_PLACEMENT, choose_for, possible
 from services.scheduler.placement.resource_request import ResourceRequest, request_of
@@ -68,7 +69,11 @@ def _refused(state: State, job: Job, text: str, nodes: list[Blocker]) -> Reason:
 
 
 def _after_failure(state: State, job: Job) -> Reason:
-    """Explain a wait before the next attempt, after a refusal or after faults of machines."""
+    """Explain a wait before the next attempt: after a refusal, after faults of machines, or after
+    the loss of a place during a preflight.
+    """
+    if text := lost_place_words(job):
+        return Reason(f"{text}: it is tried again in a second", [], "wait")
     if job.reason == REFUSED:
         nodes = ", ".join(job.refusals.avoided(state.wall_ns))
         return _refused(state, job, f"{nodes} refused it: {job.refusals.reason}", [])
@@ -174,6 +179,10 @@ def _limited(state: State, job: Job, shape: Shape, nodes: list[Blocker]) -> Reas
 def _impossible(state: State, job: Job, request: ResourceRequest, nodes: list[Blocker]) -> Reason:
     """Explain a job that this cluster cannot hold, perhaps only because nodes refused it."""
     if request.excluded and possible(state.capacity, request_of(job.spec)):
+        if job.preflight is not None and not job.refusals.count:
+            text = f"its preflight excluded nodes that it needs: {job.preflight.detail}"
+            remedy = "repair the node or the link, or submit it again without --preflight"
+            return Reason(text, nodes, remedy)
         text = f"the nodes that could run it refused it: {job.refusals.reason}"
         return _refused(state, job, text, nodes)
     text = (

@@ -8,6 +8,8 @@ in the cluster too. The caller makes the copies: `copied` by value, the live sch
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from libs.common import subjects
 from libs.common.change import Stamp
 from libs.common.facts import AnyFact, JobFinished, JobPlaced, JobPreempted, JobReleased
@@ -39,8 +41,12 @@ def copied(state: State, trial: Trial) -> bool:
 
 
 def prepare(state: State) -> None:
-    """Let a state that was only folded decide, in the term and at the time of its last commit."""
+    """Let a state that was only folded decide, in the term and at the time of its last commit.
+
+    No agent answers a copy, so gangs start without their preflights.
+    """
     state.epoch = state.cluster.epoch
+    state.fabric_rules = replace(state.fabric_rules, preflights=False)
     latest = max((mark.at_ns for mark in state.cluster.writers.values()), default=0)
     state.pass_time(max(state.wall_ns, latest))
 

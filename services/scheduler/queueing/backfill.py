@@ -22,6 +22,7 @@ from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.queueing.limits import pools_taken
 from services.scheduler.reservations.reservations import closed_to, put_off
+from services.scheduler.state.fabric_rules import PREFLIGHT_NS
 from services.scheduler.state.state import State
 
 # Number of jobs that do not fit before a scheduling pass ends.
@@ -58,8 +59,11 @@ def reservation_for(state: State, first: Job) -> HeadReservation:
 
 
 def ends_in_time(job: Job, reservation: HeadReservation, now_ns: int) -> bool:
-    """Return whether the job, started now, ends before the reservation begins."""
-    return latest_end_ns(job.spec, now_ns) <= reservation.when_ns < UNKNOWN
+    """Return whether the job, started now or after its preflight, ends before the reservation
+    begins.
+    """
+    starts_ns = now_ns + PREFLIGHT_NS if job.spec.preflight else now_ns
+    return latest_end_ns(job.spec, starts_ns) <= reservation.when_ns < UNKNOWN
 
 
 class BackfillPass:

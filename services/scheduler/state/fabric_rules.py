@@ -10,13 +10,18 @@ import msgspec
 from libs.common.settings.settings import Settings
 
 MS: Final = 1_000_000
+# A preflight takes this long at most, and measures no pair again whose result is not older.
+PREFLIGHT_NS: Final = 5_000 * MS
+PREFLIGHT_FRESH_NS: Final = 6 * 3_600 * 1_000 * MS
 
 
 class FabricRules(msgspec.Struct, frozen=True):
     """The settings of fabric tests.
 
     A test begins by itself `every_ns` after the last one; 0: never. A pair may measure for
-    `pair_ns`, with messages of `bulk_bytes`. `drain` allows the scheduler to drain suspect nodes.
+    `pair_ns`, with messages of `bulk_bytes`. `drain` allows the scheduler to drain suspect nodes. A
+    gang avoids what its preflight found suspect for `exclude_ns`. Without `preflights`, gangs start
+    at once: on copies of the state, for questions.
     """
 
     every_ns: int = 0
@@ -24,6 +29,8 @@ class FabricRules(msgspec.Struct, frozen=True):
     bulk_bytes: int = 8 << 20
     drain: bool = False
     measured_first: bool = False
+    preflights: bool = True
+    exclude_ns: int = 600_000 * MS
 
 
 DEFAULT_RULES: Final = FabricRules()
@@ -37,6 +44,7 @@ def fabric_rules(settings: Settings) -> FabricRules:
         bulk_bytes=settings.fabric_bulk_kib << 10,
         drain=settings.fabric_drain > 0,
         measured_first=settings.fabric_measured_racks > 0,
+        exclude_ns=settings.fabric_exclude_s * 1_000 * MS,
     )
 
 

@@ -37,6 +37,7 @@ from tests.sim.checkers.no_process_outlives_its_duty import NoProcessOutlivesIts
 from tests.sim.checkers.only_preemptible_jobs_are_preempted import OnlyPreemptibleJobsArePreempted
 from tests.sim.checkers.placed_only_on_a_live_node import PlacedOnlyOnALiveNode
 from tests.sim.checkers.placed_only_on_working_devices import PlacedOnlyOnWorkingDevices
+from tests.sim.checkers.preflights_are_obeyed import PreflightsAreObeyed
 from tests.sim.checkers.probes_measure_idle_nodes import ProbesMeasureIdleNodes
 from tests.sim.checkers.quarantine_ends import QuarantineEnds
 from tests.sim.checkers.quota_never_exceeded import QuotaNeverExceeded
@@ -80,6 +81,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     OnlyPreemptibleJobsArePreempted,
     PlacedOnlyOnALiveNode,
     PlacedOnlyOnWorkingDevices,
+    PreflightsAreObeyed,
     ProbesMeasureIdleNodes,
     QuarantineEnds,
     QuotaNeverExceeded,
