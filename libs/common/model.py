@@ -45,9 +45,8 @@ TIME_SLICE: Final = "time_slice"
 # A key of NodeRegistered.isolation that shows that the agent supports images. Older agents would
 # run the command of such a job without a container.
 IMAGES: Final = "images"
-# The same for memory pools.
+# The same for memory pools, and for weights that stay on devices between replicas.
 POOLS: Final = "pools"
-# A node that reports this keeps weights on devices between replicas.
 WEIGHTS: Final = "weights"
 ISOLATIONS: Final = ("", MPS, MIG, TIME_SLICE)
 # Preferences of a job for each level of the topology: wait rather than cross it, cross it only if
@@ -145,8 +144,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     `JobQueue.time_slice_s`) once it has run for `min_run_s`. It receives `checkpoint_signal`, has
     `checkpoint_grace_s` to save its work, and waits for its next attempt. With `nodes_max` an
     attempt has between `nodes` and `nodes_max` nodes, as many as are free when it is placed; a job
-    that saves its work may be restarted with more. With `preflight` the links between the nodes
-    of a gang are measured before it starts (docs/fabric.md).
+    that saves its work may be restarted with more. `preflight` measures a gang's links first.
     """
 
     command: tuple[str, ...]
@@ -248,9 +246,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The specification of a model's replicas; each is a job on one node.
 
-    With `scaling` the scheduler changes the number of replicas, and `replicas` is the number to
-    begin with. `{port}` in the command stands for the port of the replica. Fields that JobSpec has
-    too mean the same and apply to each replica (`model_view.replica_spec`).
+    With `scaling`, `replicas` is the number to begin with. `{port}` in the command stands for the
+    port of the replica. Fields of JobSpec too apply to each replica (`model_view.replica_spec`).
     """
 
     command: tuple[str, ...]

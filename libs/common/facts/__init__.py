@@ -1,9 +1,8 @@
 """The union of all facts, and the commit that carries facts through the log.
 
 Pure. Facts are named in the past tense and never change: kinds and fields are only added, with
-defaults, and the meaning of a recorded one stays. tests/golden holds one encoded example of each. A
-kind that this version does not know decodes to `Unknown`. A commit whose `min_reader` is above
-READS stops the reader. `subjects.py` lists the writer of each kind.
+defaults, and the meaning of a recorded one stays. A kind that this version does not know decodes to
+`Unknown`. A commit with a `min_reader` above READS stops its reader. Writers: see `subjects.py`.
 """
 
 from collections.abc import Sequence
