@@ -154,6 +154,33 @@ def test_a_gang_starts_when_the_time_of_its_preflight_is_over() -> None:
     assert given.now_s < 1 + 5 + 2
 
 
+def measured_but_not_confirmed(given: FabricWorld) -> list[AnyFact]:
+    """Measure all pairs of a gang, and return what follows once the 5 s are over."""
+    submit(given, nodes=6)
+    begin(given)
+    while given.rounds[-1].stage == 0:
+        given.report(given.rounds[-1])
+        assert ends(begin(given)) == []
+    given.now_s += 6
+    return begin(given)
+
+
+def test_a_slow_node_that_all_pairs_show_is_avoided_although_no_time_is_left_to_confirm_it() -> (
+    None
+):
+    given = FabricWorld(8)
+    given.capacity[given.names[3]] = FAST // 2
+    (first, *_) = ends(measured_but_not_confirmed(given))
+    assert (first.outcome, first.excluded, first.measured) == (SUSPECT, ("n03",), 15)
+
+
+def test_a_slow_link_is_not_avoided_without_a_confirmation() -> None:
+    given = FabricWorld(8)
+    given.links["n01 n02"] = FAST // 4
+    made = measured_but_not_confirmed(given)
+    assert [(each.outcome, each.detail) for each in ends(made)] == [(UNFINISHED, "5 s were over")]
+
+
 def test_a_gang_starts_when_a_node_takes_no_probe() -> None:
     given = FabricWorld(3)
     given.refusing[given.names[0]] = "its time for probes is used up"

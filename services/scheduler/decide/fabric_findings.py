@@ -49,11 +49,18 @@ class Findings(NamedTuple):
     cut: list[str]
 
 
-def findings(state: State, test: FabricTest) -> Findings:
-    """Return what the test found, as far as confirmations bear it out."""
+def findings(state: State, test: FabricTest, is_over: bool = False) -> Findings:
+    """Return what the test found, as far as confirmations bear it out.
+
+    `is_over`: no time is left for confirmations, so nodes count without, and links do not.
+    """
     verdict, known = verdict_of(state)
     last = dict.fromkeys(test.targets) if test.stage == STAGES - 1 else {}
-    found = [each for each in suspects(verdict, test.nodes) if each in last]
+    found = [
+        each
+        for each in suspects(verdict, test.nodes)
+        if each in last or (is_over and not is_link(each))
+    ]
     return Findings(
         verdict=verdict,
         known=known,

@@ -147,14 +147,24 @@ def _step(state: State, test: FabricTest, now_ns: int) -> Sequence[AnyFact]:
         return _ended(state, test, ABANDONED, "the gang gave up its place meanwhile")
     waited_ns = state.round_clock.since(f"{test.test} whole", 1, now_ns)
     if waited_ns > PREFLIGHT_NS:
-        words = f"{PREFLIGHT_NS // 1_000_000_000} s were over"
-        return _ended(state, test, UNFINISHED, words)
+        return _over(state, test, job)
     if test.pairs:
         return fabric.closed_round(state, test, now_ns)
     more = _next_round(state, test, job)
     if more is None:
         return NONE
     return more or _judged(state, test, job)
+
+
+def _over(state: State, test: FabricTest, job: Job) -> Sequence[AnyFact]:
+    """End a preflight whose time is over.
+
+    If every pair was measured, and only confirmations are left, slow nodes count as they are.
+    """
+    if not _stale_pairs(state, test) and findings(state, test, is_over=True).nodes:
+        return _judged(state, test, job, is_over=True)
+    words = f"{PREFLIGHT_NS // 1_000_000_000} s were over"
+    return _ended(state, test, UNFINISHED, words)
 
 
 def _has_its_place(job: Job, test: FabricTest) -> bool:
@@ -207,9 +217,9 @@ def _stale_pairs(state: State, test: FabricTest) -> list[Pair]:
     return found
 
 
-def _judged(state: State, test: FabricTest, job: Job) -> Sequence[AnyFact]:
+def _judged(state: State, test: FabricTest, job: Job, is_over: bool = False) -> Sequence[AnyFact]:
     """End a preflight that has measured all that it could."""
-    found = findings(state, test)
+    found = findings(state, test, is_over)
     excluded = dict.fromkeys([*found.nodes, *found.failing])
     for pair in [*found.links, *map(pair_of, found.cut)]:
         if not any(node_id in excluded for node_id in pair):
