@@ -81,6 +81,18 @@ def test_entry_added_and_removed_in_front_leaves_nothing_in_the_queue(
     ]
 
 
+def test_scans_that_end_early_leave_no_more_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "SPARE", 10)
+    line = Queue()
+    line.add(job("last", cpus_milli=2), (9,), LANE)
+    line.add(job("first", cpus_milli=1), (1,), LANE)
+    lane = line.lanes[LANE]
+    for _ in range(200):
+        assert [head.job_id for head in islice(lane.heads(), 2)] == ["first", "last"]
+        assert len(lane.front) <= queue.SPARE + 2 * len(lane.by_shape)
+    assert [head.job_id for head in lane.heads()] == ["first", "last"]
+
+
 def test_shapes_with_one_limit_key_share_one_group_whatever_a_scan_drops() -> None:
     line = Queue()
     for number in range(50):

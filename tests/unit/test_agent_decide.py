@@ -336,3 +336,21 @@ def test_work_on_a_device_is_the_first_process_of_each_running_job() -> None:
     ] == [(GPU, [4711])]
     node.exited()
     assert at_work(node.state) == {}
+
+
+# Wanted.
+
+
+def test_an_attempt_that_is_being_prepared_is_wanted_until_it_is_stopped_or_the_node_is_lost() -> (
+    None
+):
+    node = Node()
+    assert not s.is_wanted(node.state, "j.1")
+    node.orders(start())
+    assert s.is_wanted(node.state, "j.1")
+    node.orders(stop())
+    assert not s.is_wanted(node.state, "j.1")
+    lost = Node()
+    lost.orders(start())
+    lost.lease(verdict="lost")
+    assert not s.is_wanted(lost.state, "j.1")

@@ -250,6 +250,25 @@ def test_the_next_agent_says_again_that_a_device_is_well_for_the_log_may_not_hav
     assert again.did() == []
 
 
+def test_a_well_device_that_the_driver_no_longer_shows_is_not_recorded_as_recovered() -> None:
+    made = node()
+    made.see(o.DeviceTroubleChanged(GPU, "thermal", Trouble("offline", "hot")))
+    again = Node()
+    kept_devices.restore(
+        again.state.devices, "boot", gpus(8)[1:], kept_devices.encode(made.state.devices)
+    )
+    assert recorded(again.did()) == []
+
+
+def test_a_recovery_is_recorded_with_the_checks_that_proved_it() -> None:
+    made = node()
+    made.see(o.DeviceTroubleChanged(GPU, "quarantined", Trouble("offline", "pid 5 holds it")))
+    checks = {"processes": "none"}
+    assert recorded(made.see(o.DeviceTroubleChanged(GPU, "quarantined", None, checks))) == [
+        f.GpuRecovered(node_id=NODE, uuid=GPU, checks=checks)
+    ]
+
+
 def test_a_machine_that_was_started_again_has_its_devices_back_if_they_answer() -> None:
     made = node()
     made.see(erred("xid 79"))

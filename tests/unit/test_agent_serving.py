@@ -212,3 +212,41 @@ def test_adopted_replica_records_no_readiness_before_its_first_probe() -> None:
     silent.see(o.ProcessStarted(KEY, 77))
     assert silent.see(o.Probed(KEY, "no connection")) == []
     assert failing(silent, 2, "no connection") == [said(unready("no connection"))]
+
+
+def forgotten(node: Node, end: o.Exit) -> a.ForgetJob:
+    """The replica exits; the action that follows when the log has its last fact."""
+    node.see(o.ProcessExited(KEY, end))
+    node.see(clean())
+    (forget,) = node.see(o.FactsStored(30, (o.Mark(KEY, 3),)))
+    assert isinstance(forget, a.ForgetJob)
+    return forget
+
+
+STOPPED = o.Exit(executed=True, exit_code=None, signal=15, reason="stopped")
+
+
+def test_only_a_replica_that_answered_until_it_was_stopped_leaves_its_products() -> None:
+    assert forgotten(answering(), o.Exit(executed=True, exit_code=0)).healthy
+    assert forgotten(answering(), STOPPED).healthy
+    assert not forgotten(answering(), o.Exit(executed=True, exit_code=3)).healthy
+    assert not forgotten(serving(), o.Exit(executed=True, exit_code=0)).healthy
+
+
+def test_a_replica_that_the_agent_stopped_as_unhealthy_leaves_no_products() -> None:
+    node = answering()
+    failing(node, 3)
+    assert a.StopJob(ref(), 15, 10_000) in node.later(60 * S)
+    assert node.see(o.Probed(KEY, "")) != [a.ForgetJob(ref(), 0)]
+    assert not forgotten(node, STOPPED).healthy
+
+
+def test_an_adopted_replica_keeps_its_readiness_when_its_order_arrives_again() -> None:
+    found = o.Adopted(ref(), 0, (GPU,), 10, probe=PROBE)
+    node = Node(leased=False, adopted=(found,))
+    node.see(o.ProcessStarted(KEY, 77))
+    assert node.see(o.Probed(KEY, "")) == [said(READY)]
+    node.lease()
+    node.desired(order())
+    health = node.state.attempts[KEY].health
+    assert health is not None and health.ready is True

@@ -9,10 +9,11 @@ from libs.common import facts as f
 from libs.common.bounds import bounded
 from libs.common.facts.fabric_facts import REQUESTED, SCHEDULED
 from libs.common.model import JobId, NodeId
+from libs.common.settings.settings import Settings
 from libs.common.state.fabric import FAILED, PairView, pair_key
 from services.scheduler.decide.fabric import HOUR_NS, ROUND_MORE_NS
 from services.scheduler.orders.orders import message, probe_orders
-from services.scheduler.state.fabric_rules import MS, FabricRules
+from services.scheduler.state.fabric_rules import MS, FabricRules, fabric_rules
 from tests.given import SECOND_NS, waiting
 from tests.unit.fabric_world import FAST, FabricWorld
 from tests.unit.scheduler_decisions import decisions, hear
@@ -308,3 +309,36 @@ def test_a_refusal_keeps_the_last_result_of_a_link() -> None:
     hear(given.state, f.FabricTestRequested(test="t2"))
     given.run()
     assert given.state.cluster.fabric.pairs == before
+
+
+def test_a_link_that_fails_between_nodes_that_reach_all_others_is_named() -> None:
+    given, cut = FabricWorld(6), ("n01", "n02")
+
+    def report_of(
+        order: f.FabricRoundOrdered, node_id: NodeId, peer: NodeId, value: int
+    ) -> f.FabricProbed:
+        made = FabricWorld.report_of(given, order, node_id, peer, value)
+        return replace(made, error="no route") if {node_id, peer} == set(cut) else made
+
+    given.report_of = report_of  # type: ignore[method-assign]
+    ended = given.end()
+    assert [(link.a, link.b, link.bandwidth, link.part) for link in ended.links] == [(*cut, 0, 0)]
+    assert not [node for node in ended.nodes if node.reason]
+
+
+def test_the_settings_give_the_rules_of_tests() -> None:
+    assert fabric_rules(Settings(fabric_every_s=0)) == FabricRules()
+    settings = Settings(
+        fabric_every_s=2,
+        fabric_pair_ms=3,
+        fabric_bulk_kib=4,
+        fabric_drain=1,
+        fabric_measured_racks=1,
+    )
+    assert fabric_rules(settings) == FabricRules(
+        every_ns=2_000_000_000,
+        pair_ns=3_000_000,
+        bulk_bytes=4_096,
+        drain=True,
+        measured_first=True,
+    )

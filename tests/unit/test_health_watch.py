@@ -12,7 +12,7 @@ from services.node_agent.core.devices import Trouble
 from services.node_agent.core.observations import DeviceErrorSeen, DeviceTroubleChanged, Observation
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Event, LinkErrors, Sample
-from services.node_agent.health.watch import NO_ROWS, Limits, Watch
+from services.node_agent.health.watch import FABRIC, NO_ROWS, Limits, Watch
 
 ONE, TWO = GpuId("g1"), GpuId("g2")
 GPUS = [
@@ -172,6 +172,15 @@ def test_a_pending_remap_asks_for_a_reset_and_a_failed_one_for_repair() -> None:
         "replace",
     )
     assert Told().round(g1=sample(remap_pending=0, remap_failed=0)) == []
+
+
+def test_a_fabric_that_is_down_leaves_its_device_to_jobs_with_one_device() -> None:
+    told = Told()
+    assert told.round(g1=sample(fabric="")) == []
+    down = Trouble("degraded", "it is not registered", source="driver", alone=True)
+    said = [DeviceTroubleChanged(ONE, FABRIC, down)]
+    assert told.round(g1=sample(fabric="it is not registered")) == said
+    assert told.round(g1=sample(fabric="")) == [DeviceTroubleChanged(ONE, FABRIC, None)]
 
 
 def test_too_many_corrected_errors_in_a_window_are_reported_once() -> None:

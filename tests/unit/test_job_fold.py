@@ -10,6 +10,7 @@ from libs.common.facts import AnyFact, Unknown
 from libs.common.folds import job_fold
 from libs.common.life import job_life
 from libs.common.model import TenantId
+from libs.common.state.cluster import live_jobs
 from tests.history import (
     History,
     begun,
@@ -365,3 +366,11 @@ def test_a_stop_of_a_job_that_is_not_on_nodes_changes_nothing() -> None:
     history = History()
     history.say(submitted("j"))
     assert not history.say(stop("j"))
+
+
+def test_live_jobs_are_those_that_have_not_ended_in_the_order_of_submission() -> None:
+    history = begun()
+    for name in ("c", "a", "b"):
+        history.queue(name)
+    history.say(closed("a", "cancelled"))
+    assert [each.job_id for each in live_jobs(history.cluster)] == ["c", "b"]

@@ -17,7 +17,7 @@ from services.api_gateway.problems import Problem
 from services.node_agent.peers import gossip as g
 from services.node_agent.peers.gossip import Gossip
 from services.scheduler.leases.renewals import Renewals
-from services.scheduler.leases.roster import roster
+from services.scheduler.leases.roster import PresentRoster, roster
 from tests.history import History, node, registered
 
 NS = 1_000_000_000
@@ -233,6 +233,17 @@ def test_a_roster_names_one_that_leaves_without_its_key_and_one_that_is_removed_
     after = roster(cluster)
     assert after.nodes[2].removed and len(after.nodes) == 3
     assert len({before.digest, while_leaving.digest, after.digest}) == 3
+
+
+def test_a_roster_is_made_again_only_after_a_fact_that_may_change_it() -> None:
+    cluster, present = three(), PresentRoster()
+    first = present.of(cluster)
+    cluster.seq += 1
+    present.note((f.NodeLost(node_id=NodeId("a"), incarnation=1),))
+    assert present.of(cluster) is first
+    leaving(cluster)
+    present.note((f.NodeRemovalRequested(node_id=NodeId("c")),))
+    assert present.of(cluster) == roster(cluster) != first
 
 
 def test_removed_nodes_hold_no_other_node_alive_for_the_scheduler() -> None:

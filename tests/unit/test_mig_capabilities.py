@@ -90,3 +90,7 @@ def test_where_no_node_can_be_made_it_is_said(tmp_path: Path) -> None:
         Refused, match="nvidia-cap13, by which a MIG instance is opened, cannot be made"
     ):
         c.make_nodes([(511, 13)], tmp_path)
+
+
+def test_an_instance_has_the_slices_of_its_card_from_its_start_on() -> None:
+    assert INSTANCE.slices == 0b1111_0000

@@ -86,6 +86,17 @@ def test_packed_facts_of_a_node_are_bounded_more_tightly() -> None:
         f.decode(handmade(packing.pack(plain), writer=NODE))
 
 
+def test_a_node_packs_no_more_facts_than_a_plain_commit_may_hold() -> None:
+    fact = {"kind": "job.admitted", "job_id": "j"}
+    most = [fact] * packing.NODE_FACTS_MAX
+    packed = packing.pack(msgspec.msgpack.encode(most))
+    assert len(f.decode(handmade(packed, writer=NODE)).facts) == packing.NODE_FACTS_MAX
+    more = packing.pack(msgspec.msgpack.encode([*most, fact]))
+    assert len(f.decode(handmade(more)).facts) == packing.NODE_FACTS_MAX + 1
+    with pytest.raises(Corrupt, match="are more than 2048"):
+        f.decode(handmade(more, writer=NODE))
+
+
 def test_facts_over_the_bound_are_refused_before_they_are_packed() -> None:
     endless = f.JobRejected(job_id=JobId("j"), reason="x" * packing.UNPACKED_BYTES_MAX)
     with pytest.raises(Refused, match="over the log's bound of 8388608"):

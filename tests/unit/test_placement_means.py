@@ -12,9 +12,10 @@ from libs.common.devices.means import ENFORCED, lost, only_tenants
 from libs.common.model import IMAGES, MIG, MPS, JobId
 from services.scheduler.decide.decide import decide
 from services.scheduler.explain.explain import explain
-from services.scheduler.placement import capacity
+from services.scheduler.placement import capacity, choose
+from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.reservations.reservations import put_off
-from tests.given import given, registered, waiting
+from tests.given import given, registered, tell, waiting
 
 J = JobId("j")
 CARD = ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
@@ -92,6 +93,24 @@ def test_cached_answers_for_many_tenants_are_forgotten(monkeypatch: pytest.Monke
     monkeypatch.setattr(capacity, "REQUESTS_MAX", 1)
     found = given(node("a", **only_tenants(["t"])), node("b")).capacity
     assert [found.closed_to(tenant) for tenant in ("x", "t", "x", "x")] == [1, 0, 1, 1]
+
+
+def test_a_node_that_takes_all_tenants_again_is_open_to_every_tenant() -> None:
+    own = node("a", **only_tenants(["default"]))
+    state = given(own, node("b"))
+    assert state.capacity.closed_to("team") == 1
+    state.refresh(tell(state.cluster, replace(own, incarnation=2, isolation={})))
+    assert state.capacity.closed_to("team") == 0
+
+
+def test_answers_for_many_requests_are_forgotten_and_found_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choose, "SERVING_MAX", 2)
+    found = given(node("a"), node("b")).capacity
+    asked = [ResourceRequest(gpus=gpus) for gpus in (1, 2, 3, 1)]
+    assert [choose.possible(found, request) for request in asked] == [True, True, False, True]
+    assert list(found.serving) == asked[2:]
 
 
 def test_no_forecast_names_a_node_that_takes_no_jobs_of_the_tenant() -> None:

@@ -41,6 +41,15 @@ def test_waiting_blocks_merge_when_nothing_else_fits() -> None:
     assert allocator.allocate(2 * MIB) == 0
 
 
+def test_a_block_larger_than_all_that_merges_is_not_given() -> None:
+    allocator = range_of(2 * MIB)
+    first, second = allocator.allocate(MIB), allocator.allocate(MIB)
+    allocator.free(second)
+    assert allocator.allocate(2 * MIB) == -1
+    assert allocator.allocate(MIB) == second
+    assert list(allocator.live) == [first, second]
+
+
 def test_waiting_blocks_merge_after_a_bounded_number_of_frees() -> None:
     allocator = range_of(FREES_PER_MERGE * 256)
     for block in [allocator.allocate(256) for _ in range(FREES_PER_MERGE)]:

@@ -4,6 +4,7 @@ restart.
 
 from random import Random
 
+from libs.common.messages import rate_messages
 from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
 from libs.common.state.cluster import Tenant
@@ -106,3 +107,11 @@ def test_tenants_have_a_budget_each() -> None:
     assert rates.reserve(tenant(tokens=100), SliceAsk(T, 0, 100), MINUTE).given
     other = Tenant(TenantId("u"), tokens_per_minute=100)
     assert rates.reserve(other, SliceAsk(other.tenant, 0, 100), MINUTE).given
+
+
+def test_the_messages_of_slices_are_read_as_they_were_sent() -> None:
+    ask, back = SliceAsk(T, 1, 2), SliceReturn(T, 1_000, 3, 4)
+    given = open_rates().reserve(tenant(tokens=9), SliceAsk(T, 0, 9), MINUTE)
+    assert rate_messages.decode_ask(rate_messages.encode(ask)) == ask
+    assert rate_messages.decode_slice(rate_messages.encode(given)) == given
+    assert rate_messages.decode_return(rate_messages.encode(back)) == back

@@ -16,6 +16,8 @@ from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Cluster, WriterMark
 from libs.common.transport.log import Entry
 from services.node_agent.incarnation import next_incarnation
+from services.quota.state import State as QuotaState
+from services.scheduler.state.state import State as SchedulerState
 from tests.history import begun, node, registered, stamp_of, submitted
 
 N1 = subjects.node("n1")
@@ -250,3 +252,15 @@ def test_an_agent_does_not_follow_a_forged_incarnation() -> None:
     assert next_incarnation(3, Entry(1, N1, raw(commit(epoch=7)))) == 8
     assert next_incarnation(3, Entry(1, N1, raw(commit(epoch=1 << 50)))) == 4
     assert next_incarnation(3, Entry(1, N1, b"hello")) == 4
+
+
+@pytest.mark.parametrize("made", [SchedulerState(Cluster()), QuotaState(Cluster())])
+def test_a_service_reads_on_after_the_last_commit_of_each_writer(
+    made: SchedulerState | QuotaState,
+) -> None:
+    history = begun(nodes=2)
+    for seq, (subject, commit) in enumerate(history.log, 1):
+        made.apply_entry(seq, subject, commit)
+    assert made.seq == len(history.log)
+    assert made.writers == history.cluster.writers
+    assert [mark.seq for mark in made.writers.values()] == [2, 3, 4]

@@ -156,25 +156,39 @@ def test_a_cancelled_job_does_not_wait_for_its_next_attempt_to_end() -> None:
     assert job(state).state == "cancelled"
 
 
-@pytest.mark.attack
-@pytest.mark.parametrize("reason", ["gpu_fault", "supervisor_lost", "mps_lost"])
-def test_a_job_whose_machine_ends_it_at_once_is_not_tried_as_fast_as_that(reason: str) -> None:
+def ended_by_its_machine(reason: str, until_s: int) -> tuple[State, int]:
+    """A job that its only node ends at once, for so long; the number of its placements."""
+
     def ends(node: str, attempt: int) -> AnyFact:
         return f.JobFinished(
             job_id=J, attempt=attempt, node_id=NodeId(node), exit_code=None, reason=reason
         )
 
     state = given(registered("a"), waiting("j"))
-    found = []
-    for now_s in range(1, 8):
-        found += run(state, ends, now_s + 1, from_s=now_s)
-        number = job(state).attempt
-        for attempt in range(1, number + 1):
+    placements = 0
+    for now_s in range(1, until_s):
+        placements += len(run(state, ends, now_s + 1, from_s=now_s))
+        for attempt in range(1, job(state).attempt + 1):
             gone = f.JobReleased(job_id=J, attempt=attempt, node_id=A)
             state.refresh(tell(state.cluster, gone, now_s))
-    assert len(found) <= 6
-    later = explain(state, J)["answer"]
-    assert "attempts ended by their machines' faults" in later or "it is" in later
+    return state, placements
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("reason", ["gpu_fault", "supervisor_lost", "mps_lost"])
+def test_a_job_whose_machine_ends_it_at_once_is_not_tried_as_fast_as_that(reason: str) -> None:
+    assert ended_by_its_machine(reason, 8)[1] <= 6
+
+
+def test_why_counts_the_attempts_that_machines_ended_and_says_when_the_next_one_begins() -> None:
+    state, _ = ended_by_its_machine("gpu_fault", 6)
+    answer = explain(state, J)
+    assert answer["answer"] == (
+        "4 attempts ended by their machines' faults, the last one as gpu_fault: "
+        "it is tried again in 2 s"
+    )
+    (blocker,) = answer["blockers"]
+    assert (blocker["what"], blocker["detail"]) == ("waits before its next attempt", "gpu_fault")
 
 
 @pytest.mark.attack

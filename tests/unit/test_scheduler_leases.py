@@ -3,7 +3,7 @@
 from libs.common import facts as f
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster
-from services.scheduler.leases.leases import MS, Leases
+from services.scheduler.leases.leases import MS, QUIET_BEATS, Leases
 from tests.given import given, registered, tell
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
@@ -183,3 +183,27 @@ def test_a_lost_node_is_not_called_silent_again() -> None:
     state = cluster()
     tell(state, f.NodeLost(node_id=C, incarnation=1))
     assert Term(state).run(60_000 * MS, A, B) == []
+
+
+def test_a_usable_node_that_missed_three_heartbeats_is_quiet() -> None:
+    term = Term()
+    beats = QUIET_BEATS * term.cluster.timing.heartbeat_ms * MS
+    term.run(60_000 * MS, A, B, C)
+    term.run(term.now + beats, A, B)
+    assert term.leases.quiet(term.cluster, term.now) == []
+    term.run(term.now + STEP, A, B)
+    assert term.leases.quiet(term.cluster, term.now) == [C]
+    tell(term.cluster, f.NodeLost(node_id=C, incarnation=1))
+    assert term.leases.quiet(term.cluster, term.now) == []
+
+
+def test_a_scheduler_that_hears_too_few_nodes_calls_none_quiet() -> None:
+    term = Term()
+    term.run(60_000 * MS, A)
+    assert term.leases.quiet(term.cluster, term.now) == []
+
+
+def test_without_a_planned_stop_no_long_lease_is_over() -> None:
+    term = Term()
+    term.run(60_000 * MS, A, B, C, taken=True)
+    assert not term.leases.extension_is_over(term.cluster, term.now)

@@ -345,3 +345,15 @@ def test_why_explains_an_unready_model_and_names_a_remedy() -> None:
         "1 of 1 replicas run but do not answer their health probe" in answer
         and "--health-timeout" in answer
     )
+
+
+def test_a_replica_is_called_by_its_job_s_state_until_it_starts_and_by_its_probe_after() -> None:
+    world = World(deployed(1))
+    job = world.cluster.jobs[JobId("chat-1")]
+    assert model_view.replica_state(job) == "queued"
+    world.hear(registered("a"))
+    assert model_view.replica_state(job) == "starting"
+    world.begin("chat-1")
+    assert model_view.replica_state(job) == "ready"
+    world.hear(unready("chat-1"))
+    assert model_view.replica_state(job) == "unready"

@@ -147,3 +147,8 @@ def test_an_agent_that_replaced_another_makes_no_other_node_be_lost(
     watched = Watched().go(2_000, *NAMES)
     monkeypatch.setattr(CLUSTER.nodes[NAMES[0]], "replaced", [1])
     assert watched.go(SILENCE_MS + LEASE_MS, NAMES[0], NAMES[2]).losable() == "a"
+
+
+def test_without_a_silent_node_none_is_lost() -> None:
+    watched = Watched().go(SILENCE_MS, *NAMES)
+    assert watched.renewals.losable(CLUSTER, [], watched.now_ms * MS) == []

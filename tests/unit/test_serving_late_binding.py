@@ -224,6 +224,28 @@ class TestCharges:
         assert found.router.loads.of("r").is_avoided(1)
         assert found.router.loads.of("r").outstanding == 0
 
+    def test_a_replica_is_avoided_twice_as_long_each_time_until_it_answers_completely(self) -> None:
+        found = rules()
+        load = found.router.loads.of("r")
+
+        def sent(now_s: int) -> Ticket[str]:
+            one = ticket()
+            arrived(found, one, now_ns=now_s * SECOND_NS)
+            assert bound(found, "r", now_ns=now_s * SECOND_NS) == [one]
+            return one
+
+        def avoided_ns(now_s: int) -> int:
+            one = sent(now_s)
+            found.failed(one, now_s * SECOND_NS)
+            found.end(one, now_s * SECOND_NS)
+            return load.avoid_until_ns - now_s * SECOND_NS
+
+        first, second = avoided_ns(100), avoided_ns(200)
+        good = sent(300)
+        found.answered(good)
+        found.end(good, 300 * SECOND_NS)
+        assert (second, avoided_ns(400)) == (2 * first, first)
+
 
 class TestAnotherTry:
     def failed(self, found: Rules, one: Ticket[str]) -> None:

@@ -71,6 +71,7 @@ def test_every_flipped_bit_of_a_header_is_noticed() -> None:
         (8, struct.pack("<I", PAYLOAD_BYTES_MAX + 1), str(PAYLOAD_BYTES_MAX + 1)),
         (16, bytes(8), "MESSAGE frame with number 0"),
         (8, struct.pack("<I", 6), "6 bytes of payload where 7"),
+        (6, bytes([Flag.DIRECT]), "MESSAGE frame with the flag DIRECT"),
     ],
 )
 def test_a_header_with_wrong_values_is_refused_with_the_value(

@@ -9,8 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
+from libs.common import fold, subjects
+from libs.common.change import Stamp
 from libs.common.facts import AnyFact
-from libs.common.model import GpuHold, JobId, JobSpec, Member, TenantId
+from libs.common.facts.fact import Ignored
+from libs.common.model import GpuHold, JobId, JobSpec, Member, NodeId, TenantId
 from services.scheduler.explain.explain import explain
 from services.scheduler.questions.what_if import WhatIfAsk, what_if
 from tests.given import given, member, placed, registered, started, waiting
@@ -204,3 +207,24 @@ def test_a_job_for_an_instance_hears_which_device_could_be_partitioned() -> None
         not in answer(node("a", ("L4",)), waiting("j", mig_profile="1g.10gb"))["answer"]
     )
     assert "partitioned" not in answer(plain, waiting("j", nodes=2))["answer"]
+
+
+def test_a_node_that_takes_no_work_is_named_with_the_reason() -> None:
+    revoked = f.NodeRevoked(node_id=NodeId("a"), reason="it wrote too much")
+    drained = f.NodeDrained(node_id=NodeId("a"), test="t", evidence="{400} of 900 MB/s")
+    assert whats(registered("a"), revoked, waiting("j")) == [
+        "node revoked: the servers refuse its key"
+    ]
+    assert whats(registered("a"), drained, waiting("j")) == [
+        "node drained by the scheduler: {400} of 900 MB/s"
+    ]
+
+
+def test_a_node_whose_commit_was_ignored_is_named_as_distrusted() -> None:
+    state = given(registered("a"), waiting("j"))
+    stamp = Stamp(seq=9, at_ns=0, epoch=1, writer=subjects.NODE_KIND, writer_id="a")
+    ignored = Ignored(name="", raw=b"", reason="it is not a commit")
+    state.refresh(fold.apply(state.cluster, ignored, stamp))
+    assert [each["what"] for each in explain(state, J)["blockers"]] == [
+        "node distrusted, until its agent starts again"
+    ]

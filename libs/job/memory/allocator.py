@@ -242,8 +242,6 @@ class Allocator:
         self._filled |= 1 << index
 
     def _remove(self, offset: int, size: int) -> None:
-        if not size:
-            return
         del self._starts[offset]
         del self._ends[offset + size]
         bits = size.bit_length() - 1
