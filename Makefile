@@ -4,11 +4,13 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 # Over three processes: some wait for clusters while others compute. In the order of tests/conftest.py.
 SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
+# Every line and branch of the pure files.
+PURE := $(BIN)/python -m coverage report -m --precision=2 --fail-under=100 --include=`$(BIN)/python -c "from tests.test_tidy import PURE; print(','.join(PURE))"`
 GUARD := services/node_agent/supervisor/guard
 INIT := services/node_agent/runtimes/init
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack memory check fix sim chaos bench docs e2e netns fabric rdma guard init
+.PHONY: help up down clean test test-drivers test-containers gpu attack memory check pure fix sim chaos bench docs e2e netns fabric rdma guard init
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,12 +53,17 @@ attack: $(STAMP) ## what hostile tenants, hostile nodes and broken devices try (
 test-containers: $(STAMP) ## jobs in containers of a real engine (MUSTER_CONTAINER_ENGINE: its socket; needs busybox)
 	@$(BIN)/python -m pytest -rs tests/integration/test_containers.py
 
-check: $(STAMP) ## format, lint, types, security, tests with coverage
+check: $(STAMP) ## format, lint, types, security, and the tests with coverage (without the simulation)
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/bandit -q -c pyproject.toml -r libs services
 	@$(BIN)/python -m coverage erase
 	@$(BIN)/python -m tests.measured
 	@$(BIN)/python -m coverage combine -q; $(BIN)/python -m coverage report --skip-covered --fail-under=90
-	@$(BIN)/python -m coverage report -m --precision=2 --fail-under=100 --include=`$(BIN)/python -c "from tests.test_tidy import PURE; print(','.join(PURE))"`
+	@$(PURE)
+
+pure: $(STAMP) ## coverage of the pure files by unit and property tests alone, in minutes
+	@$(BIN)/python -m coverage erase
+	@$(BIN)/python -m tests.measured tests/unit tests/property
+	@$(BIN)/python -m coverage combine -q; $(PURE)
 
 fix: $(STAMP) ## format and repair what the linter can
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

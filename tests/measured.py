@@ -1,4 +1,8 @@
-"""`python -m tests.measured`: all tests, with the coverage of every process that they start.
+"""`python -m tests.measured`: the tests with the coverage of every process that they start.
+
+The simulation is left out, because it takes longest when it is measured; `make test` runs it.
+`python -m tests.measured tests/unit tests/property` measures these folders only: they alone reach
+each line and branch of the pure files.
 
 Most of the code runs in processes that get a clean environment, which no variable of coverage's
 reaches. So for the time of the run a .pth file in the virtual environment starts coverage in each
@@ -8,13 +12,14 @@ interpreter that runs something of ours; the jobs of the tests start as fast as 
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 HOOK: Final = "muster_coverage.pth"
+SIMULATION: Final = "tests/sim"
 
 
 @contextmanager
@@ -36,21 +41,17 @@ def hooked() -> Iterator[None]:
         hook.unlink()
 
 
-def main() -> int:
+def main(tests: Sequence[str]) -> int:
+    """Run these tests, and a second time alone those that failed, because measuring slows them."""
     with hooked():
-        return pytest("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder") and pytest(
-            "--last-failed"
-        )
+        spread = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+        return pytest(tests, *spread) and pytest(tests, "--last-failed")
 
 
-def pytest(*flags: str) -> int:
-    """All tests, or what failed of them: being measured is slow, and what minds the time is run a
-    second time alone.
-    """
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *flags, "tests"], cwd=ROOT, check=False
-    ).returncode
+def pytest(tests: Sequence[str], *flags: str) -> int:
+    command = [sys.executable, "-m", "pytest", *flags, f"--ignore={SIMULATION}", *tests]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:] or ["tests"]))
