@@ -142,6 +142,20 @@ def test_only_idle_nodes_that_take_work_are_measured() -> None:
     assert begun_fact.purpose == REQUESTED
 
 
+def test_nodes_that_take_no_work_or_leave_are_left_out_with_the_reason() -> None:
+    given = FabricWorld(4)
+    revoked, leaving = given.names[:2]
+    hear(given.state, f.NodeRevoked(node_id=revoked, reason="it wrote too much"))
+    hear(given.state, f.NodeRemovalRequested(node_id=leaving))
+    begun_fact = given.ask(*given.names)[0]
+    assert isinstance(begun_fact, f.FabricTestBegun)
+    assert begun_fact.left_out == (
+        "n00: it takes no work (it wrote too much)",
+        "n01: it leaves the cluster",
+    )
+    assert list(begun_fact.nodes) == given.names[2:]
+
+
 def test_a_test_of_fewer_than_two_nodes_fails_and_says_why() -> None:
     given = FabricWorld(3)
     ended = given.end("n00", "nowhere")
