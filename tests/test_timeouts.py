@@ -143,7 +143,10 @@ STAY: Final[dict[str, str]] = {
     "the protocol of links between agents: both nodes count on it": """
         grants.VALID_S links.serving.IDLE_S links.serving.LOOK_S links.links.ACCEPT_S
         links.links.GIVE_UP_S links.asking.ANSWER_S links.asking.LOOK_S links.copies.COPY_S
-        links.copies.CONNECT_S links.members.KNOWN_S links.members.LOOK_S
+        links.dialling.CONNECT_S links.members.KNOWN_S links.members.LOOK_S
+        grants.UNUSED_NS weight_answers.ALL_S avoided.FIRST_S avoided.LONGEST_S
+        from_peers.SESSION_S from_peers.WAIT_S from_peers.COMING_S from_peers.LOOK_S
+        from_peers.AGAIN_S
         tokens.VALID_MAX_S tokens.APART_NS tokens.SECOND_NS""",
     "the default of an argument for which a setting is given": """
         records.FLUSH_S vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S

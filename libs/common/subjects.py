@@ -77,6 +77,8 @@ SECRETS_ASK: Final = (
 )
 # ask.uploads.<node>: agent -> gateway: a piece of what a job that is about to start brings along
 UPLOADS_ASK: Final = "ask.uploads"
+# ask.weights.<node>: agent -> gateway: a node that has kept weights which this one cannot read
+WEIGHTS_ASK: Final = "ask.weights"
 ALIVE: Final = "alive.scheduler"  # the leader's sign of life for standbys
 # a server's keeper -> gateways: which nodes of other machines may connect, by which keys
 ADMITTED: Final = "ask.gateway.admitted"
@@ -131,6 +133,10 @@ def ask_secrets(node_id: str) -> str:
 
 def ask_uploads(node_id: str) -> str:
     return f"{UPLOADS_ASK}.{node_id}"
+
+
+def ask_weights(node_id: str) -> str:
+    return f"{WEIGHTS_ASK}.{node_id}"
 
 
 def ask_scheduler(verb: str) -> str:

@@ -83,6 +83,11 @@ BESIDE: Final = {
         "agent -> gateway",
         "The pieces of the directory that a job brings (`--upload`), before it starts.",
     ),
+    "WEIGHTS_ASK": (
+        s.ask_weights("NODE"),
+        "agent -> gateway",
+        "A node that has kept weights which this node cannot read, with a token for a link to it.",
+    ),
     "ALIVE": (s.ALIVE, "scheduler -> standbys", "Heartbeat of the leader."),
 }
 BUCKETS: Final = {

@@ -144,6 +144,7 @@ def node_crossing(node_id: str) -> Crossing:
         s.desired(node_id),
         s.ask_secrets(node_id),
         s.ask_uploads(node_id),
+        s.ask_weights(node_id),
         s.roster(node_id),
         s.output(node_id),
     )
@@ -270,6 +271,7 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
             *_inbox(gateway_name(instance)),
             s.ask_secrets("*"),
             s.ask_uploads("*"),
+            s.ask_weights("*"),
             s.ADMITTED,
             s.node("*"),
         ),

@@ -35,9 +35,8 @@ from services.api_gateway.access.auth import Keys
 from services.api_gateway.access.claims import Claims
 from services.api_gateway.access.records import Recorder
 from services.api_gateway.agents.admission import Admission
+from services.api_gateway.agents.agent_answers import AgentAnswers
 from services.api_gateway.agents.revoking import NodeWrites
-from services.api_gateway.agents.secret_answers import SecretAnswers
-from services.api_gateway.agents.upload_answers import UploadAnswers
 from services.api_gateway.channels.followers import Followers
 from services.api_gateway.openai.catalogue import Catalogue, Deployed
 from services.api_gateway.openai.limited import Limited
@@ -144,9 +143,8 @@ class Gateway:
     def _connect_agents(self, secrets: OutputStore, uploads: UploadStore) -> None:
         """Create what answers the agents' questions."""
         self.vault = Vault(self.settings.vault_key_file, secrets)
-        self.secret_answers = SecretAnswers(lambda: self.cluster, self.bus, self.vault)
         self.uploads = uploads
-        self.upload_answers = UploadAnswers(lambda: self.cluster, self.bus, uploads)
+        self.answers = AgentAnswers(lambda: self.cluster, self.bus, self.vault, uploads)
         self.node_writes = NodeWrites(self)
         self.admission = Admission(lambda: self.cluster, self.bus, self.node_writes.budget.over)
 
@@ -173,10 +171,9 @@ class Gateway:
         """Replay the log, then serve until an error ends this process."""
         try:
             await self.replay()
-            await self.secret_answers.listen()
+            await self.answers.listen()
             await self.admission.listen()
             await self.node_writes.listen()
-            await self.upload_answers.listen()
             # The scheduler must know of this gateway before its first request.
             await self.reporter.report()
             self.caught_up = True

@@ -213,10 +213,11 @@ def _agent(
         settings.mps_control, settings.mps_start_ms / 1_000, settings.mps_quit_ms / 1_000
     )
     shares = Shares(state_dir, program, home.dirs)
+    resident = _resident(settings, machine)
     links = opening.links_of(settings, jobs, peers)
     if links is not None:
+        opening.share_weights(links, resident, bus)
         machine = msgspec.structs.replace(machine, link_address=links.address)
-    resident = _resident(settings, machine)
     agent = Agent(
         machine,
         log=JetStreamLog(client),

@@ -36,6 +36,7 @@ KEPT_LIFE: Final[dict[tuple[str, str], str]] = {
     (MEASURED, "kept.observed:failed"): FAILED,
     (MEASURED, "kept.evicted"): EVICTED,
     (FILLING, "kept.granted"): FILLING,
+    (FILLING, "kept.observed:filling"): FILLING,
     (FILLING, "kept.observed:ready"): READY,
     (FILLING, "kept.observed:failed"): FAILED,
     (FILLING, "kept.evicted"): EVICTED,

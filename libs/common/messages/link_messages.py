@@ -16,7 +16,10 @@ ASK_BYTES_MAX: Final = 16 << 10
 
 
 class LinkAsk(msgspec.Struct, frozen=True):
-    """gateway -> serving agent: a token for `dialler`, for one session and below `path` only."""
+    """gateway -> serving agent: a token for `dialler`, for one session and below `path` only.
+
+    With `model` it is for the kept weights of that request instead, and not for files of a job.
+    """
 
     dialler: NodeId
     tenant: str
@@ -24,6 +27,8 @@ class LinkAsk(msgspec.Struct, frozen=True):
     attempt: int
     path: bytes
     direction: str = READ
+    model: str = ""
+    request: int = 0
 
 
 class LinkGranted(msgspec.Struct, frozen=True):
@@ -38,7 +43,8 @@ class LinkGranted(msgspec.Struct, frozen=True):
 class PartAsk(msgspec.Struct, frozen=True, tag="part"):
     """dialler -> serving agent: a file's bytes from `offset` on, or names after `after`.
 
-    The answer is a FilePart. `path` must be the granted path, or lie below it.
+    The answer is a FilePart. `path` must be the granted path or below it, or a file of the
+    granted weights.
     """
 
     path: bytes

@@ -34,7 +34,8 @@ class LinkToken(msgspec.Struct, frozen=True, array_like=True, tag="link"):
     """Permission for `dialler` to open links to `listener` for one tenant, until a wall time.
 
     `nonce` names the grant, which allows one session (`links/grants.py`): `direction` of the bytes
-    as the dialler sees it, below `path` in the working directory of an attempt.
+    as the dialler sees it, below `path` in the working directory of an attempt. With `model` it is
+    for the kept weights of that request instead.
     """
 
     cluster_id: str
@@ -47,6 +48,8 @@ class LinkToken(msgspec.Struct, frozen=True, array_like=True, tag="link"):
     attempt: int = 0
     direction: str = ""
     path: bytes = b""
+    model: str = ""
+    request: int = 0
 
 
 class Purpose(NamedTuple):
@@ -57,6 +60,8 @@ class Purpose(NamedTuple):
     attempt: int
     direction: str
     path: bytes
+    model: str = ""
+    request: int = 0
 
 
 class _Signed(msgspec.Struct, frozen=True, array_like=True):

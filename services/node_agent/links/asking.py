@@ -67,8 +67,13 @@ class Peer:
             raise self._broken(f"it calls {_shown(path)} a {found.kind[:64]!r}")
         return found
 
-    def file(self, path: bytes, first: FilePart, out: Callable[[bytes], None]) -> None:
-        """Give the bytes of a file to `out`, as many as it had at first. Raises Fault."""
+    def file(
+        self, path: bytes, first: FilePart, out: Callable[[bytes], object], expected: str = ""
+    ) -> None:
+        """Give the bytes of a file to `out`, as many as it had at first. Raises Fault.
+
+        They must have the SHA-256 `expected`; without one, that of what the serving node sent.
+        """
         size, at, asked = first.size_bytes, 0, PART_BYTES
         digest, came, part = hashlib.sha256(), 0, first
         while True:
@@ -83,8 +88,18 @@ class Peer:
                 self._ask(PartAsk(path, asked))
                 asked += PART_BYTES
             part = self._take(FilePart)
+        self._check_sum(path, came, digest.hexdigest(), expected)
+
+    def _check_sum(self, path: bytes, came: int, digest: str, expected: str) -> None:
+        """Check the SHA-256 of a file of which `came` bytes came."""
+        if expected and digest != expected:
+            raise self._broken(
+                f"{_shown(path)} has the SHA-256 {digest[:12]}, and {expected[:12]} is recorded"
+            )
+        if expected:
+            return
         self._ask(SumAsk(path, came))
-        if self._take(Sum).sha256 != digest.hexdigest():
+        if self._take(Sum).sha256 != digest:
             raise self._broken(f"the SHA-256 of {_shown(path)} is not that of the bytes that came")
 
     def _check_part(self, path: bytes, part: FilePart, first: FilePart, left: int) -> None:

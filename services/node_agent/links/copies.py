@@ -31,12 +31,10 @@ from libs.common.messages.file_messages import BROKEN, BUSY, MISSING, OUTSIDE, P
 from libs.common.model import AttemptRef
 from libs.common.subjects import ask_node
 from libs.common.transport.bus import Bus
-from libs.job.transport.errors import LinkError
-from libs.job.transport.traffic import Options
-from libs.job.transport.transports import TcpTransport
 from services.node_agent.fabric.tokens import LinkKey, NodeAccess
 from services.node_agent.jobs.files import Fault, RootOf
-from services.node_agent.links.asking import AHEAD, ANSWER_S, Peer
+from services.node_agent.links.asking import ANSWER_S
+from services.node_agent.links.dialling import peer_at
 from services.node_agent.links.fetching import Fetch, Progress
 from services.node_agent.links.landing import landing
 from services.node_agent.links.members import Members
@@ -47,9 +45,6 @@ COPIES_PER_TENANT: Final = 4
 ENDED_MAX: Final = 256
 # A copy ends after the time for which its token is valid.
 COPY_S: Final = 3_600
-CONNECT_S: Final = 10.0
-# The largest answer is a folder's names or a file's part, each at most 256 KiB and a little more.
-ANSWER_BYTES_MAX: Final = 512 << 10
 MS: Final = 1_000
 
 _request = msgspec.msgpack.Decoder(CopyRequest)
@@ -225,26 +220,17 @@ class Copies:
         name = start.source_job_id.encode() if source == b"." else os.path.basename(source)
         target = landing(self.key.node_id, found, start.path, name)
         access = NodeAccess(self.key, self.members.roster, self.wall_ns, start.token)
-        options = Options(AHEAD, buffer_bytes=ANSWER_BYTES_MAX, give_up_s=self.answer_s)
-        with closing(target):
-            within_s = min(CONNECT_S, self.answer_s)
-            try:
-                link = TcpTransport(access, options).connect(start.address, within_s)
-            except LinkError as error:
-                raise Fault(
-                    BROKEN,
-                    f"no link to node {start.node_id} at {start.address}: {error.detail}. See the "
-                    "state of both nodes with `muster nodes`, then copy again",
-                ) from error
-            with link:
-                if link.peer != start.node_id:
-                    raise Fault(
-                        BROKEN,
-                        f"node {link.peer} answers at {start.address}, not {start.node_id}: copy "
-                        "again",
-                    )
-                peer = Peer(link, start.node_id, lambda: self._check_going(copy), self.answer_s)
-                Fetch(peer, target, start.copy, copy.progress).run(start.source_path)
+        with (
+            closing(target),
+            peer_at(
+                access,
+                start.address,
+                start.node_id,
+                go_on=lambda: self._check_going(copy),
+                answer_s=self.answer_s,
+            ) as peer,
+        ):
+            Fetch(peer, target, start.copy, copy.progress).run(start.source_path)
         copy.placed = target.placed
         copy.is_copied = True
 

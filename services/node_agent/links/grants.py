@@ -21,6 +21,10 @@ GRANTS_MAX: Final = 1_024
 GRANTS_PER_TENANT: Final = 256
 VALID_S: Final = 3_600
 NONCE_BYTES: Final = 16
+# Nodes that read the same kept weights at once. Others wait until there are more sources.
+READERS_MAX: Final = 2
+# A token that no session used for so long is no reader.
+UNUSED_NS: Final = 15 * SECOND_NS
 FRESH: Final = "fresh"
 OPEN: Final = "open"
 
@@ -41,7 +45,15 @@ class Grants:
         if len(ask.path) > PATH_BYTES_MAX or b"\0" in ask.path:
             raise Refused(f"path: give at most {PATH_BYTES_MAX} bytes, without a NUL byte")
         nonce = secrets.token_hex(NONCE_BYTES)
-        purpose = Purpose(nonce, ask.job_id, ask.attempt, ask.direction, ask.path)
+        purpose = Purpose(
+            nonce=nonce,
+            job_id=ask.job_id,
+            attempt=ask.attempt,
+            direction=ask.direction,
+            path=ask.path,
+            model=ask.model,
+            request=ask.request,
+        )
         now_ns = self.wall_ns()
         try:
             token = self.key.token(
@@ -51,6 +63,7 @@ class Grants:
             raise Refused(str(error)) from error
         with self._lock:
             self._make_room(ask.tenant, now_ns)
+            self._check_readers(ask, now_ns)
             self._known[nonce] = ask, now_ns + VALID_S * SECOND_NS
             self._states[nonce] = FRESH
         return token
@@ -86,4 +99,19 @@ class Grants:
                 f"node {self.key.node_id} has {len(self._known)} tokens for links outstanding, "
                 f"{tenants[tenant]} of tenant {tenant}: at most {GRANTS_MAX} and "
                 f"{GRANTS_PER_TENANT} are signed. Wait until copies end",
+            )
+
+    def _check_readers(self, ask: LinkAsk, now_ns: int) -> None:
+        """Raise Fault BUSY if enough nodes read these weights."""
+        unused_ns = now_ns + VALID_S * SECOND_NS - UNUSED_NS
+        readers = sum(
+            (each.tenant, each.model, each.request) == (ask.tenant, ask.model, ask.request)
+            and (self._states[nonce] == OPEN or until_ns >= unused_ns)
+            for nonce, (each, until_ns) in self._known.items()
+        )
+        if ask.model and readers >= READERS_MAX:
+            raise Fault(
+                BUSY,
+                f"{readers} nodes read the weights of model {ask.model} from node "
+                f"{self.key.node_id}, and at most {READERS_MAX} may: try again later",
             )

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Refused
-from libs.common.messages.file_messages import OUTSIDE, PRUNED, FileAsk, FilePart
+from libs.common.messages.file_messages import MISSING, OUTSIDE, PRUNED, FileAsk, FilePart
 from libs.common.messages.link_messages import ASK_BYTES_MAX, LinkAsk, LinkGranted
 from libs.common.model import AttemptRef, NodeId
 from libs.common.subjects import ask_node
@@ -28,6 +28,7 @@ from services.node_agent.fabric.tokens import Admitted, LinkKey, NodeAccess
 from services.node_agent.jobs.files import Fault
 from services.node_agent.links.copies import Copies
 from services.node_agent.links.grants import Grants
+from services.node_agent.links.kept_weights import KeptWeights
 from services.node_agent.links.members import Members
 from services.node_agent.links.rates import Rates
 from services.node_agent.links.serving import Session
@@ -48,10 +49,12 @@ class Links:
     """The links that other agents open to this one. Raises LinkError if it cannot listen.
 
     `tenant_of` returns the tenant of an attempt that is here; `part` reads a part of a file of it.
-    `copies` fetches from other nodes; None: this node only serves.
+    `copies` fetches from other nodes; None: this node only serves. `weights` are kept weights that
+    other nodes may read; None: there are none.
     """
 
     copies: Copies | None = None
+    weights: KeptWeights | None = None
 
     def __init__(
         self,
@@ -112,21 +115,12 @@ class Links:
         return _encode(await asyncio.to_thread(self.grant, ask))
 
     def grant(self, ask: LinkAsk) -> LinkGranted:
-        """Return a token, if the attempt is here, is the tenant's, and has the path."""
-        found = self.tenant_of(AttemptRef(ask.job_id, ask.attempt))
-        if not found:
-            return LinkGranted(
-                fault=PRUNED,
-                text=f"node {self.key.node_id} has nothing of job {ask.job_id}, attempt "
-                f"{ask.attempt}: it did not run there, or is pruned",
-            )
-        if found != ask.tenant:
-            text = f"job {ask.job_id} does not belong to tenant {ask.tenant[:64]!r}"
-            return LinkGranted(fault=OUTSIDE, text=text)
-        first = self.part(FileAsk(ask.job_id, ask.attempt, ask.path))
-        if first.fault:
-            return LinkGranted(fault=first.fault, text=first.text)
+        """Return a token, if what it is for is here, and is the tenant's."""
         try:
+            if ask.model:
+                self._check_weights(ask)
+            else:
+                self._check_files(ask)
             self.members.check(ask.dialler)
             token = self.grants.sign(self.members.roster().cluster_id, ask)
         except Refused as error:
@@ -134,6 +128,34 @@ class Links:
         except Fault as fault:
             return LinkGranted(fault=fault.word, text=str(fault))
         return LinkGranted(token=token, address=self.address)
+
+    def _check_files(self, ask: LinkAsk) -> None:
+        """Raise Fault unless the attempt is here, is the tenant's, and has the path."""
+        found = self.tenant_of(AttemptRef(ask.job_id, ask.attempt))
+        if not found:
+            raise Fault(
+                PRUNED,
+                f"node {self.key.node_id} has nothing of job {ask.job_id}, attempt "
+                f"{ask.attempt}: it did not run there, or is pruned",
+            )
+        if found != ask.tenant:
+            text = f"job {ask.job_id} does not belong to tenant {ask.tenant[:64]!r}"
+            raise Fault(OUTSIDE, text)
+        first = self.part(FileAsk(ask.job_id, ask.attempt, ask.path))
+        if first.fault:
+            raise Fault(first.fault, first.text)
+
+    def _check_weights(self, ask: LinkAsk) -> None:
+        if self.weights is None:
+            raise Fault(MISSING, f"node {self.key.node_id} keeps no weights")
+        self.weights.check(ask)
+
+    def _part_of(self, ask: LinkAsk) -> Callable[[FileAsk], FilePart]:
+        """Return what reads parts of what was granted."""
+        weights = self.weights
+        if not ask.model or weights is None:
+            return self.part
+        return lambda asked: weights.part(ask, asked.path, asked.offset)
 
     def _accept(self) -> None:
         while not self._closed.is_set():
@@ -167,7 +189,7 @@ class Links:
 
     def _serve(self, link: Link, admitted: Admitted, ask: LinkAsk) -> None:
         try:
-            Session(link, ask, self.part, self.rates).serve(self._closed)
+            Session(link, ask, self._part_of(ask), self.rates).serve(self._closed)
         finally:
             link.close()
             self.grants.end(admitted.nonce)

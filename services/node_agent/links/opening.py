@@ -5,14 +5,18 @@ import time
 
 from libs.common.model import NodeId
 from libs.common.settings.settings import Settings
+from libs.common.transport.bus import Bus
 from libs.job.transport.errors import LinkError
 from services.node_agent.directories.job_directories import JobDirectories
 from services.node_agent.fabric.tokens import LinkKey
 from services.node_agent.jobs.files import part_of
 from services.node_agent.links.copies import Copies
+from services.node_agent.links.kept_weights import KeptWeights
 from services.node_agent.links.links import Links
 from services.node_agent.links.members import Members
 from services.node_agent.peers.peers import Peers
+from services.node_agent.resident.from_peers import PeerWeights
+from services.node_agent.resident.resident import Resident
 
 logger = logging.getLogger(__name__)
 
@@ -45,3 +49,15 @@ def links_of(settings: Settings, jobs: JobDirectories, peers: Peers | None) -> L
         root_of=jobs.root_of,
     )
     return links
+
+
+def share_weights(links: Links, resident: Resident, bus: Bus) -> None:
+    """Let other nodes read kept weights of this one, and this one fetch those of others."""
+    links.weights = KeptWeights(links.key.node_id, resident.weights, lambda: resident.keeps())
+    resident.peers = PeerWeights(
+        key=links.key,
+        members=links.members,
+        bus=bus,
+        wall_ns=time.time_ns,
+        weights=resident.weights,
+    )

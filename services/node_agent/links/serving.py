@@ -1,7 +1,8 @@
-"""One session at the serving node: parts of the granted file or folder, one request at a time.
+"""One session at the serving node: parts of the granted files, one request at a time.
 
 The grant names job, attempt and path, so a request can only choose a place below that path. Reads
-are those of `muster cp` (`jobs/files.py`): as the job's user, and never outside its directory.
+are those of `muster cp` (`jobs/files.py`): as the job's user, and never outside its directory. Of
+kept weights only the recorded files are read (`kept_weights.py`).
 Tests: tests/integration/test_agent_links.py, tests/attack/test_agent_links.py.
 """
 
@@ -95,7 +96,12 @@ class Session:
         return found
 
     def _count(self, request: PartAsk, found: FilePart) -> None:
-        """Add the part to the sum of its file. Only files that are read in order have a sum."""
+        """Add the part to the sum of its file. Only files that are read in order have a sum.
+
+        Kept weights have none: the dialler knows their recorded SHA-256.
+        """
+        if self.ask.model:
+            return
         if request.offset == 0:
             self._path, self._sent, self._sum = request.path, 0, hashlib.sha256()
         if (request.path, request.offset) == (self._path, self._sent):

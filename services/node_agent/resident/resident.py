@@ -39,6 +39,7 @@ from services.node_agent.resident import fingerprint, standbys
 from services.node_agent.resident.artefacts import ArtefactStore
 from services.node_agent.resident.device_weights import DeviceWeights
 from services.node_agent.resident.engine import packages_of
+from services.node_agent.resident.from_peers import PeerWeights
 from services.node_agent.resident.reports import held_order, seen_of
 from services.node_agent.resident.standbys import Standbys
 from services.node_agent.resident.trees import Differs, content_of
@@ -79,6 +80,7 @@ class Resident:
         self.thread = ThreadPoolExecutor(1, "artefacts")
         self.tell: Callable[[Observation], None] = lambda seen: None
         self.keeps: Callable[[], Keeps] = Keeps
+        self.peers: PeerWeights | None = None
         self.standbys = Standbys(self.jobs_dir)
         self.devices = DeviceWeights(
             folder=state_dir.resolve() / "weights",
@@ -106,6 +108,8 @@ class Resident:
         loop = asyncio.get_running_loop()
         self.tell, self.keeps = (lambda seen: _ignore(loop.call_soon_threadsafe(tell, seen))), keeps
         self.devices.start(self.tell, keeps, living, inventory)
+        if self.peers is not None:
+            self.peers.tell, self.peers.keeps = self.tell, keeps
         await self._run(self.artefacts.load)
         await self._run(self.weights.load)
         stores = ((kept_life.ARTEFACT, self.artefacts.known), (kept_life.HOST, self.weights.known))
@@ -115,6 +119,8 @@ class Resident:
         for threads in (self.fills, self.thread):
             threads.shutdown(wait=False, cancel_futures=True)
         await self.devices.close()
+        if self.peers is not None:
+            self.peers.close()
 
     async def watch(self, state: Callable[[], State]) -> None:
         """Follow the standbys of this node's replicas, for ever."""
@@ -133,7 +139,8 @@ class Resident:
                 self._say(await self.devices.bring(order))
             elif order.tier == kept_life.HOST:
                 loop = asyncio.get_running_loop()
-                self._say(await loop.run_in_executor(self.fills, self._bring, order))
+                seen = await loop.run_in_executor(self.fills, self._bring, order)
+                self._say(await self.peers.instead(order, seen, self.fills) if self.peers else seen)
             else:
                 self._say(await self._run(self._bring, order))
         finally:

@@ -73,30 +73,14 @@ class HostWeights:
         it is left.
         """
         sizes = trees.listed(order.weights, ids, follow=True)
-        own_folder(self.root)
-        size, free = sum(sizes.values()), shutil.disk_usage(self.root).free
-        if size > order.granted:
-            raise Refused(f"{order.weights} has {size} bytes now, and {order.granted} were granted")
-        if size > free:
-            raise Refused(
-                f"{self.root} has {free} bytes free, and {size} are needed: enlarge the tmpfs, or "
-                "set MUSTER_KEPT_MEMORY_DIR to a larger one"
-            )
-        self.remove(order.tenant, order.model)
-        name = secrets.token_hex(NAME_BYTES)
-        folder = self.root / name
+        size = sum(sizes.values())
+        folder = self.staged(order, size)
         try:
-            folder.mkdir(mode=PASSABLE)
-            expected = order.files or None
-            files = trees.copied(order.weights, folder, sizes, ids, expected)
-            _open_up(folder)
+            files = trees.copied(order.weights, folder, sizes, ids, order.files or None)
         except (trees.Differs, Refused, OSError):
             remove_tree(folder)
             raise
-        filled = Filled(name, order.model, order.tenant, order.request, size, files)
-        self.known[order.tenant, order.model] = filled
-        self._note()
-        return filled
+        return self.adopt(order, folder, size, files)
 
     def verified(self, order: KeepOrder) -> Filled | None:
         """Return the folder that an earlier agent filled for this request, if every file is still
@@ -111,6 +95,33 @@ class HostWeights:
             return found
         self.remove(order.tenant, order.model)
         return None
+
+    def staged(self, order: KeepOrder, size: int) -> Path:
+        """Return an empty folder for the files of an order. Raises Refused if they do not fit.
+
+        What was kept before is removed: the granted bytes are for one copy.
+        """
+        own_folder(self.root)
+        free = shutil.disk_usage(self.root).free
+        if size > order.granted:
+            raise Refused(f"{order.weights} has {size} bytes now, and {order.granted} were granted")
+        if size > free:
+            raise Refused(
+                f"{self.root} has {free} bytes free, and {size} are needed: enlarge the tmpfs, or "
+                "set MUSTER_KEPT_MEMORY_DIR to a larger one"
+            )
+        self.remove(order.tenant, order.model)
+        folder = self.root / secrets.token_hex(NAME_BYTES)
+        folder.mkdir(mode=PASSABLE)
+        return folder
+
+    def adopt(self, order: KeepOrder, folder: Path, size: int, files: dict[str, str]) -> Filled:
+        """Give a staged folder, whose files were verified, to the replicas of the model."""
+        _open_up(folder)
+        filled = Filled(folder.name, order.model, order.tenant, order.request, size, files)
+        self.known[order.tenant, order.model] = filled
+        self._note()
+        return filled
 
     def path_of(self, tenant: str, model: str) -> str:
         """Return the folder with the model's weights; empty if they are not in memory."""
