@@ -104,6 +104,7 @@ class KeepingNode:
         """Let the node have the weights, as if it had read them from a folder of its own."""
         size = sum(map(len, files.values()))
         wanted = self.want(order(granted=size, **fields))
+        self.nodes.kept.files = digests(files)
         folder = self.weights.staged(wanted, size)
         for path, data in files.items():
             (folder / path).parent.mkdir(exist_ok=True)
@@ -123,11 +124,13 @@ class KeepingNode:
         root = self.weights.root
         return sorted(path.name for path in root.iterdir() if path.is_dir())
 
-    async def fetch(self, granted: int | None = None, record: bool = True) -> KeepSeen:
-        """Carry out an order whose folder this node cannot read."""
+    async def fetch(
+        self, granted: int | None = None, record: bool = True, differs: bool = False
+    ) -> KeepSeen:
+        """Carry out an order whose folder this node cannot read, or that has other files."""
         size = sum(map(len, FILES.values())) if granted is None else granted
         wanted = self.want(order(granted=size))
-        failed = seen_of(wanted, kept_life.FAILED, detail="no folder")
+        failed = seen_of(wanted, kept_life.FAILED, detail="no folder", differs=differs)
         self.nodes.record(self.key.node_id, kept_life.FILLING)
         seen = await self.peers.instead(wanted, failed, self.fills)
         assert seen is not None

@@ -96,6 +96,19 @@ async def test_more_bytes_than_were_granted_are_measured_again(tmp_path: Path) -
         assert [each.state for each in nodes["b"].told] == [kept_life.FAILED]
 
 
+@pytest.mark.parametrize("given", [False, True])
+async def test_a_node_with_other_files_fetches_only_what_the_request_names(
+    tmp_path: Path, given: bool
+) -> None:
+    """Hashes that another node recorded may be wrong, and this node's own files right."""
+    async with nodes_at(tmp_path, "a", "b") as nodes:
+        nodes["a"].fill()
+        nodes.kept.files_given = given
+        seen = await nodes["b"].fetch(differs=True)
+        assert seen.state == (kept_life.READY if given else kept_life.FAILED)
+        assert given or "--sha256sums" in seen.detail
+
+
 async def test_each_node_that_is_ready_becomes_a_source(tmp_path: Path) -> None:
     names = [f"n{number}" for number in range(7)]
     async with nodes_at(tmp_path, *names, bytes_per_s=4 * SIZE) as nodes:

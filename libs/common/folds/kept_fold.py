@@ -36,6 +36,7 @@ def requested(cluster: Cluster, fact: f.ModelKeepRequested, stamp: Stamp) -> Cha
         node_list=fact.node_list,
         weights=fact.weights,
         files=dict(fact.files),
+        files_given=bool(fact.files),
         size_bytes=fact.size_bytes,
         companion=fact.companion,
         at_ns=stamp.at_ns,

@@ -11,12 +11,14 @@ from libs.common.model import NodeId
 class WeightsAsk(msgspec.Struct, frozen=True):
     """agent -> gateway: a node that has the weights of a request to keep (tier host).
 
-    With `measures` the agent needs only the size. `avoided` are nodes that failed it a while ago.
+    With `measures` the agent needs only the size. `differs`: it has other files than the recorded
+    ones. `avoided` are nodes that failed it a while ago.
     """
 
     model: str
     request: int
     measures: bool = False
+    differs: bool = False
     avoided: tuple[NodeId, ...] = ()
 
 

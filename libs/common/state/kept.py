@@ -33,7 +33,8 @@ class KeptEntry(msgspec.Struct):
 class Kept(msgspec.Struct):
     """A request to keep one tier of a model, with its entries by node.
 
-    The fields are those of ModelKeepRequested. `request` is its sequence.
+    The fields are those of ModelKeepRequested. `request` is its sequence. `files_given`: the
+    request has `files`, otherwise the first node that read them recorded them.
     """
 
     model: str
@@ -45,6 +46,7 @@ class Kept(msgspec.Struct):
     node_list: tuple[NodeId, ...] = ()
     weights: str = ""
     files: dict[str, str] = {}
+    files_given: bool = False
     size_bytes: int = 0
     companion: tuple[str, ...] = ()
     at_ns: int = 0

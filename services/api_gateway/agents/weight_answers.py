@@ -61,6 +61,11 @@ class WeightAnswers:
     async def offer(self, ask: WeightsAsk, node_id: NodeId) -> WeightsOffer:
         """Return the offer for one question. Raises Refused."""
         kept = await self._own_request(ask, node_id)
+        if ask.differs and not kept.files_given:
+            raise Refused(
+                "another node recorded the SHA-256 of the files: give them with --sha256sums, and "
+                "this node fetches the files"
+            )
         found = sources(self.cluster(), kept, node_id, ask.avoided)
         if ask.measures and found:
             return _offer(kept, found[0])

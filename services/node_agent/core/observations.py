@@ -239,7 +239,10 @@ class DevicesListed(msgspec.Struct, frozen=True):
 
 
 class KeepSeen(msgspec.Struct, frozen=True):
-    """A report about an entry of resident data; the fields are those of KeptObserved."""
+    """A report about an entry of resident data; the fields are those of KeptObserved.
+
+    `differs`: it failed because this node has other files than the recorded ones.
+    """
 
     model: str
     tier: str
@@ -251,6 +254,7 @@ class KeepSeen(msgspec.Struct, frozen=True):
     files: dict[str, str] = {}
     restore_ms: int = 0
     detail: str = ""
+    differs: bool = False
 
 
 class KeepDone(msgspec.Struct, frozen=True):

@@ -100,34 +100,39 @@ class PeerWeights:
         """Return the report about an order that this node carried out, or could not carry out.
 
         In the latter case other nodes are asked. `fills` is the thread that changes the store.
-        None: the order is not wanted any more.
+        None: the order is not wanted any more. A node that failed waits before it measures again.
         """
+        if not order.granted:
+            await self._rested(order)
         if seen is None or seen.state != kept_life.FAILED:
             return seen
         if not order.granted:
             return await self._measured(order, seen)
         found = await self._filled(order, seen, fills)
         if found is not None and found.state == kept_life.FAILED:
-            self._note(order, self.key.node_id)
+            self._note(order.request, self.key.node_id)
         return found
 
-    def _note(self, order: KeepOrder, node_id: NodeId) -> None:
-        """Note that a node failed; this node too waits before it measures again."""
-        self.avoided.note(order.request, node_id, time.monotonic())
+    async def _rested(self, order: KeepOrder) -> None:
+        """Wait until the last failure of this node is long enough ago."""
+        while self.key.node_id in self._avoided(order.request) and self._is_wanted(order):
+            await self._pause(order, AGAIN_S)
 
-    def _avoided(self, order: KeepOrder) -> tuple[NodeId, ...]:
-        return self.avoided.nodes(order.request, time.monotonic())
+    def _note(self, request: int, node_id: NodeId) -> None:
+        """Note that a node failed, or this one."""
+        self.avoided.note(request, node_id, time.monotonic())
+
+    def _avoided(self, request: int) -> tuple[NodeId, ...]:
+        return self.avoided.nodes(request, time.monotonic())
 
     async def _measured(self, order: KeepOrder, failed: KeepSeen) -> KeepSeen | None:
         """Wait until another node has the weights, and return their size.
 
         If none is coming, the entry has failed, and is measured when one has them nevertheless.
         """
-        while self.key.node_id in self._avoided(order) and self._is_wanted(order):
-            await self._pause(order, AGAIN_S)
         coming_s, is_told = time.monotonic() + COMING_S, False
         while self._is_wanted(order):
-            offer = await self._offer(order, measures=True)
+            offer = await self._offer(WeightsAsk(order.model, order.request, measures=True))
             if offer.size_bytes > 0:
                 detail = f"from node {offer.node_id}; here: {failed.detail}"
                 return seen_of(
@@ -159,7 +164,9 @@ class PeerWeights:
         loop = asyncio.get_running_loop()
         while self._is_wanted(order):
             async with self._places:
-                offer = await self._offer(order)
+                offer = await self._offer(
+                    WeightsAsk(order.model, order.request, differs=failed.differs)
+                )
                 if offer.token and offer.size_bytes > order.granted:
                     self.tell(_because(failed, [f"{offer.size_bytes} bytes are needed"]))
                     return seen_of(order, kept_life.MEASURED, size_bytes=offer.size_bytes)
@@ -181,15 +188,15 @@ class PeerWeights:
             await self._pause(order, LOOK_S)
         return None
 
-    async def _offer(self, order: KeepOrder, measures: bool = False) -> WeightsOffer:
+    async def _offer(self, question: WeightsAsk) -> WeightsOffer:
         """Return what a gateway offers; nothing if none answers."""
-        question = WeightsAsk(order.model, order.request, measures, self._avoided(order))
+        question = replace(question, avoided=self._avoided(question.request))
         try:
             found = await ask(ask_weights(self.key.node_id), question, WeightsOffer, self.bus)
         except Refused as error:
             return WeightsOffer(refused=str(error))
         for node_id in found.silent:
-            self._note(order, node_id)
+            self._note(question.request, node_id)
         return found
 
     async def _fetched(self, order: KeepOrder, offer: WeightsOffer, stage: Stage) -> Fault | None:
@@ -208,7 +215,7 @@ class PeerWeights:
         except Fault as fault:
             logger.warning("weights of model %s: %s", order.model, fault)
             if self._is_wanted(order):
-                self._note(order, offer.node_id)
+                self._note(order.request, offer.node_id)
             return fault
         return None
 

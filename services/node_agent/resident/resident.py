@@ -171,7 +171,8 @@ class Resident:
                 return self._artefact(order)
             return self._host(order) if order.tier == kept_life.HOST else None
         except (Refused, Differs) as error:
-            return seen_of(order, kept_life.FAILED, detail=str(error))
+            differs = isinstance(error, Differs)
+            return seen_of(order, kept_life.FAILED, detail=str(error), differs=differs)
         except OSError as error:
             return seen_of(order, kept_life.FAILED, detail=error.strerror or str(error))
 

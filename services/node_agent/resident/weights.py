@@ -74,6 +74,12 @@ class HostWeights:
         """
         sizes = trees.listed(order.weights, ids, follow=True)
         size = sum(sizes.values())
+        if not sizes:
+            raise Refused(f"{order.weights} has no files")
+        if size > order.granted:
+            raise trees.Differs(
+                f"{order.weights} has {size} bytes now, and {order.granted} were granted"
+            )
         folder = self.staged(order, size)
         try:
             files = trees.copied(order.weights, folder, sizes, ids, order.files or None)
@@ -103,8 +109,6 @@ class HostWeights:
         """
         own_folder(self.root)
         free = shutil.disk_usage(self.root).free
-        if size > order.granted:
-            raise Refused(f"{order.weights} has {size} bytes now, and {order.granted} were granted")
         if size > free:
             raise Refused(
                 f"{self.root} has {free} bytes free, and {size} are needed: enlarge the tmpfs, or "
