@@ -1,4 +1,4 @@
-"""What the owner of a model asks of the scheduler that scales it."""
+"""The bounds and targets within which the scheduler scales a model."""
 
 import msgspec
 
