@@ -51,7 +51,7 @@ attack: $(STAMP) ## what hostile tenants, hostile nodes and broken devices try (
 	@MUSTER_TEST_SECONDS=150 $(BIN)/python -m pytest -n 2 --dist loadfile -m attack tests
 
 test-containers: $(STAMP) ## jobs in containers of a real engine (MUSTER_CONTAINER_ENGINE: its socket; needs busybox)
-	@$(BIN)/python -m pytest -rs tests/integration/test_containers.py
+	@$(BIN)/python -m pytest -rs tests/integration/test_containers.py tests/integration/test_model_containers.py
 
 check: $(STAMP) ## format, lint, types, security, and the tests with coverage (without the simulation)
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/bandit -q -c pyproject.toml -r libs services

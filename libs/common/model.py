@@ -42,10 +42,9 @@ KEEPER: Final = ("sleep", "infinity")
 MPS: Final = "mps"
 MIG: Final = "mig"
 TIME_SLICE: Final = "time_slice"
-# A key of NodeRegistered.isolation that shows that the agent supports images. Older agents would
-# run the command of such a job without a container.
+# Keys of NodeRegistered.isolation: the agent supports images (older ones would run the command
+# without a container), memory pools, and weights that stay on devices between replicas.
 IMAGES: Final = "images"
-# The same for memory pools, and for weights that stay on devices between replicas.
 POOLS: Final = "pools"
 WEIGHTS: Final = "weights"
 ISOLATIONS: Final = ("", MPS, MIG, TIME_SLICE)
@@ -290,6 +289,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     health_interval_s: int = 5
     health_timeout_s: int = 0
     health_failures: int = 3
+    image: str = ""
     scaling: ScalingTargets | None = None
 
 

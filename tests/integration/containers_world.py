@@ -44,6 +44,7 @@ APPLETS = (
     "tr",
     "head",
     "wc",
+    "httpd",
 )
 GONE_S = 8.0
 

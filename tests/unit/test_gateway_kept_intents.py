@@ -54,6 +54,13 @@ def test_weights_on_devices_are_refused_for_a_model_with_mig_instances() -> None
         intents.keeping(cluster(), model, "gpu", {"weights": "/m", "size_bytes": 1})
 
 
+def test_nothing_is_kept_for_a_model_whose_replicas_run_in_containers() -> None:
+    spec = ModelSpec(command=("serve",), image="vllm:1")
+    model = Model("boxed", TenantId("physics"), "ada", spec, 7, 1)
+    with pytest.raises(Refused, match="the replicas of boxed run in containers"):
+        intents.keeping(cluster(), model, "artefact", {})
+
+
 @pytest.mark.parametrize(
     ("tier", "body", "words"),
     [

@@ -8,6 +8,7 @@ from libs.common.errors import Refused
 from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed
 from libs.common.model import JobId, ModelSpec, TenantId
 from libs.common.scaling_targets import ScalingTargets
+from libs.common.state import model_view
 from libs.common.state.cluster import Model
 from libs.common.state.model_view import SHARED_FIELDS
 from services.api_gateway.intents.job_intents import submission
@@ -230,6 +231,13 @@ def test_the_number_of_a_model_that_scales_cannot_be_set() -> None:
     spec = ModelSpec(command=("serve",), scaling=TARGETS)
     with pytest.raises(Refused, match="keeps between 0 and 8 replicas of chat"):
         scaling({"replicas": 2}, known(spec=spec))
+
+
+def test_an_image_of_a_model_becomes_that_of_its_replicas_and_is_checked() -> None:
+    spec = deployment({**BODY, "image": "vllm/vllm-openai:v0.31"}, None, TENANT).spec
+    assert model_view.replica_spec(spec, "chat", 1).image == "vllm/vllm-openai:v0.31"
+    with pytest.raises(Refused, match="'a b' is not an image name"):
+        deployment({**BODY, "image": "a b"}, None, TENANT)
 
 
 def test_an_undeployment_says_who() -> None:

@@ -129,6 +129,20 @@ _FLAGS = (
         ),
     ),
     click.option(
+        "--image",
+        metavar="NAME",
+        help="Run the replicas in containers of this image (Docker or Podman on the nodes).",
+    ),
+    click.option(
+        "--start",
+        "start_s",
+        type=DURATION,
+        help=(
+            "Time within which the process of a placed replica must run; the pull of an image is "
+            "part of it (default: 30s)."
+        ),
+    ),
+    click.option(
         "-C",
         "--workdir",
         metavar="DIR",

@@ -25,6 +25,8 @@ def command(name: str, words: tuple[str, ...], wait: bool, **values: object) -> 
         vllm serve Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0 --port {port}
     muster deploy chat --replicas 0..8 --target-ttft 500ms -- \\
         vllm serve Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0 --port {port}
+    muster deploy chat --image vllm/vllm-openai:v0.31 --start 10m -- \\
+        vllm serve Qwen/Qwen2.5-7B-Instruct --port {port}
     muster deploy large --gpus 4 --gpu-model 'H100|H200' --interconnect required \\
         --upload . -- ./serve.sh {port}
     muster deploy tiny --fraction 0.25 --wait -- python3 examples/model_server.py --port {port}

@@ -47,6 +47,11 @@ FIELDS: Final = names_of(KeepBody)
 def keeping(cluster: Cluster, model: Model, tier: str, body: object) -> ModelKeepRequested:
     """Return the fact for `PUT /v1/deployments/{name}/kept/{tier}`. Raises Refused."""
     check_one_of("tier", tier, kept_life.TIERS)
+    if model.spec.image:
+        raise Refused(
+            f"image: the replicas of {model.name} run in containers, which have no part in what a "
+            "node keeps: redeploy the model without an image first"
+        )
     values = job_intents.body_fields({} if body is None else body, FIELDS)
     user = job_intents.take_user(values)
     wish = convert(values, KeepBody)

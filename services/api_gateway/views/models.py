@@ -84,6 +84,7 @@ class ModelShown(msgspec.Struct):
     command: tuple[str, ...]
     workdir: str
     upload: str
+    image: str
     gpus: int
     gpu_share: int
     priority: int
@@ -119,6 +120,7 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         command=spec.command,
         workdir=spec.workdir,
         upload=spec.upload,
+        image=spec.image,
         gpus=spec.gpus,
         gpu_share=spec.gpu_share,
         priority=spec.priority,
