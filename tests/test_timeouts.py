@@ -132,7 +132,7 @@ STAY: Final[dict[str, str]] = {
         api_gateway.gateway.RETRY_AFTER_S""",
     (
         "in a job's own process, which knows no settings: the default of MUSTER_DRIVER_CALL_S"
-    ): "device.library.CALL_S",
+    ): "device.driver_library.CALL_S",
     (
         "a job's own process, the default of an argument: a broker that is restarted answers again"
     ): "broker_client.ANSWER_S broker_client.AGAIN_S",

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple, Protocol
 
 from libs.job.device.cuda import DESCRIPTION as CUDA
 from libs.job.device.cuda import Cuda
+from libs.job.device.driver_library import Description, Library
 from libs.job.device.hip import DESCRIPTION as HIP
 from libs.job.device.hip import Hip
 from libs.job.device.level_zero import DESCRIPTION as LEVEL_ZERO
 from libs.job.device.level_zero import LevelZero
-from libs.job.device.library import Description, Library
 from libs.job.device.vendor import Vendor
 from libs.job.memory.cuda_driver import CudaDriver
 from libs.job.memory.hip_driver import HipDriver
@@ -123,14 +123,14 @@ class Fake:
         self.lines = []
         self._settings.tell(self.name)
 
-    def library(self) -> Library:
+    def compiled_library(self) -> Library:
         return Library(self.kind.description, str(self.path))
 
     def vendor(self) -> Vendor:
-        return self.kind.vendor(self.library())
+        return self.kind.vendor(self.compiled_library())
 
     def driver(self) -> Driver:
-        return self.kind.driver(self.library())
+        return self.kind.driver(self.compiled_library())
 
     def uses(self, device: int) -> int:
         """How often the process uses the device's context, as the library counts."""

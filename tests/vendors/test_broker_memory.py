@@ -27,7 +27,7 @@ WAIT_S = 20.0
 
 
 def memory_of(fake: Fake) -> VendorMemory:
-    library = fake.library()
+    library = fake.compiled_library()
     return VendorMemory(fake.kind.vendor(library), fake.kind.driver(library))
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from libs.job.device.cuda import DESCRIPTION, Cuda
+from libs.job.device.driver_library import CALL_VARIABLE, Library, time_limit_s
 from libs.job.device.errors import Cause, DeviceError
-from libs.job.device.library import CALL_VARIABLE, Library, time_limit_s
 from tests.vendors.fakes import KINDS, Fake, compiled
 
 PATIENCE_S = 30.0
@@ -109,7 +109,7 @@ def test_a_process_with_a_call_that_hangs_ends(fakes: dict[str, Fake]) -> None:
     program = (
         "import sys\n"
         "from libs.job.device.cuda import DESCRIPTION, Cuda\n"
-        "from libs.job.device.library import Library\n"
+        "from libs.job.device.driver_library import Library\n"
         "Cuda(Library(DESCRIPTION, sys.argv[1])).devices()\n"
     )
     done = subprocess.run(
@@ -190,7 +190,7 @@ def test_a_time_limit_that_is_none_is_refused(said: str, monkeypatch: pytest.Mon
 
 def test_a_bug_in_the_work_is_not_a_hang(fake: Fake) -> None:
     """The caller hears of it at once, and the next call has a thread again."""
-    library = fake.library()
+    library = fake.compiled_library()
     hook, threading.excepthook = threading.excepthook, lambda arguments: None
     try:
         with pytest.raises(AssertionError, match="see the trace"):

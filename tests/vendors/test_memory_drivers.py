@@ -27,7 +27,7 @@ OTHER: Final = """
 import ctypes, os, socket, sys
 from tests.vendors.fakes import KINDS
 from tests.vendors.twin import host_driver
-from libs.job.device.library import Library
+from libs.job.device.driver_library import Library
 name, path, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
 link = socket.socket(fileno=int(sys.argv[4]))
 _, (descriptor,), _, _ = socket.recv_fds(link, 1, 1)
@@ -369,7 +369,7 @@ class TestVendors:
         program = (
             "import ctypes, sys\n"
             "from tests.vendors.fakes import KINDS\n"
-            "from libs.job.device.library import Library\n"
+            "from libs.job.device.driver_library import Library\n"
             "kind = KINDS[sys.argv[1]]\n"
             "driver = kind.driver(Library(kind.description, sys.argv[2]))\n"
             "ctypes.string_at(driver.reserve(driver.granularity(0)), 1)\n"

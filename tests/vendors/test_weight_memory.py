@@ -39,7 +39,7 @@ def test_an_unknown_driver_is_refused() -> None:
 
 
 class Told:
-    """A store whose agent notes what it is told."""
+    """A store whose agent records its messages."""
 
     def __init__(self, fake: Fake) -> None:
         self.changes: list[s.Change] = []

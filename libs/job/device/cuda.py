@@ -11,8 +11,8 @@ from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_ulong
 from typing import Any, Final
 from uuid import UUID
 
+from libs.job.device.driver_library import Description, Library, decoded
 from libs.job.device.errors import Cause, DeviceError
-from libs.job.device.library import Description, Library, decoded
 from libs.job.device.users import Users
 from libs.job.device.vendor import Device, Limit
 
@@ -144,7 +144,7 @@ class Cuda:
     driver = "cuda"
 
     def __init__(self, library: Library | None = None) -> None:
-        self.library = library or Library(DESCRIPTION)
+        self.driver_library = library or Library(DESCRIPTION)
         self._users = Users(self.driver, self._create, self._destroy)
 
     def devices(self) -> tuple[Device, ...]:
@@ -152,20 +152,20 @@ class Cuda:
 
         Raises NO_DEVICE, NO_LIBRARY or another error.
         """
-        return self.library.run(self._devices)
+        return self.driver_library.run(self._devices)
 
     def _devices(self) -> tuple[Device, ...]:
         count = c_int()
-        self.library.invoke("cuDeviceGetCount", ctypes.byref(count))
+        self.driver_library.invoke("cuDeviceGetCount", ctypes.byref(count))
         return tuple(self._device(index) for index in range(count.value))
 
     def _device(self, index: int) -> Device:
-        invoke, on = self.library.invoke, f"device {index}"
+        invoke, on = self.driver_library.invoke, f"device {index}"
         name, bus = ctypes.create_string_buffer(NAME_BYTES), ctypes.create_string_buffer(32)
         uuid, size = ctypes.create_string_buffer(16), c_size_t()
         number = self.number(index)
         # The newer function tells MIG instances apart; older drivers have none.
-        newest = "cuDeviceGetUuid_v2" if self.library.has("cuDeviceGetUuid_v2") else ""
+        newest = "cuDeviceGetUuid_v2" if self.driver_library.has("cuDeviceGetUuid_v2") else ""
         invoke("cuDeviceGetName", name, NAME_BYTES, number, on=on)
         invoke(newest or "cuDeviceGetUuid", uuid, number, on=on)
         invoke("cuDeviceGetPCIBusId", bus, 32, number, on=on)
@@ -182,7 +182,7 @@ class Cuda:
     def number(self, index: int) -> int:
         """Return the CUdevice of an index; only inside of `library.run`."""
         found = c_int()
-        self.library.invoke("cuDeviceGet", ctypes.byref(found), index, on=f"device {index}")
+        self.driver_library.invoke("cuDeviceGet", ctypes.byref(found), index, on=f"device {index}")
         return found.value
 
     def attribute(self, index: int, attribute: int) -> int:
@@ -190,11 +190,11 @@ class Cuda:
         found = c_int()
 
         def ask() -> None:
-            self.library.invoke(
+            self.driver_library.invoke(
                 "cuDeviceGetAttribute", ctypes.byref(found), attribute, self.number(index)
             )
 
-        self.library.run(ask)
+        self.driver_library.run(ask)
         return found.value
 
     def retain(self, index: int) -> None:
@@ -211,28 +211,28 @@ class Cuda:
         def create() -> None:
             number = self.number(index)
             name = "cuDevicePrimaryCtxRetain"
-            self.library.invoke(name, ctypes.byref(context), number, on=f"device {index}")
+            self.driver_library.invoke(name, ctypes.byref(context), number, on=f"device {index}")
 
-        self.library.run(create)
+        self.driver_library.run(create)
         return context.value or 0
 
     def _destroy(self, index: int) -> None:
         def destroy() -> None:
-            self.library.invoke("cuCtxSetCurrent", None)
-            self.library.invoke("cuDevicePrimaryCtxRelease_v2", self.number(index))
+            self.driver_library.invoke("cuCtxSetCurrent", None)
+            self.driver_library.invoke("cuDevicePrimaryCtxRelease_v2", self.number(index))
 
-        self.library.run(destroy)
+        self.driver_library.run(destroy)
 
     def within(self, index: int, *calls: tuple[Any, ...]) -> None:
         """Make calls, each (name, arguments...), with the device's context current."""
         context = self._users.context(index)
 
         def work() -> None:
-            self.library.invoke("cuCtxSetCurrent", context, on=f"device {index}")
+            self.driver_library.invoke("cuCtxSetCurrent", context, on=f"device {index}")
             for name, *arguments in calls:
-                self.library.invoke(name, *arguments, on=f"device {index}")
+                self.driver_library.invoke(name, *arguments, on=f"device {index}")
 
-        self.library.run(work)
+        self.driver_library.run(work)
 
     def limit(self, index: int, limit: Limit) -> int:
         """Return a limit in bytes."""
@@ -259,9 +259,9 @@ class Cuda:
 
         def ask() -> None:
             numbers = self.number(index), self.number(peer)
-            self.library.invoke("cuDeviceCanAccessPeer", ctypes.byref(found), *numbers)
+            self.driver_library.invoke("cuDeviceCanAccessPeer", ctypes.byref(found), *numbers)
 
-        self.library.run(ask)
+        self.driver_library.run(ask)
         return bool(found.value)
 
     def open_peer(self, index: int, peer: int) -> None:

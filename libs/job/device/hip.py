@@ -15,8 +15,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from libs.job.device.cuda import AccessDescription, AllocationProperties
+from libs.job.device.driver_library import Description, Library, decoded
 from libs.job.device.errors import Cause, DeviceError
-from libs.job.device.library import Description, Library, decoded
 from libs.job.device.users import Users
 from libs.job.device.vendor import Device, Limit
 
@@ -111,7 +111,7 @@ class Hip:
     driver = "hip"
 
     def __init__(self, library: Library | None = None) -> None:
-        self.library = library or Library(DESCRIPTION)
+        self.driver_library = library or Library(DESCRIPTION)
         self._users = Users(self.driver, self._create, self._destroy)
         self._by_value: bool | None = None
 
@@ -120,15 +120,15 @@ class Hip:
 
         Raises NO_DEVICE, NO_LIBRARY or another error.
         """
-        return self.library.run(self._devices)
+        return self.driver_library.run(self._devices)
 
     def _devices(self) -> tuple[Device, ...]:
         count = c_int()
-        self.library.invoke("hipGetDeviceCount", ctypes.byref(count))
+        self.driver_library.invoke("hipGetDeviceCount", ctypes.byref(count))
         return tuple(self._device(index) for index in range(count.value))
 
     def _device(self, index: int) -> Device:
-        invoke, on = self.library.invoke, f"device {index}"
+        invoke, on = self.driver_library.invoke, f"device {index}"
         name, bus = ctypes.create_string_buffer(NAME_BYTES), ctypes.create_string_buffer(32)
         uuid, size = ctypes.create_string_buffer(16), c_size_t()
         invoke("hipDeviceGetName", name, NAME_BYTES, index, on=on)
@@ -148,7 +148,7 @@ class Hip:
         """Return whether this runtime wants a descriptor itself, and not a pointer to it."""
         if self._by_value is None:
             version = c_int()
-            self.library.call("hipRuntimeGetVersion", ctypes.byref(version))
+            self.driver_library.call("hipRuntimeGetVersion", ctypes.byref(version))
             self._by_value = version.value >= BY_VALUE_SINCE
         return self._by_value
 
@@ -163,11 +163,11 @@ class Hip:
     def _create(self, index: int) -> int:
         context = c_void_p()
         name = "hipDevicePrimaryCtxRetain"
-        self.library.call(name, ctypes.byref(context), index, on=f"device {index}")
+        self.driver_library.call(name, ctypes.byref(context), index, on=f"device {index}")
         return context.value or 0
 
     def _destroy(self, index: int) -> None:
-        self.library.call("hipDevicePrimaryCtxRelease", index, on=f"device {index}")
+        self.driver_library.call("hipDevicePrimaryCtxRelease", index, on=f"device {index}")
 
     def within(self, index: int, *calls: tuple[Any, ...]) -> None:
         """Make calls, each (name, arguments...), with the device as the current one."""
@@ -178,11 +178,11 @@ class Hip:
         """Do the same for calls that need the current device and no context."""
 
         def work() -> None:
-            self.library.invoke("hipSetDevice", index, on=f"device {index}")
+            self.driver_library.invoke("hipSetDevice", index, on=f"device {index}")
             for name, *arguments in calls:
-                self.library.invoke(name, *arguments, on=f"device {index}")
+                self.driver_library.invoke(name, *arguments, on=f"device {index}")
 
-        self.library.run(work)
+        self.driver_library.run(work)
 
     def limit(self, index: int, limit: Limit) -> int:
         """Return a limit in bytes."""
@@ -203,7 +203,7 @@ class Hip:
     def reaches(self, index: int, peer: int) -> bool:
         """Return whether the device reaches the peer's memory, over xGMI or PCIe."""
         found = c_int()
-        self.library.call("hipDeviceCanAccessPeer", ctypes.byref(found), index, peer)
+        self.driver_library.call("hipDeviceCanAccessPeer", ctypes.byref(found), index, peer)
         return bool(found.value)
 
     def open_peer(self, index: int, peer: int) -> None:

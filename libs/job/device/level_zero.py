@@ -14,8 +14,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from libs.job.device import level_zero_layouts as layouts
+from libs.job.device.driver_library import Description, Library, decoded
 from libs.job.device.errors import Cause
-from libs.job.device.library import Description, Library, decoded
 from libs.job.device.users import Users
 from libs.job.device.vendor import Device, Limit
 
@@ -122,7 +122,7 @@ class LevelZero:
     driver = "level_zero"
 
     def __init__(self, library: Library | None = None) -> None:
-        self.library = library or Library(DESCRIPTION)
+        self.driver_library = library or Library(DESCRIPTION)
         self._users = Users(self.driver, self._create, self._destroy)
         self._handles: list[int] = []
         self._context = 0
@@ -132,7 +132,7 @@ class LevelZero:
 
         Raises NO_DEVICE, NO_LIBRARY or another error.
         """
-        return self.library.run(self._devices)
+        return self.driver_library.run(self._devices)
 
     def _devices(self) -> tuple[Device, ...]:
         self._open()
@@ -142,32 +142,32 @@ class LevelZero:
         """Find the driver and its GPUs, and make the one context."""
         if self._context:
             return
-        for driver in found(self.library, "zeDriverGet"):
+        for driver in found(self.driver_library, "zeDriverGet"):
             handles = [
                 handle
-                for handle in found(self.library, "zeDeviceGet", driver)
+                for handle in found(self.driver_library, "zeDeviceGet", driver)
                 if self._properties(handle).type == GPU
             ]
             if handles:
                 context = c_void_p()
                 description = layouts.ContextDescription(layouts.CONTEXT_DESC)
-                self.library.invoke(
+                self.driver_library.invoke(
                     "zeContextCreate", driver, ctypes.byref(description), ctypes.byref(context)
                 )
                 self._handles, self._context = handles, context.value or 0
                 return
-        raise self.library.refused(Cause.NO_DEVICE, "zeDeviceGet", "no driver has a GPU")
+        raise self.driver_library.refused(Cause.NO_DEVICE, "zeDeviceGet", "no driver has a GPU")
 
     def _properties(self, handle: int) -> layouts.DeviceProperties:
         properties = layouts.DeviceProperties(layouts.DEVICE_PROPERTIES)
-        self.library.invoke("zeDeviceGetProperties", handle, ctypes.byref(properties))
+        self.driver_library.invoke("zeDeviceGetProperties", handle, ctypes.byref(properties))
         return properties
 
     def _device(self, index: int) -> Device:
         handle = self._handles[index]
         properties = self._properties(handle)
         pci = layouts.PciProperties(layouts.PCI_EXT_PROPERTIES)
-        self.library.invoke("zeDevicePciGetPropertiesExt", handle, ctypes.byref(pci))
+        self.driver_library.invoke("zeDevicePciGetPropertiesExt", handle, ctypes.byref(pci))
         return Device(
             vendor=self.vendor,
             ordinal=index,
@@ -180,11 +180,11 @@ class LevelZero:
     def _memory_bytes(self, handle: int) -> int:
         count = c_uint32()
         name = "zeDeviceGetMemoryProperties"
-        self.library.invoke(name, handle, ctypes.byref(count), None)
+        self.driver_library.invoke(name, handle, ctypes.byref(count), None)
         modules = (layouts.DeviceMemoryProperties * count.value)()
         for module in modules:
             module.stype = layouts.DEVICE_MEMORY_PROPERTIES
-        self.library.invoke(name, handle, ctypes.byref(count), modules)
+        self.driver_library.invoke(name, handle, ctypes.byref(count), modules)
         return sum(module.total_size for module in modules)
 
     def handle(self, index: int) -> int:
@@ -192,7 +192,7 @@ class LevelZero:
         self._open()
         if not 0 <= index < len(self._handles):
             text = f"this process has {len(self._handles)} devices"
-            raise self.library.refused(
+            raise self.driver_library.refused(
                 Cause.INVALID_DEVICE, "zeDeviceGet", text, on=f"device {index}"
             )
         return self._handles[index]
@@ -216,7 +216,7 @@ class LevelZero:
         def create() -> None:
             description = layouts.QueueDescription(layouts.COMMAND_QUEUE_DESC, mode=SYNCHRONOUS)
             handle = self.handle(index)
-            self.library.invoke(
+            self.driver_library.invoke(
                 "zeCommandListCreateImmediate",
                 self._context,
                 handle,
@@ -225,18 +225,18 @@ class LevelZero:
                 on=f"device {index}",
             )
 
-        self.library.run(create)
+        self.driver_library.run(create)
         return made.value or 0
 
     def _destroy(self, index: int) -> None:
         commands = self._users.context(index)
-        self.library.call("zeCommandListDestroy", commands, on=f"device {index}")
+        self.driver_library.call("zeCommandListDestroy", commands, on=f"device {index}")
 
     def limit(self, index: int, limit: Limit) -> int:
         """Raise NOT_SUPPORTED: Level Zero has no such limits."""
         self._users.context(index)
         text = f"Level Zero has no {limit} limit; leave it out for Intel devices"
-        raise self.library.refused(Cause.NOT_SUPPORTED, "limit", text, on=f"device {index}")
+        raise self.driver_library.refused(Cause.NOT_SUPPORTED, "limit", text, on=f"device {index}")
 
     def set_limit(self, index: int, limit: Limit, size: int) -> None:
         """Raise NOT_SUPPORTED."""
@@ -245,7 +245,7 @@ class LevelZero:
     def memory(self, index: int) -> tuple[int, int]:
         """Raise NOT_SUPPORTED: only Level Zero's management interface tells what is free."""
         text = "Level Zero does not tell a program how much memory is free; ask `muster gpus`"
-        raise self.library.refused(Cause.NOT_SUPPORTED, "memory", text, on=f"device {index}")
+        raise self.driver_library.refused(Cause.NOT_SUPPORTED, "memory", text, on=f"device {index}")
 
     def reaches(self, index: int, peer: int) -> bool:
         """Return whether the device reaches the peer's memory, over Xe Link or PCIe."""
@@ -253,9 +253,9 @@ class LevelZero:
 
         def ask() -> None:
             handles = self.handle(index), self.handle(peer)
-            self.library.invoke("zeDeviceCanAccessPeer", *handles, ctypes.byref(reached))
+            self.driver_library.invoke("zeDeviceCanAccessPeer", *handles, ctypes.byref(reached))
 
-        self.library.run(ask)
+        self.driver_library.run(ask)
         return bool(reached.value)
 
     def open_peer(self, index: int, peer: int) -> None:
@@ -263,7 +263,7 @@ class LevelZero:
         self._users.context(index), self._users.context(peer)
         if not self.reaches(index, peer):
             text = f"device {index} cannot reach device {peer}"
-            raise self.library.refused(Cause.PEER_UNREACHABLE, "zeDeviceCanAccessPeer", text)
+            raise self.driver_library.refused(Cause.PEER_UNREACHABLE, "zeDeviceCanAccessPeer", text)
 
     def copy(
         self, destination: int, to_address: int, source: int, from_address: int, size: int
@@ -285,4 +285,4 @@ class LevelZero:
     def _append(self, index: int, to_address: int, from_address: int, size: int) -> None:
         commands = self._users.context(index)
         arguments = (commands, to_address, from_address, size, None, 0, None)
-        self.library.call("zeCommandListAppendMemoryCopy", *arguments, on=f"device {index}")
+        self.driver_library.call("zeCommandListAppendMemoryCopy", *arguments, on=f"device {index}")

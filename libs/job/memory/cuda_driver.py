@@ -50,7 +50,7 @@ class CudaDriver:
             found = c_size_t()
             arguments = ctypes.byref(found), ctypes.byref(properties), MINIMUM
             name = "cuMemGetAllocationGranularity"
-            self.cuda.library.call(name, *arguments, on=f"device {device}")
+            self.cuda.driver_library.call(name, *arguments, on=f"device {device}")
             self._granularities[device] = found.value
         return self._granularities[device]
 
@@ -62,7 +62,9 @@ class CudaDriver:
         self._held.check_size("cuMemCreate", size, self.granularity(device))
         handle = c_uint64()
         arguments = ctypes.byref(handle), size, ctypes.byref(self._properties_of(device)), 0
-        self.cuda.library.call("cuMemCreate", *arguments, on=f"device {device}, {size} bytes")
+        self.cuda.driver_library.call(
+            "cuMemCreate", *arguments, on=f"device {device}, {size} bytes"
+        )
         self._held.add_handle(handle.value, device, size)
         return handle.value
 
@@ -71,7 +73,7 @@ class CudaDriver:
         name = "cuMemExportToShareableHandle"
         self._held.physical(name, handle)
         descriptor = c_int(-1)
-        self.cuda.library.call(
+        self.cuda.driver_library.call(
             name,
             ctypes.addressof(descriptor),
             handle,
@@ -91,7 +93,7 @@ class CudaDriver:
         self._held.check_size(name, size, self.granularity(device))
         handle = c_uint64()
         arguments = ctypes.byref(handle), c_void_p(descriptor), POSIX_DESCRIPTOR
-        self.cuda.library.call(name, *arguments, on=f"file descriptor {descriptor}")
+        self.cuda.driver_library.call(name, *arguments, on=f"file descriptor {descriptor}")
         self._held.add_handle(handle.value, device, size)
         return handle.value
 
@@ -102,7 +104,7 @@ class CudaDriver:
         """
         physical = self._held.take_handle("cuMemRelease", handle)
         try:
-            self.cuda.library.call("cuMemRelease", handle, on=f"handle {handle:#x}")
+            self.cuda.driver_library.call("cuMemRelease", handle, on=f"handle {handle:#x}")
         except DeviceError:
             self._held.add_handle(handle, physical.device, physical.size)
             raise
@@ -112,7 +114,7 @@ class CudaDriver:
         self._held.check_size("cuMemAddressReserve", size, self.granularity(0))
         address = c_uint64()
         arguments = ctypes.byref(address), size, self.granularity(0), 0, 0
-        self.cuda.library.call("cuMemAddressReserve", *arguments, on=f"{size} bytes")
+        self.cuda.driver_library.call("cuMemAddressReserve", *arguments, on=f"{size} bytes")
         self._held.add_range(address.value, size)
         return address.value
 
@@ -120,7 +122,7 @@ class CudaDriver:
         """Give the addresses back. Raises ALREADY_MAPPED while memory is mapped in the range."""
         self._held.take_range("cuMemAddressFree", address, size)
         try:
-            self.cuda.library.call("cuMemAddressFree", address, size, on=f"{address:#x}")
+            self.cuda.driver_library.call("cuMemAddressFree", address, size, on=f"{address:#x}")
         except DeviceError:
             self._held.add_range(address, size)
             raise
@@ -130,7 +132,7 @@ class CudaDriver:
         self._held.claim("cuMemMap", address, size, handle)
         on = f"{size} bytes at {address:#x}"
         access = AccessDescription(Location(ON_DEVICE, device), READ_WRITE)
-        invoke = self.cuda.library.invoke
+        invoke = self.cuda.driver_library.invoke
 
         def work() -> None:
             invoke("cuMemMap", address, size, 0, handle, 0, on=on)
@@ -142,7 +144,7 @@ class CudaDriver:
 
         try:
             self._need_context(device)
-            self.cuda.library.run(work)
+            self.cuda.driver_library.run(work)
         except DeviceError:
             self._held.drop(address)
             raise
@@ -153,7 +155,7 @@ class CudaDriver:
         for done, mapping in enumerate(taken):
             arguments = mapping.address, mapping.size
             try:
-                self.cuda.library.call("cuMemUnmap", *arguments, on=f"{mapping.address:#x}")
+                self.cuda.driver_library.call("cuMemUnmap", *arguments, on=f"{mapping.address:#x}")
             except DeviceError:
                 self._held.put_back(taken[done:])
                 raise
@@ -171,7 +173,7 @@ class CudaDriver:
             for attribute, what in ((VIRTUAL_MEMORY, "virtual memory"), (POSIX_EXPORT, "export")):
                 if not self.cuda.attribute(device, attribute):
                     text = f"the device does not support {what} of memory ranges"
-                    raise self.cuda.library.refused(
+                    raise self.cuda.driver_library.refused(
                         Cause.NOT_SUPPORTED, "cuDeviceGetAttribute", text, on=f"device {device}"
                     )
             found = AllocationProperties(PINNED, POSIX_DESCRIPTOR, Location(ON_DEVICE, device))

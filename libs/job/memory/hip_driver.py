@@ -40,7 +40,7 @@ class HipDriver:
             found = c_size_t()
             arguments = ctypes.byref(found), ctypes.byref(_properties(device)), MINIMUM
             name = "hipMemGetAllocationGranularity"
-            self.hip.library.call(name, *arguments, on=f"device {device}")
+            self.hip.driver_library.call(name, *arguments, on=f"device {device}")
             self._granularities[device] = found.value
         return self._granularities[device]
 
@@ -52,7 +52,9 @@ class HipDriver:
         self._held.check_size("hipMemCreate", size, self.granularity(device))
         handle = c_void_p()
         arguments = ctypes.byref(handle), size, ctypes.byref(_properties(device)), 0
-        self.hip.library.call("hipMemCreate", *arguments, on=f"device {device}, {size} bytes")
+        self.hip.driver_library.call(
+            "hipMemCreate", *arguments, on=f"device {device}, {size} bytes"
+        )
         made = handle.value or 0
         self._held.add_handle(made, device, size)
         return made
@@ -62,7 +64,7 @@ class HipDriver:
         name = "hipMemExportToShareableHandle"
         self._held.physical(name, handle)
         descriptor = c_int(-1)
-        self.hip.library.call(
+        self.hip.driver_library.call(
             name,
             ctypes.addressof(descriptor),
             handle,
@@ -92,7 +94,7 @@ class HipDriver:
         """
         physical = self._held.take_handle("hipMemRelease", handle)
         try:
-            self.hip.library.call("hipMemRelease", handle, on=f"handle {handle:#x}")
+            self.hip.driver_library.call("hipMemRelease", handle, on=f"handle {handle:#x}")
         except DeviceError:
             self._held.add_handle(handle, physical.device, physical.size)
             raise
@@ -102,7 +104,7 @@ class HipDriver:
         self._held.check_size("hipMemAddressReserve", size, self.granularity(0))
         address = c_void_p()
         arguments = ctypes.byref(address), size, self.granularity(0), None, 0
-        self.hip.library.call("hipMemAddressReserve", *arguments, on=f"{size} bytes")
+        self.hip.driver_library.call("hipMemAddressReserve", *arguments, on=f"{size} bytes")
         made = address.value or 0
         self._held.add_range(made, size)
         return made
@@ -111,7 +113,7 @@ class HipDriver:
         """Give the addresses back. Raises ALREADY_MAPPED while memory is mapped in the range."""
         self._held.take_range("hipMemAddressFree", address, size)
         try:
-            self.hip.library.call("hipMemAddressFree", address, size, on=f"{address:#x}")
+            self.hip.driver_library.call("hipMemAddressFree", address, size, on=f"{address:#x}")
         except DeviceError:
             self._held.add_range(address, size)
             raise
@@ -121,7 +123,7 @@ class HipDriver:
         self._held.claim("hipMemMap", address, size, handle)
         on = f"{size} bytes at {address:#x}"
         access = AccessDescription(Location(ON_DEVICE, device), READ_WRITE)
-        invoke = self.hip.library.invoke
+        invoke = self.hip.driver_library.invoke
 
         def work() -> None:
             invoke("hipSetDevice", device, on=f"device {device}")
@@ -133,7 +135,7 @@ class HipDriver:
                 raise
 
         try:
-            self.hip.library.run(work)
+            self.hip.driver_library.run(work)
         except DeviceError:
             self._held.drop(address)
             raise
@@ -144,7 +146,7 @@ class HipDriver:
         for done, mapping in enumerate(taken):
             arguments = mapping.address, mapping.size
             try:
-                self.hip.library.call("hipMemUnmap", *arguments, on=f"{mapping.address:#x}")
+                self.hip.driver_library.call("hipMemUnmap", *arguments, on=f"{mapping.address:#x}")
             except DeviceError:
                 self._held.put_back(taken[done:])
                 raise

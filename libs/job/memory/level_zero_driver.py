@@ -46,9 +46,9 @@ class LevelZeroDriver:
             def ask() -> None:
                 owners = vendor.context(), vendor.handle(device)
                 name = "zeVirtualMemQueryPageSize"
-                vendor.library.invoke(name, *owners, TYPICAL_BYTES, ctypes.byref(found))
+                vendor.driver_library.invoke(name, *owners, TYPICAL_BYTES, ctypes.byref(found))
 
-            vendor.library.run(ask)
+            vendor.driver_library.run(ask)
             self._granularities[device] = found.value
         return self._granularities[device]
 
@@ -76,9 +76,9 @@ class LevelZeroDriver:
 
         def ask() -> None:
             arguments = vendor.context(), handle, ctypes.byref(properties)
-            vendor.library.invoke(name, *arguments, on=f"handle {handle:#x}")
+            vendor.driver_library.invoke(name, *arguments, on=f"handle {handle:#x}")
 
-        vendor.library.run(ask)
+        vendor.driver_library.run(ask)
         return int(exported.fd)
 
     def adopt(self, device: int, descriptor: int, size: int) -> int:
@@ -89,11 +89,12 @@ class LevelZeroDriver:
         name = "zePhysicalMemCreate"
         self._held.check_descriptor(name, descriptor)
         self._held.check_size(name, size, self.granularity(device))
-        if not self.level_zero.library.run(
-            lambda: self.level_zero.library.has("zePhysicalMemGetProperties")
+        if not self.level_zero.driver_library.run(
+            lambda: self.level_zero.driver_library.has("zePhysicalMemGetProperties")
         ):
-            text = f"this library cannot import memory; {self.level_zero.library.description.needs}"
-            raise self.level_zero.library.refused(Cause.DRIVER_TOO_OLD, name, text)
+            needs = self.level_zero.driver_library.description.needs
+            text = f"this library cannot import memory; {needs}"
+            raise self.level_zero.driver_library.refused(Cause.DRIVER_TOO_OLD, name, text)
         extension = layouts.ExternalMemory(
             layouts.EXTERNAL_MEMORY_IMPORT_FD, None, DMA_BUF, descriptor
         )
@@ -109,9 +110,9 @@ class LevelZeroDriver:
         def create() -> None:
             arguments = ctypes.byref(description), ctypes.byref(made)
             owners = vendor.context(), vendor.handle(device)
-            vendor.library.invoke("zePhysicalMemCreate", *owners, *arguments, on=on)
+            vendor.driver_library.invoke("zePhysicalMemCreate", *owners, *arguments, on=on)
 
-        vendor.library.run(create)
+        vendor.driver_library.run(create)
         handle = made.value or 0
         self._held.add_handle(handle, device, size)
         return handle
@@ -178,4 +179,6 @@ class LevelZeroDriver:
     def _call(self, name: str, *arguments: object, on: str) -> None:
         """Call a function whose first argument is the context."""
         vendor = self.level_zero
-        vendor.library.run(lambda: vendor.library.invoke(name, vendor.context(), *arguments, on=on))
+        vendor.driver_library.run(
+            lambda: vendor.driver_library.invoke(name, vendor.context(), *arguments, on=on)
+        )

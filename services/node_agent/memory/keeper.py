@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.common.errors import Refused
-from libs.job.device.library import CALL_VARIABLE
+from libs.job.device.driver_library import CALL_VARIABLE
 from libs.job.memory.broker_wire import BadMessage, Ended, Link
 from services.node_agent.memory.broker import BROKER_SOCKET, CONTROL_SOCKET
 from services.node_agent.memory.device_memory import Device

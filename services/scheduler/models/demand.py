@@ -1,7 +1,7 @@
 """Reads the demand for models from the gateways' reports, and applies the autoscaling law to it.
 
 One `Autoscaling` per model that has `scaling`, with a memory of minutes; a new leader begins with
-none. The law is asked once a second. Without a fresh report of any gateway nothing changes. Pure.
+none. The law is applied once a second, and only while a gateway has reported lately. Pure.
 Tests: tests/unit/test_scheduler_demand.py.
 """
 
