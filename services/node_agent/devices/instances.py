@@ -63,7 +63,8 @@ class Instances:
         """
         cards = {gpu.uuid: gpu for gpu in self.gpus()}
         made = {}
-        await self.sweep([hold.uuid for hold in holds if hold.mig_slices], key)
+        if cut := [hold.uuid for hold in holds if hold.mig_slices]:
+            await self.sweep(cut, key)
         for hold in holds:
             card = cards.get(hold.uuid)
             if not hold.mig_slices:

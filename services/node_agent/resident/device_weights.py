@@ -178,9 +178,10 @@ class DeviceWeights:
         `start` computes the way in which its engine starts. Raises Refused if memory stays.
         """
         self.servers.use(gpus)
-        await self.servers.answer()
-        async with self._entering:
-            await self._make_room(order)
+        if self.servers.servers:
+            await self.servers.answer()
+            async with self._entering:
+                await self._make_room(order)
         serve = order.spec.serve
         if serve is None or not serve.device_weights or not order.gpus:
             return {}

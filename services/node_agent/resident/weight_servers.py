@@ -46,6 +46,7 @@ class WeightServers:
     ) -> None:
         self.folder, self.changed, self.found = folder, changed, found
         self.devices: dict[GpuId, Device] = {}
+        self._inventory: Sequence[Gpu] = ()
         self.servers: dict[str, ResidentWeights] = {}
         self._living: Collection[str] = ()
         self._opening: dict[str, asyncio.Task[None]] = {}
@@ -60,6 +61,9 @@ class WeightServers:
 
     def use(self, inventory: Sequence[Gpu]) -> None:
         """Add devices to those that entries may use."""
+        if inventory is self._inventory:
+            return
+        self._inventory = inventory
         self.devices |= {GpuId(device.uuid): device for device in devices_of(inventory)}
         for driver, server in self.servers.items():
             server.use(self._of_driver(driver))
