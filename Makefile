@@ -10,7 +10,7 @@ GUARD := services/node_agent/supervisor/guard
 INIT := services/node_agent/runtimes/init
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack memory check pure fix sim chaos bench docs e2e netns fabric rdma guard init
+.PHONY: help up down clean test test-drivers test-containers gpu attack memory clients check pure fix sim chaos bench docs e2e netns fabric rdma guard init
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ attack: $(STAMP) ## what hostile tenants, hostile nodes and broken devices try (
 
 test-containers: $(STAMP) ## jobs in containers of a real engine (MUSTER_CONTAINER_ENGINE: its socket; needs busybox)
 	@$(BIN)/python -m pytest -rs tests/integration/test_containers.py tests/integration/test_model_containers.py
+
+clients: $(STAMP) ## LiteLLM, LangChain and OpenAI's clients for Python and Node.js against llama.cpp in a cluster (installs 700 MB once)
+	@MUSTER_TEST_CLIENTS=1 $(BIN)/python -m pytest -rs tests/clients
 
 check: $(STAMP) ## format, lint, types, security, and the tests with coverage (without the simulation)
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/bandit -q -c pyproject.toml -r libs services
