@@ -19,6 +19,7 @@ COLUMNS: Final = (
     Column("READY", right=True),
     Column("GPUS", right=True),
     Column("GEN", right=True),
+    Column("TENANT"),
     Column("USER", flexible=True),
     Column("DEPLOYED", right=True),
     Column("CRASHES", right=True),
@@ -56,6 +57,7 @@ def row(model: Model, now: datetime) -> list[str]:
         f"{model['ready']}/{model['wanted']}",
         f"{int(model['gpus']) * share / 100:g}",
         str(model["generation"]),
+        str(model["tenant"]),
         str(model.get("user") or "-"),
         age(model.get("deployed_at"), now),
         str(model["crashes"]),
@@ -76,6 +78,17 @@ def replica_row(replica: dict[str, Any], now: datetime) -> list[str]:
         age(replica.get("ready_at"), now),
         str(replica.get("detail") or ""),
     ]
+
+
+def names_line(model: Model) -> str:
+    """Return the names that requests may use besides the model's own; empty if there are none."""
+    return ", ".join(name for name in (*model["aliases"], model["served_name"]) if name)
+
+
+def guests_line(model: Model) -> str:
+    """Return the tenants that the model is shared with, in words."""
+    guests = model["shared_with"]
+    return "with all tenants" if "*" in guests else f"with {', '.join(guests)}"
 
 
 def queue_line(queue: dict[str, Any]) -> str:

@@ -55,7 +55,10 @@ VERBS: Final[dict[str, Verb]] = {
     "redeploy": Verb(
         MODELS, "Replace a model's replicas one by one, with a new or the same command."
     ),
-    "model": Verb(MODELS, "Keep data of models on nodes, so that replicas start faster."),
+    "model": Verb(
+        MODELS,
+        "Keep data of models on nodes, so that replicas start faster; name and share models.",
+    ),
     "undeploy": Verb(MODELS, "Stop serving a model."),
     "nodes": Verb(CLUSTER, "List nodes, or show one with its GPUs."),
     "node": Verb(CLUSTER, "Add a machine to the cluster, remove one, or declare it dead."),

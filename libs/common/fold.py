@@ -231,6 +231,8 @@ _FOLDS: Final = {
     f.ModelDeployed: model_fold.deployed,
     f.ModelScaled: model_fold.scaled,
     f.ModelUndeployed: model_fold.undeployed,
+    f.ModelAliasSet: model_fold.alias_set,
+    f.ModelShareSet: model_fold.share_set,
     f.ModelKeepRequested: kept_fold.requested,
     f.ModelKeepDropped: kept_fold.dropped,
     f.NodeDeclaredDead: node_fold.declared_dead,

@@ -57,8 +57,6 @@ LEVEL_WORDS: Final = (REQUIRED, PREFERRED, NO_CARE)
 # Fields of JobSpec, from the narrowest level to the widest.
 LEVELS: Final = ("interconnect", "switch", "numa", "socket", "rack", "spine")
 ID_PATTERN: Final = re.compile(r"[a-z0-9-]{1,63}")
-
-
 # Values of `spread`: the replicas of a model are spread over nodes, over racks, or not at all.
 SPREAD_NODE: Final = "node"
 SPREAD_RACK: Final = "rack"
@@ -79,6 +77,7 @@ class Serve(msgspec.Struct, frozen=True):
     replicas on different nodes or racks where possible (`services/scheduler/models/spread.py`).
     With `standby` a second engine may wait on the same devices, on `standby_port`. With
     `device_weights` the node offers weights that stay on its devices, before the replica starts.
+    `served_name` is the model's name at the replica's server (empty: `model`).
     """
 
     model: str
@@ -91,6 +90,7 @@ class Serve(msgspec.Struct, frozen=True):
     health_failures: int = 3
     standby: bool = False
     device_weights: bool = False
+    served_name: str = ""
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -246,7 +246,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The specification of a model's replicas; each is a job on one node.
 
     With `scaling`, `replicas` is the number to begin with. `{port}` in the command stands for the
-    port of the replica. Fields of JobSpec too apply to each replica (`model_view.replica_spec`).
+    port of the replica. The server knows the model as `served_name` (empty: by its name). Fields of
+    JobSpec too apply to each replica (`model_view.replica_spec`).
     """
 
     command: tuple[str, ...]
@@ -291,6 +292,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     health_failures: int = 3
     image: str = ""
     scaling: ScalingTargets | None = None
+    served_name: str = ""
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -381,20 +383,3 @@ def attempt_of(key: str) -> AttemptRef:
 def job_of(key: str) -> JobId:
     """Return the job of an attempt that `attempt_key` wrote as this text."""
     return JobId(key.rpartition(".")[0])
-
-
-class Timing(msgspec.Struct, frozen=True):
-    """The cluster's timing in milliseconds.
-
-    It is a fact, not a setting of a process, because both ends of a lease must agree on it.
-    """
-
-    heartbeat_ms: int = 1_000
-    lease_ms: int = 13_000
-    margin_ms: int = 1_500
-    term_ms: int = 3_000
-
-    @property
-    def silence_ms(self) -> int:
-        """The silence after which the scheduler may declare a node lost."""
-        return self.lease_ms + self.margin_ms

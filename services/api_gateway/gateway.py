@@ -67,6 +67,8 @@ TENANT_BYTES_MIN: Final = 1 << 20
 RETRY_AFTER_S: Final = 60
 
 
+# Facts of users about a model that name it alone; they are charged to its tenant.
+OF_A_MODEL: Final = f.ModelScaled | f.ModelUndeployed | f.ModelAliasSet | f.ModelShareSet
 # Node, job, attempt, stream, offset.
 OutputKey = tuple[NodeId, JobId, int, str, int]
 
@@ -257,11 +259,7 @@ class Gateway:
     def _tenant_of(self, fact: AnyFact | f.Unknown) -> str:
         """Return the tenant that a fact is charged to; empty for operators' and gateways' facts."""
         job = self.cluster.jobs.get(getattr(fact, "job_id", JobId("")))
-        model = (
-            self.cluster.models.get(fact.name)
-            if isinstance(fact, f.ModelScaled | f.ModelUndeployed)
-            else None
-        )
+        model = self.cluster.models.get(fact.name) if isinstance(fact, OF_A_MODEL) else None
         return getattr(fact, "tenant", "") or (
             job.tenant if job is not None else model.tenant if model is not None else ""
         )

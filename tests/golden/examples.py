@@ -27,8 +27,8 @@ from libs.common.model import (
     Replica,
     Serve,
     TenantId,
-    Timing,
 )
+from libs.common.timing import Timing
 
 PAGE: Final = Path(__file__).with_name("facts.json")
 JOB: Final = JobId("job-1")
@@ -99,6 +99,8 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.ModelScaled(name="chat", replicas=3, user="ada"),
     f.ModelAutoscaled(name="chat", generation=2, replicas=4, law="pressure 0.80 wants 4"),
     f.ModelUndeployed(name="chat", user="ada"),
+    f.ModelAliasSet(name="chat", alias="Qwen/Qwen2.5-7B", removed=True, user="ada"),
+    f.ModelShareSet(name="chat", guest="biology", removed=True, user="ada"),
     f.NodeDeclaredDead(node_id=NODE, incarnation=4, lost=3, user="ada"),
     f.NodeInvited(node_id=NODE, secret_hash="ab" * 32, expires_ns=5, user="ada"),
     f.NodeJoined(

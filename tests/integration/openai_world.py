@@ -7,12 +7,16 @@ from typing import Any
 
 import aiohttp
 
-from libs.common.model import JobId
+from libs.common import facts as f
+from libs.common.model import JobId, NodeId
+from libs.common.model import Replica as Started
+from libs.common.state import model_view
 from libs.common.state.cluster import Endpoint
 from services.api_gateway.access.auth import Principal
 from services.api_gateway.openai.catalogue import Listed, Served
 from services.api_gateway.openai.errors import RateLimited
 from services.api_gateway.openai.metering import Grant
+from tests.given import member, registered
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import Replica, running
 
@@ -74,3 +78,30 @@ class Ledger:
     def settle(self, grant: Grant, tokens: int | None) -> None:
         self.settled.append(tokens)
         self.left += grant.tokens - (grant.tokens if tokens is None else tokens)
+
+
+async def add_replicas(world: World, name: str, *replicas: Replica) -> None:
+    """Give a deployed model these replicas, ready, as the scheduler and an agent would."""
+    if world.writers.epoch == 0:
+        await world.writers.begin_term()
+        await world.writers.on("n1", registered("n1", gpus=8))
+        await world.settle()
+    cluster = world.gateway.cluster
+    model = cluster.models[name]
+    first = model.next_ordinal
+    jobs = [JobId(f"{name}-{first + number}") for number in range(len(replicas))]
+    spec = model_view.replica_spec(model.spec, name, model.generation)
+    added = tuple(Started(job, spec) for job in jobs)
+    await world.writers.schedule(
+        f.ReplicasScaled(model=name, generation=model.generation, add=added, tenant=model.tenant)
+    )
+    for job, replica in zip(jobs, replicas, strict=True):
+        gpu = sum(1 for each in cluster.gpus.values() if each.holds)
+        members = (member("n1", gpu),)
+        await world.writers.schedule(
+            f.JobPlaced(job_id=job, attempt=1, members=members, port=replica.port)
+        )
+        node = NodeId("n1")
+        await world.writers.on("n1", f.JobStarted(job_id=job, attempt=1, node_id=node))
+        await world.writers.on("n1", f.ReplicaReady(job_id=job, attempt=1, node_id=node))
+        await world.settle()

@@ -143,6 +143,24 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
         ),
         case(f"model drop {MODEL} --tier host", "keeps no tier host", 2),
     ),
+    "model alias": (
+        case(f"model alias {MODEL} Org/A"),
+        case(f"models {MODEL}", "names    Org/A"),
+        case(f"model alias {MODEL} a//b", "use letters, digits", 1),
+    ),
+    "model unalias": (
+        case(f"model unalias {MODEL} b", before=(("model", "alias", MODEL, "b"),)),
+        case(f"model unalias {MODEL} no-such", "does not have the alias", 1),
+    ),
+    "model share": (
+        case(f"model share {MODEL} --with all"),
+        case(f"models {MODEL}", "shared   with all tenants"),
+        case(f"model share {MODEL} --with no-such", "does not exist", 1),
+    ),
+    "model unshare": (
+        case(f"model unshare {MODEL}", before=(("model", "share", MODEL, "--with", "all"),)),
+        case(f"model unshare {MODEL}", "shared with no tenant", 2),
+    ),
     "scale": (case(f"scale {MODEL} 2"),),
     "redeploy": (case("redeploy d2 -- sleep 601", before=(model("d2"),)), case("undeploy d2")),
     "undeploy": (case("undeploy d3", before=(model("d3"),)),),

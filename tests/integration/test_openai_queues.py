@@ -312,7 +312,15 @@ async def test_images_count_only_in_the_messages_of_a_chat(tmp_path: Path) -> No
 
 def call_of(path: str, fields: dict[str, Any]) -> Call:
     sent = json.dumps(fields).encode()
-    return Call({"headers": []}, ignore, path, read(sent), sent, 1 << 20)
+    return Call(
+        {"headers": []},
+        ignore,
+        path=path,
+        fields=read(sent),
+        model="m",
+        body=sent,
+        answer_bytes_max=1 << 20,
+    )
 
 
 async def ignore(message: Any) -> None:

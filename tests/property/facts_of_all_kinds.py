@@ -25,10 +25,10 @@ from libs.common.model import (
     ModelSpec,
     Replica,
     Serve,
-    Timing,
 )
 from libs.common.state.cluster import Cluster, Job, Model, Node, all_over, owes_nothing
 from libs.common.state.ordering import POLICIES
+from libs.common.timing import Timing
 from services.scheduler.leases.renewals import is_empty
 from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept
 from tests.property.fact_values import (
@@ -125,6 +125,9 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         )
         yield f.ModelScaled(name=name, replicas=chance.randrange(4))
         yield f.ModelUndeployed(name=name)
+        removed = chance.random() < 0.5
+        yield f.ModelAliasSet(name=name, alias=chance.choice(("a", "b/c")), removed=removed)
+        yield f.ModelShareSet(name=name, guest=chance.choice((*TENANTS, "*")), removed=removed)
     yield from facts_of_devices.by_gateways(cluster, chance)
     yield from facts_of_fabric.by_gateways(cluster, chance)
     yield from facts_of_kept.by_gateways(cluster, chance)

@@ -23,9 +23,9 @@ from libs.common.model import (
     Replica,
     Serve,
     TenantId,
-    Timing,
 )
 from libs.common.state.cluster import Cluster
+from libs.common.timing import Timing
 from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept
 from tests.property.fact_values import (
     GPUS,

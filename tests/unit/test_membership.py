@@ -10,8 +10,9 @@ from libs.common.errors import Refused
 from libs.common.life import node_life
 from libs.common.messages import Heartbeat, Roster, RosterEntry
 from libs.common.messages.admission import Admitted, Invitation, admitted, invitation
-from libs.common.model import NodeId, Timing
+from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Node, membership_of
+from libs.common.timing import Timing
 from services.api_gateway.intents import membership_intents as intents
 from services.api_gateway.problems import Problem
 from services.node_agent.peers import gossip as g

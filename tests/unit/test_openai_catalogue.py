@@ -9,6 +9,7 @@ from libs.common.facts import AnyFact
 from libs.common.model import JobId, JobSpec, ModelSpec, NodeId, Replica, Serve
 from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Endpoint
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.openai.catalogue import Deployed, Served
 from tests.given import given, member, placed, registered, started, tell
 
@@ -17,6 +18,8 @@ DEPLOYED = f.ModelDeployed(name="chat", spec=ModelSpec(command=("serve", "{port}
 ADDED = f.ReplicasScaled(
     model="chat", generation=1, add=tuple(Replica(JobId(f"chat-{n}"), SPEC) for n in (1, 2))
 )
+ADA = Principal("k", "default", "ada", "member")
+EVE = Principal("k", "other", "eve", "member")
 HISTORY = (registered("n1"), DEPLOYED, ADDED)
 
 
@@ -36,15 +39,17 @@ def ready(ordinal: int) -> f.ReplicaReady:
 
 def test_a_deployed_model_is_served_where_its_ready_replicas_are() -> None:
     found = catalogue(running(1), running(2), ready(2))
-    assert found.get("chat") == Served("chat", "default", 0) and list(found.all()) == [
-        Served("chat", "default", 0)
-    ]
+    chat = Served("chat", "default", 0)
+    assert found.get("chat") == chat and found.find(ADA, "chat") == chat
+    assert list(found.names(ADA)) == [("chat", chat)] and list(found.names(EVE)) == []
+    assert found.find(EVE, "chat") is None
     assert found.ready("chat") == [Endpoint(JobId("chat-2"), "127.0.0.1", 8_002)]
 
 
 def test_a_model_that_is_not_deployed_is_not_served() -> None:
     found = catalogue(f.ModelUndeployed(name="chat"))
-    assert found.get("chat") is None and list(found.all()) == [] and found.get("other") is None
+    assert found.get("chat") is None and found.get("other") is None
+    assert list(found.names(ADA)) == [] and found.find(ADA, "chat") is None
     assert found.ready("other") == [] and found.why_not("chat") == "it was undeployed"
 
 
@@ -93,3 +98,21 @@ def test_a_crash_loop_is_named_with_its_last_end() -> None:
     assert "crash repeatedly, the last one with failed, exit code 1, chat-2" in found.why_not(
         "chat"
     )
+
+
+def test_names_follow_the_facts_and_a_replica_keeps_the_name_that_it_was_started_with() -> None:
+    found = catalogue(running(1), ready(1))
+    endpoint = found.ready("chat")[0]
+    assert found.expects("chat", endpoint) == "chat"
+    assert found.expects("chat", Endpoint(JobId("gone-1"), "127.0.0.1", 1)) == "chat"
+    assert found.find(ADA, "gpt-4o") is None
+    tell(found.cluster(), f.ModelAliasSet(name="chat", alias="gpt-4o"), 1.0)
+    assert found.find(ADA, "gpt-4o") == found.get("chat")
+    spec = ModelSpec(command=("serve",), replicas=2, served_name="Qwen/Qwen2.5-7B")
+    tell(found.cluster(), f.ModelDeployed(name="chat", spec=spec), 2.0)
+    assert found.find(ADA, "Qwen/Qwen2.5-7B") == found.get("chat")
+    assert found.expects("chat", endpoint) == "chat"
+    new = model_view.replica_spec(spec, "chat", 2)
+    added = f.ReplicasScaled(model="chat", generation=2, add=(Replica(JobId("chat-3"), new),))
+    tell(found.cluster(), added, 3.0)
+    assert found.expects("chat", Endpoint(JobId("chat-3"), "h", 1)) == "Qwen/Qwen2.5-7B"

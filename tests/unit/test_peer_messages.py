@@ -5,8 +5,9 @@ import nkeys
 import pytest
 
 from libs.common.messages import Roster, RosterEntry
-from libs.common.model import NodeId, Timing
+from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Node
+from libs.common.timing import Timing
 from services.node_agent.peers.peer_messages import (
     DATAGRAM_BYTES_MAX,
     PeerAnswer,

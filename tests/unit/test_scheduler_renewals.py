@@ -5,8 +5,9 @@ rule.
 import pytest
 
 from libs.common.messages import Heartbeat
-from libs.common.model import NodeId, Timing
+from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Node
+from libs.common.timing import Timing
 from services.scheduler.leases.renewals import Renewals
 
 MS = 1_000_000

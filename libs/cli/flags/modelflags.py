@@ -62,6 +62,14 @@ _FLAGS = (
         help="With --replicas 0..MAX: the time without requests after which none is kept (5m).",
     ),
     click.option(
+        "--served-name",
+        metavar="NAME",
+        help=(
+            "Name by which the server knows the model, for example Qwen/Qwen2.5-7B; requests may "
+            "use it too (default: the name of the deployment)."
+        ),
+    ),
+    click.option(
         "-g",
         "--gpus",
         type=int,

@@ -30,8 +30,14 @@ def command(name: str, words: tuple[str, ...], wait: bool, **values: object) -> 
     muster deploy large --gpus 4 --gpu-model 'H100|H200' --interconnect required \\
         --upload . -- ./serve.sh {port}
     muster deploy tiny --fraction 0.25 --wait -- python3 examples/model_server.py --port {port}
+
+    A NAME such as Qwen/Qwen2.5-7B deploys Qwen2.5-7B with --served-name Qwen/Qwen2.5-7B, so it is
+    also the name that vLLM and SGLang use without --served-model-name.
     """
     profile = read_profile()
+    if "/" in name:
+        values["served_name"] = values["served_name"] or name
+        name = name.rpartition("/")[2]
     model = with_upload(profile, model_body(words, profile.user, values))
     answer = ask(profile, "POST", "/v1/deployments", body={"name": name, **model})
     for warning in answer.get("warnings") or ():

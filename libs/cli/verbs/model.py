@@ -1,4 +1,4 @@
-"""`muster model keep|kept|drop`: keep data of models on nodes between their replicas."""
+"""`muster model`: resident data, aliases and guests of models."""
 
 import os
 from typing import Any, Final
@@ -25,9 +25,9 @@ COLUMNS: Final = (
 )
 
 
-@click.group(short_help="Keep data of models on nodes, so that replicas start faster.")
+@click.group(short_help="Keep data of models on nodes; name and share models.")
 def command() -> None:
-    """Keep data of models on nodes, so that replicas start faster."""
+    """Keep data of models on nodes, so that replicas start faster; name and share models."""
 
 
 @command.command()
@@ -182,3 +182,83 @@ def drop(name: str, tier: str | None) -> None:
     for each in tiers:
         path = model_path(name, "kept", quote(each, safe=""))
         ask(profile, "DELETE", path, body={"user": profile.user})
+
+
+@command.command()
+@click.argument("name")
+@click.argument("aliases", nargs=-1, required=True, metavar="ALIAS...")
+def alias(name: str, aliases: tuple[str, ...]) -> None:
+    """Give a model further names, which requests of your tenant may use.
+
+    \b
+    muster model alias chat gpt-4o-mini Qwen/Qwen2.5-7B
+    """
+    _change(name, "aliases", {"add": list(aliases)})
+
+
+@command.command()
+@click.argument("name")
+@click.argument("aliases", nargs=-1, required=True, metavar="ALIAS...")
+def unalias(name: str, aliases: tuple[str, ...]) -> None:
+    """Take aliases from a model.
+
+    \b
+    muster model unalias chat gpt-4o-mini
+    """
+    _change(name, "aliases", {"remove": list(aliases)})
+
+
+@command.command()
+@click.argument("name")
+@click.option(
+    "--with",
+    "tenants",
+    multiple=True,
+    required=True,
+    metavar="TENANT",
+    help="Share it with this tenant, or with all tenants (all). Repeatable.",
+)
+def share(name: str, tenants: tuple[str, ...]) -> None:
+    """Let other tenants use a model in their requests.
+
+    Each tenant has its own limits, usage and turns. The GPUs are charged to the model's tenant.
+
+    \b
+    muster model share chat --with biology --with chemistry
+    muster model share chat --with all
+    """
+    _change(name, "guests", {"add": [_guest(each) for each in tenants]})
+
+
+@command.command()
+@click.argument("name")
+@click.option(
+    "--with",
+    "tenants",
+    multiple=True,
+    metavar="TENANT",
+    help="Share it no longer with this tenant, or with all (all). Default: with no tenant.",
+)
+def unshare(name: str, tenants: tuple[str, ...]) -> None:
+    """Share a model with other tenants no longer.
+
+    \b
+    muster model unshare chat --with biology
+    muster model unshare chat
+    """
+    guests = [_guest(each) for each in tenants]
+    if not guests:
+        guests = ask(read_profile(), "GET", model_path(name))["shared_with"]
+    if not guests:
+        raise Refused(f"model {name} is shared with no tenant: `muster models {name}` shows it")
+    _change(name, "guests", {"remove": guests})
+
+
+def _guest(tenant: str) -> str:
+    return "*" if tenant == "all" else tenant
+
+
+def _change(name: str, what: str, changes: dict[str, list[str]]) -> dict[str, Any]:
+    """Change a model's aliases or guests. Return the model."""
+    profile = read_profile()
+    return ask(profile, "PATCH", model_path(name, what), body={**changes, "user": profile.user})

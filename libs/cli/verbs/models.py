@@ -9,6 +9,8 @@ from libs.cli.models import (
     REPLICA_COLUMNS,
     SHARE_COLUMNS,
     Model,
+    guests_line,
+    names_line,
     queue_line,
     replica_row,
     row,
@@ -52,8 +54,15 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
     if print_value(model, form):
         return
     print_table(COLUMNS, [row(model, utc_now())], not no_headers, form == "wide")
-    print(f"\ncommand  {clean(command_line(model))}")
-    print(f"why      {clean(str(ask(profile, 'GET', model_path(name, 'why'))['answer']))}")
+    is_guest = not model["command"]
+    owner = f"shared by tenant {model['tenant']}"
+    print(f"\n{owner if is_guest else f'command  {clean(command_line(model))}'}")
+    if also := names_line(model):
+        print(f"names    {clean(also)}")
+    if model["shared_with"]:
+        print(f"shared   {clean(guests_line(model))}")
+    if not is_guest:
+        print(f"why      {clean(str(ask(profile, 'GET', model_path(name, 'why'))['answer']))}")
     if (targets := model.get("scaling")) is not None:
         print(f"scaling  {scaling_line(targets)}")
         if model["law"]:
@@ -62,12 +71,13 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
     if queue is not None:
         print(f"queue    {queue_line(queue)}")
     print()
-    print_table(
-        REPLICA_COLUMNS,
-        [replica_row(replica, utc_now()) for replica in model["replicas"]],
-        not no_headers,
-        form == "wide",
-    )
+    if not is_guest:
+        print_table(
+            REPLICA_COLUMNS,
+            [replica_row(replica, utc_now()) for replica in model["replicas"]],
+            not no_headers,
+            form == "wide",
+        )
     if queue is not None and queue["shares"]:
         print()
         shares = [share_row(share) for share in queue["shares"]]

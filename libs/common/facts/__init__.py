@@ -5,7 +5,6 @@ defaults, and the meaning of a recorded one stays. A kind that this version does
 `Unknown`. A commit with a `min_reader` above READS stops its reader. Writers: see `subjects.py`.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -74,9 +73,11 @@ from libs.common.facts.membership_facts import NodeRemovalRequested as NodeRemov
 from libs.common.facts.membership_facts import NodeRemoved as NodeRemoved
 from libs.common.facts.membership_facts import NodeReturned as NodeReturned
 from libs.common.facts.membership_facts import NodeRevoked as NodeRevoked
+from libs.common.facts.model_facts import ModelAliasSet as ModelAliasSet
 from libs.common.facts.model_facts import ModelAutoscaled as ModelAutoscaled
 from libs.common.facts.model_facts import ModelDeployed as ModelDeployed
 from libs.common.facts.model_facts import ModelScaled as ModelScaled
+from libs.common.facts.model_facts import ModelShareSet as ModelShareSet
 from libs.common.facts.model_facts import ModelUndeployed as ModelUndeployed
 from libs.common.facts.model_facts import ReplicaReady as ReplicaReady
 from libs.common.facts.model_facts import ReplicasScaled as ReplicasScaled
@@ -94,6 +95,11 @@ from libs.common.facts.reservation_facts import ReservationCleared as Reservatio
 from libs.common.facts.reservation_facts import ReservationSet as ReservationSet
 from libs.common.facts.secret_facts import SecretRemoved as SecretRemoved
 from libs.common.facts.secret_facts import SecretSet as SecretSet
+from libs.common.facts.sizes import COMMIT_BYTES_MAX as COMMIT_BYTES_MAX
+from libs.common.facts.sizes import FACT_BYTES_MAX as FACT_BYTES_MAX
+from libs.common.facts.sizes import check_fact_size as check_fact_size
+from libs.common.facts.sizes import fits as fits
+from libs.common.facts.sizes import size_of as size_of
 from libs.common.facts.term_facts import ClusterConfigured as ClusterConfigured
 from libs.common.facts.term_facts import LeaseExtended as LeaseExtended
 from libs.common.facts.term_facts import PluginDisabled as PluginDisabled
@@ -103,10 +109,6 @@ from libs.common.facts.term_facts import TermBegan as TermBegan
 VERSION: Final = 1
 PACKED: Final = 2
 READS: Final = PACKED
-FACT_BYTES_MAX: Final = 64 << 10
-COMMIT_BYTES_MAX: Final = 512 << 10
-# Kept for what a commit holds beside its facts.
-ENVELOPE_BYTES: Final = 1 << 10
 # Errors that a decoder raises for malformed bytes.
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -136,6 +138,8 @@ GatewayFact = (
     | ModelDeployed
     | ModelScaled
     | ModelUndeployed
+    | ModelAliasSet
+    | ModelShareSet
     | ModelKeepRequested
     | ModelKeepDropped
     | NodeDeclaredDead
@@ -276,35 +280,6 @@ def encode_packed(commit: Commit) -> bytes:
             f"{COMMIT_BYTES_MAX}: send less at once"
         )
     return data
-
-
-def fits(facts: Sequence[AnyFact], writer: str) -> bool:
-    """Return whether one commit of this writer can hold the facts.
-
-    Call it before the facts are applied, because applied facts must be recorded.
-    """
-    plain, room = _encoder.encode(facts), COMMIT_BYTES_MAX - ENVELOPE_BYTES
-    return len(plain) <= room or (
-        len(plain) <= packing.unpacked_max(writer) and len(packing.pack(plain)) <= room
-    )
-
-
-def size_of(fact: AnyFact | Unknown) -> int:
-    """Return the bytes that the fact takes in a plain commit."""
-    return len(_encoder.encode(fact))
-
-
-def check_fact_size(fact: AnyFact) -> None:
-    """Raise Refused if a fact is larger than FACT_BYTES_MAX.
-
-    Edges call it before they record a fact.
-    """
-    size = size_of(fact)
-    if size > FACT_BYTES_MAX:
-        raise Refused(
-            f"{kind_of(fact)} of {size} bytes is over the bound of {FACT_BYTES_MAX}: shorten "
-            "its texts and lists"
-        )
 
 
 def decode(data: bytes) -> Commit:

@@ -49,6 +49,27 @@ class ModelUndeployed(Fact, frozen=True, tag="model.undeployed"):
     user: str = ""
 
 
+class ModelAliasSet(Fact, frozen=True, tag="model.alias_set"):
+    """A user gave a model a further name for requests, or took it away (`removed`)."""
+
+    name: str
+    alias: str
+    removed: bool = False
+    user: str = ""
+
+
+class ModelShareSet(Fact, frozen=True, tag="model.share_set"):
+    """A user shared a model with the tenant `guest`, or ended that (`removed`).
+
+    `*` stands for all tenants.
+    """
+
+    name: str
+    guest: str
+    removed: bool = False
+    user: str = ""
+
+
 class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):
     """The scheduler added replicas of a model, or retired some.
 

@@ -4,7 +4,7 @@ Pure; part of the union in `facts/__init__.py`.
 """
 
 from libs.common.facts.fact import Fact
-from libs.common.model import Timing
+from libs.common.timing import Timing
 
 
 class TermBegan(Fact, frozen=True, tag="term.began"):

@@ -38,12 +38,14 @@ def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
         )
         model.request = fact.request
         cluster.models[fact.name] = model
+        cluster.names_changes += 1
         return Change((), (), (fact.name,))
     if model.deployed and (
         model.tenant != fact.tenant or (fact.request and fact.request == model.request)
     ):
         return IGNORED
     tenant_of(cluster, fact.tenant)
+    cluster.names_changes += 1
     model.tenant, model.user, model.spec, model.replicas = (
         fact.tenant,
         fact.user,
@@ -81,8 +83,35 @@ def undeployed(cluster: Cluster, fact: f.ModelUndeployed, stamp: Stamp) -> Chang
     model = cluster.models.get(fact.name)
     if model is None or not model.deployed:
         return IGNORED
-    model.deployed, model.replicas = False, 0
+    model.deployed, model.replicas, model.aliases, model.guests = False, 0, {}, {}
+    cluster.names_changes += 1
     return Change((), (), (fact.name,))
+
+
+def alias_set(cluster: Cluster, fact: f.ModelAliasSet, stamp: Stamp) -> Change:
+    model = cluster.models.get(fact.name)
+    return _set(cluster, model, key=fact.alias, removed=fact.removed, stamp=stamp, shares=False)
+
+
+def share_set(cluster: Cluster, fact: f.ModelShareSet, stamp: Stamp) -> Change:
+    model = cluster.models.get(fact.name)
+    return _set(cluster, model, key=fact.guest, removed=fact.removed, stamp=stamp, shares=True)
+
+
+def _set(
+    cluster: Cluster, model: Model | None, key: str, removed: bool, stamp: Stamp, shares: bool
+) -> Change:
+    """Add an alias or a guest of a deployed model, or remove it."""
+    if model is None or not model.deployed:
+        return IGNORED
+    entries = model.guests if shares else model.aliases
+    if removed:
+        if entries.pop(key, None) is None:
+            return IGNORED
+    else:
+        entries.setdefault(key, stamp.seq)
+    cluster.names_changes += 1
+    return Change((), (), (model.name,))
 
 
 def replicas_scaled(cluster: Cluster, fact: f.ReplicasScaled, stamp: Stamp) -> Change:

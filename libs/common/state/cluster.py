@@ -17,7 +17,6 @@ from libs.common.model import (
     ModelSpec,
     NodeId,
     TenantId,
-    Timing,
     attempt_key,
 )
 from libs.common.state.arrivals import Arrivals
@@ -44,6 +43,7 @@ from libs.common.state.reservation import Reservation
 from libs.common.state.tenant import Charge as Charge
 from libs.common.state.tenant import Tenant as Tenant
 from libs.common.state.writer_mark import WriterMark as WriterMark
+from libs.common.timing import Timing
 
 # Ended jobs beyond this number leave the state, the oldest first. The archive keeps them.
 ENDED_JOBS_KEPT: Final = 10_000
@@ -57,7 +57,8 @@ class Model(msgspec.Struct):
     generations. `crashes` counts unrequested ends of replicas of this generation, those of one wave
     once: a wave is the replicas below ordinal `wave`. `replicas` is the number that the user set,
     `autoscaled` the one that the scheduler set for generation `scaled_generation`, and `law` are
-    its reasons.
+    its reasons. `aliases` are further names for requests, `guests` the tenants that it is shared
+    with (`*`: all), each with the sequence of its fact.
     """
 
     name: str
@@ -79,6 +80,8 @@ class Model(msgspec.Struct):
     autoscaled: int = 0
     scaled_generation: int = 0
     law: str = ""
+    aliases: dict[str, int] = {}
+    guests: dict[str, int] = {}
 
     @property
     def wanted(self) -> int:
@@ -137,6 +140,8 @@ class Cluster(msgspec.Struct):
     ended: dict[JobId, int] = {}
     uncharged: dict[str, Charge] = {}
     models: dict[str, Model] = {}
+    # How often names or guests of models changed; indexes over them compare it.
+    names_changes: int = 0
     # By `<model>/<tier>`.
     kept: dict[str, Kept] = {}
     queues: dict[str, JobQueue] = {}

@@ -52,6 +52,7 @@ def replica_spec(
         health_failures=spec.health_failures,
         standby=standby,
         device_weights=device_weights,
+        served_name=spec.served_name,
     )
     return JobSpec(
         **{field: getattr(spec, field) for field in SHARED_FIELDS},

@@ -89,6 +89,8 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("PATCH", "/v1/deployments/{name}"): CHANGE,
     ("DELETE", "/v1/deployments/{name}"): CHANGE,
     ("POST", "/v1/deployments/{name}/redeploy"): CHANGE,
+    ("PATCH", "/v1/deployments/{name}/aliases"): CHANGE,
+    ("PATCH", "/v1/deployments/{name}/guests"): CHANGE,
     ("GET", "/v1/kept"): READ,
     ("PUT", "/v1/deployments/{name}/kept/{tier}"): CHANGE,
     ("DELETE", "/v1/deployments/{name}/kept/{tier}"): CHANGE,

@@ -22,6 +22,8 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.JobUpdated: SUBMISSIONS,
     f.RequeueRequested: SUBMISSIONS,
     f.ModelScaled: CHANGES,
+    f.ModelAliasSet: CHANGES,
+    f.ModelShareSet: CHANGES,
     f.ModelKeepRequested: CHANGES,
     f.AllocationExtended: CHANGES,
     f.QueueSet: CHANGES,

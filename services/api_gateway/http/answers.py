@@ -119,6 +119,8 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("PATCH", "/v1/deployments/{name}"): Answer(kind=ModelShown),
     ("DELETE", "/v1/deployments/{name}"): Answer((202,), ModelShown),
     ("POST", "/v1/deployments/{name}/redeploy"): Answer((202,), ModelShown),
+    ("PATCH", "/v1/deployments/{name}/aliases"): Answer(kind=ModelShown),
+    ("PATCH", "/v1/deployments/{name}/guests"): Answer(kind=ModelShown),
     ("GET", "/v1/kept"): Answer(kind=KeptList),
     ("PUT", "/v1/deployments/{name}/kept/{tier}"): Answer((200, 201), KeptShown),
     ("DELETE", "/v1/deployments/{name}/kept/{tier}"): GONE,

@@ -11,10 +11,11 @@ from starlette.responses import Response
 
 from libs.common.facts import ModelDeployed
 from libs.common.model import TenantId
-from libs.common.state.cluster import Model
+from libs.common.state.cluster import Cluster, Model
 from libs.common.state.model_view import replica_spec
 from services.api_gateway.access import idempotency, roles
 from services.api_gateway.access.idempotency import Once
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import uploads
 from services.api_gateway.http.jobs import ask_why
@@ -30,9 +31,10 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
-from services.api_gateway.intents import model_intents, pool_fields, secret_intents
+from services.api_gateway.intents import model_intents, model_names, pool_fields, secret_intents
+from services.api_gateway.openai.names import is_guest
 from services.api_gateway.problems import Denied, Problem
-from services.api_gateway.views.models import model_shown, queue_shown
+from services.api_gateway.views.models import ModelShown, guest_shown, model_shown, queue_shown
 
 router = APIRouter(tags=["deployments"])
 
@@ -105,16 +107,13 @@ async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Respons
 
 @router.get("/v1/deployments", openapi_extra=documented(ListQuery))
 async def list_deployments(request: Request) -> Response:
-    """List models by name."""
+    """List models by name: those of the tenant, and those that are shared with it."""
     gateway, query = await settled(request, ListQuery)
-    seen = [
-        model
-        for model in gateway.cluster.models.values()
-        if roles.sees(principal_of(request), model.tenant)
-    ]
+    principal = principal_of(request)
+    seen = [model for model in gateway.cluster.models.values() if _is_visible(principal, model)]
     models = sorted(seen, key=lambda model: model.name)
     shown, wanted = (
-        partial(model_shown, gateway.cluster),
+        partial(_shown, gateway.cluster, principal),
         lambda model: query.all or model.deployed or bool(model.jobs),
     )
     return await answer_page(
@@ -130,10 +129,17 @@ async def list_deployments(request: Request) -> Response:
 
 @router.get("/v1/deployments/{name}", openapi_extra=documented(Query))
 async def show_deployment(request: Request, name: str) -> Response:
-    """Show one model with its replicas, and its queue of requests in this gateway."""
+    """Show one model with its replicas, and its queue of requests in this gateway.
+
+    Of a model that another tenant shares, only what its requests need is shown.
+    """
     gateway, _ = await settled(request, Query)
-    shown = model_shown(gateway.cluster, visible_model(request, name))
-    queue, eyes = gateway.queues.get(name), roles.eyes(principal_of(request))
+    principal = principal_of(request)
+    model = gateway.cluster.models.get(name)
+    if model is None or not _is_visible(principal, model):
+        model = visible_model(request, name)
+    shown = _shown(gateway.cluster, principal, model)
+    queue, eyes = gateway.queues.get(name), roles.eyes(principal)
     rules = queue.rules if queue is not None else None
     return answer(replace(shown, queue=queue_shown(gateway.cluster, rules, eyes)))
 
@@ -173,11 +179,42 @@ async def redeploy(request: Request, name: str) -> Response:
     )
 
 
+@router.patch("/v1/deployments/{name}/aliases", openapi_extra=documented(Query, model_names.FIELDS))
+async def change_aliases(request: Request, name: str) -> Response:
+    """Give a model further names for requests, or take them away."""
+    gateway = gateway_without_query(request)
+    model = _deployed(request, name)
+    if facts := model_names.aliases(gateway.cluster, model, await signed_body_of(request)):
+        await gateway.record(*facts)
+    return answer(model_shown(gateway.cluster, model))
+
+
+@router.patch("/v1/deployments/{name}/guests", openapi_extra=documented(Query, model_names.FIELDS))
+async def change_guests(request: Request, name: str) -> Response:
+    """Share a model with other tenants, or end that: `*` stands for all tenants."""
+    gateway = gateway_without_query(request)
+    model, sees_all = _deployed(request, name), roles.sees_all(principal_of(request))
+    body = await signed_body_of(request)
+    if facts := model_names.guests(gateway.cluster, model, body, sees_all):
+        await gateway.record(*facts)
+    return answer(model_shown(gateway.cluster, model))
+
+
 @router.get("/v1/deployments/{name}/why", openapi_extra=documented(Query))
 async def why(request: Request, name: str) -> Response:
     """Explain the model's state: the scheduler's answer."""
     await settled(request, Query)
     return await ask_why(request, {"model": visible_model(request, name).name})
+
+
+def _is_visible(principal: Principal, model: Model) -> bool:
+    return roles.sees(principal, model.tenant) or is_guest(model, principal.tenant)
+
+
+def _shown(cluster: Cluster, principal: Principal, model: Model) -> ModelShown:
+    """Show a model whole to its tenant and to operators, and the part of a guest to others."""
+    is_own = roles.sees(principal, model.tenant)
+    return model_shown(cluster, model) if is_own else guest_shown(cluster, model)
 
 
 def visible_model(request: Request, name: str) -> Model:

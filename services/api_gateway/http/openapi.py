@@ -46,6 +46,7 @@ from services.api_gateway.intents.fabric_intents import FabricTestBody
 from services.api_gateway.intents.identity_intents import KeyBody, TenantBody
 from services.api_gateway.intents.kept_intents import KeepBody
 from services.api_gateway.intents.membership_intents import InviteBody, JoinBody
+from services.api_gateway.intents.model_names import NamesBody
 from services.api_gateway.intents.order_intents import QueueBody
 from services.api_gateway.intents.reservation_intents import ReservationBody
 from services.api_gateway.openai import app as openai
@@ -191,6 +192,8 @@ BODIES: Final[
     ("POST", "/v1/deployments"): (ModelSpec, model_intents.RANGES, ("name", "command")),
     ("POST", "/v1/deployments/{name}/redeploy"): (ModelSpec, model_intents.RANGES, ()),
     ("PATCH", "/v1/deployments/{name}"): (None, (), ("replicas",)),
+    ("PATCH", "/v1/deployments/{name}/aliases"): (NamesBody, (), ()),
+    ("PATCH", "/v1/deployments/{name}/guests"): (NamesBody, (), ()),
     ("PUT", "/v1/deployments/{name}/kept/{tier}"): (KeepBody, kept_intents.RANGES, ()),
     ("POST", "/v1/jobs/{ref}/copies"): (CopyBody, (), ("to_node", "to_job")),
     ("PATCH", "/v1/jobs/{ref}"): (JobSpec, job_intents.RANGES, ()),

@@ -16,7 +16,7 @@ from libs.common.model import SPREADS, ModelSpec, TenantId
 from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
 from libs.common.state.cluster import Model
-from services.api_gateway.intents import job_intents, placement_fields, pool_fields
+from services.api_gateway.intents import job_intents, model_names, placement_fields, pool_fields
 from services.api_gateway.intents.fields import check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
@@ -66,7 +66,8 @@ def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDepl
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise Refused(
             f"name: {str(name)[:64]!r} is not valid: begin with a letter or digit, then use "
-            "letters, digits and ._- (at most 63 characters)"
+            "letters, digits and ._- (at most 63 characters); a name such as Qwen/Qwen2.5-7B goes "
+            "into served_name"
         )
     if known is not None and known.deployed:
         raise Refused(
@@ -193,6 +194,8 @@ def _spec(values: dict[str, Any]) -> ModelSpec:
         check_range(name, getattr(spec, name), low, high)
     job_intents.check_spec(model_view.replica_spec(spec, "", 0))
     _check_health_path(spec.health_path)
+    if spec.served_name:
+        model_names.check_served("served_name", spec.served_name)
     if spec.spread not in SPREADS:
         raise Refused(
             f"spread: {spec.spread[:64]!r} is not known: give one of {', '.join(SPREADS)}"

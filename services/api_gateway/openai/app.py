@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.openai import errors, request
 from services.api_gateway.openai.body import read_body
@@ -57,19 +56,18 @@ class OpenAI:
 
     def _models(self, scope: Scope, path: str) -> bytes:
         if path == MODELS:
-            shown = [
-                _model_shown(served)
-                for served in self.gateway.models.all()
-                if roles.sees(scope["principal"], served.tenant)
-            ]
+            names = self.gateway.models.names(scope["principal"])
+            shown = [_model_shown(name, served) for name, served in names]
             return msgspec.json.encode({"object": "list", "data": shown})
-        return msgspec.json.encode(_model_shown(self._served(scope, path[len("/v1/models/") :])))
+        name = path[len("/v1/models/") :]
+        return msgspec.json.encode(_model_shown(name, self._served(scope, name)))
 
     def _served(self, scope: Scope, name: str) -> Served:
-        served = self.gateway.models.get(name)
-        if served is None or not roles.sees(scope["principal"], served.tenant):
-            if served is not None:
-                scope["denied"] = f"the model belongs to tenant {served.tenant}"
+        """Return the model of a name. Raises ApiError 404."""
+        served = self.gateway.models.find(scope["principal"], name)
+        if served is None:
+            if (other := self.gateway.models.get(name)) is not None:
+                scope["denied"] = f"the model belongs to tenant {other.tenant}"
             raise ApiError(
                 404,
                 f"the model {name[:64]!r} does not exist or you do not have access to it",
@@ -95,12 +93,12 @@ class OpenAI:
                 return
             fields = request.read(body)
             principal: Principal = scope["principal"]
-            self._served(scope, fields.model)
             call = Call(
                 scope=scope,
                 send=send,
                 path=path,
                 fields=fields,
+                model=self._served(scope, fields.model).name,
                 body=body,
                 answer_bytes_max=self.settings.model_answer_bytes,
             )
@@ -109,9 +107,9 @@ class OpenAI:
             self.open -= 1
 
 
-def _model_shown(served: Served) -> dict[str, object]:
+def _model_shown(name: str, served: Served) -> dict[str, object]:
     return {
-        "id": served.name,
+        "id": name,
         "object": "model",
         "created": served.created_s,
         "owned_by": served.tenant,

@@ -18,7 +18,7 @@ from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import DONE_EVENT, Events, Usage, usage_of
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.metering import UNLIMITED, Grant
-from services.api_gateway.openai.request import RequestFields, choices_of
+from services.api_gateway.openai.request import RequestFields, choices_of, with_model
 
 EVENT_STREAM: Final = "text/event-stream"
 EVENT: Final = b"data:"
@@ -73,7 +73,7 @@ class Call:
     `status` is the status of the client's answer, 0 until then. `tokens` are the used tokens as the
     replicas counted them, None while unknown; `usage` is the present replica's own count. `heard`
     is called when a replica sends something that is not a failure, with the number of events with
-    tokens in it.
+    tokens in it. `model` is the deployed model that the name in the body stands for.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Call:
         send: Send,
         path: str,
         fields: RequestFields,
+        model: str,
         body: bytes,
         answer_bytes_max: int,
     ) -> None:
@@ -93,6 +94,7 @@ class Call:
             body,
             answer_bytes_max,
         )
+        self.model = model
         self.began_s = time.perf_counter()
         self.grant: Grant = UNLIMITED
         self.metered = False
@@ -103,6 +105,10 @@ class Call:
         self.first_s = 0.0
         self.usage: Usage | None = None
         self.heard: Callable[[int], None] = _ignore_answer
+
+    def body_for(self, expected: str) -> bytes:
+        """Return the body with the model's name as the replica's server knows it."""
+        return self.body if expected == self.fields.model else with_model(self.body, expected)
 
     async def relay(
         self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str

@@ -11,6 +11,8 @@ from libs.common.life import kept_life
 from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Endpoint, Model
 from libs.common.state.kept import kept_key
+from services.api_gateway.access.roles import Principal, sees, sees_all
+from services.api_gateway.openai.names import Names
 
 
 class Served(NamedTuple):
@@ -26,7 +28,17 @@ class Catalogue(Protocol):
 
     def get(self, name: str) -> Served | None: ...
 
-    def all(self) -> Iterable[Served]: ...
+    def find(self, principal: Principal, name: str) -> Served | None:
+        """Return the model that a name stands for; None if the principal may use none of it."""
+        ...
+
+    def names(self, principal: Principal) -> Iterable[tuple[str, Served]]:
+        """Return the names that the principal may use, with their models."""
+        ...
+
+    def expects(self, name: str, endpoint: Endpoint) -> str:
+        """Return the name under which the replica's server knows the model."""
+        ...
 
     def ready(self, name: str) -> Sequence[Endpoint]:
         """Return the replicas that requests may go to."""
@@ -50,13 +62,33 @@ class Deployed:
 
     def __init__(self, cluster: Callable[[], Cluster]) -> None:
         self.cluster = cluster
+        self._indexed: tuple[Cluster, int] | None = None
+        self._names = Names(Cluster())
 
     def get(self, name: str) -> Served | None:
         model = self.cluster().models.get(name)
         return _served(model) if model is not None and model.deployed else None
 
-    def all(self) -> Iterable[Served]:
-        return [_served(model) for model in self.cluster().models.values() if model.deployed]
+    def find(self, principal: Principal, name: str) -> Served | None:
+        found = self._table(principal).get(name)
+        return _served(self.cluster().models[found]) if found is not None else None
+
+    def names(self, principal: Principal) -> Iterable[tuple[str, Served]]:
+        models = self.cluster().models
+        return [(name, _served(models[found])) for name, found in self._table(principal).items()]
+
+    def _table(self, principal: Principal) -> dict[str, str]:
+        """Return the principal's names, from an index that is made again when names changed."""
+        cluster = self.cluster()
+        before = self._indexed
+        if before is None or before[0] is not cluster or before[1] != cluster.names_changes:
+            self._indexed, self._names = (cluster, cluster.names_changes), Names(cluster)
+        return self._names.table(principal.tenant, sees_all(principal))
+
+    def expects(self, name: str, endpoint: Endpoint) -> str:
+        job = self.cluster().jobs.get(endpoint.job_id)
+        serve = job.spec.serve if job is not None else None
+        return serve.served_name or name if serve is not None else name
 
     def ready(self, name: str) -> Sequence[Endpoint]:
         return model_view.routable(self.cluster(), name)
@@ -100,8 +132,15 @@ class Listed:
         found = self.models.get(name)
         return found[0] if found is not None else None
 
-    def all(self) -> Iterable[Served]:
-        return [served for served, _, _ in self.models.values()]
+    def find(self, principal: Principal, name: str) -> Served | None:
+        found = self.get(name)
+        return found if found is not None and sees(principal, found.tenant) else None
+
+    def names(self, principal: Principal) -> Iterable[tuple[str, Served]]:
+        return [(name, each) for name in self.models if (each := self.find(principal, name))]
+
+    def expects(self, name: str, endpoint: Endpoint) -> str:
+        return name
 
     def ready(self, name: str) -> Sequence[Endpoint]:
         return self.models[name][1] if name in self.models else ()

@@ -47,7 +47,7 @@ class Dispatch:
             return
         unbounded = self.settings.model_output_tokens
         worst = request.worst_case_tokens(call.fields, call.body, call.path, unbounded)
-        call.grant = await meter.reserve(principal, call.fields.model, worst)
+        call.grant = await meter.reserve(principal, call.model, worst)
         call.metered = True
         if call.path != request.EMBEDDINGS and not call.fields.bounded:
             call.body = request.with_bound(call.body, unbounded)
@@ -65,7 +65,7 @@ class Dispatch:
         """
         telemetry = self.gateway.telemetry
         guard = Guard(receive, self.settings.model_answer_ms / 1_000)
-        telemetry.models.began(call.fields.model)
+        telemetry.models.began(call.model)
         status = 0
         try:
             await self._dispatch(call, principal, guard)
@@ -91,7 +91,7 @@ class Dispatch:
         finally:
             guard.close()
             telemetry.models.ended(
-                call.fields.model,
+                call.model,
                 route=call.path,
                 status=status or call.status or 500,
                 streamed=call.streaming,
@@ -101,7 +101,7 @@ class Dispatch:
     async def _dispatch(self, call: Call, principal: Principal, guard: Guard) -> None:
         """Try replicas until one answers or nothing is left to try. Raises ApiError."""
         headers = upstream.headers_for(call.scope["request_id"], call.scope["headers"])
-        queue = self.gateway.queues.of(call.fields.model)
+        queue = self.gateway.queues.of(call.model)
         asked = queue.request(call, principal.tenant)
         failure = ReplicaFailed("was not tried")
         for number in range(max(1, self.settings.model_attempts)):
@@ -115,13 +115,13 @@ class Dispatch:
                 return
             except ReplicaFailed as error:
                 failure = error
-                self.gateway.telemetry.models.retried(call.fields.model)
+                self.gateway.telemetry.models.retried(call.model)
         if failure.answer is not None:
             await call.finish(failure.answer)
             return
         raise ApiError(
             502,
-            f"the model {call.fields.model!r} failed: a replica {failure}, and no other answered: "
+            f"the model {call.model!r} failed: a replica {failure}, and no other answered: "
             "try again",
             "upstream_error",
         )
@@ -154,7 +154,8 @@ class Dispatch:
         response = None
         before, call.tokens, call.usage = call.tokens, None, None
         try:
-            response = await self.gateway.upstream.post(endpoint, call.path, headers, call.body)
+            body = call.body_for(self.gateway.models.expects(call.model, endpoint))
+            response = await self.gateway.upstream.post(endpoint, call.path, headers, body)
             call.heard = partial(queue.heard, asked, endpoint)
             await call.relay(response, guard, self.settings.model_idle_ms / 1_000, endpoint.job_id)
             if call.status >= 400:

@@ -133,6 +133,11 @@ def with_usage(body: bytes) -> bytes:
     )
 
 
+def with_model(body: bytes, name: str) -> bytes:
+    """Return the body with another name in `model`; all other fields keep their bytes."""
+    return msgspec.json.encode({**_fields.decode(body), "model": name})
+
+
 def with_bound(body: bytes, tokens: int) -> bytes:
     """Return the body with max_tokens set, for a request that has no such limit and counts against
     the tenant's limit.

@@ -246,6 +246,13 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
         f"model {x.name} scaled to {counted(x.replicas, 'replica')} by {_user(x.user)}"
     ),
     f.ModelUndeployed: lambda x: f"model {x.name} undeployed by {_user(x.user)}",
+    f.ModelAliasSet: lambda x: (
+        f"model {x.name} {'loses' if x.removed else 'gets'} the alias {x.alias}, by {_user(x.user)}"
+    ),
+    f.ModelShareSet: lambda x: (
+        f"model {x.name} is {'no longer ' if x.removed else ''}shared with "
+        f"{'all tenants' if x.guest == '*' else x.guest}, by {_user(x.user)}"
+    ),
     f.ModelKeepRequested: lambda x: (
         f"model {x.model} keeps the tier {x.tier}, requested by {_user(x.user)}"
     ),

@@ -66,7 +66,9 @@ class ModelShown(msgspec.Struct):
     """A model with its replicas.
 
     `wanted` is the requested number of replicas; `ready` replicas, of any generation, serve now.
-    With `scaling` the scheduler changes `wanted`, and `law` says why it did so last.
+    With `scaling` the scheduler changes `wanted`, and `law` says why it did so last. Requests may
+    name the model as `name`, as one of `aliases`, or as `served_name`, its name at its server.
+    `shared_with` are the other tenants that may use it (`*`: all).
     `last_crash` is empty before the first crash. `queue` is set only where one model is shown.
     """
 
@@ -100,6 +102,9 @@ class ModelShown(msgspec.Struct):
     scaling: ScalingTargets | None = None
     law: str = ""
     queue: ModelQueueShown | None = None
+    served_name: str = ""
+    aliases: list[str] = []
+    shared_with: list[str] = []
 
 
 def model_shown(cluster: Cluster, model: Model) -> ModelShown:
@@ -134,6 +139,47 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         scaling=spec.scaling,
         law=model.law if model.scaled_generation == model.generation else "",
         replicas=[_replica(cluster, model, job) for job in model_view.replicas(cluster, model)],
+        served_name=spec.served_name,
+        aliases=sorted(model.aliases),
+        shared_with=sorted(model.guests),
+    )
+
+
+def guest_shown(cluster: Cluster, model: Model) -> ModelShown:
+    """Show a model to a tenant that it is shared with: its names, its owner and its state.
+
+    The rest, such as the command and the replicas, is its owner's alone.
+    """
+    whole = model_shown(cluster, model)
+    return ModelShown(
+        name=whole.name,
+        state=whole.state,
+        tenant=whole.tenant,
+        user="",
+        generation=whole.generation,
+        wanted=whole.wanted,
+        ready=whole.ready,
+        crashes=0,
+        last_crash="",
+        last_crash_at=None,
+        deployed_at=whole.deployed_at,
+        command=(),
+        workdir="",
+        upload="",
+        image="",
+        gpus=0,
+        gpu_share=0,
+        priority=0,
+        health_path="",
+        startup_timeout_s=0,
+        spread="",
+        health_interval_s=0,
+        health_timeout_s=0,
+        health_failures=0,
+        labels={},
+        replicas=[],
+        served_name=whole.served_name,
+        aliases=whole.aliases,
     )
 
 

@@ -13,11 +13,11 @@ from typing import Final
 from libs.common import subjects
 from libs.common.errors import Unavailable
 from libs.common.facts import AnyFact, ClusterConfigured, TermBegan, decode
-from libs.common.model import Timing
 from libs.common.process.clock import Clock
 from libs.common.process.pulse import NO_PULSE, Pulse
 from libs.common.settings.settings import Settings
 from libs.common.state.cluster import Cluster
+from libs.common.timing import Timing
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Log
 from services.scheduler.plugins.plugged import Plugged

@@ -1,0 +1,92 @@
+"""Which model a name stands for, for each tenant.
+
+Pure. A tenant's own models come first: their names, then their aliases, then the names that their
+servers know. Then come models that other tenants share with it; of two with the same name the one
+that was shared first. So a tenant that shares a model never takes over a name of another tenant's
+own models. Operators also reach every other model by its name. Tests:
+tests/unit/test_openai_names.py and docs/decisions/0054-aliases-are-names-within-a-tenant.md.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from libs.common.state.cluster import Cluster, Model
+
+# The guest that stands for all tenants.
+EVERYONE: Final = "*"
+
+# The model of each name.
+Table = dict[str, str]
+
+
+def is_guest(model: Model, tenant: str) -> bool:
+    """Return whether the deployed model is shared with this tenant."""
+    return model.deployed and (tenant in model.guests or EVERYONE in model.guests)
+
+
+def names_of(model: Model) -> Iterator[str]:
+    """Yield the names of a model: its own, its aliases in the order of their addition, and the one
+    that its server knows.
+    """
+    yield model.name
+    yield from sorted(model.aliases, key=lambda alias: (model.aliases[alias], alias))
+    if model.spec.served_name:
+        yield model.spec.served_name
+
+
+class Names:
+    """The names of all deployed models, as of one state of the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        deployed = [model for model in cluster.models.values() if model.deployed]
+        self.deployed: Table = {model.name: model.name for model in deployed}
+        self.own: dict[str, Table] = {}
+        self.shared: dict[str, Table] = {}
+        self._tables: dict[tuple[str, bool], Table] = {}
+        self._add_own(deployed)
+        self._add_shared(deployed)
+
+    def _add_own(self, deployed: list[Model]) -> None:
+        for model in deployed:
+            self.own.setdefault(model.tenant, {})[model.name] = model.name
+        aliases = sorted(
+            (seq, alias, model.tenant, model.name)
+            for model in deployed
+            for alias, seq in model.aliases.items()
+        )
+        for _, alias, tenant, name in aliases:
+            self.own[tenant].setdefault(alias, name)
+        for model in sorted(deployed, key=lambda model: (model.deployed_ns, model.seq)):
+            if model.spec.served_name:
+                self.own[model.tenant].setdefault(model.spec.served_name, model.name)
+
+    def _add_shared(self, deployed: list[Model]) -> None:
+        shares = sorted(
+            (
+                (seq, model.name, guest, model)
+                for model in deployed
+                for guest, seq in _guests(model)
+            ),
+            key=lambda share: share[:3],
+        )
+        for _, _, guest, model in shares:
+            table = self.shared.setdefault(guest, {})
+            for name in names_of(model):
+                table.setdefault(name, model.name)
+
+    def table(self, tenant: str, sees_all: bool) -> Table:
+        """Return the names that a principal of this tenant may use, with their models."""
+        found = self._tables.get((tenant, sees_all))
+        if found is None:
+            found = dict(self.own.get(tenant, {}))
+            for guest in (tenant, EVERYONE):
+                for name, model in self.shared.get(guest, {}).items():
+                    found.setdefault(name, model)
+            for name in self.deployed if sees_all else ():
+                found.setdefault(name, name)
+            self._tables[tenant, sees_all] = found
+        return found
+
+
+def _guests(model: Model) -> list[tuple[str, int]]:
+    return [(guest, seq) for guest, seq in model.guests.items() if guest != model.tenant]

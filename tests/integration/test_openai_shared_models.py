@@ -1,0 +1,192 @@
+"""A model that is shared with other tenants: who may use it, who pays, and what stays hidden."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.integration.gateway_world import World, gateway_world
+from tests.integration.openai_replica import running
+from tests.integration.openai_world import CHAT, MESSAGES, Ledger, add_replicas
+from tests.integration.test_openai_named_models import chat, deployed, listed
+
+GUESTS = "/v1/deployments/m/guests"
+
+
+@asynccontextmanager
+async def member(world: World, user: str, tenant: str) -> AsyncIterator[World]:
+    """The same gateway, asked with the key of a member of that tenant."""
+    await world.ask("PUT", f"/v1/tenants/{tenant}", 201, json={})
+    async with world.as_("member", user, tenant) as found:
+        yield found
+
+
+async def shared(world: World, *guests: str) -> None:
+    await world.ask("PATCH", GUESTS, json={"add": list(guests)})
+
+
+async def test_a_shared_model_is_used_and_shown_with_its_owner(tmp_path: Path) -> None:
+    async with (
+        gateway_world(tmp_path) as world,
+        running() as replica,
+        member(world, "eve", "biology") as eve,
+    ):
+        await deployed(world, "m", served_name="Org/M", workdir="/secret")
+        await add_replicas(world, "m", replica)
+        await world.ask("PATCH", "/v1/deployments/m/aliases", json={"add": ["gpt-4o"]})
+        await chat(eve, "m", 404)
+        await shared(world, "biology")
+        assert await listed(eve) == dict.fromkeys(("m", "gpt-4o", "Org/M"), "default")
+        for name in ("m", "gpt-4o", "Org/M"):
+            await chat(eve, name)
+        assert {json.loads(body)["model"] for body in replica.bodies} == {"Org/M"}
+        whole = await world.ask("GET", "/v1/deployments/m")
+        assert whole["shared_with"] == ["biology"] and whole["workdir"] == "/secret"
+        assert [share["tenant"] for share in whole["queue"]["shares"]] == ["biology"]
+
+
+async def test_a_guest_sees_the_state_and_nothing_of_the_owner_s_settings(tmp_path: Path) -> None:
+    async with (
+        gateway_world(tmp_path) as world,
+        running() as replica,
+        member(world, "eve", "biology") as eve,
+    ):
+        await deployed(world, "m", workdir="/secret", labels={"a": "secret"})
+        await add_replicas(world, "m", replica)
+        await world.ask("PUT", "/v1/tenants/chemistry", 201, json={})
+        await shared(world, "biology", "chemistry")
+        await chat(world, "m")
+        await chat(eve, "m")
+        shown = await eve.ask("GET", "/v1/deployments/m")
+        (row,) = (await eve.ask("GET", "/v1/deployments"))["deployments"]
+        for found in (shown, row):
+            assert (found["state"], found["tenant"], found["ready"]) == ("ready", "default", 1)
+            assert found["shared_with"] == [] and found["replicas"] == [] == found["command"]
+            assert "secret" not in json.dumps(found) and "chemistry" not in json.dumps(found)
+        assert [share["tenant"] for share in shown["queue"]["shares"]] == ["biology"]
+
+
+async def test_a_guest_can_change_nothing_and_reads_nothing_else(tmp_path: Path) -> None:
+    async with (
+        gateway_world(tmp_path) as world,
+        running() as replica,
+        member(world, "eve", "biology") as eve,
+    ):
+        await deployed(world, "m")
+        await add_replicas(world, "m", replica)
+        await shared(world, "*")
+        for method, path in (
+            ("DELETE", ""),
+            ("PATCH", ""),
+            ("POST", "/redeploy"),
+            ("PATCH", "/guests"),
+            ("PATCH", "/aliases"),
+            ("PUT", "/kept/artefact"),
+            ("GET", "/why"),
+        ):
+            body = {} if method == "GET" else {"json": {"add": ["evil"]}}
+            await eve.ask(method, f"/v1/deployments/m{path}", 404, **body)
+        await eve.ask("GET", "/v1/jobs/m-1", 404)
+        await eve.ask("GET", "/v1/jobs/m-1/output", 404)
+
+
+async def test_what_is_not_shared_stays_a_404_and_a_share_ends_at_once(tmp_path: Path) -> None:
+    async with (
+        gateway_world(tmp_path) as world,
+        running() as replica,
+        member(world, "eve", "biology") as eve,
+        member(world, "kim", "chemistry") as kim,
+    ):
+        await deployed(world, "m")
+        await add_replicas(world, "m", replica)
+        await shared(world, "biology")
+        await chat(eve, "m")
+        await chat(kim, "m", 404)
+        await kim.ask("GET", "/v1/deployments/m", 404)
+        assert await listed(kim) == {}
+        await world.ask("PATCH", GUESTS, json={"remove": ["biology"]})
+        await chat(eve, "m", 404)
+        await eve.ask("GET", "/v1/deployments/m", 404)
+
+
+async def test_a_model_that_is_shared_with_all_is_for_tenants_that_come_later_too(
+    tmp_path: Path,
+) -> None:
+    async with gateway_world(tmp_path) as world, running() as replica:
+        await deployed(world, "m")
+        await add_replicas(world, "m", replica)
+        await shared(world, "*")
+        async with member(world, "new", "new-tenant") as new:
+            await chat(new, "m")
+            assert await listed(new) == {"m": "default"}
+
+
+async def test_an_undeployed_model_is_shared_no_longer_when_it_is_deployed_again(
+    tmp_path: Path,
+) -> None:
+    async with gateway_world(tmp_path) as world, member(world, "eve", "biology") as eve:
+        await deployed(world, "m")
+        await shared(world, "*")
+        await world.ask("DELETE", "/v1/deployments/m", 202)
+        await deployed(world, "m")
+        await eve.ask("GET", "/v1/deployments/m", 404)
+        await chat(eve, "m", 404)
+
+
+async def test_the_limits_of_a_request_are_those_of_the_tenant_that_sends_it(
+    tmp_path: Path,
+) -> None:
+    async with (
+        gateway_world(tmp_path) as world,
+        running() as replica,
+        member(world, "eve", "biology") as eve,
+    ):
+        await deployed(world, "m")
+        await add_replicas(world, "m", replica)
+        await shared(world, "biology")
+        ledger = Ledger(1_000)
+        reserved: list[str] = []
+
+        class ByTenant(Ledger):
+            async def reserve(self, principal: Any, model: str, tokens: int) -> Any:
+                reserved.append(f"{principal.tenant} {model}")
+                return await ledger.reserve(principal, model, tokens)
+
+        world.gateway.meter = ByTenant(1_000)
+        await chat(world, "m", max_tokens=5)
+        await chat(eve, "m", max_tokens=5)
+        assert reserved == ["default m", "biology m"]
+
+
+async def test_two_tenants_take_turns_at_a_shared_model(tmp_path: Path) -> None:
+    """A greedy owner does not keep a guest waiting behind all its requests."""
+    async with (
+        gateway_world(tmp_path, model_room_requests=1) as world,
+        running() as replica,
+        member(world, "eve", "biology") as eve,
+    ):
+        await deployed(world, "m")
+        await add_replicas(world, "m", replica)
+        await shared(world, "biology")
+
+        async def ask(who: World, number: int) -> str:
+            body = {"model": "m", "messages": MESSAGES, "x_delay_s": 0.02}
+            await who.ask("POST", CHAT, json=body)
+            order.append(f"{'eve' if who is eve else 'own'}{number}")
+            return ""
+
+        order: list[str] = []
+        own = [asyncio.create_task(ask(world, number)) for number in range(12)]
+        await asyncio.sleep(0.03)
+        guest = [asyncio.create_task(ask(eve, number)) for number in range(3)]
+        await asyncio.gather(*own, *guest)
+        assert max(order.index(f"eve{number}") for number in range(3)) < 10, order
+
+
+async def test_a_tenant_that_does_not_exist_is_refused_to_an_operator(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        await deployed(world, "m")
+        problem = await world.ask("PATCH", GUESTS, 422, json={"add": ["nix"]})
+        assert "tenant nix does not exist" in problem["detail"]

@@ -1,0 +1,119 @@
+"""Which model a name stands for, by the tenant that asks."""
+
+from libs.common import facts as f
+from libs.common.facts import AnyFact
+from libs.common.model import ModelSpec, TenantId
+from services.api_gateway.openai.names import Names, names_of
+from tests.given import given
+
+
+def deployed(name: str, tenant: str, served_name: str = "") -> f.ModelDeployed:
+    spec = ModelSpec(command=("serve",), served_name=served_name)
+    return f.ModelDeployed(name=name, spec=spec, tenant=TenantId(tenant))
+
+
+def alias(name: str, *given: str) -> list[AnyFact]:
+    return [f.ModelAliasSet(name=name, alias=each) for each in given]
+
+
+def share(name: str, guest: str, removed: bool = False) -> f.ModelShareSet:
+    return f.ModelShareSet(name=name, guest=guest, removed=removed)
+
+
+def names(*facts: AnyFact | list[AnyFact]) -> Names:
+    return Names(given(*facts).cluster)
+
+
+def test_a_model_has_its_name_its_aliases_and_the_name_that_its_server_knows() -> None:
+    facts = deployed("qwen", "a", "Qwen/Qwen2.5-7B"), alias("qwen", "gpt-4o", "small")
+    table = names(*facts).table("a", False)
+    assert table == dict.fromkeys(("qwen", "gpt-4o", "small", "Qwen/Qwen2.5-7B"), "qwen")
+    model = given(*facts).cluster.models["qwen"]
+    assert list(names_of(model)) == ["qwen", "gpt-4o", "small", "Qwen/Qwen2.5-7B"]
+
+
+def test_another_tenant_has_none_of_these_names() -> None:
+    found = names(deployed("qwen", "a", "Qwen/Qwen2.5-7B"), alias("qwen", "gpt-4o"))
+    assert found.table("b", False) == {}
+
+
+def test_an_operator_reaches_models_of_other_tenants_by_their_names_only() -> None:
+    found = names(deployed("qwen", "a"), alias("qwen", "gpt-4o"), deployed("own", "b"))
+    assert found.table("b", True) == {"own": "own", "qwen": "qwen"}
+
+
+def test_the_same_alias_is_another_model_in_another_tenant() -> None:
+    found = names(deployed("x", "a"), alias("x", "m"), deployed("y", "b"), alias("y", "m"))
+    assert found.table("a", False)["m"] == "x" and found.table("b", False)["m"] == "y"
+
+
+def test_a_model_s_own_name_is_stronger_than_an_alias_and_that_than_a_served_name() -> None:
+    found = names(
+        deployed("x", "a"),
+        alias("x", "y", "Org/M"),
+        deployed("y", "a", "Org/M"),
+        deployed("z", "a", "Org/M"),
+    ).table("a", False)
+    assert found == {"x": "x", "y": "y", "z": "z", "Org/M": "x"}
+
+
+def test_of_two_models_with_one_served_name_the_older_one_has_it() -> None:
+    found = names(deployed("z", "a", "Org/M"), deployed("b", "a", "Org/M")).table("a", False)
+    assert found["Org/M"] == "z"
+
+
+def test_a_shared_model_is_reached_by_all_its_names_until_it_is_shared_no_longer() -> None:
+    facts = deployed("x", "a", "Org/M"), alias("x", "m"), share("x", "b")
+    assert names(*facts).table("b", False) == {"x": "x", "m": "x", "Org/M": "x"}
+    assert names(*facts).table("c", False) == {}
+    assert names(*facts, share("x", "b", removed=True)).table("b", False) == {}
+
+
+def test_a_model_that_is_shared_with_all_tenants_is_reached_by_each() -> None:
+    found = names(deployed("x", "a"), share("x", "*"))
+    assert found.table("b", False) == found.table("c", False) == {"x": "x"}
+
+
+def test_a_shared_model_never_takes_a_name_of_the_guest_s_own_models() -> None:
+    """A tenant that shares a model with all tenants gets none of their requests by that."""
+    found = names(
+        *(deployed("gpt-4o", "evil"), share("gpt-4o", "*"), alias("gpt-4o", "own", "served")),
+        *(deployed("own", "b", "served"), alias("own", "gpt-4o")),
+    )
+    assert found.table("b", False) == dict.fromkeys(("own", "gpt-4o", "served"), "own")
+    assert found.table("c", False)["gpt-4o"] == "gpt-4o"
+
+
+def test_of_two_shared_models_with_one_alias_the_one_that_was_shared_first_has_it() -> None:
+    found = names(
+        *(deployed("x", "a"), deployed("y", "b"), alias("y", "m"), alias("x", "m")),
+        *(share("y", "c"), share("x", "c"), share("x", "x")),
+    )
+    assert found.table("c", False) == {"m": "y", "x": "x", "y": "y"}
+
+
+def test_an_undeployed_model_loses_its_aliases_and_guests() -> None:
+    facts = deployed("x", "a"), alias("x", "m"), share("x", "b"), f.ModelUndeployed(name="x")
+    assert names(*facts).table("a", True) == names(*facts).table("b", False) == {}
+    again = names(*facts, deployed("x", "c"))
+    assert again.table("b", False) == {} and again.table("c", False) == {"x": "x"}
+
+
+def test_a_redeployed_model_keeps_them() -> None:
+    found = names(deployed("x", "a"), alias("x", "m"), share("x", "b"), deployed("x", "a"))
+    assert found.table("b", False) == {"x": "x", "m": "x"}
+
+
+def test_facts_about_a_model_that_is_not_deployed_and_removals_of_nothing_change_nothing() -> None:
+    facts: list[AnyFact] = [
+        *(*alias("x", "m"), share("x", "b"), deployed("x", "a"), share("x", "b", removed=True)),
+        f.ModelAliasSet(name="x", alias="m", removed=True),
+    ]
+    cluster = given(*facts).cluster
+    assert (cluster.models["x"].aliases, cluster.models["x"].guests) == ({}, {})
+    assert cluster.ignored == 4
+
+
+def test_the_table_of_a_tenant_is_made_once() -> None:
+    found = names(deployed("x", "a"))
+    assert found.table("a", False) is found.table("a", False)
