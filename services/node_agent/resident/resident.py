@@ -37,6 +37,7 @@ from services.node_agent.directories.protocol import Launch, Machine
 from services.node_agent.machine import synced_file
 from services.node_agent.resident import fingerprint, standbys
 from services.node_agent.resident.artefacts import ArtefactStore
+from services.node_agent.resident.device_orders import DeviceOrders
 from services.node_agent.resident.device_weights import DeviceWeights
 from services.node_agent.resident.engine import packages_of
 from services.node_agent.resident.from_peers import PeerWeights
@@ -82,12 +83,12 @@ class Resident:
         self.keeps: Callable[[], Keeps] = Keeps
         self.peers: PeerWeights | None = None
         self.standbys = Standbys(self.jobs_dir)
-        self.devices = DeviceWeights(
+        self.on_devices = DeviceOrders(
             folder=state_dir.resolve() / "weights",
             sockets=memory_dir.with_name(f"muster-gms-{memory_dir.name.rpartition('-')[2]}"),
-            jobs_dir=self.jobs_dir,
             ids_of=self._ids,
         )
+        self.devices = DeviceWeights(self.on_devices, self.jobs_dir)
         self.removing = 0
         self.removed = asyncio.Event()
         self.removed.set()
@@ -107,7 +108,7 @@ class Resident:
         """Find what earlier agents kept. `keeps` returns what is wanted now."""
         loop = asyncio.get_running_loop()
         self.tell, self.keeps = (lambda seen: _ignore(loop.call_soon_threadsafe(tell, seen))), keeps
-        self.devices.start(self.tell, keeps, living, inventory)
+        self.on_devices.start(self.tell, keeps, living, inventory)
         if self.peers is not None:
             self.peers.tell, self.peers.keeps = self.tell, keeps
         await self._run(self.artefacts.load)
@@ -118,7 +119,7 @@ class Resident:
     async def close(self) -> None:
         for threads in (self.fills, self.thread):
             threads.shutdown(wait=False, cancel_futures=True)
-        await self.devices.close()
+        await self.on_devices.close()
         if self.peers is not None:
             self.peers.close()
 
@@ -136,7 +137,7 @@ class Resident:
             if action.remove:
                 await self._remove(order)
             elif order.tier == kept_life.GPU:
-                self._say(await self.devices.bring(order))
+                self._say(await self.on_devices.bring(order))
             elif order.tier == kept_life.HOST:
                 loop = asyncio.get_running_loop()
                 seen = await loop.run_in_executor(self.fills, self._bring, order)
@@ -155,7 +156,7 @@ class Resident:
         self.removed.clear()
         try:
             if order.tier == kept_life.GPU:
-                await self.devices.tidy()
+                await self.on_devices.tidy()
             store = self.weights if order.tier == kept_life.HOST else self.artefacts
             if order.tier in (kept_life.HOST, kept_life.ARTEFACT):
                 await self._run(store.remove, order.tenant, order.model)
