@@ -138,15 +138,16 @@ STAY: Final[dict[str, str]] = {
     ): "broker_client.ANSWER_S broker_client.AGAIN_S",
     "a link of a job's own program, whose calls take their deadline: `within_s`, `give_up_s`": """
         compression.ZSTD_BYTES_PER_S handshake.HANDSHAKE_S link.WITHIN_S link.LINGER_S
-        progress.IDLE_S progress.TURN_S progress.DIAL_AGAIN_S transports.LOOK_S
-        transports.DIAL_AGAIN_S rdma.SPIN_S""",
+        progress.IDLE_S progress.TURN_S progress.DIAL_AGAIN_S transport.listening.LOOK_S
+        transport.opening.DIAL_AGAIN_S proof.PROVE_S proof.READY_S queue_pair.PROVE_LOOK_S
+        transports.RDMA_S rdma.SPIN_S""",
     "the protocol of links between agents: both nodes count on it": """
         grants.VALID_S links.serving.IDLE_S links.serving.LOOK_S links.links.ACCEPT_S
         links.links.GIVE_UP_S links.asking.ANSWER_S links.asking.LOOK_S links.copies.COPY_S
         links.dialling.CONNECT_S links.members.KNOWN_S links.members.LOOK_S
         grants.UNUSED_NS weight_answers.ALL_S avoided.FIRST_S avoided.LONGEST_S
         from_peers.SESSION_S from_peers.WAIT_S from_peers.COMING_S from_peers.LOOK_S
-        from_peers.AGAIN_S
+        from_peers.AGAIN_S fabric.choice.FAILED_S
         tokens.VALID_MAX_S tokens.APART_NS tokens.SECOND_NS""",
     "the default of an argument for which a setting is given": """
         records.FLUSH_S vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S

@@ -46,6 +46,7 @@ from services.node_agent.jobs.environment import passed_on
 from services.node_agent.jobs.means import Means
 from services.node_agent.jobs.probe import probe
 from services.node_agent.links import opening
+from services.node_agent.links.report import link_metrics
 from services.node_agent.machine.cgroup_files import CONTROLLERS
 from services.node_agent.machine.cgroups import Home, prepare
 from services.node_agent.machine.processes import boot_id
@@ -119,7 +120,7 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Ho
         if simulated
         else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     )
-    offered = choice.offer()
+    offered = choice.offer(settings.link_transport)
     return Machine(
         node_id=settings.node_id,
         address=settings.node_address,
@@ -293,6 +294,7 @@ async def _metrics(
         more=[
             *memory_metrics(node, agent.means.pools.report()),
             *weights_metrics(node, agent.means.resident.device_bytes()),
+            *([] if agent.links is None else link_metrics(node, agent.links.choices.counts())),
         ],
     )
 
@@ -368,6 +370,11 @@ def _check(settings: Settings) -> None:
         raise Refused(
             f"MUSTER_NODE_LABELS={settings.node_labels!r} must be name=value pairs, "
             "separated by commas"
+        )
+    if settings.link_transport not in choice.WANTED:
+        raise Refused(
+            f"MUSTER_LINK_TRANSPORT={settings.link_transport!r} is unknown: set it to "
+            f"{' or '.join(choice.WANTED)}"
         )
     if settings.execs_per_job > EXECS_MAX:
         raise Refused(

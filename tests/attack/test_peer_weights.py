@@ -78,7 +78,7 @@ async def fetch_from(nodes: Nodes, way: str, second: bool) -> str:
 @pytest.mark.parametrize("way", WAYS)
 async def test_another_node_gives_what_a_hostile_one_does_not(tmp_path: Path, way: str) -> None:
     async with nodes_at(tmp_path, "a", "b", "c", answer_s=1) as nodes:
-        assert await fetch_from(nodes, way, second=True) == "from node a, node b"
+        assert await fetch_from(nodes, way, second=True) == "from node a over tcp, node b over tcp"
         assert nodes["c"].files() == FILES
 
 
@@ -118,5 +118,5 @@ async def test_a_node_that_claims_to_be_ready_and_is_not_costs_one_question(tmp_
         for name in "ac":  # node a is the nearest
             nodes.cluster.nodes[NodeId(name)].measured_rack = "m1"
         seen = await nodes["c"].fetch()
-        assert (seen.state, seen.detail) == (kept_life.READY, "from node b")
+        assert (seen.state, seen.detail) == (kept_life.READY, "from node b over tcp")
         assert nodes["c"].peers.avoided.nodes(7, time.monotonic()) == (NodeId("a"),)

@@ -16,9 +16,10 @@ from libs.job.transport.access import Refused, SharedKey
 from libs.job.transport.errors import Cause, LinkError
 from libs.job.transport.frames import HEADER_BYTES, Header, Kind, decode, encode
 from libs.job.transport.link import Link
+from libs.job.transport.listening import HANDSHAKES_MAX, Listener
 from libs.job.transport.memory import allocate
 from libs.job.transport.traffic import Options
-from libs.job.transport.transports import HANDSHAKES_MAX, Listener, TcpTransport
+from libs.job.transport.transports import TcpTransport
 from tests.contract.transport_world import cause_of, text
 
 pytestmark = pytest.mark.attack

@@ -25,6 +25,7 @@ from tests.contract.transport_world import (
     World,
     cause_of,
     cut,
+    either,
     rdma,
     tcp,
     text,
@@ -35,15 +36,25 @@ MIB = 1 << 20
 WHOLE = Options(buffers=4, buffer_bytes=MIB, give_up_s=20)
 
 
-@pytest.fixture(params=["tcp", "bad_network", "rdma"])
+@pytest.fixture(params=["tcp", "either", "bad_network", "rdma"])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "tcp":
         yield World("tcp", tcp, "127.0.0.1")
+    elif request.param == "either":
+        yield World("either" if not has_rdma() else "rdma", either, "127.0.0.1")
     elif request.param == "bad_network":
         with bad_network.between() as (host, namespace):
             yield World("bad_network", tcp, host, namespace)
     else:
         yield rdma_world()
+
+
+def has_rdma() -> bool:
+    try:
+        RdmaTransport(SharedKey(KEY, "probe"))
+    except LinkError:
+        return False
+    return True
 
 
 def rdma_world() -> World:

@@ -15,8 +15,14 @@ from contextlib import contextmanager, suppress
 from libs.job.transport.access import SharedKey
 from libs.job.transport.errors import LinkError
 from libs.job.transport.link import Link
+from libs.job.transport.listening import Listener
 from libs.job.transport.traffic import Options
-from libs.job.transport.transports import Listener, RdmaTransport, TcpTransport, Transport
+from libs.job.transport.transports import (
+    EitherTransport,
+    RdmaTransport,
+    TcpTransport,
+    Transport,
+)
 
 KEY = secrets.token_bytes(32)
 CLONE_NEWNET = 0x40000000
@@ -31,6 +37,10 @@ def tcp(name: str, options: Options) -> Transport:
 
 def rdma(name: str, options: Options) -> Transport:
     return RdmaTransport(SharedKey(KEY, name), options)
+
+
+def either(name: str, options: Options) -> Transport:
+    return EitherTransport(SharedKey(KEY, name), options)
 
 
 class Pair:

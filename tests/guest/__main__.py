@@ -3,6 +3,7 @@
 Where the guest cannot run, this says why and fails nothing.
 """
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -19,7 +20,11 @@ GUEST_S: Final = 1800
 # The sources are copied first: thousands of small reads through QEMU are slow.
 JOB: Final = """mkdir /tmp/sources && cd /repository
 tar cf - --exclude=__pycache__ libs/__init__.py libs/job tests/__init__.py tests/guest \\
-  tests/contract tests/attack/__init__.py tests/attack/test_transport.py | tar xf - -C /tmp/sources
+  tests/contract tests/attack/__init__.py tests/attack/test_transport.py \
+  libs/common services/__init__.py services/node_agent tests/integration/links_world.py \
+  tests/integration/copies_world.py tests/integration/test_links_over_rdma.py \
+  | tar xf - -C /tmp/sources
+cp -r /exchange/packages/. /tmp/sources
 cd /tmp/sources
 export PYTHONPATH=/tmp/sources PYTHONUNBUFFERED=1
 ibv_devices
@@ -27,7 +32,13 @@ python3 -m tests.guest.figures
 python3 -m pytest -c /dev/null --rootdir /tmp/sources --noconftest -p no:cacheprovider -rs -q \\
   {words}
 """
-SUITE: Final = "tests/contract/test_transport.py tests/attack/test_transport.py"
+SUITE: Final = (
+    "tests/contract/test_transport.py tests/attack/test_transport.py "
+    "tests/integration/test_links_over_rdma.py"
+)
+# Packages of agents that the guest takes from this machine's environment. They are compiled for
+# its Python, which must have the same version as the guest's.
+PACKAGES: Final = ("msgspec", "nkeys", "nacl", "_cffi_backend")
 
 
 def main() -> int:
@@ -41,6 +52,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         exchange = Path(folder)
         (exchange / "job.sh").write_text(job)
+        _packages(exchange / "packages")
         began = _boot(guest, exchange)
         output, rc = exchange / "output", exchange / "rc"
         if not rc.exists():
@@ -53,6 +65,20 @@ def main() -> int:
             return 1
         sys.stdout.write(output.read_text(errors="replace"))
         return int(rc.read_text())
+
+
+def _packages(folder: Path) -> None:
+    """Copy the packages that agents need."""
+    folder.mkdir()
+    for name in PACKAGES:
+        found = importlib.util.find_spec(name)
+        if found is None or found.origin is None:
+            continue
+        origin = Path(found.origin)
+        if found.submodule_search_locations is None:
+            shutil.copy(origin, folder)
+        else:
+            shutil.copytree(origin.parent, folder / name, ignore=shutil.ignore_patterns("*.pyc"))
 
 
 def _boot(guest: Path, exchange: Path) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from libs.common.messages.copy_messages import COPYING, CopyStart, CopyState
 from libs.common.model import AttemptRef, JobId, NodeId
+from services.node_agent.fabric.choice import Choices
 from services.node_agent.links.copies import Copies
 from services.node_agent.links.members import Members
 from tests.integration.links_world import DIALLER, NOW_NS, ROSTER, Serving, serving_at
@@ -21,7 +22,14 @@ class Fetching:
     `asked`: the node asked for a newer roster than `roster`.
     """
 
-    def __init__(self, root: Path, serving: Serving, answer_s: float, copy_s: float) -> None:
+    def __init__(
+        self,
+        root: Path,
+        serving: Serving,
+        answer_s: float,
+        copy_s: float,
+        choices: Choices | None = None,
+    ) -> None:
         self.root, self.serving = root, serving
         self.ids: list[int] = []
         self.roster = ROSTER
@@ -35,6 +43,7 @@ class Fetching:
             root_of=self._root_of,
             answer_s=answer_s,
             copy_s=copy_s,
+            choices=choices,
         )
 
     def _root_of(self, ref: AttemptRef) -> tuple[str, bool, list[int]] | None:
@@ -60,6 +69,7 @@ class Fetching:
             source_path=source.encode(),
             address=address or self.serving.links.address,
             token=token or self.serving.token(source),
+            offer=self.serving.links.choices.own(),
         )
 
     def ended(self, start: CopyStart) -> CopyState:
@@ -86,12 +96,17 @@ class Fetching:
 
 @contextmanager
 def fetching_at(
-    folder: Path, bytes_per_s: int = 0, answer_s: float = 2.0, copy_s: float = 60.0
+    folder: Path,
+    bytes_per_s: int = 0,
+    answer_s: float = 2.0,
+    copy_s: float = 60.0,
+    dialling: Choices | None = None,
+    listening: Choices | None = None,
 ) -> Iterator[Fetching]:
-    """Yield a node that fetches from a node beside it."""
+    """Yield a node that fetches from a node beside it. Without choices both use TCP."""
     (folder / "target").mkdir()
-    with serving_at(folder / "source", bytes_per_s) as serving:
-        found = Fetching(folder / "target", serving, answer_s, copy_s)
+    with serving_at(folder / "source", bytes_per_s, listening) as serving:
+        found = Fetching(folder / "target", serving, answer_s, copy_s, dialling)
         try:
             yield found
         finally:

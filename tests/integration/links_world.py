@@ -14,6 +14,7 @@ from libs.common.messages.link_messages import LinkAsk, LinkRequest, PartAsk, Su
 from libs.common.model import AttemptRef, JobId, NodeId
 from libs.job.transport.link import Link
 from libs.job.transport.transports import TcpTransport
+from services.node_agent.fabric.choice import Choices
 from services.node_agent.fabric.tokens import LinkKey, NodeAccess
 from services.node_agent.jobs.files import part_of
 from services.node_agent.links.links import Links
@@ -41,7 +42,7 @@ class Serving:
     `asked`: the node asked for a newer roster than `roster`.
     """
 
-    def __init__(self, root: Path, bytes_per_s: int = 0) -> None:
+    def __init__(self, root: Path, bytes_per_s: int = 0, choices: Choices | None = None) -> None:
         self.root = root
         self.now_ns = NOW_NS
         self.roster = ROSTER
@@ -54,6 +55,7 @@ class Serving:
             part=lambda ask: part_of("server", self._root_of, ask),
             host="127.0.0.1",
             bytes_per_s=bytes_per_s,
+            choices=choices,
         )
 
     def _root_of(self, ref: AttemptRef) -> tuple[str, bool, list[int]] | None:
@@ -79,9 +81,11 @@ class Serving:
 
 
 @contextmanager
-def serving_at(root: Path, bytes_per_s: int = 0) -> Iterator[Serving]:
+def serving_at(
+    root: Path, bytes_per_s: int = 0, choices: Choices | None = None
+) -> Iterator[Serving]:
     root.mkdir(exist_ok=True)
-    serving = Serving(root, bytes_per_s)
+    serving = Serving(root, bytes_per_s, choices)
     try:
         yield serving
     finally:

@@ -43,6 +43,7 @@ async def test_a_folder_travels_from_node_to_node_into_a_running_job(
         await asyncio.sleep(0.1)
     out, said = await shell.run("cp", "made:out", "--to-node", target, "takes:input")
     assert said == "" and out.startswith("copied 1 file, 5")
+    assert "/s) over tcp, from " in out
     (takes,) = await cluster.named("takes")
     assert out.rstrip().endswith(f"from {source} to {target} as {takes['id']}:input")
     logged, _ = await shell.run("logs", "-f", "takes")

@@ -24,7 +24,7 @@ async def test_a_node_fetches_all_files_and_names_their_source(tmp_path: Path) -
     async with nodes_at(tmp_path, "a", "b") as nodes:
         nodes["a"].fill()
         seen = await nodes["b"].fetch()
-        assert (seen.state, seen.detail) == (kept_life.READY, "from node a")
+        assert (seen.state, seen.detail) == (kept_life.READY, "from node a over tcp")
         assert seen.content == content_of(digests(FILES)) and seen.size_bytes == SIZE
         assert nodes["b"].files() == FILES
         (filling,) = nodes["b"].told
@@ -116,7 +116,7 @@ async def test_each_node_that_is_ready_becomes_a_source(tmp_path: Path) -> None:
         found = await asyncio.gather(*(nodes[name].fetch() for name in names[1:]))
         assert [seen.state for seen in found] == [kept_life.READY] * 6
         assert all(nodes[name].files() == FILES for name in names)
-        direct = sum(seen.detail == "from node n0" for seen in found)
+        direct = sum(seen.detail == "from node n0 over tcp" for seen in found)
         assert direct < 6
 
 
@@ -167,7 +167,10 @@ async def test_the_files_that_are_complete_stay_when_the_source_goes_away(
             await asyncio.sleep(0.005)
         nodes["b"].fill()
         seen = await fetching
-        assert (seen.state, seen.detail) == (kept_life.READY, "from node a, node b")
+        assert (seen.state, seen.detail) == (
+            kept_life.READY,
+            "from node a over tcp, node b over tcp",
+        )
         assert nodes["c"].told[-1].detail == "from node b, 2 of 3 files"
         assert nodes["c"].files() == FILES
 

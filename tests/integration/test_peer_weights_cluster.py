@@ -81,7 +81,7 @@ async def test_a_node_without_the_folder_fetches_the_weights_from_the_node_that_
     await ask(cluster, "PATCH", "/v1/deployments/m", 200, {"replicas": 2})
     found = await entries(cluster, 2)
     (second,) = [each for each in found if each["node_id"] != first["node_id"]]
-    assert second["detail"] == f"from node {first['node_id']}"
+    assert second["detail"] == f"from node {first['node_id']} over tcp"
     assert (second["content"], second["host_bytes"]) == (first["content"], first["host_bytes"])
     assert digest in in_memory(second["node_id"])
     history = await cluster.get("/v1/events", kind="kept.observed", limit="100")

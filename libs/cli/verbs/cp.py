@@ -119,9 +119,10 @@ def _copied(copy: Json) -> str:
     """Return the message about a copy that succeeded."""
     taken_s = max(copy["taken_ms"], 1) / 1_000
     size, rate = show_size(copy["size_bytes"]), show_size(int(copy["size_bytes"] / taken_s))
+    over = f" over {copy['transport']}" if copy["transport"] else ""
     return (
-        f"copied {counted(copy['files'], 'file')}, {size} in {taken_s:.1f} s ({rate}/s), from "
-        f"{copy['node_id']} to {copy['to_node']} as {copy['to_job']}:{copy['placed']}"
+        f"copied {counted(copy['files'], 'file')}, {size} in {taken_s:.1f} s ({rate}/s){over}, "
+        f"from {copy['node_id']} to {copy['to_node']} as {copy['to_job']}:{copy['placed']}"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.messages.link_messages import LinkOffer
 from libs.common.model import JobId, NodeId
 
 COPYING: Final = "copying"
@@ -20,7 +21,7 @@ class CopyStart(msgspec.Struct, frozen=True, tag="start"):
     """gateway -> dialling agent: copy a file or folder of another node into a job's directory.
 
     `job_id`, `attempt` and `path` name the target; `source_*` name the file or folder on `node_id`,
-    which takes the link at `address` with `token`.
+    which takes the link at `address` with `token`, over the transport of `offer` or TCP.
     """
 
     copy: str
@@ -34,6 +35,7 @@ class CopyStart(msgspec.Struct, frozen=True, tag="start"):
     source_path: bytes
     address: str
     token: bytes
+    offer: LinkOffer = LinkOffer()
 
 
 class CopyLook(msgspec.Struct, frozen=True, tag="look"):
@@ -46,7 +48,8 @@ class CopyState(msgspec.Struct, frozen=True):
     """dialling agent -> gateway: the progress or the result of a copy.
 
     `skipped` counts links that lead out of the copied folder. `placed` is the path of the copy in
-    the working directory. `fault` and `text` say why there is no copy.
+    the working directory. `transport` carries the bytes, and `transport_why` is the reason; empty:
+    there is no link yet. `fault` and `text` say why there is no copy.
     """
 
     copy: str
@@ -61,6 +64,8 @@ class CopyState(msgspec.Struct, frozen=True):
     skipped: int = 0
     size_bytes: int = 0
     taken_ms: int = 0
+    transport: str = ""
+    transport_why: str = ""
     fault: str = ""
     text: str = ""
 

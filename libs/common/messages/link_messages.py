@@ -15,6 +15,17 @@ PATH_BYTES_MAX: Final = 1_024
 ASK_BYTES_MAX: Final = 16 << 10
 
 
+class LinkOffer(msgspec.Struct, frozen=True):
+    """The transport that a node offers for links, `rdma` or `tcp`, and why.
+
+    `fabric` is the network of its RDMA port. Empty: the agent does not say it.
+    """
+
+    transport: str = ""
+    why: str = ""
+    fabric: str = ""
+
+
 class LinkAsk(msgspec.Struct, frozen=True):
     """gateway -> serving agent: a token for `dialler`, for one session and below `path` only.
 
@@ -32,12 +43,16 @@ class LinkAsk(msgspec.Struct, frozen=True):
 
 
 class LinkGranted(msgspec.Struct, frozen=True):
-    """serving agent -> gateway: the token and the listener's address, or the fault."""
+    """serving agent -> gateway: the token and the listener's address, or the fault.
+
+    `offer` is the transport that it offers; the gateway hands it to the dialler.
+    """
 
     token: bytes = b""
     address: str = ""
     fault: str = ""
     text: str = ""
+    offer: LinkOffer = LinkOffer()
 
 
 class PartAsk(msgspec.Struct, frozen=True, tag="part"):

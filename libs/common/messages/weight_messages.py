@@ -5,6 +5,7 @@ Pure. docs/decisions/0051 describes who may have which weights.
 
 import msgspec
 
+from libs.common.messages.link_messages import LinkOffer
 from libs.common.model import NodeId
 
 
@@ -27,6 +28,7 @@ class WeightsOffer(msgspec.Struct, frozen=True):
 
     `files` are the recorded SHA-256 by path. `waits`: no node can serve now, but one may soon.
     `silent` are nodes that gave the gateway no token. `refused` says why nothing is offered.
+    `offer` is the transport that the node offers for the link.
     """
 
     node_id: NodeId = NodeId("")
@@ -37,3 +39,4 @@ class WeightsOffer(msgspec.Struct, frozen=True):
     waits: bool = False
     silent: tuple[NodeId, ...] = ()
     refused: str = ""
+    offer: LinkOffer = LinkOffer()

@@ -212,6 +212,10 @@ HELP: Final = {
     "node_id": "Name of this node, [a-z0-9-]{1,63}.",
     "node_address": "Address at which other nodes reach this one (MASTER_ADDR).",
     "link_port": "Agent: port at which it takes links of other agents. 0: a free port.",
+    "link_transport": (
+        "Agent: transport of links to other agents. auto: RDMA where both nodes have a path over "
+        "it, else TCP. tcp: TCP."
+    ),
     "link_tenant_bytes_per_s": (
         "Agent: bytes per second that it sends over links for each tenant. 0: no bound."
     ),

@@ -98,6 +98,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     node_id: str = ""
     node_address: str = "127.0.0.1"
     link_port: int = 0
+    link_transport: str = "auto"
     link_tenant_bytes_per_s: int = 1 << 30
     node_cpus: int = 0
     node_memory_gib: int = 0

@@ -53,6 +53,7 @@ class Link:
     ) -> None:
         self.peer = agreed.peer
         self.transport = carrier.name
+        self.no_rdma = ""
         self.agreed = agreed
         self.carrier = carrier
         self.traffic = Traffic(agreed, options, carrier)

@@ -182,14 +182,14 @@ class Progress:
             self._adopt(wire, received)
 
     def stop(self) -> None:
-        """End the thread and the connection. Harmless when repeated."""
+        """End the thread and the connection. Harmless when repeated, and before `start`."""
         with self.lock:
             if self._wake < 0:
                 return
             self._stopped = True
             self.poke()
             self.changed.notify_all()
-        if self._thread is not threading.current_thread():
+        if self._thread.ident and self._thread is not threading.current_thread():
             self._thread.join()
         with self.lock:
             while self._waits:

@@ -4,7 +4,9 @@ Tests: tests/contract/test_transport.py in the guest of `make rdma`.
 """
 
 import secrets
+import time
 from contextlib import suppress
+from ipaddress import IPv6Address
 from typing import Any, Final, Protocol
 
 from libs.job.transport import verbs
@@ -21,6 +23,9 @@ TIMEOUT: Final = 15
 TRIES: Final = 7
 ENDLESS: Final = 7
 RECEIVER_WAIT: Final = 12
+# The largest number for the size of packets: 4096 bytes.
+MTU_MAX: Final = 5
+PROVE_LOOK_S: Final = 0.001
 
 
 class Card(Protocol):
@@ -68,11 +73,7 @@ class QueuePair:
     def connect(self, peer: dict[str, Any]) -> None:
         """Connect to the peer's queue pair. Raises WireFault, PyverbsError."""
         lib, port = self._card.verbs, self._card.port
-        try:
-            number, first, mtu = (int(peer[name]) for name in ("number", "first", "mtu"))
-            gid = str(peer["gid"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise WireFault(Cause.CORRUPT, f"a queue pair without address: {error!r}") from None
+        number, first, mtu, gid = _address(peer)
         route = lib.GlobalRoute(dgid=lib.GID(gid), sgid_index=port.gid_index)
         there = lib.AHAttr(gr=route, is_global=1, port_num=port.number)
         attributes = lib.QPAttr(port_num=port.number)
@@ -86,8 +87,37 @@ class QueuePair:
         attributes.retry_cnt = TRIES
         attributes.rnr_retry = ENDLESS
         attributes.ah_attr = there
-        self.pair.to_rts(attributes)
+        try:
+            self.pair.to_rts(attributes)
+        except lib.PyverbsError as error:
+            detail = f"there is no route to the peer's port {gid} ({error})"
+            raise WireFault(Cause.NO_RDMA, detail) from error
         self.connected = True
+
+    def prove(self, place: Foreign, by_s: float) -> None:
+        """Check that the peer's pair answers, by a write of no bytes. Raises WireFault.
+
+        A connected pair says nothing of the path: only the peer's acknowledgement does. `place` is
+        an SGE of no bytes, because a request without one cannot be made.
+        """
+        lib = self._card.verbs
+        request = lib.SendWR(
+            wr_id=0,
+            num_sge=1,
+            sg=[place],
+            opcode=lib.IBV_WR_RDMA_WRITE,
+            send_flags=lib.IBV_SEND_SIGNALED,
+        )
+        request.set_wr_rdma(0, 0)
+        self.pair.post_send(request)
+        while time.monotonic() < by_s:
+            for completion in self.queue.poll(1)[1]:
+                if completion.status == lib.IBV_WC_SUCCESS:
+                    return
+                name = verbs.status_name(lib, completion.status)
+                raise WireFault(Cause.NO_RDMA, f"the peer's port cannot be reached: {name}")
+            time.sleep(PROVE_LOOK_S)
+        raise WireFault(Cause.NO_RDMA, "the peer's port does not answer over verbs")
 
     def fail(self) -> None:
         """Move the pair to its error state."""
@@ -101,3 +131,16 @@ class QueuePair:
         self.pair.close()
         self.queue.close()
         self.channel.close()
+
+
+def _address(peer: dict[str, Any]) -> tuple[int, int, int, str]:
+    """Return number, first packet, MTU and GID of a peer's queue pair. Raises WireFault."""
+    try:
+        number, first, mtu = (int(peer[name]) for name in ("number", "first", "mtu"))
+        gid = str(IPv6Address(str(peer["gid"])).exploded)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise WireFault(Cause.CORRUPT, f"a queue pair without address: {error!r}") from None
+    most = 1 << PSN_BITS
+    if not (0 <= number < most and 0 <= first < most and 1 <= mtu <= MTU_MAX):
+        raise WireFault(Cause.CORRUPT, f"a queue pair with the address {number}, {first}, {mtu}")
+    return number, first, mtu, gid

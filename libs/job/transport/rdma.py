@@ -16,6 +16,7 @@ from libs.job.transport import checksums, verbs
 from libs.job.transport.errors import Cause, WireFault
 from libs.job.transport.frames import HEADER_BYTES, BadFrame, Flag, Header, Kind, decode, encode
 from libs.job.transport.memory import Slot, allocate
+from libs.job.transport.proof import PROVE_S, PROVES, say_ready, take_ready
 from libs.job.transport.queue_pair import SENDS_MAX, QueuePair
 from libs.job.transport.session import Entry, ProtocolError, Session
 from libs.job.transport.sink import Sink
@@ -95,7 +96,7 @@ class RdmaCarrier:
                 self._pair.connect(peer)
         except self.verbs.PyverbsError as error:
             raise WireFault(Cause.NO_RDMA, f"no queue pair: {error}") from error
-        return self._pair.address
+        return {**self._pair.address, PROVES: True}
 
     def wire(
         self,
@@ -111,11 +112,25 @@ class RdmaCarrier:
         try:
             if not pair.connected:
                 pair.connect(peer)
+                self._prove(pair)
+                say_ready(stream, peer)
+            else:
+                take_ready(stream, peer)
             return RdmaWire(self, pair, stream, session, sink, checksum)
-        except (WireFault, self.verbs.PyverbsError) as error:
+        except (WireFault, OSError, self.verbs.PyverbsError) as error:
             pair.close()
             stream.close()
-            raise WireFault(Cause.BROKEN, f"the queue pair failed: {error}") from error
+            cause = error.cause if isinstance(error, WireFault) else Cause.BROKEN
+            raise WireFault(cause, f"the queue pair failed: {error}") from error
+
+    def _prove(self, pair: QueuePair) -> None:
+        view = allocate(1)
+        memory = self.memory(view, 0)
+        try:
+            place = self.verbs.SGE(verbs.address_of(view), 0, memory.lkey)
+            pair.prove(place, time.monotonic() + PROVE_S)
+        finally:
+            memory.close()
 
     def close(self) -> None:
         """Free everything; the link's connection is closed already."""

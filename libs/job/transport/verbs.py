@@ -19,16 +19,32 @@ SYS: Final = Path("/sys")
 RXE_V2: Final = "RoCE v2"
 IPV4_MAPPED: Final = "0000:0000:0000:0000:0000:ffff:"
 GIDS_MAX: Final = 64
+INFINIBAND: Final = "InfiniBand"
+# The first half of a GID as the kernel writes it.
+SUBNET_DIGITS: Final = 19
 _making_channel = threading.Lock()
 
 
 class Port(NamedTuple):
-    """A port over which a link may run."""
+    """A port over which a link may run. `layer` and `kind` are the kernel's words."""
 
     device: str
     number: int
     gid: str
     gid_index: int
+    layer: str = ""
+    kind: str = ""
+
+    @property
+    def fabric(self) -> str:
+        """The network that the port is in, as far as one node can know.
+
+        Ports with different values cannot reach each other; those with the same perhaps can. Ports
+        of InfiniBand are told apart by their subnet, those of Ethernet by the protocol.
+        """
+        if self.layer == INFINIBAND:
+            return f"{self.layer} subnet {self.gid[:SUBNET_DIGITS]}"
+        return f"{self.kind or self.layer} {'IPv4' if self.gid.startswith(IPV4_MAPPED) else 'IPv6'}"
 
 
 def modules() -> Foreign:
@@ -72,7 +88,14 @@ def usable_port(root: Path = SYS) -> Port:
             state = _read(port / "state")
             if "ACTIVE" in state:
                 gid, index = best_gid(port)
-                return Port(device, int(port.name), gid, index)
+                return Port(
+                    device=device,
+                    number=int(port.name),
+                    gid=gid,
+                    gid_index=index,
+                    layer=_read(port / "link_layer"),
+                    kind=_read(port / f"gid_attrs/types/{index}"),
+                )
             seen.append(f"{device}/{port.name} is {state or 'unreadable'}")
     raise no_rdma(f"no port is active: {', '.join(seen)}")
 

@@ -81,6 +81,7 @@ class WeightAnswers:
                     _offer(kept, source),
                     address=granted.address,
                     token=granted.token,
+                    offer=granted.offer,
                     silent=tuple(silent),
                 )
             elif granted.fault == BUSY:

@@ -32,7 +32,8 @@ class CopyShown(msgspec.Struct, frozen=True):
 
     `state` is copying, copied or failed; `fault` is a word and `error` a text that say why it
     failed. `placed` is the path of the copy in the working directory of `to_job`. `skipped` counts
-    links that were left out because they lead out of the copied folder.
+    links that were left out because they lead out of the copied folder. `transport` (rdma or tcp)
+    carries the bytes, and `transport_why` says why; empty: there is no link yet.
     """
 
     id: str
@@ -48,6 +49,8 @@ class CopyShown(msgspec.Struct, frozen=True):
     skipped: int
     size_bytes: int
     taken_ms: int
+    transport: str
+    transport_why: str
     fault: str
     error: str
 
@@ -99,6 +102,8 @@ def shown(node_id: NodeId, found: CopyState) -> CopyShown:
         skipped=found.skipped,
         size_bytes=found.size_bytes,
         taken_ms=found.taken_ms,
+        transport=found.transport,
+        transport_why=found.transport_why,
         fault=found.fault,
         error=found.text,
     )

@@ -55,6 +55,7 @@ async def copy(request: Request, ref: str) -> Response:
         source_path=path,
         address=granted.address,
         token=granted.token,
+        offer=granted.offer,
     )
     return answer(await job_copies.started(gateway, to_node, start), 202)
 

@@ -24,7 +24,7 @@ from libs.common.messages.file_messages import (
     UNREADABLE,
     FilePart,
 )
-from libs.common.messages.link_messages import LinkRequest, PartAsk, Sum, SumAsk
+from libs.common.messages.link_messages import LinkOffer, LinkRequest, PartAsk, Sum, SumAsk
 from libs.common.model import NodeId
 from libs.job.transport.errors import Cause, LinkError
 from libs.job.transport.link import Link
@@ -46,7 +46,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Peer:
-    """The serving node, as one session reaches it. `go_on` raises Fault to end the copy."""
+    """The serving node, as one session reaches it. `go_on` raises Fault to end the copy.
+
+    `choice` is the transport of the link, and why.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,9 @@ class Peer:
         node_id: NodeId,
         go_on: Callable[[], None],
         answer_s: float = ANSWER_S,
+        choice: LinkOffer | None = None,
     ) -> None:
+        self.choice = choice or LinkOffer(link.transport)
         self.link, self.node_id, self.go_on, self.answer_s = link, node_id, go_on, answer_s
 
     def part(self, path: bytes, after: bytes = b"") -> FilePart:

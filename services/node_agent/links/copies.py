@@ -28,9 +28,11 @@ from libs.common.messages.copy_messages import (
     CopyState,
 )
 from libs.common.messages.file_messages import BROKEN, BUSY, MISSING, OUTSIDE, PRUNED, UNWRITABLE
+from libs.common.messages.link_messages import LinkOffer
 from libs.common.model import AttemptRef
 from libs.common.subjects import ask_node
 from libs.common.transport.bus import Bus
+from services.node_agent.fabric.choice import Choices
 from services.node_agent.fabric.tokens import LinkKey, NodeAccess
 from services.node_agent.jobs.files import Fault, RootOf
 from services.node_agent.links.asking import ANSWER_S
@@ -63,6 +65,7 @@ class Copy:
         self.ended_s = 0.0
         self.placed, self.is_copied = start.path, False
         self.fault: Fault | None = None
+        self.choice = LinkOffer()
 
     def state(self) -> CopyState:
         """Return the state for gateways."""
@@ -81,6 +84,8 @@ class Copy:
             skipped=done.skipped,
             size_bytes=done.size_bytes,
             taken_ms=int(((ended_s or time.monotonic()) - self.began_s) * MS),
+            transport=self.choice.transport,
+            transport_why=self.choice.why,
             fault=fault.word if fault is not None else "",
             text=str(fault) if fault is not None else "",
         )
@@ -98,7 +103,9 @@ class Copies:
         root_of: RootOf,
         answer_s: float = ANSWER_S,
         copy_s: float = COPY_S,
+        choices: Choices | None = None,
     ) -> None:
+        self.choices = choices
         self.key, self.members, self.wall_ns = key, members, wall_ns
         self.tenant_of, self.root_of = tenant_of, root_of
         self.answer_s, self.copy_s = answer_s, copy_s
@@ -228,8 +235,11 @@ class Copies:
                 start.node_id,
                 go_on=lambda: self._check_going(copy),
                 answer_s=self.answer_s,
+                choices=self.choices,
+                offered=start.offer,
             ) as peer,
         ):
+            copy.choice = peer.choice
             Fetch(peer, target, start.copy, copy.progress).run(start.source_path)
         copy.placed = target.placed
         copy.is_copied = True

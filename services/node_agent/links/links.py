@@ -23,7 +23,8 @@ from libs.common.transport.bus import Bus
 from libs.job.transport.errors import LinkError
 from libs.job.transport.link import Link
 from libs.job.transport.traffic import Options
-from libs.job.transport.transports import TcpTransport
+from libs.job.transport.transports import EitherTransport
+from services.node_agent.fabric.choice import SERVE, TCP, Choices
 from services.node_agent.fabric.tokens import Admitted, LinkKey, NodeAccess
 from services.node_agent.jobs.files import Fault
 from services.node_agent.links.copies import Copies
@@ -50,7 +51,7 @@ class Links:
 
     `tenant_of` returns the tenant of an attempt that is here; `part` reads a part of a file of it.
     `copies` fetches from other nodes; None: this node only serves. `weights` are kept weights that
-    other nodes may read; None: there are none.
+    other nodes may read; None: there are none. `choices` choose RDMA or TCP; None: TCP.
     """
 
     copies: Copies | None = None
@@ -66,12 +67,14 @@ class Links:
         host: str,
         port: int = 0,
         bytes_per_s: int = 0,
+        choices: Choices | None = None,
     ) -> None:
+        self.choices = choices or Choices(TCP)
         self.key, self.members, self.tenant_of, self.part = key, members, tenant_of, part
         self.grants = Grants(key, wall_ns)
         self.rates = Rates(bytes_per_s)
         access = NodeAccess(key, members.roster, wall_ns, admit=self.grants.admit)
-        self._listener = TcpTransport(access, BUFFERS).listen(host, port)
+        self._listener = EitherTransport(access, BUFFERS, self.choices.port).listen(host, port)
         self.address = self._listener.address
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -127,7 +130,7 @@ class Links:
             return LinkGranted(fault=OUTSIDE, text=str(error))
         except Fault as fault:
             return LinkGranted(fault=fault.word, text=str(fault))
-        return LinkGranted(token=token, address=self.address)
+        return LinkGranted(token=token, address=self.address, offer=self.choices.own())
 
     def _check_files(self, ask: LinkAsk) -> None:
         """Raise Fault unless the attempt is here, is the tenant's, and has the path."""
@@ -191,6 +194,8 @@ class Links:
         try:
             Session(link, ask, self._part_of(ask), self.rates).serve(self._closed)
         finally:
+            found = link.stats()
+            self.choices.ended(SERVE, found.transport, found.sent_bytes + found.received_bytes)
             link.close()
             self.grants.end(admitted.nonce)
             with self._lock:

@@ -8,6 +8,7 @@ from libs.common.settings.settings import Settings
 from libs.common.transport.bus import Bus
 from libs.job.transport.errors import LinkError
 from services.node_agent.directories.job_directories import JobDirectories
+from services.node_agent.fabric.choice import Choices
 from services.node_agent.fabric.tokens import LinkKey
 from services.node_agent.jobs.files import part_of
 from services.node_agent.links.copies import Copies
@@ -25,6 +26,7 @@ def links_of(settings: Settings, jobs: JobDirectories, peers: Peers | None) -> L
     """Return the links of this agent; None without a key, a roster or an address of this node."""
     if settings.nkey_seed is None or peers is None:
         return None
+    choices = Choices(settings.link_transport)
     key = LinkKey(NodeId(settings.node_id), settings.nkey_seed)
     members = Members(key.node_id, lambda: peers.gossip.roster, fetch_soon=peers.fetch_soon)
     try:
@@ -37,6 +39,7 @@ def links_of(settings: Settings, jobs: JobDirectories, peers: Peers | None) -> L
             host=settings.node_address,
             port=settings.link_port,
             bytes_per_s=settings.link_tenant_bytes_per_s,
+            choices=choices,
         )
     except LinkError as error:
         logger.warning("%s: other nodes cannot open links to this one", error)
@@ -47,6 +50,7 @@ def links_of(settings: Settings, jobs: JobDirectories, peers: Peers | None) -> L
         wall_ns=time.time_ns,
         tenant_of=jobs.tenant_of,
         root_of=jobs.root_of,
+        choices=choices,
     )
     return links
 
@@ -60,4 +64,5 @@ def share_weights(links: Links, resident: Resident, bus: Bus) -> None:
         bus=bus,
         wall_ns=time.time_ns,
         weights=resident.weights,
+        choices=links.choices,
     )

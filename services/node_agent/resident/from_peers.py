@@ -31,6 +31,7 @@ from libs.common.subjects import ask_weights
 from libs.common.transport.bus import Bus
 from services.node_agent.core.keeping import Keeps
 from services.node_agent.core.observations import KeepSeen, Observation
+from services.node_agent.fabric.choice import Choices
 from services.node_agent.fabric.tokens import LinkKey, NodeAccess
 from services.node_agent.jobs.files import Fault
 from services.node_agent.jobs.gateways import ask
@@ -58,12 +59,15 @@ logger = logging.getLogger(__name__)
 
 
 class Stage:
-    """The folder of one fetch, the sizes of its complete files, and the nodes that gave them."""
+    """The folder of one fetch, and the sizes of its complete files.
+
+    `nodes` gave them, each over the transport of its link.
+    """
 
     def __init__(self, folder: Path, bytes_max: int) -> None:
         self.folder, self.bytes_max = folder, bytes_max
         self.sizes: dict[str, int] = {}
-        self.nodes: dict[NodeId, None] = {}
+        self.nodes: dict[NodeId, str] = {}
 
     @property
     def size(self) -> int:
@@ -81,7 +85,9 @@ class PeerWeights:
         wall_ns: Callable[[], int],
         weights: HostWeights,
         answer_s: float = ANSWER_S,
+        choices: Choices | None = None,
     ) -> None:
+        self.choices = choices
         self.key, self.members, self.bus, self.wall_ns = key, members, bus, wall_ns
         self.weights, self.answer_s = weights, answer_s
         self.tell: Callable[[Observation], None] = lambda seen: None
@@ -231,11 +237,19 @@ class PeerWeights:
 
         check_paths(offer.files)
         access = NodeAccess(self.key, self.members.roster, self.wall_ns, offer.token)
-        with peer_at(access, offer.address, offer.node_id, go_on, self.answer_s) as peer:
+        with peer_at(
+            access,
+            offer.address,
+            offer.node_id,
+            go_on=go_on,
+            answer_s=self.answer_s,
+            choices=self.choices,
+            offered=offer.offer,
+        ) as peer:
             for path, digest in sorted(offer.files.items()):
                 if path not in stage.sizes:
                     stage.sizes[path] = fetch(peer, path, digest, stage)
-                    stage.nodes[offer.node_id] = None
+                    stage.nodes[offer.node_id] = peer.choice.transport
 
     async def _adopted(
         self,
@@ -257,7 +271,8 @@ class PeerWeights:
             content=content_of(filled.files),
             files=filled.files,
             restore_ms=took_ms,
-            detail="from " + ", ".join(f"node {node_id}" for node_id in stage.nodes),
+            detail="from "
+            + ", ".join(f"node {node} over {way}" for node, way in stage.nodes.items()),
         )
 
     def _is_wanted(self, order: KeepOrder) -> bool:
