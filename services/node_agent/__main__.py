@@ -216,8 +216,10 @@ def _agent(
     shares = Shares(state_dir, program, home.dirs)
     resident = _resident(settings, machine)
     links = opening.links_of(settings, jobs, peers)
+    uploads = None
     if links is not None:
         opening.share_weights(links, resident, bus)
+        uploads = opening.share_uploads(links, settings, bus)
         machine = msgspec.structs.replace(machine, link_address=links.address)
     agent = Agent(
         machine,
@@ -241,6 +243,7 @@ def _agent(
         prober=_prober(settings),
     )
     agent.links = links
+    agent.means.uploads = uploads
     agent.pulse = Pulse(settings.alive_file, CORE, HEARTBEATS)
     if isinstance(driver, SimulatedDriver):
         driver.running = lambda: works(agent.state, jobs.device_s)

@@ -29,7 +29,8 @@ class LinkOffer(msgspec.Struct, frozen=True):
 class LinkAsk(msgspec.Struct, frozen=True):
     """gateway -> serving agent: a token for `dialler`, for one session and below `path` only.
 
-    With `model` it is for the kept weights of that request instead, and not for files of a job.
+    With `model` it is for the kept weights of that request instead, and not for files of a job;
+    with `upload` for the tenant's archive with that SHA-256.
     """
 
     dialler: NodeId
@@ -40,6 +41,7 @@ class LinkAsk(msgspec.Struct, frozen=True):
     direction: str = READ
     model: str = ""
     request: int = 0
+    upload: str = ""
 
 
 class LinkGranted(msgspec.Struct, frozen=True):

@@ -164,6 +164,10 @@ HELP: Final = {
     "upload_store_bytes": (
         "Size of the bucket that stores these archives. It applies when the bucket is created."
     ),
+    "upload_cache_bytes": (
+        "Agent: bytes of archives that stay on a node for its next jobs and for other nodes. 0: "
+        "each job gets its archive from a gateway."
+    ),
     "access_flush_ms": (
         "Gateway: how long access records are collected before they are written. A gateway that "
         "is killed loses them."

@@ -82,6 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     upload_bytes: int = 256 << 20
     upload_files: int = 50_000
     upload_store_bytes: int = 4 << 30
+    upload_cache_bytes: int = 1 << 30
     access_flush_ms: int = 100
     audit_url: str = ""
     audit_begin: int = 1

@@ -12,11 +12,14 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from libs.common.model import JobId
+from libs.common.messages.link_messages import LinkOffer
+from libs.common.model import JobId, NodeId
 
 SHA256: Final = re.compile(r"[0-9a-f]{64}")
 # Bytes of an archive in one message; well below the server's limit (`bus.MESSAGE_BYTES_MAX`).
 PIECE_BYTES: Final = 512 << 10
+# An archive up to this size comes from a gateway: it is there before a node is found.
+SMALL_BYTES: Final = 4 << 20
 
 
 class Bounds(NamedTuple):
@@ -43,20 +46,37 @@ class Piece(NamedTuple):
 
 
 class UploadAsk(msgspec.Struct, frozen=True):
-    """agent -> gateway: request the piece behind `mark` of this attempt's upload; 0: the first."""
+    """agent -> gateway: request the piece behind `mark` of this attempt's upload; 0: the first.
+
+    With `peers` the gateway may name another node instead, or let the agent wait for one. `avoided`
+    are nodes that failed it a while ago.
+    """
 
     job_id: JobId
     attempt: int
     mark: int = 0
+    peers: bool = False
+    avoided: tuple[NodeId, ...] = ()
 
 
 class UploadPiece(msgspec.Struct, frozen=True):
-    """gateway -> agent: a piece. `size_bytes` is the whole archive's; `refused` is the fault."""
+    """gateway -> agent: a piece. `size_bytes` is the whole archive's; `refused` is the fault.
+
+    With a `token` it is no piece: the node `node_id` has the archive, and takes a link at `address`
+    over the transport of `offer`. `waits`: a node will have it soon. `silent` are nodes that gave
+    the gateway no token.
+    """
 
     size_bytes: int = 0
     mark: int = 0
     data: bytes = b""
     refused: str = ""
+    node_id: NodeId = NodeId("")
+    address: str = ""
+    token: bytes = b""
+    offer: LinkOffer = LinkOffer()
+    waits: bool = False
+    silent: tuple[NodeId, ...] = ()
 
 
 class UploadStore(Protocol):

@@ -9,27 +9,22 @@ tests/attack/test_kept_weights.py.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
 from libs.common import subjects
-from libs.common.errors import Refused, Unavailable
+from libs.common.errors import Refused
 from libs.common.facts import UNDECODABLE
-from libs.common.messages.file_messages import BUSY
-from libs.common.messages.link_messages import LinkAsk, LinkGranted
+from libs.common.messages.link_messages import LinkAsk
 from libs.common.messages.weight_messages import WeightsAsk, WeightsOffer
 from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Cluster
 from libs.common.state.kept import Kept
 from libs.common.transport.bus import Bus
 from libs.common.transport.per_sender import PLACES, Places
+from services.api_gateway.agents.link_tokens import first_granted
 from services.api_gateway.agents.placed import LOOK_S, PLACED_WAIT_S
 from services.api_gateway.agents.weight_sources import may_come, own_request, sources
-
-# Serving nodes that one answer asks for a token, all of them within the agent's own deadline.
-TRIES: Final = 8
-ALL_S: Final = 4.0
 
 logger = logging.getLogger(__name__)
 
@@ -69,32 +64,28 @@ class WeightAnswers:
         found = sources(self.cluster(), kept, node_id, ask.avoided)
         if ask.measures and found:
             return _offer(kept, found[0])
-        silent, is_busy = list[NodeId](), False
-        loop = asyncio.get_running_loop()
-        by_s = loop.time() + ALL_S
-        for source in found[:TRIES]:
-            granted = await self._granted(kept, source, node_id, by_s - loop.time())
-            if granted is None:
-                silent.append(source)
-            elif granted.token:
-                return msgspec.structs.replace(
-                    _offer(kept, source),
-                    address=granted.address,
-                    token=granted.token,
-                    offer=granted.offer,
-                    silent=tuple(silent),
-                )
-            elif granted.fault == BUSY:
-                is_busy = True
-            else:
-                logger.warning("node %s gives no weights: %s", source, granted.text)
-                silent.append(source)
-            if loop.time() >= by_s:
-                break
-        waits = is_busy or may_come(self.cluster(), kept, node_id, ask.avoided)
+        link = LinkAsk(
+            dialler=node_id,
+            tenant=kept.tenant,
+            job_id=JobId(""),
+            attempt=0,
+            path=b"",
+            model=kept.model,
+            request=kept.request,
+        )
+        asked = await first_granted(self.bus, found, link)
+        if asked.granted.token:
+            return msgspec.structs.replace(
+                _offer(kept, asked.node_id),
+                address=asked.granted.address,
+                token=asked.granted.token,
+                offer=asked.granted.offer,
+                silent=asked.silent,
+            )
+        waits = asked.is_busy or may_come(self.cluster(), kept, node_id, ask.avoided)
         return WeightsOffer(
-            waits=waits or len(found) > TRIES,
-            silent=tuple(silent),
+            waits=waits or not asked.is_whole,
+            silent=asked.silent,
             refused="no other node has these weights ready",
         )
 
@@ -106,27 +97,6 @@ class WeightAnswers:
             except Refused:
                 await asyncio.sleep(LOOK_S)
         return own_request(self.cluster(), node_id, ask.model, ask.request)
-
-    async def _granted(
-        self, kept: Kept, source: NodeId, dialler: NodeId, within_s: float
-    ) -> LinkGranted | None:
-        """Return the serving node's answer; None if it does not answer."""
-        ask = LinkAsk(
-            dialler=dialler,
-            tenant=kept.tenant,
-            job_id=JobId(""),
-            attempt=0,
-            path=b"",
-            model=kept.model,
-            request=kept.request,
-        )
-        subject = subjects.ask_node(source, "link")
-        try:
-            answer = await self.bus.request(subject, _encode(ask), max(within_s, LOOK_S))
-            return msgspec.msgpack.decode(answer, type=LinkGranted)
-        except (Unavailable, *UNDECODABLE) as error:
-            logger.warning("node %s does not answer for weights: %s", source, error)
-            return None
 
 
 def _offer(kept: Kept, source: NodeId) -> WeightsOffer:

@@ -1,11 +1,9 @@
 """Chooses the nodes from which another node may fetch kept weights.
 
-Pure. Nodes of the same measured rack come first. Each asking node has its own order of the others,
-so that several of them spread over all sources. Tests: tests/unit/test_weight_sources.py.
+Pure. `node_sources.py` orders them. Tests: tests/unit/test_weight_sources.py.
 """
 
 from collections.abc import Collection
-from hashlib import sha256
 from typing import Final
 
 from libs.common.errors import Refused
@@ -13,6 +11,7 @@ from libs.common.life import kept_life
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster
 from libs.common.state.kept import Kept, kept_key
+from services.api_gateway.agents.node_sources import nearest, takes_links
 
 # States from which an entry may become a source without a new request.
 COMING: Final = (kept_life.REQUESTED, kept_life.MEASURED, kept_life.FILLING)
@@ -33,30 +32,19 @@ def sources(
     cluster: Cluster, kept: Kept, node_id: NodeId, avoided: Collection[NodeId]
 ) -> list[NodeId]:
     """Return the nodes that have the weights and take links, the nearest first."""
-    rack = cluster.nodes[node_id].measured_rack
     ready = [
         each
         for each, entry in kept.entries.items()
         if entry.state == kept_life.READY
         and each not in (node_id, *avoided)
-        and _takes_links(cluster, each)
+        and takes_links(cluster, each)
     ]
-
-    def order(each: NodeId) -> tuple[bool, bytes]:
-        is_near = bool(rack) and cluster.nodes[each].measured_rack == rack
-        return not is_near, sha256(f"{node_id}/{each}".encode()).digest()
-
-    return sorted(ready, key=order)
+    return nearest(cluster, node_id, ready)
 
 
 def may_come(cluster: Cluster, kept: Kept, node_id: NodeId, avoided: Collection[NodeId]) -> bool:
     """Return whether another entry may become a source soon."""
     return any(
-        entry.state in COMING and each not in (node_id, *avoided) and _takes_links(cluster, each)
+        entry.state in COMING and each not in (node_id, *avoided) and takes_links(cluster, each)
         for each, entry in kept.entries.items()
     )
-
-
-def _takes_links(cluster: Cluster, node_id: NodeId) -> bool:
-    node = cluster.nodes.get(node_id)
-    return node is not None and node.usable and not node.revoked and bool(node.link_address)

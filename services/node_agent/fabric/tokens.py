@@ -35,7 +35,7 @@ class LinkToken(msgspec.Struct, frozen=True, array_like=True, tag="link"):
 
     `nonce` names the grant, which allows one session (`links/grants.py`): `direction` of the bytes
     as the dialler sees it, below `path` in the working directory of an attempt. With `model` it is
-    for the kept weights of that request instead.
+    for the kept weights of that request instead, with `upload` for the archive with that SHA-256.
     """
 
     cluster_id: str
@@ -50,6 +50,7 @@ class LinkToken(msgspec.Struct, frozen=True, array_like=True, tag="link"):
     path: bytes = b""
     model: str = ""
     request: int = 0
+    upload: str = ""
 
 
 class Purpose(NamedTuple):
@@ -62,6 +63,7 @@ class Purpose(NamedTuple):
     path: bytes
     model: str = ""
     request: int = 0
+    upload: str = ""
 
 
 class _Signed(msgspec.Struct, frozen=True, array_like=True):

@@ -99,7 +99,12 @@ async def _ready(
         bus=ground.bus,
     )
     if order.spec.upload:
-        pieces = fetched(order, ground.node_id, ground.bus)
+        uploads = ground.means.uploads
+        pieces = (
+            await uploads.pieces(order, wanted)
+            if uploads is not None
+            else fetched(order, ground.node_id, ground.bus)
+        )
         launch = replace(
             launch, workdir=await ground.jobs.unpack(launch.ref, order.spec.upload, pieces, wanted)
         )

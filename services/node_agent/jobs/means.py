@@ -14,13 +14,17 @@ from services.node_agent.drivers import DeviceNodes
 from services.node_agent.memory.pools import RETURNED, Pools
 from services.node_agent.runtimes.containers import GONE, Containers
 from services.node_agent.sharing.shares import Shares
+from services.node_agent.uploads.fetching import Uploads
 
 
 class Means:
     """Shared devices, memory pools, containers and resident data of one agent.
 
-    Without arguments there are none (the simulation).
+    Without arguments there are none (the simulation). `uploads` fetches what jobs bring along from
+    other nodes too; None: from gateways only.
     """
+
+    uploads: Uploads | None = None
 
     def __init__(
         self,
@@ -102,6 +106,8 @@ class Means:
 
     async def close(self) -> None:
         """Let go of everything; daemons and containers live on."""
+        if self.uploads is not None:
+            self.uploads.close()
         await self.resident.close()
         await self.containers.close()
         await self.pools.close()

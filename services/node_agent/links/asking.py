@@ -7,7 +7,7 @@ a hostile node can only cause a Fault that names it. Tests: tests/attack/test_co
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 import msgspec
@@ -62,9 +62,9 @@ class Peer:
         self.choice = choice or LinkOffer(link.transport)
         self.link, self.node_id, self.go_on, self.answer_s = link, node_id, go_on, answer_s
 
-    def part(self, path: bytes, after: bytes = b"") -> FilePart:
-        """Return the first part of a file, or names of a folder. Raises Fault."""
-        self._ask(PartAsk(path, 0, after))
+    def part(self, path: bytes, after: bytes = b"", offset: int = 0) -> FilePart:
+        """Return the part of a file at `offset`, or names of a folder. Raises Fault."""
+        self._ask(PartAsk(path, offset, after))
         found = self._take(FilePart)
         if found.kind == FOLDER:
             self._check_names(found, after)
@@ -79,21 +79,30 @@ class Peer:
 
         They must have the SHA-256 `expected`; without one, that of what the serving node sent.
         """
-        size, at, asked = first.size_bytes, 0, PART_BYTES
-        digest, came, part = hashlib.sha256(), 0, first
+        digest, came, left = hashlib.sha256(), 0, first.size_bytes
+        for data in self.parts(path, first):
+            digest.update(data)
+            came += len(data)
+            out(data[:left])
+            left -= len(data)
+        self._check_sum(path, came, digest.hexdigest(), expected)
+
+    def parts(self, path: bytes, first: FilePart, at: int = 0) -> Iterator[bytes]:
+        """Yield the parts of a file from offset `at` on, of which `first` came. Raises Fault.
+
+        All are as long as they must be; only the last may be longer, if the file has grown.
+        """
+        size, asked, part = first.size_bytes, at + PART_BYTES, first
         while True:
             self._check_part(path, part, first, size - at)
-            digest.update(part.data)
-            came += len(part.data)
-            out(part.data[: size - at])
+            yield part.data
             at += PART_BYTES
             if at >= size:
-                break
+                return
             while asked < min(size, at + AHEAD * PART_BYTES):
                 self._ask(PartAsk(path, asked))
                 asked += PART_BYTES
             part = self._take(FilePart)
-        self._check_sum(path, came, digest.hexdigest(), expected)
 
     def _check_sum(self, path: bytes, came: int, digest: str, expected: str) -> None:
         """Check the SHA-256 of a file of which `came` bytes came."""

@@ -21,7 +21,7 @@ GRANTS_MAX: Final = 1_024
 GRANTS_PER_TENANT: Final = 256
 VALID_S: Final = 3_600
 NONCE_BYTES: Final = 16
-# Nodes that read the same kept weights at once. Others wait until there are more sources.
+# Nodes that read the same kept weights or upload at once. Others wait for more sources.
 READERS_MAX: Final = 2
 # A token that no session used for so long is no reader.
 UNUSED_NS: Final = 15 * SECOND_NS
@@ -53,6 +53,7 @@ class Grants:
             path=ask.path,
             model=ask.model,
             request=ask.request,
+            upload=ask.upload,
         )
         now_ns = self.wall_ns()
         try:
@@ -102,16 +103,23 @@ class Grants:
             )
 
     def _check_readers(self, ask: LinkAsk, now_ns: int) -> None:
-        """Raise Fault BUSY if enough nodes read these weights."""
+        """Raise Fault BUSY if enough nodes read these weights, or this upload."""
+        if not (ask.model or ask.upload):
+            return
         unused_ns = now_ns + VALID_S * SECOND_NS - UNUSED_NS
         readers = sum(
-            (each.tenant, each.model, each.request) == (ask.tenant, ask.model, ask.request)
-            and (self._states[nonce] == OPEN or until_ns >= unused_ns)
+            _wanted(each) == _wanted(ask) and (self._states[nonce] == OPEN or until_ns >= unused_ns)
             for nonce, (each, until_ns) in self._known.items()
         )
-        if ask.model and readers >= READERS_MAX:
+        if readers >= READERS_MAX:
+            what = f"the weights of model {ask.model}" if ask.model else f"upload {ask.upload[:12]}"
             raise Fault(
                 BUSY,
-                f"{readers} nodes read the weights of model {ask.model} from node "
-                f"{self.key.node_id}, and at most {READERS_MAX} may: try again later",
+                f"{readers} nodes read {what} from node {self.key.node_id}, and at most "
+                f"{READERS_MAX} may: try again later",
             )
+
+
+def _wanted(ask: LinkAsk) -> tuple[str, str, int, str]:
+    """Return what is the same for all readers of one thing."""
+    return ask.tenant, ask.model, ask.request, ask.upload

@@ -33,6 +33,7 @@ from services.node_agent.links.kept_weights import KeptWeights
 from services.node_agent.links.members import Members
 from services.node_agent.links.rates import Rates
 from services.node_agent.links.serving import Session
+from services.node_agent.links.shared_uploads import SharedUploads
 
 SESSIONS_MAX: Final = 32
 SESSIONS_PER_NODE: Final = 8
@@ -51,11 +52,13 @@ class Links:
 
     `tenant_of` returns the tenant of an attempt that is here; `part` reads a part of a file of it.
     `copies` fetches from other nodes; None: this node only serves. `weights` are kept weights that
-    other nodes may read; None: there are none. `choices` choose RDMA or TCP; None: TCP.
+    other nodes may read, `uploads` archives; None: there are none. `choices` choose RDMA or TCP;
+    None: TCP.
     """
 
     copies: Copies | None = None
     weights: KeptWeights | None = None
+    uploads: SharedUploads | None = None
 
     def __init__(
         self,
@@ -122,6 +125,8 @@ class Links:
         try:
             if ask.model:
                 self._check_weights(ask)
+            elif ask.upload:
+                self._check_uploads(ask)
             else:
                 self._check_files(ask)
             self.members.check(ask.dialler)
@@ -153,12 +158,17 @@ class Links:
             raise Fault(MISSING, f"node {self.key.node_id} keeps no weights")
         self.weights.check(ask)
 
+    def _check_uploads(self, ask: LinkAsk) -> None:
+        if self.uploads is None:
+            raise Fault(MISSING, f"node {self.key.node_id} keeps no uploads")
+        self.uploads.check(ask)
+
     def _part_of(self, ask: LinkAsk) -> Callable[[FileAsk], FilePart]:
         """Return what reads parts of what was granted."""
-        weights = self.weights
-        if not ask.model or weights is None:
+        shared = self.weights if ask.model else self.uploads if ask.upload else None
+        if shared is None:
             return self.part
-        return lambda asked: weights.part(ask, asked.path, asked.offset)
+        return lambda asked: shared.part(ask, asked.path, asked.offset)
 
     def _accept(self) -> None:
         while not self._closed.is_set():

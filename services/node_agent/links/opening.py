@@ -2,6 +2,7 @@
 
 import logging
 import time
+from pathlib import Path
 
 from libs.common.model import NodeId
 from libs.common.settings.settings import Settings
@@ -15,9 +16,12 @@ from services.node_agent.links.copies import Copies
 from services.node_agent.links.kept_weights import KeptWeights
 from services.node_agent.links.links import Links
 from services.node_agent.links.members import Members
+from services.node_agent.links.shared_uploads import SharedUploads
 from services.node_agent.peers.peers import Peers
 from services.node_agent.resident.from_peers import PeerWeights
 from services.node_agent.resident.resident import Resident
+from services.node_agent.uploads.cache import UploadCache
+from services.node_agent.uploads.fetching import Uploads
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +57,26 @@ def links_of(settings: Settings, jobs: JobDirectories, peers: Peers | None) -> L
         choices=choices,
     )
     return links
+
+
+def share_uploads(links: Links, settings: Settings, bus: Bus) -> Uploads | None:
+    """Let other nodes read this one's uploads; return what fetches those of others.
+
+    None if the settings leave no bytes for them.
+    """
+    if not settings.upload_cache_bytes:
+        return None
+    cache = UploadCache(Path(settings.state).resolve() / "uploads", settings.upload_cache_bytes)
+    links.uploads = SharedUploads(links.key.node_id, cache)
+    return Uploads(
+        key=links.key,
+        members=links.members,
+        bus=bus,
+        wall_ns=time.time_ns,
+        cache=cache,
+        bytes_max=settings.upload_bytes,
+        choices=links.choices,
+    )
 
 
 def share_weights(links: Links, resident: Resident, bus: Bus) -> None:

@@ -2,7 +2,8 @@
 
 The grant names job, attempt and path, so a request can only choose a place below that path. Reads
 are those of `muster cp` (`jobs/files.py`): as the job's user, and never outside its directory. Of
-kept weights only the recorded files are read (`kept_weights.py`).
+kept weights only the recorded files are read (`kept_weights.py`), and of uploads only the granted
+archive (`shared_uploads.py`).
 Tests: tests/integration/test_agent_links.py, tests/attack/test_agent_links.py.
 """
 
@@ -98,9 +99,9 @@ class Session:
     def _count(self, request: PartAsk, found: FilePart) -> None:
         """Add the part to the sum of its file. Only files that are read in order have a sum.
 
-        Kept weights have none: the dialler knows their recorded SHA-256.
+        Kept weights and uploads have none: the dialler knows their recorded SHA-256.
         """
-        if self.ask.model:
+        if self.ask.model or self.ask.upload:
             return
         if request.offset == 0:
             self._path, self._sent, self._sum = request.path, 0, hashlib.sha256()
