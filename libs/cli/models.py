@@ -72,12 +72,18 @@ def replica_row(replica: dict[str, Any], now: datetime) -> list[str]:
         f"{name}/{number}",
         str(replica["state"]),
         str(replica["generation"]),
-        str(replica["node_id"] or "-"),
+        _nodes(replica),
         f"{replica['address']}:{replica['port']}" if replica["address"] else "-",
         age(replica.get("started_at"), now),
         age(replica.get("ready_at"), now),
         str(replica.get("detail") or ""),
     ]
+
+
+def _nodes(replica: dict[str, Any]) -> str:
+    """Return the node that answers, and how many more the replica has."""
+    more = len(replica["nodes"]) - 1
+    return f"{replica['node_id']} +{more}" if more > 0 else str(replica["node_id"] or "-")
 
 
 def names_line(model: Model) -> str:

@@ -243,7 +243,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The specification of a model's replicas; each is a job on one node.
+    """The specification of a model's replicas; each is a job on `nodes` nodes, one of which
+    answers.
 
     With `scaling`, `replicas` is the number to begin with. `{port}` in the command stands for the
     port of the replica. The server knows the model as `served_name` (empty: by its name). Fields of
@@ -252,6 +253,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     command: tuple[str, ...]
     replicas: int = 1
+    nodes: int = 1
     workdir: str = ""
     env: dict[str, str] = {}
     gpus: int = 1
@@ -365,7 +367,9 @@ class AttemptRef(msgspec.Struct, frozen=True, order=True):
 
 
 def standby_port(port: int) -> int:
-    """Return the second port of a replica with a standby."""
+    """Return the second port of a replica: of its standby, or MASTER_PORT if it has several
+    nodes.
+    """
     return port - STANDBY_STEP
 
 

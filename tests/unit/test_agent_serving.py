@@ -48,6 +48,13 @@ def order() -> StartOrder:
     )
 
 
+def test_only_the_first_node_of_a_replica_is_probed() -> None:
+    node, second = Node(), replace(order(), rank=1)
+    assert node.orders(second) == [a.StartJob(second)]
+    assert node.see(o.JobLaunched(KEY), o.ProcessStarted(KEY, 77)) == [said(started(), level=1)]
+    assert node.later(3_600 * S) == []
+
+
 def serving() -> Node:
     """A replica that runs, and is being asked for the first time."""
     node = Node()

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from libs.common import arrays
 from libs.common.messages import Peer, StartOrder
-from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, NodeId
+from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, NodeId, Serve, standby_port
 from services.node_agent.jobs.environment import environment, passed_on
 
 PEERS = (Peer(NodeId("a"), "10.0.0.1", 2), Peer(NodeId("b"), "10.0.0.2", 2))
@@ -70,6 +70,13 @@ def test_an_element_knows_its_number_under_all_its_names() -> None:
         "MUSTER_ARRAY_ID": "j-1",
         "MUSTER_ARRAY_TASK_ID": "5",
     }
+
+
+def test_the_nodes_of_a_replica_meet_on_another_port_than_requests() -> None:
+    one = order()
+    replica = replace(one, spec=replace(one.spec, serve=Serve("chat", 1, "/health", 60)))
+    found = environment(replica, "b", inventory("nvidia"), BASE)
+    assert (found["MASTER_PORT"], found["PORT"]) == (str(standby_port(29_511)), "29511")
 
 
 def test_a_members_environment_word_by_word() -> None:

@@ -61,6 +61,13 @@ def test_nothing_is_kept_for_a_model_whose_replicas_run_in_containers() -> None:
         intents.keeping(cluster(), model, "artefact", {})
 
 
+def test_nothing_is_kept_for_a_model_whose_replicas_have_several_nodes() -> None:
+    spec = ModelSpec(command=("serve",), nodes=2)
+    model = Model("large", TenantId("physics"), "ada", spec, 7, 1)
+    with pytest.raises(Refused, match="each replica of large has 2 nodes"):
+        intents.keeping(cluster(), model, "host", {})
+
+
 @pytest.mark.parametrize(
     ("tier", "body", "words"),
     [

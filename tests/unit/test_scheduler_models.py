@@ -15,7 +15,9 @@ from services.scheduler.state.state import State
 from tests.given import (
     EPOCH,
     SECOND_NS,
+    finished,
     registered,
+    released,
     started,
     tell,
     waiting,
@@ -55,6 +57,34 @@ def test_a_replica_is_an_endpoint_only_while_it_is_ready() -> None:
     )
     assert world.ready() == []
     assert world.living() == ["chat-1"]
+
+
+def test_a_replica_on_two_nodes_is_placed_as_a_gang_and_answers_at_rank_0() -> None:
+    world = World(registered("a"), registered("b"), deployed(1, nodes=2, gpus=1))
+    members = world.cluster.jobs[JobId("chat-1")].members
+    assert [member.rank for member in members.values()] == [0, 1]
+    first, second = members
+    world.hear(started("chat-1", first), started("chat-1", second), ready("chat-1", first))
+    (endpoint,) = ready_replicas(world.cluster, "chat")
+    assert endpoint.address == world.cluster.nodes[first].address
+
+
+def test_a_replica_on_two_nodes_is_replaced_when_one_of_them_fails() -> None:
+    world = World(registered("a"), registered("b"), deployed(1, nodes=2, gpus=1))
+    first, second = world.cluster.jobs[JobId("chat-1")].members
+    world.hear(started("chat-1", first), started("chat-1", second), ready("chat-1", first))
+    world.hear(finished("chat-1", second, 1), released("chat-1", second))
+    assert world.cluster.jobs[JobId("chat-1")].stop_reason
+    said = world.hear(finished("chat-1", first, None, signal=15), released("chat-1", first))
+    assert scaled(said) == [(["chat-2"], [])]
+
+
+def test_a_replica_on_two_nodes_has_nothing_that_a_node_keeps() -> None:
+    kept = f.ModelKeepRequested(model="chat", tier="gpu", size_bytes=1 << 30, user="ada")
+    world = World(registered("a"), registered("b"), deployed(0, nodes=2, gpus=1), kept)
+    world.hear(f.ModelScaled(name="chat", replicas=1, user="ada"))
+    serve = world.cluster.jobs[JobId("chat-1")].spec.serve
+    assert serve is not None and not serve.device_weights and not serve.standby
 
 
 def test_readiness_of_a_job_that_is_no_replica_is_ignored() -> None:

@@ -74,7 +74,17 @@ _FLAGS = (
         "--gpus",
         type=int,
         metavar="N",
-        help="GPUs of each replica, all on one node (default: 1).",
+        help="GPUs of each replica on each of its nodes (default: 1).",
+    ),
+    click.option(
+        "-N",
+        "--nodes",
+        type=click.IntRange(1),
+        metavar="N",
+        help=(
+            "Nodes of each replica (default: 1). The command runs on all of them, with RANK and "
+            "MASTER_ADDR; the one with rank 0 answers on {port}."
+        ),
     ),
     click.option(
         "--fraction",

@@ -52,6 +52,11 @@ def keeping(cluster: Cluster, model: Model, tier: str, body: object) -> ModelKee
             f"image: the replicas of {model.name} run in containers, which have no part in what a "
             "node keeps: redeploy the model without an image first"
         )
+    if model.spec.nodes > 1:
+        raise Refused(
+            f"nodes: each replica of {model.name} has {model.spec.nodes} nodes, and what a node "
+            "keeps is for replicas on one node: redeploy the model with 1 node first"
+        )
     values = job_intents.body_fields({} if body is None else body, FIELDS)
     user = job_intents.take_user(values)
     wish = convert(values, KeepBody)

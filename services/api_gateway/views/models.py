@@ -21,7 +21,10 @@ PRIORITIES: Final = ("normal", "low")
 
 
 class ReplicaShown(msgspec.Struct):
-    """A replica. Its job has the same `id`; /v1/jobs shows its output, history and explanation."""
+    """A replica. Its job has the same `id`; /v1/jobs shows its output, history and explanation.
+
+    `nodes` are all its nodes by rank; the first is `node_id`, which answers the requests.
+    """
 
     id: str
     generation: int
@@ -33,6 +36,7 @@ class ReplicaShown(msgspec.Struct):
     started_at: str | None
     ready_at: str | None
     detail: str
+    nodes: list[str]
 
 
 class ModelShareShown(msgspec.Struct):
@@ -87,6 +91,7 @@ class ModelShown(msgspec.Struct):
     workdir: str
     upload: str
     image: str
+    nodes: int
     gpus: int
     gpu_share: int
     priority: int
@@ -126,6 +131,7 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         workdir=spec.workdir,
         upload=spec.upload,
         image=spec.image,
+        nodes=spec.nodes,
         gpus=spec.gpus,
         gpu_share=spec.gpu_share,
         priority=spec.priority,
@@ -167,6 +173,7 @@ def guest_shown(cluster: Cluster, model: Model) -> ModelShown:
         workdir="",
         upload="",
         image="",
+        nodes=0,
         gpus=0,
         gpu_share=0,
         priority=0,
@@ -235,4 +242,5 @@ def _replica(cluster: Cluster, model: Model, job: Job) -> ReplicaShown:
         started_at=rfc3339(job.started_ns),
         ready_at=rfc3339(member.ready_ns if member is not None else 0),
         detail=member.detail if member is not None else "",
+        nodes=list(job.members),
     )

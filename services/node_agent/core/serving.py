@@ -40,9 +40,9 @@ class Health(msgspec.Struct):
 
 
 def probe_of(order: StartOrder) -> o.Probe | None:
-    """Return the probe of a replica; None for any other job."""
+    """Return the probe of a replica; None for any other job, and where another node answers."""
     serve = order.spec.serve
-    if serve is None:
+    if serve is None or order.rank:
         return None
     limits = serve.health_interval_s, serve.health_timeout_s, serve.health_failures
     return o.Probe(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from libs.common import arrays
 from libs.common.devices.visibility import indexes, visibility
 from libs.common.messages import StartOrder
-from libs.common.model import WHOLE_GPU, Gpu, GpuId
+from libs.common.model import WHOLE_GPU, Gpu, GpuId, standby_port
 from services.node_agent.core.inherited import INHERITED
 
 OWN_PREFIX: Final = "MUSTER_"
@@ -105,10 +105,19 @@ def _launcher(order: StartOrder) -> dict[str, str]:
         "NODE_RANK": str(order.rank),
         "GROUP_RANK": str(order.rank),
         "MASTER_ADDR": order.peers[0].address if order.peers else "127.0.0.1",
-        "MASTER_PORT": str(order.port or DEFAULT_PORT),
+        "MASTER_PORT": str(_master_port(order) or DEFAULT_PORT),
         # So that `logs -f` shows what a Python program prints when it prints it.
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def _master_port(order: StartOrder) -> int:
+    """Return the port on which the processes of all nodes meet.
+
+    Rank 0 of a replica answers requests on `port`, so its nodes meet on its second one.
+    """
+    is_gang_of_model = order.spec.serve is not None and order.spec.nodes > 1
+    return standby_port(order.port) if is_gang_of_model else order.port
 
 
 def _port(order: StartOrder, name: str) -> dict[str, str]:

@@ -146,11 +146,12 @@ def _retirement(model: Model, retire: list[JobId], reason: str, now_ns: int) -> 
 
 def _addition(cluster: Cluster, model: Model) -> ReplicasScaled:
     """Return the fact that adds one replica; one at a time, so that a fact holds the command and
-    its environment once.
+    its environment once. What nodes keep is for replicas on one node.
     """
     standby, device_weights = (
         (kept := cluster.kept.get(kept_key(model.name, tier))) is not None
         and kept.tenant == model.tenant
+        and model.spec.nodes == 1
         for tier in (kept_life.STANDBY, kept_life.GPU)
     )
     return ReplicasScaled(
