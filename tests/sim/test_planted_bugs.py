@@ -83,12 +83,18 @@ NEEDS: Final[dict[Plant, str]] = {
 }
 # The search begins at these seeds, because the earlier ones did not find the bug, and take long.
 BEGINS: Final[dict[Plant, int]] = {
-    planted_leases.silence_before_a_return_counts: 35,
-    planted_leases.a_node_is_removed_with_running_jobs: 22,
-    planted.fifo_runs_the_last_job_first: 14,
+    planted_leases.no_supervisor_enforces_the_lease: 5,
+    planted_leases.silence_before_a_return_counts: 37,
+    planted_leases.an_empty_directory_frees_attempts_of_the_old_one: 20,
+    planted_leases.a_node_is_removed_with_running_jobs: 23,
+    planted.cpus_and_memory_are_not_counted: 5,
+    planted.fifo_runs_the_last_job_first: 15,
     planted.a_job_keeps_its_place_after_its_time_slice: 16,
+    planted.allocation_extensions_are_ignored: 6,
+    planted.a_reservation_is_kept_only_once_it_has_begun: 6,
     planted.a_take_over_forgets_timers_of_held_devices: 11,
-    planted_kept.a_placement_evicts_no_resident_data: 21,
+    planted_kept.a_placement_evicts_no_resident_data: 22,
+    planted_fabric.a_gang_starts_on_a_suspect_of_its_preflight: 6,
 }
 
 
