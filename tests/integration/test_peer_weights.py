@@ -10,7 +10,7 @@ from libs.common.life import kept_life
 from libs.common.model import NodeId
 from libs.common.state.cluster import Node
 from libs.common.subjects import ask_node
-from services.api_gateway.agents import weight_answers
+from services.api_gateway.agents import link_tokens
 from services.node_agent.links import grants
 from services.node_agent.resident import from_peers
 from services.node_agent.resident.reports import seen_of
@@ -138,7 +138,7 @@ async def asked(nodes: Nodes, name: str) -> from_peers.WeightsOffer:
 async def test_a_source_that_answers_no_gateway_costs_one_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weight_answers, "ALL_S", 0.2)
+    monkeypatch.setattr(link_tokens, "ALL_S", 0.2)
     async with nodes_at(tmp_path, "b") as nodes:
         silent = NodeId("a")
         nodes.cluster.nodes[silent] = Node(silent, "healthy", link_address="127.0.0.1:1")

@@ -44,8 +44,9 @@ from services.node_agent.uploads.cache import Stage, UploadCache
 
 # Threads that fetch; more archives wait.
 FETCHES_MAX: Final = 4
-# Other nodes are asked so long after the last one that had room, and so often after failures.
-WAIT_S: Final = 60.0
+# Other nodes are asked so long after the last one that had room, and so often after failures. Both
+# together must leave the job a part of its time limit to start, which is 30 s by default.
+WAIT_S: Final = 15.0
 FAULTS_MAX: Final = 3
 LOOK_S: Final = 0.2
 
