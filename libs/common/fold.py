@@ -294,4 +294,5 @@ _FOLDS: Final = {
     f.GpuErrorSeen: device_fold.error_seen,
     f.GpuControlled: device_fold.controlled,
     f.FabricProbed: fabric_fold.probed,
+    f.LinkChosen: node_fold.link_chosen,
 }

@@ -244,6 +244,8 @@ def _agent(
     )
     agent.links = links
     agent.means.uploads = uploads
+    if links is not None:
+        opening.record_choices(links, agent.writer, lambda: agent.state.incarnation)
     agent.pulse = Pulse(settings.alive_file, CORE, HEARTBEATS)
     if isinstance(driver, SimulatedDriver):
         driver.running = lambda: works(agent.state, jobs.device_s)

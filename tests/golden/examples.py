@@ -252,6 +252,13 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
         engine="tcp",
         error="node-2 stalled",
     ),
+    f.LinkChosen(
+        node_id=NODE,
+        incarnation=4,
+        peer=NodeId("node-2"),
+        transport="tcp",
+        why="the peer offers no RDMA: no port is active",
+    ),
     f.FabricRoundClosed(
         test="test-1",
         number=2,

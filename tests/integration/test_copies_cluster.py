@@ -46,6 +46,10 @@ async def test_a_folder_travels_from_node_to_node_into_a_running_job(
     assert "/s) over tcp, from " in out
     (takes,) = await cluster.named("takes")
     assert out.rstrip().endswith(f"from {source} to {target} as {takes['id']}:input")
+    (link,) = (await cluster.get(f"/v1/nodes/{target}"))["links"]
+    assert (link["node_id"], link["transport"]) == (source, "tcp") and "no RDMA" in link["why"]
+    topo, _ = await shell.run("topo", target)
+    assert f"{source}" in topo.partition("Links to other nodes:")[2]
     logged, _ = await shell.run("logs", "-f", "takes")
     assert logged.split()[0] == hashlib.sha256(data).hexdigest()
     _, said = await shell.run("cp", "made:out", "--to-node", target, "takes:input/model", code=1)

@@ -95,6 +95,14 @@ def _ended(name: str, nodes: tuple[NodeId, ...], chance: Random) -> AnyFact:
 
 
 def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
+    for node in cluster.nodes.values():
+        yield f.LinkChosen(
+            node_id=node.node_id,
+            incarnation=node.incarnation - (chance.random() < 0.2),
+            peer=chance.choice([*cluster.nodes, NodeId("unknown")]),
+            transport=chance.choice(("rdma", "tcp", "")),
+            why=chance.choice(("", "no port is active")),
+        )
     for test in cluster.fabric.tests.values():
         for first, second in test.pairs:
             for node_id, peer in ((first, second), (second, first)):

@@ -91,6 +91,7 @@ SELDOM: Final = {
         0.1,
     ),
     "fabric.probed": 0.3,
+    "node.link_chosen": 0.1,
     **dict.fromkeys(("reservation.set", "reservation.cleared"), 0.02),
     **dict.fromkeys(
         ("job.admitted", "job.queued", "job.placed", "job.finished", "job.released"), 3.0

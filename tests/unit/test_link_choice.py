@@ -1,8 +1,13 @@
 """Two nodes use RDMA if both offer it; the reason says what is missing, and the fact holds it."""
 
-import pytest
+import asyncio
 
+import pytest
+from msgspec.structs import replace
+
+from libs.common import facts as f
 from libs.common.model import NodeId
+from libs.common.state.node import LINKS_KEPT, TEXT_MAX, LinkView
 from libs.job.transport import verbs
 from services.node_agent.fabric.choice import (
     DIAL,
@@ -15,6 +20,7 @@ from services.node_agent.fabric.choice import (
     between,
     offer,
 )
+from services.node_agent.links.chosen import NODES_MAX, ChosenLinks
 from services.node_agent.links.report import link_metrics
 from tests.given import given, registered, tell
 
@@ -119,3 +125,65 @@ def test_metrics_count_sessions_and_bytes_by_side_and_transport() -> None:
     marks = '{Hostname="a",side="dial",transport="rdma"}'
     assert f"muster_link_sessions_total{marks} 2" in lines
     assert f"muster_link_bytes_total{marks} 12" in lines
+
+
+LINK = f.LinkChosen(
+    node_id=NodeId("a"), incarnation=1, peer=NodeId("b"), transport=RDMA, why="both offer it"
+)
+
+
+def test_the_state_has_the_last_link_to_each_node_until_the_node_registers_again() -> None:
+    cluster = given(registered("a"), registered("b"), LINK).cluster
+    node = cluster.nodes[NodeId("a")]
+    assert node.links == {"b": LinkView(RDMA, "both offer it")}
+    tell(cluster, replace(LINK, transport=TCP, why="x" * 1_000), seq=10)
+    assert node.links == {"b": LinkView(TCP, "x" * TEXT_MAX)}
+    for number in range(LINKS_KEPT):
+        tell(cluster, replace(LINK, peer=NodeId(f"n{number}")), seq=11 + number)
+    assert len(node.links) == LINKS_KEPT and "b" not in node.links
+    tell(cluster, registered("a", incarnation=2), seq=200)
+    assert node.links == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"incarnation": 2}, {"transport": "smoke"}, {"peer": "B/../c"}, {"node_id": "unknown"}],
+)
+def test_a_link_of_another_life_or_an_unknown_kind_is_ignored(wrong: dict[str, object]) -> None:
+    cluster = given(registered("a")).cluster
+    before = cluster.ignored
+    tell(cluster, replace(LINK, **wrong), seq=10)
+    assert cluster.nodes[NodeId("a")].links == {} and cluster.ignored == before + 1
+
+
+class Records:
+    """A writer that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.facts: list[f.LinkChosen] = []
+
+    def put(self, facts: list[f.LinkChosen]) -> None:
+        self.facts += facts
+
+
+async def test_a_choice_is_recorded_once_and_again_when_it_changes() -> None:
+    records, lives = Records(), [1]
+    chosen = ChosenLinks(NodeId("a"), records, lambda: lives[-1], asyncio.get_running_loop())
+
+    async def noted(peer: str, transport: str) -> list[tuple[str, str, int]]:
+        before = len(records.facts)
+        await asyncio.to_thread(chosen.note, NodeId(peer), Offer(transport, "because"))
+        await asyncio.sleep(0)
+        return [(each.peer, each.transport, each.incarnation) for each in records.facts[before:]]
+
+    assert await noted("b", TCP) == [("b", TCP, 1)]
+    assert await noted("b", TCP) == [] and await noted("c", TCP) == [("c", TCP, 1)]
+    assert await noted("b", RDMA) == [("b", RDMA, 1)]
+    lives.append(2)
+    assert await noted("b", RDMA) == [("b", RDMA, 2)]
+    for number in range(NODES_MAX):
+        await noted(f"n{number}", TCP)
+    assert await noted("b", RDMA) == [("b", RDMA, 2)]
+    closed = asyncio.new_event_loop()
+    closed.close()
+    ChosenLinks(NodeId("a"), records, lambda: 1, closed).note(NodeId("b"), Offer(TCP))

@@ -28,7 +28,8 @@ LEGEND: Final = """
 def command(node: str, form: str) -> None:
     """Show the links between the GPUs and network cards of a node, and its RDMA ports.
 
-    The matrix has the form of nvidia-smi topo -m. The node's agent answers the command.
+    The matrix has the form of nvidia-smi topo -m. The node's agent answers the command. Below it
+    are the links that the node has opened to other nodes, each with its transport and the reason.
 
     \b
     muster topo node-3
@@ -52,6 +53,7 @@ def command(node: str, form: str) -> None:
     )
     print(LEGEND)
     _print_rdma(answer.get("rdma", []), str(answer.get("no_verbs", "")))
+    _print_links(ask(read_profile(), "GET", f"/v1/nodes/{quote(node, safe='')}").get("links", []))
     if answer["simulated"]:
         print("\nThe devices and their links are simulated.")
 
@@ -65,6 +67,14 @@ def _print_rdma(ports: list[Json], no_verbs: str) -> None:
         print_table([Column(head) for head in heads], rows, wide=True)
     if no_verbs:
         print(f"\nPrograms use TCP between nodes: {no_verbs}.")
+
+
+def _print_links(links: list[Json]) -> None:
+    """Print the links that the node has opened to other nodes."""
+    if links:
+        print("\nLinks to other nodes:")
+        rows = [[str(link[name]) for name in ("node_id", "transport", "why")] for link in links]
+        print_table([Column(head) for head in ("NODE", "TRANSPORT", "WHY")], rows, wide=True)
 
 
 def _port(port: Json) -> list[str]:

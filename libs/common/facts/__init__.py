@@ -83,6 +83,7 @@ from libs.common.facts.model_facts import ReplicaReady as ReplicaReady
 from libs.common.facts.model_facts import ReplicasScaled as ReplicasScaled
 from libs.common.facts.model_facts import ReplicaUnready as ReplicaUnready
 from libs.common.facts.nesting import DEPTH_MAX, array_length, too_deep
+from libs.common.facts.node_facts import LinkChosen as LinkChosen
 from libs.common.facts.node_facts import NodeDeclaredDead as NodeDeclaredDead
 from libs.common.facts.node_facts import NodeRegistered as NodeRegistered
 from libs.common.facts.order_facts import JobUpdated as JobUpdated
@@ -178,7 +179,7 @@ NodeJobFact = (
     | StandbyPromoted
 )
 GpuFact = GpuFaulted | GpuRecovered | GpuErrorSeen | GpuControlled
-NodeFact = NodeRegistered | NodeJobFact | GpuFact | FabricProbed
+NodeFact = NodeRegistered | NodeJobFact | GpuFact | FabricProbed | LinkChosen
 AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 
 

@@ -4,6 +4,19 @@ from libs.common.facts.fact import Fact
 from libs.common.model import AttemptRef, Gpu, GpuId, NodeId
 
 
+class LinkChosen(Fact, frozen=True, tag="node.link_chosen"):
+    """An agent opened a link to another one over another transport than before, or its first one.
+
+    `transport` is rdma or tcp, and `why` the reason. `incarnation` is the agent's.
+    """
+
+    node_id: NodeId
+    incarnation: int
+    peer: NodeId
+    transport: str
+    why: str = ""
+
+
 class NodeDeclaredDead(Fact, frozen=True, tag="node.declared_dead"):
     """An operator declared a silent node dead: none of its processes is alive.
 

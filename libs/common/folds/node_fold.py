@@ -12,8 +12,9 @@ from libs.common.change import IGNORED, Change, Stamp
 from libs.common.folds import claim_fold, member_fold, membership_fold
 from libs.common.folds.device_fold import follow_devices, forget_health
 from libs.common.life import node_life
-from libs.common.model import NodeId, attempt_key
+from libs.common.model import ID_PATTERN, NodeId, attempt_key
 from libs.common.state.cluster import Cluster, Node, is_removed
+from libs.common.state.node import LINKS_KEPT, TEXT_MAX, TRANSPORTS, LinkView
 
 # A registration further ahead than this of the last one is ignored: one forged number must not lock
 # out the agent's own.
@@ -61,6 +62,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     node.absent, node.left_out = fact.absent, fact.left_out
     node.transport, node.transport_why = fact.transport, fact.transport_why
+    node.links = {}
     others = claim_fold.take_inventory(cluster, node, fact, stamp)
     if replaced and fact.tells_health:
         forget_health(cluster, node)
@@ -71,6 +73,23 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
         follow_devices(cluster, node, "node.registered")
     _account(cluster, node)
     return _lose_members(cluster, node, (fact.node_id, *others))
+
+
+def link_chosen(cluster: Cluster, fact: f.LinkChosen, stamp: Stamp) -> Change:
+    """Keep what the node's last links use. The other node may be unknown here."""
+    node = cluster.nodes.get(fact.node_id)
+    if (
+        node is None
+        or fact.incarnation != node.incarnation
+        or fact.transport not in TRANSPORTS
+        or ID_PATTERN.fullmatch(fact.peer) is None
+    ):
+        return IGNORED
+    node.links.pop(fact.peer, None)
+    node.links[fact.peer] = LinkView(fact.transport, fact.why[:TEXT_MAX])
+    if len(node.links) > LINKS_KEPT:
+        del node.links[next(iter(node.links))]
+    return Change((), (fact.node_id,))
 
 
 def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:

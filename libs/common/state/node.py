@@ -1,9 +1,23 @@
 """A node in the state: its registration, its jobs, and whether it is lost. Pure."""
 
+from typing import Final
+
 import msgspec
 
 from libs.common.life import node_life
 from libs.common.model import AttemptRef, GpuId, JobId, Member, NodeId
+
+LINKS_KEPT: Final = 64
+# Characters of a reason.
+TEXT_MAX: Final = 300
+TRANSPORTS: Final = ("rdma", "tcp")
+
+
+class LinkView(msgspec.Struct, frozen=True):
+    """The transport of a node's last link to another one (rdma or tcp), and why."""
+
+    transport: str
+    why: str
 
 
 class Node(msgspec.Struct):
@@ -28,7 +42,8 @@ class Node(msgspec.Struct):
     last registration: devices that no driver shows, devices beyond UUIDS_MAX, and what the agent
     left out.
 
-    `link_address` is where its agent takes links of other agents; empty: nowhere.
+    `link_address` is where its agent takes links of other agents; empty: nowhere. `links` are those
+    that it opened since it registered, by the other node; LINKS_KEPT of them, the last ones.
     `fabric_address` is where its agent takes probes; empty: nowhere. `measured_rack` is its rack as
     measured; with `measured_first` it counts before the declared one. `drained_by` is
     the fabric test for which the scheduler drained it, `drain_cleared` the one whose drain an
@@ -69,6 +84,7 @@ class Node(msgspec.Struct):
     left_out: tuple[str, ...] = ()
     transport: str = ""
     transport_why: str = ""
+    links: dict[NodeId, LinkView] = {}
     accounted: dict[str, AttemptRef] = {}
     members: dict[JobId, int] = {}
     cpus_milli: int = 0

@@ -51,6 +51,9 @@ FABRIC_WORDS: Final[dict[type[f.AnyFact], Callable[[Any], str]]] = {
     ),
     f.FabricRoundOrdered: _pairs,
     f.FabricProbed: _probed,
+    f.LinkChosen: lambda x: (
+        f"node {x.node_id} opened a link to {x.peer} over {x.transport}: {x.why}"
+    ),
     f.FabricRoundClosed: _closed,
     f.FabricTestEnded: _ended,
     f.PreflightEnded: _preflight,

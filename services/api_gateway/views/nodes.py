@@ -147,9 +147,18 @@ class NodeShown(msgspec.Struct):
     link_address: str
 
 
+class LinkShown(msgspec.Struct):
+    """The last link that a node opened to another one: its transport, rdma or tcp, and why."""
+
+    node_id: str
+    transport: str
+    why: str
+
+
 class NodeFull(msgspec.Struct):
     node: NodeShown
     gpus: list[GpuFull]
+    links: list[LinkShown]
 
 
 def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
@@ -251,6 +260,7 @@ def node_full(principal: Principal, cluster: Cluster, node: Node, heard_ns: int)
     return NodeFull(
         node_seen(principal, cluster, node, heard_ns),
         [gpu_seen(principal, cluster, view) for view in node_gpus(cluster, node)],
+        [LinkShown(peer, each.transport, each.why) for peer, each in node.links.items()],
     )
 
 

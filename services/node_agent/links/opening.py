@@ -1,17 +1,21 @@
 """Opens the listener for links as the settings and the peers of this agent allow."""
 
+import asyncio
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from libs.common.model import NodeId
 from libs.common.settings.settings import Settings
 from libs.common.transport.bus import Bus
+from libs.common.transport.writer import Writer
 from libs.job.transport.errors import LinkError
 from services.node_agent.directories.job_directories import JobDirectories
 from services.node_agent.fabric.choice import Choices
 from services.node_agent.fabric.tokens import LinkKey
 from services.node_agent.jobs.files import part_of
+from services.node_agent.links.chosen import ChosenLinks
 from services.node_agent.links.copies import Copies
 from services.node_agent.links.kept_weights import KeptWeights
 from services.node_agent.links.links import Links
@@ -77,6 +81,12 @@ def share_uploads(links: Links, settings: Settings, bus: Bus) -> Uploads | None:
         bytes_max=settings.upload_bytes,
         choices=links.choices,
     )
+
+
+def record_choices(links: Links, writer: Writer, incarnation: Callable[[], int]) -> None:
+    """Record which transport the links to other nodes use."""
+    loop = asyncio.get_running_loop()
+    links.choices.chose = ChosenLinks(links.key.node_id, writer, incarnation, loop).note
 
 
 def share_weights(links: Links, resident: Resident, bus: Bus) -> None:
