@@ -150,19 +150,8 @@ PURE: Final = (
     "services/scheduler/questions/what_if.py",
 )
 IMPURE_MODULES: Final = (
-    *(
-        "asyncio",
-        "os",
-        "time",
-        "random",
-        "uuid",
-        "nats",
-        "socket",
-        "subprocess",
-        "pathlib",
-        "datetime",
-        "threading",
-    ),
+    *("asyncio", "os", "time", "random", "uuid", "nats", "socket", "subprocess", "pathlib"),
+    *("datetime", "threading"),
 )
 NATS_STEMS: Final = (
     "bus_nats",
@@ -214,6 +203,9 @@ CAUGHT_CANCELLATIONS: Final = {
     "libs/cli/following/execution.py in _forward": "a future's, on a thread: the command has ended",
     "services/api_gateway/openai/dispatch.py in _guarded": (
         "its own guard's, which it takes back; any other is raised"
+    ),
+    "services/api_gateway/openai/dispatch.py in _try": (
+        "of a hedge whose replica answers first; any other is raised"
     ),
     "services/node_agent/supervision/zygote_link.py in close": (
         "of a task that it has just cancelled itself"

@@ -63,6 +63,12 @@ class ModelTelemetry:
             ("model",),
             registry=registry,
         )
+        self.hedges = Counter(
+            "muster_model_hedges",
+            "Requests that were sent to a second replica because the first one was slow",
+            ("model",),
+            registry=registry,
+        )
         self.waiting = Gauge(
             "muster_model_requests_waiting",
             "Requests that wait in this gateway for a replica with room",
@@ -121,6 +127,9 @@ class ModelTelemetry:
 
     def retried(self, model: str) -> None:
         self.retries.labels(self._label(model)).inc()
+
+    def hedged(self, model: str) -> None:
+        self.hedges.labels(self._label(model)).inc()
 
 
 class FabricTelemetry:

@@ -70,7 +70,7 @@ class Replica:
     async def _answer(self, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
         await asyncio.sleep(asked.get("x_delay_s", 0))
         if asked.get("x_die") == "before":
-            _cut(request)
+            cut(request)
         if "x_status" in asked:
             return web.json_response(
                 asked.get("x_body", {"error": {"message": "as asked"}}), status=asked["x_status"]
@@ -93,7 +93,7 @@ class Replica:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         if asked.get("x_die") == "head":
-            _cut(request)
+            cut(request)
         if "x_comment_s" in asked:
             await response.write(b": no data: yet\n\n")
             await asyncio.sleep(asked["x_comment_s"])
@@ -102,7 +102,7 @@ class Replica:
             if number == chunks // 2 and asked.get("x_die") == "middle":
                 await response.write(b'data: {"half an ev')
                 await asyncio.sleep(0.05)
-                _cut(request)
+                cut(request)
             await response.write(_event(_chunk(request.path, asked, number)))
             await asyncio.sleep(asked.get("x_gap_s", 0))
         for index in range(asked.get("x_finish", 0)):
@@ -117,7 +117,7 @@ class Replica:
             await response.write(_event({**last, "choices": [choice]}))
         if asked.get("x_die") == "finished":
             await asyncio.sleep(0.05)
-            _cut(request)
+            cut(request)
         if (asked.get("stream_options") or {}).get("include_usage"):
             await response.write(
                 _event({**_chunk(request.path, asked, 0), "choices": [], "usage": USAGE})
@@ -126,7 +126,7 @@ class Replica:
             await response.write(b"data: [DONE]\n\n")
         if asked.get("x_die") == "done":
             await asyncio.sleep(0.05)
-            _cut(request)
+            cut(request)
         return response
 
 
@@ -137,7 +137,7 @@ def _is_uuid(text: str) -> bool:
         return False
 
 
-def _cut(request: web.Request) -> None:
+def cut(request: web.Request) -> None:
     assert request.transport is not None
     request.transport.abort()
     raise ConnectionResetError("as asked")
@@ -186,8 +186,10 @@ def _chunk(path: str, asked: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def running(port: int = 0, keepalive_s: float = 75.0) -> AsyncIterator[Replica]:
-    replica = Replica()
+async def running(
+    port: int = 0, keepalive_s: float = 75.0, replica: Replica | None = None
+) -> AsyncIterator[Replica]:
+    replica = replica or Replica()
     runner = web.AppRunner(
         replica.app(),
         handler_cancellation=True,

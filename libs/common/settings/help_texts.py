@@ -119,6 +119,14 @@ HELP: Final = {
     "model_attempts": (
         "Number of replicas tried for one request, as long as nothing was sent to the client."
     ),
+    "model_headers_ms": (
+        "Time for a replica to send the headers of a stream; then another replica is tried. The "
+        "first event may take MUSTER_MODEL_ANSWER_MS."
+    ),
+    "model_retry_percent": (
+        "Part of a model's requests that may be sent to one more replica because the first one is "
+        "slow (before it answers) or too busy (502, 503). 0: none."
+    ),
     "model_requests_max": "Largest number of open OpenAI requests in one gateway.",
     "model_body_bytes": "Largest body of an OpenAI request.",
     "model_answer_bytes": "Largest answer of a model; streams are not limited.",

@@ -67,6 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model_body_ms: int = 60_000
     model_keepalive_ms: int = 4_000
     model_attempts: int = 3
+    model_headers_ms: int = 120_000
+    model_retry_percent: int = 2
     model_requests_max: int = 4_096
     model_body_bytes: int = 16 << 20
     model_answer_bytes: int = 128 << 20
@@ -227,6 +229,8 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
             "model_body_ms",
             "model_keepalive_ms",
             "model_attempts",
+            "model_headers_ms",
+            "model_retry_percent",
         ),
         *(
             "record_ms",

@@ -46,6 +46,10 @@ def _ignore_answer(events: int) -> None:
     """Do nothing: no listener is set yet."""
 
 
+def ignore_begin() -> None:
+    """Do nothing: nothing ends when the answer begins."""
+
+
 class Answer(NamedTuple):
     """A whole answer of a replica."""
 
@@ -59,12 +63,14 @@ class Answer(NamedTuple):
 class ReplicaFailed(Exception):
     """A replica failed before anything was sent to the client.
 
-    `answer` is its own answer, if it gave one.
+    `answer` is its own answer, if it gave one. `is_alive`: it may work on the request still, or be
+    too busy, so another try adds to the load.
     """
 
-    def __init__(self, reason: str, answer: Answer | None = None) -> None:
+    def __init__(self, reason: str, answer: Answer | None = None, is_alive: bool = False) -> None:
         super().__init__(reason)
         self.answer = answer
+        self.is_alive = is_alive or answer is not None
 
 
 class Call:
@@ -73,7 +79,8 @@ class Call:
     `status` is the status of the client's answer, 0 until then. `tokens` are the used tokens as the
     replicas counted them, None while unknown; `usage` is the present replica's own count. `heard`
     is called when a replica sends something that is not a failure, with the number of events with
-    tokens in it. `model` is the deployed model that the name in the body stands for.
+    tokens in it; `begins` when the client's answer begins. `model` is the deployed model that the
+    name in the body stands for.
     """
 
     def __init__(
@@ -105,15 +112,21 @@ class Call:
         self.first_s = 0.0
         self.usage: Usage | None = None
         self.heard: Callable[[int], None] = _ignore_answer
+        self.begins: Callable[[], None] = ignore_begin
 
     def body_for(self, expected: str) -> bytes:
         """Return the body with the model's name as the replica's server knows it."""
         return self.body if expected == self.fields.model else with_model(self.body, expected)
 
     async def relay(
-        self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str
+        self,
+        response: aiohttp.ClientResponse,
+        guard: Guard,
+        idle_s: float,
+        replica: str,
+        first: bytes = b"",
     ) -> None:
-        """Send the replica's answer to the client.
+        """Send the replica's answer to the client. `first` are bytes of it that were read before.
 
         Raises ReplicaFailed while nothing was sent, and one of FAILURES if the replica's answer
         cannot be read.
@@ -121,15 +134,17 @@ class Call:
         if not OK <= response.status <= STATUS_MAX:
             raise ReplicaFailed(f"answered with status {response.status}")
         if response.content_type == EVENT_STREAM:
-            await self._relay_stream(response, guard, idle_s, replica)
+            await self._relay_stream(response, guard, idle_s, replica, first)
         else:
-            await self._relay_whole(response, replica)
+            await self._relay_whole(response, replica, first)
 
-    async def _relay_whole(self, response: aiohttp.ClientResponse, replica: str) -> None:
+    async def _relay_whole(
+        self, response: aiohttp.ClientResponse, replica: str, first: bytes
+    ) -> None:
         answer = Answer(
             status=response.status,
             content_type=response.headers.get("content-type", JSON),
-            body=await self._read(response.content),
+            body=first or await self.read(response.content),
             retry_after=response.headers.get("retry-after", ""),
             replica=replica,
         )
@@ -140,7 +155,8 @@ class Call:
         self._count(usage_of(answer.body))
         await self.finish(answer, replica)
 
-    async def _read(self, content: aiohttp.StreamReader) -> bytes:
+    async def read(self, content: aiohttp.StreamReader) -> bytes:
+        """Return a whole answer. Raises ApiError 502 if it is too large."""
         pieces, size = [], 0
         while piece := await content.readany():
             pieces.append(piece)
@@ -169,20 +185,27 @@ class Call:
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _relay_stream(
-        self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str
+        self,
+        response: aiohttp.ClientResponse,
+        guard: Guard,
+        idle_s: float,
+        replica: str,
+        first: bytes,
     ) -> None:
         events = Events(True, self.strips_usage, several=choices_of(self.fields) > 1)
         content, kind, send = response.content, response.headers["content-type"], self.send
         self.streaming = True
-        while piece := await _next_piece(content, events):
+        piece = first or await _next_piece(content, events)
+        while piece:
             guard.heard(idle_s)
             whole = events.feed(piece)
-            self.heard(_events_in(whole) if response.status < CLIENT_ERROR else 0)
+            self.heard(events_in(whole) if response.status < CLIENT_ERROR else 0)
             self._count(events.usage)
             if whole:
                 if not self.status:
                     await self._begin(response.status, kind, [NO_CACHE], replica)
                 await send({"type": "http.response.body", "body": whole, "more_body": True})
+            piece = await _next_piece(content, events)
         rest = events.flush()
         self._count(events.usage)
         if not self.status:
@@ -202,6 +225,7 @@ class Call:
         self, status: int, content_type: str, headers: list[tuple[bytes, bytes]], replica: str = ""
     ) -> None:
         self.status = status
+        self.begins()
         self.first_s = time.perf_counter() - self.began_s
         headers.append((b"content-type", content_type.encode("latin-1", "replace")))
         headers.append((b"openai-processing-ms", b"%d" % (self.first_s * 1_000)))
@@ -241,7 +265,7 @@ async def _next_piece(content: aiohttp.StreamReader, events: Events) -> bytes:
         return b""
 
 
-def _events_in(whole: bytes) -> int:
+def events_in(whole: bytes) -> int:
     """Return how many lines begin an event's data; comments and text within the data do not."""
     return whole.count(LATER_EVENT) + whole.startswith(EVENT)
 

@@ -7,6 +7,7 @@ tests/integration/test_openai_*.py.
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,9 +17,10 @@ from starlette.types import Receive
 from libs.common.state.cluster import Endpoint
 from services.api_gateway.access.auth import Principal
 from services.api_gateway.openai import request, upstream
-from services.api_gateway.openai.call import Call, ReplicaFailed
+from services.api_gateway.openai.call import Call, ReplicaFailed, ignore_begin
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import GONE, SILENT, Guard
+from services.api_gateway.openai.hedge import Hedge, Opened
 from services.api_gateway.openai.model_request import Request
 from services.api_gateway.openai.queues import ModelQueue
 
@@ -105,7 +107,7 @@ class Dispatch:
         asked = queue.request(call, principal.tenant)
         failure = ReplicaFailed("was not tried")
         for number in range(max(1, self.settings.model_attempts)):
-            if number and not await self._has_untried(queue, asked):
+            if number and not await self._may_retry(queue, asked, failure):
                 break
             endpoint = await queue.bind(asked, guard)
             try:
@@ -124,6 +126,16 @@ class Dispatch:
             f"the model {call.model!r} failed: a replica {failure}, and no other answered: "
             "try again",
             "upstream_error",
+        )
+
+    async def _may_retry(self, queue: ModelQueue, asked: Request, failure: ReplicaFailed) -> bool:
+        """Return whether another replica is left to try, and the retry is within the budget.
+
+        A replica that is dead does no work, so a retry in its place is not limited: the end of one
+        replica with many requests loses none of them.
+        """
+        return await self._has_untried(queue, asked) and (
+            not failure.is_alive or queue.tries.may_retry()
         )
 
     async def _has_untried(self, queue: ModelQueue, asked: Request) -> bool:
@@ -147,17 +159,66 @@ class Dispatch:
         queue: ModelQueue,
         asked: Request,
     ) -> None:
-        """Try the replica to which the request is bound.
+        """Try the replica to which the request is bound, and a second one if that is late.
 
         Raises ReplicaFailed while nothing was sent to the client, ApiError later.
         """
-        response = None
+        post = partial(self._post, call, headers)
+        after_ns = queue.tries.after_ns(asked)
+        if after_ns is None:
+            await self._try_one(call, guard, queue, asked, partial(post, endpoint))
+            return
+        hedge = Hedge(call, queue, asked, post)
+        call.begins = hedge.close
+        hedge.begin_after(after_ns)
+        try:
+            await self._try_one(call, guard, queue, asked, partial(post, endpoint))
+            return
+        except ReplicaFailed:
+            if not await hedge.answers():
+                raise
+            sent = hedge.take()
+        except asyncio.CancelledError:
+            if hedge.opened is None or _cancellations_left(asyncio.current_task()):
+                raise
+            sent = hedge.take()
+        finally:
+            hedge.close()
+            call.begins = ignore_begin
+        queue.tries.took_over(asked, sent)
+        await self._try_one(call, guard, queue, asked, hedge.answer)
+
+    async def _post(self, call: Call, headers: CIMultiDict[str], endpoint: Endpoint) -> Opened:
+        """Send the request, and wait for the answer's headers: those of a stream come at once."""
+        body = call.body_for(self.gateway.models.expects(call.model, endpoint))
+        post = self.gateway.upstream.post(endpoint, call.path, headers, body)
+        if not call.fields.streams:
+            return Opened(await post)
+        async with asyncio.timeout(self.settings.model_headers_ms / 1_000):
+            return Opened(await post)
+
+    async def _try_one(
+        self,
+        call: Call,
+        guard: Guard,
+        queue: ModelQueue,
+        asked: Request,
+        answer: Callable[[], Awaitable[Opened]],
+    ) -> None:
+        """Relay the answer of the replica to which the request is bound."""
+        assert asked.ticket.sent is not None, "the request is bound"
+        endpoint, response = asked.ticket.sent.replica, None
         before, call.tokens, call.usage = call.tokens, None, None
         try:
-            body = call.body_for(self.gateway.models.expects(call.model, endpoint))
-            response = await self.gateway.upstream.post(endpoint, call.path, headers, body)
+            response, first = await answer()
             call.heard = partial(queue.heard, asked, endpoint)
-            await call.relay(response, guard, self.settings.model_idle_ms / 1_000, endpoint.job_id)
+            await call.relay(
+                response=response,
+                guard=guard,
+                idle_s=self.settings.model_idle_ms / 1_000,
+                replica=endpoint.job_id,
+                first=first,
+            )
             if call.status >= 400:
                 call.tokens = before
         except ReplicaFailed as error:
@@ -174,7 +235,8 @@ class Dispatch:
             queue.failed(asked, is_tried=not upstream.never_sent(error))
             if upstream.unprocessed(error):
                 call.tokens = before
-            raise ReplicaFailed(upstream.describe(error)) from error
+            late = isinstance(error, TimeoutError) and not upstream.unprocessed(error)
+            raise ReplicaFailed(upstream.describe(error), is_alive=late) from error
         except asyncio.CancelledError:
             if guard.reason == SILENT:
                 queue.failed(asked, is_broken=True)
@@ -183,6 +245,12 @@ class Dispatch:
             if response is not None:
                 response.close()
             queue.end(asked, call)
+
+
+def _cancellations_left(task: "asyncio.Task[object] | None") -> int:
+    """Clear one cancellation of the task: the hedge's. Return how many others it has."""
+    assert task is not None
+    return task.uncancel()
 
 
 def _clear_cancellation(task: "asyncio.Task[object] | None") -> None:

@@ -13,6 +13,7 @@ from libs.common.messages.outstanding import ModelDemand
 from libs.common.model import TenantId
 from libs.common.state.cluster import Endpoint
 from libs.common.state.tenant import Tenant
+from services.api_gateway.openai import queue_errors
 from services.api_gateway.openai.call import CLIENT_ERROR, Call
 from services.api_gateway.openai.errors import ApiError, gateway_stopping
 from services.api_gateway.openai.events import TOKENS_MAX
@@ -24,7 +25,7 @@ from services.api_gateway.openai.open_requests import OpenRequests
 from services.api_gateway.openai.order_headers import requested_order
 from services.api_gateway.openai.queue_settings import bounds, router
 from services.api_gateway.openai.request import CHAT
-from services.api_gateway.serving.admission import TENANT_FULL, TENANT_REQUESTS, Refused
+from services.api_gateway.openai.second_tries import SecondTries
 from services.api_gateway.serving.fairness import SECOND_NS, Flow
 from services.api_gateway.serving.late_binding import LateBinding, Ticket
 from services.api_gateway.serving.prefix_index import chain
@@ -42,8 +43,6 @@ TICK_S: Final = 0.1
 WAIT_MORE_S: Final = 5.0
 # The output tokens of a stream are charged each time that so many have come.
 PORTION: Final = 64
-# The header Retry-After has this value while no replica is ready.
-STARTING_S: Final = 5
 # The weight of a tenant that has no settings.
 WEIGHT: Final = Tenant(TenantId("")).weight
 
@@ -60,6 +59,7 @@ class ModelQueue:
         self.rules: LateBinding[Endpoint] = LateBinding(
             bounds(settings), router(settings), requests_of=requests_of
         )
+        self.tries = SecondTries(self)
         self._waiting: dict[Ticket[Endpoint], Request] = {}
         self._tick: asyncio.TimerHandle | None = None
 
@@ -68,7 +68,7 @@ class ModelQueue:
 
         Raises ApiError: 503 if no replica is ready, 400 if a header is wrong.
         """
-        if not self._ready() and not self._wakes():
+        if not self.ready() and not self._wakes():
             raise self.none_ready()
         text = call.fields.text(call.path)
         has_images = call.path == CHAT and b'"image_url"' in text
@@ -82,6 +82,7 @@ class ModelQueue:
             hashes=chain(salt, text),
             session=session,
         )
+        self.tries.budget.request()
         known = self.gateway.cluster.tenants.get(TenantId(tenant))
         weight = max(1, known.weight) if known is not None else WEIGHT
         ticket: Ticket[Endpoint] = Ticket(
@@ -94,10 +95,11 @@ class ModelQueue:
 
         Raises ApiError: 503 if no replica is ready or the time is over, 429 if too much waits.
         """
-        ready, now_ns = self._ready(), self._now_ns()
+        ready, now_ns = self.ready(), self.now_ns()
         if not ready and not self._wakes():
             raise self.none_ready()
         ticket = request.ticket
+        self.tries.has_others = len(ready) > 1
         if not request.tries and self.rules.at_once(ticket, ready, now_ns):
             assert ticket.sent is not None, "a bound request has a replica"
             self.gateway.queues.open.begin(ticket.sent.replica)
@@ -115,7 +117,7 @@ class ModelQueue:
         if request.tries:
             self.rules.put_back(request.ticket, now_ns)
         elif (refused := self.rules.arrive(request.ticket, now_ns)) is not None:
-            raise self._refusal(request.ticket.flow, refused)
+            raise queue_errors.refusal(self.name, self.rules, request.ticket.flow, refused)
         self._waiting[request.ticket] = request
         if not ready:
             # The demand is what makes the scheduler begin a replica.
@@ -128,7 +130,7 @@ class ModelQueue:
 
     async def _wait(self, request: Request, guard: Guard) -> None:
         loop, patience_s = asyncio.get_running_loop(), guard.patience_s
-        wait_s = (request.ticket.expires_ns - self._now_ns()) / SECOND_NS
+        wait_s = (request.ticket.expires_ns - self.now_ns()) / SECOND_NS
         request.future = loop.create_future()
         timer = loop.call_later(wait_s, self._expire, request)
         guard.heard(wait_s + WAIT_MORE_S)
@@ -146,7 +148,7 @@ class ModelQueue:
 
     def has_untried(self, request: Request) -> bool:
         """Return whether a ready replica has not been tried."""
-        return any(endpoint not in request.ticket.tried for endpoint in self._ready())
+        return any(endpoint not in request.ticket.tried for endpoint in self.ready())
 
     def heard(self, request: Request, endpoint: Endpoint, events: int) -> None:
         """Note a piece of the replica's answer with so many events, about a token each.
@@ -156,8 +158,9 @@ class ModelQueue:
         ticket, sent = request.ticket, request.ticket.sent
         self.gateway.reporter.answered(endpoint)
         if events and sent is not None and sent.is_streamed and not sent.started:
-            now_ns = self._now_ns()
+            now_ns = self.now_ns()
             self.rules.first_token(ticket, now_ns)
+            self.tries.hedging.began(True, now_ns - sent.began_ns)
             self.latencies.first_token(now_ns - ticket.arrived_ns, now_ns)
             request.first_ns, request.events = now_ns, 0
             self.pump()
@@ -172,7 +175,7 @@ class ModelQueue:
         `is_broken`: the client had a part of the answer. `is_tried`: the replica saw the request,
         or accepts no connection; it is avoided, and not tried again for this request.
         """
-        ticket, now_ns = request.ticket, self._now_ns()
+        ticket, now_ns = request.ticket, self.now_ns()
         assert ticket.sent is not None, "the request is not bound"
         if not is_broken:
             request.uncharged = 0
@@ -183,7 +186,7 @@ class ModelQueue:
 
     def end(self, request: Request, call: Call | None = None) -> None:
         """Count the request no longer at its replica; learn from the usage of its answer."""
-        ticket, now_ns = request.ticket, self._now_ns()
+        ticket, now_ns = request.ticket, self.now_ns()
         assert ticket.sent is not None, "the request is not bound"
         endpoint = ticket.sent.replica
         usage = call.usage if call is not None else None
@@ -199,6 +202,7 @@ class ModelQueue:
             self.rules.give_back(ticket, now_ns)
         if call is not None and 0 < call.status < CLIENT_ERROR and not call.streaming:
             self.rules.answered(ticket)
+            self.tries.hedging.began(False, now_ns - ticket.sent.began_ns)
         if request.first_ns:
             self.latencies.ended(now_ns - request.first_ns, request.events - 1, now_ns)
             request.first_ns = 0
@@ -210,11 +214,11 @@ class ModelQueue:
     def pump(self) -> None:
         """Bind the requests for which there is room now."""
         if self._waiting:
-            self._pump(self._ready(), self._now_ns())
+            self._pump(self.ready(), self.now_ns())
 
     def refresh(self) -> None:
         """Do what is due every few seconds."""
-        self.rules.refresh(self._ready(), self._now_ns())
+        self.rules.refresh(self.ready(), self.now_ns())
 
     @property
     def is_idle(self) -> bool:
@@ -224,7 +228,7 @@ class ModelQueue:
 
     def demand(self) -> ModelDemand:
         """Return what the scheduler hears of this model's requests."""
-        loads, now_ns = self.rules.router.loads, self._now_ns()
+        loads, now_ns = self.rules.router.loads, self.now_ns()
         first_us, per_token_us = self.latencies.p90_us(now_ns)
         return ModelDemand(
             outstanding=sum(loads.of(each).outstanding for each in loads.known()),
@@ -242,14 +246,7 @@ class ModelQueue:
 
     def none_ready(self) -> ApiError:
         """Return the error for a model without a ready replica."""
-        why = self.gateway.models.why_not(self.name)
-        return ApiError(
-            503,
-            f"the model {self.name!r} has no ready replica: {why}",
-            "model_not_ready",
-            "model",
-            retry_after_s=STARTING_S,
-        )
+        return queue_errors.none_ready(self.name, self.gateway.models.why_not(self.name))
 
     def _pump(self, ready: Sequence[Endpoint], now_ns: int) -> None:
         skipped: set[Flow] = set()
@@ -262,26 +259,33 @@ class ModelQueue:
 
     def _expire(self, request: Request) -> None:
         if request.ticket.is_waiting:
-            self._give_up(request, self._too_late(request.ticket))
+            self._give_up(request, self._too_late(request))
             self.pump()
+
+    def _too_late(self, request: Request) -> ApiError:
+        if not self.ready():
+            return self.none_ready()
+        retry_after_s = self.rules.retry_after_s(request.ticket.flow, self.now_ns())
+        waited_s = self.gateway.settings.model_wait_ms / 1_000
+        return queue_errors.too_late(self.name, waited_s, retry_after_s)
 
     def _give_up(self, request: Request, error: ApiError) -> None:
         del self._waiting[request.ticket]
-        self.rules.withdraw(request.ticket, self._now_ns())
+        self.rules.withdraw(request.ticket, self.now_ns())
         request.answer(error)
 
     def _client_left(self, request: Request) -> None:
         """Take out a request whose client left, also if it has just been bound."""
         if request.ticket.is_waiting:
             del self._waiting[request.ticket]
-            self.rules.withdraw(request.ticket, self._now_ns())
+            self.rules.withdraw(request.ticket, self.now_ns())
             self.pump()
         elif request.ticket.sent is not None:
-            self.rules.give_back(request.ticket, self._now_ns())
+            self.rules.give_back(request.ticket, self.now_ns())
             self.end(request)
 
     def _charge(self, request: Request) -> None:
-        self.rules.charge_output(request.ticket, request.uncharged, self._now_ns())
+        self.rules.charge_output(request.ticket, request.uncharged, self.now_ns())
         request.uncharged = 0
 
     def _wake_later(self, now_ns: int) -> None:
@@ -302,43 +306,13 @@ class ModelQueue:
             self.refuse_all(self.none_ready())
         self.pump()
 
-    def _ready(self) -> Sequence[Endpoint]:
+    def ready(self) -> Sequence[Endpoint]:
+        """Return the replicas that requests may go to."""
         return self.gateway.models.ready(self.name)
 
-    def _now_ns(self) -> int:
+    def now_ns(self) -> int:
+        """Return the time by which the rules decide."""
         return self.gateway.clock.boot_ns()
-
-    def _refusal(self, flow: Flow, refused: Refused) -> ApiError:
-        if refused.reason == TENANT_FULL:
-            tokens, setting = self.rules.of_tenant[flow.tenant], "TENANT_WAITING_TOKENS"
-            text = f"{tokens} input tokens of tenant {flow.tenant} wait for the model {self.name!r}"
-        elif refused.reason == TENANT_REQUESTS:
-            requests, setting = self.rules.requests_of[flow.tenant], "REQUESTS_MAX"
-            text = f"{requests} requests of tenant {flow.tenant} wait in this gateway"
-        else:
-            tokens, setting = self.rules.waiting_tokens, "WAITING_TOKENS"
-            text = f"{tokens} input tokens of all tenants wait for the model {self.name!r}"
-        error = ApiError(
-            refused.status,
-            f"{text}, and this request would exceed the bound: try again in "
-            f"{refused.retry_after_s} s, or raise MUSTER_MODEL_{setting}",
-            "queue_full",
-            retry_after_s=refused.retry_after_s,
-        )
-        error.type = "requests" if refused.reason == TENANT_REQUESTS else "tokens"
-        return error
-
-    def _too_late(self, ticket: Ticket[Endpoint]) -> ApiError:
-        if not self._ready():
-            return self.none_ready()
-        waited_s = self.gateway.settings.model_wait_ms / 1_000
-        return ApiError(
-            503,
-            f"no replica of the model {self.name!r} had room for this request within "
-            f"{waited_s:g} s: try again, or add replicas with `muster scale`",
-            "overloaded",
-            retry_after_s=self.rules.retry_after_s(ticket.flow, self._now_ns()),
-        )
 
 
 class Queues:

@@ -231,6 +231,34 @@ class LateBinding(Generic[Replica]):
             ticket, miss - ticket.input_charged, output_tokens - ticket.output_charged, now_ns
         )
 
+    def second(
+        self, ticket: Ticket[Replica], replicas: Sequence[Replica], now_ns: int
+    ) -> Sent[Replica] | None:
+        """Count the request at a second replica too; return its place there, None if none is free.
+
+        The tenant is charged nothing for it, and nothing is taken from requests that wait. Call
+        `took_over` or `lost` in the end.
+        """
+        if self.waiting_requests or ticket.sent is None:
+            return None
+        used = (*ticket.tried, ticket.sent.replica)
+        left = [each for each in replicas if each not in used and self.router.is_calm(each, now_ns)]
+        prompt = ticket.prompt._replace(session=0)
+        route = self.router.route(prompt, left, now_ns)
+        if route.replica is None:
+            return None
+        return self.router.send(prompt, route, now_ns, ticket.is_streamed)
+
+    def took_over(self, ticket: Ticket[Replica], sent: Sent[Replica], now_ns: int) -> None:
+        """Count the request at its second replica alone. Call it after `end` of the first try."""
+        assert ticket.sent is None, "the first try has not ended"
+        ticket.sent = sent
+        self._charge(ticket, sent.miss - ticket.input_charged, -ticket.output_charged, now_ns)
+
+    def lost(self, sent: Sent[Replica], now_ns: int) -> None:
+        """Count the request at its second replica no longer, because the first one answers."""
+        self.router.loads.end(sent, now_ns)
+
     def failed(self, ticket: Ticket[Replica], now_ns: int) -> None:
         """Note that the replica failed the request, so that it is avoided for a while."""
         assert ticket.sent is not None, "the request is not bound"

@@ -30,6 +30,8 @@ ROOM_TOKENS: Final = 2_048
 HELD_ROOM_TOKENS: Final = 10_240
 ROOM_REQUESTS: Final = 256
 SESSIONS_MAX: Final = 65_536
+# A replica takes the second try of a request while less than this part of its room is used.
+CALM_PERCENT: Final = 60
 # Why a replica was chosen, or none.
 HELD: Final = "held"
 SESSION: Final = "session"
@@ -213,6 +215,15 @@ class Router(Generic[Replica]):
             if len(self._sessions) > SESSIONS_MAX:
                 self._sessions.popitem(last=False)
         return self.loads.begin(route.replica, route.miss, now_ns, is_streamed)
+
+    def is_calm(self, replica: Replica, now_ns: int) -> bool:
+        """Return whether the replica has much room, and is not avoided."""
+        load = self.loads.of(replica)
+        return (
+            not load.is_avoided(now_ns)
+            and 100 * load.pending < CALM_PERCENT * self.room_tokens
+            and 100 * load.running(now_ns) < CALM_PERCENT * self.room_requests
+        )
 
     def forget(self, replica: Replica) -> None:
         """Forget a replica that was restarted or is gone."""
