@@ -91,6 +91,8 @@ PURE: Final = (
     "services/api_gateway/access/allowance.py",
     "services/api_gateway/agents/node_budget.py",
     "services/api_gateway/agents/*_sources.py",
+    "services/api_gateway/intents/batching_fields.py",
+    "services/api_gateway/openai/batch_bodies.py",
     "services/api_gateway/openai/images.py",
     "services/api_gateway/openai/names.py",
     "services/api_gateway/openai/open_requests.py",

@@ -25,7 +25,7 @@ STAY: Final[dict[str, str]] = {
         rates.WINDOW_NS
         reading.AT_NS requests.NS_PER_S
         admission.SECOND_NS autoscaling.SECOND_NS fairness.SECOND_NS loads.SECOND_NS routing.MS_NS
-        hedging.MS_NS retry_budget.SECOND_NS
+        openai.batching.MS_NS hedging.MS_NS retry_budget.SECOND_NS
         demand.MS_NS demand.US_NS latencies.SECOND_NS latencies.US_NS
         allowance.MINUTE_NS allowance.SECOND_NS node_budget.SECOND_NS retention.SECOND_NS
         node_budget.BYTES_PER_S

@@ -104,6 +104,11 @@ def queue_line(queue: dict[str, Any]) -> str:
     return f"{requests} with {queue['waiting_tokens']} input tokens (in this gateway)"
 
 
+def batching_line(bounds: dict[str, Any]) -> str:
+    """Return the bounds of a model's batches."""
+    return f"at most {bounds['items_max']} inputs, gathered for {bounds['wait_ms']} ms"
+
+
 def scaling_line(targets: dict[str, Any]) -> str:
     """Return the bounds and targets of a model that scales."""
     wanted = [

@@ -10,6 +10,7 @@ from typing import Final, NewType
 
 import msgspec
 
+from libs.common.batching import Batching
 from libs.common.scaling_targets import ScalingTargets
 
 JobId = NewType("JobId", str)
@@ -247,8 +248,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     answers.
 
     With `scaling`, `replicas` is the number to begin with. `{port}` in the command stands for the
-    port of the replica. The server knows the model as `served_name` (empty: by its name). Fields of
-    JobSpec too apply to each replica (`model_view.replica_spec`).
+    port of the replica. The server knows the model as `served_name` (empty: by its name). With
+    `batching` the gateway joins requests. Fields of JobSpec too apply to each replica
+    (`model_view.replica_spec`).
     """
 
     command: tuple[str, ...]
@@ -295,6 +297,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     scaling: ScalingTargets | None = None
     served_name: str = ""
+    batching: Batching | None = None
 
 
 class Replica(msgspec.Struct, frozen=True):

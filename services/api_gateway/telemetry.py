@@ -69,6 +69,12 @@ class ModelTelemetry:
             ("model",),
             registry=registry,
         )
+        self.batches = Counter(
+            "muster_model_batches",
+            "Requests to replicas that joined several requests of clients",
+            ("model",),
+            registry=registry,
+        )
         self.waiting = Gauge(
             "muster_model_requests_waiting",
             "Requests that wait in this gateway for a replica with room",
@@ -130,6 +136,9 @@ class ModelTelemetry:
 
     def hedged(self, model: str) -> None:
         self.hedges.labels(self._label(model)).inc()
+
+    def batched(self, model: str) -> None:
+        self.batches.labels(self._label(model)).inc()
 
 
 class FabricTelemetry:

@@ -18,6 +18,8 @@ from libs.cli.flags.numbers import Milliseconds, Number, parse_replicas
 from libs.common.model import SPREADS
 
 F = TypeVar("F", bound=Callable[..., Any])
+# Flags that become fields of `batching`.
+BATCHING: Final = {"batch_max": "items_max", "batch_wait_ms": "wait_ms"}
 # Flags that become fields of `scaling`.
 SCALING: Final = ("first_token_ms", "per_token_ms", "concurrency", "idle_s")
 _DEFAULT: Final = re.compile(r" \(default(: [^)]*)?\)")
@@ -68,6 +70,21 @@ _FLAGS = (
             "Name by which the server knows the model, for example Qwen/Qwen2.5-7B; requests may "
             "use it too (default: the name of the deployment)."
         ),
+    ),
+    click.option(
+        "--batch-max",
+        type=click.IntRange(1),
+        metavar="N",
+        help=(
+            "Join requests for embeddings and completions (not streams) to at most N inputs, for "
+            "a server that works on one request at a time."
+        ),
+    ),
+    click.option(
+        "--batch-wait",
+        "batch_wait_ms",
+        type=Milliseconds(),
+        help="With --batch-max: time that a request waits for others to join (default: 5ms).",
     ),
     click.option(
         "-g",
@@ -243,6 +260,14 @@ def _replicas(body: dict[str, Any]) -> dict[str, Any]:
     return {"replicas": number} if text is not None else {}
 
 
+def _batching(body: dict[str, Any]) -> dict[str, Any]:
+    """Take the flags of batches out of `body`; return them as `batching`."""
+    given = {field: body.pop(flag) for flag, field in BATCHING.items() if flag in body}
+    if given and "items_max" not in given:
+        raise click.UsageError("--batch-wait needs --batch-max: give for example --batch-max 32")
+    return {"batching": given} if given else {}
+
+
 def model_body(command: Iterable[str], user: str, values: dict[str, Any]) -> dict[str, Any]:
     """Return the body for /v1/deployments from the values of the flags.
 
@@ -250,7 +275,7 @@ def model_body(command: Iterable[str], user: str, values: dict[str, Any]) -> dic
     invalid K=V.
     """
     body = {name: value for name, value in values.items() if was_given(name, value)}
-    body |= _replicas(body)
+    body |= _replicas(body) | _batching(body)
     words = list(command)
     if words:
         body["command"] = words

@@ -9,6 +9,7 @@ from libs.cli.models import (
     REPLICA_COLUMNS,
     SHARE_COLUMNS,
     Model,
+    batching_line,
     guests_line,
     names_line,
     queue_line,
@@ -67,6 +68,8 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
         print(f"scaling  {scaling_line(targets)}")
         if model["law"]:
             print(f"         {clean(model['law'])}")
+    if (batches := model.get("batching")) is not None:
+        print(f"batches  {batching_line(batches)}")
     queue = model.get("queue")
     if queue is not None:
         print(f"queue    {queue_line(queue)}")

@@ -16,7 +16,13 @@ from libs.common.model import SPREADS, ModelSpec, TenantId
 from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
 from libs.common.state.cluster import Model
-from services.api_gateway.intents import job_intents, model_names, placement_fields, pool_fields
+from services.api_gateway.intents import (
+    batching_fields,
+    job_intents,
+    model_names,
+    placement_fields,
+    pool_fields,
+)
 from services.api_gateway.intents.fields import check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
@@ -151,6 +157,8 @@ def _read(values: dict[str, Any]) -> dict[str, Any]:
     placement_fields.take_aliases(values)
     if values.get("scaling") is not None:
         values["scaling"] = _scaling(values["scaling"])
+    if values.get("batching") is not None:
+        values["batching"] = batching_fields.batching(values["batching"])
     return values
 
 

@@ -7,6 +7,7 @@ request.
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from libs.common.batching import Batching
 from libs.common.life import kept_life
 from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Endpoint, Model
@@ -50,6 +51,10 @@ class Catalogue(Protocol):
 
     def scales(self, name: str) -> bool:
         """Return whether the scheduler changes the model's number of replicas by its requests."""
+        ...
+
+    def batching(self, name: str) -> Batching | None:
+        """Return the bounds of the model's batches; None if its requests are not joined."""
         ...
 
     def why_not(self, name: str) -> str:
@@ -103,6 +108,10 @@ class Deployed:
         model = self.cluster().models.get(name)
         return model is not None and model.deployed and model.spec.scaling is not None
 
+    def batching(self, name: str) -> Batching | None:
+        model = self.cluster().models.get(name)
+        return model.spec.batching if model is not None else None
+
     def why_not(self, name: str) -> str:
         model = self.cluster().models.get(name)
         if model is None or not model.deployed:
@@ -127,6 +136,7 @@ class Listed:
 
     def __init__(self, *models: tuple[Served, Sequence[Endpoint], str]) -> None:
         self.models = {served.name: (served, ready, why) for served, ready, why in models}
+        self.batches: dict[str, Batching] = {}
 
     def get(self, name: str) -> Served | None:
         found = self.models.get(name)
@@ -150,6 +160,9 @@ class Listed:
 
     def scales(self, name: str) -> bool:
         return False
+
+    def batching(self, name: str) -> Batching | None:
+        return self.batches.get(name)
 
     def why_not(self, name: str) -> str:
         return self.models[name][2] if name in self.models else "it was undeployed"

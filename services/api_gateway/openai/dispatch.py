@@ -17,6 +17,7 @@ from starlette.types import Receive
 from libs.common.state.cluster import Endpoint
 from services.api_gateway.access.auth import Principal
 from services.api_gateway.openai import request, upstream
+from services.api_gateway.openai.batching import AllBatches
 from services.api_gateway.openai.call import Call, ReplicaFailed, ignore_begin
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import GONE, SILENT, Guard
@@ -40,6 +41,7 @@ class Dispatch:
     def __init__(self, gateway: "Gateway") -> None:
         self.gateway = gateway
         self.settings = gateway.settings
+        self.batches = AllBatches(gateway, self._dispatch)
 
     async def run(self, call: Call, principal: Principal, receive: Receive) -> None:
         """Reserve tokens, dispatch the request, and settle the tokens."""
@@ -70,7 +72,10 @@ class Dispatch:
         telemetry.models.began(call.model)
         status = 0
         try:
-            await self._dispatch(call, principal, guard)
+            if (bounds := self.batches.bounds(call.path, call.model)) is not None:
+                await self.batches.answer(call, principal, guard, bounds)
+            else:
+                await self._dispatch(call, principal, guard)
         except ApiError as error:
             guard.close()
             await call.refuse(error)

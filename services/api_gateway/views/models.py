@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.batching import Batching
 from libs.common.model import NodeId, TenantId
 from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
@@ -105,6 +106,7 @@ class ModelShown(msgspec.Struct):
     replicas: list[ReplicaShown]
     warnings: list[str] = []
     scaling: ScalingTargets | None = None
+    batching: Batching | None = None
     law: str = ""
     queue: ModelQueueShown | None = None
     served_name: str = ""
@@ -143,6 +145,7 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         health_failures=spec.health_failures,
         labels=spec.labels,
         scaling=spec.scaling,
+        batching=spec.batching,
         law=model.law if model.scaled_generation == model.generation else "",
         replicas=[_replica(cluster, model, job) for job in model_view.replicas(cluster, model)],
         served_name=spec.served_name,

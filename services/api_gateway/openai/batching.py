@@ -1,0 +1,246 @@
+"""Sends requests to models that do not batch by themselves in batches.
+
+A batch is a request of its own: it waits for a replica, is retried and is charged like any other.
+Its answer is divided, and each client gets its own part. If a replica refuses a batch, its requests
+go one by one, so that each gets its own answer or error. The rules are
+services/api_gateway/serving/batching.py and batch_bodies.py. Tests:
+tests/integration/test_openai_batching.py.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import uuid4
+
+from starlette.types import Message
+
+from libs.common.batching import Batching
+from services.api_gateway.access.auth import Principal
+from services.api_gateway.openai import batch_bodies, request
+from services.api_gateway.openai.batch_bodies import LISTS, Inputs, Part
+from services.api_gateway.openai.call import CLIENT_ERROR, JSON, OK, Answer, Call
+from services.api_gateway.openai.errors import ApiError
+from services.api_gateway.openai.guard import SILENT, Guard
+from services.api_gateway.openai.order_headers import requested_order
+from services.api_gateway.serving.batching import Batch, Batches, BatchKey
+from services.api_gateway.serving.fairness import SECOND_NS
+
+if TYPE_CHECKING:
+    from services.api_gateway.gateway import Gateway
+
+MS_NS: Final = 1_000_000
+# An error with this code may be due to one request of a batch, so all go one by one.
+ONE_BY_ONE: Final = "upstream_error"
+
+# Dispatches a call to the end of its answer. Raises ApiError.
+Dispatches = Callable[[Call, Principal, Guard], Awaitable[None]]
+
+
+class Member:
+    """One request in a batch. `part` becomes its part of the answer; None if it must go alone."""
+
+    def __init__(self, call: Call, principal: Principal, inputs: Inputs) -> None:
+        self.call = call
+        self.principal = principal
+        self.inputs = inputs
+        loop = asyncio.get_running_loop()
+        self.part: asyncio.Future[tuple[Part, str] | None] = loop.create_future()
+
+    def refuse(self, error: ApiError) -> None:
+        if not self.part.done():
+            self.part.set_exception(error)
+
+    def answer(self, found: tuple[Part, str] | None) -> None:
+        if not self.part.done():
+            self.part.set_result(found)
+
+
+class UnderWay(NamedTuple):
+    """A batch in its queue or at a replica, and its task."""
+
+    batch: Batch[Member]
+    task: "asyncio.Task[None]"
+
+
+class OwnClient:
+    """The client of a batch: it keeps the answer, and disconnects when `over` is set."""
+
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+        self.status = 0
+        self.replica = ""
+        self.body = b""
+
+    async def receive(self) -> Message:
+        await self.over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.replica = dict(message["headers"]).get(b"x-muster-replica", b"").decode()
+        else:
+            self.body += message["body"]
+
+
+class ModelBatches:
+    """The batches of one model."""
+
+    def __init__(
+        self, gateway: "Gateway", name: str, bounds: Batching, dispatch: Dispatches
+    ) -> None:
+        self.gateway = gateway
+        self.name = name
+        self.bounds = bounds
+        self.dispatch = dispatch
+        self.rules: Batches[Member] = Batches(bounds.items_max, bounds.wait_ms * MS_NS)
+        self._running: dict[Member, UnderWay] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def answer(self, member: Member, guard: Guard) -> None:
+        """Answer a request, with others where possible."""
+        call, tenant = member.call, member.principal.tenant
+        order = requested_order(call.scope["headers"], tenant)
+        key = BatchKey(tenant, (call.path, order, member.inputs.shared))
+        self.rules.join(key, member, len(member.inputs.items), self._now_ns())
+        patience_s = guard.patience_s
+        guard.heard(patience_s + self.gateway.settings.model_wait_ms / 1_000)
+        try:
+            self._pump()
+            found = await member.part
+            guard.heard(patience_s)
+            if found is None:
+                call.tokens = 0
+                await self.dispatch(call, member.principal, guard)
+            else:
+                await _finish(call, *found)
+        finally:
+            self._left(key, member)
+
+    def _left(self, key: BatchKey, member: Member) -> None:
+        """Take out a request that has its answer, or whose client left.
+
+        A batch whose last request leaves is cancelled.
+        """
+        under_way = self._running.pop(member, None)
+        if under_way is None:
+            self.rules.leave(key, member)
+        elif not any(each in self._running for each in under_way.batch.members):
+            under_way.task.cancel()
+
+    def _pump(self) -> None:
+        """Send the batches whose time has come, and look again when it may have come for more."""
+        now_ns, loop = self._now_ns(), asyncio.get_running_loop()
+        for batch in self.rules.due(len(self.gateway.models.ready(self.name)), now_ns):
+            under_way = UnderWay(batch, loop.create_task(self._run(batch)))
+            self._running.update(dict.fromkeys(batch.members, under_way))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (next_ns := self.rules.next_ns(now_ns)) is not None:
+            self._timer = loop.call_later((next_ns - now_ns) / SECOND_NS, self._pump)
+
+    async def _run(self, batch: Batch[Member]) -> None:
+        members, client = list(batch.members), OwnClient()
+        guard = Guard(client.receive, self.gateway.settings.model_answer_ms / 1_000)
+        try:
+            parts = await self._parts(members, client, guard) if len(members) > 1 else None
+            if parts is None:
+                await self._one_by_one(members)
+            for member, part in zip(members, parts or (), strict=False):
+                member.answer((part, client.replica))
+        except ApiError as error:
+            for member in members:
+                member.refuse(error)
+        finally:
+            guard.close()
+            client.over.set()
+            if guard.reason == SILENT:
+                for member in members:
+                    member.refuse(_silent(guard))
+            self.rules.ended(batch)
+            self._pump()
+
+    async def _one_by_one(self, members: list[Member]) -> None:
+        """Let each request go alone. The batch is under way until the last of them has left."""
+        for member in members:
+            member.answer(None)
+        await asyncio.Event().wait()
+
+    async def _parts(
+        self, members: list[Member], client: OwnClient, guard: Guard
+    ) -> list[Part] | None:
+        """Send the requests as one. Return the parts of its answer, None if they must go alone."""
+        first, inputs = members[0], [member.inputs for member in members]
+        body = batch_bodies.joined(first.call.path, inputs)
+        call = Call(
+            scope={"headers": first.call.scope["headers"], "request_id": str(uuid4())},
+            send=client.send,
+            path=first.call.path,
+            model=self.name,
+            fields=request.read(body),
+            body=body,
+            answer_bytes_max=first.call.answer_bytes_max,
+        )
+        for member in members:
+            member.call.tokens = None
+        self.gateway.telemetry.models.batched(self.name)
+        try:
+            await self.dispatch(call, first.principal, guard)
+        except ApiError as error:
+            if error.code == ONE_BY_ONE:
+                return None
+            if call.tokens == 0:
+                for member in members:
+                    member.call.tokens = 0
+            raise
+        if client.status >= CLIENT_ERROR:
+            return None
+        return batch_bodies.divided(call.path, client.body, inputs)
+
+    def _now_ns(self) -> int:
+        return self.gateway.clock.boot_ns()
+
+
+class AllBatches:
+    """The batches of all models of one HTTP server."""
+
+    def __init__(self, gateway: "Gateway", dispatch: Dispatches) -> None:
+        self.gateway = gateway
+        self.dispatch = dispatch
+        self._models: dict[str, ModelBatches] = {}
+
+    def bounds(self, path: str, name: str) -> Batching | None:
+        """Return the bounds of the model's batches; None if requests of the path are not joined."""
+        return self.gateway.models.batching(name) if path in LISTS else None
+
+    async def answer(
+        self, call: Call, principal: Principal, guard: Guard, bounds: Batching
+    ) -> None:
+        """Answer a request to a model with batches. Raises ApiError."""
+        inputs = batch_bodies.inputs_of(call.path, call.body)
+        if inputs is None or len(inputs.items) >= bounds.items_max:
+            await self.dispatch(call, principal, guard)
+            return
+        name = call.model
+        found = self._models.get(name)
+        if found is None or found.bounds != bounds:
+            self._models = {
+                each: batches for each, batches in self._models.items() if not batches.rules.is_idle
+            }
+            found = self._models[name] = ModelBatches(self.gateway, name, bounds, self.dispatch)
+        await found.answer(Member(call, principal, inputs), guard)
+
+
+async def _finish(call: Call, part: Part, replica: str) -> None:
+    call.usage = part.usage
+    call.tokens = part.usage.tokens if part.usage is not None else None
+    await call.finish(Answer(OK, JSON, part.body), replica)
+
+
+def _silent(guard: Guard) -> ApiError:
+    return ApiError(
+        504,
+        f"the model's replica sent nothing for {guard.patience_s:g} s: try again",
+        "timeout",
+    )
