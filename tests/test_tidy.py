@@ -123,6 +123,7 @@ PURE: Final = (
     "services/node_agent/health/watch.py",
     "services/node_agent/peers/peer_budget.py",
     "services/node_agent/peers/peer_filter.py",
+    "services/node_agent/runtimes/[af]*.py",
     "services/node_agent/runtimes/container.py",
     "services/node_agent/sharing/ways.py",
     "services/quota/rates.py",

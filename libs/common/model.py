@@ -11,6 +11,7 @@ from typing import Final, NewType
 import msgspec
 
 from libs.common.batching import Batching
+from libs.common.container_spec import ContainerSpec
 from libs.common.scaling_targets import ScalingTargets
 
 JobId = NewType("JobId", str)
@@ -122,8 +123,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     `gpus` is the number of devices per node, `gpu_share` the fraction of each in hundredths.
     `secrets` maps environment variables to names of the tenant's secrets; the values are never
     here. `upload` is the SHA-256 of an archive of the tenant: each node unpacks it as the working
-    directory. With an `image` the command runs in a container. A job with a `hang_timeout_s` is
-    ended as hung if its devices were busy for that time without any sign of progress.
+    directory. With an `image` the command runs in a container, as `container` says. A job with a
+    `hang_timeout_s` is ended as hung if its devices were busy for that time without any sign of
+    progress.
 
     The fields from `vendor` on say where the job may run. Empty or 0 means no preference. A node
     that does not report a property cannot serve a job that requests it. `model` lists accepted
@@ -210,6 +212,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     preflight: bool = False
     image: str = ""
     hang_timeout_s: int = 0
+    container: ContainerSpec | None = None
 
     @property
     def most_nodes(self) -> int:
@@ -229,13 +232,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kind(self) -> str:
         """The kind of job: job, replica or allocation."""
-        return (
-            "replica"
-            if self.serve is not None
-            else "allocation"
-            if self.allocation is not None
-            else "job"
-        )
+        if self.serve is not None:
+            return "replica"
+        return "allocation" if self.allocation is not None else "job"
 
     @property
     def ignores_lease(self) -> bool:
@@ -295,6 +294,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     health_timeout_s: int = 0
     health_failures: int = 3
     image: str = ""
+    container: ContainerSpec | None = None
     scaling: ScalingTargets | None = None
     served_name: str = ""
     batching: Batching | None = None

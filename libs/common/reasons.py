@@ -13,6 +13,8 @@ EXITED: Final = "exited"
 STOPPED: Final = "stopped"
 NOT_STARTED: Final = "not_started"
 NO_IMAGE: Final = "no_image"
+# The node does not allow what the job asks of its container.
+NO_CONTAINER: Final = "no_container"
 # The kernel killed a process of the job because the job had used up its host memory.
 OUT_OF_MEMORY: Final = "out_of_memory"
 TIME_LIMIT: Final = "time_limit"

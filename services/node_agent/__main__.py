@@ -60,6 +60,7 @@ from services.node_agent.peers.peer_messages import NONCE_BYTES, Signer
 from services.node_agent.peers.peers import Peers, among
 from services.node_agent.peers.peers_udp import open_channel
 from services.node_agent.resident.resident import Resident
+from services.node_agent.runtimes.allowed import allowed_of
 from services.node_agent.runtimes.containers import Containers
 from services.node_agent.service import Agent
 from services.node_agent.sharing.daemons import Program
@@ -236,7 +237,7 @@ def _agent(
         sampling=sampling,
         means=Means(
             shares,
-            Containers(jobs.jobs_dir, settings.container_engine),
+            _containers(settings, jobs),
             Pools(state_dir.resolve(), machine.memory_bytes, machine.numas),
             resident,
         ),
@@ -253,6 +254,16 @@ def _agent(
         driver.resident = resident.devices.servers.bytes_on
         driver.holds = resident.processes
     return agent
+
+
+def _containers(settings: Settings, jobs: JobDirectories) -> Containers:
+    return Containers(
+        jobs.jobs_dir,
+        settings.container_engine,
+        allowed=allowed_of(settings.container_mounts, settings.container_users),
+        image_bytes=settings.container_image_bytes,
+        cache_bytes=settings.container_cache_bytes,
+    )
 
 
 def _prober(settings: Settings) -> TcpProber | None:

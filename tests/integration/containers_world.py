@@ -8,9 +8,10 @@ import io
 import os
 import shutil
 import tarfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -71,10 +72,17 @@ WHY_NOT = _why_not()
 
 @pytest.fixture(scope="module", autouse=True)
 def image() -> Iterator[None]:
+    made_image(IMAGE)
+    yield
+    removed_image(IMAGE)
+
+
+def files() -> bytes:
+    """Return the archive of a file system with busybox alone."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name, mode in (("bin", 0o755), ("etc", 0o755), ("tmp", 0o1777)):
-            member = tarfile.TarInfo(name)
+        for folder, mode in (("bin", 0o755), ("etc", 0o755), ("tmp", 0o1777)):
+            member = tarfile.TarInfo(folder)
             member.type, member.mode = tarfile.DIRTYPE, mode
             archive.addfile(member)
         archive.add(os.path.realpath(str(shutil.which("busybox"))), "bin/busybox")
@@ -82,18 +90,29 @@ def image() -> Iterator[None]:
             link = tarfile.TarInfo(f"bin/{applet}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             archive.addfile(link)
+    return packed.getvalue()
+
+
+def made_image(name: str, changes: Sequence[str] = ()) -> None:
+    """Make an image of busybox. `changes` are lines of a Dockerfile."""
+    repo, _, tag = name.rpartition(":")
+    query = [("fromSrc", "-"), ("repo", repo), ("tag", tag), *(("changes", c) for c in changes)]
     engine = runner.Engine(ENGINE)
     engine.request(
         "POST",
-        "/images/create?fromSrc=-&repo=muster-test&tag=1",
-        packed.getvalue(),
+        f"/images/create?{urlencode(query)}",
+        files(),
         {"Content-Type": "application/x-tar"},
     )
-    assert engine.getresponse().read()
+    answer = engine.getresponse()
+    assert answer.status == 200, answer.read()
+    answer.read()
     engine.close()
-    yield
+
+
+def removed_image(name: str) -> None:
     engine = runner.Engine(ENGINE)
-    engine.request("DELETE", f"/images/{IMAGE}?force=1")
+    engine.request("DELETE", f"/images/{name}?force=1")
     engine.getresponse().read()
     engine.close()
 
@@ -105,12 +124,19 @@ async def on_engine(tmp_path: Path, users: dict[str, str]) -> AsyncIterator[Worl
         yield made
 
 
-def order(world: World, job: str, script: str, image: str = IMAGE, **wish: Any) -> StartOrder:
+def order(
+    world: World,
+    job: str,
+    script: str,
+    image: str = IMAGE,
+    tenant: str = "default",
+    registry: bool = False,
+    **wish: Any,
+) -> StartOrder:
     made = world.order(job, script)
-    spec = msgspec.structs.replace(
-        made.spec, image=image, command=("sh", "-c", script), **{"workdir": "", **wish}
-    )
-    return msgspec.structs.replace(made, spec=spec)
+    wish = {"command": ("sh", "-c", script), "workdir": "", **wish}
+    spec = msgspec.structs.replace(made.spec, image=image, **wish)
+    return msgspec.structs.replace(made, spec=spec, tenant=tenant, registry=registry)
 
 
 async def ended(world: World, job: str, script: str, **wish: Any) -> tuple[f.JobFinished, str, str]:

@@ -14,7 +14,8 @@ from libs.common import facts as f
 from libs.common.errors import Refused, Unavailable
 from services.node_agent.runtimes.container import LABEL
 from services.node_agent.runtimes.containers import Containers
-from services.node_agent.runtimes.engine import Engine
+from services.node_agent.runtimes.engine import Engine, while_wanted
+from services.node_agent.runtimes.images import Images
 
 HANGS = None
 
@@ -52,7 +53,7 @@ async def test_a_pull_ends_when_its_job_is_not_wanted_any_more(tmp_path: Path) -
     async with engine(tmp_path, lambda line: HANGS) as (path, _):
         with pytest.raises(Refused, match="stopped while its image was pulled"):
             async with asyncio.timeout(5):
-                await Engine(path).pull("busybox:1", lambda: False)
+                await while_wanted(Engine(path).pull("busybox:1"), lambda: False)
 
 
 async def test_a_job_that_is_stopped_while_its_image_is_pulled_never_begins(tmp_path: Path) -> None:
@@ -75,9 +76,20 @@ async def test_a_job_that_is_stopped_while_its_image_is_pulled_never_begins(tmp_
 
 
 async def test_an_image_that_is_here_is_not_pulled(tmp_path: Path) -> None:
-    async with engine(tmp_path, lambda line: b"{}") as (path, heard):
-        await Engine(path).pull("busybox:1", lambda: True)
+    async def none() -> str:
+        raise AssertionError("credentials are for a pull")
+
+    async with engine(tmp_path, lambda line: b'{"Id": "sha256:1"}') as (path, heard):
+        found = await Images(tmp_path).ready(
+            Engine(path),
+            "busybox:1",
+            key="j.1",
+            tenant="t",
+            credentials=none,
+            wanted=lambda: True,
+        )
     assert heard == ["GET /images/busybox:1/json HTTP/1.1"]
+    assert found.digest == "sha256:1"
 
 
 @pytest.mark.parametrize("said", [b"<html>", b'{"message": "no"}', b'[{"Id": 1}]'])

@@ -4,15 +4,26 @@ from typing import Any
 
 import pytest
 
+from libs.common.container_spec import ContainerSpec, Scratch
 from libs.common.errors import Refused
 from libs.common.model import Gpu, GpuId, JobId, JobSpec
 from services.api_gateway.intents.job_intents import submission
-from services.node_agent.runtimes.container import INIT, TETHER, Host, body_of, mounted
+from services.node_agent.runtimes.container import (
+    INIT,
+    TETHER,
+    Host,
+    Image,
+    body_of,
+    mounted,
+    words_of,
+)
+from services.node_agent.runtimes.faults import NoContainer
 
 FILES = {
     GpuId("G0"): ("/dev/dri/card0", "/dev/dri/renderD128"),
     GpuId("G1"): ("/dev/dri/renderD129",),
 }
+IMAGE = Image(entrypoint=("own",), command=("default",), user="1000")
 HOST = Host(init="/x/init", files=FILES, cdi=False, processes_max=100, user="0:0")
 
 
@@ -25,7 +36,14 @@ def gpu(index: int, vendor: str) -> Gpu:
 def host_config(*held: Gpu, host: Host = HOST, **wish: Any) -> dict[str, Any]:
     env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in held)}
     found: dict[str, Any] = body_of(
-        spec=spec(**wish), argv=["true"], env=env, ids=[], held=held, limits={}, host=host
+        spec=spec(**wish),
+        argv=["true"],
+        env=env,
+        ids=[],
+        held=held,
+        limits={},
+        host=host,
+        image=IMAGE,
     )["HostConfig"]
     return found
 
@@ -43,6 +61,7 @@ def test_command_replaces_the_entry_point_and_runs_as_the_jobs_user() -> None:
         held=(),
         limits={},
         host=HOST,
+        image=IMAGE,
     )
     assert (body["Image"], body["Entrypoint"], body["Cmd"]) == (
         "i:1",
@@ -57,7 +76,9 @@ def test_command_replaces_the_entry_point_and_runs_as_the_jobs_user() -> None:
     )
     assert body["HostConfig"]["SecurityOpt"] == ["no-new-privileges"]
     assert (
-        body_of(spec=spec(), argv=["true"], env={}, ids=[], held=(), limits={}, host=HOST)["User"]
+        body_of(
+            spec=spec(), argv=["true"], env={}, ids=[], held=(), limits={}, host=HOST, image=IMAGE
+        )["User"]
         == "0:0"
     )
 
@@ -71,6 +92,7 @@ def test_bounds_of_the_host_are_the_container_s() -> None:
         held=(),
         limits={"cpus": "0-3", "memory_nodes": "1"},
         host=HOST,
+        image=IMAGE,
     )
     told = body["HostConfig"]
     assert (told["Memory"], told["MemorySwap"], told["NanoCpus"]) == (
@@ -109,6 +131,7 @@ def test_an_image_cannot_name_devices_to_the_engine_s_default_runtime(
         held=has,
         limits={},
         host=Host(init="/x/init", files=FILES, cdi=cdi, processes_max=100, user="0:0"),
+        image=IMAGE,
     )
     assert [each for each in body["Env"] if each.startswith("NVIDIA_")] == [
         f"NVIDIA_VISIBLE_DEVICES={told}"
@@ -160,3 +183,77 @@ def test_an_image_is_named_as_engines_name_it(image: str) -> None:
 def test_invalid_image_name_is_refused(image: str) -> None:
     with pytest.raises(Refused, match="is not an image name"):
         submission({"command": ["true"], "image": image}, JobId("j"))
+
+
+def words(image: Image, argv: tuple[str, ...], **wish: Any) -> list[str]:
+    container = ContainerSpec(**wish)
+    return words_of(JobSpec(command=argv, image="i:1", container=container), argv, image)
+
+
+def test_the_command_is_the_arguments_of_the_entry_point() -> None:
+    both = Image(entrypoint=("serve",), command=("--help",))
+    assert words(both, ("a", "b")) == ["serve", "a", "b"]
+    assert words(both, ()) == ["serve", "--help"]
+    assert words(Image(command=("bash",)), ()) == ["bash"]
+    assert words(both, ("a",), entrypoint=("other", "-x")) == ["other", "-x", "a"]
+    assert words(both, ("a",), entrypoint=()) == ["a"]
+
+
+def test_a_container_without_anything_to_run_is_refused() -> None:
+    with pytest.raises(NoContainer, match="give a command after --"):
+        words(Image(), ())
+    with pytest.raises(NoContainer, match="neither an entry point nor a command"):
+        words(Image(entrypoint=("a",), command=("b",)), (), entrypoint=())
+
+
+def test_jobs_older_than_containers_replace_the_entry_point_and_keep_their_user() -> None:
+    assert words_of(spec(), ["true"], IMAGE) == ["true"]
+    assert user(None, ids=[]) == "0:0"
+    assert user(None, ids=[7, 8, 9]) == "7:8"
+
+
+def user(container: ContainerSpec | None, ids: list[int], agent: str = "0:0") -> str:
+    host = Host(
+        init="/x", files={}, cdi=False, processes_max=1, user=agent, users=((1_000, 1_999),)
+    )
+    found: str = body_of(
+        spec=spec(container=container),
+        argv=["true"],
+        env={},
+        ids=ids,
+        held=(),
+        limits={},
+        host=host,
+        image=IMAGE,
+    )["User"]
+    return found
+
+
+def test_the_image_chooses_its_user_only_where_the_node_or_its_user_is_root_s() -> None:
+    asked = ContainerSpec(user="app")
+    assert user(ContainerSpec(), ids=[]) == "1000"
+    assert user(asked, ids=[]) == "app"
+    assert user(ContainerSpec(), ids=[7, 8, 9]) == "1000:1000"
+    assert user(ContainerSpec(), ids=[], agent="500:500") == "1000:1000"
+    with pytest.raises(NoContainer):
+        user(asked, ids=[7, 8, 9])
+    with pytest.raises(NoContainer):
+        user(ContainerSpec(user="0"), ids=[], agent="500:500")
+
+
+def test_shared_memory_and_scratch_in_memory_have_their_sizes() -> None:
+    scratch = (Scratch("/a", 1 << 20, True), Scratch("/b", 0, True), Scratch("/c"))
+    told = host_config(container=ContainerSpec(shm_bytes=1 << 30, scratch=scratch))
+    assert told["ShmSize"] == 1 << 30
+    assert told["Tmpfs"] == {
+        "/a": "rw,exec,nosuid,nodev,mode=1777,size=1048576",
+        "/b": "rw,exec,nosuid,nodev,mode=1777",
+    }
+    assert host_config(container=ContainerSpec())["ShmSize"] == 8 << 30
+
+
+def test_no_option_of_a_container_makes_it_privileged() -> None:
+    wish = ContainerSpec(user="0", entrypoint=("a",), shm_bytes=1 << 30)
+    told = host_config(container=wish)
+    assert told["SecurityOpt"] == ["no-new-privileges"]
+    assert {"Privileged", "CapAdd", "PidMode", "UsernsMode", "Binds"}.isdisjoint(told)

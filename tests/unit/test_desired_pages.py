@@ -8,9 +8,18 @@ import msgspec
 import pytest
 
 from libs.common import facts as f
+from libs.common.container_spec import ContainerSpec
 from libs.common.errors import Unavailable
-from libs.common.messages import Desired, DesiredAsk, Orders, StartOrder, by_bytes, digest
-from libs.common.model import Allocation, AttemptRef, JobId, NodeId
+from libs.common.messages import (
+    Desired,
+    DesiredAsk,
+    Orders,
+    StartOrder,
+    StopOrder,
+    by_bytes,
+    digest,
+)
+from libs.common.model import Allocation, AttemptRef, JobId, NodeId, TenantId
 from libs.common.state.cluster import Cluster
 from libs.common.subjects import desired as desired_subject
 from libs.common.transport.bus_memory import MemoryBus
@@ -159,6 +168,32 @@ async def test_a_page_that_does_not_come_gives_nothing() -> None:
     await end.bus.subscribe(desired_subject("a"), deaf)
     with pytest.raises(Unavailable):
         await fetch(end.bus, A, 1)
+
+
+def test_an_agent_that_knows_no_options_of_containers_is_told_to_refuse_them() -> None:
+    fact, wish = placed("j", member("a", 0)), {"image": "i:1", "container": ContainerSpec()}
+    for isolation, kind in (
+        ({"images": "enforced"}, StopOrder),
+        ({"images": "enforced", "containers": "enforced"}, StartOrder),
+    ):
+        node = msgspec.structs.replace(registered("a"), isolation=isolation)
+        state = given(node, *waiting("j", **wish), fact).cluster
+        ((_, sent),) = start_orders(state, state.jobs[JobId("j")], fact, 7)
+        assert isinstance(sent, kind)
+
+
+def test_an_order_says_whether_the_tenant_has_credentials_for_the_image_s_registry() -> None:
+    fact = placed("j", member("a", 0))
+    node = msgspec.structs.replace(registered("a"), isolation={"images": "enforced"})
+    for image, secret, login in (
+        ("reg.example:5000/x:1", "registry.reg.example_5000", True),
+        ("reg.example/x:1", "registry.reg.example_5000", False),
+        ("x:1", "registry.docker.io", True),
+    ):
+        known = f.SecretSet(tenant=TenantId("default"), name=secret)
+        state = given(node, known, *waiting("j", image=image), fact).cluster
+        ((_, sent),) = start_orders(state, state.jobs[JobId("j")], fact, 7)
+        assert isinstance(sent, StartOrder) and sent.registry is login
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,20 @@
 """Means that a job needs of its node, and means that a node has lost."""
 
+from libs.common.container_spec import ContainerSpec
 from libs.common.devices import means
+from libs.common.devices.means import CONTAINERS
 from libs.common.model import IMAGES, MIG, MPS, JobSpec
 from services.node_agent.sharing import ways
 
 
-def spec(**fields: str) -> JobSpec:
+def spec(**fields: object) -> JobSpec:
     return JobSpec(command=("true",), **fields)  # type: ignore[arg-type]
 
 
 def test_a_job_needs_the_means_that_it_asks_for() -> None:
     assert means.needed(spec()) == ()
     assert means.needed(spec(image="a", isolation=MPS)) == (IMAGES, MPS)
+    assert means.needed(spec(image="a", container=ContainerSpec())) == (IMAGES, CONTAINERS)
     assert means.needed(spec(mig_profile="1g.10gb")) == (MIG,)
     assert means.needed(spec(isolation="time_slice")) == ()
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from libs.common import facts as f
+from libs.common.container_spec import ContainerSpec
 from libs.common.model import JobId, JobSpec, ModelSpec, NodeId, Serve
 from libs.common.state import model_view
 from libs.common.state.cluster import Endpoint, ready_replicas
@@ -315,6 +316,8 @@ def test_a_replica_takes_over_all_requests_of_its_model() -> None:
 
 
 def _another(default: Any) -> Any:
+    if default is None:
+        return ContainerSpec(user="1000")
     if isinstance(default, bool):
         return not default
     if isinstance(default, int):

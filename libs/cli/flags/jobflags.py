@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from libs.cli.flags import order_flags, placement_flags, preemption_flags
+from libs.cli.flags import container_flags, order_flags, placement_flags, preemption_flags
 from libs.cli.flags.durations import DURATION
 from libs.cli.flags.numbers import Nodes, Number
 
@@ -111,6 +111,8 @@ _REQUEST_FLAGS = (
             "Scheduling guarantee that the queue must provide. The job is rejected if it cannot."
         ),
     ),
+    container_flags.IMAGE,
+    *container_flags.OPTIONS,
     *placement_flags.FLAGS,
     *preemption_flags.FLAGS,
 )
@@ -124,11 +126,7 @@ _FLAGS = (
             "names stay out."
         ),
     ),
-    click.option(
-        "--image",
-        metavar="NAME",
-        help="Run the command in a container of this image (Docker or Podman on the node).",
-    ),
+    container_flags.ENTRYPOINT,
     click.option(
         "-t",
         "--time",
@@ -194,7 +192,7 @@ def job_body(command: Iterable[str], user: str, values: FlagValues) -> dict[str,
     for name, flag in placement_flags.PAIRS.items():
         if name in job:
             job[name] = pairs(values[name], flag)
-    return job
+    return container_flags.with_container(job)
 
 
 def secrets(texts: Iterable[str]) -> dict[str, str]:

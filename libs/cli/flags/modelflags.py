@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from libs.cli.flags import placement_flags
+from libs.cli.flags import container_flags, placement_flags
 from libs.cli.flags.durations import DURATION
 from libs.cli.flags.jobflags import pairs, secrets, was_given
 from libs.cli.flags.numbers import Milliseconds, Number, parse_replicas
@@ -163,11 +163,9 @@ _FLAGS = (
             "(repeatable)."
         ),
     ),
-    click.option(
-        "--image",
-        metavar="NAME",
-        help="Run the replicas in containers of this image (Docker or Podman on the nodes).",
-    ),
+    container_flags.IMAGE,
+    container_flags.ENTRYPOINT,
+    *container_flags.OPTIONS,
     click.option(
         "--start",
         "start_s",
@@ -286,4 +284,4 @@ def model_body(command: Iterable[str], user: str, values: dict[str, Any]) -> dic
     for name, flag in {"labels": "--label", **placement_flags.PAIRS}.items():
         if name in body:
             body[name] = pairs(values[name], flag)
-    return {**body, "user": user}
+    return container_flags.with_container({**body, "user": user})

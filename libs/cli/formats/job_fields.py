@@ -16,6 +16,7 @@ TRUTH: Final = "true or false"
 TEXTS: Final = "a mapping of names to strings"
 NAMES: Final = "a list of strings, or one string"
 NODES: Final = "a number of nodes, or a range such as 2..8"
+MOUNTS: Final = "a list of mounts such as /data/sets:/data:ro"
 SIZE: Final = "a number of bytes, or a size such as 40GiB"
 COMMAND: Final = "a list of arguments, or a string for /bin/sh -c"
 DURATION: Final = "a duration such as 90, 1h30m or 1-12:00:00"
@@ -42,6 +43,12 @@ FIELDS: Final[dict[str, Field]] = {
     "workdir": Field(TEXT, "workdir"),
     "upload": Field(TEXT, "upload"),
     "image": Field(TEXT, "image"),
+    "entrypoint": Field(NAMES, "container.entrypoint"),
+    "container_user": Field(TEXT, "container.user"),
+    "container_workdir": Field(TEXT, "container.workdir"),
+    "mounts": Field(MOUNTS, "container.mounts"),
+    "caches": Field(NAMES, "container.caches"),
+    "shm_size": Field(SIZE, "container.shm_bytes"),
     "env": Field(TEXTS, "env"),
     "secrets": Field(TEXTS, "secrets"),
     "nodes": Field(NODES, "nodes"),

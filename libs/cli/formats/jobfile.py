@@ -12,10 +12,12 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from libs.cli.flags.numbers import parse_nodes
+from libs.cli.formats.container_fields import nested, read_mount
 from libs.cli.formats.job_fields import (
     COMMAND,
     DURATION,
     FIELDS,
+    MOUNTS,
     NAMES,
     NODES,
     NUMBER,
@@ -68,9 +70,9 @@ def _job(node: Node, name: str) -> Written:
             raise fault(name, key, f"'{key.value}' sets a value that another key has set already")
         parsed = _value(name, key.value, value, field.form)
         job |= parsed if isinstance(parsed, dict) and field.form == NODES else {field.wire: parsed}
-    if "command" not in job:
+    if "command" not in job and "image" not in job:
         raise fault(name, node, f"'command' is missing: give {COMMAND}")
-    return Written(place(name, node), job)
+    return Written(place(name, node), nested(job))
 
 
 def _value(name: str, key: str, node: Node, form: str) -> object:
@@ -78,9 +80,10 @@ def _value(name: str, key: str, node: Node, form: str) -> object:
         return _command(name, node)
     if form == TEXTS:
         return _texts(name, key, node)
-    if form == NAMES and isinstance(node, SequenceNode):
-        return _names(name, key, node)
-    if not isinstance(node, ScalarNode) or is_empty(node):
+    if form in (NAMES, MOUNTS) and isinstance(node, SequenceNode):
+        found = _names(name, key, node)
+        return found if form == NAMES else _mounts(name, node, found)
+    if not isinstance(node, ScalarNode) or is_empty(node) or form == MOUNTS:
         raise _wrong(name, key, node, form)
     if form in (TEXT, SIZE, NAMES):
         return node.value
@@ -130,6 +133,13 @@ def _names(name: str, key: str, node: SequenceNode) -> list[str]:
         if not isinstance(item, ScalarNode) or is_empty(item):
             raise fault(name, item, f"an item of '{key}' must be a string, not {what(item)}")
     return [item.value for item in node.value]
+
+
+def _mounts(name: str, node: SequenceNode, texts: list[str]) -> list[dict[str, Any]]:
+    try:
+        return [read_mount(text) for text in texts]
+    except ValueError as error:
+        raise fault(name, node, str(error)) from None
 
 
 def _texts(name: str, key: str, node: Node) -> dict[str, str]:

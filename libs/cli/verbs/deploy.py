@@ -12,7 +12,7 @@ from libs.cli.terminal.output import complain
 
 @click.command(short_help="Serve a model: run replicas of a command that answers HTTP.")
 @click.argument("name")
-@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND [ARGS]...")
+@click.argument("words", nargs=-1, metavar="-- COMMAND [ARGS]...")
 @model_flags
 def command(name: str, words: tuple[str, ...], wait: bool, **values: object) -> int:
     """Serve a model: run replicas of a command that answers HTTP.
@@ -26,7 +26,7 @@ def command(name: str, words: tuple[str, ...], wait: bool, **values: object) -> 
     muster deploy chat --replicas 0..8 --target-ttft 500ms -- \\
         vllm serve Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0 --port {port}
     muster deploy chat --image vllm/vllm-openai:v0.31 --start 10m -- \\
-        vllm serve Qwen/Qwen2.5-7B-Instruct --port {port}
+        --model Qwen/Qwen2.5-7B-Instruct --port {port}
     muster deploy large --gpus 4 --gpu-model 'H100|H200' --interconnect required \\
         --upload . -- ./serve.sh {port}
     muster deploy tiny --fraction 0.25 --wait -- python3 examples/model_server.py --port {port}
@@ -34,6 +34,8 @@ def command(name: str, words: tuple[str, ...], wait: bool, **values: object) -> 
     A NAME such as Qwen/Qwen2.5-7B deploys Qwen2.5-7B with --served-name Qwen/Qwen2.5-7B, so it is
     also the name that vLLM and SGLang use without --served-model-name.
     """
+    if not words and not values["image"]:
+        raise click.UsageError("no command: give one after --, or an image that has one (--image)")
     profile = read_profile()
     if "/" in name:
         values["served_name"] = values["served_name"] or name

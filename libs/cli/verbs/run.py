@@ -30,7 +30,7 @@ PIPE_CLOSED: Final = 141
     short_help="Run a command on GPUs and wait for it.",
     context_settings={"allow_interspersed_args": False},
 )
-@click.argument("words", nargs=-1, required=True, metavar="[--] COMMAND [ARGS]...")
+@click.argument("words", nargs=-1, metavar="[--] COMMAND [ARGS]...")
 @click.option(
     "--rank",
     type=click.IntRange(0),
@@ -52,10 +52,13 @@ def command(words: tuple[str, ...], rank: int, no_stdin: bool, **values: object)
     muster run -N 2 -g 8 -t 4h -- torchrun train.py
     muster run --fraction 0.25 -- nvidia-smi
     muster run --upload . -- python train.py
+    muster run --image python:3.11-slim --cache huggingface -- python train.py
     cat data.txt | muster run -- wc -l
 
     Exit code: the job's own, 128 + N if signal N ended it, or 1 if it never ran.
     """
+    if not words and not values["image"]:
+        raise click.UsageError("no command: give one after --, or an image that has one (--image)")
     return _run(words, rank, not no_stdin and worth_forwarding(), values)
 
 

@@ -76,6 +76,8 @@ def _written(
     ctx: click.Context, what: tuple[str, ...], profile: Profile, values: FlagValues
 ) -> list[Written]:
     """Return the jobs to submit. All files are checked before the first job is submitted."""
+    if not what and values["image"]:
+        return [Written("", job_body((), profile.user, values))]
     if not what:
         raise click.UsageError("no job: give a job file, or a command after --", ctx)
     if "--" in ctx.obj:

@@ -18,14 +18,23 @@ MPS_VENDORS: Final = ("nvidia", "amd", "simulated")
 # A key of NodeRegistered.isolation: the tenants whose jobs the node takes, if it does not take all.
 TENANTS: Final = "tenants"
 ONLY: Final = "only: "
+# A key of NodeRegistered.isolation: the agent knows JobSpec.container.
+CONTAINERS: Final = "containers"
 # A node has every means that it does not report, except these: an agent that does not know them
 # would run the job in a different way.
 UNNAMED: Final = {
     IMAGES: f"{LOST}the agent of this node is older than jobs with an image",
+    CONTAINERS: f"{LOST}the agent of this node is older than options of containers",
     POOLS: f"{LOST}the agent of this node is older than memory pools",
 }
 # The flag by which a job asks for each means.
-FLAGS: Final = {IMAGES: "--image", POOLS: "--pool", MPS: "--isolation mps", MIG: "--mig"}
+FLAGS: Final = {
+    IMAGES: "--image",
+    CONTAINERS: "--image",
+    POOLS: "--pool",
+    MPS: "--isolation mps",
+    MIG: "--mig",
+}
 
 
 def lost(why: str) -> str:
@@ -36,9 +45,10 @@ def lost(why: str) -> str:
 def needed(spec: JobSpec) -> tuple[str, ...]:
     """Return the means without which no node can run this job."""
     image = (IMAGES,) if spec.image else ()
+    options = (CONTAINERS,) if spec.container is not None else ()
     parts = (MIG,) if spec.mig_profile else (MPS,) if spec.isolation == MPS else ()
     pools = (POOLS,) if spec.pools_on_node_bytes else ()
-    return image + pools + parts
+    return image + options + pools + parts
 
 
 def lacking(isolation: Mapping[str, str], means: Iterable[str]) -> str:

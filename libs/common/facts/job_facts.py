@@ -131,7 +131,8 @@ class JobStarted(Fact, frozen=True, tag="job.started"):
 
     `isolation` is how the member's fractions of devices are isolated: mps, cu_mask (AMD), or
     simulated (no isolation, although `mps` was requested). Empty: the job did not request any, or
-    the fact is older than this field.
+    the fact is older than this field. `image` is the digest under which a registry has the
+    member's image, or the engine's id of an image that no registry has.
     """
 
     job_id: JobId
@@ -139,6 +140,7 @@ class JobStarted(Fact, frozen=True, tag="job.started"):
     node_id: NodeId
     pid: int = 0
     isolation: str = ""
+    image: str = ""
 
 
 class JobFinished(Fact, frozen=True, tag="job.finished"):

@@ -31,7 +31,10 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class StartOrder(msgspec.Struct, frozen=True, tag="start"):
-    """An order to start a member. `seq` is the sequence of the commit that placed it."""
+    """An order to start a member. `seq` is the sequence of the commit that placed it.
+
+    `registry`: the tenant has credentials for the registry of the job's image.
+    """
 
     job_id: JobId
     attempt: int
@@ -44,6 +47,7 @@ class StartOrder(msgspec.Struct, frozen=True, tag="start"):
     user: str
     peers: tuple[Peer, ...]
     port: int
+    registry: bool = False
 
 
 class StopOrder(msgspec.Struct, frozen=True, tag="stop"):

@@ -5,17 +5,33 @@ other node use. The answer is encrypted for a key that the agent created for thi
 process between them can read it.
 """
 
+from typing import Final
+
 import msgspec
 
 from libs.common.model import JobId
 
+# The entry of an answer with a RegistryLogin as JSON; no variable has this name.
+REGISTRY: Final = ".registry"
+
 
 class SecretAsk(msgspec.Struct, frozen=True):
-    """agent -> gateway: a request. `public_key` is X25519, created for this request."""
+    """agent -> gateway: a request. `public_key` is X25519, created for this request.
+
+    `registry`: the request is for the tenant's credentials for the registry of the job's image.
+    """
 
     job_id: JobId
     attempt: int
     public_key: bytes
+    registry: bool = False
+
+
+class RegistryLogin(msgspec.Struct, frozen=True):
+    """The value of a secret for a registry."""
+
+    username: str
+    password: str
 
 
 class SecretAnswer(msgspec.Struct, frozen=True):

@@ -331,6 +331,22 @@ HELP: Final = {
     "container_engine": (
         "Agent: socket of Docker or Podman for jobs with an image. Empty: the usual paths."
     ),
+    "container_mounts": (
+        "Agent: directories that containers may mount, with what lies below them, separated by "
+        "commas; :ro for reading only (/data,/models:ro). Empty: none."
+    ),
+    "container_users": (
+        "Agent: ids of users that images and --user may choose where jobs have Unix users of "
+        "their own, such as 1000-1999,65534. Never 0. Empty: only the job's own."
+    ),
+    "container_image_bytes": (
+        "Agent: bytes of images that it pulled. Beyond them it removes the least recently used "
+        "images that no job uses. 0: no bound."
+    ),
+    "container_cache_bytes": (
+        "Agent: bytes of the named caches of each tenant. Beyond them the least recently used "
+        "caches of the tenant are removed before one of its jobs starts. 0: no bound."
+    ),
     "preflight": "Agent: 1 checks the devices of a job before it starts; 0 does not.",
     "burn_in": (
         "Agent: command that tests a device ($MUSTER_GPUS) after a reset or a quarantine, before "

@@ -145,6 +145,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     mps_start_ms: int = 10_000
     mps_quit_ms: int = 5_000
     container_engine: str = ""
+    container_mounts: str = ""
+    container_users: str = ""
+    container_image_bytes: int = 200 << 30
+    container_cache_bytes: int = 200 << 30
     preflight: int = 1
     burn_in: str = ""
     burn_in_ms: int = 120_000

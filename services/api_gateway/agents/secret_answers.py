@@ -11,10 +11,11 @@ from collections.abc import Callable
 import msgspec
 
 from libs.common import subjects
+from libs.common.container_spec import registry_of, registry_secret
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.facts import UNDECODABLE
 from libs.common.folds.secret_fold import secret_key
-from libs.common.messages.secret_messages import SecretAnswer, SecretAsk
+from libs.common.messages.secret_messages import REGISTRY, SecretAnswer, SecretAsk
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Job
 from libs.common.transport.bus import Bus
@@ -49,6 +50,11 @@ class SecretAnswers:
 
     async def _sealed(self, ask: SecretAsk, node_id: NodeId) -> bytes:
         job = await placed(self.cluster, ask.job_id, ask.attempt, node_id)
+        if ask.registry:
+            name = registry_secret(registry_of(job.spec.image))
+            known = secret_key(job.tenant, name) in self.cluster().secrets
+            login = {REGISTRY: await self._value(job, name)} if known else {}
+            return sealed_to(ask.public_key, login)
         values = {
             variable: await self._value(job, name) for variable, name in job.spec.secrets.items()
         }

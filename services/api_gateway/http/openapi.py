@@ -185,11 +185,11 @@ SERVED: Final[Schema] = {
 BODIES: Final[
     dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int], ...], tuple[str, ...]]]
 ] = {
-    ("POST", "/v1/jobs"): (JobSpec, job_intents.RANGES, ("command",)),
-    ("POST", "/v1/whatif"): (JobSpec, job_intents.RANGES, ("command",)),
+    ("POST", "/v1/jobs"): (JobSpec, job_intents.RANGES, ()),
+    ("POST", "/v1/whatif"): (JobSpec, job_intents.RANGES, ()),
     ("POST", "/v1/allocations"): (JobSpec, job_intents.RANGES, ()),
     ("PATCH", "/v1/allocations/{ref}"): (None, (), ("by",)),
-    ("POST", "/v1/deployments"): (ModelSpec, model_intents.RANGES, ("name", "command")),
+    ("POST", "/v1/deployments"): (ModelSpec, model_intents.RANGES, ("name",)),
     ("POST", "/v1/deployments/{name}/redeploy"): (ModelSpec, model_intents.RANGES, ()),
     ("PATCH", "/v1/deployments/{name}"): (None, (), ("replicas",)),
     ("PATCH", "/v1/deployments/{name}/aliases"): (NamesBody, (), ()),

@@ -43,6 +43,7 @@ FIELDS: Final = (
         "reject_if_impossible",
     ),
     *("workdir", "env", "secrets", "start_s", "grace_s", "on_control_loss", "expires", "warn"),
+    *("image", "container"),
     *WHERE,
 )
 EXTEND_FIELDS: Final = ("by", "user")
@@ -58,12 +59,30 @@ def allocation(body: object, job_id: JobId) -> JobSubmitted:
     check_range("expires", expires_s, 1, YEAR_S)
     warn_s = duration_s(values.pop("warn", Allocation(0).warn_s), "warn")
     check_range("warn", warn_s, 0, YEAR_S)
+    if values.get("image"):
+        values["container"] = _container(values.get("container"))
     fact = job_intents.submission(
         {**values, "command": KEEPER, "requeue": False, "estimate_s": expires_s}, job_id
     )
     fact = replace(fact, spec=replace(fact.spec, allocation=Allocation(expires_s, warn_s)))
     check_fact_size(fact)
     return fact
+
+
+def _container(given: object) -> object:
+    """Return the container of an allocation, which waits with a command of Muster's own.
+
+    Raises Refused.
+    """
+    if not isinstance(given, dict | None):
+        return given
+    values = given or {}
+    if "entrypoint" in values:
+        raise Refused(
+            "container.entrypoint: an allocation only waits, with the image's own `sleep`: leave "
+            "it out, and run your program with muster exec"
+        )
+    return {**values, "entrypoint": []}
 
 
 def extension(body: object, job: Job, cluster: Cluster) -> AllocationExtended:

@@ -18,6 +18,7 @@ from libs.common.messages import NewNodes
 from libs.common.model import JobId, JobSpec
 from libs.common.state.cluster import Cancel, Job, Node
 from services.api_gateway.intents import (
+    container_fields,
     order_intents,
     placement_fields,
     policy_fields,
@@ -31,10 +32,6 @@ from services.api_gateway.times import duration_s
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9@._-]{0,127}")
 LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
-IMAGE: Final = re.compile(
-    r"[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?"
-)
-IMAGE_CHARS_MAX: Final = 384
 ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,255}")
 LABELS_MAX: Final = 64
 ENV_MAX: Final = 512
@@ -106,6 +103,9 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
     order_intents.take_aliases(values)
     preemption_fields.take_aliases(values, _signal_number)
     policy_fields.take_policy(values)
+    container_fields.take(values)
+    if container_fields.may_be_empty(values):
+        values.setdefault("command", ())
     if isinstance(values.get("command"), str):
         raise Refused(f"command: expected a list, got a text: {COMMAND_EXAMPLE}")
     spec = convert(values, JobSpec) if "command" in values else _no_command()
@@ -220,7 +220,8 @@ def check_spec(spec: JobSpec) -> None:
     placement_fields.check_placement(spec)
     pool_fields.check(spec)
     preemption_fields.check(spec)
-    check_command(spec.command)
+    if spec.command or spec.container is None:
+        check_command(spec.command)
     check_environment(spec.env)
     check_labels(spec.labels)
     if spec.name and not NAME.fullmatch(spec.name):
@@ -229,11 +230,7 @@ def check_spec(spec: JobSpec) -> None:
             "digits and ._- (at most 128 characters)"
         )
     check_workdir(spec.workdir)
-    if spec.image and (len(spec.image) > IMAGE_CHARS_MAX or not IMAGE.fullmatch(spec.image)):
-        raise Refused(
-            f"image: {spec.image[:64]!r} is not an image name: write for example "
-            "registry.example/team/train:1.2"
-        )
+    container_fields.check(spec)
     if spec.upload and spec.workdir:
         raise Refused(
             "workdir: upload is given too, and the uploaded directory is the job's working "

@@ -18,6 +18,7 @@ from libs.common.state import model_view
 from libs.common.state.cluster import Model
 from services.api_gateway.intents import (
     batching_fields,
+    container_fields,
     job_intents,
     model_names,
     placement_fields,
@@ -80,6 +81,9 @@ def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDepl
             f"name: model {name} is deployed already: redeploy it (POST "
             f"/v1/deployments/{name}/redeploy) or undeploy it first"
         )
+    container_fields.take(values)
+    if container_fields.may_be_empty(values):
+        values.setdefault("command", ())
     if "command" not in values:
         raise Refused(
             'command: missing: give a list of words, for example ["vllm", "serve", "MODEL", '
@@ -97,6 +101,7 @@ def redeployment(body: object, known: Model) -> ModelDeployed:
     """Return the fact for `POST .../redeploy`; fields that are left out stay. Raises Refused."""
     given = job_intents.body_fields({} if body is None else body, SPEC_FIELDS)
     user = job_intents.take_user(given)
+    container_fields.take(given, known.spec.container)
     changes = _read(given)
     if (targets := changes.get("scaling")) is not None:
         present = min(targets.replicas_max, max(targets.replicas_min, known.wanted))

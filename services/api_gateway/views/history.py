@@ -342,6 +342,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.NodeRegistered: _registered,
     f.JobStarted: lambda x: (
         f"attempt {x.attempt} started on {x.node_id}{ISOLATED_BY.get(x.isolation, '')}"
+        f"{', image ' + x.image if x.image else ''}"
     ),
     f.JobFinished: _finished,
     f.JobRefused: lambda x: f"{x.node_id} refused attempt {x.attempt}: {x.reason}",

@@ -55,6 +55,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     pid: int = 0
     began_ns: int = 0
     isolation: str = ""
+    image: str = ""
     exit: o.Exit | None = None
     exited_ns: int = 0
     checking: bool = False

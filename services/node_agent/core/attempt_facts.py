@@ -178,9 +178,13 @@ def ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
 
 
 def _started(attempt: Attempt, node_id: NodeId) -> f.JobStarted:
-    ref, pid, isolation = attempt.ref, attempt.pid, attempt.isolation
     return f.JobStarted(
-        job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, pid=pid, isolation=isolation
+        job_id=attempt.ref.job_id,
+        attempt=attempt.ref.attempt,
+        node_id=node_id,
+        pid=attempt.pid,
+        isolation=attempt.isolation,
+        image=attempt.image,
     )
 
 

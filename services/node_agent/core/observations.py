@@ -95,13 +95,14 @@ class LaunchFailed(msgspec.Struct, frozen=True):
 
 class ProcessStarted(msgspec.Struct, frozen=True):
     """The command was executed, at `began_ns` of the boot clock. `isolation`: see
-    `core.used.Used`.
+    `core.used.Used`. `image` is the digest of its image.
     """
 
     key: str
     pid: int
     began_ns: int = 0
     isolation: str = ""
+    image: str = ""
 
 
 class ProcessExited(msgspec.Struct, frozen=True):

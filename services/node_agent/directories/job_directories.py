@@ -39,6 +39,7 @@ from services.node_agent.directories.marker_notes import (
     account_ids,
     adopted_from,
     exit_of,
+    image_from,
     note_of,
     used_from,
 )
@@ -94,8 +95,9 @@ class JobDirectories:
         self.keep = keep
         self.kept = KeptDirectories(self.jobs_dir)
         self.guard: asyncio.TimerHandle | None = None
-        # How attempts that are about to start share their devices. Their markers record it later.
-        self.ways: dict[str, str] = {}
+        # How attempts that are about to start share their devices, and the digests of their images.
+        # Their markers record it later.
+        self.ways: dict[str, tuple[str, str]] = {}
 
     async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
         self.on_event = on_event
@@ -161,7 +163,7 @@ class JobDirectories:
         try:
             if launch.account is not None:
                 await asyncio.to_thread(give, self.jobs_dir, job_dir, launch.account)
-            self.ways[key_of(launch.ref)] = launch.used.way
+            self.ways[key_of(launch.ref)] = launch.used.way, launch.image
             await self.supervisors.launch(request)
         except AlreadyStarted:
             self.ways.pop(key_of(launch.ref), None)
@@ -340,11 +342,12 @@ class JobDirectories:
 
     def _event_came(self, key: Key, event: str, record: Mapping[str, Any]) -> None:
         name = f"{key[0]}.{key[1]}"
-        way = self.ways.pop(name, None)
+        known = self.ways.pop(name, None)
         if event == "started":
             began_ns = processes.boot_ns_of(record["job_start_ticks"])
-            way = used_from(self.supervisors.job_dir(key)).way if way is None else way
-            self.on_event(ProcessStarted(name, record["job_pid"], began_ns, way))
+            job_dir = self.supervisors.job_dir(key)
+            way, image = known or (used_from(job_dir).way, image_from(job_dir))
+            self.on_event(ProcessStarted(name, record["job_pid"], began_ns, way, image))
         else:
             self.on_event(ProcessExited(name, exit_of(record)))
 

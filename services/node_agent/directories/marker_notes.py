@@ -33,6 +33,7 @@ def note_of(launch: Launch) -> dict[str, Any]:
         "account": account_ids(launch),
         "used": msgspec.to_builtins(launch.used),
         "container": launch.container,
+        "image": launch.image,
         "tenant": launch.tenant,
     }
 
@@ -85,6 +86,11 @@ def adopted_from(job_dir: str, ref: AttemptRef) -> Adopted:
         hang_timeout_s=note.get("hang_timeout_s", 0),
         parts=note.get("parts", {}),
     )
+
+
+def image_from(job_dir: str) -> str:
+    """Return the digest of the attempt's image, as its marker says; empty without one."""
+    return str(records.read_summary(job_dir).get("note", {}).get("image", ""))
 
 
 def used_from(job_dir: str) -> Used:

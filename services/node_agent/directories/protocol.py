@@ -38,7 +38,8 @@ Prober = Callable[[str, int, str, float], Awaitable[str]]
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt to start.
 
-    For a `container` the supervisor starts its runner as the agent's own user. `env` is the whole
+    For a `container` the supervisor starts its runner as the agent's own user; `image` is the
+    digest of its image. `env` is the whole
     environment. The marker notes the devices, limits, probe, shares and tenant for the next agent
     (`marker_notes.py`).
     """
@@ -61,6 +62,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     slices: dict[GpuId, int] = {}
     used: Used = Used()
     container: bool = False
+    image: str = ""
     hang_timeout_s: int = 0
     parts: dict[GpuId, int] = {}
     tenant: str = ""

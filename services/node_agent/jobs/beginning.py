@@ -3,6 +3,7 @@ what failed.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -25,8 +26,9 @@ from services.node_agent.health.preflight import Preflight
 from services.node_agent.health.scrubbing import Scrub
 from services.node_agent.jobs.launching import launch_of
 from services.node_agent.jobs.means import Means
+from services.node_agent.jobs.secret_values import registry_credentials
 from services.node_agent.jobs.uploads import fetched
-from services.node_agent.runtimes.engine import NO_IMAGE, NoImage
+from services.node_agent.runtimes.faults import EXIT_CODE, NoContainer
 
 
 class Ground(NamedTuple):
@@ -51,11 +53,11 @@ async def begin(
     key = attempt_key(order.job_id, order.attempt)
     try:
         await ground.jobs.launch(await _ready(ground, order, inventory, wanted))
-    except NoImage as error:
+    except NoContainer as error:
         _over(
             ground,
             key,
-            o.Exit(executed=False, exit_code=NO_IMAGE, reason=reasons.NO_IMAGE, detail=str(error)),
+            o.Exit(executed=False, exit_code=EXIT_CODE, reason=error.reason, detail=str(error)),
         )
     except AlreadyStarted as error:
         _over(
@@ -78,7 +80,7 @@ async def _ready(
 ) -> Launch:
     """Prepare the devices, the upload and the container of an attempt.
 
-    Raises Refused or NoImage; then the upload is removed again.
+    Raises Refused or NoContainer; then the upload is removed again.
     """
     key, uuids = attempt_key(order.job_id, order.attempt), [hold.uuid for hold in order.gpus]
     if gone := set(uuids) - {gpu.uuid for gpu in inventory}:
@@ -112,7 +114,12 @@ async def _ready(
         versions = ground.driver.versions
         launch = await ground.means.resident.prepare(launch, order, inventory, versions)
         return await ground.means.hold(
-            launch, order, inventory=inventory, nodes=ground.driver.nodes, wanted=wanted
+            launch,
+            order,
+            inventory=inventory,
+            nodes=ground.driver.nodes,
+            wanted=wanted,
+            credentials=partial(registry_credentials, order, ground.node_id, ground.bus),
         )
     except Refused:
         await ground.jobs.discard(launch.ref)

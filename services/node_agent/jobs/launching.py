@@ -1,7 +1,6 @@
 """From a start order to what a supervisor receives: command, environment, limits and secrets.
 
-The agent asks a gateway for the secrets when the job is about to start, and opens them with a key
-that serves this one question. They reach the supervisor in memory with the rest of the environment;
+Secrets (`secret_values.py`) reach the supervisor in memory with the rest of the environment;
 nothing is written to disk (`supervisor/order.py`).
 """
 
@@ -9,15 +8,8 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 
-import msgspec
-from nacl.exceptions import CryptoError
-from nacl.public import PrivateKey, SealedBox
-
-from libs.common import subjects
 from libs.common.devices import mig
-from libs.common.errors import Refused
 from libs.common.messages import StartOrder
-from libs.common.messages.secret_messages import SecretAnswer, SecretAsk
 from libs.common.model import AttemptRef, Gpu, GpuId, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from services.node_agent.core import serving, shares
@@ -27,8 +19,8 @@ from services.node_agent.directories import accounts
 from services.node_agent.directories.protocol import Launch, Machine
 from services.node_agent.drivers import Driver
 from services.node_agent.jobs.environment import environment, reserved
-from services.node_agent.jobs.gateways import ask
 from services.node_agent.jobs.limits import limits_of
+from services.node_agent.jobs.secret_values import secrets_of
 
 
 async def launch_of(
@@ -48,7 +40,7 @@ async def launch_of(
     spec = order.spec
     account = await _account(machine, order)
     base = {**machine.environment, **(account.environment if account is not None else {})}
-    secrets = await _secrets(order, node_id, bus) if spec.secrets else {}
+    secrets = await secrets_of(order, node_id, bus) if spec.secrets else {}
     made = await instances.make(order.gpus, attempt_key(order.job_id, order.attempt))
     if made:
         await asyncio.to_thread(
@@ -100,23 +92,3 @@ def _home(base: Mapping[str, str]) -> str:
     """Return the home directory, or `/` if there is none."""
     home = base.get("HOME", "/")
     return home if os.path.isdir(home) else "/"
-
-
-async def _secrets(order: StartOrder, node_id: NodeId, bus: Bus) -> dict[str, str]:
-    """Return the values of the job's secrets by variable. Raises Refused."""
-    private = PrivateKey.generate()
-    question = SecretAsk(order.job_id, order.attempt, bytes(private.public_key))
-    try:
-        answer = await ask(subjects.ask_secrets(node_id), question, SecretAnswer, bus)
-    except Refused as error:
-        raise Refused(f"cannot get its secrets: {error}") from error
-    if answer.refused:
-        raise Refused(f"cannot get its secrets: {answer.refused}")
-    try:
-        return msgspec.msgpack.decode(
-            SealedBox(private).decrypt(answer.sealed), type=dict[str, str]
-        )
-    except (CryptoError, msgspec.DecodeError) as error:
-        raise Refused(
-            "cannot get its secrets: the answer does not open with this node's key"
-        ) from error

@@ -13,6 +13,7 @@ from services.node_agent.directories.protocol import Launch, NoResident, Residen
 from services.node_agent.drivers import DeviceNodes
 from services.node_agent.memory.pools import RETURNED, Pools
 from services.node_agent.runtimes.containers import GONE, Containers
+from services.node_agent.runtimes.images import Credentials
 from services.node_agent.sharing.shares import Shares
 from services.node_agent.uploads.fetching import Uploads
 
@@ -64,16 +65,22 @@ class Means:
         inventory: Sequence[Gpu],
         nodes: DeviceNodes,
         wanted: Callable[[], bool],
+        credentials: Credentials,
     ) -> Launch:
         """Return the launch with its place on shared devices, its pools and its container, while
-        it is `wanted`.
+        it is `wanted`. `credentials`: see `Containers.hold`.
 
-        Raises NoImage or Refused; the caller then calls `give_up`.
+        Raises NoContainer or Refused; the caller then calls `give_up`.
         """
         shared = await self.shares.hold(launch, order, inventory)
         pooled = await self.pools.hold(shared, order, inventory)
         made = await self.containers.hold(
-            pooled, order, inventory=inventory, nodes=nodes, wanted=wanted
+            pooled,
+            order,
+            inventory=inventory,
+            nodes=nodes,
+            wanted=wanted,
+            credentials=credentials,
         )
         if not wanted():
             raise Refused("it was stopped before it started")

@@ -1,8 +1,8 @@
 """Builds the request that creates an attempt's container: image, command, limits, devices, mounts.
 
-Pure. The container runs as the job's Unix user, whatever its image says, and on the host's network,
-so its ports are the job's. init.c is its entry point and runs the job's command. Tests:
-tests/unit/test_container_body.py.
+Pure. The container runs on the host's network, so its ports are the job's, and as the job's Unix
+user unless the node allows another one (`allowed.py`). init.c is its entry point and runs the
+image's entry point with the job's command. Tests: tests/unit/test_container_body.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,15 @@ from typing import Any, Final
 
 import msgspec
 
+from libs.common.container_spec import Scratch
 from libs.common.model import Gpu, GpuId, JobSpec
+from services.node_agent.runtimes import allowed as a
+from services.node_agent.runtimes.faults import NoContainer
 
 INIT: Final = "/.muster-init"
 TETHER: Final = "/.muster-tether"
 LABEL: Final = "muster.job_dir"
+CACHES_LABEL: Final = "muster.caches"
 # The variable of the job's environment that names its NVIDIA devices.
 NVIDIA_NAMES: Final = "CUDA_VISIBLE_DEVICES"
 # Where NVIDIA's runtime is the engine's default, a container gets all devices that this variable
@@ -27,8 +31,9 @@ SHARED_MEMORY_BYTES: Final = 8 << 30
 class Made(msgspec.Struct, frozen=True):
     """The input of runner.py.
 
-    `body` is the body of the engine's POST /containers/create, without the working directory.
-    runner.py opens that as the user `ids` (`Account.ids`) and mounts it at `mount` for the engine.
+    `body` is the body of the engine's POST /containers/create, without the working directory and
+    the job's own mounts. runner.py opens these as the user `ids` (`Account.ids`) and mounts them
+    for the engine: the directory at `mount`, the others beside it.
     """
 
     engine: str
@@ -39,6 +44,26 @@ class Made(msgspec.Struct, frozen=True):
     ids: list[int]
     stdin: bool
     body: dict[str, Any]
+    mounts: list[dict[str, Any]] = []
+
+
+class Image(msgspec.Struct, frozen=True):
+    """An image of the engine: its id, and what it says about its containers.
+
+    `digest` is the one under which a registry has it; the id, if no registry has it.
+    """
+
+    id: str = ""
+    digest: str = ""
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    user: str = ""
+    size_bytes: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        """True if the image was made on this machine: no registry has it."""
+        return self.digest == self.id
 
 
 class Host(msgspec.Struct, frozen=True):
@@ -46,7 +71,7 @@ class Host(msgspec.Struct, frozen=True):
 
     `init` is the path of the init program, `files` the device files of each device. `cdi`: the
     engine names NVIDIA devices by CDI; otherwise NVIDIA's runtime is used. `processes_max` bounds
-    the processes of a job. `user` is the agent's own, "UID:GID".
+    the processes of a job. `user` is the agent's own, "UID:GID". `users`: see `allowed.Allowed`.
     """
 
     init: str
@@ -54,6 +79,7 @@ class Host(msgspec.Struct, frozen=True):
     cdi: bool
     processes_max: int
     user: str
+    users: Sequence[tuple[int, int]] = ()
 
 
 def body_of(
@@ -64,9 +90,11 @@ def body_of(
     held: Sequence[Gpu],
     limits: Mapping[str, Any],
     host: Host,
+    image: Image,
 ) -> dict[str, Any]:
-    """Return the request, without mounts."""
+    """Return the request, without mounts. Raises NoContainer."""
     memory, devices = spec.memory_bytes, _devices(held, host, env.get(NVIDIA_NAMES, ""))
+    wish = spec.container
     seen = {
         **env,
         RUNTIME_NAMES: NO_DEVICES
@@ -75,10 +103,10 @@ def body_of(
     }
     return {
         "Image": spec.image,
-        "Entrypoint": [INIT, TETHER, *argv],
+        "Entrypoint": [INIT, TETHER, *words_of(spec, argv, image)],
         "Cmd": [],
         "Env": [f"{name}={value}" for name, value in seen.items()],
-        "User": f"{ids[0]}:{ids[1]}" if ids else host.user,
+        "User": _user(spec, ids, host, image),
         "OpenStdin": spec.stdin,
         "StdinOnce": True,
         "AttachStdin": spec.stdin,
@@ -93,12 +121,59 @@ def body_of(
             "CpusetCpus": limits.get("cpus", ""),
             "CpusetMems": limits.get("memory_nodes", ""),
             "PidsLimit": host.processes_max,
-            "ShmSize": memory // 2 or SHARED_MEMORY_BYTES,
+            "ShmSize": (wish.shm_bytes if wish else 0) or memory // 2 or SHARED_MEMORY_BYTES,
+            "Tmpfs": {
+                each.target: _tmpfs(each) for each in (wish.scratch if wish else ()) if each.memory
+            },
             "LogConfig": {"Type": "none"},
             "Mounts": [],
             **devices,
         },
     }
+
+
+def words_of(spec: JobSpec, argv: Sequence[str], image: Image) -> list[str]:
+    """Return what the container runs: the entry point with the job's command as its arguments.
+
+    Without a command, the image's own command is the arguments, unless the job replaces the entry
+    point. Jobs older than ContainerSpec replace the entry point with their command. Raises
+    NoContainer if nothing is left to run.
+    """
+    wish = spec.container
+    if wish is None:
+        return list(argv)
+    words = (
+        [*image.entrypoint, *(argv or image.command)]
+        if wish.entrypoint is None
+        else [*wish.entrypoint, *argv]
+    )
+    if not words:
+        raise NoContainer(
+            f"image {spec.image} has neither an entry point nor a command of its own: give a "
+            "command after --"
+        )
+    return words
+
+
+def _user(spec: JobSpec, ids: Sequence[int], host: Host, image: Image) -> str:
+    """Return the user of the container.
+
+    Only an agent that is root and whose jobs run as root too lets the image choose. An agent that
+    is not root could otherwise make root of its user. Raises NoContainer.
+    """
+    wish = spec.container
+    if wish is None:
+        return f"{ids[0]}:{ids[1]}" if ids else host.user
+    own = ids or [int(part) for part in host.user.split(":")]
+    if not ids and own[0] == a.ROOT_ID:
+        return wish.user or image.user or host.user
+    return a.user_of(wish.user, image.user, own, host.users)
+
+
+def _tmpfs(scratch: Scratch) -> str:
+    """Return the options of a scratch directory in memory."""
+    size = f",size={scratch.size_bytes}" if scratch.size_bytes else ""
+    return f"rw,exec,nosuid,nodev,mode=1777{size}"
 
 
 def mounted(source: str, target: str, read_only: bool = False) -> dict[str, Any]:

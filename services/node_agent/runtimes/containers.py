@@ -1,7 +1,7 @@
 """Prepares jobs with an image, and removes their containers.
 
-The image is pulled before the marker is written. Then the supervisor runs runner.py instead of the
-command. An agent that starts removes the containers of unknown attempts. Tests:
+The image is pulled (`images.py`) before the marker is written. Then the supervisor runs runner.py
+instead of the command. An agent that starts removes the containers of unknown attempts. Tests:
 tests/integration/test_containers.py.
 """
 
@@ -10,18 +10,19 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from glob import escape, glob
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from libs.common.devices.means import lost
+from libs.common.devices.means import CONTAINERS, lost
 from libs.common.errors import Refused, Unavailable
 from libs.common.messages import StartOrder
-from libs.common.model import IMAGES, Gpu, GpuId
+from libs.common.model import IMAGES, Gpu, GpuId, JobSpec
 from services.node_agent.core.inherited import INHERITED
 from services.node_agent.core.state import key_of
 from services.node_agent.directories.protocol import Launch
@@ -29,7 +30,10 @@ from services.node_agent.drivers import DeviceNodes
 from services.node_agent.machine import cgroups
 from services.node_agent.memory.pools import socket_folder
 from services.node_agent.runtimes import container as c
+from services.node_agent.runtimes.allowed import NOTHING, Allowed, place_of
 from services.node_agent.runtimes.engine import Engine, names, socket_of
+from services.node_agent.runtimes.images import Credentials, Images
+from services.node_agent.runtimes.own_folders import Lent, OwnFolders
 from services.node_agent.runtimes.runner import VARIABLE, unmount
 from services.node_agent.supervisor import records
 
@@ -50,11 +54,23 @@ class Containers:
     """The containers of one agent.
 
     `jobs_dir` is part of their labels and names. If it is None, this agent runs no containers (the
-    simulation).
+    simulation). `image_bytes` and `cache_bytes` bound images and caches; 0: no bound.
     """
 
-    def __init__(self, jobs_dir: Path | None = None, engine: str = "") -> None:
-        self.jobs_dir, self.setting = jobs_dir, engine
+    def __init__(
+        self,
+        jobs_dir: Path | None = None,
+        engine: str = "",
+        allowed: Allowed = NOTHING,
+        image_bytes: int = 0,
+        cache_bytes: int = 0,
+    ) -> None:
+        self.jobs_dir, self.setting, self.allowed = jobs_dir, engine, allowed
+        state_dir = (jobs_dir or Path()).parent
+        self.images = Images(state_dir, image_bytes)
+        self.folders = OwnFolders(state_dir, cache_bytes)
+        # Caches of attempts whose containers may not exist yet, by attempt.
+        self.caches: dict[str, list[str]] = {}
         self.removing: asyncio.Task[None] | None = None
         self.begun: dict[str, None] = {}
         # Attempts without a container, whose markers need not be read.
@@ -66,14 +82,17 @@ class Containers:
         This runs in the background: an engine may hang, and the jobs here need their leases.
         """
         if (engine := self._engine()) is not None:
-            self.removing = asyncio.create_task(self._remove_orphans(engine, keys))
+            scratch = self.folders.orphans(keys)
+            self.removing = asyncio.create_task(self._remove_orphans(engine, keys, scratch))
 
     def isolation(self) -> dict[str, str]:
         """Return whether images can run here, for NodeRegistered.
 
         A job with an image is placed only where they can.
         """
-        return {IMAGES: lost(self.lacking)} if self.jobs_dir is not None else {}
+        if self.jobs_dir is None:
+            return {}
+        return {IMAGES: lost(self.lacking), CONTAINERS: lost(self.lacking)}
 
     @property
     def lacking(self) -> str:
@@ -88,8 +107,15 @@ class Containers:
             self.removing.cancel()
             await asyncio.gather(self.removing, return_exceptions=True)
 
-    async def _remove_orphans(self, engine: Engine, keys: Collection[str]) -> None:
-        """Remove orphaned containers. Jobs that started in the meantime keep theirs."""
+    async def _remove_orphans(
+        self, engine: Engine, keys: Collection[str], scratch: Sequence[str]
+    ) -> None:
+        """Remove orphaned containers, and the scratch directories of these attempts.
+
+        Jobs that started in the meantime keep theirs.
+        """
+        for key in scratch:
+            await asyncio.to_thread(self.folders.let_go, key)
         try:
             for name, job_dir in await engine.left(c.LABEL):
                 path = Path(job_dir)
@@ -114,26 +140,84 @@ class Containers:
         inventory: Sequence[Gpu],
         nodes: DeviceNodes,
         wanted: Callable[[], bool],
+        credentials: Credentials,
     ) -> Launch:
-        """Return the launch of the runner for a job with an image. Raises NoImage or Refused."""
+        """Return the launch of the runner for a job with an image.
+
+        `credentials` asks for the tenant's credentials for the image's registry. Raises NoContainer
+        or Refused.
+        """
         if not order.spec.image:
             self.without.add(key_of(launch.ref))
             return launch
         engine = self._engine()
         if engine is None or self.lacking:
             raise Refused(f"image: {self.lacking or 'this agent runs no containers'}")
+        key = key_of(launch.ref)
         if self.removing is not None and not self.removing.done():
-            self.begun[key_of(launch.ref)] = None
+            self.begun[key] = None
         held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
         try:
-            await engine.pull(order.spec.image, wanted)
-            made = self._made(engine, launch, order=order, held=held, nodes=nodes)
+            places = self._places(order.spec)
+            image = await self.images.ready(
+                engine,
+                order.spec.image,
+                key=key,
+                tenant=order.tenant,
+                credentials=credentials,
+                wanted=wanted,
+            )
+            lent = await self._lend(engine, key, order, launch.env)
+            made = self._made(
+                engine, launch, order=order, held=held, nodes=nodes, image=image, lent=lent
+            )
         except (Unavailable, OSError) as error:
             raise Refused(f"image: {error}") from error
+        made = replace(made, mounts=places)
         argv = (sys.executable, "-I", "-S", str(RUNNER))
         workdir = made.workdir if order.spec.workdir or order.spec.upload else ""
         env = {VARIABLE: msgspec.json.encode(made).decode()}
-        return replace(launch, argv=argv, env=env, workdir=workdir, limits={}, container=True)
+        return replace(
+            launch,
+            argv=argv,
+            env=env,
+            workdir=workdir,
+            limits={},
+            container=True,
+            image=image.digest,
+        )
+
+    def _places(self, spec: JobSpec) -> list[dict[str, Any]]:
+        """Return the job's mounts for runner.py. Raises NoContainer for one that is not allowed."""
+        found = []
+        for mount in spec.container.mounts if spec.container is not None else ():
+            place = place_of(mount, self.allowed.roots)
+            found.append(
+                {
+                    "root": place.root,
+                    "names": place.names,
+                    "target": mount.target,
+                    "read_only": mount.read_only,
+                }
+            )
+        return found
+
+    async def _lend(
+        self, engine: Engine, key: str, order: StartOrder, env: Mapping[str, str]
+    ) -> Lent:
+        """Return the agent's own folders for a container."""
+        wish = order.spec.container
+        if wish is None:
+            return Lent([], {}, [])
+        used = [path for paths in self.caches.values() for path in paths]
+        if wish.caches:
+            listed = await engine.left(c.CACHES_LABEL)
+            used += [path for _, paths in listed for path in paths.split("\n")]
+        lent = await asyncio.to_thread(
+            self.folders.lend, key, order.tenant, wish=wish, env=env, used=used
+        )
+        self.caches[key] = lent.caches
+        return lent
 
     def forget(self, key: str) -> None:
         self.without.discard(key)
@@ -142,12 +226,14 @@ class Containers:
         """Remove the attempt's container and return the receipt's entry; none without a
         container.
         """
+        self.images.let_go(key)
+        self.caches.pop(key, None)
         if not self._has_container(key):
+            await asyncio.to_thread(self._clear, key)
             return {}
         engine = self._engine()
         if engine is None:
             return {"container": "not known: the container engine is gone"}
-        await asyncio.to_thread(unmount, self._mount(key))
         label = f"{c.LABEL}={self.jobs_dir}/{key}"
         try:
             for name, _ in await engine.left(label):
@@ -155,7 +241,17 @@ class Containers:
             there = await engine.left(label)
         except Unavailable as error:
             return {"container": f"not known: {error}"}
+        await asyncio.to_thread(self._clear, key)
         return {"container": f"left: {names(there)}" if there else GONE}
+
+    def _clear(self, key: str) -> None:
+        """Unmount what runner.py left mounted, and remove the attempt's scratch directories."""
+        if self.jobs_dir is None or key in self.without:
+            return
+        mount = self._mount(key)
+        for at in (mount, *glob(f"{escape(mount)}.*")):
+            unmount(at)
+        self.folders.let_go(key)
 
     def _has_container(self, key: str) -> bool:
         """Return whether the attempt's marker notes a container."""
@@ -182,24 +278,14 @@ class Containers:
         order: StartOrder,
         held: Sequence[Gpu],
         nodes: DeviceNodes,
+        image: c.Image,
+        lent: Lent,
     ) -> c.Made:
+        """Return the input of the runner. Raises NoContainer."""
         spec, key = order.spec, key_of(launch.ref)
         job_dir = f"{self.jobs_dir}/{key}"
-        env = {
-            name: value
-            for name, value in launch.env.items()
-            if name not in INHERITED or name in spec.env
-        }
+        env = _environment(launch, spec) | lent.env
         ids = launch.account.ids if launch.account is not None else []
-        files = {gpu.uuid: device_files(nodes, gpu.uuid) for gpu in held}
-        user = f"{os.geteuid()}:{os.getegid()}"
-        host = c.Host(
-            init=str(INIT),
-            files=files,
-            cdi=any(map(_names_nvidia, CDI)),
-            processes_max=cgroups.processes_max(),
-            user=user,
-        )
         workdir = launch.workdir if spec.workdir or spec.upload else ""
         body = c.body_of(
             spec,
@@ -208,22 +294,18 @@ class Containers:
             ids=ids,
             held=held,
             limits=dict(launch.limits),
-            host=host,
+            host=self._host(held, nodes),
+            image=image,
         )
         body["Labels"] = {c.LABEL: job_dir}
-        if workdir:
-            body["WorkingDir"] = workdir
-        mounts = [
-            c.mounted(str(INIT), c.INIT, True),
-            c.mounted(f"{job_dir}/tether", c.TETHER, True),
-        ]
-        if folder := socket_folder(env):
-            mounts.append(c.mounted(folder, folder, True))
+        if lent.caches:
+            body["Labels"][c.CACHES_LABEL] = "\n".join(lent.caches)
+        inside = spec.container.workdir if spec.container is not None else ""
+        if inside or workdir:
+            body["WorkingDir"] = inside or workdir
         if launch.used.daemon:
-            folder = env["CUDA_MPS_PIPE_DIRECTORY"].rpartition("/")[0]
-            mounts.append(c.mounted(folder, folder))
             body["HostConfig"]["IpcMode"] = "host"
-        body["HostConfig"]["Mounts"] = mounts
+        body["HostConfig"]["Mounts"] = [*_mounts(job_dir, env, launch), *lent.mounts]
         name = f"{PREFIX}-{key}-{sha256(job_dir.encode()).hexdigest()[:NAME_DIGITS]}"
         return c.Made(
             engine=engine.path,
@@ -235,6 +317,39 @@ class Containers:
             stdin=spec.stdin,
             body=body,
         )
+
+    def _host(self, held: Sequence[Gpu], nodes: DeviceNodes) -> c.Host:
+        return c.Host(
+            init=str(INIT),
+            files={gpu.uuid: device_files(nodes, gpu.uuid) for gpu in held},
+            cdi=any(map(_names_nvidia, CDI)),
+            processes_max=cgroups.processes_max(),
+            user=f"{os.geteuid()}:{os.getegid()}",
+            users=self.allowed.users,
+        )
+
+
+def _environment(launch: Launch, spec: JobSpec) -> dict[str, str]:
+    """Return the job's environment without what it would inherit from the machine."""
+    return {
+        name: value
+        for name, value in launch.env.items()
+        if name not in INHERITED or name in spec.env
+    }
+
+
+def _mounts(job_dir: str, env: Mapping[str, str], launch: Launch) -> list[dict[str, Any]]:
+    """Return Muster's own mounts: the first process, its pipe, and the sockets of the job."""
+    mounts = [
+        c.mounted(str(INIT), c.INIT, True),
+        c.mounted(f"{job_dir}/tether", c.TETHER, True),
+    ]
+    if folder := socket_folder(env):
+        mounts.append(c.mounted(folder, folder, True))
+    if launch.used.daemon:
+        folder = env["CUDA_MPS_PIPE_DIRECTORY"].rpartition("/")[0]
+        mounts.append(c.mounted(folder, folder))
+    return mounts
 
 
 def device_files(nodes: DeviceNodes, uuid: GpuId, root: Path = Path("/sys")) -> list[str]:

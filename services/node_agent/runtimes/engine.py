@@ -4,33 +4,51 @@ runner.py creates the containers, under a supervisor. Tests: tests/integration/t
 """
 
 import asyncio
+import base64
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
 
 from libs.common.errors import Refused, Unavailable
+from services.node_agent.runtimes.container import Image
+from services.node_agent.runtimes.faults import NoImage
+from services.node_agent.runtimes.pull_progress import Progress
+
+T = TypeVar("T")
 
 # Docker's socket, then Podman's.
 SOCKETS: Final = ("/var/run/docker.sock", "/run/podman/podman.sock")
 # For every request except a pull, which may take as long as the job's start.
 ASK_S: Final = 10.0
+# For the removal of an image, which deletes its files.
+REMOVE_S: Final = 60.0
+OK: Final = 200
+NOT_FOUND: Final = 404
+LINE_BYTES_MAX: Final = 64 << 10
 # How often a pull checks whether the job is still wanted.
 WANTED_LOOK_S: Final = 0.5
 DETAIL_CHARS: Final = 400
-# The exit code of Docker's own command.
-NO_IMAGE: Final = 125
-
-
-class NoImage(Refused):
-    """The image cannot be pulled. The job ends, because another node would fail too."""
 
 
 class _Listed(msgspec.Struct, frozen=True):
     id: str = msgspec.field(name="Id")
     labels: dict[str, str] | None = msgspec.field(name="Labels", default=None)
+
+
+class _Config(msgspec.Struct, frozen=True):
+    entrypoint: list[str] | None = msgspec.field(name="Entrypoint", default=None)
+    command: list[str] | None = msgspec.field(name="Cmd", default=None)
+    user: str = msgspec.field(name="User", default="")
+
+
+class _Inspected(msgspec.Struct, frozen=True):
+    id: str = msgspec.field(name="Id")
+    digests: list[str] | None = msgspec.field(name="RepoDigests", default=None)
+    size_bytes: int = msgspec.field(name="Size", default=0)
+    config: _Config | None = msgspec.field(name="Config", default=None)
 
 
 def socket_of(setting: str) -> str:
@@ -44,34 +62,69 @@ class Engine:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    async def pull(self, image: str, wanted: Callable[[], bool]) -> None:
-        """Pull an image, unless the engine has it.
-
-        Raises NoImage with the engine's message, Unavailable, or Refused if the job was stopped in
-        the meantime, because an engine may hang for ever.
-        """
-        pulling = asyncio.create_task(self._pull(image))
-        try:
-            while not (await asyncio.wait([pulling], timeout=WANTED_LOOK_S))[0]:
-                if not wanted():
-                    raise Refused("it was stopped while its image was pulled")
-        finally:
-            pulling.cancel()
-        await pulling
-
-    async def _pull(self, image: str) -> None:
+    async def image(self, name: str) -> Image | None:
+        """Return an image that the engine has; None if it does not have it. Raises Unavailable."""
         async with self._session() as session:
-            status, _ = await self._ask(session, "GET", f"/images/{image}/json", ASK_S)
-            if status == 200:
-                return
-            named = image if "@" in image or ":" in image.rpartition("/")[2] else f"{image}:latest"
-            status, text = await self._ask(session, "POST", "/images/create", None, fromImage=named)
-            wrong = _error(text) if status == 200 else _message(text)
-            if status == 200 and not wrong:
-                status, text = await self._ask(session, "GET", f"/images/{image}/json", ASK_S)
-                wrong = "" if status == 200 else _message(text)
-        if wrong:
-            raise NoImage(f"image {image} cannot be pulled: {wrong[:DETAIL_CHARS]}")
+            status, text = await self._ask(session, "GET", f"/images/{name}/json", ASK_S)
+        if status == NOT_FOUND:
+            return None
+        if status != OK:
+            raise Unavailable(f"the container engine does not show an image: {_message(text)}")
+        try:
+            return _image_of(msgspec.json.decode(text, type=_Inspected), name)
+        except msgspec.DecodeError as error:
+            raise Unavailable(
+                f"the container engine at {self.path} describes image {name} in a way that cannot "
+                f"be decoded: {error}"
+            ) from error
+
+    async def pull(
+        self, name: str, credentials: str = "", progress: Progress | None = None
+    ) -> Image:
+        """Pull an image and return it. `credentials`: see `credentials_of`.
+
+        Raises NoImage with the engine's message, or Unavailable.
+        """
+        await self._pull(name, credentials, progress or Progress())
+        found = await self.image(name)
+        if found is None:
+            raise NoImage(f"image {name} cannot be pulled: the engine has no image of that name")
+        return found
+
+    async def _pull(self, name: str, credentials: str, progress: Progress) -> None:
+        named = name if "@" in name or ":" in name.rpartition("/")[2] else f"{name}:latest"
+        headers = {"X-Registry-Auth": credentials} if credentials else {}
+        try:
+            async with (
+                self._session() as session,
+                session.post(
+                    "/images/create",
+                    params={"fromImage": named},
+                    headers=headers,
+                    timeout=aiohttp.ClientTimeout(None),
+                ) as answer,
+            ):
+                if answer.status != OK:
+                    progress.wrong = _message(await answer.read())
+                else:
+                    await _follow(answer.content, progress)
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._silent(error) from error
+        if progress.wrong:
+            raise NoImage(f"image {name} cannot be pulled: {progress.wrong[:DETAIL_CHARS]}")
+
+    async def remove_image(self, image_id: str, names: Iterable[str]) -> bool:
+        """Remove an image that has these names; return whether it is gone.
+
+        An image with another name or with a container stays. Raises Unavailable.
+        """
+        async with self._session() as session:
+            for name in names:
+                found = await self.image(name)
+                if found is not None and found.id == image_id:
+                    await self._ask(session, "DELETE", f"/images/{name}", REMOVE_S)
+            status, _ = await self._ask(session, "DELETE", f"/images/{image_id}", REMOVE_S)
+        return status in (OK, NOT_FOUND)
 
     async def left(self, label: str) -> list[tuple[str, str]]:
         """Return the containers with the label, running or not: name and the label's value.
@@ -118,10 +171,59 @@ class Engine:
             async with session.request(method, url, params=query, timeout=timeout) as answer:
                 return answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(
-                f"the container engine at {self.path} does not answer: "
-                f"{error or type(error).__name__}"
-            ) from error
+            raise self._silent(error) from error
+
+    def _silent(self, error: Exception) -> Unavailable:
+        return Unavailable(
+            f"the container engine at {self.path} does not answer: {error or type(error).__name__}"
+        )
+
+
+async def while_wanted(work: Coroutine[Any, Any, T], wanted: Callable[[], bool]) -> T:
+    """Return the result of the work on an image, which may hang for ever.
+
+    Raises Refused if the job was stopped in the meantime.
+    """
+    task = asyncio.create_task(work)
+    try:
+        while not (await asyncio.wait([task], timeout=WANTED_LOOK_S))[0]:
+            if not wanted():
+                raise Refused("it was stopped while its image was pulled")
+    finally:
+        task.cancel()
+    return await task
+
+
+async def _follow(content: aiohttp.StreamReader, progress: Progress) -> None:
+    """Read the events of a pull to their end, one per line."""
+    rest = b""
+    async for data in content.iter_any():
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            progress.note(line)
+        rest = rest[-LINE_BYTES_MAX:]
+    progress.note(rest)
+
+
+def _image_of(found: _Inspected, name: str) -> Image:
+    digests = [each.rpartition("@")[2] for each in found.digests or ()]
+    named = name.rpartition("@")[2]
+    digest = named if named in digests else next(iter(digests), found.id)
+    config = found.config or _Config()
+    return Image(
+        id=found.id,
+        digest=digest,
+        entrypoint=tuple(config.entrypoint or ()),
+        command=tuple(config.command or ()),
+        user=config.user,
+        size_bytes=found.size_bytes,
+    )
+
+
+def credentials_of(host: str, user: str, password: str) -> str:
+    """Return the header with which the engine signs in to a registry for one pull."""
+    text = msgspec.json.encode({"username": user, "password": password, "serveraddress": host})
+    return base64.urlsafe_b64encode(text).decode()
 
 
 def _message(text: bytes) -> str:
@@ -130,19 +232,6 @@ def _message(text: bytes) -> str:
         return str(found["message"])
     except (msgspec.DecodeError, KeyError, TypeError):
         return text.decode(errors="replace").strip()
-
-
-def _error(text: bytes) -> str:
-    """Return the error of a pull, empty if there is none. The answer has one event per line."""
-    return next((found for line in text.splitlines() if (found := _error_in(line))), "")
-
-
-def _error_in(line: bytes) -> str:
-    try:
-        found: Any = msgspec.json.decode(line)
-    except msgspec.DecodeError:
-        return ""
-    return str(found.get("error", "")) if isinstance(found, dict) else ""
 
 
 def names(found: Iterable[tuple[str, str]]) -> str:

@@ -14,7 +14,9 @@ import os
 import select
 import signal
 import socket
+import stat
 import sys
+from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
 VARIABLE: Final = "MUSTER_CONTAINER"
@@ -27,6 +29,7 @@ READ_BYTES: Final = 65_536
 HEADER_BYTES: Final = 8
 MS_BIND: Final = 4096
 MNT_DETACH: Final = 2
+NAMED: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 STDERR_STREAM: Final = 2
 # Signals for this program itself; all others are passed to the job.
 OWN: Final = {
@@ -112,33 +115,88 @@ def working_directory(path: str, ids: list[int], at: str) -> str:
     It is opened as the job's user and mounted `at` a place of the agent, so that the user cannot
     replace it in between. Raises OSError.
     """
+    try:
+        with acting_as(ids):
+            descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    return mounted_at(descriptor, at) if ids else path
+
+
+@contextlib.contextmanager
+def acting_as(ids: list[int]) -> Iterator[None]:
+    """Run the body as the job's user; without `ids` as this process's own. Raises OSError."""
     groups, before = os.getgroups(), (os.geteuid(), os.getegid())
     try:
         if ids:
             os.setgroups(ids[2:])
             os.setegid(ids[1])
             os.seteuid(ids[0])
-        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return ""
+        yield
     finally:
         if ids:
             os.seteuid(before[0])
             os.setegid(before[1])
             os.setgroups(groups)
-    if not ids:
-        return path
-    os.makedirs(at, mode=0o700, exist_ok=True)
+
+
+def opened(root: str, names: list[str]) -> int:
+    """Open what lies at `names` below the directory `root`, without following a link.
+
+    Raises OSError with the path that is not there, is a link, or is neither a file nor a directory.
+    """
+    descriptor, path = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), root
+    for name in names:
+        path = f"{path}/{name}"
+        try:
+            inner = os.open(name, NAMED, dir_fd=descriptor)
+        except OSError as error:
+            raise OSError(error.errno, f"{path}: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
+        descriptor = inner
+        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            raise OSError(0, f"{path} is a symbolic link: name the place that it leads to")
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        raise OSError(0, f"{path} is neither a file nor a directory: mount one of these")
+    return descriptor
+
+
+def own_mount(mount: dict[str, Any], ids: list[int], at: str) -> dict[str, Any]:
+    """Return the engine's mount for one of the job, opened as the job's user. Raises OSError."""
+    try:
+        with acting_as(ids):
+            descriptor = opened(mount["root"], mount["names"])
+    except OSError as error:
+        raise OSError(0, f"mount for {mount['target']}: {error.strerror or error}") from error
+    plain = "/".join([mount["root"], *mount["names"]])
+    source = mounted_at(descriptor, at) if os.geteuid() == 0 else plain
+    return {
+        "Type": "bind",
+        "Source": source,
+        "Target": mount["target"],
+        "ReadOnly": mount["read_only"],
+    }
+
+
+def mounted_at(descriptor: int, at: str) -> str:
+    """Mount an open file or directory at a place of the agent. Raises OSError."""
+    os.makedirs(os.path.dirname(at), mode=0o700, exist_ok=True)
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.makedirs(at, mode=0o700, exist_ok=True)
+    else:
+        os.close(os.open(at, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     _check(_libc().mount(f"/proc/self/fd/{descriptor}".encode(), at.encode(), None, MS_BIND, None))
     return at
 
 
 def unmount(at: str) -> None:
-    """Unmount the directory here; a running container keeps it. Harmless if nothing is mounted."""
-    if os.path.isdir(at):
+    """Unmount what is mounted here; a running container keeps it. Harmless if nothing is."""
+    if os.path.lexists(at):
         _libc().umount2(at.encode(), MNT_DETACH)
         with contextlib.suppress(OSError):
-            os.rmdir(at)
+            (os.rmdir if os.path.isdir(at) else os.unlink)(at)
 
 
 def _libc() -> ctypes.CDLL:
@@ -267,6 +325,7 @@ def main() -> None:
     made = json.loads(os.environ.pop(VARIABLE))
     path, name, body = made["engine"], made["name"], made["body"]
     signals = catch_signals()
+    places = [made["mount"], *(f"{made['mount']}.{place}" for place in range(len(made["mounts"])))]
     try:
         tether = tethered(made["tether"])
         mounts = body["HostConfig"]["Mounts"]
@@ -274,17 +333,21 @@ def main() -> None:
             found := working_directory(made["workdir"], made["ids"], made["mount"])
         ):
             mounts.append({"Type": "bind", "Source": found, "Target": made["workdir"]})
+        for mount, at in zip(made["mounts"], places[1:], strict=True):
+            mounts.append(own_mount(mount, made["ids"], at))
         created = ask(path, "POST", f"/containers/create?name={name}", body)
         note(str(created.get("Id", "")), os.path.dirname(made["tether"]))
         stream = attached(path, name, made["stdin"])
         ask(path, "POST", f"/containers/{name}/start")
     except OSError as error:
-        unmount(made["mount"])
+        for at in places:
+            unmount(at)
         fail(
             f"the container did not start: {error.strerror or error}",
             os.path.dirname(made["tether"]),
         )
-    unmount(made["mount"])
+    for at in places:
+        unmount(at)
     try:
         relay(Streams(stream, made["stdin"]), signals, path, name)
         code = ask(path, "POST", f"/containers/{name}/wait")["StatusCode"]

@@ -10,6 +10,8 @@ from typing import Final
 
 from libs.common import reasons
 from libs.common.change import Change
+from libs.common.container_spec import registry_of, registry_secret
+from libs.common.devices.means import CONTAINERS
 from libs.common.facts import (
     AnyFact,
     FabricRoundOrdered,
@@ -24,6 +26,7 @@ from libs.common.facts import (
     ModelKeepRequested,
     Unknown,
 )
+from libs.common.folds.secret_fold import secret_key
 from libs.common.life import job_life, kept_life
 from libs.common.messages import (
     AnyOrder,
@@ -61,7 +64,7 @@ def start_orders(
         for member in fact.members
     )
     for member in fact.members:
-        start = _start(job, member, seq=seq, peers=peers, port=fact.port)
+        start = _start(cluster, job, member, seq=seq, peers=peers, port=fact.port)
         yield (
             member.node_id,
             start if _agent_knows_all(cluster, member.node_id, job) else _refusing_stop(start),
@@ -101,7 +104,8 @@ def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
     starts: list[StartOrder] = []
     stops: list[StopOrder] = []
     for job, member in _accounted(cluster, node_id):
-        start = _start(job, member, seq=job.placed_seq, peers=peers_of(cluster, job), port=job.port)
+        peers = peers_of(cluster, job)
+        start = _start(cluster, job, member, seq=job.placed_seq, peers=peers, port=job.port)
         if _agent_knows_all(cluster, node_id, job):
             starts.append(start)
         else:
@@ -273,7 +277,11 @@ def _accounted(cluster: Cluster, node_id: NodeId) -> Iterator[tuple[Job, MemberV
 
 def _agent_knows_all(cluster: Cluster, node_id: NodeId, job: Job) -> bool:
     known, spec = cluster.nodes[node_id].isolation, job.spec
-    return (not spec.image or IMAGES in known) and (not spec.pools_on_node_bytes or POOLS in known)
+    return (
+        (not spec.image or IMAGES in known)
+        and (spec.container is None or CONTAINERS in known)
+        and (not spec.pools_on_node_bytes or POOLS in known)
+    )
 
 
 def _refusing_stop(start: StartOrder) -> StopOrder:
@@ -292,8 +300,14 @@ def _refusing_stop(start: StartOrder) -> StopOrder:
 
 
 def _start(
-    job: Job, member: MemberView | Member, seq: int, peers: tuple[Peer, ...], port: int
+    cluster: Cluster,
+    job: Job,
+    member: MemberView | Member,
+    seq: int,
+    peers: tuple[Peer, ...],
+    port: int,
 ) -> StartOrder:
+    login = registry_secret(registry_of(job.spec.image)) if job.spec.image else ""
     return StartOrder(
         job_id=job.job_id,
         attempt=job.attempt,
@@ -306,4 +320,5 @@ def _start(
         user=job.user,
         peers=peers,
         port=port,
+        registry=bool(login) and secret_key(job.tenant, login) in cluster.secrets,
     )

@@ -1,0 +1,63 @@
+"""Asks a gateway for the secrets of a job that is about to start.
+
+The agent opens the answer with a key that serves this one question, and keeps the values in memory
+only. Tests: tests/integration/test_secrets.py.
+"""
+
+import msgspec
+from nacl.exceptions import CryptoError
+from nacl.public import PrivateKey, SealedBox
+
+from libs.common import subjects
+from libs.common.container_spec import registry_of
+from libs.common.errors import Refused
+from libs.common.messages import StartOrder
+from libs.common.messages.secret_messages import (
+    REGISTRY,
+    RegistryLogin,
+    SecretAnswer,
+    SecretAsk,
+)
+from libs.common.model import NodeId
+from libs.common.transport.bus import Bus
+from services.node_agent.jobs.gateways import ask
+from services.node_agent.runtimes.engine import credentials_of
+
+
+async def secrets_of(order: StartOrder, node_id: NodeId, bus: Bus) -> dict[str, str]:
+    """Return the values of the job's secrets by variable. Raises Refused."""
+    return await _asked(order, node_id, bus, registry=False)
+
+
+async def registry_credentials(order: StartOrder, node_id: NodeId, bus: Bus) -> str:
+    """Return the engine's header with the tenant's credentials for the registry of the job's image.
+
+    It is empty if the tenant has none for that registry. Raises Refused.
+    """
+    if not order.registry:
+        return ""
+    found = (await _asked(order, node_id, bus, registry=True)).get(REGISTRY)
+    if found is None:
+        return ""
+    login = msgspec.json.decode(found, type=RegistryLogin)
+    return credentials_of(registry_of(order.spec.image), login.username, login.password)
+
+
+async def _asked(order: StartOrder, node_id: NodeId, bus: Bus, registry: bool) -> dict[str, str]:
+    private = PrivateKey.generate()
+    question = SecretAsk(order.job_id, order.attempt, bytes(private.public_key), registry)
+    what = "the credentials for its registry" if registry else "its secrets"
+    try:
+        answer = await ask(subjects.ask_secrets(node_id), question, SecretAnswer, bus)
+    except Refused as error:
+        raise Refused(f"cannot get {what}: {error}") from error
+    if answer.refused:
+        raise Refused(f"cannot get {what}: {answer.refused}")
+    try:
+        return msgspec.msgpack.decode(
+            SealedBox(private).decrypt(answer.sealed), type=dict[str, str]
+        )
+    except (CryptoError, msgspec.DecodeError) as error:
+        raise Refused(
+            f"cannot get {what}: the answer does not open with this node's key"
+        ) from error

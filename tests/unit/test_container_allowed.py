@@ -1,0 +1,89 @@
+"""What a node's administrator lets containers do: mount directories, and use other users."""
+
+import pytest
+
+from libs.common.container_spec import Mount
+from libs.common.errors import Refused
+from services.node_agent.runtimes.allowed import (
+    NOTHING,
+    Allowed,
+    Found,
+    Root,
+    allowed_of,
+    place_of,
+    user_of,
+)
+from services.node_agent.runtimes.faults import NoContainer
+
+ROOTS = (Root("/data", False), Root("/data/sets", True), Root("/models", True))
+IDS = [70_001, 70_001, 44]
+
+
+def test_settings_are_directories_and_ranges_of_ids() -> None:
+    assert allowed_of("", " ") == NOTHING
+    assert allowed_of(" /data/ ,/models:ro", "1000-1999, 65534") == Allowed(
+        (Root("/data", False), Root("/models", True)), ((1_000, 1_999), (65_534, 65_534))
+    )
+
+
+@pytest.mark.parametrize("text", ["data", "/", "//", "/:ro", "/a/..", ":ro"])
+def test_the_whole_file_system_is_never_allowed(text: str) -> None:
+    with pytest.raises(Refused, match=r"MUSTER_CONTAINER_MOUNTS: .* is not valid"):
+        allowed_of(text, "")
+
+
+@pytest.mark.parametrize("text", ["0", "0-5", "9-3", "ann", "1-4294967295"])
+def test_root_is_never_allowed(text: str) -> None:
+    with pytest.raises(Refused, match=r"MUSTER_CONTAINER_USERS: .* is not valid"):
+        allowed_of("", text)
+
+
+def test_a_mount_lies_below_the_nearest_directory_that_allows_it() -> None:
+    assert place_of(Mount("/data", "/x"), ROOTS) == Found("/data", ())
+    assert place_of(Mount("/data/a/b", "/x"), ROOTS) == Found("/data", ("a", "b"))
+    assert place_of(Mount("/data/sets/a", "/x"), ROOTS) == Found("/data", ("sets", "a"))
+    assert place_of(Mount("/data/sets/a", "/x", True), ROOTS) == Found("/data/sets", ("a",))
+
+
+@pytest.mark.parametrize("source", ["/etc", "/database", "/dat"])
+def test_any_other_mount_is_refused_with_what_to_do(source: str) -> None:
+    with pytest.raises(NoContainer, match=r"only what lies in /data, /data/sets:ro, /models:ro"):
+        place_of(Mount(source, "/x"), ROOTS)
+    with pytest.raises(NoContainer, match=r"lets jobs mount nothing .*ask its administrator"):
+        place_of(Mount(source, "/x"), ())
+
+
+def test_a_directory_for_reading_is_mounted_for_reading_only() -> None:
+    with pytest.raises(NoContainer, match="only read /models: add :ro to the mount"):
+        place_of(Mount("/models/x", "/x"), ROOTS)
+    assert place_of(Mount("/models/x", "/x", True), ROOTS) == Found("/models", ("x",))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "image", "user"),
+    [
+        ("", "", "70001:70001"),
+        ("", "root", "70001:70001"),
+        ("", "0", "70001:70001"),
+        ("", "app", "70001:70001"),
+        ("", "1000", "1000:1000"),
+        ("", "1000:1001", "1000:1001"),
+        ("", "1000:0", "70001:70001"),
+        ("", "3000", "70001:70001"),
+        ("70001", "1000", "70001:70001"),
+        ("70001:70001", "", "70001:70001"),
+        ("1500", "1000", "1500:1500"),
+    ],
+)
+def test_an_image_s_user_counts_if_the_node_allows_its_number(
+    wanted: str, image: str, user: str
+) -> None:
+    assert user_of(wanted, image, IDS, [(1_000, 1_999)]) == user
+
+
+@pytest.mark.parametrize("wanted", ["0", "root", "app", "1000:0", "2000", "70002", "70001:5"])
+def test_a_user_that_the_node_does_not_allow_is_refused(wanted: str) -> None:
+    with pytest.raises(NoContainer, match=r"the ids 1000-1999, 65534 .* never root"):
+        user_of(wanted, "", IDS, [(1_000, 1_999), (65_534, 65_534)])
+    with pytest.raises(NoContainer, match="may use no other user"):
+        user_of(wanted, "", IDS, ())
