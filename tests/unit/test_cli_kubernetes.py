@@ -122,7 +122,12 @@ def test_a_pod_with_a_part_of_a_gpu_becomes_a_job() -> None:
         "name": "notebook",
         "labels": {"app": "notebook"},
         "command": ["jupyter", "lab", "--port", "8888", "$HOME", "$(NOPE)"],
-        "workdir": "/workspace",
+        "image": "rocm/pytorch:latest",
+        "container": {
+            "entrypoint": [],
+            "workdir": "/workspace",
+            "scratch": [{"target": "/data"}],
+        },
         "env": {"PORT": "8888"},
         "vendor": "amd",
         "gpus": 1,
@@ -141,11 +146,8 @@ def test_each_ignored_part_of_a_pod_is_a_warning_with_its_line() -> None:
         "k.yaml:5: metadata.namespace",
         "k.yaml:11: annotation kaiwo.ai/enable-analytics",
         "k.yaml:12: annotation prometheus.io/scrape",
-        "k.yaml:20: spec.containers[0].image",
         "k.yaml:27: spec.containers[0].env[1].valueFrom",
         "k.yaml:29: spec.containers[0].resources.limits.memory",
-        "k.yaml:31: spec.containers[0].volumeMounts",
-        "k.yaml:33: spec.volumes",
     ]
 
 
@@ -315,8 +317,8 @@ def test_one_file_may_contain_manifests_and_job_files() -> None:
             "k.yaml:3: 2 containers: a job runs one program",
         ),
         (
-            "apiVersion: v1\nkind: Pod\nspec: {containers: [{image: x}]}",
-            "k.yaml:3: the container has no 'command'",
+            "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: x}]}",
+            "k.yaml:3: the container has neither an image nor a 'command'",
         ),
         ("apiVersion: v1\nkind: Pod\nspec: [a]", "k.yaml:3: 'spec' must be a mapping, not a list"),
         (

@@ -317,8 +317,8 @@ def test_a_muster_line_asks_for_memory_pools() -> None:
         ("--pool=1MiB", "x.sbatch:3: --pool=1MiB: a pool has at least 2097152 bytes"),
         ("--pool=9999TiB", "x.sbatch:3: --pool=9999TiB: a pool has at least"),
         ("--pool", "x.sbatch:3: --pool needs a value"),
-        ("--gpus=2", "x.sbatch:3: --gpus in a #MUSTER line: only --pool and --host-pool are"),
-        ("--pol=2G", "x.sbatch:3: --pol in a #MUSTER line: only --pool and --host-pool are"),
+        ("--gpus=2", "x.sbatch:3: --gpus in a #MUSTER line: only --pool, --host-pool, --image, "),
+        ("--pol=2G", "x.sbatch:3: --pol in a #MUSTER line: only --pool, --host-pool, --image, "),
     ],
 )
 def test_an_invalid_muster_line_is_refused_with_its_line(line: str, expected: str) -> None:

@@ -1,8 +1,8 @@
 """Converts a Kubernetes Pod or Job with one container to a job.
 
-It reads the command, resources, node selection and retries, `kaiwo.ai` and `muster` annotations,
-and thousandths of `amd.com/gpu`. Each part that a job cannot honour is a warning with its line
-(`kubernetes_tree.py`). Pure. Tests: tests/unit/test_cli_kubernetes.py.
+It reads the image and the command, volumes, resources, node selection and retries, annotations of
+`kaiwo.ai` and `muster`, and thousandths of `amd.com/gpu`. Each part that a job cannot honour is a
+warning with its line (`kubernetes_tree.py`). Pure. Tests: tests/unit/test_cli_kubernetes.py.
 """
 
 import re
@@ -13,6 +13,7 @@ from typing import Any, Final
 from yaml.nodes import MappingNode, Node
 
 from libs.cli.formats.job_fields import Written
+from libs.cli.formats.kubernetes_container import container, only_container
 from libs.cli.formats.kubernetes_tree import Reading, Section, quantity_of
 from libs.cli.formats.kubernetes_where import where
 from libs.cli.formats.pools import POOLS, pool_bytes
@@ -161,23 +162,12 @@ def _completions(spec: Section) -> dict[str, Any]:
 
 
 def _container(pod: Section, annotations: Mapping[str, tuple[str, Node]]) -> dict[str, Any]:
-    reading, containers = pod.reading, pod.sections("containers")
-    if len(containers) != 1:
-        raise reading.fault(
-            pod.at, f"{len(containers)} containers: a job runs one program, give one container"
-        )
-    (box,) = containers
+    box = only_container(pod)
     env = _environment(box)
     box.take("name")
-    if "command" not in box:
-        raise reading.fault(
-            box.at,
-            "the container has no 'command': Muster does not read the image's own, so give one",
-        )
-    words = (*box.texts("command"), *box.texts("args"))
-    job: dict[str, Any] = {"command": [_expanded(word, env) for word in words]}
-    if workdir := box.text("workingDir"):
-        job["workdir"] = workdir
+    replaces = "command" in box
+    words = [_expanded(word, env) for word in (*box.texts("command"), *box.texts("args"))]
+    job = container(pod, box, words, replaces)
     return job | ({"env": env} if env else {}) | _resources(box, annotations)
 
 

@@ -5,8 +5,13 @@
 
 from typing import Final
 
-_IMAGE: Final = "the command runs on the node itself, without an image"
-_VOLUMES: Final = "a job sees its node's files; muster submit --upload sends a directory"
+_LOGIN: Final = "use muster secret set --registry HOST: it serves all jobs of your tenant"
+_NO_IMAGE: Final = "the container has no image, so the command runs on the node itself"
+_ENGINE: Final = "the node's agent chooses the runtime"
+_VOLUMES: Final = (
+    "without an image a job sees its node's files; muster submit --upload sends a directory"
+)
+_RIGHTS: Final = "only runAsUser and runAsGroup are read; a container never gets more rights"
 _TENANT: Final = "your key determines the tenant, the user and the limits"
 _ORDER: Final = "use muster submit --priority, 0 to 100"
 _NETWORK: Final = "a job uses its node's network; reach its ports with muster port-forward"
@@ -23,9 +28,8 @@ REASONS: Final = {
     "hostPID": "a job runs on the node itself",
     "dnsPolicy": _NETWORK,
     "ports": _NETWORK,
-    "image": _IMAGE,
-    "imagePullPolicy": _IMAGE,
-    "imagePullSecrets": _IMAGE,
+    "imagePullPolicy": _NO_IMAGE,
+    "imagePullSecrets": _LOGIN,
     "initContainers": "put their work into the command",
     "lifecycle": "put its work into the command",
     "livenessProbe": "only models are probed: muster deploy",
@@ -37,7 +41,14 @@ REASONS: Final = {
     "preferredDuringSchedulingIgnoredDuringExecution": "only required rules are read",
     "priority": _ORDER,
     "priorityClassName": _ORDER,
-    "runtimeClassName": _IMAGE,
+    "runtimeClassName": _ENGINE,
+    **dict.fromkeys(
+        (
+            *("allowPrivilegeEscalation", "capabilities", "fsGroup", "privileged", "procMount"),
+            *("readOnlyRootFilesystem", "runAsNonRoot", "seccompProfile", "supplementalGroups"),
+        ),
+        _RIGHTS,
+    ),
     "schedulerName": "Muster's own scheduler places it",
     "securityContext": "the node's agent chooses the Unix user (MUSTER_JOB_USERS)",
     "serviceAccountName": _TENANT,

@@ -3,26 +3,27 @@
 Each flag that a job cannot honour is a warning with its line: `train.sbatch:4: --mail-type: ...`.
 Two differences from Slurm need no flag: the script runs once on each node, and the job does not get
 the submitter's environment. `#MUSTER` lines have the flags that Slurm does not know. Pure. Tables:
-sbatch_flags.py. Parsers: sbatch_values.py, pools.py. Tests: tests/unit/test_cli_sbatch.py.
+sbatch_flags.py. Parsers: sbatch_values.py, sbatch_container.py, pools.py. Tests:
+tests/unit/test_cli_sbatch.py.
 """
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import PurePath
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final
 
 from libs.cli.formats import sbatch_values as values
 from libs.cli.formats.job_fields import Written
 from libs.cli.formats.pools import POOLS, read_pool
+from libs.cli.formats.sbatch_container import REPEATABLE, container
 from libs.cli.formats.sbatch_flags import ALONE, HONOURED, MAY_TAKE, NOT_HONOURED, OWN, SHORT
+from libs.cli.formats.sbatch_script import Flag, Script
 from libs.common.devices.mig import PROFILES
 from libs.common.errors import Refused
 from libs.common.model import PREFERRED, REQUIRED
 from libs.common.state.ordering import SINGLETON
-
-T = TypeVar("T")
 
 DIRECTIVE: Final = "#SBATCH"
 OWN_DIRECTIVE: Final = "#MUSTER"
@@ -36,52 +37,6 @@ SLURMS_OWN: Final = re.compile(r"(?:^|[\s|&;(`])(srun|scontrol|sbcast|sattach)\s
 
 _COMMENT: Final = re.compile(r"(?:^|\s)#.*")
 _JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-
-
-class Flag(NamedTuple):
-    """A flag's value and the line where it stands."""
-
-    line: int
-    value: str
-
-
-class Script(NamedTuple):
-    """The flags of a script by name (the last one counts, as in Slurm), and the warnings."""
-
-    name: str
-    flags: dict[str, Flag]
-    warned: list[tuple[int, str]]
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}:{line}: {text}" for line, text in sorted(self.warned))
-
-    def warn(self, line: int, text: str) -> None:
-        self.warned.append((line, text))
-
-    def note(self, flag: str, text: str) -> None:
-        self.warn(self.flags[flag].line, f"--{flag}: {text}")
-
-    def value(self, flag: str, read: Callable[[str], T], default: T) -> T:
-        """Return the parsed value of a flag, or `default` without it. Raises Refused."""
-        if flag not in self.flags:
-            return default
-        try:
-            return read(self.flags[flag].value)
-        except ValueError as error:
-            raise self.fault(flag, str(error)) from None
-
-    def number(self, flag: str) -> int:
-        """Return the number of a flag, or 0 without it."""
-        return self.value(flag, values.number, 0)
-
-    def words(self, flag: str) -> list[str]:
-        """Return the comma-separated words of a flag."""
-        return values.listed(self.flags[flag].value) if flag in self.flags else []
-
-    def fault(self, flag: str, text: str) -> Refused:
-        line, value = self.flags[flag]
-        return Refused(f"{self.name}:{line}: --{flag}={value}: {text}")
 
 
 def is_script(text: str) -> bool:
@@ -113,6 +68,7 @@ def read_script(text: str, name: str, environ: Mapping[str, str]) -> Written:
     job |= _restart(script) | _order(script) | _nearness(script) | _resources(script)
     for flag in sorted(POOLS.keys() & script.flags.keys()):
         job[POOLS[flag]] = script.value(flag, read_pool, 0)
+    job |= container(script)
     return Written(name, job, script.warnings)
 
 
@@ -170,9 +126,10 @@ def _directive(script: Script, line: int, text: str, own: bool) -> None:
         raise Refused(f"{script.name}:{line}: {text.strip()!r} cannot be read: {error}") from None
     for flag, value in _flags(script, line, words):
         if flag in (OWN if own else HONOURED):
-            script.flags[flag] = Flag(line, value)
+            before = script.flags.get(flag) if flag in REPEATABLE else None
+            script.flags[flag] = Flag(line, f"{before.value},{value}" if before else value)
         elif own:
-            only = " and ".join(f"--{name}" for name in OWN)
+            only = " and ".join((", ".join(f"--{name}" for name in OWN[:-1]), f"--{OWN[-1]}"))
             raise Refused(
                 f"{script.name}:{line}: --{flag} in a {OWN_DIRECTIVE} line: only {only} are "
                 f"supported there; write the flags of sbatch after {DIRECTIVE}"

@@ -6,6 +6,7 @@ Tables only, for `sbatch.py`.
 from typing import Final
 
 from libs.cli.formats.pools import POOLS
+from libs.cli.formats.sbatch_container import OWN as OF_CONTAINERS
 
 SHORT: Final = {
     "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint",
@@ -24,6 +25,9 @@ ALONE: Final = (
     "contiguous", "hold", "no-kill", "no-requeue", "overcommit", "oversubscribe", "parsable",
     "quiet", "requeue", "spread-job",
     "test-only", "use-min-nodes", "verbose", "wait",
+    "container-entrypoint", "no-container-entrypoint", "container-mount-home",
+    "no-container-mount-home", "container-writable", "container-readonly", "container-remap-root",
+    "no-container-remap-root",
 )  # fmt: skip
 MAY_TAKE: Final = ("exclusive", "get-user-env", "nice", "propagate", "reboot")
 
@@ -33,10 +37,12 @@ HONOURED: Final = (
     "mem", "mem-per-cpu", "mem-per-gpu", "time", "chdir", "nodelist", "requeue", "no-requeue",
     "export", "switches", "dependency", "hold",
     "array", "reservation",
+    "container-image", "container-mounts", "container-workdir", "container-entrypoint",
+    "no-container-entrypoint", "no-container-mount-home", "container-writable", "container-env",
 )  # fmt: skip
 
 # Flags of `#MUSTER` lines. For Slurm such a line is a comment.
-OWN: Final = tuple(POOLS)
+OWN: Final = (*POOLS, *OF_CONTAINERS)
 
 _OUTPUT: Final = "Muster keeps the output: use muster logs JOB"
 _TENANT: Final = "your key determines the tenant, the user and the limits"
@@ -52,7 +58,12 @@ NOT_HONOURED: Final = {
     "clusters": "choose the cluster with MUSTER_URL or muster login",
     "comment": "use a label: muster submit --label",
     "constraint": "use node labels: muster submit --node-label K=V",
-    "container": "the script runs on the node itself",
+    "container": "bundles of OCI are not read: give an image with --container-image",
+    "container-mount-home": "a container sees only what --container-mounts names",
+    "container-name": "each job gets a container of its own",
+    "container-readonly": "the container's own files are writable, and go with it",
+    "container-remap-root": "the node decides which users a container may have: #MUSTER --user=UID",
+    "container-save": "build an image, and push it to a registry",
     "contiguous": "--rack required of muster submit keeps nodes together",
     "core-spec": _BINDING,
     "cores-per-socket": _BINDING,
@@ -84,6 +95,7 @@ NOT_HONOURED: Final = {
     "network": "Muster does not choose networks",
     "nice": "use muster submit --priority, 0 to 100",
     "no-kill": "a multi-node job that loses a node is restarted as a whole",
+    "no-container-remap-root": "a container runs as the job's user unless the node allows others",
     "nodefile": "name the nodes: --nodelist=A,B",
     "ntasks-per-core": _BINDING,
     "ntasks-per-gpu": "give both --ntasks and --gpus",
