@@ -13,8 +13,8 @@ import msgspec
 
 from libs.common.devices.device_controls import hot_policy
 from libs.common.devices.means import only_tenants
-from libs.common.errors import Refused, Unavailable
-from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NodeId
+from libs.common.errors import Unavailable
+from libs.common.model import NodeId
 from libs.common.process import service
 from libs.common.process.cancellation import before
 from libs.common.process.clock import SystemClock
@@ -63,9 +63,9 @@ from services.node_agent.resident.resident import Resident
 from services.node_agent.runtimes.allowed import allowed_of
 from services.node_agent.runtimes.containers import Containers
 from services.node_agent.service import Agent
+from services.node_agent.setting_checks import check_settings
 from services.node_agent.sharing.daemons import Program
 from services.node_agent.sharing.shares import Shares
-from services.node_agent.supervisor.execs import EXECS_MAX
 from services.node_agent.supervisor.lease import Lease
 
 GROUP_DIGITS: Final = 8
@@ -77,7 +77,7 @@ logger = logging.getLogger(__name__)
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Run the agent. Raises Refused for invalid settings, and what `Agent.run` raises."""
-    _check(settings)
+    check_settings(settings)
     state_dir = Path(settings.state)
     driver = _driver(settings)
     home = _home(settings)
@@ -367,35 +367,6 @@ async def _peers(settings: Settings, state_dir: Path) -> Peers | None:
 def _lease(state_dir: Path) -> Lease:
     state_dir.mkdir(parents=True, exist_ok=True)
     return Lease(str(state_dir.resolve() / LEASE))
-
-
-def _check(settings: Settings) -> None:
-    if ID_PATTERN.fullmatch(settings.node_id) is None:
-        raise Refused(
-            f"MUSTER_NODE_ID={settings.node_id!r} must match {ID_PATTERN.pattern}: name this node"
-        )
-    if settings.gpu_driver not in ("simulated", "local"):
-        raise Refused(
-            f"MUSTER_GPU_DRIVER={settings.gpu_driver!r} is unknown: set it to simulated or local"
-        )
-    if not 0 <= settings.simulated_gpus <= GPUS_PER_NODE_MAX:
-        raise Refused(
-            f"MUSTER_SIMULATED_GPUS={settings.simulated_gpus} must be from 0 to {GPUS_PER_NODE_MAX}"
-        )
-    if any("=" not in part for part in settings.node_labels.split(",") if part):
-        raise Refused(
-            f"MUSTER_NODE_LABELS={settings.node_labels!r} must be name=value pairs, "
-            "separated by commas"
-        )
-    if settings.link_transport not in choice.WANTED:
-        raise Refused(
-            f"MUSTER_LINK_TRANSPORT={settings.link_transport!r} is unknown: set it to "
-            f"{' or '.join(choice.WANTED)}"
-        )
-    if settings.execs_per_job > EXECS_MAX:
-        raise Refused(
-            f"MUSTER_EXECS_PER_JOB={settings.execs_per_job} must be from 0 to {EXECS_MAX}"
-        )
 
 
 if __name__ == "__main__":
