@@ -149,7 +149,7 @@ STAY: Final[dict[str, str]] = {
         links.dialling.CONNECT_S links.members.KNOWN_S links.members.LOOK_S
         grants.UNUSED_NS link_tokens.ALL_S avoided.FIRST_S avoided.LONGEST_S
         from_peers.SESSION_S from_peers.WAIT_S from_peers.COMING_S from_peers.LOOK_S
-        from_peers.AGAIN_S fabric.choice.FAILED_S uploads.fetching.WAIT_S
+        from_peers.AGAIN_S fabric.choice.FAILED_S uploads.fetching.WAIT_S uploads.fetching.ANSWER_S
         uploads.fetching.LOOK_S
         tokens.VALID_MAX_S tokens.APART_NS tokens.SECOND_NS""",
     "the default of an argument for which a setting is given": """

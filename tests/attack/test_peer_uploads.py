@@ -1,6 +1,7 @@
 """Hostile nodes and uploads: none reads what its job does not bring, and none plants bytes."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -102,11 +103,13 @@ async def test_the_archive_that_leaves_ends_its_sessions(tmp_path: Path) -> None
             assert part(link, ARCHIVE.decode(), PART_BYTES).fault == MISSING
 
 
-@pytest.mark.parametrize("lie", ["other bytes", "shorter", "longer", "endless", "no file"])
+@pytest.mark.parametrize(
+    "lie", ["other bytes", "shorter", "longer", "endless", "no file", "stalls"]
+)
 async def test_a_node_that_lies_is_avoided_and_the_job_gets_the_right_bytes(
     tmp_path: Path, lie: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with nodes_at(tmp_path, "a", "b") as nodes:
+    async with nodes_at(tmp_path, "a", "b", answer_s=0.5) as nodes:
         await with_source(nodes)
         shared = nodes["a"].links.uploads
         assert shared is not None
@@ -114,12 +117,15 @@ async def test_a_node_that_lies_is_avoided_and_the_job_gets_the_right_bytes(
 
         def lying(ask: LinkAsk, path: bytes, offset: int) -> FilePart:
             found = honest(ask, path, offset)
+            if lie == "stalls" and offset:
+                time.sleep(1.0)
             replaced = {
                 "other bytes": {"data": os.urandom(len(found.data))},
                 "shorter": {"data": found.data[:-1]},
                 "longer": {"data": found.data + bytes(PART_BYTES)},
                 "endless": {"size_bytes": 1 << 50},
                 "no file": {"kind": "folder"},
+                "stalls": {},
             }[lie]
             return FilePart(
                 **{

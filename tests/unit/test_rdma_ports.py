@@ -146,7 +146,9 @@ def test_the_first_active_port_is_used(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(LinkError, match="mlx5_0/1 is 1: DOWN"):
         verbs.usable_port(tmp_path)
     card(tmp_path, port=2)
-    assert verbs.usable_port(tmp_path) == verbs.Port("mlx5_0", 2, IPV4, 2)
+    used = verbs.usable_port(tmp_path)
+    assert used == verbs.Port("mlx5_0", 2, IPV4, 2, "Ethernet", "RoCE v2")
+    assert used.fabric == "RoCE v2 IPv4"
     assert ports.without_verbs() == ""
 
 

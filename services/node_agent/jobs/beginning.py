@@ -2,7 +2,7 @@
 what failed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -101,12 +101,7 @@ async def _ready(
         bus=ground.bus,
     )
     if order.spec.upload:
-        uploads = ground.means.uploads
-        pieces = (
-            await uploads.pieces(order, wanted)
-            if uploads is not None
-            else fetched(order, ground.node_id, ground.bus)
-        )
+        pieces = await _archive(ground, order, wanted)
         launch = replace(
             launch, workdir=await ground.jobs.unpack(launch.ref, order.spec.upload, pieces, wanted)
         )
@@ -124,6 +119,19 @@ async def _ready(
     except Refused:
         await ground.jobs.discard(launch.ref)
         raise
+
+
+async def _archive(
+    ground: Ground, order: StartOrder, wanted: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """Return the archive that the job brings along, in pieces. Raises Refused."""
+    if ground.means.uploads is None:
+        return fetched(order, ground.node_id, ground.bus)
+    try:
+        return await ground.means.uploads.pieces(order, wanted)
+    except Refused as error:
+        key = attempt_key(order.job_id, order.attempt)
+        raise Refused(f"{key} cannot be started: {error}") from error
 
 
 def _over(ground: Ground, key: str, how: o.Exit) -> None:

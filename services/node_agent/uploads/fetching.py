@@ -35,15 +35,18 @@ from services.node_agent.fabric.tokens import LinkKey, NodeAccess
 from services.node_agent.jobs.files import Fault
 from services.node_agent.jobs.gateways import ask
 from services.node_agent.jobs.uploads import fetched
-from services.node_agent.links.asking import ANSWER_S
 from services.node_agent.links.dialling import peer_at
 from services.node_agent.links.members import Members
 from services.node_agent.links.shared_uploads import ARCHIVE
 from services.node_agent.resident.avoided import Avoided
 from services.node_agent.uploads.cache import Stage, UploadCache
 
-# Threads that fetch; more archives wait.
+# Threads that fetch from other nodes; more archives wait. Files have threads of their own, so that
+# a node that stalls keeps no other job from its archive.
 FETCHES_MAX: Final = 4
+FILES_MAX: Final = 2
+# An answer of a serving node must come within this time.
+ANSWER_S: Final = 5.0
 # Other nodes are asked so long after the last one that had room, and so often after failures. Both
 # together must leave the job a part of its time limit to start, which is 30 s by default.
 WAIT_S: Final = 15.0
@@ -77,14 +80,16 @@ class Uploads:
         self.cache, self.bytes_max = cache, bytes_max
         self.choices, self.answer_s = choices, answer_s
         self.avoided = Avoided()
-        self.threads = ThreadPoolExecutor(FETCHES_MAX, "fetches")
+        self.fetches = ThreadPoolExecutor(FETCHES_MAX, "fetches")
+        self.files = ThreadPoolExecutor(FILES_MAX, "archives")
         self._closed = threading.Event()
         self._one: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def close(self) -> None:
         """End all fetches."""
         self._closed.set()
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self.fetches, self.files):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def pieces(self, order: StartOrder, wanted: Wanted) -> AsyncIterator[bytes]:
         """Return the archive in pieces, once this node has it. Raises Refused.
@@ -166,7 +171,9 @@ class Uploads:
         await self.members.wait_for(answer.node_id)
         stage.nodes[answer.node_id] = None
         try:
-            await self._run(self._fetch, stage, order, answer, wanted)
+            await asyncio.get_running_loop().run_in_executor(
+                self.fetches, self._fetch, stage, order, answer, wanted
+            )
         except Fault as fault:
             logger.warning("upload %s of %s: %s", order.spec.upload[:12], order.job_id, fault)
             self._note(order, answer.node_id)
@@ -227,4 +234,4 @@ class Uploads:
             )
 
     async def _run(self, work: Callable[..., Made], *arguments: object) -> Made:
-        return await asyncio.get_running_loop().run_in_executor(self.threads, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self.files, work, *arguments)
