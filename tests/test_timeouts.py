@@ -25,7 +25,7 @@ STAY: Final[dict[str, str]] = {
         rates.WINDOW_NS
         reading.AT_NS requests.NS_PER_S
         admission.SECOND_NS autoscaling.SECOND_NS fairness.SECOND_NS loads.SECOND_NS routing.MS_NS
-        openai.batching.MS_NS hedging.MS_NS retry_budget.SECOND_NS
+        openai.batching.MS_NS hedging.MS_NS retry_budget.SECOND_NS wake_time.SECOND_NS
         demand.MS_NS demand.US_NS latencies.SECOND_NS latencies.US_NS
         allowance.MINUTE_NS allowance.SECOND_NS node_budget.SECOND_NS retention.SECOND_NS
         node_budget.BYTES_PER_S
@@ -107,7 +107,8 @@ STAY: Final[dict[str, str]] = {
         admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S
         audit.service.RETRY_S call.LAST_WORDS_S
         cancellation.LAST_WORD_S closing.COPY_AGAIN_S closing.LOOK_EVERY_S process.service.TICK_S
-        disk_watch.EVERY_S queue_errors.STARTING_S queues.TICK_S queues.WAIT_MORE_S
+        disk_watch.EVERY_S queue_errors.STARTING_S waking.FIRST_S waking.EVERY_S waking.ASKED_NS
+        waking.FORGOTTEN_NS queues.TICK_S queues.WAIT_MORE_S
         gateway.SURVEY_EVERY_S gateways.ASK_AGAIN_S http.audit.FOLLOW_WAIT_S kv_nats.CREATE_AGAIN_S
         limited.RETRY_S limited.SILENT_NS
         log_jetstream.CREATE_AGAIN_S feed_nats.GAP_PAUSE_S feed_nats.UNSUBSCRIBE_S

@@ -79,8 +79,8 @@ class Call:
     `status` is the status of the client's answer, 0 until then. `tokens` are the used tokens as the
     replicas counted them, None while unknown; `usage` is the present replica's own count. `heard`
     is called when a replica sends something that is not a failure, with the number of events with
-    tokens in it; `begins` when the client's answer begins. `model` is the deployed model that the
-    name in the body stands for.
+    tokens in it; `begins` when the client's answer begins. `is_held`: the client of a stream got
+    comments already. `model` is the deployed model that the name in the body stands for.
     """
 
     def __init__(
@@ -109,6 +109,7 @@ class Call:
         self.tokens: int | None = 0
         self.status = 0
         self.streaming = False
+        self.is_held = False
         self.first_s = 0.0
         self.usage: Usage | None = None
         self.heard: Callable[[int], None] = _ignore_answer
@@ -175,6 +176,9 @@ class Call:
     async def finish(self, answer: Answer, replica: str = "") -> None:
         """Send a complete answer to the client; an error is put into OpenAI's shape."""
         body, kind = answer.body, answer.content_type
+        if self.is_held:
+            await self._finish_held(answer)
+            return
         if answer.status >= 400:
             shaped = errors.shaped(answer.status, body, replica or answer.replica)
             body, kind = shaped, kind if shaped is body else JSON
@@ -183,6 +187,27 @@ class Call:
             headers.append((b"retry-after", answer.retry_after.encode("latin-1", "replace")))
         await self._begin(answer.status, kind, headers, replica)
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def comment(self, text: str) -> None:
+        """Send a comment to the client of a stream that waits; the first one begins its answer."""
+        if not self.is_held:
+            self.is_held = self.streaming = True
+            headers = [(b"content-type", EVENT_STREAM.encode()), NO_CACHE, *self.grant.headers]
+            await self.send({"type": "http.response.start", "status": OK, "headers": headers})
+        line = b": %s\n\n" % text.encode()
+        await self.send({"type": "http.response.body", "body": line, "more_body": True})
+
+    async def _finish_held(self, answer: Answer) -> None:
+        """Send a complete answer as the end of a stream that has begun with comments."""
+        body = answer.body
+        if answer.status >= CLIENT_ERROR:
+            body = errors.shaped(answer.status, body, answer.replica)
+        await self._begin(answer.status, EVENT_STREAM, [])
+        lines = b"".join(b"data: %s\n" % line for line in body.splitlines())
+        end = DONE_EVENT if answer.status < CLIENT_ERROR else b""
+        await self.send(
+            {"type": "http.response.body", "body": lines + b"\n" + end, "more_body": False}
+        )
 
     async def _relay_stream(
         self,
@@ -227,6 +252,8 @@ class Call:
         self.status = status
         self.begins()
         self.first_s = time.perf_counter() - self.began_s
+        if self.is_held:
+            return
         headers.append((b"content-type", content_type.encode("latin-1", "replace")))
         headers.append((b"openai-processing-ms", b"%d" % (self.first_s * 1_000)))
         if replica:
@@ -237,7 +264,7 @@ class Call:
 
     async def refuse(self, error: ApiError) -> None:
         """Send the error: as the answer, or as an event of the stream that has begun."""
-        if not self.status:
+        if not self.status and not self.is_held:
             body = errors.render(error)
             headers = [(b"content-length", b"%d" % len(body)), *error.headers]
             await self._begin(error.status, JSON, headers)

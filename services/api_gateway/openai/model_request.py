@@ -1,6 +1,7 @@
 """One request to a model while it waits, and while a replica answers it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from libs.common.state.cluster import Endpoint
 from services.api_gateway.openai.errors import ApiError
@@ -12,10 +13,14 @@ class Request:
 
     `size` and `script` are those of its text; `size` is 0 if its tokens say nothing about text.
     `tries` counts the replicas that it was or will be sent to. `first_ns` is the time of the first
-    piece of a streamed answer, 0 before it, and `events` counts the pieces.
+    piece of a streamed answer, 0 before it, and `events` counts the pieces. `tell` sends a comment
+    to the client of a stream.
     """
 
-    __slots__ = ("events", "first_ns", "future", "script", "size", "ticket", "tries", "uncharged")
+    __slots__ = (
+        *("events", "first_ns", "future", "script", "size", "tell", "ticket", "tries"),
+        "uncharged",
+    )
 
     def __init__(self, ticket: Ticket[Endpoint], size: int, script: str) -> None:
         self.ticket = ticket
@@ -25,6 +30,7 @@ class Request:
         self.uncharged = 0
         self.first_ns = 0
         self.events = 0
+        self.tell: Callable[[str], Awaitable[None]] | None = None
         self.future: asyncio.Future[ApiError | None] | None = None
 
     def answer(self, error: ApiError | None) -> None:

@@ -15,14 +15,26 @@ from services.api_gateway.serving.late_binding import LateBinding
 STARTING_S: Final = 5
 
 
-def none_ready(model: str, why: str) -> ApiError:
+def none_ready(model: str, why: str, retry_after_s: int = STARTING_S) -> ApiError:
     """Return the error for a model without a ready replica."""
     return ApiError(
         503,
         f"the model {model!r} has no ready replica: {why}",
         "model_not_ready",
         "model",
-        retry_after_s=STARTING_S,
+        retry_after_s=retry_after_s,
+    )
+
+
+def wakes(model: str, left_s: int) -> ApiError:
+    """Return the error for a request that cannot wait until the model is awake."""
+    return ApiError(
+        503,
+        f"the model {model!r} wakes, and is expected to be ready in {left_s} s, which is longer "
+        "than a request may wait: try again then, or raise MUSTER_MODEL_WAIT_MS",
+        "model_not_ready",
+        "model",
+        retry_after_s=left_s,
     )
 
 

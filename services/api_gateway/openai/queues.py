@@ -26,6 +26,7 @@ from services.api_gateway.openai.order_headers import requested_order
 from services.api_gateway.openai.queue_settings import bounds, router
 from services.api_gateway.openai.request import CHAT
 from services.api_gateway.openai.second_tries import SecondTries
+from services.api_gateway.openai.waking import Waking
 from services.api_gateway.serving.fairness import SECOND_NS, Flow
 from services.api_gateway.serving.late_binding import LateBinding, Ticket
 from services.api_gateway.serving.prefix_index import chain
@@ -60,6 +61,7 @@ class ModelQueue:
             bounds(settings), router(settings), requests_of=requests_of
         )
         self.tries = SecondTries(self)
+        self.waking = Waking(self)
         self._waiting: dict[Ticket[Endpoint], Request] = {}
         self._tick: asyncio.TimerHandle | None = None
 
@@ -88,7 +90,9 @@ class ModelQueue:
         ticket: Ticket[Endpoint] = Ticket(
             Flow(band, tenant), prompt, weight, is_streamed=call.fields.streams
         )
-        return Request(ticket, 0 if images.tokens else size, script)
+        request = Request(ticket, 0 if images.tokens else size, script)
+        request.tell = call.comment if call.fields.streams and not self.ready() else None
+        return request
 
     async def bind(self, request: Request, guard: Guard) -> Endpoint:
         """Wait for a replica that has room, and count the request there.
@@ -114,14 +118,13 @@ class ModelQueue:
     def _enter(self, request: Request, ready: Sequence[Endpoint], now_ns: int) -> None:
         if self.gateway.queues.is_stopping:
             raise gateway_stopping()
+        if not ready:
+            self.waking.begin(request, not self._waiting, now_ns)
         if request.tries:
             self.rules.put_back(request.ticket, now_ns)
         elif (refused := self.rules.arrive(request.ticket, now_ns)) is not None:
             raise queue_errors.refusal(self.name, self.rules, request.ticket.flow, refused)
         self._waiting[request.ticket] = request
-        if not ready:
-            # The demand is what makes the scheduler begin a replica.
-            self.gateway.reporter.wake()
         self._pump(ready, now_ns)
 
     def _wakes(self) -> bool:
@@ -135,13 +138,14 @@ class ModelQueue:
         timer = loop.call_later(wait_s, self._expire, request)
         guard.heard(wait_s + WAIT_MORE_S)
         try:
-            error = await request.future
+            is_told = request.tell is not None and not self.ready()
+            error = await (self.waking.told(request) if is_told else request.future)
         except asyncio.CancelledError:
             self._client_left(request)
             raise
         finally:
             timer.cancel()
-            request.future = None
+            request.future = request.tell = None
         if error is not None:
             raise error
         guard.heard(patience_s)
@@ -219,6 +223,7 @@ class ModelQueue:
     def refresh(self) -> None:
         """Do what is due every few seconds."""
         self.rules.refresh(self.ready(), self.now_ns())
+        self.waking.refresh(is_ready=bool(self.ready()), is_waited_for=bool(self._waiting))
 
     @property
     def is_idle(self) -> bool:
@@ -232,7 +237,7 @@ class ModelQueue:
         first_us, per_token_us = self.latencies.p90_us(now_ns)
         return ModelDemand(
             outstanding=sum(loads.of(each).outstanding for each in loads.known()),
-            waiting=self.rules.waiting_requests,
+            waiting=self.rules.waiting_requests or int(self.waking.is_asked(now_ns)),
             waiting_tokens=self.rules.waiting_tokens,
             first_token_p90_us=first_us,
             per_token_p90_us=per_token_us,
@@ -250,6 +255,8 @@ class ModelQueue:
 
     def _pump(self, ready: Sequence[Endpoint], now_ns: int) -> None:
         skipped: set[Flow] = set()
+        if ready:
+            self.waking.times.woken(now_ns)
         while self._waiting and (ticket := self.rules.next(ready, now_ns, skipped)) is not None:
             assert ticket.sent is not None, "a bound request has a replica"
             self.gateway.queues.open.begin(ticket.sent.replica)
@@ -264,7 +271,9 @@ class ModelQueue:
 
     def _too_late(self, request: Request) -> ApiError:
         if not self.ready():
-            return self.none_ready()
+            retry_after_s = self.waking.retry_after_s(self.now_ns())
+            why = self.gateway.models.why_not(self.name)
+            return queue_errors.none_ready(self.name, why, retry_after_s)
         retry_after_s = self.rules.retry_after_s(request.ticket.flow, self.now_ns())
         waited_s = self.gateway.settings.model_wait_ms / 1_000
         return queue_errors.too_late(self.name, waited_s, retry_after_s)
