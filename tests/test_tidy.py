@@ -61,6 +61,7 @@ PURE: Final = (
     "libs/common/messages/__init__.py",
     "libs/common/messages/node_orders.py",
     "libs/common/messages/access_entry.py",
+    "libs/common/messages/model_turns.py",
     "libs/common/messages/outstanding.py",
     "libs/common/messages/rate_messages.py",
     "libs/common/devices/mig.py",

@@ -172,7 +172,8 @@ STAY: Final[dict[str, str]] = {
         demand.EVERY_NS demand.FRESH_NS latencies.WINDOW_NS
         autoscaling.GROW_AFTER_NS autoscaling.GROW_EVERY_NS autoscaling.MEAN_NS
         autoscaling.SHRINK_AFTER_NS autoscaling.SHRINK_EVERY_NS
-        fairness.SLOT_NS fairness.STARVED_NS late_binding.PASSED_NS late_binding.RATE_S
+        fairness.SLOT_NS fairness.STARVED_NS late_binding.PASSED_NS late_binding.HELD_BACK_NS
+        shared_turns.SILENT_NS turn_exchange.EVERY_S late_binding.RATE_S
         shares.WINDOW_NS
         loads.AVOID_MAX_NS loads.AVOID_NS loads.LATE_FLOOR_NS loads.PROCESSED_MAX_NS
         loads.REPORT_NS hedging.AFTER_MIN_NS retry_budget.FREE_EVERY_NS

@@ -61,6 +61,8 @@ DESIRED: Final = "desired"  # desired.<node>: agent -> scheduler, answered by th
 ROSTER: Final = "roster"  # roster.<node>: agent -> scheduler, answered by every registered node
 # outstanding.<instance>: gateway -> scheduler: requests under way at replicas that are to end
 OUTSTANDING: Final = "outstanding"
+# turns.<instance>: gateway -> gateways: what it charged tenants for models, and who waits
+TURNS: Final = "turns"
 ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
 # ask.node.<node>.<verb>: gateway -> agent: output, stdin, channel, files, prune, topology,
 # memory, link, copy
@@ -109,6 +111,10 @@ def roster(node_id: str) -> str:
 
 def outstanding(instance: str) -> str:
     return f"{OUTSTANDING}.{instance}"
+
+
+def turns(instance: str) -> str:
+    return f"{TURNS}.{instance}"
 
 
 def orders(node_id: str) -> str:

@@ -42,6 +42,11 @@ BESIDE: Final = {
         "gateway -> scheduler",
         "Number of open requests at replicas that drain.",
     ),
+    "TURNS": (
+        s.turns("INSTANCE"),
+        "gateway -> gateways",
+        "Tokens charged to tenants for a model, and which of them wait.",
+    ),
     "ORDERS": (
         s.orders("NODE"),
         "scheduler -> agent",

@@ -258,6 +258,7 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
     publish = (
         s.gateway(instance),
         s.outstanding(instance),
+        s.turns(instance),
         *asks,
         *reads,
         *secrets,
@@ -272,6 +273,7 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
             s.ask_secrets("*"),
             s.ask_uploads("*"),
             s.ask_weights("*"),
+            s.turns("*"),
             s.ADMITTED,
             s.node("*"),
         ),

@@ -43,6 +43,7 @@ from services.api_gateway.openai.limited import Limited
 from services.api_gateway.openai.metering import Meter
 from services.api_gateway.openai.queues import Queues
 from services.api_gateway.openai.reporter import Reporter
+from services.api_gateway.openai.turn_exchange import TurnExchange
 from services.api_gateway.openai.upstream import Upstream
 from services.api_gateway.problems import Problem
 from services.api_gateway.secrets.vault import Vault
@@ -159,6 +160,7 @@ class Gateway:
         )
         self.upstream = Upstream(settings)
         queues = self.queues = Queues(self)
+        self.turns = TurnExchange(queues, self.bus, settings.instance)
         self.reporter = Reporter(lambda: self.cluster, queues, self.bus, settings.instance)
 
     def _set_state(self, cluster: Cluster, history: History) -> None:
@@ -176,6 +178,7 @@ class Gateway:
             await self.answers.listen()
             await self.admission.listen()
             await self.node_writes.listen()
+            await self.turns.listen()
             # The scheduler must know of this gateway before its first request.
             await self.reporter.report()
             self.caught_up = True
@@ -186,6 +189,7 @@ class Gateway:
                 pulse=self._take_pulse(),
                 access=self.access.run(),
                 reporter=self.reporter.run(),
+                turns=self.turns.run(),
             )
         finally:
             await self.upstream.close()

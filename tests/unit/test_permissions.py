@@ -61,6 +61,7 @@ def test_only_the_scheduler_orders_and_only_a_node_sends_its_heartbeat(fleet: Fl
     assert speakers(fleet, s.orders("1")) == ["scheduler"]
     assert speakers(fleet, s.heartbeat("1")) == ["node-1"]
     assert speakers(fleet, s.outstanding("a")) == ["gateway-a"]
+    assert speakers(fleet, s.turns("a")) == ["gateway-a"]
     assert not [
         name for name in speakers(fleet, s.ask_node("1", "answered")) if name.startswith("node")
     ]

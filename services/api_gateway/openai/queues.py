@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from libs.common.messages.model_turns import Turn
 from libs.common.messages.outstanding import ModelDemand
 from libs.common.model import TenantId
 from libs.common.state.cluster import Endpoint
@@ -224,6 +225,16 @@ class ModelQueue:
         """Do what is due every few seconds."""
         self.rules.refresh(self.ready(), self.now_ns())
         self.waking.refresh(is_ready=bool(self.ready()), is_waited_for=bool(self._waiting))
+
+    def share_turns(self) -> list[Turn]:
+        """Return what other gateways need to know of this model's tenants."""
+        self.rules.shared.settle(self.now_ns())
+        return self.rules.shared.report()
+
+    def hear_turns(self, sender: str, turns: list[Turn]) -> None:
+        """Take over what another gateway charged, and which tenants wait there."""
+        self.rules.shared.heard(sender, turns, self.now_ns())
+        self.pump()
 
     @property
     def is_idle(self) -> bool:

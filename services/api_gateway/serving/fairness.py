@@ -8,7 +8,7 @@ choices. Tests: tests/unit/test_serving_fairness.py, tests/property/test_serving
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 # A counter counts millionths of a token divided by the weight: no weight makes a token free.
@@ -24,6 +24,9 @@ STARVED_PERCENT: Final = 5
 SLOT_NS: Final = SECOND_NS
 # Counters of idle tenants that are kept; the lift replaces a forgotten one.
 IDLE_MAX: Final = 4_096
+# A flow that is further ahead of one that waits at another gateway lets that one go first. Reports
+# of charges are late by a part of a second, so a smaller difference may be none.
+AHEAD_TOKENS: Final = 8_192
 
 
 class Flow(NamedTuple):
@@ -38,22 +41,35 @@ def _no_match(flow: Flow) -> int:
 
 
 class _Band:
-    """The state of one band. `level` is the lowest counter that was served last."""
+    """The state of one band. `level` is the lowest counter that was served last.
+
+    `elsewhere` are tenants whose requests wait at other gateways.
+    """
 
     def __init__(self) -> None:
         self.counters: dict[str, int] = {}
         self.weights: dict[str, int] = {}
         self.waiting: dict[str, deque[int]] = {}
+        self.elsewhere: dict[str, None] = {}
         self.level = 0
 
     def lowest(self) -> int:
-        return min((self.counters[tenant] for tenant in self.waiting), default=self.level)
+        active = self.waiting if not self.elsewhere else (*self.waiting, *self.elsewhere)
+        return min((self.counters[tenant] for tenant in active), default=self.level)
+
+    def lift(self, tenant: str) -> None:
+        """Lift a tenant that comes back to the level of those that wait."""
+        self.counters[tenant] = max(self.counters.get(tenant, 0), self.lowest())
 
     def forget_idle(self) -> None:
         """Forget idle tenants that owe nothing, then the ones that were created first."""
         if len(self.counters) - len(self.waiting) <= IDLE_MAX:
             return
-        idle = [tenant for tenant in self.counters if tenant not in self.waiting]
+        idle = [
+            tenant
+            for tenant in self.counters
+            if tenant not in self.waiting and tenant not in self.elsewhere
+        ]
         level = self.lowest()
         owing = [tenant for tenant in idle if self.counters[tenant] > level]
         kept = frozenset(owing[-(IDLE_MAX // 2) :])
@@ -71,6 +87,7 @@ class Fairness:
 
     def __init__(self, slack: int = 0) -> None:
         self.slack = slack * SCALE
+        self.is_shared = False
         self._bands: dict[int, _Band] = {}
         self._served: deque[tuple[int, dict[int, int]]] = deque()
 
@@ -86,7 +103,8 @@ class Fairness:
         assert weight > 0, f"the weight of {flow} is {weight}"
         band = self._bands.setdefault(flow.band, _Band())
         if flow.tenant not in band.waiting:
-            band.counters[flow.tenant] = max(band.counters.get(flow.tenant, 0), band.lowest())
+            if flow.tenant not in band.elsewhere:
+                band.lift(flow.tenant)
             band.waiting[flow.tenant] = deque()
             band.forget_idle()
         band.weights[flow.tenant] = weight
@@ -155,6 +173,60 @@ class Fairness:
         paid = band.counters.get(flow.tenant, band.level)
         band.counters[flow.tenant] = paid + tokens * SCALE // weight
         self._remember(flow.band, tokens, now_ns)
+
+    def charge_elsewhere(self, flow: Flow, weight: int, tokens: int, now_ns: int) -> None:
+        """Charge tokens that another gateway charged to the flow."""
+        self._bands.setdefault(flow.band, _Band()).weights.setdefault(flow.tenant, weight)
+        self.charge(flow, tokens, 0, now_ns)
+
+    def wait_elsewhere(self, flows: Mapping[Flow, int]) -> None:
+        """Note the flows whose requests wait at other gateways, with their weights.
+
+        A flow that was idle everywhere is lifted, as if it had come here.
+        """
+        for number in sorted(dict.fromkeys((*self._bands, *(flow.band for flow in flows)))):
+            band = self._bands.setdefault(number, _Band())
+            named = {flow.tenant: weight for flow, weight in flows.items() if flow.band == number}
+            for tenant, weight in named.items():
+                if tenant not in band.waiting and tenant not in band.elsewhere:
+                    band.lift(tenant)
+                    band.weights[tenant] = weight
+            band.elsewhere = dict.fromkeys(named)
+            band.forget_idle()
+        self.is_shared = bool(flows)
+
+    def level_elsewhere(self, flows: Iterable[Flow]) -> None:
+        """Raise the level to that of flows that other gateways have just charged.
+
+        So a flow that was idle everywhere does not begin below them.
+        """
+        charged: dict[int, list[int]] = {}
+        for flow in flows:
+            charged.setdefault(flow.band, []).append(self.counter(flow))
+        for number, counters in charged.items():
+            band = self._bands[number]
+            is_active = band.waiting or band.elsewhere
+            band.level = max(band.level, band.lowest() if is_active else min(counters))
+
+    def is_ahead(self, flow: Flow) -> bool:
+        """Return whether the flow lets one go first that waits at another gateway.
+
+        It does if it is so far ahead of one in its band that late reports do not explain it.
+        """
+        band = self._bands.get(flow.band)
+        if band is None or not band.elsewhere:
+            return False
+        lowest = min(band.counters[tenant] for tenant in band.elsewhere)
+        weight = band.weights.get(flow.tenant, 1)
+        return (self.counter(flow) - lowest) * weight > AHEAD_TOKENS * SCALE
+
+    def waiting(self) -> dict[Flow, int]:
+        """Return the flows whose requests wait here, with their weights."""
+        return {
+            Flow(number, tenant): band.weights[tenant]
+            for number, band in self._bands.items()
+            for tenant in band.waiting
+        }
 
     def counter(self, flow: Flow) -> int:
         """Return the flow's counter in millionths of a token divided by its weight."""

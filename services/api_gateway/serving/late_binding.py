@@ -19,6 +19,7 @@ from services.api_gateway.serving.admission import (
 from services.api_gateway.serving.fairness import OUTPUT_COST, SECOND_NS, Fairness, Flow
 from services.api_gateway.serving.loads import Sent
 from services.api_gateway.serving.routing import WAITS, Prompt, Route, Router
+from services.api_gateway.serving.shared_turns import SharedTurns
 from services.api_gateway.serving.shares import Shares
 
 # The rate at which waiting tokens are taken is that of the last seconds.
@@ -26,6 +27,8 @@ RATE_S: Final = 10
 # A request whose replica failed lets others pass for this time, if the untried replicas have no
 # room. Then it blocks them, so that an untried replica drains: otherwise others refill it forever.
 PASSED_NS: Final = SECOND_NS // 2
+# A gateway whose tenants are ahead of those that wait elsewhere sends a request at least so often.
+HELD_BACK_NS: Final = 2 * SECOND_NS
 
 Replica = TypeVar("Replica", bound=Hashable)
 
@@ -117,6 +120,7 @@ class LateBinding(Generic[Replica]):
         self.router = router
         self.fairness = fairness if fairness is not None else Fairness()
         self.shares = Shares()
+        self.shared = SharedTurns(self.fairness)
         self.rate = Rate()
         self.queues: dict[Flow, OrderedDict[Ticket[Replica], None]] = {}
         self.requests_of: dict[str, int] = requests_of if requests_of is not None else {}
@@ -124,13 +128,14 @@ class LateBinding(Generic[Replica]):
         self.of_flow: dict[Flow, int] = {}
         self.waiting_tokens = 0
         self.waiting_requests = 0
+        self._sent_ns = 0
 
     def at_once(self, ticket: Ticket[Replica], replicas: Sequence[Replica], now_ns: int) -> bool:
         """Bind a request that arrives while nothing waits, and return whether a replica has room.
 
         The result is that of `arrive` and `next`, at less cost.
         """
-        if self.waiting_requests:
+        if self.waiting_requests or self._is_held_back(ticket.flow, now_ns):
             return False
         route = self.router.route(ticket.prompt, replicas, now_ns)
         if route.replica is None:
@@ -180,6 +185,8 @@ class LateBinding(Generic[Replica]):
         of its own. A request whose replica failed waits so for PASSED_NS at most.
         """
         while (flow := self.fairness.choose(now_ns, skipped=skipped)) is not None:
+            if self._is_held_back(flow, now_ns):
+                return None
             ticket = next(iter(self.queues[flow]))
             left = replicas
             if ticket.tried:
@@ -198,7 +205,20 @@ class LateBinding(Generic[Replica]):
             return ticket
         return None
 
+    def _is_held_back(self, flow: Flow, now_ns: int) -> bool:
+        """Return whether the flow waits for one at another gateway that is far behind it.
+
+        Once in a while it goes nevertheless, so gateways with different counters do not wait for
+        each other.
+        """
+        return (
+            self.fairness.is_shared
+            and now_ns - self._sent_ns < HELD_BACK_NS
+            and self.fairness.is_ahead(flow)
+        )
+
     def _send(self, ticket: Ticket[Replica], route: Route[Replica], now_ns: int) -> None:
+        self._sent_ns = now_ns
         self.rate.add(ticket.prompt.tokens, now_ns)
         ticket.input_charged = ticket.output_charged = 0
         self._charge(ticket, route.miss, 0, now_ns)
@@ -295,7 +315,9 @@ class LateBinding(Generic[Replica]):
         ticket.input_charged += inputs
         ticket.output_charged += outputs
         self.fairness.charge(ticket.flow, inputs, outputs, now_ns)
-        self.shares.charge(ticket.flow, inputs + OUTPUT_COST * outputs)
+        tokens = inputs + OUTPUT_COST * outputs
+        self.shares.charge(ticket.flow, tokens)
+        self.shared.charged(ticket.flow, ticket.weight, tokens)
 
     def _waiting(self, flow: Flow, now_ns: int) -> Waiting:
         of_tenant = self.of_tenant.get(flow.tenant, 0)
