@@ -99,7 +99,7 @@ SELDOM: Final = {
     **dict.fromkeys(("lease.extended", "cluster.configured", "term.began"), 0.3),
 }
 # Walks of the test that every pair is met; each is the same in every run.
-WALKS: Final = 750
+WALKS: Final = 1_000
 
 WRITERS: Final = {str(kind.__struct_config__.tag): writer for kind, writer in WRITER_OF.items()}
 
