@@ -134,6 +134,9 @@ class Hedge:
         """End the second try, because the first one answers or the request is over."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
+        if self.sent is None:
+            return
         if self._task is not None and self.opened is None:
             self._task.cancel()
         elif self.opened is not None and self.sent is not None and not self._is_taken:
