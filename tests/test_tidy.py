@@ -95,6 +95,7 @@ PURE: Final = (
     "services/api_gateway/intents/batching_fields.py",
     "services/api_gateway/openai/batch_bodies.py",
     "services/api_gateway/openai/images.py",
+    "services/api_gateway/openai/multipart.py",
     "services/api_gateway/openai/names.py",
     "services/api_gateway/openai/open_requests.py",
     "services/api_gateway/openai/purse.py",

@@ -10,6 +10,7 @@ many choices end with a finish_reason), x_indexes (so many choices take turns), 
 """
 
 import asyncio
+import hashlib
 import json
 import sys
 import uuid
@@ -17,7 +18,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiohttp import web
+from aiohttp import BodyPartReader, web
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
 
@@ -33,12 +34,18 @@ class Replica:
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self.cancelled = 0
+        self.forms: list[dict[str, Any]] = []
+        self.begun = asyncio.Event()
         self.connections: set[int] = set()
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=64 << 20)
         for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
             app.router.add_post(path, self._post)
+        for path in ("/v1/responses", "/v1/audio/{what}", "/v1/images/{what}"):
+            app.router.add_post(path, self._pass)
+        for path in ("/v1/rerank", "/v1/score", "/tokenize", "/detokenize"):
+            app.router.add_post(path, self._pass)
         app.router.add_get("/received", self._received)
         app.router.add_get("/health", self._healthy)
         return app
@@ -66,6 +73,38 @@ class Replica:
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
+
+    async def _pass(self, request: web.Request) -> web.StreamResponse:
+        """Answer a form or a JSON body of another endpoint, with the fields that came."""
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        if request.content_type == "multipart/form-data":
+            return await self._form(request)
+        body = await request.read()
+        self.bodies.append(body)
+        asked = json.loads(body)
+        if request.path == "/v1/audio/speech":
+            return await _speech(request, asked)
+        if asked.get("stream"):
+            return await _typed_events(request, asked)
+        usage = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
+        return web.json_response({"path": request.path, "model": asked["model"], "usage": usage})
+
+    async def _form(self, request: web.Request) -> web.StreamResponse:
+        found: dict[str, Any] = {}
+        try:
+            async for part in await request.multipart():
+                assert isinstance(part, BodyPartReader)
+                if part.filename:
+                    self.begun.set()
+                data = bytes(await part.read())
+                digest = hashlib.sha256(data).hexdigest()
+                found[part.name or ""] = [len(data), digest] if part.filename else data.decode()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        self.forms.append(found)
+        status = 503 if found.get("x_busy") else 200
+        return web.json_response({"text": "hello", "usage": {"total_tokens": 9}}, status=status)
 
     async def _answer(self, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
         await asyncio.sleep(asked.get("x_delay_s", 0))
@@ -128,6 +167,31 @@ class Replica:
             await asyncio.sleep(0.05)
             cut(request)
         return response
+
+
+async def _speech(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "audio/mpeg"})
+    await response.prepare(request)
+    for number in range(4):
+        if number == 2 and asked.get("x_die"):
+            cut(request)
+        await response.write(bytes([number]) * 1_000)
+        await asyncio.sleep(asked.get("x_gap_s", 0.01))
+    return response
+
+
+async def _typed_events(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    """The events of /v1/responses: the last one has the usage, and no [DONE] follows."""
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    for word in ("a", '"type":"response.completed"'):
+        await response.write(_event({"type": "response.output_text.delta", "delta": word}))
+    if asked.get("x_die"):
+        await asyncio.sleep(0.05)
+        cut(request)
+    usage = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
+    await response.write(_event({"type": "response.completed", "response": {"usage": usage}}))
+    return response
 
 
 def _is_uuid(text: str) -> bool:

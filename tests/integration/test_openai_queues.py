@@ -17,7 +17,8 @@ from libs.common.model import ModelSpec
 from services.api_gateway.openai import queues
 from services.api_gateway.openai.call import Call
 from services.api_gateway.openai.catalogue import Listed
-from services.api_gateway.openai.request import COMPLETIONS, read
+from services.api_gateway.openai.request import read
+from services.api_gateway.openai.routes import COMPLETIONS
 from tests.integration.gateway_world import World
 from tests.integration.openai_replica import Replica, running
 from tests.integration.openai_world import CHAT, error_of, served

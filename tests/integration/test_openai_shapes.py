@@ -32,10 +32,10 @@ async def client_world(tmp_path: Path) -> AsyncIterator[tuple[openai.AsyncOpenAI
 async def test_an_unknown_route_answers_openai_s_client_in_its_shape(tmp_path: Path) -> None:
     async with client_world(tmp_path) as (client, _):
         with pytest.raises(openai.NotFoundError) as missing:
-            await client.responses.create(model="m", input="hello")
+            await client.moderations.create(input="hello")
         assert (
             missing.value.code == "not_found"
-            and "POST /v1/responses: no such route" in missing.value.message
+            and "POST /v1/moderations: no such route" in missing.value.message
         )
         with pytest.raises(openai.NotFoundError) as made_up:
             await client.get("/no/such/thing", cast_to=object)
@@ -53,7 +53,7 @@ async def test_a_refusal_of_muster_s_own_route_answers_openai_s_client_in_its_sh
 
 async def test_a_path_of_openai_s_api_answers_any_client_in_its_shape(tmp_path: Path) -> None:
     async with client_world(tmp_path) as (_, world):
-        for path in ("/v1/responses", "/v1/audio/speech", "/v1/chat/other"):
+        for path in ("/v1/moderations", "/v1/audio/other", "/v1/chat/other"):
             async with world.session.post(world.url + path, json={}) as response:
                 assert (await error_of(response, 404))["code"] == "not_found"
             async with world.session.post(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.api_gateway.openai.batch_bodies import Inputs, divided, inputs_of, joined
-from services.api_gateway.openai.request import COMPLETIONS, EMBEDDINGS
+from services.api_gateway.openai.routes import COMPLETIONS, EMBEDDINGS
 
 
 def inputs(path: str, **fields: Any) -> Inputs:

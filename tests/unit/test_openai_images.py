@@ -18,7 +18,7 @@ from services.api_gateway.openai.images import (
     size_of,
     tokens_of,
 )
-from services.api_gateway.openai.request import CHAT, EMBEDDINGS
+from services.api_gateway.openai.routes import CHAT, EMBEDDINGS
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (1_024).to_bytes(4) + (768).to_bytes(4) + b"\x08\x02\0\0\0"
 GIF = b"GIF89a" + (320).to_bytes(2, "little") + (200).to_bytes(2, "little") + b"\xf7\0\0"

@@ -7,7 +7,7 @@ import pytest
 from services.api_gateway.openai import request
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import TOKENS_MAX
-from services.api_gateway.openai.request import CHAT, COMPLETIONS, EMBEDDINGS
+from services.api_gateway.openai.routes import CHAT, COMPLETIONS, EMBEDDINGS
 
 
 def body(**fields: object) -> bytes:
@@ -114,4 +114,4 @@ def test_prompts_are_counted_and_of_very_many_a_bound_is_given(prompt: bytes, pr
 
 def test_no_wish_is_beyond_what_can_be_counted() -> None:
     data = b'{"model":"m","max_tokens":1' + b"0" * 30 + b"}"
-    assert request.worst_case_tokens(request.read(data), data, request.CHAT, 0) == TOKENS_MAX
+    assert request.worst_case_tokens(request.read(data), data, CHAT, 0) == TOKENS_MAX

@@ -18,7 +18,7 @@ from services.api_gateway.access.roles import ROLES, ROUTES, Principal, Row
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import ROUTERS
 from services.api_gateway.openai import app as openai
-from services.api_gateway.openai import request
+from services.api_gateway.openai.routes import ROUTES as ROUTED
 from services.api_gateway.problems import Denied
 
 ADA = Principal("k", "physics", "ada", "member")
@@ -33,7 +33,7 @@ def served() -> set[tuple[str, str]]:
         if isinstance(route, APIRoute)
         for method in route.methods or ()
     }
-    found |= {("POST", path) for path in request.ENDPOINTS} | {
+    found |= {("POST", path) for path in ROUTED} | {
         ("GET", openai.MODELS),
         ("GET", openai.MODEL),
     }

@@ -106,7 +106,7 @@ class Edge:
         authorization, length, twice = passage.headers()
         if twice:
             return Problem(400, f"the header {twice} is in the request twice: send it once")
-        if not (path == KEYED or path.startswith(KEYED + "/")):
+        if route is None and not (path == KEYED or path.startswith(KEYED + "/")):
             return None
         scheme, _, key = authorization.partition(" ")
         gateway = self.gateway

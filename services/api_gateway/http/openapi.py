@@ -50,7 +50,7 @@ from services.api_gateway.intents.model_names import NamesBody
 from services.api_gateway.intents.order_intents import QueueBody
 from services.api_gateway.intents.reservation_intents import ReservationBody
 from services.api_gateway.openai import app as openai
-from services.api_gateway.openai import request as openai_request
+from services.api_gateway.openai.routes import ROUTES
 from services.api_gateway.problems import MEDIA_TYPE, TITLES
 
 Schema = dict[str, Any]
@@ -231,7 +231,7 @@ def document(found: Schema) -> Schema:
     for path, operations in found["paths"].items():
         for method, operation in operations.items():
             _complete(operation, (method.upper(), path), schemas)
-    for path in (openai.MODELS, openai.MODEL, *openai_request.ENDPOINTS):
+    for path in (openai.MODELS, openai.MODEL, *ROUTES):
         found["paths"][path] = _openai(path, schemas)
     found["components"] = {
         "schemas": schemas,
@@ -341,7 +341,7 @@ def _openai(path: str, schemas: dict[str, Schema]) -> Schema:
     """Return the operation of an OpenAI endpoint, whose bodies and answers the model server
     defines.
     """
-    method = "POST" if path in openai_request.ENDPOINTS else "GET"
+    method = "POST" if path in ROUTES else "GET"
     faults = _problems(OPENAI_PROBLEMS, "OpenAIError", JSON)
     operation: Schema = {
         "tags": ["openai"],
@@ -359,5 +359,8 @@ def _openai(path: str, schemas: dict[str, Schema]) -> Schema:
             "properties": {"model": {"type": "string"}, "stream": {"type": "boolean"}},
             "required": ["model"],
         }
-        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
+        content = {JSON: {"schema": schema}}
+        if ROUTES[path].takes_form:
+            content["multipart/form-data"] = {"schema": schema}
+        operation["requestBody"] = {"required": True, "content": content}
     return {method.lower(): operation}

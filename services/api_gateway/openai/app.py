@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from services.api_gateway.access.roles import Principal
 from services.api_gateway.openai import errors, request
-from services.api_gateway.openai.body import read_body
+from services.api_gateway.openai.body import length_of, read_body
 from services.api_gateway.openai.call import Call
 from services.api_gateway.openai.catalogue import Served
 from services.api_gateway.openai.dispatch import Dispatch
 from services.api_gateway.openai.errors import ApiError
+from services.api_gateway.openai.form_body import FormBody
+from services.api_gateway.openai.multipart import boundary_of
+from services.api_gateway.openai.request import RequestFields
+from services.api_gateway.openai.routes import ROUTES
 
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
@@ -28,7 +31,7 @@ BUSY_S: Final = 1
 
 def route_of(path: str) -> str | None:
     """Return the endpoint's template; None for a path that is not of this API."""
-    if path in request.ENDPOINTS or path == MODELS:
+    if path in ROUTES or path == MODELS:
         return path
     return MODEL if path.startswith("/v1/models/") else None
 
@@ -45,7 +48,7 @@ class OpenAI:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         try:
-            if path in request.ENDPOINTS:
+            if path in ROUTES:
                 _check_method(scope, "POST")
                 await self._complete(scope, receive, send, path)
             else:
@@ -86,25 +89,62 @@ class OpenAI:
             )
         self.open += 1
         try:
+            if ROUTES[path].takes_form and (form := self._form(scope, receive)) is not None:
+                await self._pass_form(scope, form, send, path)
+                return
             body = await read_body(
                 scope, receive, self.settings.model_body_bytes, self.settings.model_body_ms / 1_000
             )
             if body is None:
                 return
-            fields = request.read(body)
-            principal: Principal = scope["principal"]
-            call = Call(
-                scope=scope,
-                send=send,
-                path=path,
-                fields=fields,
-                model=self._served(scope, fields.model).name,
-                body=body,
-                answer_bytes_max=self.settings.model_answer_bytes,
-            )
-            await self.dispatch.run(call, principal, receive)
+            call = self._call(scope, send, path, request.read(body), body)
+            await self.dispatch.run(call, scope["principal"], receive)
         finally:
             self.open -= 1
+
+    def _call(
+        self,
+        scope: Scope,
+        send: Send,
+        path: str,
+        fields: RequestFields,
+        body: bytes,
+        form: FormBody | None = None,
+    ) -> Call:
+        return Call(
+            scope=scope,
+            send=send,
+            path=path,
+            fields=fields,
+            model=self._served(scope, fields.model).name,
+            body=body,
+            answer_bytes_max=self.settings.model_answer_bytes,
+            form=form,
+        )
+
+    def _form(self, scope: Scope, receive: Receive) -> FormBody | None:
+        """Return the request's body if it is a form."""
+        given = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+        if (boundary := boundary_of(given)) is None:
+            return None
+        return FormBody(
+            receive=receive,
+            content_type=given,
+            boundary=boundary,
+            length=length_of(scope),
+            bytes_max=self.settings.model_form_bytes,
+            within_s=self.settings.model_body_ms / 1_000,
+        )
+
+    async def _pass_form(self, scope: Scope, form: FormBody, send: Send, path: str) -> None:
+        try:
+            name = await form.model()
+            if name is None:
+                return
+            call = self._call(scope, send, path, RequestFields(name), b"", form)
+            await self.dispatch.run(call, scope["principal"], form.watch)
+        finally:
+            form.close()
 
 
 def _model_shown(name: str, served: Served) -> dict[str, object]:

@@ -13,7 +13,7 @@ import msgspec
 
 from services.api_gateway.intents.fields import UNREADABLE
 from services.api_gateway.openai.events import TOKENS_MAX, Usage
-from services.api_gateway.openai.request import COMPLETIONS, EMBEDDINGS
+from services.api_gateway.openai.routes import COMPLETIONS, EMBEDDINGS
 from services.api_gateway.serving.batching import parts
 
 # The field with a request's inputs, and the list of results in its answer.

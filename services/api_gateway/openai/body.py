@@ -10,12 +10,17 @@ from starlette.types import Message, Receive, Scope
 from services.api_gateway.openai.errors import ApiError
 
 
+def length_of(scope: Scope) -> int | None:
+    """Return the length that the request's head gives; None if it gives none."""
+    length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    return int(length) if length.isdigit() else None
+
+
 async def read_body(
     scope: Scope, receive: Receive, bytes_max: int, within_s: float
 ) -> bytes | None:
     """Return the whole body; None if the client disconnected. Raises ApiError 413 and 408."""
-    length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    if length.isdigit() and int(length) > bytes_max:
+    if (length_of(scope) or 0) > bytes_max:
         raise _too_large(bytes_max)
     message = await receive()
     if (

@@ -7,7 +7,7 @@ reported within the stream. Tests: tests/integration/test_openai_*.py.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Final, NamedTuple
 
 import aiohttp
@@ -16,14 +16,18 @@ from starlette.types import Scope, Send
 from services.api_gateway.openai import errors
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import DONE_EVENT, Events, Usage, usage_of
+from services.api_gateway.openai.form_body import FormBody
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.metering import UNLIMITED, Grant
 from services.api_gateway.openai.request import RequestFields, choices_of, with_model
+from services.api_gateway.openai.routes import ROUTES
 
 EVENT_STREAM: Final = "text/event-stream"
 EVENT: Final = b"data:"
 LATER_EVENT: Final = b"\n" + EVENT
 JSON: Final = "application/json"
+# Answers of these types are relayed as they come.
+MEDIA: Final = ("audio/", "video/", "image/", "application/octet-stream")
 # How long a client may take to read the error at the end of a broken stream.
 LAST_WORDS_S: Final = 5.0
 BUSY: Final = (502, 503)
@@ -92,6 +96,7 @@ class Call:
         model: str,
         body: bytes,
         answer_bytes_max: int,
+        form: FormBody | None = None,
     ) -> None:
         self.scope, self.send, self.path, self.fields, self.body, self.answer_bytes_max = (
             scope,
@@ -102,6 +107,8 @@ class Call:
             answer_bytes_max,
         )
         self.model = model
+        self.form = form
+        self.route = ROUTES[path]
         self.began_s = time.perf_counter()
         self.grant: Grant = UNLIMITED
         self.metered = False
@@ -110,13 +117,25 @@ class Call:
         self.status = 0
         self.streaming = False
         self.is_held = False
+        self.is_media = False
         self.first_s = 0.0
         self.usage: Usage | None = None
         self.heard: Callable[[int], None] = _ignore_answer
         self.begins: Callable[[], None] = ignore_begin
 
-    def body_for(self, expected: str) -> bytes:
+    def text(self) -> bytes:
+        """Return the text of the prompt; the whole body where no field is known to be one."""
+        return self.fields.text(self.path) or self.body
+
+    @property
+    def can_repeat(self) -> bool:
+        """True if another replica can get the whole body."""
+        return self.form is None or self.form.can_repeat
+
+    def body_for(self, expected: str) -> bytes | AsyncIterator[bytes]:
         """Return the body with the model's name as the replica's server knows it."""
+        if self.form is not None:
+            return self.form.pieces(expected)
         return self.body if expected == self.fields.model else with_model(self.body, expected)
 
     async def relay(
@@ -136,8 +155,15 @@ class Call:
             raise ReplicaFailed(f"answered with status {response.status}")
         if response.content_type == EVENT_STREAM:
             await self._relay_stream(response, guard, idle_s, replica, first)
+        elif self._is_media(response):
+            await self._relay_media(response, guard, idle_s, replica, first)
         else:
             await self._relay_whole(response, replica, first)
+
+    def _is_media(self, response: aiohttp.ClientResponse) -> bool:
+        """Return whether the answer is relayed as it comes; a stream with comments cannot be."""
+        is_media = response.content_type.startswith(MEDIA) and response.status < CLIENT_ERROR
+        return is_media and not self.is_held
 
     async def _relay_whole(
         self, response: aiohttp.ClientResponse, replica: str, first: bytes
@@ -217,7 +243,12 @@ class Call:
         replica: str,
         first: bytes,
     ) -> None:
-        events = Events(True, self.strips_usage, several=choices_of(self.fields) > 1)
+        events = Events(
+            counts=True,
+            strips=self.strips_usage,
+            several=choices_of(self.fields) > 1,
+            ends=self.route.ends,
+        )
         content, kind, send = response.content, response.headers["content-type"], self.send
         self.streaming = True
         piece = first or await _next_piece(content, events)
@@ -241,6 +272,29 @@ class Call:
             rest += DONE_EVENT if events.finished else _last_words(UNFINISHED)
         await send({"type": "http.response.body", "body": rest, "more_body": False})
 
+    async def _relay_media(
+        self,
+        response: aiohttp.ClientResponse,
+        guard: Guard,
+        idle_s: float,
+        replica: str,
+        first: bytes,
+    ) -> None:
+        """Relay audio and the like piece by piece. It has no usage."""
+        content, kind = response.content, response.headers["content-type"]
+        piece = first or await content.readany()
+        while piece:
+            guard.heard(idle_s)
+            self.heard(0)
+            if not self.status:
+                await self._begin(response.status, kind, [], replica)
+                self.is_media = True
+            await self.send({"type": "http.response.body", "body": piece, "more_body": True})
+            piece = await content.readany()
+        if not self.status:
+            raise ReplicaFailed("ended its answer before the first byte")
+        await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+
     def _count(self, usage: Usage | None) -> None:
         if usage is not None:
             self.tokens = usage.tokens
@@ -263,12 +317,18 @@ class Call:
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def refuse(self, error: ApiError) -> None:
-        """Send the error: as the answer, or as an event of the stream that has begun."""
+        """Send the error: as the answer, or as an event of the stream that has begun.
+
+        Media cannot hold an error: the server closes the connection of an answer that was not
+        completed.
+        """
         if not self.status and not self.is_held:
             body = errors.render(error)
             headers = [(b"content-length", b"%d" % len(body)), *error.headers]
             await self._begin(error.status, JSON, headers)
             await self.send({"type": "http.response.body", "body": body, "more_body": False})
+            return
+        if self.is_media:
             return
         try:
             async with asyncio.timeout(LAST_WORDS_S):

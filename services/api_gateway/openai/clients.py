@@ -11,6 +11,8 @@ from typing import Final
 
 from starlette.types import Scope
 
+from services.api_gateway.openai.routes import ROUTES
+
 STAINLESS: Final = b"x-stainless-lang"
 NAME: Final = b"openai"
 # Paths after /v1/ in OpenAI's API that Muster does not have.
@@ -48,6 +50,8 @@ FOREIGN: Final = frozenset(
 
 def is_openai(scope: Scope) -> bool:
     """Return whether the client reads errors in OpenAI's shape."""
+    if scope["path"] in ROUTES:
+        return True
     parts = scope["path"].split("/", 3)
     if len(parts) > 2 and parts[1] == "v1" and parts[2] in FOREIGN:
         return True

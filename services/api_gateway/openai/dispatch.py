@@ -49,13 +49,15 @@ class Dispatch:
         if not meter.counts(principal):
             await self._guarded(call, principal, receive)
             return
-        unbounded = self.settings.model_output_tokens
+        unbounded, route = self.settings.model_output_tokens, call.route
         worst = request.worst_case_tokens(call.fields, call.body, call.path, unbounded)
+        if call.form is not None:
+            worst = unbounded
         call.grant = await meter.reserve(principal, call.model, worst)
         call.metered = True
-        if call.path != request.EMBEDDINGS and not call.fields.bounded:
-            call.body = request.with_bound(call.body, unbounded)
-        if call.fields.streams and not call.fields.usage_asked:
+        if route.bound and not call.fields.bounded:
+            call.body = request.with_bound(call.body, unbounded, route.bound)
+        if route.counts_on_request and call.fields.streams and not call.fields.usage_asked:
             call.body, call.strips_usage = request.with_usage(call.body), True
         try:
             await self._guarded(call, principal, receive)
@@ -112,7 +114,7 @@ class Dispatch:
         asked = queue.request(call, principal.tenant)
         failure = ReplicaFailed("was not tried")
         for number in range(max(1, self.settings.model_attempts)):
-            if number and not await self._may_retry(queue, asked, failure):
+            if number and not (call.can_repeat and await self._may_retry(queue, asked, failure)):
                 break
             endpoint = await queue.bind(asked, guard)
             try:
@@ -169,7 +171,8 @@ class Dispatch:
         Raises ReplicaFailed while nothing was sent to the client, ApiError later.
         """
         post = partial(self._post, call, headers)
-        after_ns = queue.tries.after_ns(asked)
+        # A form cannot go to two replicas at once.
+        after_ns = queue.tries.after_ns(asked) if call.form is None else None
         if after_ns is None:
             await self._try_one(call, guard, queue, asked, partial(post, endpoint))
             return
@@ -195,7 +198,10 @@ class Dispatch:
 
     async def _post(self, call: Call, headers: CIMultiDict[str], endpoint: Endpoint) -> Opened:
         """Send the request, and wait for the answer's headers: those of a stream come at once."""
-        body = call.body_for(self.gateway.models.expects(call.model, endpoint))
+        expected = self.gateway.models.expects(call.model, endpoint)
+        if call.form is not None:
+            headers = call.form.headers(headers, expected)
+        body = call.body_for(expected)
         post = self.gateway.upstream.post(endpoint, call.path, headers, body)
         if not call.fields.streams:
             return Opened(await post)
@@ -232,6 +238,8 @@ class Dispatch:
                 call.tokens = before
             raise
         except upstream.FAILURES as error:
+            if call.form is not None and call.form.fault is not None:
+                raise call.form.fault from error
             if call.status:
                 queue.failed(asked, is_broken=True)
                 raise ApiError(

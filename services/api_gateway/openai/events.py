@@ -25,17 +25,29 @@ DONE_EVENT: Final = b"data: [DONE]\n\n"
 
 
 class Usage(msgspec.Struct):
-    """Tokens as the replica counted them."""
+    """Tokens as the replica counted them.
+
+    Newer endpoints have `input_tokens` and `output_tokens`, others only a total.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     total_tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def outputs(self) -> int:
+        return min(TOKENS_MAX, max(0, self.completion_tokens, self.output_tokens))
+
+    @property
+    def inputs(self) -> int:
+        given = max(0, self.prompt_tokens, self.input_tokens)
+        return min(TOKENS_MAX, given or max(0, self.total_tokens - self.outputs))
 
     @property
     def tokens(self) -> int:
-        return min(
-            TOKENS_MAX, max(0, self.total_tokens, self.prompt_tokens + self.completion_tokens)
-        )
+        return min(TOKENS_MAX, max(self.total_tokens, self.inputs + self.outputs))
 
 
 class _Answer(msgspec.Struct):
@@ -45,6 +57,7 @@ class _Answer(msgspec.Struct):
 class _Chunk(msgspec.Struct):
     choices: list[msgspec.Raw] = []
     usage: Usage | None = None
+    response: _Answer | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -74,13 +87,20 @@ class Events:
 
     `counts`: read the usage. `strips`: also hold back a chunk that has nothing but usage.
     `several`: the answer has several choices. `done` is true after [DONE], `finished` after every
-    choice has its finish_reason.
+    choice has its finish_reason. With `ends` the event that it matches is the end instead.
     """
 
-    def __init__(self, counts: bool = False, strips: bool = False, several: bool = False) -> None:
+    def __init__(
+        self,
+        counts: bool = False,
+        strips: bool = False,
+        several: bool = False,
+        ends: re.Pattern[bytes] | None = None,
+    ) -> None:
         self.counts = counts
         self.strips = strips
         self.several = several
+        self.ends = ends
         self.done = False
         self.finished = False
         self._seen: set[int] = set()
@@ -114,6 +134,10 @@ class Events:
     def _follow(self, whole: bytes) -> None:
         """Note whether [DONE] and every finish_reason have come."""
         self.done = self.done or _has_done(whole)
+        if self.ends is not None:
+            self.finished = self.finished or self.ends.search(whole) is not None
+            self.done = self.done or self.finished
+            return
         if not self.several:
             self.finished = self.finished or _FINISH.search(whole) is not None
             return
@@ -142,7 +166,8 @@ class Events:
             chunk = _chunk.decode(_data(event))
         except UNREADABLE:
             return False
-        self.usage = chunk.usage or self.usage
+        nested = chunk.response.usage if chunk.response is not None else None
+        self.usage = chunk.usage or nested or self.usage
         return chunk.usage is not None and not chunk.choices
 
 

@@ -17,7 +17,6 @@ from libs.common.state.tenant import Tenant
 from services.api_gateway.openai import queue_errors
 from services.api_gateway.openai.call import CLIENT_ERROR, Call
 from services.api_gateway.openai.errors import ApiError, gateway_stopping
-from services.api_gateway.openai.events import TOKENS_MAX
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.images import NO_IMAGES, images_of
 from services.api_gateway.openai.latencies import Latencies
@@ -25,7 +24,7 @@ from services.api_gateway.openai.model_request import Request
 from services.api_gateway.openai.open_requests import OpenRequests
 from services.api_gateway.openai.order_headers import requested_order
 from services.api_gateway.openai.queue_settings import bounds, router
-from services.api_gateway.openai.request import CHAT
+from services.api_gateway.openai.routes import CHAT
 from services.api_gateway.openai.second_tries import SecondTries
 from services.api_gateway.openai.waking import Waking
 from services.api_gateway.serving.fairness import SECOND_NS, Flow
@@ -73,7 +72,7 @@ class ModelQueue:
         """
         if not self.ready() and not self._wakes():
             raise self.none_ready()
-        text = call.fields.text(call.path)
+        text = call.text()
         has_images = call.path == CHAT and b'"image_url"' in text
         images = images_of(bytes(call.fields.messages)) if has_images else NO_IMAGES
         size, script = max(0, len(text) - images.body_bytes), script_of(text)
@@ -197,11 +196,9 @@ class ModelQueue:
         usage = call.usage if call is not None else None
         if request.uncharged:
             self._charge(request)
-        if usage is not None and usage.prompt_tokens > 0:
-            inputs = min(TOKENS_MAX, usage.prompt_tokens)
-            outputs = min(TOKENS_MAX, max(0, usage.completion_tokens))
-            self.rules.correct(ticket, inputs, outputs, now_ns)
-            self.estimate.learn(request.size, request.script, inputs)
+        if usage is not None and usage.inputs > 0:
+            self.rules.correct(ticket, usage.inputs, usage.outputs, now_ns)
+            self.estimate.learn(request.size, request.script, usage.inputs)
         elif call is not None and call.status >= CLIENT_ERROR:
             # An error answer without usage costs its tenant nothing.
             self.rules.give_back(ticket, now_ns)

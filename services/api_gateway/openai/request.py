@@ -14,13 +14,10 @@ from services.api_gateway.intents.fields import UNREADABLE, fault_of
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import TOKENS_MAX
 from services.api_gateway.openai.images import images_of
+from services.api_gateway.openai.routes import CHAT, COMPLETIONS, MAX_TOKENS, RESPONSES, ROUTES
 
-CHAT: Final = "/v1/chat/completions"
-COMPLETIONS: Final = "/v1/completions"
-EMBEDDINGS: Final = "/v1/embeddings"
 # Prompts with more commas are counted approximately, because counting would delay other requests.
 COUNTED_MAX: Final = 100_000
-ENDPOINTS: Final = (CHAT, COMPLETIONS, EMBEDDINGS)
 
 
 class StreamOptions(msgspec.Struct):
@@ -35,12 +32,14 @@ class RequestFields(msgspec.Struct):
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
+    max_output_tokens: int | None = None
     n: int | None = None
     best_of: int | None = None
     prompt: msgspec.Raw = msgspec.Raw(b"null")
     messages: msgspec.Raw = msgspec.Raw(b"null")
     tools: msgspec.Raw = msgspec.Raw()
     input: msgspec.Raw = msgspec.Raw()
+    instructions: msgspec.Raw = msgspec.Raw()
 
     @property
     def streams(self) -> bool:
@@ -52,13 +51,24 @@ class RequestFields(msgspec.Struct):
 
     @property
     def bounded(self) -> bool:
-        """True if the request sets `max_tokens` or `max_completion_tokens`."""
-        return self.max_tokens is not None or self.max_completion_tokens is not None
+        """True if the request limits the tokens of its answer."""
+        return self.longest is not None
+
+    @property
+    def longest(self) -> int | None:
+        """The largest limit of the answer's tokens that the request sets; None without one."""
+        limits = (self.max_tokens, self.max_completion_tokens, self.max_output_tokens)
+        return max((limit for limit in limits if limit is not None), default=None)
 
     def text(self, path: str) -> bytes:
-        """Return the JSON text of the prompt, in the order in which model servers read it."""
+        """Return the JSON text of the prompt, in the order in which model servers read it.
+
+        It is empty for a request without one of these fields.
+        """
         if path == CHAT:
             return bytes(self.tools) + bytes(self.messages)
+        if path == RESPONSES:
+            return bytes(self.instructions) + bytes(self.tools) + bytes(self.input)
         return bytes(self.prompt) if path == COMPLETIONS else bytes(self.input)
 
 
@@ -93,13 +103,9 @@ def worst_case_tokens(fields: RequestFields, body: bytes, path: str, unbounded_t
     """
     images = images_of(bytes(fields.messages))
     asked = len(body) - images.body_bytes + images.tokens
-    if path == EMBEDDINGS:
+    if not ROUTES[path].bound:
         return min(TOKENS_MAX, asked)
-    longest = (
-        max(fields.max_tokens or 0, fields.max_completion_tokens or 0)
-        if fields.bounded
-        else unbounded_tokens
-    )
+    longest = fields.longest if fields.longest is not None else unbounded_tokens
     return min(
         TOKENS_MAX,
         asked + max(0, longest) * max(1, fields.n or 1, fields.best_of or 1) * _prompts(fields),
@@ -138,8 +144,8 @@ def with_model(body: bytes, name: str) -> bytes:
     return msgspec.json.encode({**_fields.decode(body), "model": name})
 
 
-def with_bound(body: bytes, tokens: int) -> bytes:
-    """Return the body with max_tokens set, for a request that has no such limit and counts against
-    the tenant's limit.
+def with_bound(body: bytes, tokens: int, field: str = MAX_TOKENS) -> bytes:
+    """Return the body with a limit of the answer's tokens, for a request that has none and counts
+    against the tenant's limit.
     """
-    return msgspec.json.encode({**_fields.decode(body), "max_tokens": tokens})
+    return msgspec.json.encode({**_fields.decode(body), field: tokens})

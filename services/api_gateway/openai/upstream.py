@@ -9,6 +9,7 @@ is rare.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Final
 
 import aiohttp
@@ -33,7 +34,11 @@ class Upstream:
         self._urls: dict[tuple[Endpoint, str], URL] = {}
 
     async def post(
-        self, endpoint: Endpoint, path: str, headers: CIMultiDict[str], body: bytes
+        self,
+        endpoint: Endpoint,
+        path: str,
+        headers: CIMultiDict[str],
+        body: bytes | AsyncIterator[bytes],
     ) -> aiohttp.ClientResponse:
         """Send a request and wait for the answer's headers. Raises one of FAILURES."""
         session = self._session or self._begin()
